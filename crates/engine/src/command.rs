@@ -1,0 +1,291 @@
+//! The engine's vocabulary at its border: identifiers, events' answers, and device commands.
+
+use smallvec::SmallVec;
+
+use crate::error::{Error, ErrorKind};
+use crate::frame::Frame;
+
+/// A file the engine serves. Chosen by the caller, unique among attached files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u64);
+
+/// A request that may be answered later. Chosen by the caller, unique among pending requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// A device command under way. Chosen by the engine, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IoId(pub u64);
+
+/// What the engine needs to know of a file's home location when it is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HomeAttributes {
+    /// Size of the file at home, bytes.
+    pub size: u64,
+    /// Whether every block below `size` is allocated (no holes), so that writing there needs no
+    /// reservation of space.
+    pub dense: bool,
+    /// Smallest aligned unit the back end writes without reading first, bytes: a power of two
+    /// from 512 to 4096. Patches that cover whole units are destaged without a fetch.
+    pub write_unit: u32,
+    /// Whether the file can be read at home. If not (a file its owner may only write), patches
+    /// are destaged byte-exact and never wait for a fetch.
+    pub readable: bool,
+}
+
+/// What must be true before a write is acknowledged (open(2), O_DSYNC and O_SYNC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing beyond being visible to later reads.
+    None,
+    /// The data, and what is needed to read it back, is durable at home.
+    Data,
+    /// The data and all of the file's attributes are durable at home.
+    All,
+}
+
+/// Whether an event was answered at once.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// Answered.
+    Done(Result<T, Error>),
+    /// The answer comes as [`Output::Reply`].
+    Pending,
+}
+
+/// A late answer, by the kind of event it answers.
+#[derive(Debug)]
+pub enum Reply {
+    /// A write was taken.
+    Written(Result<(), Error>),
+    /// A read was satisfied.
+    Read(Result<ReadData, Error>),
+    /// A sync of a file or of everything ended. The error, if any, is the first that this sync
+    /// itself met; per-description reporting is [`crate::Engine::take_error`]'s.
+    Synced(Result<(), Error>),
+    /// [`crate::Engine::begin_exclusive`] was granted: nothing of the file is in flight, and
+    /// nothing will be until [`crate::Engine::end_exclusive`]. An error means a flush that was
+    /// asked for failed; the file is not frozen then.
+    Exclusive(Result<(), Error>),
+}
+
+/// How soon a fetch is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Somebody waits for it.
+    Waited,
+    /// Nobody waits; submit it now, in the context of the event that caused it.
+    Foreground,
+    /// Nobody waits; submit it from a worker, not in the context of the event.
+    Background,
+}
+
+/// A piece of a destage: bytes of a frame, contiguous in the file with the pieces around it.
+#[derive(Debug)]
+pub struct Part {
+    /// The frame, shared with the engine, which copies before it changes it.
+    pub frame: Frame,
+    /// First byte in the frame.
+    pub start: u16,
+    /// Bytes; at most the frame's rest.
+    pub len: u16,
+}
+
+/// Something for the back end to do. Each carries the [`IoId`] to answer it with, exactly once,
+/// through [`crate::Engine::complete`].
+///
+/// The engine never has two commands under way that touch the same page, so commands may be
+/// executed in any order and at the same time.
+#[derive(Debug)]
+pub enum Command {
+    /// Read whole pages from `offset` (page-aligned) into `frames`, which are unshared. Bytes past
+    /// the end of the file need not be touched: the engine zeroes what was not read.
+    Fetch {
+        /// Answer with [`Completion::Fetched`].
+        io: IoId,
+        /// The file.
+        file: FileId,
+        /// First byte in the file; a multiple of the page size.
+        offset: u64,
+        /// One frame a page.
+        frames: Vec<Frame>,
+        /// How soon.
+        urgency: Urgency,
+    },
+    /// Write the parts, in order, at `offset`. If they end past the end of the file, the file
+    /// grows to exactly there. Neither `offset` nor the length need be aligned.
+    Write {
+        /// Answer with [`Completion::Written`].
+        io: IoId,
+        /// The file.
+        file: FileId,
+        /// First byte in the file.
+        offset: u64,
+        /// What to write.
+        parts: Vec<Part>,
+    },
+    /// Make what was written durable: fdatasync(2) if `datasync`, else fsync(2).
+    Sync {
+        /// Answer with [`Completion::Synced`].
+        io: IoId,
+        /// The file.
+        file: FileId,
+        /// Only the data and what is needed to read it back.
+        datasync: bool,
+    },
+    /// Allocate the range without changing the file's size or content (fallocate(2),
+    /// FALLOC_FL_KEEP_SIZE), so that a later write there cannot meet a full disk. A writer waits.
+    Reserve {
+        /// Answer with [`Completion::Reserved`].
+        io: IoId,
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Command {
+    /// The command's identifier.
+    pub fn io(&self) -> IoId {
+        match self {
+            Command::Fetch { io, .. }
+            | Command::Write { io, .. }
+            | Command::Sync { io, .. }
+            | Command::Reserve { io, .. } => *io,
+        }
+    }
+
+    /// The file it concerns.
+    pub fn file(&self) -> FileId {
+        match self {
+            Command::Fetch { file, .. }
+            | Command::Write { file, .. }
+            | Command::Sync { file, .. }
+            | Command::Reserve { file, .. } => *file,
+        }
+    }
+}
+
+/// How a command ended. Each gives back what its command carried.
+#[derive(Debug)]
+pub enum Completion {
+    /// Of [`Command::Fetch`]: the same frames, and how many bytes from its offset were read.
+    /// Fewer than asked means the end of the file was met there.
+    Fetched {
+        /// The command's frames, unshared.
+        frames: Vec<Frame>,
+        /// Bytes read.
+        result: Result<usize, ErrorKind>,
+    },
+    /// Of [`Command::Write`]: everything was written, or some of it may have been.
+    Written {
+        /// All or unknown.
+        result: Result<(), ErrorKind>,
+    },
+    /// Of [`Command::Sync`].
+    Synced {
+        /// Durable, or not known to be.
+        result: Result<(), ErrorKind>,
+    },
+    /// Of [`Command::Reserve`]. [`ErrorKind::Unsupported`] means the back end cannot reserve: the
+    /// engine then writes without.
+    Reserved {
+        /// Reserved, or why not.
+        result: Result<(), ErrorKind>,
+    },
+}
+
+/// What an event left for the caller to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Answer a request that was pending.
+    Reply {
+        /// The request.
+        request: RequestId,
+        /// Its answer.
+        reply: Reply,
+    },
+    /// Execute a device command.
+    Command(Command),
+    /// The file has no dirty data left at this moment. The caller may restore its modification
+    /// time at home, which destaging disturbed.
+    Cleaned(FileId),
+    /// A file given to [`crate::Engine::detach`] is gone from the engine.
+    Detached(FileId),
+}
+
+/// What became of an exclusive section; see [`crate::Engine::end_exclusive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExclusiveEnd {
+    /// Cached data in `[from, to)`, dirty or not, no longer stands for the file and is dropped:
+    /// what is at home now counts.
+    pub discard: Option<(u64, u64)>,
+    /// The file's size now, at home and as programs see it; `None` if unchanged. Cached data past
+    /// it is dropped, and the rest of its last page reads as zeros.
+    pub size: Option<u64>,
+}
+
+/// Bytes of a read's answer, in file order.
+#[derive(Debug)]
+pub enum Segment {
+    /// Bytes `start .. start + len` of a frame.
+    Frame {
+        /// The frame; it does not change while this handle is held.
+        frame: Frame,
+        /// First byte.
+        start: u16,
+        /// Bytes.
+        len: u16,
+    },
+    /// Bytes copied out of patches.
+    Bytes(Vec<u8>),
+}
+
+impl Segment {
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Segment::Frame { frame, start, len } => {
+                &frame.bytes()[usize::from(*start)..usize::from(*start) + usize::from(*len)]
+            }
+            Segment::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// The answer to a read: less than was asked for only at the end of the file.
+#[derive(Debug, Default)]
+pub struct ReadData {
+    /// Consecutive pieces, none empty.
+    pub segments: SmallVec<[Segment; 2]>,
+}
+
+impl ReadData {
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.segments.iter().map(|segment| segment.as_slice().len()).sum()
+    }
+
+    /// Whether nothing was read: the offset was at or past the end of the file.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// The pieces as slices.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.segments.iter().map(Segment::as_slice)
+    }
+
+    /// All bytes in one new buffer.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len());
+        for slice in self.slices() {
+            bytes.extend_from_slice(slice);
+        }
+        bytes
+    }
+}

@@ -1,0 +1,170 @@
+//! The engine's bounds and policies, checked once.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// When the page under a partial write to a page that is not up to date is fetched
+/// (NBW section 3.3, with *auto* added).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FetchPolicy {
+    /// The writer waits for the fetch: the baseline, and what a kernel page cache does.
+    Blocking,
+    /// The fetch is submitted in the writer's context; nobody waits for it.
+    AsyncForeground,
+    /// The fetch is handed to a worker, so that not even its submission can block the writer.
+    AsyncBackground,
+    /// The page is fetched only when a read, a sync or a destage needs it.
+    Lazy,
+    /// Chosen for each write from device latency, patch-memory pressure and whether the file is
+    /// being read.
+    #[default]
+    Auto,
+}
+
+impl FetchPolicy {
+    /// Every policy, in the order they are documented.
+    pub const ALL: [FetchPolicy; 5] = [
+        FetchPolicy::Blocking,
+        FetchPolicy::AsyncForeground,
+        FetchPolicy::AsyncBackground,
+        FetchPolicy::Lazy,
+        FetchPolicy::Auto,
+    ];
+
+    /// The name used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FetchPolicy::Blocking => "blocking",
+            FetchPolicy::AsyncForeground => "async-fg",
+            FetchPolicy::AsyncBackground => "async-bg",
+            FetchPolicy::Lazy => "lazy",
+            FetchPolicy::Auto => "auto",
+        }
+    }
+}
+
+impl FromStr for FetchPolicy {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|policy| policy.name() == name)
+            .ok_or_else(|| ConfigError::UnknownPolicy(name.to_owned()))
+    }
+}
+
+/// Bounds and policies of one engine. Validated by [`crate::Engine::new`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes for page frames, patches and their descriptors together.
+    pub memory_bytes_max: u64,
+    /// Bytes for patches, their overhead counted, within `memory_bytes_max`. At this bound a
+    /// partial write to a page that is not in memory behaves as under [`FetchPolicy::Blocking`].
+    pub patch_bytes_max: u64,
+    /// When pages under patches are fetched.
+    pub fetch_policy: FetchPolicy,
+    /// Dirty data older than this is destaged.
+    pub dirty_expire: Duration,
+    /// Dirty share of `memory_bytes_max`, in percent, above which destaging starts.
+    pub dirty_background_percent: u8,
+    /// Dirty share of `memory_bytes_max`, in percent, at which writers wait for destages.
+    pub dirty_hard_percent: u8,
+    /// Most pages in one transfer to or from the back end.
+    pub transfer_pages_max: u32,
+    /// Most destages in flight at once.
+    pub destages_in_flight_max: u32,
+    /// Most pages fetched ahead of a sequential reader; 0 turns read-ahead off.
+    pub readahead_pages_max: u32,
+    /// Pause before a failed destage or background fetch is tried again.
+    pub retry_delay: Duration,
+}
+
+impl Config {
+    /// Least memory an engine can work in: a few of the largest requests at once.
+    pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
+    /// Default of `patch_bytes_max`.
+    pub const PATCH_BYTES_DEFAULT: u64 = 64 << 20;
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            memory_bytes_max: 512 << 20,
+            patch_bytes_max: Config::PATCH_BYTES_DEFAULT,
+            fetch_policy: FetchPolicy::Auto,
+            dirty_expire: Duration::from_secs(30),
+            dirty_background_percent: 20,
+            dirty_hard_percent: 50,
+            transfer_pages_max: 256,
+            destages_in_flight_max: 16,
+            readahead_pages_max: 256,
+            retry_delay: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A configuration the engine cannot run with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Memory below [`Config::MEMORY_BYTES_MIN`].
+    #[error(
+        "memory of {given} bytes is too small: at least {} bytes are needed",
+        Config::MEMORY_BYTES_MIN
+    )]
+    MemoryTooSmall {
+        /// What was asked for.
+        given: u64,
+    },
+    /// Patch memory is not below half of the memory it is part of.
+    #[error("patch memory of {patch} bytes must be at most half of the memory of {memory} bytes")]
+    PatchMemoryTooLarge {
+        /// Patch memory asked for.
+        patch: u64,
+        /// Memory asked for.
+        memory: u64,
+    },
+    /// The dirty ratios are not 0 < background < hard <= 80.
+    #[error("dirty ratios must satisfy 0 < background < hard <= 80, not {background} and {hard}")]
+    DirtyRatios {
+        /// Background ratio, percent.
+        background: u8,
+        /// Hard ratio, percent.
+        hard: u8,
+    },
+    /// A count that must be at least one is zero, or a transfer is longer than 256 pages.
+    #[error("{0} is out of range")]
+    OutOfRange(&'static str),
+    /// No such fetch policy.
+    #[error("unknown fetch policy '{0}': use blocking, async-fg, async-bg, lazy or auto")]
+    UnknownPolicy(String),
+}
+
+impl Config {
+    /// Checks the bounds against each other.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.memory_bytes_max < Config::MEMORY_BYTES_MIN {
+            return Err(ConfigError::MemoryTooSmall { given: self.memory_bytes_max });
+        }
+        if self.patch_bytes_max > self.memory_bytes_max / 2 {
+            return Err(ConfigError::PatchMemoryTooLarge {
+                patch: self.patch_bytes_max,
+                memory: self.memory_bytes_max,
+            });
+        }
+        let (background, hard) = (self.dirty_background_percent, self.dirty_hard_percent);
+        if background == 0 || background >= hard || hard > 80 {
+            return Err(ConfigError::DirtyRatios { background, hard });
+        }
+        if self.transfer_pages_max == 0 || self.transfer_pages_max > 256 {
+            return Err(ConfigError::OutOfRange("transfer_pages_max"));
+        }
+        if self.destages_in_flight_max == 0 {
+            return Err(ConfigError::OutOfRange("destages_in_flight_max"));
+        }
+        if self.readahead_pages_max > 1024 {
+            return Err(ConfigError::OutOfRange("readahead_pages_max"));
+        }
+        Ok(())
+    }
+}

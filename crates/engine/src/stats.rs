@@ -1,0 +1,73 @@
+//! Counters and gauges a person or a test wants to see.
+
+/// A snapshot of the engine. Counters run from the engine's start; the rest are as of now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Writes taken.
+    pub writes: u64,
+    /// Bytes written by programs.
+    pub write_bytes: u64,
+    /// Reads answered.
+    pub reads: u64,
+    /// Bytes read by programs.
+    pub read_bytes: u64,
+    /// Pages looked for by reads and found without waiting.
+    pub read_hits: u64,
+    /// Pages looked for by reads that had to be fetched.
+    pub read_misses: u64,
+    /// Partial writes to pages that were not up to date (each became, or joined, a patch).
+    pub patch_writes: u64,
+    /// Pages fetched from the back end, for whatever reason, read-ahead included.
+    pub fetched_pages: u64,
+    /// Fetch commands issued.
+    pub fetch_commands: u64,
+    /// Pages fetched because a program's read, write or sync waited for them.
+    pub fetches_waited: u64,
+    /// Pages that were patched and left that state, or their file, without any fetch:
+    /// overwritten whole, destaged by whole write units, truncated or unlinked.
+    pub fetches_avoided: u64,
+    /// Pages read ahead of sequential readers.
+    pub readahead_pages: u64,
+    /// Writers that had to wait for a page to be fetched.
+    pub writers_blocked_fetch: u64,
+    /// Writers that had to wait because too much was dirty or no frame was free.
+    pub writers_throttled: u64,
+    /// Writers waiting now.
+    pub writers_waiting: u64,
+    /// Destage commands issued.
+    pub destage_commands: u64,
+    /// Bytes destaged.
+    pub destage_bytes: u64,
+    /// Fetches that failed.
+    pub fetch_errors: u64,
+    /// Destages that failed.
+    pub destage_errors: u64,
+    /// Syncs of the back end that failed.
+    pub sync_errors: u64,
+    /// Pages evicted.
+    pub evictions: u64,
+    /// Files attached now.
+    pub files: u64,
+    /// Pages known now, resident or patched.
+    pub pages: u64,
+    /// Frames held now.
+    pub frames: u64,
+    /// Dirty pages now, patched ones included.
+    pub dirty_pages: u64,
+    /// Patched pages now.
+    pub patched_pages: u64,
+    /// Bytes of patch memory in use now, overhead counted.
+    pub patch_bytes: u64,
+    /// Fetches in flight now.
+    pub fetches_in_flight: u64,
+    /// Destages in flight now.
+    pub destages_in_flight: u64,
+    /// Age of the oldest dirty data, milliseconds.
+    pub oldest_dirty_ms: u64,
+    /// Bytes of memory in use now: frames, patches, descriptors.
+    pub memory_bytes: u64,
+    /// The bound on it.
+    pub memory_bytes_max: u64,
+    /// The bound on patch memory.
+    pub patch_bytes_max: u64,
+}
