@@ -1,1 +1,13 @@
-//! stub
+//! One engine behind one lock, wired to its back end.
+//!
+//! A [`Shard`] turns the engine's events and outputs into calls and continuations: whoever brings
+//! an event runs it to its end on its own thread, and an answer that comes later is run by the
+//! thread that completed it.
+
+#![forbid(unsafe_code)]
+
+mod latency;
+mod shard;
+
+pub use latency::{Latencies, Percentiles};
+pub use shard::{Shard, StartError};

@@ -1,0 +1,43 @@
+//! What the operating system says, as the engine's error kinds: the only place this is decided.
+
+use std::io;
+
+use rustix::io::Errno;
+use weir_engine::ErrorKind;
+
+/// The engine's kind for an error of a home location; [`ErrorKind::Io`] for whatever has no
+/// better name.
+pub fn error_kind(error: &io::Error) -> ErrorKind {
+    let Some(errno) = Errno::from_io_error(error) else {
+        return ErrorKind::Io;
+    };
+    match errno {
+        Errno::NOSPC => ErrorKind::NoSpace,
+        Errno::DQUOT => ErrorKind::QuotaExceeded,
+        Errno::ROFS => ErrorKind::ReadOnly,
+        Errno::FBIG => ErrorKind::FileTooLarge,
+        Errno::ACCESS | Errno::PERM => ErrorKind::PermissionDenied,
+        Errno::STALE | Errno::NOENT => ErrorKind::Stale,
+        Errno::OPNOTSUPP | Errno::NOSYS => ErrorKind::Unsupported,
+        _ => ErrorKind::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_follow_errno() {
+        let kind = |errno: Errno| error_kind(&io::Error::from(errno));
+        assert_eq!(kind(Errno::NOSPC), ErrorKind::NoSpace);
+        assert_eq!(kind(Errno::DQUOT), ErrorKind::QuotaExceeded);
+        assert_eq!(kind(Errno::ROFS), ErrorKind::ReadOnly);
+        assert_eq!(kind(Errno::FBIG), ErrorKind::FileTooLarge);
+        assert_eq!(kind(Errno::PERM), ErrorKind::PermissionDenied);
+        assert_eq!(kind(Errno::STALE), ErrorKind::Stale);
+        assert_eq!(kind(Errno::OPNOTSUPP), ErrorKind::Unsupported);
+        assert_eq!(kind(Errno::IO), ErrorKind::Io);
+        assert_eq!(error_kind(&io::Error::other("no errno")), ErrorKind::Io);
+    }
+}

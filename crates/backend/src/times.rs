@@ -1,0 +1,74 @@
+//! A file's modification and change times as programs see them, laid over what home says.
+//!
+//! A write sets both at once, long before its data goes home; destaging then disturbs the times at
+//! home. While the overlay has a time, that is the file's time. The modification time is put back
+//! at home by [`crate::HomeFile::restore_times`]; the change time cannot be.
+
+use std::sync::{Mutex, PoisonError};
+
+/// A wall-clock time: seconds and nanoseconds since 1970, as in `struct timespec`.
+pub type Timestamp = rustix::fs::Timespec;
+
+/// The overlay of one file. All methods may be called from any thread.
+#[derive(Debug, Default)]
+pub struct Times {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    mtime: Option<Timestamp>,
+    ctime: Option<Timestamp>,
+    /// Home's modification time may differ from `mtime`.
+    disturbed: bool,
+}
+
+impl Times {
+    /// A program wrote, or changed the size: both times are `now`.
+    pub fn note_write(&self, now: Timestamp) {
+        let mut state = self.lock();
+        state.mtime = Some(now);
+        state.ctime = Some(now);
+        state.disturbed = true;
+    }
+
+    /// A program changed attributes (mode, owner, links, extended attributes): the change time is
+    /// `now`.
+    pub fn note_change(&self, now: Timestamp) {
+        self.lock().ctime = Some(now);
+    }
+
+    /// A program set the modification time (utimensat(2)) at `now`. To be called whether or not
+    /// home was told: it is put back there after the next destage.
+    pub fn set_mtime(&self, mtime: Timestamp, now: Timestamp) {
+        let mut state = self.lock();
+        state.mtime = Some(mtime);
+        state.ctime = Some(now);
+        state.disturbed = true;
+    }
+
+    /// Modification and change time; `None` where home's own is right.
+    pub fn overlay(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        let state = self.lock();
+        (state.mtime, state.ctime)
+    }
+
+    /// Home was written, so its modification time moved.
+    pub(crate) fn note_disturbed(&self) {
+        self.lock().disturbed = true;
+    }
+
+    /// The modification time to put back at home, if it may differ there; `None` if nothing is to
+    /// be done. Taken: a disturbance after this asks for another restoring.
+    pub(crate) fn take_disturbed(&self) -> Option<Timestamp> {
+        let mut state = self.lock();
+        if !std::mem::take(&mut state.disturbed) {
+            return None;
+        }
+        state.mtime
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
