@@ -1,2 +1,132 @@
-//! stub
-fn main() {}
+//! `weir-bench`: the demo, the benchmarks, and the passthrough they compare with.
+//!
+//! Never linked into `weir`: everything but the engine's own figures is measured through the `weir`
+//! command, as its users would meet it.
+
+mod cleanup;
+mod cold;
+mod content;
+mod demo;
+mod engine;
+mod error;
+mod fuse;
+mod measure;
+mod memory;
+mod mount;
+mod passthrough;
+mod report;
+mod updates;
+mod workspace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::error::{Doing, Result};
+use crate::report::Report;
+
+/// Bytes in a page, here as in the engine.
+const PAGE_BYTES: usize = weir_engine::PAGE_BYTES;
+
+/// Demo and benchmarks of Weir.
+#[derive(Parser)]
+#[command(name = "weir-bench", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Show what Weir does: the same programs straight on a directory and through a mount of it,
+    /// then every byte compared.
+    Demo {
+        /// The weir program.
+        #[arg(long, value_name = "PATH")]
+        weir: PathBuf,
+        /// Where to work. A directory of its own is made in it and removed at the end.
+        #[arg(long, value_name = "WORKDIR")]
+        dir: PathBuf,
+    },
+    /// Run benchmarks and hold the figures against the goals.
+    Run {
+        /// Which.
+        #[arg(value_enum, default_value_t = Which::All)]
+        which: Which,
+        /// The weir program.
+        #[arg(long, value_name = "PATH")]
+        weir: PathBuf,
+        /// Where to work, on the disk to be measured. A directory of its own is made in it and
+        /// removed at the end.
+        #[arg(long, value_name = "WORKDIR", default_value = ".")]
+        dir: PathBuf,
+        /// Also write the results here.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Seconds of load in the memory benchmark.
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        memory_seconds: u64,
+    },
+    /// Serve SOURCE on MOUNTPOINT with a plain FUSE passthrough, the benchmarks' baseline.
+    Passthrough {
+        /// The directory to serve.
+        source: PathBuf,
+        /// Where.
+        mountpoint: PathBuf,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Engine,
+    Fuse,
+    Memory,
+    All,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) if cleanup::interrupted() => loop {
+            // The signal thread is putting things right and will end the process.
+            std::thread::park();
+        },
+        Err(error) => {
+            eprintln!("weir-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Demo { weir, dir } => {
+            cleanup::watch_signals().doing("watch signals for", &dir)?;
+            demo::run(&weir, &dir)
+        }
+        Task::Run { which, weir, dir, json, memory_seconds } => {
+            cleanup::watch_signals().doing("watch signals for", &dir)?;
+            let wanted = |one| which == one || which == Which::All;
+            let mut report = Report::default();
+            if wanted(Which::Engine) {
+                engine::run(&mut report)?;
+            }
+            if wanted(Which::Fuse) {
+                fuse::run(&weir, &dir, &mut report)?;
+            }
+            if wanted(Which::Memory) {
+                memory::run(&weir, &dir, Duration::from_secs(memory_seconds), &mut report)?;
+            }
+            report.print_goals();
+            match json {
+                Some(path) => report.save(&path),
+                None => Ok(()),
+            }
+        }
+        Task::Passthrough { source, mountpoint } => {
+            passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Files on the disk: making them, and taking them out of the kernel's page cache.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use rustix::fs::{Advice, fadvise, statvfs};
+
+use crate::PAGE_BYTES;
+use crate::content::fill_page;
+use crate::error::{Doing, Result};
+
+const PAGES_A_WRITE: u64 = 256;
+
+/// Makes a file of `pages` pages of the content of `seed`, durable on the disk.
+pub fn make_file(path: &Path, seed: u64, pages: u64) -> Result<()> {
+    let mut file = File::create(path).doing("create", path)?;
+    let mut buffer = vec![0; PAGES_A_WRITE as usize * PAGE_BYTES];
+    let mut page = 0;
+    while page < pages {
+        let count = PAGES_A_WRITE.min(pages - page) as usize;
+        for (bytes, number) in buffer.chunks_exact_mut(PAGE_BYTES).take(count).zip(page..) {
+            fill_page(seed, number, bytes.try_into().expect("chunks are pages"));
+        }
+        file.write_all(&buffer[..count * PAGE_BYTES]).doing("write", path)?;
+        page += count as u64;
+    }
+    file.sync_all().doing("sync", path)
+}
+
+/// Takes a file's pages out of the page cache of the file system it is read through.
+pub fn drop_cached(path: &Path) -> Result<()> {
+    let file = OpenOptions::new().read(true).open(path).doing("open", path)?;
+    file.sync_all().doing("sync", path)?;
+    fadvise(&file, 0, None, Advice::DontNeed).doing("drop from the page cache", path)
+}
+
+/// As [`drop_cached`] for some files, and, where the caller may, everything clean the machine has
+/// cached: that also takes the file system's own block maps, as after a restart.
+pub fn make_cold(paths: &[&Path]) -> Result<()> {
+    for path in paths {
+        drop_cached(path)?;
+    }
+    // Only root may; the files themselves are cold without it.
+    let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+    Ok(())
+}
+
+/// Bytes this process caused to be read from a disk so far (proc(5), /proc/pid/io).
+pub fn disk_bytes_read() -> u64 {
+    disk_bytes_read_by(std::process::id())
+}
+
+/// The same of another process of the same user.
+pub fn disk_bytes_read_by(pid: u32) -> u64 {
+    fs::read_to_string(format!("/proc/{pid}/io"))
+        .ok()
+        .and_then(|io| io.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok()))
+        .unwrap_or(0)
+}
+
+/// Bytes an ordinary user may still write to the file system of `path`.
+pub fn free_bytes(path: &Path) -> Result<u64> {
+    let stat = statvfs(path).doing("look up free space of", path)?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}

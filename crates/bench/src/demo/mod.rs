@@ -1,0 +1,242 @@
+//! The demo: the same programs straight on a directory and through a mount of one, side by side,
+//! then every byte compared.
+//!
+//! Both directories are on the same disk and start equal and cold. The sides take turns, so that
+//! whatever else the machine does meets both. Nothing is read from the mount when comparing: what
+//! counts is what is in SOURCE once it is unmounted.
+
+mod screen;
+mod sqlite;
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::PAGE_BYTES;
+use crate::cold::{free_bytes, make_cold, make_file};
+use crate::error::{Doing, Error, Result};
+use crate::measure::{Latencies, median};
+use crate::mount::{Status, WeirMount, find_program, require_fuse};
+use crate::updates::Plan;
+use crate::workspace::Workspace;
+
+const SEED: u64 = 2024;
+const FILE_BYTES: u64 = 512 << 20;
+const FILE_BYTES_SMALL: u64 = 128 << 20;
+const DATABASE_BYTES: u64 = 128 << 20;
+const ROUNDS: u32 = 5;
+const STEPS_A_ROUND_MAX: u32 = 6000;
+const ROUND_TIME: Duration = Duration::from_secs(2);
+const TRANSACTIONS_A_ROUND: u64 = 100;
+
+/// One side of a comparison.
+#[derive(Clone)]
+pub struct Side {
+    operations: Latencies,
+    /// Seconds of the sync after each round.
+    syncs: Vec<f64>,
+    /// Pages that were fetched while a program waited for them.
+    waited: u64,
+    /// Pages that were written in part while not in memory and never had to be fetched.
+    avoided: u64,
+}
+
+impl Side {
+    fn new() -> Side {
+        Side { operations: Latencies::new(), syncs: Vec::new(), waited: 0, avoided: 0 }
+    }
+
+    fn sync_us(&self) -> f64 {
+        median(&self.syncs) * 1e6
+    }
+}
+
+/// The same work on both sides.
+pub struct Comparison {
+    straight: Side,
+    through: Side,
+    /// Writers that waited for a page on Weir's side.
+    blocked: u64,
+}
+
+/// Runs the demo with its files in `dir`. An error if anything failed or a byte differs.
+pub fn run(weir: &Path, dir: &Path) -> Result<()> {
+    check_needs(weir)?;
+    let start = Instant::now();
+    fs::create_dir_all(dir).doing("create", dir)?;
+    let bytes_of = |file_bytes| 2 * (file_bytes + DATABASE_BYTES);
+    let roomy = free_bytes(dir)? > bytes_of(FILE_BYTES) + (1 << 30);
+    let file_bytes = if roomy { FILE_BYTES } else { FILE_BYTES_SMALL };
+    let space = Workspace::new(dir, bytes_of(file_bytes))?;
+    let files = Files::make(&space, file_bytes)?;
+    screen::introduction(file_bytes, fs::metadata(&files.plain.database), start.elapsed());
+
+    let mount = WeirMount::start(weir, &files.source, &space.path().join("mount"), &[])?;
+    let plan = Plan::new(SEED, (file_bytes / PAGE_BYTES as u64) as u32);
+    let (updates, steps) = compare_updates(&plan, &files, &mount)?;
+    screen::updates(&updates);
+    let database = compare_sqlite(&files, &mount)?;
+    screen::sqlite(&database, ROUNDS as u64 * TRANSACTIONS_A_ROUND);
+    mount.unmount()?;
+
+    make_cold(&files.all())?;
+    let mut compared = plan.verify(&files.plain.data, steps)?;
+    compared += plan.verify(&files.home.data, steps)?;
+    compared += sqlite::verify(&files.plain.database, &files.home.database)?;
+    screen::verdict(compared, start.elapsed());
+    Ok(())
+}
+
+fn check_needs(weir: &Path) -> Result<()> {
+    if !weir.is_file() {
+        return Err(Error::Missing {
+            what: format!("there is no weir program at {}", weir.display()),
+            remedy: "build it with 'cargo build --release'".into(),
+        });
+    }
+    require_fuse()?;
+    if find_program("sqlite3").is_none() {
+        return Err(Error::Missing {
+            what: "the sqlite3 program is missing".into(),
+            remedy: "install the package 'sqlite3', or run 'make setup' as root".into(),
+        });
+    }
+    Ok(())
+}
+
+/// The two files of one side.
+struct Pair {
+    data: PathBuf,
+    database: PathBuf,
+}
+
+impl Pair {
+    fn of(directory: &Path) -> Pair {
+        Pair { data: directory.join("records"), database: directory.join("accounts.db") }
+    }
+}
+
+struct Files {
+    /// What Weir serves.
+    source: PathBuf,
+    /// The files in it.
+    home: Pair,
+    /// The files of the side without Weir.
+    plain: Pair,
+}
+
+impl Files {
+    /// Makes them: equal on both sides, on the disk, and not in memory.
+    fn make(space: &Workspace, file_bytes: u64) -> Result<Files> {
+        let source = space.directory("source")?;
+        let plain = Pair::of(&space.directory("plain")?);
+        let home = Pair::of(&source);
+        for path in [&plain.data, &home.data] {
+            make_file(path, SEED, file_bytes / PAGE_BYTES as u64)?;
+        }
+        sqlite::make_database(&plain.database)?;
+        fs::copy(&plain.database, &home.database).doing("copy to", &home.database)?;
+        let files = Files { source, home, plain };
+        make_cold(&files.all())?;
+        Ok(files)
+    }
+
+    fn all(&self) -> [&Path; 4] {
+        [&self.plain.data, &self.home.data, &self.plain.database, &self.home.database]
+    }
+}
+
+/// Runs the update program on both sides in turn; also how many of the plan's steps were run.
+fn compare_updates(plan: &Plan, files: &Files, mount: &WeirMount) -> Result<(Comparison, u32)> {
+    let mounted = Pair::of(mount.path());
+    let open = |path: &Path| OpenOptions::new().write(true).open(path).doing("open", path);
+    let (plain, through) = (open(&files.plain.data)?, open(&mounted.data)?);
+    let most = (plan.steps() / ROUNDS - 200).min(STEPS_A_ROUND_MAX);
+    let (mut at, steps) = plan.calibrate(&plain, &files.plain.data, 0, ROUND_TIME, most)?;
+    plan.run(&through, &mounted.data, 0..at)?;
+
+    let mut comparison = Comparison { straight: Side::new(), through: Side::new(), blocked: 0 };
+    for round in 0..ROUNDS {
+        let range = at..at + steps;
+        for turn in 0..2 {
+            if (round + turn) % 2 == 0 {
+                let run = plan.run(&plain, &files.plain.data, range.clone())?;
+                let side = &mut comparison.straight;
+                side.operations.add(&run.writes);
+                side.waited += run.pages_read;
+                side.syncs.push(seconds(|| plain.sync_data()).doing("sync", &files.plain.data)?);
+            } else {
+                let before = Counters::of(&mount.status()?)?;
+                let run = plan.run(&through, &mounted.data, range.clone())?;
+                let after = Counters::of(&mount.status()?)?;
+                let side = &mut comparison.through;
+                side.operations.add(&run.writes);
+                side.waited += after.waited - before.waited;
+                comparison.blocked += after.blocked - before.blocked;
+                side.syncs.push(seconds(|| through.sync_data()).doing("sync", &mounted.data)?);
+                side.avoided += Counters::of(&mount.status()?)?.avoided - before.avoided;
+            }
+        }
+        at += steps;
+    }
+    Ok((comparison, at))
+}
+
+/// Runs the transactions on both sides in turn.
+fn compare_sqlite(files: &Files, mount: &WeirMount) -> Result<Comparison> {
+    let mounted = Pair::of(mount.path());
+    let mut plain = sqlite::Shell::start(&files.plain.database)?;
+    let mut through = sqlite::Shell::start(&mounted.database)?;
+    for shell in [&mut plain, &mut through] {
+        shell.tell("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -1000;")?;
+    }
+    let before = Counters::of(&mount.status()?)?;
+    let read_before = plain.pages_read();
+    let mut comparison = Comparison { straight: Side::new(), through: Side::new(), blocked: 0 };
+    for round in 0..u64::from(ROUNDS) {
+        let numbers = round * TRANSACTIONS_A_ROUND..(round + 1) * TRANSACTIONS_A_ROUND;
+        for turn in 0..2 {
+            let (shell, side) = if (round + turn) % 2 == 0 {
+                (&mut plain, &mut comparison.straight)
+            } else {
+                (&mut through, &mut comparison.through)
+            };
+            for number in numbers.clone() {
+                shell.transact(&sqlite::transaction(SEED, number), &mut side.operations)?;
+            }
+        }
+    }
+    let after = Counters::of(&mount.status()?)?;
+    comparison.straight.waited = plain.pages_read() - read_before;
+    comparison.through.waited = after.waited - before.waited;
+    comparison.through.avoided = after.avoided - before.avoided;
+    comparison.blocked = after.blocked - before.blocked;
+    plain.end()?;
+    through.end()?;
+    Ok(comparison)
+}
+
+/// What Weir counts that the demo shows.
+struct Counters {
+    waited: u64,
+    avoided: u64,
+    blocked: u64,
+}
+
+impl Counters {
+    fn of(status: &Status) -> Result<Counters> {
+        Ok(Counters {
+            waited: status.get("fetches_waited")?,
+            avoided: status.get("fetches_avoided")?,
+            blocked: status.get("writers_blocked_fetch")?,
+        })
+    }
+}
+
+fn seconds<E>(
+    operation: impl FnOnce() -> std::result::Result<(), E>,
+) -> std::result::Result<f64, E> {
+    let start = Instant::now();
+    operation()?;
+    Ok(start.elapsed().as_secs_f64())
+}

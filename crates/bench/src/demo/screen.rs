@@ -1,0 +1,114 @@
+//! What the demo tells the person watching: one screen, and no figure without what it means.
+
+use std::fs::Metadata;
+use std::io;
+use std::time::Duration;
+
+use super::{Comparison, Side};
+use crate::measure::{show_count, show_us};
+
+/// Before anything is measured.
+pub fn introduction(file_bytes: u64, database: io::Result<Metadata>, took: Duration) {
+    let database_mib = database.map_or(0, |metadata| metadata.len() >> 20);
+    println!(
+        "Weir demo\n\
+         \n\
+         A program that writes a few bytes into a page that is not in memory has to wait until the\n\
+         kernel has read that page. Through Weir it does not: Weir keeps the bytes as a patch, lets\n\
+         the program go on, and brings page and patch together later.\n\
+         \n\
+         Two directories on one disk, with equal files, none of it in memory: {} MiB of records\n\
+         and a SQLite database of {database_mib} MiB (made in {:.0} s). Programs use one directly, \
+         the other\n\
+         through 'weir mount'. The sides take turns.",
+        file_bytes >> 20,
+        took.as_secs_f64(),
+    );
+}
+
+fn head(title: &str) {
+    println!("\n{title}\n  {:<46}{:>12}{:>14}", "", "directly", "through Weir");
+}
+
+fn row(name: &str, straight: String, through: String, note: &str) {
+    println!("  {name:<46}{straight:>12}{through:>14}   {note}");
+}
+
+fn times(straight: f64, through: f64) -> String {
+    if through <= straight {
+        format!("{:.1} times faster", straight / through.max(1e-9))
+    } else {
+        format!("{:.1} times slower", through / straight.max(1e-9))
+    }
+}
+
+fn latencies(operation: &str, straight: &Side, through: &Side) {
+    let (left, right) = (straight.operations.summary(), through.operations.summary());
+    let latency = |name: String, left: f64, right: f64| {
+        row(&name, show_us(left), show_us(right), &times(left, right));
+    };
+    latency(format!("{operation}, median"), left.median_us, right.median_us);
+    latency(format!("{operation}, 99th percentile"), left.p99_us, right.p99_us);
+    row(
+        &format!("{operation}s per second"),
+        show_count(left.per_second as u64),
+        show_count(right.per_second as u64),
+        "",
+    );
+}
+
+/// After the update program.
+pub fn updates(comparison: &Comparison) {
+    let (straight, through) = (&comparison.straight, &comparison.through);
+    head(&format!(
+        "Update program: {} small writes a side, each page met for the first time",
+        show_count(straight.operations.summary().count)
+    ));
+    latencies("write", straight, through);
+    row(
+        "page fetches the writer waited for",
+        show_count(straight.waited),
+        show_count(comparison.blocked),
+        "",
+    );
+    row("page fetches that were never needed", "-".into(), show_count(through.avoided), "");
+    row(
+        "fsync after each round, median",
+        show_us(straight.sync_us()),
+        show_us(through.sync_us()),
+        "the fetches put off are paid here",
+    );
+}
+
+/// After SQLite.
+pub fn sqlite(comparison: &Comparison, transactions: u64) {
+    let (straight, through) = (&comparison.straight, &comparison.through);
+    head(&format!(
+        "SQLite: {} transactions a side of {} random UPDATEs and as many INSERTs",
+        show_count(transactions),
+        super::sqlite::UPDATES
+    ));
+    latencies("transaction", straight, through);
+    row(
+        "page fetches SQLite waited for",
+        show_count(straight.waited),
+        show_count(through.waited),
+        "",
+    );
+    row("page fetches that were never needed", "-".into(), show_count(through.avoided), "");
+    println!(
+        "  SQLite reads a row before it changes it: those fetches nobody can put off. \
+         Writes that waited: {}.",
+        show_count(comparison.blocked)
+    );
+}
+
+/// After the comparison.
+pub fn verdict(compared: u64, took: Duration) {
+    println!(
+        "\nUnmounted. {} MiB compared with what was written, straight from the directories: every \
+         byte is\nthere, SQLite finds its databases sound, and they are equal. ({:.0} s in all.)",
+        compared >> 20,
+        took.as_secs_f64()
+    );
+}

@@ -1,0 +1,210 @@
+//! A real program: SQLite's own shell, given the same transactions on both sides.
+//!
+//! The shell is driven through a pipe, one transaction at a time, so that each can be timed. What it
+//! is told follows from a seed; both databases start as equal files and must end as equal files.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use crate::PAGE_BYTES;
+use crate::content::Random;
+use crate::error::{Doing, Error, Result};
+use crate::measure::Latencies;
+
+/// Accounts in the database: about 100 MiB of them.
+pub const ACCOUNTS: u64 = 400_000;
+/// Updates in a transaction.
+pub const UPDATES: u64 = 5;
+
+const DONE: &str = "-- weir-bench: done --";
+
+/// Makes the database, closed and durable.
+pub fn make_database(path: &Path) -> Result<()> {
+    let mut shell = Shell::start(path)?;
+    shell.tell(&format!(
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA page_size = 1024;
+         CREATE TABLE account(id INTEGER PRIMARY KEY, owner TEXT, balance INTEGER, note TEXT);
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ACCOUNTS})
+         INSERT INTO account
+           SELECT i, printf('owner %08d of account %016x', i, i * 2654435761),
+                  (i * 7919) % 100000, printf('%.160c', substr('weir', 1 + i % 4, 1))
+           FROM n;
+         CREATE TABLE entry(id INTEGER PRIMARY KEY, account INTEGER, amount INTEGER);"
+    ))?;
+    shell.end()?;
+    File::open(path).and_then(|file| file.sync_all()).doing("sync", path)
+}
+
+/// The text of transaction number `index`.
+pub fn transaction(seed: u64, index: u64) -> String {
+    let mut random = Random::of(seed, index);
+    let mut sql = String::from("BEGIN IMMEDIATE;");
+    for _ in 0..UPDATES {
+        let account = 1 + random.below(ACCOUNTS);
+        let amount = random.below(2000) as i64 - 1000;
+        sql += &format!(
+            " UPDATE account SET balance = balance + {amount}, note = 'transaction {index:06}' \
+             || substr(note, 19) WHERE id = {account}; \
+             INSERT INTO entry(account, amount) VALUES ({account}, {amount});"
+        );
+    }
+    sql + " COMMIT;"
+}
+
+/// A running shell with a database open.
+pub struct Shell {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    /// Starts it on a database.
+    pub fn start(path: &Path) -> Result<Shell> {
+        let program = Path::new("sqlite3");
+        let mut child = Command::new(program)
+            .args(["-batch", "-bail", "-init", "/dev/null"])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .doing("run", program)?;
+        let stdin = child.stdin.take().expect("asked for a pipe");
+        let stdout = BufReader::new(child.stdout.take().expect("asked for a pipe"));
+        Ok(Shell { child, stdin, stdout })
+    }
+
+    /// Has it run some statements to their end; what it printed.
+    pub fn tell(&mut self, sql: &str) -> Result<String> {
+        let told = writeln!(self.stdin, "{sql}\n.print {DONE}").and_then(|()| self.stdin.flush());
+        let mut said = String::new();
+        let mut line = String::new();
+        while told.is_ok() {
+            line.clear();
+            match self.stdout.read_line(&mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(_) if line.trim_end() == DONE => return Ok(said),
+                Ok(_) => said += &line,
+            }
+        }
+        Err(self.failure())
+    }
+
+    /// Runs one transaction and times it.
+    pub fn transact(&mut self, sql: &str, latencies: &mut Latencies) -> Result<()> {
+        let start = Instant::now();
+        self.tell(sql)?;
+        latencies.note(start.elapsed());
+        Ok(())
+    }
+
+    /// Pages it has had read from a disk itself; through a mount the daemon reads instead.
+    pub fn pages_read(&self) -> u64 {
+        crate::cold::disk_bytes_read_by(self.child.id()) / PAGE_BYTES as u64
+    }
+
+    /// Closes the database and ends it.
+    pub fn end(mut self) -> Result<()> {
+        let told = writeln!(self.stdin, ".quit").and_then(|()| self.stdin.flush());
+        match (told, self.child.wait()) {
+            (Ok(()), Ok(status)) if status.success() => Ok(()),
+            _ => Err(self.failure()),
+        }
+    }
+
+    fn failure(&mut self) -> Error {
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |s| s.to_string());
+        Error::Command {
+            command: "sqlite3".into(),
+            status,
+            said: said.trim().lines().last().unwrap_or("it said nothing").to_owned(),
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // Already over unless something failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Checks both databases and that they hold the same, byte for byte as files and as SQLite dumps
+/// them; the bytes compared.
+pub fn verify(straight: &Path, through: &Path) -> Result<u64> {
+    for path in [straight, through] {
+        let mut shell = Shell::start(path)?;
+        let said = shell.tell("PRAGMA integrity_check;")?;
+        shell.end()?;
+        if said.trim() != "ok" {
+            let first = said.lines().next().unwrap_or("nothing").to_owned();
+            return Err(Error::Different(format!(
+                "integrity check of {}: {first}",
+                path.display()
+            )));
+        }
+    }
+    let [mut left, mut right] = [dump(straight)?, dump(through)?];
+    let (mut left_out, mut right_out) = (pipe_of(&mut left), pipe_of(&mut right));
+    compare(&mut left_out, &mut right_out, "the dumps of the two databases")?;
+    let _ = (left.wait(), right.wait());
+    let open = |path: &Path| File::open(path).doing("open", path);
+    compare(&mut open(straight)?, &mut open(through)?, "the files of the two databases")?;
+    Ok(fs::metadata(through).doing("look at", through)?.len())
+}
+
+fn dump(path: &Path) -> Result<Child> {
+    let program = Path::new("sqlite3");
+    Command::new(program)
+        .args(["-batch", "-init", "/dev/null"])
+        .arg(path)
+        .arg(".dump")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .doing("run", program)
+}
+
+fn pipe_of(child: &mut Child) -> ChildStdout {
+    child.stdout.take().expect("asked for a pipe")
+}
+
+fn compare(left: &mut impl Read, right: &mut impl Read, what: &str) -> Result<()> {
+    let mut buffers = [vec![0; 1 << 16], vec![0; 1 << 16]];
+    let mut offset = 0;
+    loop {
+        let counts = [fill(left, &mut buffers[0])?, fill(right, &mut buffers[1])?];
+        let [left, right] = [&buffers[0][..counts[0]], &buffers[1][..counts[1]]];
+        if left != right {
+            let at = left.iter().zip(right).take_while(|(left, right)| left == right).count();
+            return Err(Error::Different(format!("{what}, first at byte {}", offset + at)));
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        offset += left.len();
+    }
+}
+
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..]).doing("read", Path::new("a database"))? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}

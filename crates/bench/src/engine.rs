@@ -1,0 +1,263 @@
+//! The engine alone: nanoseconds for a small write, bytes for a patch. One thread, no I/O.
+//!
+//! Each figure is the median over many batches; a batch is a few thousand writes at positions drawn
+//! beforehand. As in the daemon, the queue of outputs is looked at after each write.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use weir_engine::{
+    Config, Durability, Engine, FetchPolicy, FileId, FramePool, HomeAttributes, Outcome, RequestId,
+    Time,
+};
+
+use crate::PAGE_BYTES;
+use crate::content::Random;
+use crate::error::{Error, Result};
+use crate::measure::median;
+use crate::report::{Goal, Report};
+
+const FILE: FileId = FileId(1);
+const MEMORY_BYTES: u64 = 2 << 30;
+const WRITE_BYTES: usize = 64;
+/// Distance between patches that must stay apart.
+const STRIDE_BYTES: usize = 192;
+const PATCHES_A_PAGE: usize = PAGE_BYTES / STRIDE_BYTES;
+const BATCH_WRITES: usize = 4096;
+const BATCHES: usize = 500;
+
+/// Runs all of it.
+pub fn run(report: &mut Report) -> Result<()> {
+    println!("Engine alone (one core, {WRITE_BYTES} B writes)");
+    let up_to_date = up_to_date(1024)?;
+    let spread = up_to_date_spread()?;
+    let overwrite = patched_overwrite()?;
+    let insert = patched_insert()?;
+    let first = first_patch()?;
+    let one_a_page = overhead(400_000, 1)?;
+    let many_a_page = overhead(40_000, 10)?;
+    report.figures(
+        "engine",
+        serde_json::json!({
+            "up_to_date_ns": up_to_date,
+            "up_to_date_over_256_mib_ns": spread,
+            "patched_same_place_ns": overwrite,
+            "patched_new_run_ns": insert,
+            "absent_first_patch_ns": first,
+            "overhead_one_patch_a_page": one_a_page,
+            "overhead_ten_patches_a_page": many_a_page,
+        }),
+    );
+    println!(
+        "  over 256 MiB of up-to-date pages {:.0} ns; first patch of a page {:.0} ns; \
+         over an earlier patch {:.0} ns; new run beside others {:.0} ns",
+        spread.median, first.median, overwrite.median, insert.median
+    );
+    report.goal(Goal::at_most(
+        "engine: 64 B write to an up-to-date page",
+        up_to_date.median,
+        80.0,
+        "ns",
+    ));
+    let patched = overwrite.median.max(insert.median);
+    report.goal(Goal::at_most("engine: 64 B write to a patched page", patched, 150.0, "ns"));
+    let overhead = one_a_page.counted.max(many_a_page.counted);
+    report.goal(Goal::at_most("engine: patch overhead beyond its bytes", overhead, 64.0, "B"));
+    Ok(())
+}
+
+/// Nanoseconds a write, over batches.
+#[derive(Clone, Copy, Serialize)]
+struct Nanos {
+    median: f64,
+    least: f64,
+}
+
+impl Nanos {
+    fn of(batches: &[f64]) -> Nanos {
+        Nanos {
+            median: median(batches),
+            least: batches.iter().copied().fold(f64::INFINITY, f64::min),
+        }
+    }
+}
+
+/// An engine with one file of `pages` pages attached, and a clock that only moves with it.
+struct Bench {
+    engine: Engine,
+    now: Time,
+    data: [u8; PAGE_BYTES],
+}
+
+impl Bench {
+    fn new(pages: u64) -> Result<Bench> {
+        let config = Config {
+            memory_bytes_max: MEMORY_BYTES,
+            patch_bytes_max: MEMORY_BYTES / 2,
+            fetch_policy: FetchPolicy::Lazy,
+            ..Config::default()
+        };
+        let frames = (MEMORY_BYTES / PAGE_BYTES as u64) as u32 + 1024;
+        let pool = FramePool::new(frames).map_err(|error| Error::Engine(error.to_string()))?;
+        let mut engine =
+            Engine::new(config, pool).map_err(|error| Error::Engine(error.to_string()))?;
+        engine.attach(
+            FILE,
+            HomeAttributes {
+                size: pages * PAGE_BYTES as u64,
+                dense: true,
+                write_unit: 4096,
+                readable: true,
+            },
+        );
+        Ok(Bench { engine, now: Time::from_nanos(1), data: [0x5a; PAGE_BYTES] })
+    }
+
+    fn write(&mut self, offset: u64, len: usize) {
+        let outcome = self.engine.write(
+            RequestId(1),
+            FILE,
+            offset,
+            &self.data[..len],
+            Durability::None,
+            self.now,
+        );
+        assert!(outcome == Outcome::Done(Ok(())), "a write in memory was not taken at once");
+        assert!(self.engine.next_output().is_none(), "a write in memory asked for I/O");
+    }
+
+    /// Times a batch of small writes; nanoseconds each.
+    fn batch(&mut self, offsets: &[u64]) -> f64 {
+        self.now = self.now + Duration::from_nanos(100);
+        let start = Instant::now();
+        for offset in offsets {
+            self.write(*offset, WRITE_BYTES);
+        }
+        start.elapsed().as_nanos() as f64 / offsets.len() as f64
+    }
+}
+
+fn random_offsets(random: &mut Random, pages: u64) -> Vec<u64> {
+    let last = (PAGE_BYTES - WRITE_BYTES) as u64;
+    (0..BATCH_WRITES)
+        .map(|_| random.below(pages) * PAGE_BYTES as u64 + random.below(last + 1))
+        .collect()
+}
+
+/// Small writes anywhere in `pages` pages that are in memory.
+fn up_to_date(pages: u64) -> Result<Nanos> {
+    let mut bench = Bench::new(pages)?;
+    for page in 0..pages {
+        bench.write(page * PAGE_BYTES as u64, PAGE_BYTES);
+    }
+    let mut random = Random::new(1);
+    let batches: Vec<f64> = (0..BATCHES)
+        .map(|_| {
+            let offsets = random_offsets(&mut random, pages);
+            bench.batch(&offsets)
+        })
+        .collect();
+    Ok(Nanos::of(&batches))
+}
+
+/// The same where neither the pages nor the tables fit the processor's caches.
+fn up_to_date_spread() -> Result<Nanos> {
+    up_to_date((256 << 20) / PAGE_BYTES as u64)
+}
+
+/// Small writes to pages that have patches, each over an earlier patch.
+fn patched_overwrite() -> Result<Nanos> {
+    let pages = 1024;
+    let mut bench = Bench::new(pages)?;
+    let mut offsets = slots(pages, 4);
+    for offset in &offsets {
+        bench.write(*offset, WRITE_BYTES);
+    }
+    let mut random = Random::new(2);
+    let batches: Vec<f64> = (0..BATCHES)
+        .map(|_| {
+            shuffle(&mut random, &mut offsets);
+            bench.batch(&offsets[..BATCH_WRITES.min(offsets.len())])
+        })
+        .collect();
+    Ok(Nanos::of(&batches))
+}
+
+/// Small writes to pages that have a patch, each a run of its own beside the others.
+fn patched_insert() -> Result<Nanos> {
+    let pages = 256;
+    let mut random = Random::new(3);
+    let mut batches = Vec::new();
+    for _ in 0..60 {
+        let mut bench = Bench::new(pages)?;
+        let mut offsets = slots(pages, PATCHES_A_PAGE);
+        let (first, rest) = offsets.split_at_mut(pages as usize);
+        for offset in first {
+            bench.write(*offset, WRITE_BYTES);
+        }
+        shuffle(&mut random, rest);
+        batches.push(bench.batch(rest));
+    }
+    Ok(Nanos::of(&batches))
+}
+
+/// The first small write to pages that are not in memory.
+fn first_patch() -> Result<Nanos> {
+    let pages = BATCH_WRITES as u64;
+    let mut random = Random::new(4);
+    let mut batches = Vec::new();
+    for _ in 0..60 {
+        let mut bench = Bench::new(pages)?;
+        let mut offsets = slots(pages, 1);
+        shuffle(&mut random, &mut offsets);
+        batches.push(bench.batch(&offsets));
+    }
+    Ok(Nanos::of(&batches))
+}
+
+/// Offsets of `count` places in each page that stay apart, first those of the first place.
+fn slots(pages: u64, count: usize) -> Vec<u64> {
+    (0..count)
+        .flat_map(|slot| {
+            (0..pages).map(move |page| page * PAGE_BYTES as u64 + (slot * STRIDE_BYTES) as u64 + 32)
+        })
+        .collect()
+}
+
+fn shuffle(random: &mut Random, offsets: &mut [u64]) {
+    for at in (1..offsets.len()).rev() {
+        offsets.swap(at, random.below(at as u64 + 1) as usize);
+    }
+}
+
+/// Bytes a patch costs beyond the bytes it holds.
+#[derive(Clone, Copy, Serialize)]
+struct Overhead {
+    /// As the engine counts against its bound.
+    counted: f64,
+    /// As the process grew, everything included (tables that double as they grow, too).
+    resident: f64,
+}
+
+fn overhead(pages: u64, patches_a_page: usize) -> Result<Overhead> {
+    let mut bench = Bench::new(pages)?;
+    let before = resident_bytes();
+    for offset in slots(pages, patches_a_page) {
+        bench.write(offset, WRITE_BYTES);
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    let patches = (pages * patches_a_page as u64) as f64;
+    let stats = bench.engine.stats(bench.now);
+    Ok(Overhead {
+        counted: stats.patch_bytes as f64 / patches - WRITE_BYTES as f64,
+        resident: grown as f64 / patches - WRITE_BYTES as f64,
+    })
+}
+
+fn resident_bytes() -> u64 {
+    fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|statm| statm.split_whitespace().nth(1)?.parse::<u64>().ok())
+        .map_or(0, |pages| pages * PAGE_BYTES as u64)
+}

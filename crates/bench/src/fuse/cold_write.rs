@@ -1,0 +1,149 @@
+//! 64 B written to a page that is not in memory: straight to the directory, and through Weir.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::{Map, json};
+
+use crate::PAGE_BYTES;
+use crate::cold::{make_cold, make_file};
+use crate::content::Random;
+use crate::error::{Doing, Result};
+use crate::measure::{Latencies, median, show_us};
+use crate::mount::WeirMount;
+use crate::report::{Goal, Report};
+use crate::workspace::Workspace;
+
+const FILE_PAGES: u32 = (512 << 20) / PAGE_BYTES as u32;
+const ROUNDS: u32 = 7;
+const WRITES: u32 = 3000;
+const WRITE_BYTES: usize = 64;
+const POLICIES: [&str; 4] = ["blocking", "async-fg", "async-bg", "lazy"];
+const POLICY_WRITES: u32 = 2000;
+
+/// Runs it.
+pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
+    println!("64 B write to a cold page ({ROUNDS} rounds of {WRITES} a side, in turn)");
+    let space = Workspace::new(dir, 2 * u64::from(FILE_PAGES) * PAGE_BYTES as u64)?;
+    let source = space.directory("source")?;
+    let (home, plain) = (source.join("data"), space.directory("plain")?.join("data"));
+    make_file(&home, 21, u64::from(FILE_PAGES))?;
+    make_file(&plain, 21, u64::from(FILE_PAGES))?;
+    make_cold(&[&home, &plain])?;
+    let mut pages = Random::new(21).permutation(FILE_PAGES).into_iter();
+
+    let mount = WeirMount::start(weir, &source, &space.path().join("mount"), &[])?;
+    let through = Side::open(&mount.path().join("data"))?;
+    let straight = Side::open(&plain)?;
+    let (mut weir_rounds, mut plain_rounds) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let chosen: Vec<u32> = pages.by_ref().take(WRITES as usize).collect();
+        if round % 2 == 0 {
+            plain_rounds.push(straight.round(&chosen)?);
+            weir_rounds.push(through.round(&chosen)?);
+        } else {
+            weir_rounds.push(through.round(&chosen)?);
+            plain_rounds.push(straight.round(&chosen)?);
+        }
+    }
+    let status = mount.status()?;
+    let blocked = status.get("writers_blocked_fetch")?;
+    drop(through);
+    mount.unmount()?;
+
+    let mut policies = Map::new();
+    for policy in POLICIES {
+        make_cold(&[&home])?;
+        let mount =
+            WeirMount::start(weir, &source, &space.path().join("mount"), &["--fetch", policy])?;
+        let side = Side::open(&mount.path().join("data"))?;
+        let chosen: Vec<u32> = pages.by_ref().take(POLICY_WRITES as usize).collect();
+        let round = side.round(&chosen)?;
+        let shown = round.writes.summary();
+        println!(
+            "  --fetch {policy:<9} median {:>9}, p99 {:>9}, then fsync {:>9}",
+            show_us(shown.median_us),
+            show_us(shown.p99_us),
+            show_us(round.sync_us)
+        );
+        policies.insert(policy.into(), json!({"writes": shown, "fsync_us": round.sync_us}));
+        drop(side);
+        mount.unmount()?;
+    }
+
+    let medians = |rounds: &[Round]| {
+        median(&rounds.iter().map(|round| round.writes.summary().median_us).collect::<Vec<_>>())
+    };
+    let (weir_us, plain_us) = (medians(&weir_rounds), medians(&plain_rounds));
+    report.figures(
+        "cold_write_64_b",
+        json!({
+            "weir": figures(&weir_rounds),
+            "directory": figures(&plain_rounds),
+            "weir_writers_blocked": blocked,
+            "policies": policies,
+        }),
+    );
+    println!(
+        "  directory: median {}; through Weir: median {}, {blocked} writers waited for a fetch",
+        show_us(plain_us),
+        show_us(weir_us)
+    );
+    report.goal(Goal::at_most(
+        "64 B write to a cold page through Weir, median",
+        weir_us,
+        12.0,
+        "us",
+    ));
+    report.goal(Goal::at_least(
+        "... times faster than straight to the directory",
+        plain_us / weir_us,
+        4.0,
+        "x",
+    ));
+    Ok(())
+}
+
+fn figures(rounds: &[Round]) -> serde_json::Value {
+    let mut all = Latencies::new();
+    for round in rounds {
+        all.add(&round.writes);
+    }
+    let syncs: Vec<f64> = rounds.iter().map(|round| round.sync_us).collect();
+    json!({"writes": all.summary(), "fsync_after_round_us": median(&syncs)})
+}
+
+struct Round {
+    writes: Latencies,
+    /// The fsync after the round: what was put off is done here at the latest.
+    sync_us: f64,
+}
+
+struct Side {
+    file: File,
+    path: PathBuf,
+}
+
+impl Side {
+    fn open(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new().write(true).open(path).doing("open", path)?;
+        Ok(Side { file, path: path.to_owned() })
+    }
+
+    fn round(&self, pages: &[u32]) -> Result<Round> {
+        let mut random = Random::new(u64::from(pages[0]));
+        let mut bytes = [0; WRITE_BYTES];
+        let mut writes = Latencies::new();
+        for page in pages {
+            let start = random.below((PAGE_BYTES - WRITE_BYTES + 1) as u64);
+            random.fill(&mut bytes);
+            let offset = u64::from(*page) * PAGE_BYTES as u64 + start;
+            writes.time(|| self.file.write_all_at(&bytes, offset)).doing("write", &self.path)?;
+        }
+        let start = Instant::now();
+        self.file.sync_data().doing("sync", &self.path)?;
+        Ok(Round { writes, sync_us: start.elapsed().as_secs_f64() * 1e6 })
+    }
+}

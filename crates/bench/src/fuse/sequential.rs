@@ -1,0 +1,177 @@
+//! 1 MiB sequential reads and writes: Weir against a plain passthrough, with the directory itself
+//! for reference.
+//!
+//! Each round mounts anew, so that "cold" is cold everywhere: the mount's page cache, Weir's frames
+//! or the page cache of home, and the disk's own file system maps stay as they are on all sides.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::PAGE_BYTES;
+use crate::cold::{drop_cached, make_cold, make_file};
+use crate::error::{Doing, Result};
+use crate::measure::median;
+use crate::mount::{PassthroughMount, WeirMount};
+use crate::report::{Goal, Report};
+use crate::workspace::Workspace;
+
+const FILE_MIB: usize = 256;
+const REQUEST_BYTES: usize = 1 << 20;
+const ROUNDS: usize = 5;
+
+/// MiB a second of one side in one round, or the medians of some.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Rates {
+    /// Nothing in memory.
+    read_cold: f64,
+    /// In the mount's page cache.
+    read_warm: f64,
+    /// Dropped from the mount's page cache, still in memory behind it.
+    read_behind: f64,
+    /// A new file, write calls alone.
+    write: f64,
+    /// ... and close.
+    write_close: f64,
+    /// A new file, write calls, fsync and close.
+    write_fsync_close: f64,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Weir,
+    Passthrough,
+    Directory,
+}
+
+const SIDES: [Side; 3] = [Side::Weir, Side::Passthrough, Side::Directory];
+
+/// Runs it.
+pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
+    println!("1 MiB sequential, {FILE_MIB} MiB files ({ROUNDS} rounds, sides in turn), MiB/s");
+    let space = Workspace::new(dir, 8 * (FILE_MIB << 20) as u64)?;
+    let roots = [space.directory("source")?, space.directory("passed")?, space.directory("plain")?];
+    for root in &roots {
+        make_file(&root.join("data"), 41, (FILE_MIB << 20) as u64 / PAGE_BYTES as u64)?;
+    }
+    let mut rounds: [Vec<Rates>; 3] = Default::default();
+    for round in 0..ROUNDS {
+        for turn in 0..SIDES.len() {
+            let side = (round + turn) % SIDES.len();
+            make_cold(&[&roots[side].join("data")])?;
+            let mountpoint = space.path().join("mount");
+            let rates = match SIDES[side] {
+                Side::Weir => {
+                    let mount = WeirMount::start(weir, &roots[side], &mountpoint, &[])?;
+                    let rates = measure(mount.path())?;
+                    mount.unmount()?;
+                    rates
+                }
+                Side::Passthrough => {
+                    let mount = PassthroughMount::start(&roots[side], &mountpoint)?;
+                    measure(mount.path())?
+                }
+                Side::Directory => measure(&roots[side])?,
+            };
+            rounds[side].push(rates);
+        }
+    }
+    let [weir, passed, plain] = rounds.each_ref().map(|rounds| medians(rounds));
+    print_table(&weir, &passed, &plain);
+    report.figures(
+        "sequential_1_mib",
+        json!({
+            "file_mib": FILE_MIB, "unit": "MiB/s",
+            "weir": weir, "passthrough": passed, "directory": plain,
+            "rounds": {"weir": rounds[0], "passthrough": rounds[1], "directory": rounds[2]},
+        }),
+    );
+    let mut against = |name, figure: fn(&Rates) -> f64| {
+        report.goal(Goal::at_least(name, figure(&weir) / figure(&passed), 0.8, "x"));
+    };
+    against("sequential read, cold, against the passthrough", |rates| rates.read_cold);
+    against("sequential read, warm, against the passthrough", |rates| rates.read_warm);
+    against("sequential write and close, against the passthrough", |rates| rates.write_close);
+    against("... write, fsync and close", |rates| rates.write_fsync_close);
+    Ok(())
+}
+
+fn medians(rounds: &[Rates]) -> Rates {
+    let of = |figure: fn(&Rates) -> f64| median(&rounds.iter().map(figure).collect::<Vec<_>>());
+    Rates {
+        read_cold: of(|rates| rates.read_cold),
+        read_warm: of(|rates| rates.read_warm),
+        read_behind: of(|rates| rates.read_behind),
+        write: of(|rates| rates.write),
+        write_close: of(|rates| rates.write_close),
+        write_fsync_close: of(|rates| rates.write_fsync_close),
+    }
+}
+
+fn print_table(weir: &Rates, passed: &Rates, plain: &Rates) {
+    println!("  {:<34}{:>10}{:>13}{:>11}", "", "Weir", "passthrough", "directory");
+    let row = |name: &str, figure: fn(&Rates) -> f64| {
+        println!(
+            "  {name:<34}{:>10.0}{:>13.0}{:>11.0}",
+            figure(weir),
+            figure(passed),
+            figure(plain)
+        );
+    };
+    row("read, cold", |rates| rates.read_cold);
+    row("read, in the mount's page cache", |rates| rates.read_warm);
+    row("read, in memory behind the mount", |rates| rates.read_behind);
+    row("write", |rates| rates.write);
+    row("write, close", |rates| rates.write_close);
+    row("write, fsync, close", |rates| rates.write_fsync_close);
+}
+
+/// Everything on one side, under `root`, where `data` is cold.
+fn measure(root: &Path) -> Result<Rates> {
+    let data = root.join("data");
+    let read_cold = read(&data)?;
+    let read_warm = read(&data)?;
+    // Of the directory itself this is a second cold read.
+    drop_cached(&data)?;
+    let read_behind = read(&data)?;
+    let (write, write_close) = write(&root.join("new"), false)?;
+    let (_, write_fsync_close) = self::write(&root.join("new"), true)?;
+    Ok(Rates { read_cold, read_warm, read_behind, write, write_close, write_fsync_close })
+}
+
+fn read(path: &Path) -> Result<f64> {
+    let mut buffer = vec![0; REQUEST_BYTES];
+    let start = Instant::now();
+    let mut file = File::open(path).doing("open", path)?;
+    for _ in 0..FILE_MIB {
+        file.read_exact(&mut buffer).doing("read", path)?;
+    }
+    Ok(rate(start))
+}
+
+/// Writes a new file and removes it; the rates of the writes alone and of everything up to close.
+fn write(path: &Path, sync: bool) -> Result<(f64, f64)> {
+    let buffer = vec![0x5a; REQUEST_BYTES];
+    let start = Instant::now();
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).open(path).doing("create", path)?;
+    for _ in 0..FILE_MIB {
+        file.write_all(&buffer).doing("write", path)?;
+    }
+    let written = rate(start);
+    if sync {
+        file.sync_all().doing("sync", path)?;
+    }
+    drop(file);
+    let closed = rate(start);
+    fs::remove_file(path).doing("remove", path)?;
+    Ok((written, closed))
+}
+
+fn rate(start: Instant) -> f64 {
+    FILE_MIB as f64 / start.elapsed().as_secs_f64()
+}
