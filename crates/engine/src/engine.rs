@@ -1,133 +1,716 @@
-//! stub: signatures are settled, bodies are being written
-#![allow(unused_variables, missing_docs)]
-use crate::*;
+//! The engine: its state, the files it serves, and the bookkeeping every event shares.
+//!
+//! The events themselves are in `write`, `read`, `fetch`, `destage`, `sync` and `exclusive`. All of
+//! them change pages through [`Engine::update`], which keeps counters and lists true to the page.
+//!
+//! Invariants ([`Engine::check_invariants`]):
+//! - a page is part of at most one transfer; a dirty page that is idle is on its file's dirty list
+//!   and on the engine's dirty or retry list, and on no other;
+//! - patches and a frame never coexist, and patches are dirty or on their way home;
+//! - a frame's bytes past the end of the file are zero;
+//! - nothing is forgotten while it is dirty, except by truncate and discard;
+//! - nothing becomes clean because an error was reported.
 
-/// The write path of one shard.
-pub struct Engine {}
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use smallvec::SmallVec;
+
+use crate::PAGE_BYTES;
+use crate::command::{
+    Completion, Durability, FileId, HomeAttributes, IoId, Output, ReadData, Reply, RequestId,
+};
+use crate::config::{Config, ConfigError};
+use crate::error::{Error, ErrorCursor, ErrorKind};
+use crate::file::{Event, File, Files};
+use crate::frame::{Frame, FramePool};
+use crate::page::{
+    DESCRIPTOR_BYTES, FileIx, List, ListKind, Page, PageIo, PageIx, PageState, Pages,
+};
+use crate::replacement::Replacement;
+use crate::stats::Stats;
+use crate::time::Time;
+
+/// A request that waits for something of the back end.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// A read waits for `remaining` of its pages; all of them are pinned.
+    Read {
+        file: FileIx,
+        offset: u64,
+        len: usize,
+        remaining: usize,
+        pinned: Vec<PageIx>,
+        failed: Option<ErrorKind>,
+    },
+    /// A blocked write, already applied, waits for the pages it only wrote in part.
+    Write {
+        file: FileIx,
+        partial_pages: SmallVec<[u64; 2]>,
+        remaining: usize,
+        failed: Option<ErrorKind>,
+        durability: Durability,
+    },
+    /// A write waits for space to be reserved.
+    Reserving { offset: u64, data: Box<[u8]>, durability: Durability },
+    /// A sync of everything waits for that many files.
+    SyncAll { remaining: usize, error: Option<ErrorKind> },
+}
+
+/// What a command under way is about.
+#[derive(Debug)]
+pub(crate) enum Io {
+    Fetch { file: FileIx, first: u64, issued: Time, for_destage: bool },
+    Destage { file: FileIx, offset: u64, len: u64, pages: Vec<(PageIx, u64)> },
+    DestagePatches { file: FileIx, offset: u64, len: u64, page: PageIx },
+    Sync { file: FileIx, waiter: u64 },
+    Reserve { file: FileIx, request: RequestId, from: u64, to: u64, needed_to: u64 },
+}
+
+/// How far the destage of one page's patches is, run by run.
+#[derive(Debug)]
+pub(crate) struct PatchDestage {
+    pub(crate) seq: u64,
+    pub(crate) runs_left: usize,
+    pub(crate) failed: Option<ErrorKind>,
+}
+
+/// How an event stands after it was tried.
+pub(crate) enum Step<T> {
+    Done(Result<T, Error>),
+    Pending,
+    /// Too much is dirty, or no frame is free: to be tried again when that changes.
+    Starved,
+}
+
+/// Sums over pages, kept by [`Engine::update`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Census {
+    pub(crate) frames: usize,
+    pub(crate) unclean: usize,
+    pub(crate) unclean_frames: usize,
+    pub(crate) patched: usize,
+    pub(crate) patch_bytes: usize,
+}
+
+impl Census {
+    fn of(page: &Page) -> Census {
+        let resident = page.frame.is_some();
+        let unclean = page.is_unclean();
+        let patch_bytes = page.patches.memory_bytes();
+        Census {
+            frames: usize::from(resident),
+            unclean: usize::from(unclean),
+            unclean_frames: usize::from(unclean && resident),
+            patched: usize::from(patch_bytes > 0),
+            patch_bytes: if patch_bytes > 0 { patch_bytes + DESCRIPTOR_BYTES } else { 0 },
+        }
+    }
+
+    fn replace(&mut self, before: Census, after: Census) {
+        self.frames = self.frames + after.frames - before.frames;
+        self.unclean = self.unclean + after.unclean - before.unclean;
+        self.unclean_frames = self.unclean_frames + after.unclean_frames - before.unclean_frames;
+        self.patched = self.patched + after.patched - before.patched;
+        self.patch_bytes = self.patch_bytes + after.patch_bytes - before.patch_bytes;
+    }
+}
+
+/// The write path of one shard. See the crate's documentation for how it is driven.
+pub struct Engine {
+    pub(crate) config: Config,
+    pub(crate) pool: FramePool,
+    /// A frame of zeros, for reads of holes past the end of the file at home.
+    pub(crate) zeros: Frame,
+    /// Bounds derived from the configuration.
+    pub(crate) frames_max: usize,
+    pub(crate) background_frames: usize,
+    pub(crate) hard_frames: usize,
+
+    pub(crate) files: Files,
+    pub(crate) pages: Pages,
+    pub(crate) census: Census,
+    pub(crate) replacement: Replacement,
+    /// Dirty, idle pages, oldest first.
+    pub(crate) dirty: List,
+    /// Dirty, idle pages whose transfer failed.
+    pub(crate) retry: List,
+    pub(crate) retry_at: Time,
+    /// Frames handed out with fetches under way.
+    pub(crate) frames_in_flight: usize,
+    /// The engine's order of dirtying; the last number given.
+    pub(crate) seq: u64,
+
+    pub(crate) pending: HashMap<RequestId, Pending>,
+    pub(crate) waiters: HashMap<PageIx, SmallVec<[RequestId; 2]>>,
+    /// Writes and reads that found too much dirty or no frame, in order.
+    pub(crate) starved: VecDeque<(RequestId, FileIx, Event)>,
+    /// Files with dirty data that a sync waits for.
+    pub(crate) urgent: BTreeSet<FileIx>,
+
+    /// Files whose gate opened again without a section.
+    pub(crate) reopened: Vec<FileIx>,
+
+    pub(crate) ios: HashMap<IoId, Io>,
+    pub(crate) last_io: u64,
+    pub(crate) last_sync: u64,
+    pub(crate) patch_destages: HashMap<PageIx, PatchDestage>,
+    pub(crate) destages_in_flight: usize,
+    pub(crate) fetches_in_flight: usize,
+    pub(crate) destage_fetches_in_flight: usize,
+    /// Moving average of the time a one-command fetch takes, nanoseconds.
+    pub(crate) fetch_latency_ns: u64,
+    pub(crate) last_failure: ErrorKind,
+
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) stats: Stats,
+}
 
 impl Engine {
     /// An engine with nothing attached. `pool` needs at least `config.memory_bytes_max / 4096`
-    /// frames; some more (a few MiB) for frames in flight outside.
+    /// frames, which leaves as many as patch memory takes for frames shared with transfers and
+    /// answers under way.
+    ///
+    /// # Errors
+    /// What [`Config::validate`] finds, or a pool that is too small.
     pub fn new(config: Config, pool: FramePool) -> Result<Engine, ConfigError> {
-        todo!()
+        config.validate()?;
+        let frame_memory = config.memory_bytes_max - config.patch_bytes_max;
+        let frames_max = (frame_memory / (PAGE_BYTES + DESCRIPTOR_BYTES) as u64) as usize;
+        if (u64::from(pool.capacity())) < config.memory_bytes_max / PAGE_BYTES as u64 {
+            return Err(ConfigError::OutOfRange("the frame pool's size"));
+        }
+        let mut zeros = pool.take().ok_or(ConfigError::OutOfRange("the frame pool's size"))?;
+        zeros.bytes_mut().expect("a frame just taken is not shared").fill(0);
+        Ok(Engine {
+            background_frames: frames_max * usize::from(config.dirty_background_percent) / 100,
+            hard_frames: frames_max * usize::from(config.dirty_hard_percent) / 100,
+            config,
+            pool,
+            zeros,
+            frames_max,
+            files: Files::default(),
+            pages: Pages::default(),
+            census: Census::default(),
+            replacement: Replacement::default(),
+            dirty: List::default(),
+            retry: List::default(),
+            retry_at: Time::ZERO,
+            frames_in_flight: 0,
+            seq: 0,
+            pending: HashMap::new(),
+            waiters: HashMap::new(),
+            starved: VecDeque::new(),
+            urgent: BTreeSet::new(),
+            reopened: Vec::new(),
+            ios: HashMap::new(),
+            last_io: 0,
+            last_sync: 0,
+            patch_destages: HashMap::new(),
+            destages_in_flight: 0,
+            fetches_in_flight: 0,
+            destage_fetches_in_flight: 0,
+            fetch_latency_ns: 0,
+            last_failure: ErrorKind::Io,
+            outputs: VecDeque::new(),
+            stats: Stats::default(),
+        })
     }
+
+    /// The configuration it runs with.
     pub fn config(&self) -> &Config {
-        todo!()
+        &self.config
     }
 
-    /// Makes a file known, or keeps it if it is (its home attributes are then not looked at, except
-    /// that `readable` may become true).
+    /// Makes a file known, or keeps it if it is: its home attributes are then not looked at,
+    /// except that it may have become readable.
     pub fn attach(&mut self, file: FileId, home: HomeAttributes) {
-        todo!()
+        match self.files.find(file) {
+            Some(ix) => {
+                let file = &mut self.files[ix];
+                file.detaching = false;
+                file.discarded = false;
+                file.readable |= home.readable;
+            }
+            None => {
+                self.files.add(File::new(file, home));
+            }
+        }
     }
+
+    /// Whether the file is attached.
     pub fn is_attached(&self, file: FileId) -> bool {
-        todo!()
+        self.files.find(file).is_some()
     }
-    /// Lets a file go: at once if clean and idle, else when its dirty data is home. Either way
-    /// `Output::Detached` follows; attaching it again before that cancels it.
-    pub fn detach(&mut self, file: FileId, now: Time) {
-        todo!()
+
+    /// Lets a file go: at once if it is clean and idle, else when its dirty data is home. Either
+    /// way [`Output::Detached`] follows. Attaching it again before that cancels it.
+    pub fn detach(&mut self, file: FileId, _now: Time) {
+        if let Some(ix) = self.files.find(file) {
+            self.files[ix].detaching = true;
+            self.try_detach(ix);
+        }
     }
+
     /// The file has no name and no open description any more: what is dirty is dropped, without
-    /// fetch or destage. (To be followed by `detach`.)
+    /// fetch or destage. To be followed by [`Engine::detach`].
     pub fn discard(&mut self, file: FileId) {
-        todo!()
-    }
-    /// Drops clean cached data of a file (it changed at home behind our back). Dirty pages stay.
-    pub fn drop_clean(&mut self, file: FileId) {
-        todo!()
+        let Some(file) = self.files.find(file) else { return };
+        self.files[file].discarded = true;
+        for ix in self.pages_of(file) {
+            let seq = self.pages[ix].dirty_seq;
+            if self.pages[ix].io == PageIo::None {
+                if !self.pages[ix].patches.is_empty() {
+                    self.stats.fetches_avoided += 1;
+                }
+                self.update(ix, |page| {
+                    page.dirty_seq = 0;
+                    page.frame = None;
+                    page.patches = Default::default();
+                });
+            } else {
+                self.update(ix, |page| {
+                    page.dirty_seq = 0;
+                    if page.io == PageIo::Fetch {
+                        page.patches = Default::default();
+                    }
+                });
+            }
+            if seq != 0 {
+                self.settle(file, seq, Ok(()));
+            }
+        }
     }
 
-    /// Size as programs see it.
+    /// The file changed at home behind Weir's back: forgets what is cached of it and takes its
+    /// attributes anew. Does nothing and returns false if the file has dirty data or is in use.
+    pub fn drop_clean(&mut self, file: FileId, home: HomeAttributes) -> bool {
+        let Some(ix) = self.files.find(file) else { return false };
+        if self.files[ix].is_unclean() || !self.files[ix].is_idle() {
+            return false;
+        }
+        self.drop_pages(ix);
+        self.files[ix].set_home(home);
+        true
+    }
+
+    /// Size as programs see it, bytes; `None` if the file is not attached.
     pub fn size(&self, file: FileId) -> Option<u64> {
-        todo!()
+        self.files.find(file).map(|ix| self.files[ix].size)
     }
+
+    /// Whether the file has data that is not at home yet.
     pub fn has_dirty(&self, file: FileId) -> bool {
-        todo!()
+        self.files.find(file).is_some_and(|ix| self.files[ix].is_unclean())
     }
+
+    /// End of the range known to be allocated at home from the file's end on: past it, space was
+    /// reserved ahead of writers and should be given back when the file is closed.
+    pub fn reserved_past_end(&self, file: FileId) -> bool {
+        self.files.find(file).is_some_and(|ix| {
+            let file = &self.files[ix];
+            let end = file.size.next_multiple_of(PAGE_BYTES as u64);
+            file.allocated.first_gap(end, end + 1).is_none()
+        })
+    }
+
+    /// Where a newly opened description starts to look for errors: now.
     pub fn error_cursor(&self, file: FileId) -> ErrorCursor {
-        todo!()
+        ErrorCursor(self.files.find(file).map_or(0, |ix| self.files[ix].errors))
     }
-    /// The latest write-back error since `cursor`, if any; advances the cursor.
+
+    /// The latest error of write-back, or of a fetch behind a non-blocking write, since `cursor`;
+    /// advances the cursor, so that each description is told once.
     pub fn take_error(&self, file: FileId, cursor: &mut ErrorCursor) -> Option<ErrorKind> {
-        todo!()
+        let file = &self.files[self.files.find(file)?];
+        if file.errors == cursor.0 {
+            return None;
+        }
+        cursor.0 = file.errors;
+        file.last_error
     }
 
-    pub fn write(
-        &mut self,
-        request: RequestId,
-        file: FileId,
-        offset: u64,
-        data: &[u8],
-        durability: Durability,
-        now: Time,
-    ) -> Outcome<()> {
-        todo!()
-    }
-    pub fn read(
-        &mut self,
-        request: RequestId,
-        file: FileId,
-        offset: u64,
-        len: usize,
-        now: Time,
-    ) -> Outcome<ReadData> {
-        todo!()
-    }
-    /// fsync/fdatasync: everything written to the file before this is home and durable.
-    pub fn sync(
-        &mut self,
-        request: RequestId,
-        file: FileId,
-        durability: Durability,
-        now: Time,
-    ) -> Outcome<()> {
-        todo!()
-    }
-    /// Everything dirty, of all files, is home (each file synced). Error: the first one met.
-    pub fn sync_all(&mut self, request: RequestId, now: Time) -> Outcome<()> {
-        todo!()
-    }
-    /// Waits until nothing of the file is in flight and freezes it (other events on it queue), so
-    /// that the caller may change the file at home: truncate, fallocate, copy_file_range, seek.
-    /// `flush`: byte range whose dirty data goes home first.
-    pub fn begin_exclusive(
-        &mut self,
-        request: RequestId,
-        file: FileId,
-        flush: Option<(u64, u64)>,
-        now: Time,
-    ) -> Outcome<()> {
-        todo!()
-    }
-    /// Ends it; queued events go on.
-    pub fn end_exclusive(&mut self, file: FileId, end: ExclusiveEnd, now: Time) {
-        todo!()
-    }
-
-    pub fn complete(&mut self, io: IoId, completion: Completion, now: Time) {
-        todo!()
-    }
-    /// Ageing, thresholds, retries. Call at `next_tick` or later.
-    pub fn tick(&mut self, now: Time) {
-        todo!()
-    }
-    /// When `tick` should next be called; `None` while nothing is dirty or waiting.
-    pub fn next_tick(&self) -> Option<Time> {
-        todo!()
-    }
+    /// What to do next; `None` when nothing is left to do.
     pub fn next_output(&mut self) -> Option<Output> {
-        todo!()
+        self.outputs.pop_front()
     }
 
+    /// A command ended. Its completion must be of the command's kind.
+    pub fn complete(&mut self, io: IoId, completion: Completion, now: Time) {
+        let record = self.ios.remove(&io).expect("a command is completed once");
+        let file = match (record, completion) {
+            (
+                Io::Fetch { file, first, issued, for_destage },
+                Completion::Fetched { frames, result },
+            ) => {
+                self.destage_fetches_in_flight -= usize::from(for_destage);
+                self.fetched(file, first, frames, result, issued, now);
+                file
+            }
+            (Io::Destage { file, offset, len, pages }, Completion::Written { result }) => {
+                self.destaged(file, offset, len, &pages, result, now);
+                file
+            }
+            (Io::DestagePatches { file, offset, len, page }, Completion::Written { result }) => {
+                self.patches_destaged(file, offset, len, page, result, now);
+                file
+            }
+            (Io::Sync { file, waiter }, Completion::Synced { result }) => {
+                self.home_synced(file, waiter, result);
+                file
+            }
+            (
+                Io::Reserve { file, request, from, to, needed_to },
+                Completion::Reserved { result },
+            ) => {
+                self.reserved(file, request, (from, to, needed_to), result, now);
+                file
+            }
+            (record, completion) => panic!("{completion:?} does not answer {record:?}"),
+        };
+        self.reopen_gates(now);
+        self.progress(file, now);
+        self.pump(now);
+        self.feed_starved(now);
+    }
+
+    /// Ageing, thresholds, retries. To be called at [`Engine::next_tick`] or later.
+    pub fn tick(&mut self, now: Time) {
+        self.revive_failed(now);
+        self.pump(now);
+        self.feed_starved(now);
+    }
+
+    /// When [`Engine::tick`] has something to do next; `None` while nothing is dirty or waits.
+    pub fn next_tick(&self, now: Time) -> Option<Time> {
+        /// A frame may come back from an answer's reader without any event.
+        const STARVED_POLL: std::time::Duration = std::time::Duration::from_millis(10);
+        let expires = self.dirty.front().map(|ix| self.expires(ix));
+        let retries = (!self.retry.is_empty()).then_some(self.retry_at);
+        let starved = (!self.starved.is_empty()).then(|| now + STARVED_POLL);
+        [expires, retries, starved].into_iter().flatten().min()
+    }
+
+    /// Counters, and gauges as of `now`.
     pub fn stats(&self, now: Time) -> Stats {
-        todo!()
+        let frames = self.census.frames + self.frames_in_flight;
+        let descriptors = (self.pages.len() - self.census.patched) * DESCRIPTOR_BYTES;
+        let oldest = self.dirty.front().map_or(now.as_millis(), |ix| self.pages[ix].dirty_since_ms);
+        Stats {
+            // Counted as answered pages; those that were fetched for their read are no hits.
+            read_hits: self.stats.read_hits.saturating_sub(self.stats.read_misses),
+            writers_waiting: (self.starved.len()
+                + self.pending.values().filter(|p| matches!(p, Pending::Write { .. })).count())
+                as u64,
+            files: self.files.len() as u64,
+            pages: self.pages.len() as u64,
+            frames: frames as u64,
+            dirty_pages: self.census.unclean as u64,
+            patched_pages: self.census.patched as u64,
+            patch_bytes: self.census.patch_bytes as u64,
+            fetches_in_flight: self.fetches_in_flight as u64,
+            destages_in_flight: self.destages_in_flight as u64,
+            oldest_dirty_ms: now.as_millis().saturating_sub(oldest),
+            memory_bytes: (frames * PAGE_BYTES + descriptors + self.census.patch_bytes) as u64,
+            memory_bytes_max: self.config.memory_bytes_max,
+            patch_bytes_max: self.config.patch_bytes_max,
+            ..self.stats
+        }
     }
+
+    /// Where a page stands.
     pub fn page_state(&self, file: FileId, page: u64) -> PageState {
-        todo!()
-    }
-    /// Panics, saying which, if an invariant of the engine does not hold. For tests: O(pages).
-    pub fn check_invariants(&self) {
-        todo!()
+        let found = self.files.find(file).and_then(|ix| self.pages.find(ix, page));
+        found.map_or(PageState::Absent, |ix| self.pages[ix].state())
     }
 }
+
+/// Bookkeeping every event shares.
+impl Engine {
+    /// Changes a page and makes counters and lists agree with it again.
+    pub(crate) fn update<T>(&mut self, ix: PageIx, change: impl FnOnce(&mut Page) -> T) -> T {
+        let page = &mut self.pages[ix];
+        let before = Census::of(page);
+        let was_dirty = page.dirty_seq != 0;
+        let result = change(page);
+        let after = Census::of(page);
+        let is_dirty = page.dirty_seq != 0;
+        let file = page.file;
+        self.census.replace(before, after);
+        if was_dirty != is_dirty {
+            let file = &mut self.files[file];
+            file.dirty_pages = file.dirty_pages + usize::from(is_dirty) - usize::from(was_dirty);
+        }
+        self.place(ix);
+        result
+    }
+
+    /// Puts a page on the lists it belongs on, and forgets it if nothing of it is left.
+    fn place(&mut self, ix: PageIx) {
+        let page = &self.pages[ix];
+        let idle = page.io == PageIo::None;
+        let dirty = idle && page.dirty_seq != 0;
+        let clean = idle && page.dirty_seq == 0;
+        let candidate = clean && page.frame.is_some() && page.pins == 0;
+        let gone = clean
+            && page.frame.is_none()
+            && page.pins == 0
+            && page.patches.is_empty()
+            && !page.awaited;
+        let (on_dirty, on_clean) = (page.is_on(ListKind::Dirty), page.is_on(ListKind::Clean));
+        if on_dirty != dirty {
+            self.place_dirty(ix, dirty);
+        }
+        match (on_clean, candidate) {
+            (false, true) => self.replacement.insert(&mut self.pages, ix),
+            (true, false) => self.replacement.remove(&mut self.pages, ix),
+            _ => {}
+        }
+        if gone {
+            let file = self.pages[ix].file;
+            self.pages.unlink(ListKind::File, &mut self.files[file].pages, ix);
+            self.pages.remove(ix);
+        }
+    }
+
+    fn place_dirty(&mut self, ix: PageIx, dirty: bool) {
+        let Page { file, retrying, dirty_seq, .. } = self.pages[ix];
+        let list = if retrying { &mut self.retry } else { &mut self.dirty };
+        let of_file = &mut self.files[file];
+        if !dirty {
+            self.pages.unlink(ListKind::Dirty, list, ix);
+            self.pages.unlink(ListKind::FileDirty, &mut of_file.dirty, ix);
+            self.pages[ix].retrying = false;
+            return;
+        }
+        // What failed goes behind everything else; what comes back from a transfer is older than
+        // what became dirty meanwhile.
+        if retrying || dirty_seq == self.seq {
+            self.pages.push_back(ListKind::Dirty, list, ix);
+            self.pages.push_back(ListKind::FileDirty, &mut of_file.dirty, ix);
+        } else {
+            self.pages.push_front(ListKind::Dirty, list, ix);
+            self.pages.push_front(ListKind::FileDirty, &mut of_file.dirty, ix);
+        }
+        if of_file.is_urgent() {
+            self.urgent.insert(file);
+        }
+    }
+
+    /// The page of a file, added if it is absent.
+    pub(crate) fn page_or_add(&mut self, file: FileIx, number: u64) -> PageIx {
+        if let Some(ix) = self.pages.find(file, number) {
+            return ix;
+        }
+        let ix = self.pages.add(file, number);
+        self.pages.push_back(ListKind::File, &mut self.files[file].pages, ix);
+        ix
+    }
+
+    pub(crate) fn pages_of(&self, file: FileIx) -> Vec<PageIx> {
+        self.pages.on_list(ListKind::File, &self.files[file].pages).collect()
+    }
+
+    /// The next number in the order of dirtying.
+    pub(crate) fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    pub(crate) fn next_io(&mut self, record: Io) -> IoId {
+        self.last_io += 1;
+        let io = IoId(self.last_io);
+        self.ios.insert(io, record);
+        io
+    }
+
+    /// Makes sure `count` frames can be taken, dropping clean pages for them as the replacement
+    /// policy says. False if they cannot be had now.
+    pub(crate) fn ensure_frames(&mut self, count: usize) -> bool {
+        while self.census.frames + self.frames_in_flight + count > self.frames_max {
+            let Some(victim) = self.replacement.victim(&mut self.pages) else { return false };
+            self.stats.evictions += 1;
+            self.update(victim, |page| page.frame = None);
+        }
+        // Frames shared with answers under way may still be missing from the pool.
+        self.pool.free() as usize >= count
+    }
+
+    pub(crate) fn take_frame(&self) -> Frame {
+        self.pool.take().expect("ensure_frames found enough, and only the engine takes frames")
+    }
+
+    pub(crate) fn patch_memory_left(&self) -> usize {
+        (self.config.patch_bytes_max as usize).saturating_sub(self.census.patch_bytes)
+    }
+
+    pub(crate) fn reply(&mut self, request: RequestId, reply: Reply) {
+        self.outputs.push_back(Output::Reply { request, reply });
+    }
+
+    /// Wakes what waits for a page. With an error, requests that needed the page fail.
+    pub(crate) fn wake(&mut self, ix: PageIx, error: Option<ErrorKind>, now: Time) {
+        if !self.pages[ix].awaited {
+            return;
+        }
+        let waiters = self.waiters.remove(&ix).expect("an awaited page has waiters");
+        // The pin keeps the page in the table while what it wakes comes and goes.
+        self.pages[ix].awaited = false;
+        self.update(ix, |page| page.pins += 1);
+        for request in waiters {
+            let Some(
+                Pending::Read { remaining, failed, .. } | Pending::Write { remaining, failed, .. },
+            ) = self.pending.get_mut(&request)
+            else {
+                panic!("only reads and writes wait for pages");
+            };
+            *remaining -= 1;
+            *failed = failed.or(error);
+            if *remaining == 0 {
+                self.resume(request, now);
+            }
+        }
+        self.update(ix, |page| page.pins -= 1);
+    }
+
+    pub(crate) fn wait_for(&mut self, ix: PageIx, request: RequestId) {
+        self.pages[ix].awaited = true;
+        self.waiters.entry(ix).or_default().push(request);
+    }
+
+    fn resume(&mut self, request: RequestId, now: Time) {
+        match self.pending.remove(&request) {
+            Some(Pending::Read { file, offset, len, pinned, failed, .. }) => {
+                self.resume_read(request, file, offset, len, &pinned, failed, now);
+            }
+            Some(Pending::Write { file, partial_pages, failed, durability, .. }) => {
+                self.resume_write(request, file, partial_pages, failed, durability, now);
+            }
+            other => panic!("only reads and writes are resumed, not {other:?}"),
+        }
+    }
+
+    /// Runs an event that had to wait; it may have to wait again.
+    pub(crate) fn run(&mut self, request: RequestId, file: FileIx, event: Event, now: Time) {
+        match event {
+            Event::Write { offset, data, durability } => {
+                match self.try_write(request, file, offset, &data, durability, now) {
+                    Step::Done(result) => self.reply(request, Reply::Written(result)),
+                    Step::Pending => {}
+                    Step::Starved => {
+                        self.starve(request, file, Event::Write { offset, data, durability });
+                    }
+                }
+            }
+            Event::Read { offset, len } => match self.try_read(request, file, offset, len, now) {
+                Step::Done(result) => self.reply(request, Reply::Read(result)),
+                Step::Pending => {}
+                Step::Starved => self.starve(request, file, event),
+            },
+            Event::Exclusive { flush } => {
+                if self.close_gate(request, file, flush, now) {
+                    self.reply(request, Reply::Exclusive(Ok(())));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn starve(&mut self, request: RequestId, file: FileIx, event: Event) {
+        self.files[file].starved += 1;
+        self.starved.push_back((request, file, event));
+    }
+
+    /// Tries again what found too much dirty or no frame, in order, until one finds it still so.
+    pub(crate) fn feed_starved(&mut self, now: Time) {
+        self.fail_hopeless();
+        for _ in 0..self.starved.len() {
+            let Some((request, file, event)) = self.starved.pop_front() else { return };
+            let waiting = self.starved.len();
+            self.files[file].starved -= 1;
+            if self.files[file].gate == crate::file::Gate::Open {
+                self.run(request, file, event, now);
+            } else {
+                self.files[file].queue.push_back((request, event));
+            }
+            if self.starved.len() > waiting {
+                // Starved again: it keeps its place at the front.
+                let last = self.starved.pop_back().expect("it was just pushed");
+                self.starved.push_front(last);
+                return;
+            }
+            self.progress(file, now);
+        }
+    }
+
+    /// Something of the file ended: an exclusive section may start, or the file may go.
+    pub(crate) fn progress(&mut self, file: FileIx, _now: Time) {
+        self.try_grant(file);
+        self.try_detach(file);
+    }
+
+    fn try_detach(&mut self, ix: FileIx) {
+        let file = &self.files[ix];
+        if !file.detaching || file.is_unclean() || !file.is_idle() {
+            return;
+        }
+        let id = file.id;
+        self.drop_pages(ix);
+        self.urgent.remove(&ix);
+        self.files.remove(ix);
+        self.outputs.push_back(Output::Detached(id));
+    }
+
+    /// Forgets all pages of a file that is clean and idle.
+    fn drop_pages(&mut self, file: FileIx) {
+        for ix in self.pages_of(file) {
+            self.update(ix, |page| page.frame = None);
+        }
+    }
+
+    /// Panics, saying which, if an invariant of the engine does not hold. For tests: it looks at
+    /// every page.
+    pub fn check_invariants(&self) {
+        let mut census = Census::default();
+        let mut dirty_idle = 0;
+        for (file_ix, file) in self.files.iter() {
+            let mut dirty = 0;
+            let mut on_dirty = 0;
+            for ix in self.pages.on_list(ListKind::File, &file.pages) {
+                let page = &self.pages[ix];
+                assert_eq!(page.file, file_ix);
+                assert_eq!(self.pages.find(file_ix, page.number), Some(ix));
+                census.replace(Census::default(), Census::of(page));
+                self.check_page(file, page);
+                dirty += usize::from(page.dirty_seq != 0);
+                on_dirty += usize::from(page.is_on(ListKind::FileDirty));
+                assert_eq!(page.awaited, self.waiters.contains_key(&ix));
+            }
+            assert_eq!(file.dirty_pages, dirty, "dirty pages of {:?}", file.id);
+            assert_eq!(file.dirty.len(), on_dirty);
+            assert!(file.home_size <= file.size, "home never grows past the file's size");
+            dirty_idle += on_dirty;
+        }
+        assert_eq!(self.census, census);
+        assert_eq!(self.dirty.len() + self.retry.len(), dirty_idle);
+        assert!(census.frames + self.frames_in_flight <= self.frames_max, "frames are bounded");
+        self.replacement.check_invariants(&self.pages);
+    }
+
+    fn check_page(&self, file: &File, page: &Page) {
+        let start = page.number * PAGE_BYTES as u64;
+        assert!(page.frame.is_none() || page.patches.is_empty(), "patches or a frame");
+        if !page.patches.is_empty() {
+            page.patches.check_invariants();
+            assert!(page.is_unclean(), "patches are dirty or on their way home");
+        }
+        if let Some(frame) = &page.frame {
+            let inside = file.size.saturating_sub(start).min(PAGE_BYTES as u64) as usize;
+            assert!(frame.bytes()[inside..].iter().all(|&byte| byte == 0), "zeros past the end");
+        }
+        let idle = page.io == PageIo::None;
+        assert_eq!(page.is_on(ListKind::Dirty), idle && page.dirty_seq != 0);
+        assert_eq!(page.is_on(ListKind::FileDirty), idle && page.dirty_seq != 0);
+    }
+}
+
+/// What the read path answers with.
+pub(crate) type ReadStep = Step<ReadData>;

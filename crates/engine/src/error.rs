@@ -38,8 +38,8 @@ pub enum Error {
     /// The file is not attached, or was detached while the request waited.
     #[error("the file is not attached to the engine")]
     NotAttached,
-    /// Offset plus length does not fit a file (EFBIG).
-    #[error("offset plus length is past the largest file size")]
+    /// The request does not fit a file, or is longer than one request may be (EFBIG).
+    #[error("the request is out of range")]
     OutOfRange,
 }
 

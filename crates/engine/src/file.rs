@@ -1,1 +1,283 @@
-//! stub
+//! Files: what the engine knows of each beside its pages.
+
+use std::collections::VecDeque;
+
+use crate::command::{Durability, FileId, HomeAttributes, RequestId};
+use crate::error::ErrorKind;
+use crate::page::{FileIx, List};
+use crate::ranges::RangeSet;
+use crate::time::Time;
+
+/// An event that must wait its turn, with what it needs to run later.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Write { offset: u64, data: Box<[u8]>, durability: Durability },
+    Read { offset: u64, len: usize },
+    Exclusive { flush: Option<(u64, u64)> },
+}
+
+/// Whether events on a file run now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Open,
+    /// An exclusive section waits for what is under way; newer events queue behind it.
+    Closing {
+        request: RequestId,
+        /// Dirty data is still on its way home first.
+        flushing: bool,
+    },
+    /// The section runs.
+    Frozen,
+}
+
+/// Whom the end of a sync is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SyncFor {
+    Sync(RequestId),
+    Write(RequestId),
+    All(RequestId),
+    /// The exclusive section the gate is closing for.
+    Exclusive,
+}
+
+/// A sync under way: first its dirty data goes home, then, for a program, the back end is synced.
+#[derive(Debug)]
+pub(crate) struct SyncWaiter {
+    /// Names the waiter while a sync command is under way for it.
+    pub(crate) id: u64,
+    /// What became dirty up to this point in the engine's order is its business.
+    pub(crate) seq: u64,
+    /// Pages' contents still to come home.
+    pub(crate) remaining: usize,
+    pub(crate) error: Option<ErrorKind>,
+    pub(crate) durability: Durability,
+    pub(crate) done: SyncFor,
+    /// The sync command is under way.
+    pub(crate) syncing_home: bool,
+}
+
+/// Where a sequential reader is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReadAhead {
+    pub(crate) next_page: u64,
+    pub(crate) window: u32,
+    pub(crate) fetched_to: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) id: FileId,
+    /// Bytes, as programs see it.
+    pub(crate) size: u64,
+    /// Bytes at home, as far as completed destages and exclusive sections tell.
+    pub(crate) home_size: u64,
+    pub(crate) write_unit: usize,
+    pub(crate) readable: bool,
+    /// Ranges known to be allocated at home, page-aligned.
+    pub(crate) allocated: RangeSet,
+    /// The back end can reserve space.
+    pub(crate) reservable: bool,
+    pub(crate) pages: List,
+    pub(crate) dirty: List,
+    /// Pages with content that is not at home and not on its way.
+    pub(crate) dirty_pages: usize,
+    /// Pages' contents on their way home.
+    pub(crate) destaging_pages: usize,
+    /// Commands under way.
+    pub(crate) io_in_flight: usize,
+    /// Requests that wait for pages or a reservation.
+    pub(crate) active: usize,
+    /// Requests in the engine's queue of starved ones.
+    pub(crate) starved: usize,
+    pub(crate) gate: Gate,
+    /// Events behind the gate, in order.
+    pub(crate) queue: VecDeque<(RequestId, Event)>,
+    pub(crate) syncs: Vec<SyncWaiter>,
+    pub(crate) home_syncs_in_flight: usize,
+    /// Something changed at home since the last sync of it was issued.
+    pub(crate) home_unsynced: bool,
+    /// Error sequence; a description's cursor trails it.
+    pub(crate) errors: u64,
+    pub(crate) last_error: Option<ErrorKind>,
+    pub(crate) readahead: ReadAhead,
+    pub(crate) last_read: Option<Time>,
+    pub(crate) detaching: bool,
+    /// Nobody will ever read it again: failures to bring it home are not tried again.
+    pub(crate) discarded: bool,
+}
+
+impl File {
+    pub(crate) fn new(id: FileId, home: HomeAttributes) -> File {
+        let mut file = File {
+            id,
+            size: 0,
+            home_size: 0,
+            write_unit: home.write_unit as usize,
+            readable: home.readable,
+            allocated: RangeSet::default(),
+            reservable: true,
+            pages: List::default(),
+            dirty: List::default(),
+            dirty_pages: 0,
+            destaging_pages: 0,
+            io_in_flight: 0,
+            active: 0,
+            starved: 0,
+            gate: Gate::Open,
+            queue: VecDeque::new(),
+            syncs: Vec::new(),
+            home_syncs_in_flight: 0,
+            // What happened before it was attached is not known.
+            home_unsynced: true,
+            errors: 0,
+            last_error: None,
+            readahead: ReadAhead::default(),
+            last_read: None,
+            detaching: false,
+            discarded: false,
+        };
+        file.set_home(home);
+        file
+    }
+
+    /// Takes over what home says of a file that has nothing cached.
+    pub(crate) fn set_home(&mut self, home: HomeAttributes) {
+        assert!(home.write_unit.is_power_of_two() && (512..=4096).contains(&home.write_unit));
+        self.size = home.size;
+        self.home_size = home.size;
+        self.write_unit = home.write_unit as usize;
+        self.readable = home.readable;
+        self.allocated = RangeSet::default();
+        if home.dense {
+            self.allocated.insert(0, home.size.next_multiple_of(u64::from(home.write_unit)));
+        }
+        self.readahead = ReadAhead::default();
+    }
+
+    pub(crate) fn is_unclean(&self) -> bool {
+        self.dirty_pages > 0 || self.destaging_pages > 0
+    }
+
+    /// Nothing is under way or waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.io_in_flight == 0
+            && self.active == 0
+            && self.starved == 0
+            && self.syncs.is_empty()
+            && self.queue.is_empty()
+            && self.gate == Gate::Open
+    }
+
+    /// A sync waits for dirty data of this file to come home.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.syncs.iter().any(|sync| sync.remaining > 0)
+    }
+
+    /// The newest point any sync waits for.
+    pub(crate) fn urgent_seq(&self) -> u64 {
+        let waiting = self.syncs.iter().filter(|sync| sync.remaining > 0);
+        waiting.map(|sync| sync.seq).max().unwrap_or(0)
+    }
+
+    pub(crate) fn record_error(&mut self, kind: ErrorKind) {
+        self.errors += 1;
+        self.last_error = Some(kind);
+    }
+}
+
+/// Attached files, by slot.
+#[derive(Default)]
+pub(crate) struct Files {
+    slots: Vec<Option<Box<File>>>,
+    free: Vec<u32>,
+    by_id: hashbrown::HashMap<FileId, FileIx, IdHash>,
+}
+
+/// File identifiers are inode numbers: dense, and chosen by nobody hostile.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct IdHash;
+
+pub(crate) struct IdHasher(u64);
+
+impl std::hash::BuildHasher for IdHash {
+    type Hasher = IdHasher;
+
+    fn build_hasher(&self) -> IdHasher {
+        IdHasher(0)
+    }
+}
+
+impl std::hash::Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+}
+
+impl Files {
+    pub(crate) fn find(&self, id: FileId) -> Option<FileIx> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn add(&mut self, file: File) -> FileIx {
+        let id = file.id;
+        let ix = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(Box::new(file));
+                FileIx(slot)
+            }
+            None => {
+                self.slots.push(Some(Box::new(file)));
+                FileIx(u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 open files"))
+            }
+        };
+        let before = self.by_id.insert(id, ix);
+        assert!(before.is_none(), "a file is attached once");
+        ix
+    }
+
+    pub(crate) fn remove(&mut self, ix: FileIx) {
+        let file = self.slots[ix.0 as usize].take().expect("an attached file");
+        assert!(file.pages.is_empty() && file.dirty.is_empty() && file.is_idle());
+        self.by_id.remove(&file.id);
+        self.free.push(ix.0);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FileIx, &File)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, file)| Some((FileIx(slot as u32), file.as_deref()?)))
+    }
+}
+
+impl std::ops::Index<FileIx> for Files {
+    type Output = File;
+
+    fn index(&self, ix: FileIx) -> &File {
+        self.slots[ix.0 as usize].as_deref().expect("an attached file")
+    }
+}
+
+impl std::ops::IndexMut<FileIx> for Files {
+    fn index_mut(&mut self, ix: FileIx) -> &mut File {
+        self.slots[ix.0 as usize].as_deref_mut().expect("an attached file")
+    }
+}

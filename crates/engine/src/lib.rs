@@ -16,17 +16,22 @@
 
 mod command;
 mod config;
+mod destage;
 mod engine;
 mod error;
+mod exclusive;
 mod fetch;
 mod file;
 mod frame;
 mod page;
 mod patch;
+mod ranges;
+mod read;
 mod replacement;
 mod stats;
+mod sync;
 mod time;
-mod writeback;
+mod write;
 
 pub use command::{
     Command, Completion, Durability, ExclusiveEnd, FileId, HomeAttributes, IoId, Outcome, Output,
@@ -42,3 +47,6 @@ pub use time::Time;
 
 /// Bytes in a page. Pages are aligned ranges of a file of this size.
 pub const PAGE_BYTES: usize = 4096;
+
+/// Most bytes in one read or write: small against the least memory an engine can have.
+pub const REQUEST_BYTES_MAX: usize = 1 << 20;

@@ -1,6 +1,21 @@
-//! stub
+//! Pages: their descriptors, the table that finds them, and the lists they stand on.
+//!
+//! Owns every [`Page`]. Does not decide anything: state changes are the engine's.
+//!
+//! Invariants:
+//! - a page is in the index exactly while it is live, under its file and number;
+//! - a page stands on a list exactly if its membership bit for that kind of list is set.
 
-/// Where a page stands.
+use hashbrown::HashTable;
+
+use crate::frame::Frame;
+use crate::patch::PatchSet;
+use crate::time::Time;
+
+/// Where a page stands, as seen from outside.
+///
+/// The design's *Outdated* (read, patches not yet applied) is not listed: it begins and ends inside
+/// the completion of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
     /// Not known: only the back end has it.
@@ -11,4 +26,315 @@ pub enum PageState {
     Fetching,
     /// A frame holds the page as programs see it.
     UpToDate,
+}
+
+/// A page's place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PageIx(u32);
+
+/// A file's place in the engine's file table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FileIx(pub(crate) u32);
+
+const NONE: u32 = u32::MAX;
+
+/// The transfer a page is part of; at most one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageIo {
+    None,
+    Fetch,
+    /// The frame is on its way home.
+    Destage,
+    /// Patches alone are on their way home; there is no frame.
+    DestagePatches,
+}
+
+/// Kinds of lists a page can stand on, one list of each kind at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListKind {
+    /// All pages of the file.
+    File = 0,
+    /// Dirty, idle pages of the file, oldest first.
+    FileDirty = 1,
+    /// Dirty, idle pages of the engine, oldest first; or those waiting to be tried again.
+    Dirty = 2,
+    /// Clean, idle, unpinned resident pages, in the replacement policy's order.
+    Clean = 3,
+}
+
+const LIST_KINDS: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    prev: u32,
+    next: u32,
+}
+
+/// Ends of an intrusive list through [`Page`]s.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Default for List {
+    fn default() -> List {
+        List { head: NONE, tail: NONE, len: 0 }
+    }
+}
+
+impl List {
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn front(&self) -> Option<PageIx> {
+        (self.head != NONE).then_some(PageIx(self.head))
+    }
+
+    pub(crate) fn back(&self) -> Option<PageIx> {
+        (self.tail != NONE).then_some(PageIx(self.tail))
+    }
+}
+
+/// A page that is resident, patched, or in transfer.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) number: u64,
+    pub(crate) file: FileIx,
+    pub(crate) io: PageIo,
+    /// The frame holds the page as programs see it. A page without one is not resident.
+    pub(crate) frame: Option<Frame>,
+    /// Newer than the back end; empty once there is a frame.
+    pub(crate) patches: PatchSet,
+    /// Order in which the page became dirty; 0 if what is here is at home or on its way.
+    pub(crate) dirty_seq: u64,
+    /// When, in milliseconds.
+    pub(crate) dirty_since_ms: u64,
+    /// Replacement: the list the page belongs on, and its insertion stamp there.
+    pub(crate) hot: bool,
+    pub(crate) stamp: u32,
+    /// Requests that need the page to stay.
+    pub(crate) pins: u32,
+    /// On the retry list rather than the dirty list.
+    pub(crate) retrying: bool,
+    /// Somebody is in the engine's table of waiters for this page.
+    pub(crate) awaited: bool,
+    member: u8,
+    links: [Link; LIST_KINDS],
+}
+
+impl Page {
+    /// Dirty in any way: newer than home, or on its way there.
+    pub(crate) fn is_unclean(&self) -> bool {
+        self.dirty_seq != 0 || matches!(self.io, PageIo::Destage | PageIo::DestagePatches)
+    }
+
+    /// Notes that the page was written: it is dirty since it first was.
+    pub(crate) fn dirtied(&mut self, seq: u64, now: Time) {
+        if self.dirty_seq == 0 {
+            self.dirty_seq = seq;
+            self.dirty_since_ms = now.as_millis();
+        }
+    }
+
+    pub(crate) fn is_on(&self, kind: ListKind) -> bool {
+        self.member & (1 << kind as u8) != 0
+    }
+
+    pub(crate) fn state(&self) -> PageState {
+        if self.frame.is_some() {
+            PageState::UpToDate
+        } else if self.io == PageIo::Fetch {
+            PageState::Fetching
+        } else {
+            PageState::Patched
+        }
+    }
+}
+
+/// Bytes a page costs beside its frame or its patches: descriptor and index slot.
+pub(crate) const DESCRIPTOR_BYTES: usize = size_of::<Page>() + 8;
+
+/// All live pages.
+#[derive(Default)]
+pub(crate) struct Pages {
+    slab: Vec<Page>,
+    free: Vec<u32>,
+    index: HashTable<u32>,
+}
+
+fn hash(file: FileIx, number: u64) -> u64 {
+    // Multiplicative (Fibonacci) hashing, high bits folded down: keys are dense small integers.
+    let key = number ^ (u64::from(file.0) << 40) ^ u64::from(file.0);
+    let product = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    product ^ (product >> 32)
+}
+
+impl Pages {
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(crate) fn find(&self, file: FileIx, number: u64) -> Option<PageIx> {
+        self.index
+            .find(hash(file, number), |&ix| {
+                let page = &self.slab[ix as usize];
+                page.number == number && page.file == file
+            })
+            .map(|&ix| PageIx(ix))
+    }
+
+    /// Adds an absent page: no frame, no patches, clean, on no list.
+    pub(crate) fn add(&mut self, file: FileIx, number: u64) -> PageIx {
+        debug_assert!(self.find(file, number).is_none());
+        let page = Page {
+            number,
+            file,
+            io: PageIo::None,
+            frame: None,
+            patches: PatchSet::default(),
+            dirty_seq: 0,
+            dirty_since_ms: 0,
+            hot: false,
+            stamp: 0,
+            pins: 0,
+            retrying: false,
+            awaited: false,
+            member: 0,
+            links: [Link { prev: NONE, next: NONE }; LIST_KINDS],
+        };
+        let ix = if let Some(ix) = self.free.pop() {
+            self.slab[ix as usize] = page;
+            ix
+        } else {
+            let ix = u32::try_from(self.slab.len()).expect("memory bounds the number of pages");
+            assert_ne!(ix, NONE);
+            self.slab.push(page);
+            ix
+        };
+        let slab = &self.slab;
+        self.index.insert_unique(hash(file, number), ix, |&ix| {
+            let page = &slab[ix as usize];
+            hash(page.file, page.number)
+        });
+        PageIx(ix)
+    }
+
+    /// Forgets a page that stands on no list.
+    pub(crate) fn remove(&mut self, ix: PageIx) {
+        let page = &mut self.slab[ix.0 as usize];
+        assert_eq!(page.member, 0, "a page that goes stands on no list");
+        page.frame = None;
+        page.patches = PatchSet::default();
+        let found = self.index.find_entry(hash(page.file, page.number), |&other| other == ix.0);
+        found.expect("a live page is in the index").remove();
+        self.free.push(ix.0);
+    }
+
+    pub(crate) fn push_back(&mut self, kind: ListKind, list: &mut List, ix: PageIx) {
+        self.enter(kind, ix, Link { prev: list.tail, next: NONE });
+        match list.tail {
+            NONE => list.head = ix.0,
+            tail => self.slab[tail as usize].links[kind as usize].next = ix.0,
+        }
+        list.tail = ix.0;
+        list.len += 1;
+    }
+
+    pub(crate) fn push_front(&mut self, kind: ListKind, list: &mut List, ix: PageIx) {
+        self.enter(kind, ix, Link { prev: NONE, next: list.head });
+        match list.head {
+            NONE => list.tail = ix.0,
+            head => self.slab[head as usize].links[kind as usize].prev = ix.0,
+        }
+        list.head = ix.0;
+        list.len += 1;
+    }
+
+    fn enter(&mut self, kind: ListKind, ix: PageIx, link: Link) {
+        let page = &mut self.slab[ix.0 as usize];
+        assert!(!page.is_on(kind), "a page stands on one {kind:?} list at a time");
+        page.member |= 1 << kind as u8;
+        page.links[kind as usize] = link;
+    }
+
+    pub(crate) fn unlink(&mut self, kind: ListKind, list: &mut List, ix: PageIx) {
+        let page = &mut self.slab[ix.0 as usize];
+        assert!(page.is_on(kind), "the page stands on a {kind:?} list");
+        page.member &= !(1 << kind as u8);
+        let Link { prev, next } = page.links[kind as usize];
+        match prev {
+            NONE => list.head = next,
+            prev => self.slab[prev as usize].links[kind as usize].next = next,
+        }
+        match next {
+            NONE => list.tail = prev,
+            next => self.slab[next as usize].links[kind as usize].prev = prev,
+        }
+        list.len -= 1;
+    }
+
+    /// The page after `ix` on its list of this kind.
+    pub(crate) fn next(&self, kind: ListKind, ix: PageIx) -> Option<PageIx> {
+        let next = self.slab[ix.0 as usize].links[kind as usize].next;
+        (next != NONE).then_some(PageIx(next))
+    }
+
+    /// The pages of a list, front to back.
+    pub(crate) fn on_list(&self, kind: ListKind, list: &List) -> impl Iterator<Item = PageIx> {
+        std::iter::successors(list.front(), move |&ix| self.next(kind, ix))
+    }
+}
+
+impl std::ops::Index<PageIx> for Pages {
+    type Output = Page;
+
+    fn index(&self, ix: PageIx) -> &Page {
+        &self.slab[ix.0 as usize]
+    }
+}
+
+impl std::ops::IndexMut<PageIx> for Pages {
+    fn index_mut(&mut self, ix: PageIx) -> &mut Page {
+        &mut self.slab[ix.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_found_until_removed() {
+        let mut pages = Pages::default();
+        let first = pages.add(FileIx(0), 7);
+        let second = pages.add(FileIx(1), 7);
+        assert_eq!(pages.find(FileIx(0), 7), Some(first));
+        assert_eq!(pages.find(FileIx(1), 7), Some(second));
+        pages.remove(first);
+        assert_eq!(pages.find(FileIx(0), 7), None);
+        assert_eq!(pages.len(), 1);
+    }
+
+    #[test]
+    fn lists_keep_their_order() {
+        let mut pages = Pages::default();
+        let mut list = List::default();
+        let ixs: Vec<PageIx> = (0..4).map(|number| pages.add(FileIx(0), number)).collect();
+        for &ix in &ixs[..3] {
+            pages.push_back(ListKind::Dirty, &mut list, ix);
+        }
+        pages.push_front(ListKind::Dirty, &mut list, ixs[3]);
+        pages.unlink(ListKind::Dirty, &mut list, ixs[1]);
+        let order: Vec<PageIx> = pages.on_list(ListKind::Dirty, &list).collect();
+        assert_eq!(order, [ixs[3], ixs[0], ixs[2]]);
+        assert_eq!(list.back(), Some(ixs[2]));
+        assert_eq!(list.len(), 3);
+    }
 }

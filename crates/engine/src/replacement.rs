@@ -1,1 +1,93 @@
-//! stub
+//! Which clean page goes when a frame is needed: two lists, resistant to scans.
+//!
+//! A page enters the *inactive* list; a later use moves it to the *active* one. Uses shortly after
+//! entering count as one with it (correlated references; 2Q, VLDB'94, section 3), so neither a
+//! scan, nor a small-record pass over a page, pushes out what is used again and again. The inactive
+//! list is kept at a third or more of all clean pages, fed from the active list's cold end.
+//!
+//! Owns the two lists' ends, not the pages. Dirty, pinned and busy pages are on neither list, so
+//! finding a victim takes constant time.
+
+use crate::page::{List, ListKind, PageIx, Pages};
+
+const KIND: ListKind = ListKind::Clean;
+
+#[derive(Default)]
+pub(crate) struct Replacement {
+    inactive: List,
+    active: List,
+    /// Counts insertions; a page's stamp is its value when the page came in.
+    clock: u32,
+}
+
+impl Replacement {
+    /// Clean pages that could go.
+    pub(crate) fn len(&self) -> usize {
+        self.inactive.len() + self.active.len()
+    }
+
+    /// Notes that the page came into memory.
+    pub(crate) fn admit(&mut self, pages: &mut Pages, ix: PageIx) {
+        self.clock = self.clock.wrapping_add(1);
+        pages[ix].stamp = self.clock;
+        pages[ix].hot = false;
+    }
+
+    /// Notes a use of a resident page, on a list or not.
+    pub(crate) fn touch(&mut self, pages: &mut Pages, ix: PageIx) {
+        let page = &pages[ix];
+        if page.hot {
+            if page.is_on(KIND) && self.active.front() != Some(ix) {
+                pages.unlink(KIND, &mut self.active, ix);
+                pages.push_front(KIND, &mut self.active, ix);
+            }
+            return;
+        }
+        let correlated = (self.len() / 8).min(1 << 20) as u32;
+        if self.clock.wrapping_sub(page.stamp) <= correlated {
+            return;
+        }
+        if page.is_on(KIND) {
+            pages.unlink(KIND, &mut self.inactive, ix);
+            pages.push_front(KIND, &mut self.active, ix);
+        }
+        pages[ix].hot = true;
+    }
+
+    /// Makes a page that became clean, idle and unpinned a candidate.
+    pub(crate) fn insert(&mut self, pages: &mut Pages, ix: PageIx) {
+        let list = if pages[ix].hot { &mut self.active } else { &mut self.inactive };
+        pages.push_front(KIND, list, ix);
+    }
+
+    /// Takes a page off the lists: it became dirty, busy or pinned, or goes.
+    pub(crate) fn remove(&mut self, pages: &mut Pages, ix: PageIx) {
+        let list = if pages[ix].hot { &mut self.active } else { &mut self.inactive };
+        pages.unlink(KIND, list, ix);
+    }
+
+    /// The next page to go, left on its list; `None` if there is no candidate.
+    pub(crate) fn victim(&mut self, pages: &mut Pages) -> Option<PageIx> {
+        while self.inactive.len() * 2 < self.active.len() {
+            let ix = self.active.back()?;
+            pages.unlink(KIND, &mut self.active, ix);
+            pages[ix].hot = false;
+            pages[ix].stamp = self.clock;
+            pages.push_front(KIND, &mut self.inactive, ix);
+        }
+        self.inactive.back().or_else(|| self.active.back())
+    }
+
+    pub(crate) fn check_invariants(&self, pages: &Pages) {
+        for (list, hot) in [(&self.inactive, false), (&self.active, true)] {
+            let mut count = 0;
+            for ix in pages.on_list(KIND, list) {
+                let page = &pages[ix];
+                assert_eq!(page.hot, hot, "a page's list is its temperature's");
+                assert!(page.frame.is_some() && !page.is_unclean() && page.pins == 0);
+                count += 1;
+            }
+            assert_eq!(count, list.len());
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Exclusive sections: a file held still while its home is changed under it.
+//!
+//! Truncate, fallocate, copy_file_range and seeks for holes act on the file at home. They ask for
+//! the file, wait until nothing of it is under way, act, and say what changed. Events on the file
+//! that come meanwhile queue, in order.
+
+use crate::PAGE_BYTES;
+use crate::command::{Durability, ExclusiveEnd, FileId, Outcome, Reply, RequestId};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::file::{Event, Gate, SyncFor};
+use crate::page::{FileIx, PageIo, PageIx};
+use crate::patch::PatchSet;
+use crate::time::Time;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+impl Engine {
+    /// Asks for the file. When granted (at once, or as [`Reply::Exclusive`]) nothing of it is in
+    /// transfer and nothing will be until [`Engine::end_exclusive`]; other events on it queue.
+    /// `flush` names a byte range `[from, to)` whose dirty data must be home first.
+    ///
+    /// # Errors
+    /// What the flush met; the file is not frozen then.
+    pub fn begin_exclusive(
+        &mut self,
+        request: RequestId,
+        file: FileId,
+        flush: Option<(u64, u64)>,
+        now: Time,
+    ) -> Outcome<()> {
+        let Some(file) = self.files.find(file) else {
+            return Outcome::Done(Err(Error::NotAttached));
+        };
+        if self.files[file].gate != Gate::Open {
+            self.files[file].queue.push_back((request, Event::Exclusive { flush }));
+            return Outcome::Pending;
+        }
+        if self.close_gate(request, file, flush, now) {
+            Outcome::Done(Ok(()))
+        } else {
+            Outcome::Pending
+        }
+    }
+
+    /// Closes an open gate; true if the section may start at once.
+    pub(crate) fn close_gate(
+        &mut self,
+        request: RequestId,
+        file: FileIx,
+        flush: Option<(u64, u64)>,
+        now: Time,
+    ) -> bool {
+        let flushing = flush.is_some_and(|(from, to)| self.has_unclean(file, from, to));
+        self.files[file].gate = Gate::Closing { request, flushing };
+        if flushing {
+            self.add_waiter(file, Durability::None, SyncFor::Exclusive);
+            self.pump(now);
+            return false;
+        }
+        let ready = self.is_quiet(file);
+        if ready {
+            self.files[file].gate = Gate::Frozen;
+        }
+        ready
+    }
+
+    fn has_unclean(&self, file: FileIx, from: u64, to: u64) -> bool {
+        self.files[file].is_unclean()
+            && self.pages_of(file).into_iter().any(|ix| {
+                let page = &self.pages[ix];
+                page.is_unclean() && page.number * PAGE < to && (page.number + 1) * PAGE > from
+            })
+    }
+
+    fn is_quiet(&self, file: FileIx) -> bool {
+        let file = &self.files[file];
+        file.io_in_flight == 0 && file.active == 0 && file.syncs.is_empty()
+    }
+
+    /// Grants the section a closing gate waits for, if the file is quiet.
+    pub(crate) fn try_grant(&mut self, file: FileIx) {
+        if let Gate::Closing { request, flushing: false } = self.files[file].gate
+            && self.is_quiet(file)
+        {
+            self.files[file].gate = Gate::Frozen;
+            self.reply(request, Reply::Exclusive(Ok(())));
+        }
+    }
+
+    /// The section is over. Cached pages that `end.discard` touches are dropped, dirty or not: the
+    /// caller flushed what of them must not be lost. Queued events go on.
+    pub fn end_exclusive(&mut self, file: FileId, end: ExclusiveEnd, now: Time) {
+        let file = self.files.find(file).expect("a frozen file stays attached");
+        assert_eq!(self.files[file].gate, Gate::Frozen, "the section was granted");
+        if let Some((from, to)) = end.discard {
+            self.drop_range(file, from, to);
+            let (first, last) = (from / PAGE * PAGE, to.saturating_add(PAGE - 1) / PAGE * PAGE);
+            self.files[file].allocated.remove(first, last);
+        }
+        if let Some(size) = end.size {
+            self.resize(file, size);
+        }
+        self.files[file].home_unsynced |= end.discard.is_some() || end.size.is_some();
+        self.files[file].gate = Gate::Open;
+        self.open_gate(file, now);
+    }
+
+    /// Runs what queued behind a gate that opened, up to the next section.
+    fn open_gate(&mut self, file: FileIx, now: Time) {
+        if self.files[file].is_urgent() {
+            self.urgent.insert(file);
+        }
+        while self.files[file].gate == Gate::Open {
+            let Some((request, event)) = self.files[file].queue.pop_front() else { break };
+            self.run(request, file, event, now);
+        }
+        self.progress(file, now);
+        self.pump(now);
+        self.feed_starved(now);
+    }
+
+    /// Opens gates whose section failed before it began.
+    pub(crate) fn reopen_gates(&mut self, now: Time) {
+        while let Some(file) = self.reopened.pop() {
+            self.open_gate(file, now);
+        }
+    }
+
+    fn drop_range(&mut self, file: FileIx, from: u64, to: u64) {
+        for ix in self.pages_of(file) {
+            let number = self.pages[ix].number;
+            if number * PAGE < to && (number + 1) * PAGE > from {
+                self.drop_page(file, ix);
+            }
+        }
+    }
+
+    fn drop_page(&mut self, file: FileIx, ix: PageIx) {
+        assert_eq!(self.pages[ix].io, PageIo::None, "nothing of a frozen file is in transfer");
+        if !self.pages[ix].patches.is_empty() {
+            self.stats.fetches_avoided += 1;
+        }
+        let seq = self.update(ix, |page| {
+            page.frame = None;
+            page.patches = PatchSet::default();
+            std::mem::take(&mut page.dirty_seq)
+        });
+        if seq != 0 {
+            self.settle(file, seq, Ok(()));
+        }
+    }
+
+    /// The file has this size now, here and at home.
+    fn resize(&mut self, file: FileIx, size: u64) {
+        let old = self.files[file].size;
+        if size < old {
+            self.drop_range(file, size.next_multiple_of(PAGE), u64::MAX);
+            if let Some(ix) = self.pages.find(file, size / PAGE) {
+                self.cut_page(file, ix, (size % PAGE) as usize);
+            }
+            let end = size.next_multiple_of(PAGE);
+            self.files[file].allocated.remove(end, u64::MAX);
+        }
+        let file = &mut self.files[file];
+        file.size = size;
+        file.home_size = size;
+        file.readahead = Default::default();
+    }
+
+    /// Drops what a page holds from byte `from` on: it reads as zeros should the file grow again.
+    fn cut_page(&mut self, file: FileIx, ix: PageIx, from: usize) {
+        if from == 0 {
+            self.drop_page(file, ix);
+            return;
+        }
+        let Some(frame) = self.pages[ix].frame.as_mut() else {
+            let emptied = self.update(ix, |page| {
+                page.patches.truncate(from);
+                let empty = page.patches.is_empty();
+                if empty { std::mem::take(&mut page.dirty_seq) } else { 0 }
+            });
+            if emptied != 0 {
+                self.stats.fetches_avoided += 1;
+                self.settle(file, emptied, Ok(()));
+            }
+            return;
+        };
+        if let Some(bytes) = frame.bytes_mut() {
+            bytes[from..].fill(0);
+            return;
+        }
+        // An answer under way still uses the frame. The page's bytes go into a new one, or, should
+        // none be free, into a patch.
+        let kept = frame.bytes()[..from].to_vec();
+        let fresh = self.pool.take().map(|mut fresh| {
+            let bytes = fresh.bytes_mut().expect("a frame just taken is not shared");
+            bytes[..from].copy_from_slice(&kept);
+            bytes[from..].fill(0);
+            fresh
+        });
+        self.update(ix, |page| {
+            if fresh.is_none() && page.dirty_seq != 0 {
+                page.patches.insert(0, &kept);
+            }
+            page.frame = fresh;
+        });
+    }
+}

@@ -1,0 +1,205 @@
+//! Syncs: everything written before is home, then the back end is told to make it durable.
+//!
+//! A sync counts the contents that are dirty or on their way home when it begins, by their place
+//! in the engine's order of dirtying, and waits for those alone: writers that go on do not hold it
+//! up. Contents that fail are reported to it and do not hold it up either.
+
+use crate::command::{Command, Durability, FileId, Outcome, Reply, RequestId};
+use crate::engine::{Engine, Io, Pending, Step};
+use crate::error::{Error, ErrorKind};
+use crate::file::{Gate, SyncFor, SyncWaiter};
+use crate::page::FileIx;
+use crate::time::Time;
+
+impl Engine {
+    /// Makes everything written to the file before this durable at home (fsync(2), or fdatasync(2)
+    /// with [`Durability::Data`]). Answered as [`Reply::Synced`] unless there is nothing to do.
+    ///
+    /// # Errors
+    /// The first that bringing the data home, or syncing it there, met. The data stays dirty and
+    /// is tried again; a later sync says how that went.
+    pub fn sync(
+        &mut self,
+        request: RequestId,
+        file: FileId,
+        durability: Durability,
+        now: Time,
+    ) -> Outcome<()> {
+        let Some(file) = self.files.find(file) else {
+            return Outcome::Done(Err(Error::NotAttached));
+        };
+        match self.start_sync(file, durability, SyncFor::Sync(request), now) {
+            Step::Done(result) => Outcome::Done(result),
+            _ => Outcome::Pending,
+        }
+    }
+
+    /// Brings everything dirty of every file home. Answered as [`Reply::Synced`]. To make it
+    /// durable the caller then syncs the back end as a whole (syncfs(2)).
+    ///
+    /// # Errors
+    /// The first that bringing the data home met.
+    pub fn sync_all(&mut self, request: RequestId, now: Time) -> Outcome<()> {
+        let unclean: Vec<FileIx> =
+            self.files.iter().filter_map(|(ix, file)| file.is_unclean().then_some(ix)).collect();
+        if unclean.is_empty() {
+            return Outcome::Done(Ok(()));
+        }
+        let remaining = unclean.len();
+        self.pending.insert(request, Pending::SyncAll { remaining, error: None });
+        for file in unclean {
+            self.add_waiter(file, Durability::None, SyncFor::All(request));
+        }
+        self.pump(now);
+        Outcome::Pending
+    }
+
+    /// Starts a sync for a program, or as the end of its durable write.
+    pub(crate) fn start_sync(
+        &mut self,
+        file: FileIx,
+        durability: Durability,
+        done: SyncFor,
+        now: Time,
+    ) -> Step<()> {
+        let of_file = &self.files[file];
+        if !of_file.is_unclean() {
+            let durable = !of_file.home_unsynced && of_file.home_syncs_in_flight == 0;
+            if durability == Durability::None || (durability == Durability::Data && durable) {
+                return Step::Done(Ok(()));
+            }
+        }
+        let id = self.add_waiter(file, durability, done);
+        if self.files[file].is_unclean() {
+            self.pump(now);
+        } else {
+            self.sync_home(file, id);
+        }
+        Step::Pending
+    }
+
+    /// Registers a waiter for all that is unclean in the file now.
+    pub(crate) fn add_waiter(
+        &mut self,
+        file: FileIx,
+        durability: Durability,
+        done: SyncFor,
+    ) -> u64 {
+        self.last_sync += 1;
+        let id = self.last_sync;
+        let of_file = &mut self.files[file];
+        of_file.syncs.push(SyncWaiter {
+            id,
+            seq: self.seq,
+            remaining: of_file.dirty_pages + of_file.destaging_pages,
+            error: None,
+            durability,
+            done,
+            syncing_home: false,
+        });
+        if of_file.is_urgent() {
+            self.urgent.insert(file);
+        }
+        id
+    }
+
+    /// A page's content is home, has failed to get there, or was dropped: whoever waits for it
+    /// counts it off.
+    pub(crate) fn settle(&mut self, file: FileIx, seq: u64, result: Result<(), ErrorKind>) {
+        let mut home: Vec<u64> = Vec::new();
+        for sync in &mut self.files[file].syncs {
+            if sync.syncing_home || sync.seq < seq || sync.remaining == 0 {
+                continue;
+            }
+            sync.remaining -= 1;
+            sync.error = sync.error.or(result.err());
+            if sync.remaining == 0 {
+                home.push(sync.id);
+            }
+        }
+        for id in home {
+            self.all_home(file, id);
+        }
+    }
+
+    /// All a waiter counted is settled.
+    fn all_home(&mut self, file: FileIx, id: u64) {
+        let of_file = &self.files[file];
+        let sync = of_file.syncs.iter().find(|sync| sync.id == id).expect("a waiter stays");
+        let for_program = matches!(sync.done, SyncFor::Sync(_) | SyncFor::Write(_));
+        if for_program && sync.error.is_none() {
+            self.sync_home(file, id);
+        } else {
+            self.finish_sync(file, id);
+        }
+    }
+
+    fn sync_home(&mut self, file: FileIx, id: u64) {
+        let of_file = &mut self.files[file];
+        let sync = of_file.syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
+        sync.syncing_home = true;
+        let datasync = sync.durability != Durability::All;
+        of_file.home_unsynced = false;
+        of_file.home_syncs_in_flight += 1;
+        let of_id = of_file.id;
+        let io = self.next_io(Io::Sync { file, waiter: id });
+        self.issue(Command::Sync { io, file: of_id, datasync });
+    }
+
+    /// The back end's own sync ended.
+    pub(crate) fn home_synced(&mut self, file: FileIx, id: u64, result: Result<(), ErrorKind>) {
+        let of_file = &mut self.files[file];
+        of_file.io_in_flight -= 1;
+        of_file.home_syncs_in_flight -= 1;
+        if let Err(kind) = result {
+            of_file.home_unsynced = true;
+            of_file.record_error(kind);
+            self.stats.sync_errors += 1;
+            let of_file = &mut self.files[file];
+            let sync = of_file.syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
+            sync.error = sync.error.or(Some(kind));
+        }
+        self.finish_sync(file, id);
+    }
+
+    fn finish_sync(&mut self, file: FileIx, id: u64) {
+        let syncs = &mut self.files[file].syncs;
+        let at = syncs.iter().position(|sync| sync.id == id).expect("a waiter stays");
+        let sync = syncs.remove(at);
+        let result = sync.error.map_or(Ok(()), |kind| Err(Error::Home(kind)));
+        match sync.done {
+            SyncFor::Sync(request) => self.reply(request, Reply::Synced(result)),
+            SyncFor::Write(request) => self.reply(request, Reply::Written(result)),
+            SyncFor::All(request) => self.one_file_synced(request, sync.error),
+            SyncFor::Exclusive => self.flushed_for_exclusive(file, result),
+        }
+    }
+
+    fn one_file_synced(&mut self, request: RequestId, failed: Option<ErrorKind>) {
+        let Some(Pending::SyncAll { remaining, error }) = self.pending.get_mut(&request) else {
+            panic!("a sync of everything is pending until its last file");
+        };
+        *remaining -= 1;
+        *error = error.or(failed);
+        if *remaining == 0 {
+            let result = error.map_or(Ok(()), |kind| Err(Error::Home(kind)));
+            self.pending.remove(&request);
+            self.reply(request, Reply::Synced(result));
+        }
+    }
+
+    /// The flush an exclusive section asked for is over.
+    fn flushed_for_exclusive(&mut self, file: FileIx, result: Result<(), Error>) {
+        let Gate::Closing { request, .. } = self.files[file].gate else {
+            panic!("only a closing gate flushes");
+        };
+        match result {
+            Ok(()) => self.files[file].gate = Gate::Closing { request, flushing: false },
+            Err(_) => {
+                self.reply(request, Reply::Exclusive(result));
+                self.files[file].gate = Gate::Open;
+                self.reopened.push(file);
+            }
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! Writes (NBW section 3): to a frame if the page is up to date, else as a patch.
+//!
+//! A write is applied to pages at once under every fetch policy; what a policy decides is whether
+//! a fetch is started for it and whether its answer waits for that fetch. So the order of writes
+//! is the order of events, and a blocked writer's bytes are visible before it is answered.
+
+use smallvec::SmallVec;
+
+use crate::command::{Command, Durability, FileId, Outcome, Reply, RequestId, Urgency};
+use crate::config::FetchPolicy;
+use crate::engine::{Engine, Io, Pending, Step};
+use crate::error::{Error, ErrorKind};
+use crate::file::{Event, Gate, SyncFor};
+use crate::page::{DESCRIPTOR_BYTES, FileIx, PageIo, PageIx};
+use crate::patch::PatchSet;
+use crate::time::Time;
+use crate::{PAGE_BYTES, REQUEST_BYTES_MAX};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// The largest file, as the kernel has it (`loff_t`).
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Reservations past the end run ahead of a growing file by half its size, up to this.
+const RESERVE_AHEAD_BYTES_MAX: u64 = 8 << 20;
+/// Files smaller than this are reserved page by page: most never grow further.
+const RESERVE_AHEAD_FILE_BYTES_MIN: u64 = 64 << 10;
+
+/// What a policy chose for one partial write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fetching {
+    Blocking,
+    Foreground,
+    Background,
+    Lazy,
+}
+
+impl Engine {
+    /// Writes `data` at `offset`, growing the file if need be (write(2)). Answered when the bytes
+    /// are visible to every later read and, if `durability` asks for it, durable at home.
+    ///
+    /// Answered later, as [`Reply::Written`], if the fetch policy blocks or patch memory is full
+    /// (the page's fetch is waited for), if too much is dirty, if space must be reserved, or if the
+    /// file is frozen.
+    ///
+    /// # Errors
+    /// `OutOfRange` past the largest file or above [`REQUEST_BYTES_MAX`]; [`ErrorKind::NoSpace`] and its like if space for the
+    /// write cannot be had, or if nothing dirty can be brought home and memory is full of it; with
+    /// `durability`, what the sync met; under a blocking policy the fetch's error, the bytes being
+    /// kept and tried again like any other dirty data.
+    pub fn write(
+        &mut self,
+        request: RequestId,
+        file: FileId,
+        offset: u64,
+        data: &[u8],
+        durability: Durability,
+        now: Time,
+    ) -> Outcome<()> {
+        let Some(file) = self.files.find(file) else {
+            return Outcome::Done(Err(Error::NotAttached));
+        };
+        let end = offset.checked_add(data.len() as u64);
+        let too_long = data.len() > REQUEST_BYTES_MAX;
+        if too_long || end.is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Outcome::Done(Err(Error::OutOfRange));
+        }
+        if data.is_empty() {
+            return Outcome::Done(Ok(()));
+        }
+        self.stats.writes += 1;
+        self.stats.write_bytes += data.len() as u64;
+        let queued = || Event::Write { offset, data: data.into(), durability };
+        if self.files[file].gate != Gate::Open {
+            self.files[file].queue.push_back((request, queued()));
+            return Outcome::Pending;
+        }
+        if durability == Durability::None && self.overwrite(file, offset, data) {
+            return Outcome::Done(Ok(()));
+        }
+        match self.try_write(request, file, offset, data, durability, now) {
+            Step::Done(result) => Outcome::Done(result),
+            Step::Pending => Outcome::Pending,
+            Step::Starved => {
+                self.stats.writers_throttled += 1;
+                self.starve(request, file, queued());
+                self.pump(now);
+                self.feed_starved(now);
+                Outcome::Pending
+            }
+        }
+    }
+
+    /// The short way: bytes of one page that is resident, dirty already and shared with nobody.
+    fn overwrite(&mut self, file: FileIx, offset: u64, data: &[u8]) -> bool {
+        let start = (offset % PAGE) as usize;
+        if start + data.len() > PAGE_BYTES {
+            return false;
+        }
+        let Some(ix) = self.pages.find(file, offset / PAGE) else { return false };
+        let page = &mut self.pages[ix];
+        if page.dirty_seq == 0 {
+            return false;
+        }
+        let Some(bytes) = page.frame.as_mut().and_then(|frame| frame.bytes_mut()) else {
+            return false;
+        };
+        bytes[start..start + data.len()].copy_from_slice(data);
+        self.replacement.touch(&mut self.pages, ix);
+        let file = &mut self.files[file];
+        file.size = file.size.max(offset + data.len() as u64);
+        true
+    }
+
+    /// A write on an open gate; see [`Engine::write`].
+    pub(crate) fn try_write(
+        &mut self,
+        request: RequestId,
+        file: FileIx,
+        offset: u64,
+        data: &[u8],
+        durability: Durability,
+        now: Time,
+    ) -> Step<()> {
+        let end = offset + data.len() as u64;
+        if self.census.unclean_frames >= self.hard_frames {
+            return Step::Starved;
+        }
+        if let Some((from, to, needed_to)) = self.unreserved(file, offset, end) {
+            let io = self.next_io(Io::Reserve { file, request, from, to, needed_to });
+            let id = self.files[file].id;
+            self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
+            let data = data.into();
+            self.pending.insert(request, Pending::Reserving { offset, data, durability });
+            self.files[file].active += 1;
+            return Step::Pending;
+        }
+        let pages = (end - 1) / PAGE - offset / PAGE + 1;
+        if !self.ensure_frames(pages as usize) {
+            return Step::Starved;
+        }
+        let waits = self.apply(file, offset, data, now);
+        let over = self.census.unclean_frames >= self.background_frames
+            || self.patch_memory_left() < self.config.patch_bytes_max as usize / 4;
+        if over {
+            self.pump(now);
+        }
+        if waits.is_empty() {
+            return self.written(request, file, durability, now);
+        }
+        self.stats.writers_blocked_fetch += 1;
+        self.await_fetches(request, file, waits, durability, now)
+    }
+
+    /// Puts the bytes into pages. Returns the partially written pages the policy wants to wait
+    /// for; fetches of the others that the policy wants are issued.
+    fn apply(&mut self, file: FileIx, offset: u64, data: &[u8], now: Time) -> SmallVec<[u64; 2]> {
+        let mut blocking = SmallVec::new();
+        let mut fetches: [SmallVec<[u64; 2]>; 2] = Default::default();
+        let end = offset + data.len() as u64;
+        self.files[file].size = self.files[file].size.max(end);
+        let mut at = offset;
+        while at < end {
+            let number = at / PAGE;
+            let start = (at % PAGE) as usize;
+            let len = (PAGE_BYTES - start).min((end - at) as usize);
+            let bytes = &data[(at - offset) as usize..][..len];
+            let ix = self.page_or_add(file, number);
+            if self.pages[ix].frame.is_some() {
+                self.write_frame(ix, start, bytes, now);
+            } else if len == PAGE_BYTES || self.is_new(file, ix) {
+                self.fill_frame(ix, start, bytes, now);
+            } else {
+                match self.write_patch(file, ix, start, bytes, now) {
+                    None | Some(Fetching::Lazy) => {}
+                    Some(Fetching::Blocking) => blocking.push(number),
+                    Some(Fetching::Foreground) => fetches[0].push(number),
+                    Some(Fetching::Background) => fetches[1].push(number),
+                }
+            }
+            at += len as u64;
+        }
+        for (pages, urgency) in fetches.iter().zip([Urgency::Foreground, Urgency::Background]) {
+            self.fetch_pages(file, pages, urgency, now);
+        }
+        blocking
+    }
+
+    /// Whether the page lies wholly past the end of the file at home: zeros, nothing to fetch.
+    fn is_new(&self, file: FileIx, ix: PageIx) -> bool {
+        let page = &self.pages[ix];
+        page.number * PAGE >= self.files[file].home_size
+            && page.io == PageIo::None
+            && page.patches.is_empty()
+    }
+
+    fn write_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
+        let fresh = match self.pages[ix].frame.as_ref() {
+            Some(frame) if !frame.is_unique() => {
+                // A destage or an answer under way still uses the frame: it keeps it, we copy.
+                let mut fresh = self.take_frame();
+                fresh
+                    .bytes_mut()
+                    .expect("a frame just taken is not shared")
+                    .copy_from_slice(frame.bytes());
+                Some(fresh)
+            }
+            _ => None,
+        };
+        let seq = self.dirty_seq_of(ix);
+        self.update(ix, |page| {
+            if let Some(fresh) = fresh {
+                page.frame = Some(fresh);
+            }
+            let frame = page.frame.as_mut().expect("the page is resident");
+            let frame = frame.bytes_mut().expect("the frame is not shared");
+            frame[start..start + bytes.len()].copy_from_slice(bytes);
+            page.dirtied(seq, now);
+        });
+        self.replacement.touch(&mut self.pages, ix);
+    }
+
+    /// Gives the page a frame of its patches and `bytes` over zeros: nothing else of it counts.
+    fn fill_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
+        let mut frame = self.take_frame();
+        let page = frame.bytes_mut().expect("a frame just taken is not shared");
+        if bytes.len() < PAGE_BYTES {
+            page.fill(0);
+            self.pages[ix].patches.apply(page);
+        }
+        page[start..start + bytes.len()].copy_from_slice(bytes);
+        let patched = !self.pages[ix].patches.is_empty();
+        if patched && self.pages[ix].io != PageIo::Fetch {
+            self.stats.fetches_avoided += 1;
+        }
+        let seq = self.dirty_seq_of(ix);
+        self.replacement.admit(&mut self.pages, ix);
+        self.update(ix, |page| {
+            page.patches = PatchSet::default();
+            page.frame = Some(frame);
+            page.dirtied(seq, now);
+        });
+    }
+
+    /// Adds a patch. Answers what the policy wants done about the page, `None` if it became
+    /// up to date or a fetch is under way anyhow and nobody need wait.
+    fn write_patch(
+        &mut self,
+        file: FileIx,
+        ix: PageIx,
+        start: usize,
+        bytes: &[u8],
+        now: Time,
+    ) -> Option<Fetching> {
+        self.stats.patch_writes += 1;
+        let needed = bytes.len() + size_of::<PatchSet>() + DESCRIPTOR_BYTES;
+        let full = needed > self.patch_memory_left();
+        let seq = self.dirty_seq_of(ix);
+        let covered = self.update(ix, |page| {
+            page.patches.insert(start, bytes);
+            page.dirtied(seq, now);
+            // A page covered wholly is turned into a frame at once, before anyone looks.
+            page.patches.covers_page()
+        });
+        if covered {
+            let patches = self.pages[ix].patches.clone();
+            let whole = patches.get(0, PAGE_BYTES).expect("a covered page is one run");
+            self.fill_frame(ix, 0, whole, now);
+            return None;
+        }
+        let policy = if !self.files[file].readable {
+            Fetching::Lazy // Nothing can be fetched; patches go home byte-exact.
+        } else if full {
+            Fetching::Blocking
+        } else {
+            self.policy(file, now)
+        };
+        match (policy, self.pages[ix].io) {
+            (Fetching::Blocking, _) => Some(Fetching::Blocking),
+            (_, PageIo::Fetch) => None,
+            (policy, _) => Some(policy),
+        }
+    }
+
+    fn policy(&self, file: FileIx, now: Time) -> Fetching {
+        /// A file read this recently is likely to have this page read too.
+        const READ_RECENTLY: std::time::Duration = std::time::Duration::from_secs(1);
+        /// Below this, a fetch's submission costs the writer about as much as a hand-off.
+        const FAST_DEVICE_NS: u64 = 200_000;
+        match self.config.fetch_policy {
+            FetchPolicy::Blocking => Fetching::Blocking,
+            FetchPolicy::AsyncForeground => Fetching::Foreground,
+            FetchPolicy::AsyncBackground => Fetching::Background,
+            FetchPolicy::Lazy => Fetching::Lazy,
+            FetchPolicy::Auto => {
+                let pressure = self.patch_memory_left() < self.config.patch_bytes_max as usize / 2;
+                let being_read =
+                    self.files[file].last_read.is_some_and(|read| now.since(read) < READ_RECENTLY);
+                match (pressure, being_read) {
+                    (true, _) => Fetching::Background,
+                    (false, false) => Fetching::Lazy,
+                    (false, true) if self.fetch_latency_ns < FAST_DEVICE_NS => Fetching::Foreground,
+                    (false, true) => Fetching::Background,
+                }
+            }
+        }
+    }
+
+    /// Makes a blocked write wait for its partial pages, fetching those that nobody fetches.
+    fn await_fetches(
+        &mut self,
+        request: RequestId,
+        file: FileIx,
+        partial_pages: SmallVec<[u64; 2]>,
+        durability: Durability,
+        now: Time,
+    ) -> Step<()> {
+        let waiting: SmallVec<[PageIx; 2]> = partial_pages
+            .iter()
+            .filter_map(|&number| self.pages.find(file, number))
+            .filter(|&ix| self.pages[ix].frame.is_none())
+            .collect();
+        if waiting.is_empty() {
+            return self.written(request, file, durability, now);
+        }
+        // Not merely a courtesy to the device: without a fetch under way nobody would wake us.
+        if !self.fetch_pages(file, &partial_pages, Urgency::Waited, now) {
+            return self.written(request, file, durability, now);
+        }
+        for &ix in &waiting {
+            self.wait_for(ix, request);
+        }
+        let remaining = waiting.len();
+        self.files[file].active += 1;
+        let pending = Pending::Write { file, partial_pages, remaining, failed: None, durability };
+        self.pending.insert(request, pending);
+        Step::Pending
+    }
+
+    /// The pages a blocked write waited for have changed their state.
+    pub(crate) fn resume_write(
+        &mut self,
+        request: RequestId,
+        file: FileIx,
+        partial_pages: SmallVec<[u64; 2]>,
+        failed: Option<ErrorKind>,
+        durability: Durability,
+        now: Time,
+    ) {
+        self.files[file].active -= 1;
+        let step = match failed {
+            Some(kind) => Step::Done(Err(kind.into())),
+            None => self.await_fetches(request, file, partial_pages, durability, now),
+        };
+        if let Step::Done(result) = step {
+            self.reply(request, Reply::Written(result));
+        }
+    }
+
+    /// The write is visible; what is left is to make it durable if that was asked for.
+    fn written(
+        &mut self,
+        request: RequestId,
+        file: FileIx,
+        durability: Durability,
+        now: Time,
+    ) -> Step<()> {
+        if durability == Durability::None {
+            return Step::Done(Ok(()));
+        }
+        self.start_sync(file, durability, SyncFor::Write(request), now)
+    }
+
+    /// The first part of a write's pages with no space reserved: `(from, to, needed_to)`, where
+    /// `to` may run ahead of what this write needs.
+    fn unreserved(&self, file: FileIx, offset: u64, end: u64) -> Option<(u64, u64, u64)> {
+        let file = &self.files[file];
+        if !file.reservable {
+            return None;
+        }
+        let needed_to = end.next_multiple_of(PAGE);
+        let (from, to) = file.allocated.first_gap(offset / PAGE * PAGE, needed_to)?;
+        if to < needed_to || end <= file.size || end < RESERVE_AHEAD_FILE_BYTES_MIN {
+            return Some((from, to, to));
+        }
+        let ahead = (end / 2).min(RESERVE_AHEAD_BYTES_MAX).next_multiple_of(PAGE);
+        Some((from, needed_to.saturating_add(ahead).min(FILE_BYTES_MAX / PAGE * PAGE), needed_to))
+    }
+
+    /// A reservation ended: the write goes on, or its writer is told why it cannot.
+    pub(crate) fn reserved(
+        &mut self,
+        file: FileIx,
+        request: RequestId,
+        (from, to, needed_to): (u64, u64, u64),
+        result: Result<(), ErrorKind>,
+        now: Time,
+    ) {
+        self.files[file].io_in_flight -= 1;
+        match result {
+            Ok(()) => self.files[file].allocated.insert(from, to),
+            Err(ErrorKind::Unsupported) => self.files[file].reservable = false,
+            Err(_) if to > needed_to => {
+                // Room for what was asked ahead is missing; what is needed may still be there.
+                let to = needed_to;
+                let io = self.next_io(Io::Reserve { file, request, from, to, needed_to });
+                let id = self.files[file].id;
+                self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
+                return;
+            }
+            Err(_) => {}
+        }
+        let Some(Pending::Reserving { offset, data, durability }) = self.pending.remove(&request)
+        else {
+            panic!("the write that waits for a reservation is pending");
+        };
+        self.files[file].active -= 1;
+        match result {
+            Err(kind) if kind != ErrorKind::Unsupported => {
+                self.reply(request, Reply::Written(Err(kind.into())));
+            }
+            _ => self.run(request, file, Event::Write { offset, data, durability }, now),
+        }
+    }
+
+    /// The number a page's dirtiness has, or the next one if it is clean.
+    fn dirty_seq_of(&mut self, ix: PageIx) -> u64 {
+        match self.pages[ix].dirty_seq {
+            0 => self.next_seq(),
+            seq => seq,
+        }
+    }
+
+    /// Hands a command to the caller.
+    pub(crate) fn issue(&mut self, command: Command) {
+        let file = self.files.find(command.file()).expect("commands are for attached files");
+        self.files[file].io_in_flight += 1;
+        self.outputs.push_back(crate::command::Output::Command(command));
+    }
+}
