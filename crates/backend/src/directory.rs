@@ -1,12 +1,38 @@
 //! Executes device commands on the files of one directory tree.
+//!
+//! Commands are submitted to an io_uring by the thread that brings them, so that none waits for
+//! another thread to wake up; their ends are delivered by the ring's own thread. What would block a
+//! submission is left to workers: writes through the page cache (the kernel may throttle them),
+//! and fetches that are to be submitted in the background. Where io_uring is not to be had,
+//! workers do everything by blocking calls.
+//!
+//! Owns the ring, the threads and every transfer under way. Lock order: none is held while another
+//! module, the sink included, is called.
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use weir_engine::{Command, Completion, IoId};
+use rustix::fs::{self, Mode as FileMode, OFlags};
+use weir_engine::{Command, Completion, IoId, Urgency};
 
+use crate::gate::Mode;
 use crate::home_file::HomeFile;
+use crate::jobs::Jobs;
+use crate::ring::Ring;
+use crate::transfer::{Next, Payload, Started, Transfer};
+
+/// Workers beside a ring: one for a write that the kernel throttles, one for the others.
+const WORKERS_BESIDE_RING: usize = 2;
+
+/// Workers without a ring: transfers in flight at once.
+const WORKERS_ALONE: usize = 16;
+
+/// Pause before the kernel is asked again to take what it had no resources for.
+const SUBMIT_RETRY: Duration = Duration::from_millis(1);
 
 /// Where a [`Directory`] delivers completions.
 pub trait Sink: Send + Sync {
@@ -25,17 +51,62 @@ pub enum Method {
 }
 
 /// The back end of one SOURCE: an io_uring, its completion thread, and a few workers.
-pub struct Directory {}
+pub struct Directory {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    ring: Option<Ring>,
+    workers: Jobs<Transfer>,
+    background: Jobs<Background>,
+    direct: AtomicBool,
+    /// Transfers not yet delivered.
+    under_way: UnderWay,
+    stopping: AtomicBool,
+}
+
+/// Work for the thread that submits in the background.
+enum Background {
+    Fetch(Transfer),
+    /// The kernel had no resources for what is on the submission queue.
+    Resubmit,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    count: AtomicUsize,
+    waiting: Mutex<()>,
+    none_left: Condvar,
+}
 
 impl Directory {
     /// Sets up the transfers for the files below `source`. Nothing runs before
     /// [`Directory::start`].
     ///
     /// # Errors
-    /// Too few resources for a ring and for threads alike.
+    /// None at present: without a ring, threads do.
     pub fn new(source: BorrowedFd<'_>) -> io::Result<Directory> {
-        let _ = source;
-        todo!()
+        let ring = match Ring::new() {
+            Ok(ring) => Some(ring),
+            Err(error) => {
+                tracing::warn!(%error, "io_uring is not available; worker threads transfer data");
+                None
+            }
+        };
+        Ok(Directory::with_ring(source, ring))
+    }
+
+    fn with_ring(source: BorrowedFd<'_>, ring: Option<Ring>) -> Directory {
+        let shared = Shared {
+            ring,
+            workers: Jobs::default(),
+            background: Jobs::default(),
+            direct: AtomicBool::new(takes_direct(source)),
+            under_way: UnderWay::default(),
+            stopping: AtomicBool::new(false),
+        };
+        Directory { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
     /// Starts the threads. Completions go to `sink` until [`Directory::shutdown`].
@@ -43,18 +114,28 @@ impl Directory {
     /// # Errors
     /// What thread creation says.
     pub fn start(&self, sink: Arc<dyn Sink>) -> io::Result<()> {
-        let _ = sink;
-        todo!()
+        let workers = match self.method() {
+            Method::Ring => {
+                self.spawn("weir-ring", &sink, Shared::run_ring)?;
+                self.spawn("weir-submit", &sink, Shared::run_background)?;
+                WORKERS_BESIDE_RING
+            }
+            Method::Threads => WORKERS_ALONE,
+        };
+        for _ in 0..workers {
+            self.spawn("weir-worker", &sink, Shared::run_worker)?;
+        }
+        Ok(())
     }
 
     /// Whether files are transferred with `O_DIRECT`, as far as is known by now.
     pub fn is_direct(&self) -> bool {
-        todo!()
+        self.shared.direct.load(Ordering::Relaxed)
     }
 
     /// How data is transferred.
     pub fn method(&self) -> Method {
-        todo!()
+        if self.shared.ring.is_some() { Method::Ring } else { Method::Threads }
     }
 
     /// Starts every command, emptying `commands`. Those that were executed at once, in this
@@ -64,13 +145,252 @@ impl Directory {
         commands: &mut Vec<(Command, Arc<HomeFile>)>,
         done: &mut Vec<(IoId, Completion)>,
     ) {
-        let _ = (commands, done);
-        todo!()
+        if self.shared.stopping.load(Ordering::Acquire) {
+            commands.clear();
+            return;
+        }
+        let mut submit = false;
+        for (command, file) in commands.drain(..) {
+            match Transfer::start(command, file) {
+                Started::Done(io, completion) => done.push((io, completion)),
+                Started::Transfer(transfer) => {
+                    self.shared.under_way.count.fetch_add(1, Ordering::Relaxed);
+                    if transfer.is_direct() {
+                        self.shared.direct.store(true, Ordering::Relaxed);
+                    }
+                    submit |= self.shared.dispatch(transfer);
+                }
+            }
+        }
+        if submit {
+            self.shared.submit();
+        }
     }
 
     /// Waits for what is under way, stops the threads and forgets the sink. Commands given later
-    /// are not executed. Idempotent.
+    /// are not executed. Called by the sink, on one of the threads, it waits for nothing: they end
+    /// by themselves when nothing is under way. Idempotent.
     pub fn shutdown(&self) {
-        todo!()
+        self.shared.stopping.store(true, Ordering::Release);
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        let current = thread::current().id();
+        let waits = threads.iter().all(|thread| thread.thread().id() != current);
+        if waits && !threads.is_empty() {
+            self.shared.under_way.wait();
+        }
+        self.shared.workers.close();
+        self.shared.background.close();
+        self.shared.wake_ring();
+        for thread in threads {
+            if waits {
+                // A thread that panicked has aborted the process.
+                let _ = thread.join();
+            }
+        }
     }
+
+    fn spawn(
+        &self,
+        name: &str,
+        sink: &Arc<dyn Sink>,
+        body: fn(&Shared, &dyn Sink),
+    ) -> io::Result<()> {
+        let (shared, sink) = (Arc::clone(&self.shared), Arc::clone(sink));
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _guard = AbortOnPanic;
+            body(&shared, &*sink);
+        })?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl Shared {
+    /// Starts a transfer, or its next stage, once its file's gate lets it through. Says whether
+    /// the ring has something to submit.
+    fn dispatch(&self, transfer: Transfer) -> bool {
+        let admitted = match transfer.write_mode() {
+            None => Some(transfer),
+            Some(mode) => Arc::clone(transfer.file()).enter_gate(mode, transfer),
+        };
+        admitted.is_some_and(|transfer| self.move_bytes(transfer))
+    }
+
+    /// Has a transfer's next bytes moved by whoever can. Says whether the ring has something to
+    /// submit.
+    fn move_bytes(&self, transfer: Transfer) -> bool {
+        let Some(ring) = &self.ring else {
+            self.workers.push(transfer);
+            return false;
+        };
+        if transfer.write_mode() == Some(Mode::Buffered) {
+            self.workers.push(transfer);
+            return false;
+        }
+        if let Payload::Fetch { urgency: Urgency::Background, .. } = transfer.payload()
+            && transfer.is_untouched()
+        {
+            self.background.push(Background::Fetch(transfer));
+            return false;
+        }
+        ring.push(transfer);
+        true
+    }
+
+    fn submit(&self) {
+        let Some(ring) = &self.ring else { return };
+        if let Err(error) = ring.submit() {
+            tracing::debug!(%error, "the kernel took no submission; it is asked again");
+            self.background.push(Background::Resubmit);
+        }
+    }
+
+    /// Takes the result of moving a transfer's bytes. Says whether the ring has something to
+    /// submit.
+    fn moved(
+        &self,
+        transfer: Transfer,
+        result: io::Result<usize>,
+        done: &mut Vec<(IoId, Completion)>,
+    ) -> bool {
+        let gate = transfer.write_mode().map(|mode| (Arc::clone(transfer.file()), mode));
+        let next = transfer.advance(result);
+        if let Next::Again(transfer) = next {
+            return self.move_bytes(transfer);
+        }
+        let mut submit = false;
+        if let Some((file, mode)) = gate {
+            let mut admitted = Vec::new();
+            file.leave_gate(mode, &mut admitted);
+            for transfer in admitted {
+                submit |= self.move_bytes(transfer);
+            }
+        }
+        match next {
+            Next::Again(transfer) | Next::Stage(transfer) => submit |= self.dispatch(transfer),
+            Next::Done(io, completion) => done.push((io, completion)),
+        }
+        submit
+    }
+
+    fn deliver(&self, done: &mut Vec<(IoId, Completion)>, sink: &dyn Sink) {
+        if !done.is_empty() {
+            let count = done.len();
+            sink.completed(done);
+            done.clear();
+            let none_left = self.under_way.end(count);
+            if none_left && self.stopping.load(Ordering::Acquire) {
+                self.wake_ring();
+            }
+        }
+    }
+
+    /// Has the ring's thread look whether it is to stop.
+    fn wake_ring(&self) {
+        let Some(ring) = &self.ring else { return };
+        while ring.wake().is_err() {
+            thread::sleep(SUBMIT_RETRY);
+        }
+    }
+
+    fn run_ring(&self, sink: &dyn Sink) {
+        let ring = self.ring.as_ref().expect("the ring's thread runs only with a ring");
+        let (mut ended, mut done) = (Vec::new(), Vec::new());
+        loop {
+            if let Err(error) = ring.wait(&mut ended) {
+                tracing::debug!(%error, "the kernel took no submission; it is asked again");
+                thread::sleep(SUBMIT_RETRY);
+            }
+            let mut submit = false;
+            for (transfer, result) in ended.drain(..) {
+                submit |= self.moved(transfer, result, &mut done);
+            }
+            if submit {
+                self.submit();
+            }
+            self.deliver(&mut done, sink);
+            if self.stopping.load(Ordering::Acquire) && self.under_way.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn run_worker(&self, sink: &dyn Sink) {
+        let mut done = Vec::new();
+        while let Some(mut transfer) = self.workers.pop() {
+            let result = transfer.call();
+            if self.moved(transfer, result, &mut done) {
+                self.submit();
+            }
+            self.deliver(&mut done, sink);
+        }
+    }
+
+    fn run_background(&self, _sink: &dyn Sink) {
+        let ring = self.ring.as_ref().expect("background submission is to a ring");
+        while let Some(work) = self.background.pop() {
+            match work {
+                Background::Fetch(transfer) => ring.push(transfer),
+                Background::Resubmit => thread::sleep(SUBMIT_RETRY),
+            }
+            self.submit();
+        }
+    }
+}
+
+impl UnderWay {
+    fn is_none(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// `count` transfers are delivered. Says whether none is left.
+    fn end(&self, count: usize) -> bool {
+        let none_left = self.count.fetch_sub(count, Ordering::AcqRel) == count;
+        if none_left {
+            // Under the lock, or the waiter could look before and sleep after.
+            let _guard = lock(&self.waiting);
+            self.none_left.notify_all();
+        }
+        none_left
+    }
+
+    fn wait(&self) {
+        let mut guard = lock(&self.waiting);
+        while !self.is_none() {
+            guard = self.none_left.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Ends the process if its thread panics: transfers would never be answered, and whoever waits
+/// for them would hang.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!("a thread of the back end panicked: aborting");
+            std::process::abort();
+        }
+    }
+}
+
+/// Whether files below `source` can be opened with `O_DIRECT`, found out with a file that has no
+/// name; `false` if that cannot be found out so.
+fn takes_direct(source: BorrowedFd<'_>) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+    match fs::openat(source, ".", flags, FileMode::RUSR | FileMode::WUSR) {
+        Ok(file) => HomeFile::new(file).takes_direct(),
+        Err(_) => false,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,15 +1,26 @@
 //! One regular file at home: its descriptors, what they allow, and its times.
 //!
 //! Owns the file's descriptors: one with `O_PATH`, which lives as long as the value, and those for
-//! data, opened when first needed and closed when nobody has the file open.
+//! data, opened when first needed and closed when nobody has the file open. Data descriptors come
+//! in two modes: buffered ones are opened with the file, direct ones by the first transfer.
+//!
+//! Invariants:
+//! - a direct descriptor is open only while a buffered one for the same access is;
+//! - a file that once refused direct I/O is never asked again.
+//!
+//! Lock order: `data`, `gate` and the times' lock are each taken alone.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_engine::HomeAttributes;
+use rustix::fs::{self, AtFlags, FallocateFlags, Mode as FileMode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use weir_engine::{HomeAttributes, PAGE_BYTES};
 
+use crate::gate::{Gate, Mode};
 use crate::times::Times;
+use crate::transfer::Transfer;
 
 /// One regular file at home. Shared as `Arc<HomeFile>`; a transfer under way keeps the descriptor
 /// it uses open, whatever is closed meanwhile.
@@ -17,19 +28,67 @@ use crate::times::Times;
 pub struct HomeFile {
     path: OwnedFd,
     times: Times,
+    data: Mutex<Data>,
+    gate: Mutex<Gate<Transfer>>,
+}
+
+#[derive(Debug, Default)]
+struct Data {
+    buffered: Descriptors,
+    direct: Descriptors,
+    unit: Unit,
+    /// End of the range reserved furthest into the file since the data was opened.
+    reserved_end: u64,
+    /// fallocate(2) was refused once.
+    reserve_unsupported: bool,
+}
+
+/// Descriptors of one mode. A file open for both has the same one twice.
+#[derive(Debug, Default)]
+struct Descriptors {
+    read: Option<Arc<OwnedFd>>,
+    write: Option<Arc<OwnedFd>>,
+}
+
+/// What is known of the file's direct I/O.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Unit {
+    #[default]
+    Unknown,
+    /// Offsets, lengths and addresses must be multiples of this many bytes.
+    Direct(u32),
+    Buffered,
+}
+
+/// What a transfer does to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// A descriptor to transfer by.
+#[derive(Clone, Debug)]
+pub(crate) struct Channel {
+    pub(crate) descriptor: Arc<OwnedFd>,
+    /// Alignment of offsets, lengths and addresses, bytes, if the descriptor is direct.
+    pub(crate) direct_unit: Option<u32>,
 }
 
 impl HomeFile {
     /// A file known by an `O_PATH` descriptor, with no data descriptor yet.
     pub fn new(path: OwnedFd) -> HomeFile {
-        HomeFile { path, times: Times::default() }
+        HomeFile { path, times: Times::default(), data: Mutex::default(), gate: Mutex::default() }
     }
 
     /// A file just created: `data` is the `O_RDWR` descriptor that created it (without `O_DIRECT`
     /// and `O_APPEND`), so that it needs no opening again, whatever its mode says.
     pub fn with_created(path: OwnedFd, data: OwnedFd) -> HomeFile {
-        let _ = data;
-        HomeFile { path, times: Times::default() }
+        let file = HomeFile::new(path);
+        let data = Arc::new(data);
+        file.lock_data().buffered =
+            Descriptors { read: Some(Arc::clone(&data)), write: Some(data) };
+        file
     }
 
     /// Opens data descriptors for reading, and for writing too if `write`, unless they are open.
@@ -38,24 +97,61 @@ impl HomeFile {
     /// # Errors
     /// What open(2) says of this process's access: EACCES, EROFS, ETXTBSY, EMFILE and so on.
     pub fn open_data(&self, write: bool) -> io::Result<()> {
-        let _ = write;
-        todo!()
+        let mut data = self.lock_data();
+        if write && data.buffered.write.is_none() {
+            match self.reopen(OFlags::RDWR) {
+                Ok(both) => {
+                    let both = Arc::new(both);
+                    data.buffered =
+                        Descriptors { read: Some(Arc::clone(&both)), write: Some(both) };
+                    // A direct descriptor for reading stays good.
+                    return Ok(());
+                }
+                Err(Errno::ACCESS) => {
+                    data.buffered.write = Some(Arc::new(self.reopen(OFlags::WRONLY)?));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if data.buffered.read.is_none() {
+            match self.reopen(OFlags::RDONLY) {
+                Ok(read) => data.buffered.read = Some(Arc::new(read)),
+                Err(Errno::ACCESS) if write => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Closes the data descriptors. To be called when no open description is left and the file is
     /// clean: space reserved past the end is given back, and the modification time restored.
     pub fn close_data(&self) {
-        todo!()
+        let (writer, reserved_end) = {
+            let mut data = self.lock_data();
+            (data.buffered.write.clone(), std::mem::take(&mut data.reserved_end))
+        };
+        if let Some(writer) = writer {
+            // What is reserved in vain costs space, not correctness.
+            if let Err(error) = self.trim(&writer, reserved_end) {
+                tracing::debug!(%error, "space reserved past the end of a file was not given back");
+            }
+            if let Err(error) = self.restore_times() {
+                tracing::debug!(%error, "a modification time was not restored");
+            }
+        }
+        let mut data = self.lock_data();
+        data.direct = Descriptors::default();
+        data.buffered = Descriptors::default();
     }
 
     /// Whether a data descriptor for writing is open.
     pub fn is_writable(&self) -> bool {
-        todo!()
+        self.lock_data().buffered.write.is_some()
     }
 
     /// Whether a data descriptor for reading is open.
     pub fn is_readable(&self) -> bool {
-        todo!()
+        self.lock_data().buffered.read.is_some()
     }
 
     /// The `O_PATH` descriptor.
@@ -69,7 +165,7 @@ impl HomeFile {
     /// # Errors
     /// EBADF if no data descriptor is open.
     pub fn data_fd(&self) -> io::Result<Arc<OwnedFd>> {
-        todo!()
+        self.any_data().ok_or_else(|| Errno::BADF.into())
     }
 
     /// What the engine needs to know of the file when it is attached, as home has it now.
@@ -77,7 +173,30 @@ impl HomeFile {
     /// # Errors
     /// What statx(2) says.
     pub fn home_attributes(&self) -> io::Result<HomeAttributes> {
-        todo!()
+        let status = fs::statx(
+            &self.path,
+            "",
+            AtFlags::EMPTY_PATH,
+            StatxFlags::SIZE | StatxFlags::BLOCKS | StatxFlags::DIOALIGN,
+        )?;
+        let unit = self.direct_unit(&status)?;
+        let (readable, descriptor) = {
+            let mut data = self.lock_data();
+            if data.unit == Unit::Unknown {
+                data.unit = unit;
+            }
+            (data.buffered.read.is_some(), data.buffered.any())
+        };
+        let size = status.stx_size;
+        let dense = size == 0
+            || (status.stx_blocks.saturating_mul(512) >= size
+                && descriptor.is_some_and(|data| has_no_hole(&data, size)));
+        let write_unit = match unit {
+            Unit::Direct(bytes) => bytes,
+            // The page cache reads what surrounds a smaller write itself, in the destage's time.
+            Unit::Buffered | Unit::Unknown => PAGE_BYTES as u32,
+        };
+        Ok(HomeAttributes { size, dense, write_unit, readable })
     }
 
     /// The times as programs see them.
@@ -91,6 +210,240 @@ impl HomeFile {
     /// # Errors
     /// What utimensat(2) says otherwise.
     pub fn restore_times(&self) -> io::Result<()> {
-        todo!()
+        let Some(mtime) = self.times.take_disturbed() else {
+            return Ok(());
+        };
+        self.set_home_mtime(mtime).inspect_err(|_| self.times.note_disturbed())
     }
+
+    fn set_home_mtime(&self, mtime: fs::Timespec) -> io::Result<()> {
+        let times = fs::Timestamps {
+            last_access: fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+            last_modification: mtime,
+        };
+        let set = match self.any_data() {
+            Some(data) => fs::futimens(&data, &times),
+            None => fs::utimensat(fs::CWD, self.reopen_path(), &times, AtFlags::empty()),
+        };
+        match set {
+            Ok(()) | Err(Errno::PERM | Errno::ACCESS | Errno::ROFS) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the file, which need not have its data open, takes direct I/O.
+    pub(crate) fn takes_direct(&self) -> bool {
+        let flags = AtFlags::EMPTY_PATH;
+        match fs::statx(&self.path, "", flags, StatxFlags::DIOALIGN) {
+            Ok(status) => matches!(self.direct_unit(&status), Ok(Unit::Direct(_))),
+            Err(_) => false,
+        }
+    }
+
+    /// The descriptor to transfer by: direct if the file takes it, else buffered.
+    ///
+    /// # Errors
+    /// EBADF if the file is not open for this access.
+    pub(crate) fn channel(&self, access: Access) -> io::Result<Channel> {
+        let mut data = self.lock_data();
+        let buffered = data.buffered.get(access).ok_or(Errno::BADF)?;
+        if data.unit == Unit::Unknown {
+            let status = fs::statx(&self.path, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+            data.unit = self.direct_unit(&status)?;
+        }
+        let Unit::Direct(unit) = data.unit else {
+            return Ok(Channel { descriptor: buffered, direct_unit: None });
+        };
+        if let Some(descriptor) = data.direct.get(access) {
+            return Ok(Channel { descriptor, direct_unit: Some(unit) });
+        }
+        let both = data.buffered.is_shared();
+        let flags = match access {
+            _ if both => OFlags::RDWR,
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::WRONLY,
+        };
+        match self.reopen(flags | OFlags::DIRECT) {
+            Ok(descriptor) => {
+                let descriptor = Arc::new(descriptor);
+                if both || access == Access::Read {
+                    data.direct.read = Some(Arc::clone(&descriptor));
+                }
+                if both || access == Access::Write {
+                    data.direct.write = Some(Arc::clone(&descriptor));
+                }
+                Ok(Channel { descriptor, direct_unit: Some(unit) })
+            }
+            Err(error) => {
+                if error == Errno::INVAL {
+                    data.unit = Unit::Buffered;
+                }
+                // Otherwise the mode forbids what it allowed when the file was opened, or there
+                // are too many descriptors: the one at hand does.
+                Ok(Channel { descriptor: buffered, direct_unit: None })
+            }
+        }
+    }
+
+    /// A descriptor through the page cache.
+    ///
+    /// # Errors
+    /// EBADF if the file is not open for this access.
+    pub(crate) fn buffered_channel(&self, access: Access) -> io::Result<Channel> {
+        let descriptor = self.lock_data().buffered.get(access).ok_or(Errno::BADF)?;
+        Ok(Channel { descriptor, direct_unit: None })
+    }
+
+    /// Direct I/O was refused (EINVAL) although the file was opened for it.
+    pub(crate) fn refuse_direct(&self) {
+        let mut data = self.lock_data();
+        if data.unit != Unit::Buffered {
+            tracing::info!(
+                "direct I/O was refused; the file is transferred through the page cache"
+            );
+        }
+        data.unit = Unit::Buffered;
+        data.direct = Descriptors::default();
+    }
+
+    /// Allocates the range without changing size or content, or finds out that there is room.
+    ///
+    /// # Errors
+    /// ENOSPC, EDQUOT and whatever else fallocate(2) says; EBADF if the file is not writable.
+    pub(crate) fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        let (writer, unsupported) = {
+            let data = self.lock_data();
+            (data.buffered.write.clone().ok_or(Errno::BADF)?, data.reserve_unsupported)
+        };
+        if unsupported {
+            return has_room(&writer, len);
+        }
+        loop {
+            match fs::fallocate(&writer, FallocateFlags::KEEP_SIZE, offset, len) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    self.lock_data().reserve_unsupported = true;
+                    return has_room(&writer, len);
+                }
+                Err(error) => return Err(error.into()),
+                Ok(()) => break,
+            }
+        }
+        let mut data = self.lock_data();
+        data.reserved_end = data.reserved_end.max(offset.saturating_add(len));
+        Ok(())
+    }
+
+    /// Lets a write through the file's gate; see [`Gate::enter`].
+    pub(crate) fn enter_gate(&self, mode: Mode, write: Transfer) -> Option<Transfer> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).enter(mode, write)
+    }
+
+    /// See [`Gate::leave`].
+    pub(crate) fn leave_gate(&self, mode: Mode, next: &mut Vec<Transfer>) {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).leave(mode, next);
+    }
+
+    /// Gives back space reserved past the end of the file, keeping its modification time.
+    fn trim(&self, writer: &OwnedFd, reserved_end: u64) -> io::Result<()> {
+        if reserved_end == 0 {
+            return Ok(());
+        }
+        let status = fs::fstat(writer)?;
+        let size = u64::try_from(status.st_size).unwrap_or(0);
+        if reserved_end <= size.next_multiple_of(PAGE_BYTES as u64) {
+            return Ok(());
+        }
+        // ftruncate(2) takes these away, although the content does not change.
+        let mode = FileMode::from_raw_mode(status.st_mode);
+        let has_capabilities = fs::fgetxattr(writer, "security.capability", &mut [0_u8; 0]).is_ok();
+        if mode.intersects(FileMode::SUID | FileMode::SGID) || has_capabilities {
+            return Ok(());
+        }
+        fs::ftruncate(writer, size)?;
+        let mtime =
+            fs::Timespec { tv_sec: status.st_mtime as _, tv_nsec: status.st_mtime_nsec as _ };
+        if self.times.overlay().0.is_some() {
+            self.times.note_disturbed();
+            return Ok(());
+        }
+        self.set_home_mtime(mtime)
+    }
+
+    /// What is known of direct I/O from the file's status.
+    fn direct_unit(&self, status: &fs::Statx) -> io::Result<Unit> {
+        if StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::DIOALIGN) {
+            let bytes = status.stx_dio_mem_align.max(status.stx_dio_offset_align);
+            let refused = status.stx_dio_mem_align == 0 || status.stx_dio_offset_align == 0;
+            if refused || !bytes.is_power_of_two() || bytes > PAGE_BYTES as u32 {
+                return Ok(Unit::Buffered);
+            }
+            return Ok(Unit::Direct(bytes.max(512)));
+        }
+        // Kernels before 6.1, and file systems that do not say. Memory needs no direct I/O: tmpfs
+        // takes the flag and copies all the same.
+        if fs::fstatfs(&self.path)?.f_type as u64 & 0xffff_ffff == TMPFS_MAGIC {
+            return Ok(Unit::Buffered);
+        }
+        Ok(Unit::Direct(PAGE_BYTES as u32))
+    }
+
+    fn any_data(&self) -> Option<Arc<OwnedFd>> {
+        self.lock_data().buffered.any()
+    }
+
+    fn reopen(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        fs::open(self.reopen_path(), flags, FileMode::empty())
+    }
+
+    fn reopen_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.path.as_raw_fd())
+    }
+
+    fn lock_data(&self) -> MutexGuard<'_, Data> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// statfs(2).
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+impl Descriptors {
+    fn get(&self, access: Access) -> Option<Arc<OwnedFd>> {
+        match access {
+            Access::Read => self.read.clone(),
+            Access::Write => self.write.clone(),
+        }
+    }
+
+    fn any(&self) -> Option<Arc<OwnedFd>> {
+        self.write.clone().or_else(|| self.read.clone())
+    }
+
+    fn is_shared(&self) -> bool {
+        match (&self.read, &self.write) {
+            (Some(read), Some(write)) => Arc::ptr_eq(read, write),
+            _ => false,
+        }
+    }
+}
+
+/// Size of an open file at home now.
+pub(crate) fn size_at_home(descriptor: &OwnedFd) -> io::Result<u64> {
+    Ok(u64::try_from(fs::fstat(descriptor)?.st_size).unwrap_or(0))
+}
+
+fn has_no_hole(data: &OwnedFd, size: u64) -> bool {
+    matches!(fs::seek(data, fs::SeekFrom::Hole(0)), Ok(end) if end >= size)
+}
+
+/// Whether the file system has room for `len` more bytes: what can be told in advance where space
+/// cannot be reserved.
+fn has_room(file: &OwnedFd, len: u64) -> io::Result<()> {
+    let status = fs::fstatvfs(file)?;
+    if status.f_bavail.saturating_mul(status.f_frsize) < len {
+        return Err(Errno::NOSPC.into());
+    }
+    Ok(())
 }

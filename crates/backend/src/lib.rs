@@ -10,8 +10,12 @@
 
 mod directory;
 mod error;
+mod gate;
 mod home_file;
+mod jobs;
+mod ring;
 mod times;
+mod transfer;
 
 pub use directory::{Directory, Method, Sink};
 pub use error::error_kind;

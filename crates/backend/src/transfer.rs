@@ -1,0 +1,477 @@
+//! One command under way: what of it is left to move, by which descriptor, and what a result means.
+//!
+//! A write that does not begin and end on the device's alignment moves in *stages*: first the whole
+//! pages in its middle, direct; then what is left at either end, through the page cache, so that
+//! the file never grows past its last byte. Stages follow one another, never overlap in time.
+//!
+//! Owns the command's frames until it is over. Starts nothing: the ring and the workers do.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use weir_engine::{Command, Completion, Frame, IoId, PAGE_BYTES, Part, Urgency};
+
+use crate::error::error_kind;
+use crate::gate::Mode;
+use crate::home_file::{Access, Channel, HomeFile, size_at_home};
+
+/// A write with an unaligned end and less than this between its ends goes through the page cache
+/// as a whole: a second trip costs more than the copy.
+const DIRECT_BODY_BYTES_MIN: u64 = 64 << 10;
+
+/// Most pieces of memory in one call (IOV_MAX); what is left follows in the next.
+const PIECES_MAX: usize = 1024;
+
+/// Calls in a row that may ask to be made again (EAGAIN, EINTR) before that is an error.
+const TRANSIENT_MAX: u8 = 100;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// A fetch, destage or sync of one file.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    io: IoId,
+    file: Arc<HomeFile>,
+    payload: Payload,
+    /// Where in the file the payload begins.
+    offset: u64,
+    /// What is left, first stage first. Empty for a sync.
+    stages: SmallVec<[Stage; 3]>,
+    channel: Channel,
+    /// Transient failures since the last progress.
+    transient: u8,
+}
+
+/// What moves.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    Fetch { frames: Vec<Frame>, urgency: Urgency },
+    Write { parts: Vec<Part> },
+    Sync { datasync: bool },
+}
+
+/// A byte range of the file still to be moved, by the transfer's channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stage {
+    from: u64,
+    to: u64,
+    mode: Mode,
+}
+
+/// What is to be done after a result.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Something is left in the mode at hand.
+    Again(Transfer),
+    /// The stage is over; what is left moves in another mode, or from the start again.
+    Stage(Transfer),
+    /// Over.
+    Done(IoId, Completion),
+}
+
+/// What a command becomes.
+pub(crate) enum Started {
+    Transfer(Transfer),
+    /// It was executed, or failed, at once.
+    Done(IoId, Completion),
+}
+
+impl Transfer {
+    /// Plans a command. A reservation is executed here and now.
+    pub(crate) fn start(command: Command, file: Arc<HomeFile>) -> Started {
+        let io = command.io();
+        let (offset, payload) = match command {
+            Command::Fetch { offset, frames, urgency, .. } => {
+                assert!(frames.iter().all(Frame::is_unique), "a fetch into a shared frame");
+                (offset, Payload::Fetch { frames, urgency })
+            }
+            Command::Write { offset, parts, .. } => (offset, Payload::Write { parts }),
+            Command::Sync { datasync, .. } => (0, Payload::Sync { datasync }),
+            Command::Reserve { offset, len, .. } => {
+                let result = file.reserve(offset, len).map_err(|error| error_kind(&error));
+                return Started::Done(io, Completion::Reserved { result });
+            }
+        };
+        let channel = match &payload {
+            Payload::Fetch { .. } => file.channel(Access::Read),
+            Payload::Write { .. } => file.channel(Access::Write),
+            Payload::Sync { .. } => {
+                file.data_fd().map(|descriptor| Channel { descriptor, direct_unit: None })
+            }
+        };
+        match channel {
+            Ok(channel) => {
+                let mut transfer = Transfer {
+                    io,
+                    file,
+                    payload,
+                    offset,
+                    stages: SmallVec::new(),
+                    channel,
+                    transient: 0,
+                };
+                transfer.plan();
+                Started::Transfer(transfer)
+            }
+            Err(error) => Started::Done(io, payload.failed(&error)),
+        }
+    }
+
+    pub(crate) fn file(&self) -> &Arc<HomeFile> {
+        &self.file
+    }
+
+    pub(crate) fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// The descriptor the next bytes move by.
+    pub(crate) fn descriptor(&self) -> &Arc<OwnedFd> {
+        &self.channel.descriptor
+    }
+
+    /// The mode of the next bytes, if they are written. Reads and syncs need no gate.
+    pub(crate) fn write_mode(&self) -> Option<Mode> {
+        match self.payload {
+            Payload::Write { .. } => self.stages.first().map(|stage| stage.mode),
+            Payload::Fetch { .. } | Payload::Sync { .. } => None,
+        }
+    }
+
+    /// Where in the file the next bytes are.
+    pub(crate) fn position(&self) -> u64 {
+        self.stages.first().map_or(0, |stage| stage.from)
+    }
+
+    /// The memory the next bytes move from or to, in order: address and length. It is the
+    /// payload's, and stays where it is while the transfer lives.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = (*mut u8, usize)> {
+        self.pieces().map(|(frame, start, len)| {
+            // Within the frame, which `pieces` made sure of.
+            (frame.as_ptr().wrapping_add(start), len)
+        })
+    }
+
+    /// Moves the next bytes, or syncs, in the calling thread; the result is for
+    /// [`Transfer::advance`].
+    pub(crate) fn call(&mut self) -> io::Result<usize> {
+        let position = self.position();
+        let descriptor = Arc::clone(&self.channel.descriptor);
+        match &mut self.payload {
+            Payload::Sync { datasync: true } => {
+                rustix::fs::fdatasync(&descriptor)?;
+                Ok(0)
+            }
+            Payload::Sync { datasync: false } => {
+                rustix::fs::fsync(&descriptor)?;
+                Ok(0)
+            }
+            Payload::Write { .. } => {
+                let slices: Vec<IoSlice<'_>> = self
+                    .pieces()
+                    .map(|(frame, start, len)| IoSlice::new(&frame.bytes()[start..start + len]))
+                    .collect();
+                Ok(rustix::io::pwritev(&descriptor, &slices, position)?)
+            }
+            Payload::Fetch { frames, .. } => {
+                let skip = (position - self.offset) as usize;
+                let mut slices = Vec::with_capacity(frames.len());
+                for (index, frame) in
+                    frames.iter_mut().enumerate().skip(skip / PAGE_BYTES).take(PIECES_MAX)
+                {
+                    let start = if index == skip / PAGE_BYTES { skip % PAGE_BYTES } else { 0 };
+                    let bytes = frame.bytes_mut().expect("a fetch's frames are unshared");
+                    slices.push(IoSliceMut::new(&mut bytes[start..]));
+                }
+                Ok(rustix::io::preadv(&descriptor, &mut slices, position)?)
+            }
+        }
+    }
+
+    /// Takes the result of moving the next bytes: how many were moved, or why none.
+    pub(crate) fn advance(mut self, result: io::Result<usize>) -> Next {
+        let moved = match result {
+            Ok(moved) => moved,
+            Err(error) if is_transient(&error) && self.transient < TRANSIENT_MAX => {
+                self.transient += 1;
+                return Next::Again(self);
+            }
+            Err(error)
+                if self.is_direct() && Errno::from_io_error(&error) == Some(Errno::INVAL) =>
+            {
+                self.file.refuse_direct();
+                return self.replan_buffered();
+            }
+            Err(error) => return self.fail(&error),
+        };
+        self.transient = 0;
+        match self.payload {
+            Payload::Sync { .. } => self.finish(0),
+            Payload::Fetch { .. } => self.advance_fetch(moved),
+            Payload::Write { .. } => self.advance_write(moved),
+        }
+    }
+
+    fn advance_fetch(mut self, moved: usize) -> Next {
+        let stage = &mut self.stages[0];
+        let at = stage.from + moved as u64;
+        if moved == 0 || at >= stage.to {
+            return self.finish_fetch(at);
+        }
+        match size_at_home(&self.channel.descriptor) {
+            Ok(size) if at >= size => return self.finish_fetch(at),
+            Ok(_) => {}
+            Err(error) => return self.fail(&error),
+        }
+        let unit = u64::from(self.channel.direct_unit.unwrap_or(1));
+        let next = at - at % unit;
+        if next <= stage.from {
+            // Short inside one unit, and not for the end of the file: the page cache can tell.
+            return self.replan_buffered();
+        }
+        stage.from = next;
+        Next::Again(self)
+    }
+
+    fn finish_fetch(self, at: u64) -> Next {
+        let read = (at - self.offset) as usize;
+        self.finish(read)
+    }
+
+    fn advance_write(mut self, moved: usize) -> Next {
+        if moved == 0 {
+            return self.fail(&io::Error::from(Errno::IO));
+        }
+        let stage = &mut self.stages[0];
+        stage.from += moved as u64;
+        if stage.from < stage.to {
+            let unit = self.channel.direct_unit.unwrap_or(1);
+            if stage.mode == Mode::Direct && !stage.from.is_multiple_of(u64::from(unit)) {
+                return self.replan_buffered();
+            }
+            return Next::Again(self);
+        }
+        self.stages.remove(0);
+        if self.stages.is_empty() {
+            return self.finish(0);
+        }
+        match self.file.buffered_channel(Access::Write) {
+            Ok(channel) => {
+                self.channel = channel;
+                Next::Stage(self)
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Starts over through the page cache: moving bytes twice does no harm.
+    fn replan_buffered(mut self) -> Next {
+        let access = match self.payload {
+            Payload::Fetch { .. } => Access::Read,
+            Payload::Write { .. } | Payload::Sync { .. } => Access::Write,
+        };
+        match self.file.buffered_channel(access) {
+            Ok(channel) => {
+                self.channel = channel;
+                self.plan();
+                Next::Stage(self)
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Divides the payload into stages, for the channel at hand.
+    fn plan(&mut self) {
+        self.stages.clear();
+        let (from, to) = (self.offset, self.offset + self.payload.len());
+        match &self.payload {
+            Payload::Sync { .. } => {}
+            Payload::Fetch { .. } => {
+                let mode = if self.is_direct() { Mode::Direct } else { Mode::Buffered };
+                self.stages.push(Stage { from, to, mode });
+            }
+            Payload::Write { parts } => {
+                assert!(from < to, "a write of nothing");
+                match self.channel.direct_unit {
+                    Some(unit) if parts_are_aligned(parts, from, unit) => {
+                        self.stages = stages_of_write(from, to, u64::from(unit));
+                    }
+                    Some(_) | None => {
+                        self.stages.push(Stage { from, to, mode: Mode::Buffered });
+                    }
+                }
+                if self.stages[0].mode == Mode::Buffered
+                    && self.is_direct()
+                    && let Ok(channel) = self.file.buffered_channel(Access::Write)
+                {
+                    self.channel = channel;
+                }
+            }
+        }
+    }
+
+    /// Whether the next bytes move by a direct descriptor.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.channel.direct_unit.is_some()
+    }
+
+    /// Whether nothing was moved yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.position() == self.offset && self.transient == 0
+    }
+
+    /// The frames of the stage at hand: frame, first byte in it, bytes.
+    fn pieces(&self) -> impl Iterator<Item = (&Frame, usize, usize)> {
+        let (from, to) = self.stages.first().map_or((0, 0), |stage| (stage.from, stage.to));
+        let (frames, parts): (&[Frame], &[Part]) = match &self.payload {
+            Payload::Fetch { frames, .. } => (frames, &[]),
+            Payload::Write { parts } => (&[], parts),
+            Payload::Sync { .. } => (&[], &[]),
+        };
+        let whole = frames.iter().map(|frame| (frame, 0, PAGE_BYTES));
+        let partial =
+            parts.iter().map(|part| (&part.frame, usize::from(part.start), usize::from(part.len)));
+        let mut at = self.offset;
+        whole
+            .chain(partial)
+            .filter_map(move |(frame, start, len)| {
+                let (piece_from, piece_to) = (at, at + len as u64);
+                at = piece_to;
+                let (from, to) = (piece_from.max(from), piece_to.min(to));
+                (from < to)
+                    .then(|| (frame, start + (from - piece_from) as usize, (to - from) as usize))
+            })
+            .take(PIECES_MAX)
+    }
+
+    fn fail(self, error: &io::Error) -> Next {
+        self.note_written();
+        Next::Done(self.io, self.payload.failed(error))
+    }
+
+    /// Home's modification time moved, or may have.
+    fn note_written(&self) {
+        if matches!(self.payload, Payload::Write { .. }) {
+            self.file.times().note_disturbed();
+        }
+    }
+
+    fn finish(self, read: usize) -> Next {
+        self.note_written();
+        let completion = match self.payload {
+            Payload::Fetch { frames, .. } => Completion::Fetched { frames, result: Ok(read) },
+            Payload::Write { .. } => Completion::Written { result: Ok(()) },
+            Payload::Sync { .. } => Completion::Synced { result: Ok(()) },
+        };
+        Next::Done(self.io, completion)
+    }
+}
+
+impl Payload {
+    fn len(&self) -> u64 {
+        match self {
+            Payload::Fetch { frames, .. } => frames.len() as u64 * PAGE,
+            Payload::Write { parts } => parts.iter().map(|part| u64::from(part.len)).sum(),
+            Payload::Sync { .. } => 0,
+        }
+    }
+
+    fn failed(self, error: &io::Error) -> Completion {
+        let kind = error_kind(error);
+        match self {
+            Payload::Fetch { frames, .. } => Completion::Fetched { frames, result: Err(kind) },
+            Payload::Write { .. } => Completion::Written { result: Err(kind) },
+            Payload::Sync { .. } => Completion::Synced { result: Err(kind) },
+        }
+    }
+}
+
+/// Whether a call is simply to be made again. ECANCELED is what the ring answers when the thread
+/// that submitted a request has gone.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
+}
+
+/// Whether the parts' memory has the alignment of their place in the file, so that what is aligned
+/// in the file is aligned in memory.
+fn parts_are_aligned(parts: &[Part], offset: u64, unit: u32) -> bool {
+    let unit = u64::from(unit);
+    let mut at = offset;
+    parts.iter().enumerate().all(|(index, part)| {
+        let in_step = u64::from(part.start) % unit == at % unit;
+        let joined = index == 0 || at.is_multiple_of(unit);
+        at += u64::from(part.len);
+        in_step && joined
+    })
+}
+
+/// How bytes `[from, to)` are written to a file that takes direct I/O in multiples of `unit`.
+fn stages_of_write(from: u64, to: u64, unit: u64) -> SmallVec<[Stage; 3]> {
+    let mut stages = SmallVec::new();
+    if from.is_multiple_of(unit) && to.is_multiple_of(unit) {
+        stages.push(Stage { from, to, mode: Mode::Direct });
+        return stages;
+    }
+    // Whole pages, not units: a page that is partly in the page cache would be written to the
+    // device and read back between the two stages.
+    let body_from = if from.is_multiple_of(unit) { from } else { from.next_multiple_of(PAGE) };
+    let body_to = if to.is_multiple_of(unit) { to } else { to - to % PAGE };
+    if body_to < body_from.saturating_add(DIRECT_BODY_BYTES_MIN) {
+        stages.push(Stage { from, to, mode: Mode::Buffered });
+        return stages;
+    }
+    stages.push(Stage { from: body_from, to: body_to, mode: Mode::Direct });
+    if from < body_from {
+        stages.push(Stage { from, to: body_from, mode: Mode::Buffered });
+    }
+    if body_to < to {
+        stages.push(Stage { from: body_to, to, mode: Mode::Buffered });
+    }
+    stages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stages(from: u64, to: u64, unit: u64) -> Vec<(u64, u64, Mode)> {
+        stages_of_write(from, to, unit).iter().map(|s| (s.from, s.to, s.mode)).collect()
+    }
+
+    #[test]
+    fn aligned_writes_are_direct_as_a_whole() {
+        assert_eq!(stages(512, 1024, 512), [(512, 1024, Mode::Direct)]);
+        assert_eq!(stages(0, 1 << 20, 4096), [(0, 1 << 20, Mode::Direct)]);
+    }
+
+    #[test]
+    fn small_unaligned_writes_are_buffered_as_a_whole() {
+        assert_eq!(stages(0, 100, 512), [(0, 100, Mode::Buffered)]);
+        assert_eq!(stages(512, 1024, 4096), [(512, 1024, Mode::Buffered)]);
+        assert_eq!(stages(0, (32 << 10) + 1, 512), [(0, (32 << 10) + 1, Mode::Buffered)]);
+    }
+
+    #[test]
+    fn large_unaligned_writes_have_a_direct_body() {
+        let end = (1 << 20) + 700;
+        assert_eq!(
+            stages(0, end, 512),
+            [(0, 1 << 20, Mode::Direct), (1 << 20, end, Mode::Buffered)]
+        );
+        assert_eq!(
+            stages(100, end, 512),
+            [
+                (4096, 1 << 20, Mode::Direct),
+                (100, 4096, Mode::Buffered),
+                (1 << 20, end, Mode::Buffered)
+            ]
+        );
+        assert_eq!(
+            stages(100, 1 << 20, 512),
+            [(4096, 1 << 20, Mode::Direct), (100, 4096, Mode::Buffered)]
+        );
+    }
+}
