@@ -1,1 +1,33 @@
-//! stub
+//! Reference model, faulty device and deterministic scheduler for Weir's engine.
+//!
+//! One seed makes one run: the real engine under virtual time, a device that delays, reorders and
+//! fails, and programs that do anything to a few files. After every step the answers are compared
+//! with a model that is nothing but arrays of bytes; at the end the device heals and everything
+//! must come to rest, home and equal. A failing seed replays exactly.
+//!
+//! Not linked into `weir`.
+
+#![forbid(unsafe_code)]
+
+mod action;
+mod device;
+mod finish;
+mod home;
+mod judge;
+mod model;
+mod rng;
+mod run;
+mod scheduler;
+mod trace;
+mod world;
+
+pub use action::{Action, Section};
+pub use device::Latency;
+pub use device::{Breach, Device, DeviceConfig, Ended, Failure as DeviceFailure, Fault, Faults};
+pub use home::Home;
+pub use model::{ErrorLedger, FileModel, Mismatch, Moment};
+pub use rng::{Rng, checksum};
+pub use run::{Failure, Options, Summary, run};
+pub use scheduler::{Profile, Scheduler};
+pub use trace::Trace;
+pub use world::{Violation, World, WorldConfig};

@@ -1,0 +1,158 @@
+//! What can be done to a simulated world: the alphabet of the scheduler and of the property tests.
+
+use std::time::Duration;
+
+use weir_engine::{Durability, FileId};
+
+use crate::device::Faults;
+
+/// One step. A step that makes no sense at the moment (reading a file that is not attached, say)
+/// is skipped by the world.
+#[derive(Clone, Copy, Debug)]
+pub enum Action {
+    /// A program writes bytes nobody wrote before.
+    Write {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+        /// What must be true before it is answered.
+        durability: Durability,
+    },
+    /// A program reads.
+    Read {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// A program calls fsync(2) or fdatasync(2).
+    Sync {
+        /// The file.
+        file: FileId,
+        /// Which of them.
+        durability: Durability,
+    },
+    /// Everything is to go home.
+    SyncAll,
+    /// The front end asks for the file alone.
+    BeginSection {
+        /// The file.
+        file: FileId,
+        /// What for.
+        section: Section,
+    },
+    /// The front end does what it asked for the file for.
+    EndSection {
+        /// The file.
+        file: FileId,
+    },
+    /// A program opens the file: a new error cursor.
+    Open {
+        /// The file.
+        file: FileId,
+    },
+    /// A description is asked for its errors, as by fsync(2) and close(2).
+    TakeError {
+        /// The file.
+        file: FileId,
+        /// Which of its descriptions, counted modulo their number.
+        description: usize,
+    },
+    /// A description is closed; it is asked for its errors first.
+    Close {
+        /// The file.
+        file: FileId,
+        /// Which of its descriptions, counted modulo their number.
+        description: usize,
+    },
+    /// The file is forgotten.
+    Detach {
+        /// The file.
+        file: FileId,
+    },
+    /// A forgotten file is looked up again, or one that was unlinked is created anew.
+    Attach {
+        /// The file.
+        file: FileId,
+    },
+    /// The last name and description of the file go away.
+    Discard {
+        /// The file.
+        file: FileId,
+    },
+    /// Somebody changes the file at home, not through the mount, and the front end notices.
+    ChangeBehind {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// A reader's hold on frames ends.
+    ReleaseReads,
+    /// Time goes on to the next completion or tick, and it happens; as often as said.
+    Advance {
+        /// How often.
+        events: u32,
+    },
+    /// Time goes on by this much, with all that happens meanwhile.
+    Sleep(Duration),
+    /// Time goes on by this much before anybody looks at the clock: every completion and tick due
+    /// meanwhile comes late.
+    Stall(Duration),
+    /// The device fails differently from now on.
+    SetFaults(Faults),
+    /// Somebody else takes or frees space: this many pages are left.
+    SetFreePages(Option<u64>),
+}
+
+/// What the front end does with a file it has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// ftruncate(2).
+    Truncate {
+        /// The new size.
+        size: u64,
+    },
+    /// fallocate(2), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE.
+    Punch {
+        /// First byte.
+        from: u64,
+        /// One past the last.
+        to: u64,
+    },
+    /// copy_file_range(2) into the file, done at home.
+    Copy {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// fallocate(2), FALLOC_FL_COLLAPSE_RANGE: bytes go and the rest moves down.
+    Collapse {
+        /// First byte; page-aligned.
+        from: u64,
+        /// Bytes; whole pages.
+        len: u64,
+    },
+    /// lseek(2), SEEK_DATA: home must know what is data, and nothing changes.
+    Seek,
+}
+
+impl Section {
+    /// The range whose dirty data must be home before the section.
+    pub fn flush(self) -> Option<(u64, u64)> {
+        match self {
+            Section::Truncate { .. } => None,
+            // The pages at the edges keep a part of their bytes.
+            Section::Punch { from, to } => Some((from, to)),
+            Section::Copy { .. } | Section::Collapse { .. } | Section::Seek => Some((0, u64::MAX)),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The liveness phase: with a device that works, everything that was asked for comes to its end.
+
+use std::time::Duration;
+
+use weir_engine::FileId;
+
+use crate::world::{Phase, Violation, World};
+
+/// Virtual time in which a healthy device must have brought everything to rest.
+const REST_MAX: Duration = Duration::from_secs(600);
+
+/// Bytes a final read asks for at once.
+const READ_BYTES: usize = 128 << 10;
+
+impl World {
+    /// Heals the device, ends what is open, and checks that everything becomes clean, home, equal
+    /// to the model, and finally gone.
+    ///
+    /// # Errors
+    /// What did not.
+    pub fn finish(&mut self) -> Result<(), Violation> {
+        self.trace_mut().line(format_args!("finish"));
+        self.device.heal();
+        self.release_reads()?;
+        self.rest("requests to be answered", |world| world.waiting.is_empty())?;
+        self.sync_all()?;
+        self.rest("a last sync", |world| world.waiting.is_empty())?;
+        self.judge_at_rest()?;
+        self.read_everything()?;
+        self.judge_at_rest()?;
+        self.let_everything_go()
+    }
+
+    /// Lets time pass until `done`, ending sections as they are granted.
+    fn rest(&mut self, what: &str, done: impl Fn(&World) -> bool) -> Result<(), Violation> {
+        let deadline = self.now + REST_MAX;
+        loop {
+            let sections: Vec<FileId> = self.sections().collect();
+            for file in sections {
+                self.end_section(file)?;
+            }
+            if done(self) {
+                return Ok(());
+            }
+            if !self.advance(1)? || self.now > deadline {
+                let waiting: Vec<_> = self.waiting.iter().take(8).collect();
+                let stats = self.engine.stats(self.now);
+                return Err(Violation::Stuck(format!("{what}: {waiting:?}; {stats:?}")));
+            }
+        }
+    }
+
+    fn judge_at_rest(&mut self) -> Result<(), Violation> {
+        self.engine.check_invariants();
+        let stats = self.engine.stats(self.now);
+        let left = stats.dirty_pages
+            + stats.patched_pages
+            + stats.writers_waiting
+            + stats.patch_bytes
+            + stats.destages_in_flight;
+        if left > 0 {
+            return Err(Violation::Stuck(format!("after a sync of everything: {stats:?}")));
+        }
+        let files: Vec<FileId> = self.files.keys().copied().collect();
+        for file in files {
+            if self.engine.is_attached(file) && self.engine.has_dirty(file) {
+                return Err(Violation::Stuck(format!("{file:?} is dirty after a sync")));
+            }
+            self.judge_home(file)?;
+        }
+        Ok(())
+    }
+
+    /// Reads every file through the engine: from here on the model allows one content only.
+    fn read_everything(&mut self) -> Result<(), Violation> {
+        let files: Vec<FileId> = self.files.keys().copied().collect();
+        for file in files {
+            let Some(size) = self.usable_size(file) else { continue };
+            for offset in (0..=size).step_by(READ_BYTES) {
+                let read = crate::Action::Read { file, offset, len: READ_BYTES };
+                self.apply(&read)?;
+                self.rest("a last read", |world| world.waiting.is_empty())?;
+            }
+            self.release_reads()?;
+        }
+        Ok(())
+    }
+
+    fn let_everything_go(&mut self) -> Result<(), Violation> {
+        let files: Vec<FileId> = self.files.keys().copied().collect();
+        for file in files {
+            self.detach(file)?;
+        }
+        self.rest("files to be detached", |world| {
+            world
+                .files
+                .values()
+                .all(|state| matches!(state.phase, Phase::Detached | Phase::Unlinked))
+        })?;
+        self.engine.check_invariants();
+        let stats = self.engine.stats(self.now);
+        if stats.pages + stats.frames + stats.patch_bytes + stats.files > 0 {
+            return Err(Violation::Stuck(format!("after every file was detached: {stats:?}")));
+        }
+        // The engine keeps one frame of zeros.
+        let lost = self.pool.capacity() - 1 - self.pool.free();
+        if lost > 0 {
+            return Err(Violation::Stuck(format!("{lost} frames are lost")));
+        }
+        match self.next_event() {
+            Some(at) => Err(Violation::Stuck(format!("an event is due at {at:?} for no file"))),
+            None => Ok(()),
+        }
+    }
+}

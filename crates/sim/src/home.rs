@@ -1,0 +1,172 @@
+//! One file at home: its bytes, which of them are durable, and which have space.
+//!
+//! Owns content, allocation and durability of one file. Space is counted in pages, as a file
+//! system counts blocks; a page that was never written or reserved, or that was punched, has none.
+
+use std::rc::Rc;
+
+use weir_engine::{HomeAttributes, PAGE_BYTES};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// A file at home.
+#[derive(Clone, Debug)]
+pub struct Home {
+    bytes: Vec<u8>,
+    durable: Rc<Vec<u8>>,
+    /// Counts changes of `bytes`; the version that `durable` holds.
+    version: u64,
+    durable_version: u64,
+    allocated: Vec<bool>,
+    write_unit: u32,
+    readable: bool,
+}
+
+impl Home {
+    /// A durable file. Pages listed in `holes` must be zero and take no space.
+    pub fn new(bytes: Vec<u8>, holes: &[u64], write_unit: u32, readable: bool) -> Home {
+        let mut allocated = vec![true; bytes.len().div_ceil(PAGE_BYTES)];
+        for &hole in holes {
+            let from = hole as usize * PAGE_BYTES;
+            let page = &bytes[from..bytes.len().min(from + PAGE_BYTES)];
+            assert!(page.iter().all(|&byte| byte == 0), "a hole reads as zeros");
+            allocated[hole as usize] = false;
+        }
+        let durable = Rc::new(bytes.clone());
+        Home { bytes, durable, version: 0, durable_version: 0, allocated, write_unit, readable }
+    }
+
+    /// What the front end finds out when it attaches the file.
+    pub fn attributes(&self) -> HomeAttributes {
+        let pages = self.bytes.len().div_ceil(PAGE_BYTES);
+        HomeAttributes {
+            size: self.size(),
+            dense: (0..pages as u64).all(|page| self.is_allocated(page)),
+            write_unit: self.write_unit,
+            readable: self.readable,
+        }
+    }
+
+    /// Size, bytes.
+    pub fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The content.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The content that survives a power cut.
+    pub fn durable(&self) -> &[u8] {
+        &self.durable
+    }
+
+    /// Whether it may be read.
+    pub fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// The content and its version, to be made durable later.
+    pub fn snapshot(&self) -> (u64, Rc<Vec<u8>>) {
+        if self.durable_version == self.version {
+            (self.version, Rc::clone(&self.durable))
+        } else {
+            (self.version, Rc::new(self.bytes.clone()))
+        }
+    }
+
+    /// Makes a snapshot durable, unless something newer is.
+    pub fn persist(&mut self, (version, bytes): (u64, Rc<Vec<u8>>)) {
+        if version > self.durable_version {
+            self.durable_version = version;
+            self.durable = bytes;
+        }
+    }
+
+    /// Writes, growing the file as needed. Space is the caller's business.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        self.version += 1;
+        let (from, to) = (offset as usize, offset as usize + data.len());
+        if self.bytes.len() < to {
+            self.bytes.resize(to, 0);
+        }
+        self.bytes[from..to].copy_from_slice(data);
+    }
+
+    /// ftruncate(2). Gives back the number of pages that lost their space.
+    pub fn truncate(&mut self, size: u64) -> u64 {
+        self.version += 1;
+        self.bytes.resize(size as usize, 0);
+        let kept = (size.div_ceil(PAGE) as usize).min(self.allocated.len());
+        let freed = self.allocated.drain(kept..).filter(|&had| had).count();
+        freed as u64
+    }
+
+    /// fallocate(2), FALLOC_FL_PUNCH_HOLE. Gives back the number of pages that lost their space.
+    pub fn punch(&mut self, from: u64, to: u64) -> u64 {
+        self.version += 1;
+        let len = self.bytes.len();
+        self.bytes[(from as usize).min(len)..(to as usize).min(len)].fill(0);
+        let mut freed = 0;
+        for page in from.div_ceil(PAGE)..to / PAGE {
+            if let Some(had) = self.allocated.get_mut(page as usize) {
+                freed += u64::from(std::mem::take(had));
+            }
+        }
+        freed
+    }
+
+    /// Whether the page has space.
+    pub fn is_allocated(&self, page: u64) -> bool {
+        self.allocated.get(page as usize).copied().unwrap_or(false)
+    }
+
+    /// Gives the page space it does not have.
+    pub fn allocate(&mut self, page: u64) {
+        assert!(!self.is_allocated(page));
+        let at = page as usize;
+        if self.allocated.len() <= at {
+            self.allocated.resize(at + 1, false);
+        }
+        self.allocated[at] = true;
+    }
+
+    /// Pages that have space.
+    pub fn pages_allocated(&self) -> u64 {
+        self.allocated.iter().filter(|&&had| had).count() as u64
+    }
+}
+
+/// The pages that bytes `[from, to)` touch.
+pub fn pages(from: u64, to: u64) -> std::ops::Range<u64> {
+    if from < to { from / PAGE..to.div_ceil(PAGE) } else { 0..0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_synced_is_not_durable() {
+        let mut home = Home::new(vec![1; 10], &[], 512, true);
+        home.write(8, &[2; 4]);
+        assert_eq!(home.durable(), &[1; 10]);
+        let old = home.snapshot();
+        home.write(0, &[3]);
+        let new = home.snapshot();
+        home.persist(new);
+        home.persist(old);
+        assert_eq!(home.durable(), home.bytes());
+    }
+
+    #[test]
+    fn punching_and_truncating_take_space_away() {
+        let mut home = Home::new(vec![1; 3 * PAGE_BYTES], &[], 512, true);
+        assert!(home.attributes().dense);
+        assert_eq!(home.punch(100, 2 * PAGE), 1);
+        assert!(!home.attributes().dense);
+        assert_eq!(home.truncate(PAGE + 1), 1);
+        assert_eq!(home.pages_allocated(), 1);
+    }
+}

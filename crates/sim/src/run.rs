@@ -1,0 +1,128 @@
+//! One seed, from its profile to its end, and how a failure is told.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use weir_engine::{FileId, Stats};
+
+use crate::rng::Rng;
+use crate::scheduler::{Profile, Scheduler};
+use crate::world::{Violation, World};
+
+/// How to run a seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Print every line as it comes.
+    pub print: bool,
+    /// Steps before the liveness phase, instead of what the seed says.
+    pub steps: Option<u32>,
+}
+
+/// A run that went well.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Stands for everything that happened.
+    pub hash: u64,
+    /// Actions that made sense.
+    pub actions: u64,
+    /// What the engine counted.
+    pub stats: Stats,
+}
+
+/// A run that did not.
+#[derive(Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// Steps done before.
+    pub steps: u32,
+    /// What went wrong.
+    pub cause: String,
+    /// The kind of run.
+    pub profile: Box<Profile>,
+    /// The last lines of its trace.
+    pub recent: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.recent {
+            writeln!(f, "    {line}")?;
+        }
+        writeln!(f, "profile: {:?}", self.profile)?;
+        writeln!(f, "seed {} failed after {} steps: {}", self.seed, self.steps, self.cause)?;
+        let seed = self.seed;
+        write!(f, "replay: cargo run -p weir-sim --bin weir-sim -- --seed {seed} --trace")
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs a seed.
+///
+/// # Errors
+/// What the engine did wrong, a panic included.
+pub fn run(seed: u64, options: Options) -> Result<Summary, Box<Failure>> {
+    let mut rng = Rng::new(seed);
+    let mut profile = Profile::draw(&mut rng);
+    profile.world.print = options.print;
+    if let Some(steps) = options.steps {
+        profile.steps = steps;
+    }
+    let mut world = World::new(profile.world.clone(), rng.fork()).expect("drawn bounds are valid");
+    let mut progress = Progress::default();
+    // After a panic the world is only asked for its trace, which no panic leaves half-done.
+    let outcome =
+        catch_unwind(AssertUnwindSafe(|| drive(&mut world, &profile, &mut rng, &mut progress)));
+    let cause = match outcome {
+        Ok(Ok(())) => {
+            let stats = world.engine().stats(world.now());
+            return Ok(Summary { hash: world.trace().hash(), actions: progress.actions, stats });
+        }
+        Ok(Err(violation)) => violation.to_string(),
+        Err(panic) => format!("panic: {}", panic_message(&*panic)),
+    };
+    let recent = world.trace().recent().map(str::to_owned).collect();
+    // Dropping what a panic interrupted could panic again, and abort.
+    std::mem::forget(world);
+    Err(Box::new(Failure {
+        seed,
+        steps: progress.steps,
+        cause,
+        profile: Box::new(profile),
+        recent,
+    }))
+}
+
+#[derive(Default)]
+struct Progress {
+    steps: u32,
+    actions: u64,
+}
+
+fn drive(
+    world: &mut World,
+    profile: &Profile,
+    rng: &mut Rng,
+    progress: &mut Progress,
+) -> Result<(), Violation> {
+    for number in 1..=profile.files {
+        world.create(FileId(number), Profile::draw_home(rng));
+    }
+    let mut scheduler = Scheduler::new(profile.clone(), rng.fork());
+    for _ in 0..profile.steps {
+        let action = scheduler.next(world);
+        progress.steps += 1;
+        progress.actions += u64::from(world.apply(&action)?);
+    }
+    world.finish()
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
+}
