@@ -1,5 +1,12 @@
 //! Latencies of requests as the shard saw them: from the call to its answer.
 
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// The longest latency told apart from longer ones.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
 /// Percentiles of one kind of request, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Percentiles {
@@ -26,4 +33,78 @@ pub struct Latencies {
     pub read: Percentiles,
     /// Syncs of one file or of everything.
     pub sync: Percentiles,
+}
+
+/// Kinds of request that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measured {
+    Write,
+    Read,
+    Sync,
+}
+
+/// Collects latencies, to two digits.
+pub(crate) struct Recorder {
+    write: Histogram<u64>,
+    read: Histogram<u64>,
+    sync: Histogram<u64>,
+}
+
+impl Recorder {
+    pub(crate) fn new() -> Recorder {
+        Recorder { write: histogram(), read: histogram(), sync: histogram() }
+    }
+
+    pub(crate) fn record(&mut self, kind: Measured, latency: Duration) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        let histogram = match kind {
+            Measured::Write => &mut self.write,
+            Measured::Read => &mut self.read,
+            Measured::Sync => &mut self.sync,
+        };
+        histogram.saturating_record(nanos);
+    }
+
+    pub(crate) fn latencies(&self) -> Latencies {
+        Latencies {
+            write: percentiles(&self.write),
+            read: percentiles(&self.read),
+            sync: percentiles(&self.sync),
+        }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are constants in order")
+}
+
+fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
+    Percentiles {
+        count: histogram.len(),
+        p50_ns: histogram.value_at_quantile(0.5),
+        p90_ns: histogram.value_at_quantile(0.9),
+        p99_ns: histogram.value_at_quantile(0.99),
+        p999_ns: histogram.value_at_quantile(0.999),
+        max_ns: histogram.max(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_what_was_recorded() {
+        let mut recorder = Recorder::new();
+        for micros in 1..=1000 {
+            recorder.record(Measured::Write, Duration::from_micros(micros));
+        }
+        recorder.record(Measured::Sync, Duration::from_secs(1 << 20));
+        let latencies = recorder.latencies();
+        assert_eq!(latencies.write.count, 1000);
+        assert!(latencies.write.p50_ns.abs_diff(500_000) <= 5_000);
+        assert!(latencies.write.p99_ns.abs_diff(990_000) <= 9_900);
+        assert_eq!(latencies.read, Percentiles::default());
+        assert_eq!(latencies.sync.count, 1);
+    }
 }

@@ -6,8 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod core;
 mod latency;
+mod pending;
 mod shard;
+mod ticker;
+mod trampoline;
 
 pub use latency::{Latencies, Percentiles};
 pub use shard::{Shard, StartError};

@@ -2,15 +2,25 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
-use weir_backend::{Directory, HomeFile};
+use weir_backend::{Directory, HomeFile, Sink};
 use weir_engine::{
-    Config, ConfigError, Durability, Error, ErrorCursor, ErrorKind, ExclusiveEnd, FileId, ReadData,
-    Stats,
+    Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, ExclusiveEnd, FileId,
+    FramePool, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Stats,
 };
 
-use crate::latency::Latencies;
+use crate::core::{Attached, Core, Work};
+use crate::latency::{Latencies, Measured};
+use crate::pending::{Answer, Continuation};
+use crate::trampoline;
+
+/// Frames beyond the engine's memory, for answers and destages it no longer counts.
+const FRAMES_IN_FLIGHT: u64 = 2048;
+
+/// Locks that keep attaches of one file apart; files share them by number.
+const ATTACH_LOCKS: usize = 16;
 
 /// Why a shard did not start.
 #[derive(Debug, thiserror::Error)]
@@ -35,9 +45,12 @@ pub enum StartError {
 ///
 /// Every call may be made from any thread, also from inside a continuation. Continuations
 /// (`done`, `section`) are run exactly once, under no lock of the shard: before the call returns
-/// if the answer is known at once, else by the thread that completed it.
+/// if the answer is known at once (inside many nested continuations: before the outermost
+/// returns), else by the thread that completed it.
 pub struct Shard {
-    directory: Directory,
+    core: Arc<Core>,
+    ticker: Mutex<Option<JoinHandle<()>>>,
+    attaching: [Mutex<()>; ATTACH_LOCKS],
 }
 
 impl Shard {
@@ -46,8 +59,32 @@ impl Shard {
     /// # Errors
     /// See [`StartError`].
     pub fn start(config: Config, source: BorrowedFd<'_>) -> Result<Arc<Shard>, StartError> {
-        let _ = (config, source);
-        todo!()
+        config.validate()?;
+        let directory = Directory::new(source).map_err(StartError::Backend)?;
+        Shard::start_over(config, directory)
+    }
+
+    fn start_over(config: Config, directory: Directory) -> Result<Arc<Shard>, StartError> {
+        let bytes = config.memory_bytes_max;
+        let too_much = |source| StartError::Memory { bytes, source };
+        let frames = bytes.div_ceil(PAGE_BYTES as u64).saturating_add(FRAMES_IN_FLIGHT);
+        let frames = u32::try_from(frames).map_err(|error| too_much(io::Error::other(error)))?;
+        let pool = FramePool::new(frames).map_err(too_much)?;
+        let engine = Engine::new(config, pool)?;
+        let shard = Shard {
+            core: Arc::new(Core::new(engine, directory)),
+            ticker: Mutex::default(),
+            attaching: Default::default(),
+        };
+        let sink: Arc<dyn Sink> = Arc::<Core>::clone(&shard.core);
+        shard.core.directory.start(sink).map_err(StartError::Backend)?;
+        let core = Arc::clone(&shard.core);
+        let ticker = thread::Builder::new()
+            .name("weir-ticker".to_owned())
+            .spawn(move || core.run_ticker())
+            .map_err(StartError::Backend)?;
+        *shard.ticker.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticker);
+        Ok(Arc::new(shard))
     }
 
     /// Makes a file known to the engine, with what home says of it now. If it is attached already
@@ -57,51 +94,89 @@ impl Shard {
     /// # Errors
     /// What looking up the attributes at home says; the file is then not attached.
     pub fn attach(&self, file: FileId, home: &Arc<HomeFile>) -> io::Result<()> {
-        let _ = (file, home);
-        todo!()
+        // While the attributes are looked up nobody else may attach the file, and write to it.
+        let lock = &self.attaching[file.0 as usize % ATTACH_LOCKS];
+        let _attaching = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.attach_again(file, home) {
+            return Ok(());
+        }
+        let attributes = home.home_attributes()?;
+        self.core.event(|state, _| {
+            let attached = Attached { home: Arc::clone(home), detached: Vec::new() };
+            state.files.insert(file, attached);
+            state.engine.attach(file, attributes);
+        });
+        Ok(())
+    }
+
+    /// Keeps a file that is attached; says whether it is.
+    fn attach_again(&self, file: FileId, home: &Arc<HomeFile>) -> bool {
+        let readable = home.is_readable();
+        let called_off = self.core.event(|state, _| {
+            let attached = state.files.get_mut(&file)?;
+            assert!(Arc::ptr_eq(&attached.home, home), "{file:?} has two home files");
+            let called_off = std::mem::take(&mut attached.detached);
+            let known = HomeAttributes { size: 0, dense: false, write_unit: 4096, readable };
+            state.engine.attach(file, known);
+            Some(called_off)
+        });
+        called_off.is_some()
     }
 
     /// Lets a file go once its dirty data is home, then runs `done`. Not run if the file is
     /// attached again before; run at once if the file is not attached.
     pub fn detach(&self, file: FileId, done: impl FnOnce() + Send + 'static) {
-        let _ = (file, done);
-        todo!()
+        let not_attached = self.core.event(|state, now| match state.files.get_mut(&file) {
+            Some(attached) => {
+                attached.detached.push(Box::new(done));
+                state.engine.detach(file, now);
+                None
+            }
+            None => Some(done),
+        });
+        if let Some(done) = not_attached {
+            trampoline::run(done);
+        }
     }
 
     /// Drops what is dirty of a file that has no name and no open description any more.
     pub fn discard(&self, file: FileId) {
-        let _ = file;
-        todo!()
+        self.core.event(|state, _| state.engine.discard(file));
     }
 
-    /// Drops clean cached data of a file that was changed at home behind Weir's back.
-    pub fn drop_clean(&self, file: FileId) {
-        let _ = file;
-        todo!()
+    /// The file was changed at home behind Weir's back: forgets what is cached of it and takes its
+    /// attributes anew. Says whether it did: not if the file is not attached, has dirty data or is
+    /// in use.
+    ///
+    /// # Errors
+    /// What looking up the attributes at home says; nothing is forgotten then.
+    pub fn drop_clean(&self, file: FileId) -> io::Result<bool> {
+        let attached = self.core.lock().files.get(&file).map(|file| Arc::clone(&file.home));
+        let Some(home) = attached else {
+            return Ok(false);
+        };
+        let attributes = home.home_attributes()?;
+        Ok(self.core.event(|state, _| state.engine.drop_clean(file, attributes)))
     }
 
     /// The file's size as programs see it; `None` if it is not attached.
     pub fn size(&self, file: FileId) -> Option<u64> {
-        let _ = file;
-        todo!()
+        self.core.lock().engine.size(file)
     }
 
     /// Whether something of the file is newer than home.
     pub fn has_dirty(&self, file: FileId) -> bool {
-        let _ = file;
-        todo!()
+        self.core.lock().engine.has_dirty(file)
     }
 
     /// The file's error position now, for a new open description.
     pub fn error_cursor(&self, file: FileId) -> ErrorCursor {
-        let _ = file;
-        todo!()
+        self.core.lock().engine.error_cursor(file)
     }
 
     /// The latest write-back error since `cursor`, if any; advances the cursor.
     pub fn take_error(&self, file: FileId, cursor: &mut ErrorCursor) -> Option<ErrorKind> {
-        let _ = (file, cursor);
-        todo!()
+        self.core.lock().engine.take_error(file, cursor)
     }
 
     /// Writes `data` at `offset`. `data` is not needed any more when this returns.
@@ -113,8 +188,22 @@ impl Shard {
         durability: Durability,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        let _ = (file, offset, data, durability, done);
-        todo!()
+        let answered = self.core.event(|state, since| {
+            let request = state.pending.next_id();
+            match state.engine.write(request, file, offset, data, durability, since) {
+                Outcome::Done(result) => {
+                    state.recorder.record(Measured::Write, self.core.now().since(since));
+                    Some((done, result))
+                }
+                Outcome::Pending => {
+                    state.wait(since, Continuation::Write(Box::new(done)));
+                    None
+                }
+            }
+        });
+        if let Some((done, result)) = answered {
+            trampoline::run(move || done(result));
+        }
     }
 
     /// Reads up to `len` bytes at `offset`.
@@ -125,8 +214,22 @@ impl Shard {
         len: usize,
         done: impl FnOnce(Result<ReadData, Error>) + Send + 'static,
     ) {
-        let _ = (file, offset, len, done);
-        todo!()
+        let answered = self.core.event(|state, since| {
+            let request = state.pending.next_id();
+            match state.engine.read(request, file, offset, len, since) {
+                Outcome::Done(result) => {
+                    state.recorder.record(Measured::Read, self.core.now().since(since));
+                    Some((done, result))
+                }
+                Outcome::Pending => {
+                    state.wait(since, Continuation::Read(Box::new(done)));
+                    None
+                }
+            }
+        });
+        if let Some((done, result)) = answered {
+            trampoline::run(move || done(result));
+        }
     }
 
     /// fsync(2) or fdatasync(2): what was written to the file before this is home and durable,
@@ -137,14 +240,35 @@ impl Shard {
         durability: Durability,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        let _ = (file, durability, done);
-        todo!()
+        self.sync_by(done, |engine, request, now| engine.sync(request, file, durability, now));
     }
 
     /// Everything dirty, of all files, is home and durable. The error is the first one met.
     pub fn sync_all(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        let _ = done;
-        todo!()
+        self.sync_by(done, |engine, request, now| engine.sync_all(request, now));
+    }
+
+    fn sync_by(
+        &self,
+        done: impl FnOnce(Result<(), Error>) + Send + 'static,
+        call: impl FnOnce(&mut Engine, weir_engine::RequestId, weir_engine::Time) -> Outcome<()>,
+    ) {
+        let answered = self.core.event(|state, since| {
+            let request = state.pending.next_id();
+            match call(&mut state.engine, request, since) {
+                Outcome::Done(result) => {
+                    state.recorder.record(Measured::Sync, self.core.now().since(since));
+                    Some((done, result))
+                }
+                Outcome::Pending => {
+                    state.wait(since, Continuation::Sync(Box::new(done)));
+                    None
+                }
+            }
+        });
+        if let Some((done, result)) = answered {
+            trampoline::run(move || done(result));
+        }
     }
 
     /// Runs `section` while nothing of the file is in flight and other requests on it wait, so
@@ -157,34 +281,67 @@ impl Shard {
     /// the program never sees the state from before.
     ///
     /// `section` must not call the shard for this file, except [`Shard::size`].
-    pub fn exclusive<Answer: FnOnce() + Send + 'static>(
+    pub fn exclusive<Reply: FnOnce() + Send + 'static>(
         &self,
         file: FileId,
         flush: Option<(u64, u64)>,
-        section: impl FnOnce(Result<(), Error>) -> (ExclusiveEnd, Answer) + Send + 'static,
+        section: impl FnOnce(Result<(), Error>) -> (ExclusiveEnd, Reply) + Send + 'static,
     ) {
-        let _ = (file, flush, section);
-        todo!()
+        let granted = self.core.event(|state, now| {
+            let request = state.pending.next_id();
+            match state.engine.begin_exclusive(request, file, flush, now) {
+                Outcome::Done(result) => Some((section, result)),
+                Outcome::Pending => {
+                    let section = Box::new(move |result| {
+                        let (end, reply) = section(result);
+                        (end, Box::new(reply) as Answer)
+                    });
+                    state.wait(now, Continuation::Exclusive(file, section));
+                    None
+                }
+            }
+        });
+        if let Some((section, result)) = granted {
+            let mut work = Work::default();
+            let reply = self.core.run_section(file, section, result, &mut work);
+            self.core.perform(work);
+            trampoline::run(reply);
+        }
     }
 
     /// The engine's counters and gauges.
     pub fn stats(&self) -> Stats {
-        todo!()
+        let now = self.core.now();
+        self.core.lock().engine.stats(now)
     }
 
     /// How long requests took.
     pub fn latencies(&self) -> Latencies {
-        todo!()
+        self.core.lock().recorder.latencies()
     }
 
     /// The back end, for what a status report says of it.
     pub fn directory(&self) -> &Directory {
-        &self.directory
+        &self.core.directory
     }
 
     /// Stops the threads. To be called after [`Shard::sync_all`]: what is dirty is lost. Requests
     /// still pending are not answered. Idempotent.
     pub fn stop(&self) {
-        todo!()
+        self.core.bell.stop();
+        let ticker = self.ticker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ticker) = ticker
+            && ticker.thread().id() != thread::current().id()
+        {
+            // A thread that panicked has aborted the process.
+            let _ = ticker.join();
+        }
+        self.core.directory.shutdown();
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.stop();
     }
 }

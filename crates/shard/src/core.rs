@@ -1,0 +1,322 @@
+//! The lock, what is under it, and what is done after it is released.
+//!
+//! Every event runs the same way: the engine is called under the lock, its outputs are taken out
+//! of it as [`Work`] before the lock is released, and the work is performed without it: commands go
+//! to the back end, continuations are run. What the back end answers at once is a new event, in a
+//! loop and not by recursion.
+//!
+//! Invariants:
+//! - no system call on a file, and no continuation, under the lock;
+//! - a file is in `files` exactly while the engine may have it: from before its attach until its
+//!   `Detached` is taken out;
+//! - a panic under the lock ends the process: nobody knows then what of the data is whole.
+//!
+//! Lock order: the shard's lock is taken last and nothing is called under it but the engine.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use weir_backend::{Directory, HomeFile, Sink};
+use weir_engine::{
+    Command, Completion, Engine, Error, ExclusiveEnd, FileId, IoId, Output, ReadData, Reply, Time,
+};
+
+use crate::latency::{Measured, Recorder};
+use crate::pending::{Answer, Continuation, Pending, Section, Waiting};
+use crate::ticker::{Bell, Deadline};
+use crate::trampoline;
+
+pub(crate) struct Core {
+    state: Mutex<State>,
+    pub(crate) directory: Directory,
+    pub(crate) bell: Bell,
+    origin: Instant,
+}
+
+pub(crate) struct State {
+    pub(crate) engine: Engine,
+    pub(crate) files: HashMap<FileId, Attached>,
+    pub(crate) pending: Pending,
+    pub(crate) recorder: Recorder,
+    pub(crate) deadline: Deadline,
+}
+
+/// A file the engine has.
+pub(crate) struct Attached {
+    pub(crate) home: Arc<HomeFile>,
+    /// Run when it is gone.
+    pub(crate) detached: Vec<Answer>,
+}
+
+/// What an event left to do without the lock. Allocates only if there is anything.
+#[derive(Default)]
+pub(crate) struct Work {
+    commands: Vec<(Command, Arc<HomeFile>)>,
+    cleaned: Vec<Arc<HomeFile>>,
+    answers: VecDeque<Ready>,
+    ring_bell: bool,
+}
+
+/// A continuation with its answer.
+enum Ready {
+    Done(Box<dyn FnOnce(Result<(), Error>) + Send>, Result<(), Error>),
+    Read(Box<dyn FnOnce(Result<ReadData, Error>) + Send>, Result<ReadData, Error>),
+    Exclusive(FileId, Section, Result<(), Error>),
+    Detached(Answer),
+}
+
+impl Core {
+    pub(crate) fn new(engine: Engine, directory: Directory) -> Core {
+        let state = State {
+            engine,
+            files: HashMap::new(),
+            pending: Pending::default(),
+            recorder: Recorder::new(),
+            deadline: Deadline::new(),
+        };
+        Core { state: Mutex::new(state), directory, bell: Bell::default(), origin: Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time::from_nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        match self.state.lock() {
+            Ok(guard) => Locked { guard },
+            // Its panic is aborting the process already; this thread may be quicker.
+            Err(_) => abort("the engine panicked"),
+        }
+    }
+
+    /// Calls the engine with one event and performs what it leaves.
+    pub(crate) fn event<T>(&self, event: impl FnOnce(&mut State, Time) -> T) -> T {
+        let now = self.now();
+        let mut work = Work::default();
+        let result = {
+            let mut state = self.lock();
+            let result = event(&mut state, now);
+            state.take_work(&mut work, now);
+            result
+        };
+        self.perform(work);
+        result
+    }
+
+    /// Performs the work of an event, and of the events that follow from it at once.
+    pub(crate) fn perform(&self, mut work: Work) {
+        let mut completions = Vec::new();
+        while !work.is_empty() {
+            if std::mem::take(&mut work.ring_bell) {
+                self.bell.ring();
+            }
+            for home in work.cleaned.drain(..) {
+                restore_times(&home);
+            }
+            if !work.commands.is_empty() {
+                for (command, home) in &work.commands {
+                    // The modification time is to be as durable as the data.
+                    if matches!(command, Command::Sync { .. }) {
+                        restore_times(home);
+                    }
+                }
+                self.directory.execute(&mut work.commands, &mut completions);
+            }
+            if !completions.is_empty() {
+                self.complete(&mut completions, &mut work);
+            }
+            if let Some(ready) = work.answers.pop_front() {
+                self.answer(ready, &mut work);
+            }
+        }
+    }
+
+    fn complete(&self, completions: &mut Vec<(IoId, Completion)>, work: &mut Work) {
+        let mut state = self.lock();
+        let now = self.now();
+        for (io, completion) in completions.drain(..) {
+            state.engine.complete(io, completion, now);
+        }
+        state.take_work(work, now);
+    }
+
+    fn answer(&self, ready: Ready, work: &mut Work) {
+        match ready {
+            Ready::Done(continuation, result) => trampoline::run(move || continuation(result)),
+            Ready::Read(continuation, result) => trampoline::run(move || continuation(result)),
+            Ready::Detached(continuation) => trampoline::run(continuation),
+            Ready::Exclusive(file, section, result) => {
+                let answer = self.run_section(file, section, result, work);
+                trampoline::run(answer);
+            }
+        }
+    }
+
+    /// Runs an exclusive section and ends it; what waited for its end is added to `work`.
+    pub(crate) fn run_section<T>(
+        &self,
+        file: FileId,
+        section: impl FnOnce(Result<(), Error>) -> (ExclusiveEnd, T),
+        granted: Result<(), Error>,
+        work: &mut Work,
+    ) -> T {
+        let guard = AbortOnPanic("a section panicked in which a file was frozen");
+        let (end, answer) = section(granted);
+        drop(guard);
+        if granted.is_ok() {
+            let mut state = self.lock();
+            let now = self.now();
+            state.engine.end_exclusive(file, end, now);
+            state.take_work(work, now);
+        }
+        answer
+    }
+
+    /// The sleeper's life: ticks when ticks are due.
+    pub(crate) fn run_ticker(&self) {
+        let _guard = AbortOnPanic("the ticking thread panicked");
+        loop {
+            let mut work = Work::default();
+            let sleep = {
+                let mut state = self.lock();
+                let now = self.now();
+                if state.engine.next_tick(now).is_some_and(|next| next <= now) {
+                    state.engine.tick(now);
+                    state.take_work(&mut work, now);
+                    work.ring_bell = false;
+                }
+                let next_tick = state.engine.next_tick(now);
+                state.deadline.sleep(next_tick, now)
+            };
+            self.perform(work);
+            if !self.bell.sleep(sleep) {
+                return;
+            }
+        }
+    }
+}
+
+impl Sink for Core {
+    fn completed(&self, completions: &mut Vec<(IoId, Completion)>) {
+        let mut work = Work::default();
+        self.complete(completions, &mut work);
+        self.perform(work);
+    }
+}
+
+impl State {
+    /// Keeps a request that waits for its answer, made at `since`.
+    pub(crate) fn wait(&mut self, since: Time, continuation: Continuation) {
+        self.pending.insert(Waiting { since, continuation });
+    }
+
+    /// Takes the engine's outputs of an event at `now`.
+    pub(crate) fn take_work(&mut self, work: &mut Work, now: Time) {
+        while let Some(output) = self.engine.next_output() {
+            match output {
+                Output::Command(command) => {
+                    let file = self.files.get(&command.file());
+                    let home = &file.expect("the engine commands files it has").home;
+                    work.commands.push((command, Arc::clone(home)));
+                }
+                Output::Reply { request, reply } => {
+                    let waiting = self.pending.remove(request);
+                    let ready = self.ready(waiting, reply, now);
+                    work.answers.push_back(ready);
+                }
+                Output::Cleaned(file) => {
+                    if let Some(file) = self.files.get(&file) {
+                        work.cleaned.push(Arc::clone(&file.home));
+                    }
+                }
+                Output::Detached(file) => {
+                    let gone = self.files.remove(&file).expect("a file goes once");
+                    work.answers.extend(gone.detached.into_iter().map(Ready::Detached));
+                }
+            }
+        }
+        work.ring_bell |= self.deadline.event(self.engine.next_tick(now));
+    }
+
+    fn ready(&mut self, waiting: Waiting, reply: Reply, now: Time) -> Ready {
+        let latency = now.since(waiting.since);
+        match (waiting.continuation, reply) {
+            (Continuation::Write(continuation), Reply::Written(result)) => {
+                self.recorder.record(Measured::Write, latency);
+                Ready::Done(continuation, result)
+            }
+            (Continuation::Read(continuation), Reply::Read(result)) => {
+                self.recorder.record(Measured::Read, latency);
+                Ready::Read(continuation, result)
+            }
+            (Continuation::Sync(continuation), Reply::Synced(result)) => {
+                self.recorder.record(Measured::Sync, latency);
+                Ready::Done(continuation, result)
+            }
+            (Continuation::Exclusive(file, section), Reply::Exclusive(result)) => {
+                Ready::Exclusive(file, section, result)
+            }
+            (_, reply) => panic!("{reply:?} answers a request of another kind"),
+        }
+    }
+}
+
+impl Work {
+    fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+            && self.cleaned.is_empty()
+            && self.answers.is_empty()
+            && !self.ring_bell
+    }
+}
+
+/// The state, locked. Ends the process if the thread panics while it is.
+pub(crate) struct Locked<'a> {
+    guard: MutexGuard<'a, State>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.guard
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.guard
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            abort("the engine panicked");
+        }
+    }
+}
+
+/// Ends the process if it is dropped by a panic.
+struct AbortOnPanic(&'static str);
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            abort(self.0);
+        }
+    }
+}
+
+fn abort(why: &str) -> ! {
+    tracing::error!("{why}: aborting, since nobody can tell what of the data in memory is whole");
+    std::process::abort();
+}
+
+fn restore_times(home: &HomeFile) {
+    if let Err(error) = home.restore_times() {
+        tracing::warn!(%error, "a modification time was not restored at home");
+    }
+}

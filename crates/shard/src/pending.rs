@@ -1,0 +1,77 @@
+//! Requests that wait for their answer, by the number the engine knows them by.
+
+use weir_engine::{Error, ExclusiveEnd, FileId, ReadData, RequestId, Time};
+
+/// Run when everything else of an event is done.
+pub(crate) type Answer = Box<dyn FnOnce() + Send>;
+
+/// What is run while a file is frozen, with what is run after; see [`crate::Shard::exclusive`].
+pub(crate) type Section = Box<dyn FnOnce(Result<(), Error>) -> (ExclusiveEnd, Answer) + Send>;
+
+/// What is run with a late answer.
+pub(crate) enum Continuation {
+    Write(Box<dyn FnOnce(Result<(), Error>) + Send>),
+    Read(Box<dyn FnOnce(Result<ReadData, Error>) + Send>),
+    Sync(Box<dyn FnOnce(Result<(), Error>) + Send>),
+    Exclusive(FileId, Section),
+}
+
+/// A request that waits.
+pub(crate) struct Waiting {
+    /// When it was made.
+    pub(crate) since: Time,
+    pub(crate) continuation: Continuation,
+}
+
+/// The requests that wait. A number is used again once its request is answered.
+#[derive(Default)]
+pub(crate) struct Pending {
+    slots: Vec<Option<Waiting>>,
+    free: Vec<u64>,
+}
+
+impl Pending {
+    /// The number the next request to wait gets from [`Pending::insert`].
+    pub(crate) fn next_id(&self) -> RequestId {
+        RequestId(self.free.last().copied().unwrap_or(self.slots.len() as u64))
+    }
+
+    /// Keeps a request under [`Pending::next_id`].
+    pub(crate) fn insert(&mut self, waiting: Waiting) {
+        match self.free.pop() {
+            Some(index) => self.slots[index as usize] = Some(waiting),
+            None => self.slots.push(Some(waiting)),
+        }
+    }
+
+    /// Takes a request out: the engine answers each exactly once.
+    pub(crate) fn remove(&mut self, request: RequestId) -> Waiting {
+        let slot = self.slots.get_mut(request.0 as usize).and_then(Option::take);
+        self.free.push(request.0);
+        slot.expect("the engine answers a request that waits, and once")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting() -> Waiting {
+        Waiting { since: Time::ZERO, continuation: Continuation::Write(Box::new(|_| {})) }
+    }
+
+    #[test]
+    fn numbers_are_unique_among_those_that_wait() {
+        let mut pending = Pending::default();
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            ids.push(pending.next_id());
+            pending.insert(waiting());
+        }
+        assert_eq!(ids, [RequestId(0), RequestId(1), RequestId(2)]);
+        pending.remove(RequestId(1));
+        assert_eq!(pending.next_id(), RequestId(1));
+        pending.insert(waiting());
+        assert_eq!(pending.next_id(), RequestId(3));
+    }
+}

@@ -1,0 +1,68 @@
+//! Runs continuations so that their nesting on one thread is bounded.
+//!
+//! A continuation may call the shard, whose answer may be there at once, whose continuation may
+//! call the shard, and so on. Up to a depth these simply nest; deeper ones are put off until the
+//! thread has returned to the outermost.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use crate::pending::Answer;
+
+/// Continuations inside continuations.
+const DEPTH_MAX: u32 = 8;
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static PUT_OFF: RefCell<VecDeque<Answer>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Runs `continuation` on this thread: now, or before the outermost continuation's `run` returns.
+pub(crate) fn run(continuation: impl FnOnce() + Send + 'static) {
+    let depth = DEPTH.get();
+    if depth >= DEPTH_MAX {
+        PUT_OFF.with_borrow_mut(|put_off| put_off.push_back(Box::new(continuation)));
+        return;
+    }
+    DEPTH.set(depth + 1);
+    let _restore = RestoreDepth(depth);
+    continuation();
+    if depth == 0 {
+        while let Some(continuation) = PUT_OFF.with_borrow_mut(VecDeque::pop_front) {
+            continuation();
+        }
+    }
+}
+
+/// Also when a continuation panics: its thread may go on.
+struct RestoreDepth(u32);
+
+impl Drop for RestoreDepth {
+    fn drop(&mut self) {
+        DEPTH.set(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn nest(left: u32, ran: Arc<AtomicU32>) {
+        assert!(DEPTH.get() <= DEPTH_MAX);
+        ran.fetch_add(1, Ordering::Relaxed);
+        if left > 0 {
+            run(move || nest(left - 1, ran));
+        }
+    }
+
+    #[test]
+    fn deep_nesting_runs_flat_and_to_its_end() {
+        let ran = Arc::new(AtomicU32::new(0));
+        let inside = Arc::clone(&ran);
+        run(move || nest(1_000_000, inside));
+        assert_eq!(ran.load(Ordering::Relaxed), 1_000_001);
+        assert_eq!(DEPTH.get(), 0);
+    }
+}
