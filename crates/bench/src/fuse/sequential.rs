@@ -138,8 +138,11 @@ fn measure(root: &Path) -> Result<Rates> {
     // Of the directory itself this is a second cold read.
     drop_cached(&data)?;
     let read_behind = read(&data)?;
-    let (write, write_close) = write(&root.join("new"), false)?;
-    let (_, write_fsync_close) = self::write(&root.join("new"), true)?;
+    let new = root.join("new");
+    // Memory the kernel has not handed out for a while is slow to come by the first time.
+    write(&new, true)?;
+    let (_, write_fsync_close) = write(&new, true)?;
+    let (write, write_close) = write(&new, false)?;
     Ok(Rates { read_cold, read_warm, read_behind, write, write_close, write_fsync_close })
 }
 
