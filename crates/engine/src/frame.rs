@@ -29,6 +29,9 @@ struct Arena {
     frames: u32,
     references: Box<[AtomicU32]>,
     free: Mutex<FreeList>,
+    /// Frames handed out. Lowered only after the frame is on the free list, so that what this
+    /// says is free can be taken.
+    in_use: AtomicU32,
 }
 
 /// Frames never handed out lie above `untouched`, so that memory becomes resident only as needed.
@@ -92,7 +95,8 @@ impl FramePool {
             .ok_or_else(|| io::Error::other("mmap returned a null mapping"))?;
         let references = (0..frames).map(|_| AtomicU32::new(0)).collect();
         let free = Mutex::new(FreeList { returned: Vec::new(), untouched: 0 });
-        Ok(FramePool { arena: Arc::new(Arena { base, frames, references, free }) })
+        let in_use = AtomicU32::new(0);
+        Ok(FramePool { arena: Arc::new(Arena { base, frames, references, free, in_use }) })
     }
 
     /// Takes a free frame. Its content is whatever it last held. `None` if all are in use.
@@ -108,6 +112,7 @@ impl FramePool {
                 None => return None,
             }
         };
+        self.arena.in_use.fetch_add(1, Ordering::Relaxed);
         let before = self.arena.references[index as usize].swap(1, Ordering::Relaxed);
         assert_eq!(before, 0, "a free frame is referred to by nobody");
         Some(Frame { arena: Arc::clone(&self.arena), index })
@@ -118,10 +123,9 @@ impl FramePool {
         self.arena.frames
     }
 
-    /// Frames not in use.
+    /// Frames not in use. If one thread alone takes frames, it can take this many.
     pub fn free(&self) -> u32 {
-        let free = self.arena.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.returned.len() as u32 + (self.arena.frames - free.untouched)
+        self.arena.frames - self.arena.in_use.load(Ordering::Acquire)
     }
 }
 
@@ -185,6 +189,8 @@ impl Drop for Frame {
             fence(Ordering::Acquire);
             let mut free = self.arena.free.lock().unwrap_or_else(PoisonError::into_inner);
             free.returned.push(self.index);
+            drop(free);
+            self.arena.in_use.fetch_sub(1, Ordering::Release);
         }
     }
 }
