@@ -97,7 +97,8 @@ impl Directory {
         Ok(Directory::with_ring(source, ring))
     }
 
-    fn with_ring(source: BorrowedFd<'_>, ring: Option<Ring>) -> Directory {
+    /// As [`Directory::new`], with the ring that is to be had.
+    pub(crate) fn with_ring(source: BorrowedFd<'_>, ring: Option<Ring>) -> Directory {
         let shared = Shared {
             ring,
             workers: Jobs::default(),

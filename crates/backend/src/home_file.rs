@@ -447,3 +447,18 @@ fn has_room(file: &OwnedFd, len: u64) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+impl HomeFile {
+    /// A file that may only be written.
+    pub(crate) fn write_only(path: OwnedFd, data: OwnedFd) -> HomeFile {
+        let file = HomeFile::new(path);
+        file.lock_data().buffered = Descriptors { read: None, write: Some(Arc::new(data)) };
+        file
+    }
+
+    /// Makes the file's direct I/O look as if it took multiples of `unit` bytes.
+    pub(crate) fn claim_direct_unit(&self, unit: u32) {
+        self.lock_data().unit = Unit::Direct(unit);
+    }
+}

@@ -17,6 +17,9 @@ mod ring;
 mod times;
 mod transfer;
 
+#[cfg(test)]
+mod tests;
+
 pub use directory::{Directory, Method, Sink};
 pub use error::error_kind;
 pub use home_file::HomeFile;

@@ -1,0 +1,535 @@
+//! The back end against a model, on real file systems.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use tempfile::TempDir;
+use weir_engine::{
+    Command, Completion, ErrorKind, FileId, Frame, FramePool, IoId, PAGE_BYTES, Part, Urgency,
+};
+
+use crate::home_file::{Access, HomeFile};
+use crate::times::Timestamp;
+use crate::{Directory, Method, Sink};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// A reproducible stream of numbers (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+#[derive(Default)]
+struct Collected {
+    completions: Mutex<HashMap<IoId, Completion>>,
+    arrived: Condvar,
+}
+
+impl Sink for Collected {
+    fn completed(&self, completions: &mut Vec<(IoId, Completion)>) {
+        self.completions.lock().unwrap().extend(completions.drain(..));
+        self.arrived.notify_all();
+    }
+}
+
+/// A started back end over a temporary directory.
+struct Bench {
+    directory: Directory,
+    collected: Arc<Collected>,
+    pool: FramePool,
+    place: TempDir,
+    next_io: std::sync::atomic::AtomicU64,
+}
+
+/// Where tests keep files: a disk that takes direct I/O, as a rule, and memory that does not.
+fn places() -> [PathBuf; 2] {
+    [std::env::temp_dir(), PathBuf::from("/dev/shm")]
+}
+
+/// Every place with every method.
+fn benches() -> Vec<Bench> {
+    let of = |place: PathBuf| [Bench::new(&place, true), Bench::new(&place, false)];
+    places().into_iter().flat_map(of).collect()
+}
+
+impl Bench {
+    fn new(parent: &Path, with_ring: bool) -> Bench {
+        let place = tempfile::Builder::new().prefix("weir-backend-").tempdir_in(parent).unwrap();
+        let source = File::open(place.path()).unwrap();
+        let directory = if with_ring {
+            Directory::new(source.as_fd()).unwrap()
+        } else {
+            Directory::with_ring(source.as_fd(), None)
+        };
+        assert!(with_ring || directory.method() == Method::Threads);
+        let collected = Arc::new(Collected::default());
+        directory.start(Arc::<Collected>::clone(&collected)).unwrap();
+        let pool = FramePool::new(4096).unwrap();
+        Bench { directory, collected, pool, place, next_io: 1.into() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> Arc<HomeFile> {
+        fs::write(self.path(name), content).unwrap();
+        let file = Arc::new(HomeFile::new(self.open_path(name)));
+        file.open_data(true).unwrap();
+        file.home_attributes().unwrap();
+        file
+    }
+
+    fn open_path(&self, name: &str) -> OwnedFd {
+        rustix::fs::open(self.path(name), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
+    }
+
+    fn io(&self) -> IoId {
+        IoId(self.next_io.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// Executes commands together and waits for all of them.
+    fn execute(&self, file: &Arc<HomeFile>, commands: Vec<Command>) -> Vec<Completion> {
+        let ios: Vec<IoId> = commands.iter().map(Command::io).collect();
+        let mut commands = commands.into_iter().map(|c| (c, Arc::clone(file))).collect();
+        let mut done = Vec::new();
+        self.directory.execute(&mut commands, &mut done);
+        let mut completions = self.collected.completions.lock().unwrap();
+        completions.extend(done);
+        let mut answers = Vec::new();
+        for io in ios {
+            while !completions.contains_key(&io) {
+                let waited = self
+                    .collected
+                    .arrived
+                    .wait_timeout(completions, Duration::from_secs(60))
+                    .unwrap();
+                assert!(!waited.1.timed_out(), "{io:?} was never answered");
+                completions = waited.0;
+            }
+            answers.extend(completions.remove(&io));
+        }
+        answers
+    }
+
+    /// The command that writes `bytes` at `offset`, a part a page.
+    fn write_command(&self, offset: u64, bytes: &[u8]) -> Command {
+        let mut parts = Vec::new();
+        let mut at = offset;
+        let mut left = bytes;
+        while !left.is_empty() {
+            let start = (at % PAGE) as usize;
+            let len = left.len().min(PAGE_BYTES - start);
+            let mut frame = self.pool.take().unwrap();
+            frame.bytes_mut().unwrap()[start..start + len].copy_from_slice(&left[..len]);
+            parts.push(Part { frame, start: start as u16, len: len as u16 });
+            at += len as u64;
+            left = &left[len..];
+        }
+        Command::Write { io: self.io(), file: FileId(1), offset, parts }
+    }
+
+    fn fetch_command(&self, first_page: u64, pages: u64, urgency: Urgency) -> Command {
+        let frames: Vec<Frame> = (0..pages).map(|_| self.pool.take().unwrap()).collect();
+        Command::Fetch {
+            io: self.io(),
+            file: FileId(1),
+            offset: first_page * PAGE,
+            frames,
+            urgency,
+        }
+    }
+
+    fn write(&self, file: &Arc<HomeFile>, offset: u64, bytes: &[u8]) -> Result<(), ErrorKind> {
+        written(self.execute(file, vec![self.write_command(offset, bytes)]).remove(0))
+    }
+
+    fn fetch(&self, file: &Arc<HomeFile>, first_page: u64, pages: u64) -> Vec<u8> {
+        let command = self.fetch_command(first_page, pages, Urgency::Waited);
+        fetched(self.execute(file, vec![command]).remove(0)).unwrap()
+    }
+
+    fn sync(&self, file: &Arc<HomeFile>, datasync: bool) {
+        let command = Command::Sync { io: self.io(), file: FileId(1), datasync };
+        match self.execute(file, vec![command]).remove(0) {
+            Completion::Synced { result } => assert_eq!(result, Ok(())),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn reserve(&self, file: &Arc<HomeFile>, offset: u64, len: u64) -> Result<(), ErrorKind> {
+        let command = Command::Reserve { io: self.io(), file: FileId(1), offset, len };
+        match self.execute(file, vec![command]).remove(0) {
+            Completion::Reserved { result } => result,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn written(completion: Completion) -> Result<(), ErrorKind> {
+    match completion {
+        Completion::Written { result } => result,
+        other => panic!("{other:?} does not answer a write"),
+    }
+}
+
+fn fetched(completion: Completion) -> Result<Vec<u8>, ErrorKind> {
+    match completion {
+        Completion::Fetched { frames, result } => {
+            let mut bytes: Vec<u8> = frames.iter().flat_map(|frame| *frame.bytes()).collect();
+            bytes.truncate(result?);
+            Ok(bytes)
+        }
+        other => panic!("{other:?} does not answer a fetch"),
+    }
+}
+
+fn apply(model: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let end = offset as usize + bytes.len();
+    if model.len() < end {
+        model.resize(end, 0);
+    }
+    model[offset as usize..end].copy_from_slice(bytes);
+}
+
+#[test]
+fn random_transfers_agree_with_a_model() {
+    for (seed, bench) in benches().into_iter().enumerate() {
+        let mut numbers = Numbers(seed as u64);
+        let mut model = numbers.bytes(40_000);
+        let file = bench.file("file", &model);
+        for _ in 0..150 {
+            random_round(&bench, &file, &mut numbers, &mut model);
+            assert_eq!(fs::metadata(bench.path("file")).unwrap().len(), model.len() as u64);
+        }
+        assert!(fs::read(bench.path("file")).unwrap() == model, "the file is not the model");
+        bench.directory.shutdown();
+        assert_eq!(bench.pool.free(), bench.pool.capacity(), "frames are leaked");
+    }
+}
+
+/// A few writes to disjoint groups of pages at once, then a few fetches at once.
+fn random_round(bench: &Bench, file: &Arc<HomeFile>, numbers: &mut Numbers, model: &mut Vec<u8>) {
+    const GROUP: u64 = 40 * PAGE;
+    let mut commands = Vec::new();
+    for group in 0..4 {
+        // Whole units, whole pages, and any bytes at all, each from time to time.
+        let unit = [1, 512, PAGE][numbers.below(3) as usize];
+        let start = numbers.below(GROUP / unit) * unit;
+        let longest = (GROUP - start).min([700, 3 * PAGE, GROUP][numbers.below(3) as usize]);
+        let end_unit = [1, unit][numbers.below(2) as usize];
+        let len = (1 + numbers.below(longest)).next_multiple_of(end_unit).min(GROUP - start);
+        let bytes = numbers.bytes(len as usize);
+        commands.push(bench.write_command(group * GROUP + start, &bytes));
+        apply(model, group * GROUP + start, &bytes);
+    }
+    for completion in bench.execute(file, commands) {
+        assert_eq!(written(completion), Ok(()));
+    }
+    if numbers.below(8) == 0 {
+        bench.sync(file, numbers.below(2) == 0);
+    }
+    let pages = model.len() as u64 / PAGE + 2;
+    let ranges: Vec<(u64, u64)> =
+        (0..4).map(|_| (numbers.below(pages), 1 + numbers.below(32))).collect();
+    let urgencies = [Urgency::Waited, Urgency::Foreground, Urgency::Background];
+    let commands = ranges
+        .iter()
+        .map(|&(first, count)| {
+            bench.fetch_command(first, count, urgencies[numbers.below(3) as usize])
+        })
+        .collect();
+    for (completion, (first, count)) in bench.execute(file, commands).into_iter().zip(ranges) {
+        let from = (first as usize * PAGE_BYTES).min(model.len());
+        let to = ((first + count) as usize * PAGE_BYTES).min(model.len());
+        assert!(fetched(completion).unwrap() == model[from..to], "pages {first}+{count} differ");
+    }
+}
+
+#[test]
+fn a_file_grows_to_its_last_byte_and_no_further() {
+    for bench in benches() {
+        for len in [1, 511, 512, 513, 4095, 4096, 4097, 70_000, 262_144, 262_145] {
+            let file = bench.file("file", b"");
+            bench.reserve(&file, 0, 1 << 20).unwrap();
+            let bytes = vec![7; len];
+            bench.write(&file, 0, &bytes).unwrap();
+            assert_eq!(fs::read(bench.path("file")).unwrap(), bytes);
+        }
+    }
+}
+
+#[test]
+fn a_fetch_ends_at_the_end_of_the_file() {
+    for bench in benches() {
+        let content = Numbers(1).bytes(10_000);
+        let file = bench.file("file", &content);
+        assert_eq!(bench.fetch(&file, 0, 8), content);
+        assert_eq!(bench.fetch(&file, 2, 1), content[8192..]);
+        assert_eq!(bench.fetch(&file, 3, 2), b"");
+        let empty = bench.file("empty", b"");
+        assert_eq!(bench.fetch(&empty, 0, 1), b"");
+    }
+}
+
+#[test]
+fn more_transfers_than_the_ring_holds_all_end() {
+    for bench in benches() {
+        let content = Numbers(2).bytes(64 * PAGE_BYTES);
+        let file = bench.file("file", &content);
+        let urgency = |nth| if nth % 3 == 0 { Urgency::Background } else { Urgency::Foreground };
+        let commands =
+            (0..3000).map(|nth| bench.fetch_command(nth % 64, 1, urgency(nth))).collect();
+        for (nth, completion) in bench.execute(&file, commands).into_iter().enumerate() {
+            let page = nth % 64 * PAGE_BYTES;
+            assert!(fetched(completion).unwrap() == content[page..page + PAGE_BYTES]);
+        }
+    }
+}
+
+#[test]
+fn many_threads_share_a_back_end() {
+    for bench in benches() {
+        std::thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let bench = &bench;
+                scope.spawn(move || {
+                    let name = format!("file {thread}");
+                    let mut numbers = Numbers(thread);
+                    let mut model = numbers.bytes(1000);
+                    let file = bench.file(&name, &model);
+                    for _ in 0..20 {
+                        random_round(bench, &file, &mut numbers, &mut model);
+                    }
+                    assert!(fs::read(bench.path(&name)).unwrap() == model);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn direct_io_is_found_out_by_itself() {
+    let disk = Bench::new(&std::env::temp_dir(), true);
+    let path = disk.path("probe");
+    fs::write(&path, b"x").unwrap();
+    let flags = OFlags::RDONLY | OFlags::DIRECT;
+    let takes_direct = rustix::fs::open(&path, flags, Mode::empty()).is_ok();
+    assert_eq!(disk.directory.is_direct(), takes_direct);
+    let memory = Bench::new(Path::new("/dev/shm"), true);
+    assert!(!memory.directory.is_direct());
+    let file = memory.file("file", b"x");
+    assert_eq!(file.home_attributes().unwrap().write_unit, 4096);
+    assert_eq!(file.channel(Access::Read).unwrap().direct_unit, None);
+}
+
+#[test]
+fn a_file_that_refuses_direct_io_is_transferred_through_the_page_cache() {
+    for with_ring in [true, false] {
+        let bench = Bench::new(&std::env::temp_dir(), with_ring);
+        let content = Numbers(3).bytes(5 * PAGE_BYTES);
+        let file = bench.file("file", &content);
+        if file.channel(Access::Write).unwrap().direct_unit.is_none() {
+            return;
+        }
+        // A unit the device does not take: the kernel answers EINVAL.
+        file.claim_direct_unit(1);
+        bench.write(&file, 10, &[9; 100]).unwrap();
+        assert_eq!(file.channel(Access::Write).unwrap().direct_unit, None);
+        let mut model = content;
+        apply(&mut model, 10, &[9; 100]);
+        assert_eq!(bench.fetch(&file, 0, 5), model);
+    }
+}
+
+#[test]
+fn attributes_tell_size_holes_and_access() {
+    for bench in benches() {
+        let file = bench.file("full", &[1; 9000]);
+        let attributes = file.home_attributes().unwrap();
+        assert_eq!((attributes.size, attributes.dense, attributes.readable), (9000, true, true));
+        let sparse = File::create(bench.path("sparse")).unwrap();
+        sparse.set_len(1 << 20).unwrap();
+        sparse.write_all_at(b"x", 1 << 19).unwrap();
+        let file = HomeFile::new(bench.open_path("sparse"));
+        file.open_data(false).unwrap();
+        assert!(!file.home_attributes().unwrap().dense);
+        assert!(file.is_readable() && !file.is_writable());
+        assert!(bench.file("empty", b"").home_attributes().unwrap().dense);
+    }
+}
+
+#[test]
+fn a_file_opened_for_reading_becomes_writable_and_back() {
+    for bench in benches() {
+        fs::write(bench.path("file"), b"content").unwrap();
+        let file = Arc::new(HomeFile::new(bench.open_path("file")));
+        assert!(file.data_fd().is_err());
+        assert_eq!(
+            fetched(
+                bench.execute(&file, vec![bench.fetch_command(0, 1, Urgency::Waited)]).remove(0)
+            ),
+            Err(ErrorKind::Io)
+        );
+        file.open_data(false).unwrap();
+        assert_eq!(bench.fetch(&file, 0, 1), b"content");
+        assert_eq!(bench.write(&file, 0, b"C"), Err(ErrorKind::Io));
+        file.open_data(true).unwrap();
+        assert!(file.is_writable() && file.is_readable());
+        bench.write(&file, 0, b"C").unwrap();
+        assert_eq!(bench.fetch(&file, 0, 1), b"Content");
+        file.close_data();
+        assert!(!file.is_writable() && !file.is_readable());
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_written_byte_exact() {
+    for bench in benches() {
+        let readable = bench.file("file", &[1; 6000]);
+        let path = bench.open_path("file");
+        let write = File::options().write(true).open(bench.path("file")).unwrap();
+        let file = Arc::new(HomeFile::write_only(path, write.into()));
+        assert!(!file.home_attributes().unwrap().readable);
+        bench.write(&file, 4090, &[2; 20]).unwrap();
+        let mut model = vec![1; 6000];
+        apply(&mut model, 4090, &[2; 20]);
+        assert_eq!(bench.fetch(&readable, 0, 2), model);
+    }
+}
+
+#[test]
+fn the_modification_time_comes_back_after_a_destage() {
+    for bench in benches() {
+        let file = bench.file("file", &[0; 5000]);
+        let written_at = Timestamp { tv_sec: 1_000_000_000, tv_nsec: 123_456_789 };
+        file.times().note_write(written_at);
+        bench.write(&file, 0, &[1; 5000]).unwrap();
+        let mtime = || {
+            let status = fs::metadata(bench.path("file")).unwrap();
+            (status.mtime(), status.mtime_nsec())
+        };
+        assert_ne!(mtime(), (1_000_000_000, 123_456_789));
+        file.restore_times().unwrap();
+        assert_eq!(mtime(), (1_000_000_000, 123_456_789));
+        // Nothing to do now; after another destage there is.
+        bench.write(&file, 0, &[1; 512]).unwrap();
+        assert_ne!(mtime(), (1_000_000_000, 123_456_789));
+        file.close_data();
+        assert_eq!(mtime(), (1_000_000_000, 123_456_789));
+        assert_eq!(file.times().overlay(), (Some(written_at), Some(written_at)));
+    }
+}
+
+#[test]
+fn space_reserved_past_the_end_is_given_back() {
+    for bench in benches() {
+        let file = bench.file("file", &[1; 100]);
+        bench.write(&file, 0, &[1; 100]).unwrap();
+        let before = fs::metadata(bench.path("file")).unwrap();
+        if bench.reserve(&file, 0, 4 << 20).is_err() {
+            continue;
+        }
+        let reserved = fs::metadata(bench.path("file")).unwrap();
+        assert_eq!(reserved.len(), 100);
+        assert!(reserved.blocks() >= (4 << 20) / 512);
+        rustix::fs::futimens(
+            &file.data_fd().unwrap(),
+            &rustix::fs::Timestamps {
+                last_access: Timestamp { tv_sec: 5, tv_nsec: 0 },
+                last_modification: Timestamp { tv_sec: 6, tv_nsec: 7 },
+            },
+        )
+        .unwrap();
+        file.close_data();
+        let after = fs::metadata(bench.path("file")).unwrap();
+        assert_eq!((after.len(), after.mtime(), after.mtime_nsec()), (100, 6, 7));
+        assert_eq!(after.blocks(), before.blocks().max(8));
+    }
+}
+
+#[test]
+fn giving_space_back_takes_no_privilege_away() {
+    for bench in benches() {
+        let file = bench.file("file", &[1; 100]);
+        bench.reserve(&file, 0, 1 << 20).unwrap();
+        fs::set_permissions(bench.path("file"), PermissionsExt::from_mode(0o4755)).unwrap();
+        file.close_data();
+        assert_eq!(fs::metadata(bench.path("file")).unwrap().mode() & 0o7777, 0o4755);
+    }
+}
+
+/// A mounted tmpfs of one MiB; `None` where it cannot be had.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<SmallDisk> {
+        let place = tempfile::tempdir().unwrap();
+        let mounted = Program::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "weir-test"])
+            .arg(place.path())
+            .status();
+        mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(place))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Program::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_what_is_there_stays() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("skipped: no right to mount a tmpfs");
+        return;
+    };
+    for with_ring in [true, false] {
+        let bench = Bench::new(disk.0.path(), with_ring);
+        let file = bench.file("file", &[5; 5000]);
+        assert_eq!(bench.reserve(&file, 0, 2 << 20), Err(ErrorKind::NoSpace));
+        assert_eq!(bench.write(&file, PAGE, &vec![6; 2 << 20]), Err(ErrorKind::NoSpace));
+        assert_eq!(bench.fetch(&file, 0, 1), [5; PAGE_BYTES]);
+        bench.write(&file, 0, &[7; 100]).unwrap();
+    }
+}
+
+#[test]
+fn shutdown_waits_for_what_is_under_way() {
+    for bench in benches() {
+        let file = bench.file("file", b"");
+        let mut commands: Vec<_> = (0..64)
+            .map(|nth| bench.write_command(nth * 70_000, &[nth as u8; 70_000]))
+            .map(|command| (command, Arc::clone(&file)))
+            .collect();
+        bench.directory.execute(&mut commands, &mut Vec::new());
+        bench.directory.shutdown();
+        assert_eq!(bench.collected.completions.lock().unwrap().len(), 64);
+        assert_eq!(fs::metadata(bench.path("file")).unwrap().len(), 64 * 70_000);
+        // Nothing is executed any more, and nothing hangs.
+        let mut late = vec![(bench.write_command(0, b"late"), file)];
+        bench.directory.execute(&mut late, &mut Vec::new());
+        bench.directory.shutdown();
+        assert!(late.is_empty());
+    }
+}
