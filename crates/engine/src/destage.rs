@@ -11,9 +11,10 @@ use crate::PAGE_BYTES;
 use crate::command::{Command, Output, Part, Reply, Urgency};
 use crate::engine::{Engine, Io, PatchDestage};
 use crate::error::ErrorKind;
+use crate::frame::Frame;
 use crate::file::{Event, Gate};
 use crate::page::{FileIx, ListKind, PageIo, PageIx};
-use crate::patch::PatchSet;
+use crate::patch::{PatchSet, Run};
 use crate::time::Time;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -156,8 +157,8 @@ impl Engine {
         self.issue(Command::Write { io, file: id, offset, parts });
     }
 
-    /// Sends a page's patches home, a command a run. They stay readable, and a write meanwhile
-    /// makes the page dirty again. False if no frame is free to carry them.
+    /// Starts to send a page's patches home, run after run. They stay readable, and a write
+    /// meanwhile makes the page dirty again. False if no frame is free to carry them.
     fn destage_patches(&mut self, ix: PageIx) -> bool {
         if !self.ensure_frames(1) {
             return false;
@@ -165,26 +166,29 @@ impl Engine {
         let mut frame = self.take_frame();
         let bytes = frame.bytes_mut().expect("a frame just taken is not shared");
         self.pages[ix].patches.apply(bytes);
-        let runs: Vec<_> = self.pages[ix].patches.iter().map(|(run, _)| run).collect();
-        let (file, number) = (self.pages[ix].file, self.pages[ix].number);
-        let seq = self.update(ix, |page| {
+        let mut runs: Vec<_> = self.pages[ix].patches.iter().map(|(run, _)| run).collect();
+        runs.reverse();
+        let first = runs.pop().expect("a patched page has a run");
+        let (file, seq) = self.update(ix, |page| {
             page.io = PageIo::DestagePatches;
-            std::mem::take(&mut page.dirty_seq)
+            (page.file, std::mem::take(&mut page.dirty_seq))
         });
-        self.patch_destages.insert(ix, PatchDestage { seq, runs_left: runs.len(), failed: None });
         self.files[file].destaging_pages += 1;
-        let id = self.files[file].id;
-        for run in runs {
-            let offset = number * PAGE + u64::from(run.start);
-            let len = u64::from(run.len);
-            self.destages_in_flight += 1;
-            self.stats.destage_commands += 1;
-            self.stats.destage_bytes += len;
-            let io = self.next_io(Io::DestagePatches { file, offset, len, page: ix });
-            let part = Part { frame: frame.clone(), start: run.start, len: run.len };
-            self.issue(Command::Write { io, file: id, offset, parts: vec![part] });
-        }
+        self.destage_run(file, ix, first, frame.clone());
+        self.patch_destages.insert(ix, PatchDestage { seq, frame, runs });
         true
+    }
+
+    fn destage_run(&mut self, file: FileIx, ix: PageIx, run: Run, frame: Frame) {
+        let offset = self.pages[ix].number * PAGE + u64::from(run.start);
+        let len = u64::from(run.len);
+        self.destages_in_flight += 1;
+        self.stats.destage_commands += 1;
+        self.stats.destage_bytes += len;
+        let io = self.next_io(Io::DestagePatches { file, offset, len, page: ix });
+        let id = self.files[file].id;
+        let part = Part { frame, start: run.start, len: run.len };
+        self.issue(Command::Write { io, file: id, offset, parts: vec![part] });
     }
 
     /// A destage of frames ended.
@@ -212,7 +216,7 @@ impl Engine {
         self.report_clean(file);
     }
 
-    /// One run of a page's patches is home, or is not.
+    /// One run of a page's patches is home, or is not: then the rest is not sent.
     pub(crate) fn patches_destaged(
         &mut self,
         file: FileIx,
@@ -224,14 +228,14 @@ impl Engine {
     ) {
         self.write_ended(file, offset, len, result);
         let destage = self.patch_destages.get_mut(&ix).expect("the page's patches are in transfer");
-        destage.runs_left -= 1;
-        destage.failed = destage.failed.or(result.err());
-        if destage.runs_left > 0 {
+        let discarded = self.files[file].discarded;
+        if let (Ok(()), false, Some(run)) = (result, discarded, destage.runs.pop()) {
+            let frame = destage.frame.clone();
+            self.destage_run(file, ix, run, frame);
             return;
         }
         let destage = self.patch_destages.remove(&ix).expect("just looked up");
         self.files[file].destaging_pages -= 1;
-        let result = destage.failed.map_or(Ok(()), Err);
         // The pin keeps the page in the table until its waiters are woken.
         self.update(ix, |page| page.pins += 1);
         match result {

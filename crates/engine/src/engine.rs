@@ -26,6 +26,7 @@ use crate::frame::{Frame, FramePool};
 use crate::page::{
     DESCRIPTOR_BYTES, FileIx, List, ListKind, Page, PageIo, PageIx, PageState, Pages,
 };
+use crate::patch::Run;
 use crate::replacement::Replacement;
 use crate::stats::Stats;
 use crate::time::Time;
@@ -66,12 +67,15 @@ pub(crate) enum Io {
     Reserve { file: FileIx, request: RequestId, from: u64, to: u64, needed_to: u64 },
 }
 
-/// How far the destage of one page's patches is, run by run.
+/// How far the destage of one page's patches is. Runs go one after the other: two transfers of one
+/// page at a time, one past the page cache and one through it, could lose one of them.
 #[derive(Debug)]
 pub(crate) struct PatchDestage {
     pub(crate) seq: u64,
-    pub(crate) runs_left: usize,
-    pub(crate) failed: Option<ErrorKind>,
+    /// Holds the runs' bytes where they belong in the page.
+    pub(crate) frame: Frame,
+    /// Runs not sent yet, last first.
+    pub(crate) runs: Vec<Run>,
 }
 
 /// How an event stands after it was tried.
@@ -135,6 +139,8 @@ pub struct Engine {
     /// Dirty, idle pages whose transfer failed.
     pub(crate) retry: List,
     pub(crate) retry_at: Time,
+    /// The last tick.
+    ticked: Time,
     /// Frames handed out with fetches under way.
     pub(crate) frames_in_flight: usize,
     /// The engine's order of dirtying; the last number given.
@@ -195,6 +201,7 @@ impl Engine {
             dirty: List::default(),
             retry: List::default(),
             retry_at: Time::ZERO,
+            ticked: Time::ZERO,
             frames_in_flight: 0,
             seq: 0,
             pending: HashMap::new(),
@@ -375,6 +382,7 @@ impl Engine {
 
     /// Ageing, thresholds, retries. To be called at [`Engine::next_tick`] or later.
     pub fn tick(&mut self, now: Time) {
+        self.ticked = now;
         self.revive_failed(now);
         self.pump(now);
         self.feed_starved(now);
@@ -382,12 +390,15 @@ impl Engine {
 
     /// When [`Engine::tick`] has something to do next; `None` while nothing is dirty or waits.
     pub fn next_tick(&self, now: Time) -> Option<Time> {
-        /// A frame may come back from an answer's reader without any event.
-        const STARVED_POLL: std::time::Duration = std::time::Duration::from_millis(10);
+        /// A frame may come back from an answer's reader without any event; and what the last tick
+        /// could not start (enough is under way, no frame is free, a file is frozen) is looked at
+        /// again no sooner than this.
+        const POLL: std::time::Duration = std::time::Duration::from_millis(10);
         let expires = self.dirty.front().map(|ix| self.expires(ix));
         let retries = (!self.retry.is_empty()).then_some(self.retry_at);
-        let starved = (!self.starved.is_empty()).then(|| now + STARVED_POLL);
-        [expires, retries, starved].into_iter().flatten().min()
+        let starved = (!self.starved.is_empty()).then_some(now);
+        let next = [expires, retries, starved].into_iter().flatten().min()?;
+        Some(next.max(self.ticked + POLL))
     }
 
     /// Counters, and gauges as of `now`.

@@ -304,10 +304,12 @@ impl Device {
     pub fn submit(&mut self, mut command: Command, now: Time) -> Result<(), Breach> {
         let (io, file) = (command.io(), command.file());
         let home = self.files.get(&file).ok_or(Breach::UnknownFile(io, file))?;
-        if self.frozen.contains(&file) {
+        let transfers = matches!(command, Command::Fetch { .. } | Command::Write { .. });
+        // A sync moves nothing: it may come at any time.
+        let syncs = matches!(command, Command::Sync { .. });
+        if !syncs && self.frozen.contains(&file) {
             return Err(Breach::Frozen(io, file));
         }
-        let transfers = matches!(command, Command::Fetch { .. } | Command::Write { .. });
         if transfers && self.doomed.contains(&file) {
             return Err(Breach::Doomed(io, file));
         }
