@@ -1,1 +1,27 @@
-//! stub
+//! The FUSE front end: a mount of a directory, served with a [`weir_shard::Shard`].
+//!
+//! Names and attributes are home's, asked for with home system calls on the thread that serves the
+//! request. The data of regular files goes through the shard. [`mount()`] makes a mount,
+//! [`Session`] is one.
+//!
+//! The way of a request: `transport` reads it, `ops` do it on the state that `front` owns, and the
+//! answer goes back through `transport`.
+//!
+//! Architecture invariants: errno is decided in `errno` alone; FUSE's own types are seen in
+//! `transport::device` alone; unsafe code is in `credentials` alone.
+
+#![deny(unsafe_code)]
+
+mod attr;
+mod credentials;
+mod errno;
+mod front;
+mod handle;
+mod inode;
+mod janitor;
+mod ops;
+mod session;
+mod transport;
+
+pub use session::{CACHE_TIMEOUT_DEFAULT, Options, Session, mount};
+pub use transport::mount::{DeviceNumber, MountError};

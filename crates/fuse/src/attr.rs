@@ -1,0 +1,135 @@
+//! File attributes in Weir's own form: what home says, and the encodings FUSE uses for it.
+
+use rustix::fs::{FileType, Stat};
+use rustix::time::{ClockId, clock_gettime};
+use weir_backend::Timestamp;
+
+use crate::inode::NodeId;
+
+/// What stat(2) shows of one inode through the mount.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attributes {
+    /// The node, which is also the inode number programs see.
+    pub(crate) node: NodeId,
+    /// Type and permission bits, as in `st_mode`.
+    pub(crate) mode: u32,
+    /// Hard links.
+    pub(crate) nlink: u32,
+    /// Owner.
+    pub(crate) uid: u32,
+    /// Group.
+    pub(crate) gid: u32,
+    /// Device number of a device node, in the home system's encoding.
+    pub(crate) rdev: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Allocated units of 512 bytes.
+    pub(crate) blocks: u64,
+    /// Preferred transfer size, bytes.
+    pub(crate) block_bytes: u32,
+    /// Last access.
+    pub(crate) atime: Timestamp,
+    /// Last modification.
+    pub(crate) mtime: Timestamp,
+    /// Last change of status.
+    pub(crate) ctime: Timestamp,
+}
+
+impl Attributes {
+    /// What home says of `node`.
+    pub(crate) fn from_home(node: NodeId, stat: &Stat) -> Attributes {
+        Attributes {
+            node,
+            mode: stat.st_mode,
+            nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            rdev: stat.st_rdev,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
+            block_bytes: u32::try_from(stat.st_blksize).unwrap_or(4096),
+            atime: timestamp(stat.st_atime, stat.st_atime_nsec),
+            mtime: modified(stat),
+            ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// Attributes of an inode about which only number and type are known: a directory entry that
+    /// may be listed but not looked at.
+    pub(crate) fn unknown(node: NodeId, kind: FileType) -> Attributes {
+        let never = Timestamp { tv_sec: 0, tv_nsec: 0 };
+        Attributes {
+            node,
+            mode: kind.as_raw_mode(),
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            block_bytes: 4096,
+            atime: never,
+            mtime: never,
+            ctime: never,
+        }
+    }
+
+    /// The type, from the mode.
+    pub(crate) fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+}
+
+/// The modification time home says.
+pub(crate) fn modified(stat: &Stat) -> Timestamp {
+    timestamp(stat.st_mtime, stat.st_mtime_nsec)
+}
+
+/// The change time home says.
+pub(crate) fn changed(stat: &Stat) -> Timestamp {
+    timestamp(stat.st_ctime, stat.st_ctime_nsec)
+}
+
+fn timestamp(seconds: i64, nanoseconds: u64) -> Timestamp {
+    // Below 10^9 by contract of stat(2), so it fits.
+    Timestamp { tv_sec: seconds, tv_nsec: nanoseconds as _ }
+}
+
+/// The time a file is stamped with now: the coarse clock the kernel's file systems use, so that
+/// times set here and times set by home never step back against each other.
+pub(crate) fn now() -> Timestamp {
+    clock_gettime(ClockId::RealtimeCoarse)
+}
+
+/// A device number as the FUSE protocol carries it (the kernel's `new_encode_dev`).
+pub(crate) fn device_to_wire(device: u64) -> u32 {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12)
+}
+
+/// The inverse of [`device_to_wire`].
+pub(crate) fn device_from_wire(wire: u32) -> u64 {
+    let major = (wire >> 8) & 0xfff;
+    let minor = (wire & 0xff) | ((wire >> 12) & 0xf_ff00);
+    libc::makedev(major, minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive_the_wire() {
+        for (major, minor) in [(0, 0), (8, 1), (259, 70_000), (4095, 1_048_575), (1, 255), (1, 256)]
+        {
+            let device = libc::makedev(major, minor);
+            assert_eq!(device_from_wire(device_to_wire(device)), device, "{major}:{minor}");
+        }
+    }
+
+    #[test]
+    fn the_wire_form_is_the_kernels() {
+        assert_eq!(device_to_wire(libc::makedev(8, 1)), 0x801);
+        assert_eq!(device_to_wire(libc::makedev(1, 256)), 0x10_0100);
+    }
+}

@@ -1,0 +1,346 @@
+//! The front end's state, and what becomes of a file's data when programs open and close it.
+//!
+//! A [`Front`] owns the inodes, the open descriptions and the directory streams of one mount. The
+//! operations on them are in [`crate::ops`]; the transport calls those and knows nothing else.
+//!
+//! A regular file is attached to the engine when it is first opened and stays so until the kernel
+//! forgets it, so that what is cached of it outlives a close. Its data descriptors are closed when
+//! nobody has it open and nothing of it is dirty.
+//!
+//! Invariants:
+//! - a file with open descriptions is attached, and its home has data descriptors open;
+//! - under an inode's `open` lock only calls of the shard that run no continuation of ours are
+//!   made, and none that waits.
+//!
+//! Lock order: see [`crate::inode`]. The shard's own locks come after all of them.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use weir_backend::HomeFile;
+use weir_engine::{ErrorCursor, ErrorKind};
+use weir_shard::Shard;
+
+use crate::attr::{self, Attributes};
+use crate::credentials::Credentials;
+use crate::errno::Errno;
+use crate::handle::Handles;
+use crate::inode::{Inode, InodeTable, NodeId, OpenState, Seen};
+use crate::janitor::Janitor;
+use crate::ops::directories::DirectoryStream;
+
+/// Name of Weir's own directory in SOURCE, which the mount does not show.
+pub(crate) const RESERVED_NAME: &str = ".weir";
+
+/// How a mount behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Behaviour {
+    /// Nothing may be changed.
+    pub(crate) read_only: bool,
+    /// Every open bypasses the kernel's page cache.
+    pub(crate) direct_io: bool,
+    /// How long the kernel may rely on a name.
+    pub(crate) entry_timeout: Duration,
+    /// How long the kernel may rely on attributes.
+    pub(crate) attr_timeout: Duration,
+    /// How long the kernel may rely on a name's absence.
+    pub(crate) negative_timeout: Duration,
+}
+
+/// One open description of a regular file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    /// The file.
+    pub(crate) inode: Arc<Inode>,
+    /// The kernel does not cache what goes through this description, and sends no fsync of its
+    /// own after a synchronous write.
+    pub(crate) uncached: bool,
+    errors: Mutex<ErrorCursor>,
+}
+
+/// The front end of one mount.
+pub(crate) struct Front {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) inodes: InodeTable,
+    pub(crate) files: Handles<OpenFile>,
+    pub(crate) directories: Handles<DirectoryStream>,
+    pub(crate) credentials: Credentials,
+    pub(crate) behaviour: Behaviour,
+    pub(crate) janitor: Janitor,
+    /// SOURCE, opened for reading.
+    pub(crate) source: OwnedFd,
+}
+
+impl Front {
+    /// The front end of `source`, a directory opened for reading.
+    pub(crate) fn new(
+        shard: Arc<Shard>,
+        source: OwnedFd,
+        behaviour: Behaviour,
+        janitor: Janitor,
+    ) -> Result<Front, std::io::Error> {
+        let root = openat(&source, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = fstat(&root)?;
+        Ok(Front {
+            shard,
+            inodes: InodeTable::new(root, &stat),
+            files: Handles::new(),
+            directories: Handles::new(),
+            credentials: Credentials::new(),
+            behaviour,
+            janitor,
+            source,
+        })
+    }
+
+    /// An inode the kernel named.
+    pub(crate) fn inode(&self, node: NodeId) -> Result<Arc<Inode>, Errno> {
+        self.inodes.get(node).ok_or(Errno::ESTALE)
+    }
+
+    /// An open description the kernel named.
+    pub(crate) fn open_file(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
+        self.files.get(handle).ok_or(Errno::ESTALE)
+    }
+
+    /// Refuses a change of a mount that is read-only. The kernel does so itself; this is for the
+    /// requests it would let through after a remount.
+    pub(crate) fn check_writable(&self) -> Result<(), Errno> {
+        if self.behaviour.read_only { Err(Errno::EROFS) } else { Ok(()) }
+    }
+
+    /// What stat(2) shows of an inode: what home says, under what Weir knows better.
+    pub(crate) fn attributes(&self, inode: &Inode) -> Result<Attributes, Errno> {
+        let stat = fstat(inode.path_fd())?;
+        let mut attributes = Attributes::from_home(inode.node(), &stat);
+        let Some(home) = inode.file() else {
+            return Ok(attributes);
+        };
+        if !inode.is_attached() {
+            self.lay_times(home, &mut attributes);
+            return Ok(attributes);
+        }
+        if was_changed_at_home(&inode.open(), &stat) {
+            return Ok(attributes);
+        }
+        self.lay_times(home, &mut attributes);
+        let file = inode.node().file();
+        if let Some(size) = self.shard.size(file) {
+            attributes.size = size;
+        }
+        if attributes.blocks == 0 && attributes.size > 0 && self.shard.has_dirty(file) {
+            // Archivers take a file without blocks for one that is all hole.
+            attributes.blocks = attributes.size.div_ceil(512);
+        }
+        Ok(attributes)
+    }
+
+    fn lay_times(&self, home: &HomeFile, attributes: &mut Attributes) {
+        let (mtime, ctime) = home.times().overlay();
+        attributes.mtime = mtime.unwrap_or(attributes.mtime);
+        attributes.ctime = ctime.unwrap_or(attributes.ctime);
+    }
+
+    /// Counts one more user of a regular file's data, so that the engine knows it and its home is
+    /// open. Says whether the file was changed behind Weir's back since it was last closed: the
+    /// caller must then have the engine drop what it has of it.
+    ///
+    /// # Errors
+    /// What opening the file at home says.
+    pub(crate) fn acquire(&self, inode: &Arc<Inode>, write: bool) -> Result<bool, Errno> {
+        let home = inode.file().ok_or(Errno::EINVAL)?;
+        let mut state = inode.open();
+        home.open_data(write)?;
+        // A file on its way out of the engine is attached anew, which calls that off. A file that
+        // is attached may have become readable.
+        if let Err(error) = self.shard.attach(inode.node().file(), home) {
+            self.close_if_idle(inode, home, &mut state);
+            return Err(error.into());
+        }
+        state.epoch += 1;
+        inode.set_attached(&mut state, true);
+        let mut changed = false;
+        if state.descriptions == 0 {
+            // Others may have set these bits at home, too.
+            inode.set_unprivileged(false);
+            let stat = fstat(inode.path_fd())?;
+            changed = was_changed_at_home(&state, &stat);
+            if changed {
+                home.times().set_mtime(attr::modified(&stat), attr::changed(&stat));
+            }
+            state.seen = None;
+        }
+        state.descriptions += 1;
+        Ok(changed)
+    }
+
+    /// Gives back what [`Front::acquire`] took.
+    pub(crate) fn release(&self, inode: &Arc<Inode>) {
+        let mut state = inode.open();
+        assert!(state.descriptions > 0, "a file is released once for each time it is acquired");
+        state.descriptions -= 1;
+        if state.descriptions > 0 {
+            return;
+        }
+        if let Some(home) = inode.file() {
+            self.close_if_idle(inode, home, &mut state);
+        }
+    }
+
+    /// Closes a file's data descriptors if nobody has it open and it is clean; has the janitor
+    /// come back to it if it is not.
+    fn close_if_idle(&self, inode: &Arc<Inode>, home: &HomeFile, state: &mut OpenState) {
+        if state.descriptions > 0 {
+            return;
+        }
+        let file = inode.node().file();
+        let mut stat = fstat(inode.path_fd());
+        if self.shard.has_dirty(file) {
+            match &stat {
+                // No name, no description: nobody can ever read it.
+                Ok(stat) if stat.st_nlink == 0 => self.shard.discard(file),
+                _ => return self.janitor.close_later(inode),
+            }
+        }
+        home.close_data();
+        if home.times().overlay().0.is_some() {
+            stat = fstat(inode.path_fd());
+        }
+        state.seen = stat.ok().map(|stat| seen(&stat));
+    }
+
+    /// Tries again to close the data descriptors of a file that was dirty when it was closed.
+    pub(crate) fn close_now_clean(&self, inode: &Arc<Inode>) {
+        let mut state = inode.open();
+        if let Some(home) = inode.file()
+            && state.seen.is_none()
+        {
+            self.close_if_idle(inode, home, &mut state);
+        }
+    }
+
+    /// Notes what home says of a closed file after Weir changed it there.
+    pub(crate) fn see_again(&self, inode: &Inode) {
+        let mut state = inode.open();
+        if state.seen.is_some() {
+            state.seen = fstat(inode.path_fd()).ok().map(|stat| seen(&stat));
+        }
+    }
+
+    /// The kernel forgot `lookups` lookups of an inode.
+    pub(crate) fn forget(self: &Arc<Self>, node: NodeId, lookups: u64) {
+        if let Some(inode) = self.inodes.forget(node, lookups) {
+            self.detach(&inode);
+        }
+    }
+
+    /// Has the engine let go a file the kernel does not know any more, and then removes it.
+    fn detach(self: &Arc<Self>, inode: &Arc<Inode>) {
+        // The end of the detachment may be run by `Shard::detach` itself, and must not be under
+        // the lock: whichever of the two flags comes second runs it.
+        let ended = Arc::new(AtomicBool::new(false));
+        let end = {
+            let mut state = inode.open();
+            if state.descriptions > 0 || inode.lookups() > 0 || !state.attached {
+                return;
+            }
+            let file = inode.node().file();
+            if self.shard.has_dirty(file)
+                && fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0)
+            {
+                self.shard.discard(file);
+            }
+            state.epoch += 1;
+            let epoch = state.epoch;
+            let end = {
+                let (front, inode) = (Arc::clone(self), Arc::clone(inode));
+                move || front.detached(&inode, epoch)
+            };
+            let late = end.clone();
+            let flag = Arc::clone(&ended);
+            self.shard.detach(file, move || {
+                if flag.swap(true, Ordering::AcqRel) {
+                    late();
+                }
+            });
+            end
+        };
+        if ended.swap(true, Ordering::AcqRel) {
+            end();
+        }
+    }
+
+    fn detached(&self, inode: &Arc<Inode>, epoch: u64) {
+        {
+            let mut state = inode.open();
+            if state.epoch != epoch {
+                return;
+            }
+            inode.set_attached(&mut state, false);
+            state.seen = None;
+            if let Some(home) = inode.file() {
+                home.close_data();
+            }
+        }
+        self.inodes.remove_unused(inode);
+    }
+
+    /// Drops what is dirty of files that have no name any more. To be called when the mount is
+    /// gone: the kernel releases and forgets nothing after that.
+    pub(crate) fn discard_nameless(&self) {
+        self.inodes.visit(|inode| {
+            let nameless =
+                inode.is_attached() && fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0);
+            if nameless {
+                self.shard.discard(inode.node().file());
+            }
+            true
+        });
+    }
+}
+
+impl OpenFile {
+    /// A new open description of a file that was acquired for it.
+    pub(crate) fn new(shard: &Shard, inode: Arc<Inode>, uncached: bool) -> OpenFile {
+        let errors = Mutex::new(shard.error_cursor(inode.node().file()));
+        OpenFile { inode, uncached, errors }
+    }
+
+    /// The write-back error this description has not been told of yet, if there is one.
+    pub(crate) fn take_error(&self, shard: &Shard) -> Option<ErrorKind> {
+        shard.take_error(self.inode.node().file(), &mut self.errors())
+    }
+
+    fn errors(&self) -> MutexGuard<'_, ErrorCursor> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn seen(stat: &rustix::fs::Stat) -> Seen {
+    Seen { size: u64::try_from(stat.st_size).unwrap_or(0), mtime: attr::modified(stat) }
+}
+
+/// Whether home says otherwise of a closed file than when it was closed.
+fn was_changed_at_home(state: &OpenState, stat: &rustix::fs::Stat) -> bool {
+    state.attached && state.seen.is_some_and(|before| before != seen(stat))
+}
+
+/// Opens the inode behind an `O_PATH` descriptor.
+///
+/// # Errors
+/// What open(2) says.
+pub(crate) fn reopen(inode: &Inode, flags: OFlags) -> Result<OwnedFd, Errno> {
+    Ok(openat(CWD, inode.proc_path(), flags | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// An `O_PATH` descriptor of what `fd` holds open.
+///
+/// # Errors
+/// What open(2) says.
+pub(crate) fn proc_reopen_path(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let path = crate::inode::proc_path(fd.as_fd());
+    Ok(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}

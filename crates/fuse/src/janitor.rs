@@ -1,0 +1,156 @@
+//! What must not be done on a thread that serves requests: closing files that have become clean,
+//! and telling the kernel to drop what it caches.
+//!
+//! A message to the kernel can wait for a lock that a program holds while it waits for an answer
+//! from us. It is therefore sent from the janitor's own thread, which holds no lock meanwhile and
+//! on which nothing waits.
+//!
+//! Owns that thread's queue. The thread holds the front end; the front end holds the queue's
+//! sending half.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use rustix::fs::FileType;
+
+use crate::front::Front;
+use crate::inode::{Inode, NodeId};
+use crate::transport::device::KernelCache;
+
+/// How often files that were dirty when they were closed are looked at.
+const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
+
+enum Job {
+    CloseLater(Arc<Inode>),
+    DropAttributes(NodeId),
+    Reclaim,
+    Stop,
+}
+
+/// Work for the janitor's thread.
+#[derive(Debug)]
+pub(crate) struct Janitor {
+    jobs: Sender<Job>,
+    /// Inodes the table may hold before some are reclaimed.
+    inodes_max: usize,
+    /// Inodes at which reclaiming is worth trying next: more than `inodes_max` if the kernel could
+    /// not let go of enough the last time.
+    next_reclaim: AtomicUsize,
+    reclaiming: AtomicBool,
+}
+
+/// The receiving half of the janitor's queue, until its thread starts.
+pub(crate) struct JanitorQueue(Receiver<Job>);
+
+impl Janitor {
+    /// A queue. `descriptors_max` is how many descriptors the process may hold.
+    pub(crate) fn new(descriptors_max: usize) -> (Janitor, JanitorQueue) {
+        let (jobs, queue) = channel();
+        let inodes_max = descriptors_max / 4 * 3;
+        let janitor = Janitor {
+            jobs,
+            inodes_max,
+            next_reclaim: AtomicUsize::new(inodes_max),
+            reclaiming: AtomicBool::new(false),
+        };
+        (janitor, JanitorQueue(queue))
+    }
+
+    /// Closes the file's data descriptors once it is clean, if nobody opens it before.
+    pub(crate) fn close_later(&self, inode: &Arc<Inode>) {
+        self.send(Job::CloseLater(Arc::clone(inode)));
+    }
+
+    /// Has the kernel ask again for an inode's attributes, which changed in a way it cannot know.
+    pub(crate) fn drop_attributes(&self, node: NodeId) {
+        self.send(Job::DropAttributes(node));
+    }
+
+    /// Has the kernel forget idle inodes if the table holds too many.
+    pub(crate) fn inodes_grew(&self, len: usize) {
+        if len > self.next_reclaim.load(Ordering::Relaxed) {
+            self.reclaim();
+        }
+    }
+
+    /// Has the kernel forget idle inodes: there are no descriptors left.
+    pub(crate) fn reclaim(&self) {
+        if !self.reclaiming.swap(true, Ordering::AcqRel) {
+            self.send(Job::Reclaim);
+        }
+    }
+
+    /// Whether so many descriptors are in use that none should be spent on convenience.
+    pub(crate) fn is_short_of_descriptors(&self, len: usize) -> bool {
+        len > self.inodes_max
+    }
+
+    /// Ends the thread after what was asked before.
+    pub(crate) fn stop(&self) {
+        self.send(Job::Stop);
+    }
+
+    /// A stopped janitor takes no job: the mount is gone, and with it what the job was about.
+    fn send(&self, job: Job) {
+        let _ = self.jobs.send(job);
+    }
+
+    fn reclaimed(&self, len: usize) {
+        let next = if len > self.inodes_max { len + self.inodes_max / 16 } else { self.inodes_max };
+        self.next_reclaim.store(next, Ordering::Relaxed);
+        self.reclaiming.store(false, Ordering::Release);
+    }
+}
+
+impl JanitorQueue {
+    /// Does what is asked until [`Janitor::stop`].
+    pub(crate) fn run(self, front: &Front, kernel: &KernelCache) {
+        let mut closing: Vec<Arc<Inode>> = Vec::new();
+        loop {
+            let job = if closing.is_empty() {
+                self.0.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                self.0.recv_timeout(CLOSE_INTERVAL)
+            };
+            match job {
+                Ok(Job::CloseLater(inode)) => closing.push(inode),
+                Ok(Job::DropAttributes(node)) => kernel.drop_attributes(node),
+                Ok(Job::Reclaim) => reclaim(front, kernel),
+                Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    // A file that is still dirty asks again.
+                    for inode in closing.drain(..) {
+                        front.close_now_clean(&inode);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Has the kernel forget files that were not used for a while, until the table has come down to
+/// two thirds of its bound. Each is looked at twice at most: the first time it loses its mark.
+///
+/// Directories are left alone: dropping the name of one would also drop what is mounted below it.
+fn reclaim(front: &Front, kernel: &KernelCache) {
+    let target = front.janitor.inodes_max / 3 * 2;
+    let mut excess = front.inodes.len().saturating_sub(target);
+    for _ in 0..2 {
+        front.inodes.visit(|inode| {
+            if excess == 0 {
+                return false;
+            }
+            let idle = inode.kind() != FileType::Directory
+                && !inode.swap_used(false)
+                && inode.open().descriptions == 0;
+            if let Some(name) = inode.name().filter(|_| idle) {
+                kernel.drop_name(name.parent, &name.name);
+                excess -= 1;
+            }
+            true
+        });
+    }
+    front.janitor.reclaimed(front.inodes.len());
+}

@@ -1,0 +1,203 @@
+//! Attributes: asking for them and setting them, the size included; statfs(2).
+
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, StatVfs, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmod, chownat,
+    fstat, fstatvfs, ftruncate, utimensat,
+};
+use weir_backend::{HomeFile, Timestamp};
+use weir_engine::{Error, ExclusiveEnd};
+
+use crate::attr::{self, Attributes};
+use crate::credentials::Caller;
+use crate::errno::Errno;
+use crate::front::Front;
+use crate::inode::{Inode, NodeId};
+use crate::ops::names::note_change;
+
+/// A time to set (utimensat(2)).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SetTime {
+    /// The moment it is set.
+    Now,
+    /// This one.
+    To(Timestamp),
+}
+
+/// What to set; whatever is `None` stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SetAttributes {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) atime: Option<SetTime>,
+    pub(crate) mtime: Option<SetTime>,
+}
+
+impl Front {
+    /// What stat(2) shows.
+    pub(crate) fn get_attributes(&self, node: NodeId) -> Result<Attributes, Errno> {
+        let inode = self.inode(node)?;
+        self.attributes(&inode)
+    }
+
+    /// chmod(2), chown(2), truncate(2), utimensat(2), and any of them together, in an order in
+    /// which none undoes another.
+    pub(crate) fn set_attributes(
+        self: &Arc<Self>,
+        caller: &Caller,
+        node: NodeId,
+        set: SetAttributes,
+        done: impl FnOnce(Result<Attributes, Errno>) + Send + 'static,
+    ) {
+        let inode = match self.check_writable().and_then(|()| self.inode(node)) {
+            Ok(inode) => inode,
+            Err(errno) => return done(Err(errno)),
+        };
+        // The owner first: changing it takes setuid, which a new mode may set.
+        if let Err(errno) = self.set_owner(&inode, &set).and_then(|()| self.set_mode(&inode, &set))
+        {
+            return done(Err(errno));
+        }
+        let front = Arc::clone(self);
+        let finish = move |inode: &Arc<Inode>, resized: Result<(), Errno>| {
+            resized?;
+            front.set_times(inode, &set)?;
+            front.see_again(inode);
+            front.attributes(inode)
+        };
+        match set.size {
+            None => done(finish(&inode, Ok(()))),
+            Some(size) => self.truncate(caller, inode, size, move |inode, resized| {
+                done(finish(inode, resized));
+            }),
+        }
+    }
+
+    fn set_owner(&self, inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
+        if set.uid.is_none() && set.gid.is_none() {
+            return Ok(());
+        }
+        chownat(
+            inode.path_fd(),
+            "",
+            set.uid.map(Uid::from_raw),
+            set.gid.map(Gid::from_raw),
+            AtFlags::EMPTY_PATH,
+        )?;
+        note_change(inode);
+        Ok(())
+    }
+
+    fn set_mode(&self, inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
+        let Some(mode) = set.mode else {
+            return Ok(());
+        };
+        chmod(inode.proc_path(), Mode::from_raw_mode(mode & 0o7777))?;
+        inode.set_unprivileged(false);
+        note_change(inode);
+        Ok(())
+    }
+
+    fn set_times(&self, inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
+        if set.atime.is_none() && set.mtime.is_none() {
+            return Ok(());
+        }
+        let times =
+            Timestamps { last_access: set_time(set.atime), last_modification: set_time(set.mtime) };
+        utimensat(inode.path_fd(), "", &times, AtFlags::EMPTY_PATH)?;
+        let Some(home) = inode.file() else {
+            return Ok(());
+        };
+        if let Some(wanted) = set.mtime {
+            home.times().set_mtime(self.mtime_set(inode, home, wanted)?, attr::now());
+        } else {
+            home.times().note_change(attr::now());
+        }
+        Ok(())
+    }
+
+    /// The modification time just set at home, as home keeps it, which may be less precise than
+    /// what was `wanted`.
+    fn mtime_set(
+        &self,
+        inode: &Inode,
+        home: &HomeFile,
+        wanted: SetTime,
+    ) -> Result<Timestamp, Errno> {
+        let kept = attr::modified(&fstat(inode.path_fd())?);
+        if home.times().overlay().0 != Some(kept) {
+            return Ok(kept);
+        }
+        // A destage that ended meanwhile put the time from before back, or they are the same.
+        Ok(match wanted {
+            SetTime::Now => attr::now(),
+            SetTime::To(time) => time,
+        })
+    }
+
+    /// truncate(2), then `done`.
+    fn truncate(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: Arc<Inode>,
+        size: u64,
+        done: impl FnOnce(&Arc<Inode>, Result<(), Errno>) + Send + 'static,
+    ) {
+        if inode.file().is_none() {
+            return done(&inode, Err(Errno::EINVAL));
+        }
+        // As if it were open: it may not be, and then the engine may not know it.
+        if let Err(errno) = self.acquire(&inode, true) {
+            return done(&inode, Err(errno));
+        }
+        self.drop_privileges_for(&inode, caller);
+        let front = Arc::clone(self);
+        let file = inode.node().file();
+        self.shard.exclusive(file, None, move |granted| {
+            let (end, resized) = resize_at_home(&inode, granted, size);
+            let answer = move || {
+                front.release(&inode);
+                done(&inode, resized);
+            };
+            (end, answer)
+        });
+    }
+
+    /// statfs(2).
+    pub(crate) fn statfs(&self, node: NodeId) -> Result<StatVfs, Errno> {
+        let inode = self.inode(node)?;
+        Ok(fstatvfs(inode.path_fd())?)
+    }
+}
+
+/// Gives a file its new size at home, in an exclusive section that was `granted` or not.
+pub(crate) fn resize_at_home(
+    inode: &Inode,
+    granted: Result<(), Error>,
+    size: u64,
+) -> (ExclusiveEnd, Result<(), Errno>) {
+    let resized = granted.map_err(Errno::from).and_then(|()| {
+        let home = inode.file().ok_or(Errno::EINVAL)?;
+        resize(home, size)
+    });
+    let size = resized.is_ok().then_some(size);
+    (ExclusiveEnd { discard: None, size }, resized)
+}
+
+fn resize(home: &HomeFile, size: u64) -> Result<(), Errno> {
+    let data = home.data_fd()?;
+    ftruncate(&*data, size)?;
+    home.times().note_write(attr::now());
+    Ok(())
+}
+
+fn set_time(time: Option<SetTime>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(SetTime::To(time)) => time,
+    }
+}

@@ -1,0 +1,269 @@
+//! Reading directories.
+//!
+//! Each open directory has its own stream at home. What programs see as positions in it are home's
+//! own cookies, so that a directory that changes while it is read behaves as it does at home: what
+//! is neither made nor removed meanwhile is seen exactly once, and telldir(3), seekdir(3) and
+//! rewinddir(3) work.
+//!
+//! Invariant: `position` is the cookie of the entry `batch[next]`, or of what follows the batch.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, fsync, seek, statat, syncfs};
+
+use weir_engine::Error;
+
+use crate::attr::Attributes;
+use crate::errno::Errno;
+use crate::front::{Front, reopen};
+use crate::inode::{Identity, Inode, NodeId};
+use crate::ops::names::is_reserved;
+
+/// Bytes of home's entries read at once.
+const BATCH_BYTES: usize = 32 << 10;
+
+/// One entry of a directory, as a listing shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed<'a> {
+    /// Inode number.
+    pub(crate) node: NodeId,
+    /// Type.
+    pub(crate) kind: FileType,
+    /// Where the listing goes on after it.
+    pub(crate) next: u64,
+    /// Name.
+    pub(crate) name: &'a OsStr,
+}
+
+/// Takes what a listing shows. Each says whether there was room for the entry; the listing ends
+/// when there was none.
+pub(crate) trait Listing {
+    /// Whether attributes are wanted too, and entries counted as looked up.
+    const WITH_ATTRIBUTES: bool;
+
+    /// Takes an entry without its attributes: one that cannot be looked at, or any, if attributes
+    /// are not wanted. The kernel must not rely on it.
+    fn add(&mut self, entry: &Listed<'_>) -> bool;
+
+    /// Takes an entry with its attributes, and a lookup of it unless its name is `.` or `..`.
+    fn add_with(&mut self, entry: &Listed<'_>, attributes: &Attributes) -> bool;
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct DirectoryStream {
+    inode: Arc<Inode>,
+    home: OwnedFd,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    batch: Vec<Entry>,
+    next: usize,
+    position: u64,
+    /// Whether home was read since the position was last set.
+    started: bool,
+    names: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+/// One entry as home listed it; its name is a range of the state's names.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    inode: u64,
+    kind: FileType,
+    cookie: u64,
+    name: (usize, usize),
+}
+
+impl State {
+    fn seek(&mut self, home: &OwnedFd, position: u64) -> io::Result<()> {
+        seek(home, SeekFrom::Start(position))?;
+        self.batch.clear();
+        self.next = 0;
+        self.position = position;
+        self.started = false;
+        Ok(())
+    }
+
+    /// Reads the next batch. It is empty at the end of the directory.
+    fn refill(&mut self, home: &OwnedFd) -> io::Result<()> {
+        self.batch.clear();
+        self.names.clear();
+        self.next = 0;
+        self.started = true;
+        self.buffer.clear();
+        self.buffer.reserve(BATCH_BYTES);
+        let mut entries = RawDir::new(home, self.buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            let start = self.names.len();
+            self.names.extend_from_slice(name);
+            self.batch.push(Entry {
+                inode: entry.ino(),
+                kind: entry.file_type(),
+                cookie: entry.next_entry_cookie(),
+                name: (start, self.names.len()),
+            });
+            if entries.is_buffer_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Front {
+    /// opendir(3).
+    pub(crate) fn open_directory(&self, node: NodeId) -> Result<u64, Errno> {
+        let inode = self.inode(node)?;
+        let home = reopen(&inode, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let stream = DirectoryStream { inode, home, state: Mutex::default() };
+        Ok(self.directories.insert(Arc::new(stream)))
+    }
+
+    /// closedir(3).
+    pub(crate) fn close_directory(&self, handle: u64) {
+        self.directories.remove(handle);
+    }
+
+    /// Lists entries from `position` on, until the listing is full or the directory ends.
+    pub(crate) fn list<L: Listing>(
+        &self,
+        handle: u64,
+        position: u64,
+        listing: &mut L,
+    ) -> Result<(), Errno> {
+        let stream = self.directories.get(handle).ok_or(Errno::ESTALE)?;
+        let mut state = stream.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // At the start what was read ahead is dropped too: rewinddir(3) shows what is new.
+        if position != state.position || (position == 0 && state.started) {
+            state.seek(&stream.home, position)?;
+        }
+        loop {
+            let Some(&entry) = state.batch.get(state.next) else {
+                state.refill(&stream.home)?;
+                if state.batch.is_empty() {
+                    return Ok(());
+                }
+                continue;
+            };
+            let name = OsStr::from_bytes(&state.names[entry.name.0..entry.name.1]);
+            if !self.list_entry(&stream.inode, &entry, name, listing)? {
+                return Ok(());
+            }
+            state.next += 1;
+            state.position = entry.cookie;
+        }
+    }
+
+    /// Lists one entry. Says whether the listing had room for it.
+    fn list_entry<L: Listing>(
+        &self,
+        directory: &Arc<Inode>,
+        entry: &Entry,
+        name: &OsStr,
+        listing: &mut L,
+    ) -> Result<bool, Errno> {
+        if is_reserved(directory.node(), name) {
+            return Ok(true);
+        }
+        let is_dot = matches!(name.as_bytes(), b"." | b"..");
+        // The root is its own parent, as that of any file system.
+        let node = match name.as_bytes() {
+            b".." if directory.node() == NodeId::ROOT => NodeId::ROOT,
+            b"." => directory.node(),
+            _ => self.inodes.node(Identity::new(directory.device(), entry.inode)),
+        };
+        let mut listed = Listed { node, kind: entry.kind, next: entry.cookie, name };
+        if L::WITH_ATTRIBUTES && is_dot {
+            return Ok(listing.add_with(&listed, &Attributes::unknown(node, FileType::Directory)));
+        }
+        let short = self.janitor.is_short_of_descriptors(self.inodes.len());
+        if L::WITH_ATTRIBUTES && !(short && self.inodes.get(node).is_none()) {
+            match self.list_looked_up(directory, &mut listed, listing) {
+                Err(Errno::ENOENT) => return Ok(true),
+                // A directory may be readable but not searchable: its names are listed all the same.
+                Err(_) => {}
+                listed => return listed,
+            }
+        }
+        if listed.kind == FileType::Unknown {
+            listed.kind = kind_of(directory, name);
+        }
+        Ok(listing.add(&listed))
+    }
+
+    fn list_looked_up<L: Listing>(
+        &self,
+        directory: &Arc<Inode>,
+        listed: &mut Listed<'_>,
+        listing: &mut L,
+    ) -> Result<bool, Errno> {
+        let inode = self.count_name(directory, listed.name)?;
+        let attributes = self.entry(&inode)?;
+        listed.node = inode.node();
+        let added = listing.add_with(listed, &attributes);
+        if !added {
+            self.uncount(&inode);
+        }
+        Ok(added)
+    }
+
+    /// fsync(2) of a directory. That of the root makes the whole mount durable: the kernel sends no
+    /// syncfs(2) to a file system like this.
+    pub(crate) fn sync_directory(
+        self: &Arc<Self>,
+        handle: u64,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let Some(stream) = self.directories.get(handle) else {
+            return done(Err(Errno::ESTALE));
+        };
+        if stream.inode.node() != NodeId::ROOT {
+            return done(fsync(&stream.home).map_err(Errno::from));
+        }
+        // On a thread of its own: it may take seconds, and the one that completes the sync has
+        // requests to serve.
+        let (sender, receiver) = channel();
+        let front = Arc::clone(self);
+        let syncing = std::thread::Builder::new()
+            .name("weir-syncfs".into())
+            .spawn(move || sync_source(&front, &receiver));
+        match syncing {
+            Err(error) => done(Err(error.into())),
+            Ok(_) => self.shard.sync_all(move |synced| {
+                // The thread waits for it.
+                let _ = sender.send((synced, done));
+            }),
+        }
+    }
+}
+
+/// Once the engine's part, which comes from `engine` with the continuation, is done: makes SOURCE
+/// durable too.
+fn sync_source<Done: FnOnce(Result<(), Errno>)>(
+    front: &Front,
+    engine: &Receiver<(Result<(), Error>, Done)>,
+) {
+    // A shard that is being stopped drops the sending half.
+    if let Ok((synced, done)) = engine.recv() {
+        let home = syncfs(&front.source).map_err(Errno::from);
+        done(synced.map_err(Errno::from).and(home));
+    }
+}
+
+/// The type of an entry that home's listing does not tell.
+fn kind_of(directory: &Inode, name: &OsStr) -> FileType {
+    match statat(directory.path_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+        Err(_) => FileType::RegularFile,
+    }
+}

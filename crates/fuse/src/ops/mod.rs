@@ -1,0 +1,14 @@
+//! The operations programs ask for, one file an idea.
+//!
+//! Each takes our own types, changes home or the engine, and answers with our own types or an
+//! [`crate::errno::Errno`]. Those that may have to wait for data take a continuation, which is run
+//! exactly once, perhaps by another thread; the others answer at once.
+
+pub(crate) mod attributes;
+pub(crate) mod data;
+pub(crate) mod directories;
+pub(crate) mod names;
+pub(crate) mod open;
+pub(crate) mod privileges;
+pub(crate) mod space;
+pub(crate) mod xattr;

@@ -1,0 +1,250 @@
+//! Names: looking them up, making them, moving them, taking them away.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, linkat, mkdirat, mknodat,
+    openat, readlinkat, renameat_with, statat, symlinkat, unlinkat,
+};
+
+use crate::attr::{self, Attributes};
+use crate::credentials::Caller;
+use crate::errno::Errno;
+use crate::front::{Front, RESERVED_NAME};
+use crate::inode::{Identity, Inode, NodeId};
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The directory.
+    pub(crate) parent: NodeId,
+    /// The name.
+    pub(crate) name: &'a OsStr,
+}
+
+impl Front {
+    /// Finds a name in a directory and counts one lookup of what it leads to.
+    pub(crate) fn lookup(&self, parent: NodeId, name: &OsStr) -> Result<Attributes, Errno> {
+        if is_reserved(parent, name) {
+            return Err(Errno::ENOENT);
+        }
+        let directory = self.inode(parent)?;
+        let inode = self.count_name(&directory, name)?;
+        self.entry(&inode)
+    }
+
+    /// The attributes of an inode just counted for the kernel; uncounts it if there are none.
+    pub(crate) fn entry(&self, inode: &Arc<Inode>) -> Result<Attributes, Errno> {
+        self.attributes(inode).inspect_err(|_| self.uncount(inode))
+    }
+
+    /// Takes back one count that the kernel was not told of.
+    pub(crate) fn uncount(&self, inode: &Arc<Inode>) {
+        // A file still attached stays in the table until the kernel looks it up and forgets it
+        // again: rare, and no harm.
+        let _ = self.inodes.forget(inode.node(), 1);
+    }
+
+    /// Counts one lookup of what a name leads to.
+    pub(crate) fn count_name(
+        &self,
+        directory: &Arc<Inode>,
+        name: &OsStr,
+    ) -> Result<Arc<Inode>, Errno> {
+        let stat = stat_name(directory, name)?;
+        // Holding a descriptor of an inode keeps its number from being given to another.
+        let inode = match self.inodes.count_known(Identity::of(&stat)) {
+            Some(inode) => inode,
+            None => {
+                let (fd, stat) = self.open_path(directory, name)?;
+                let inode = self.inodes.count(fd, &stat);
+                self.janitor.inodes_grew(self.inodes.len());
+                inode
+            }
+        };
+        inode.swap_used(true);
+        inode.set_name(directory.node(), name);
+        Ok(inode)
+    }
+
+    fn open_path(&self, directory: &Inode, name: &OsStr) -> Result<(OwnedFd, Stat), Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(directory.path_fd(), name, flags, Mode::empty());
+        let fd = opened.map_err(Errno::from).inspect_err(|&errno| {
+            if errno == Errno::ENFILE {
+                self.janitor.reclaim();
+            }
+        })?;
+        let stat = fstat(&fd)?;
+        Ok((fd, stat))
+    }
+
+    /// mknod(2). `device` is in the home system's encoding.
+    pub(crate) fn make_node(
+        &self,
+        caller: &Caller,
+        new: Place<'_>,
+        mode: u32,
+        umask: u32,
+        device: u64,
+    ) -> Result<Attributes, Errno> {
+        let directory = self.directory_for(new)?;
+        let (kind, mode) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode));
+        self.credentials.create_as(caller, umask, || {
+            mknodat(directory.path_fd(), new.name, kind, mode, device)
+        })?;
+        self.entry_of_new(&directory, new)
+    }
+
+    /// mkdir(2).
+    pub(crate) fn make_directory(
+        &self,
+        caller: &Caller,
+        new: Place<'_>,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Attributes, Errno> {
+        let directory = self.directory_for(new)?;
+        let mode = Mode::from_raw_mode(mode);
+        self.credentials
+            .create_as(caller, umask, || mkdirat(directory.path_fd(), new.name, mode))?;
+        self.entry_of_new(&directory, new)
+    }
+
+    /// symlink(2).
+    pub(crate) fn make_symlink(
+        &self,
+        caller: &Caller,
+        new: Place<'_>,
+        target: &OsStr,
+    ) -> Result<Attributes, Errno> {
+        let directory = self.directory_for(new)?;
+        self.credentials
+            .create_as(caller, 0, || symlinkat(target, directory.path_fd(), new.name))?;
+        self.entry_of_new(&directory, new)
+    }
+
+    /// link(2) to an inode the kernel knows.
+    pub(crate) fn make_link(&self, node: NodeId, new: Place<'_>) -> Result<Attributes, Errno> {
+        let directory = self.directory_for(new)?;
+        let inode = self.inode(node)?;
+        // By its path in /proc: linking to a descriptor needs CAP_DAC_READ_SEARCH.
+        linkat(CWD, inode.proc_path(), directory.path_fd(), new.name, AtFlags::SYMLINK_FOLLOW)?;
+        note_change(&inode);
+        self.entry_of_new(&directory, new)
+    }
+
+    fn entry_of_new(&self, directory: &Arc<Inode>, new: Place<'_>) -> Result<Attributes, Errno> {
+        let inode = self.count_name(directory, new.name)?;
+        self.entry(&inode)
+    }
+
+    /// The directory a name is to be made in.
+    ///
+    /// # Errors
+    /// EROFS; EPERM for the name that is Weir's own.
+    pub(crate) fn directory_for(&self, new: Place<'_>) -> Result<Arc<Inode>, Errno> {
+        self.check_writable()?;
+        if is_reserved(new.parent, new.name) {
+            return Err(Errno::EPERM);
+        }
+        self.inode(new.parent)
+    }
+
+    /// unlink(2), or rmdir(2) if `flags` is `REMOVEDIR`.
+    pub(crate) fn remove_name(
+        &self,
+        parent: NodeId,
+        name: &OsStr,
+        flags: AtFlags,
+    ) -> Result<(), Errno> {
+        self.check_writable()?;
+        if is_reserved(parent, name) {
+            return Err(Errno::ENOENT);
+        }
+        let directory = self.inode(parent)?;
+        let named = self.known_by(&directory, name);
+        unlinkat(directory.path_fd(), name, flags)?;
+        if let Some(inode) = named {
+            self.lost_name(&inode);
+        }
+        Ok(())
+    }
+
+    /// renameat2(2). `flags` are passed home as they are.
+    pub(crate) fn rename(&self, from: Place<'_>, to: Place<'_>, flags: u32) -> Result<(), Errno> {
+        self.check_writable()?;
+        let flags = RenameFlags::from_bits_retain(flags);
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if is_reserved(from.parent, from.name) || exchange && is_reserved(to.parent, to.name) {
+            return Err(Errno::ENOENT);
+        }
+        let destination = self.directory_for(to)?;
+        let source = self.inode(from.parent)?;
+        let moved = self.known_by(&source, from.name);
+        let replaced = self.known_by(&destination, to.name);
+        renameat_with(source.path_fd(), from.name, destination.path_fd(), to.name, flags)?;
+        if let Some(inode) = &moved {
+            note_change(inode);
+            inode.set_name(to.parent, to.name);
+        }
+        match replaced {
+            Some(inode) if exchange => {
+                note_change(&inode);
+                inode.set_name(from.parent, from.name);
+            }
+            // Renaming one name of a file to another of its names does nothing.
+            Some(inode) if moved.as_ref().is_none_or(|moved| moved.node() != inode.node()) => {
+                self.lost_name(&inode);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The inode a name leads to, if the kernel knows it.
+    fn known_by(&self, directory: &Inode, name: &OsStr) -> Option<Arc<Inode>> {
+        let stat = stat_name(directory, name).ok()?;
+        self.inodes.get(self.inodes.node(Identity::of(&stat)))
+    }
+
+    /// A name of an inode is gone. If it was the last and nobody has the file open, what is dirty
+    /// of it need not go home.
+    fn lost_name(&self, inode: &Arc<Inode>) {
+        note_change(inode);
+        if !inode.is_attached() {
+            return;
+        }
+        let state = inode.open();
+        let nameless = fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0);
+        if nameless && state.descriptions == 0 {
+            self.shard.discard(inode.node().file());
+        }
+    }
+
+    /// readlink(2).
+    pub(crate) fn read_link(&self, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let inode = self.inode(node)?;
+        // An empty path names the link the descriptor itself holds (readlinkat(2)).
+        Ok(readlinkat(inode.path_fd(), "", Vec::new())?.into_bytes())
+    }
+}
+
+fn stat_name(directory: &Inode, name: &OsStr) -> Result<Stat, Errno> {
+    Ok(statat(directory.path_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Whether a name is that of Weir's own directory.
+pub(crate) fn is_reserved(parent: NodeId, name: &OsStr) -> bool {
+    parent == NodeId::ROOT && name.as_bytes() == RESERVED_NAME.as_bytes()
+}
+
+/// The inode's status changed just now, by way of the mount.
+pub(crate) fn note_change(inode: &Inode) {
+    if let Some(home) = inode.file() {
+        home.times().note_change(attr::now());
+    }
+}

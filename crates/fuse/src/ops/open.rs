@@ -1,0 +1,245 @@
+//! Opening, creating and closing regular files; flush and fsync of what they hold.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, fstat, openat};
+use weir_backend::HomeFile;
+use weir_engine::{Durability, ExclusiveEnd};
+
+use crate::attr::Attributes;
+use crate::credentials::Caller;
+use crate::errno::Errno;
+use crate::front::{Front, OpenFile, proc_reopen_path};
+use crate::inode::{Inode, NodeId};
+use crate::ops::attributes::resize_at_home;
+use crate::ops::names::Place;
+
+/// Times a creation is tried that meets a name which is there when it is made and gone when it is
+/// looked up.
+const CREATE_ATTEMPTS: u32 = 8;
+
+/// A file that was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    /// Number of the open description.
+    pub(crate) handle: u64,
+    /// The kernel is not to cache what goes through this description.
+    pub(crate) uncached: bool,
+    /// What the kernel has cached of the file still holds.
+    pub(crate) keep_cache: bool,
+    /// No error can be owed to this description when it is closed: it cannot write.
+    pub(crate) no_flush: bool,
+}
+
+/// How a program opens a file: the flags of open(2), read once.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    write: bool,
+    truncate: bool,
+    direct: bool,
+}
+
+impl Access {
+    fn from_flags(flags: i32) -> Access {
+        Access {
+            write: flags & libc::O_ACCMODE != libc::O_RDONLY,
+            truncate: flags & libc::O_TRUNC != 0,
+            direct: flags & libc::O_DIRECT != 0,
+        }
+    }
+}
+
+impl Front {
+    /// open(2) of a regular file the kernel knows. `flags` are those of open(2).
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        caller: &Caller,
+        node: NodeId,
+        flags: i32,
+        done: impl FnOnce(Result<Opened, Errno>) + Send + 'static,
+    ) {
+        match self.inode(node) {
+            Ok(inode) => self.open_inode(caller, inode, Access::from_flags(flags), done),
+            Err(errno) => done(Err(errno)),
+        }
+    }
+
+    fn open_inode(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: Arc<Inode>,
+        access: Access,
+        done: impl FnOnce(Result<Opened, Errno>) + Send + 'static,
+    ) {
+        let changes = access.write || access.truncate;
+        if changes && self.behaviour.read_only {
+            return done(Err(Errno::EROFS));
+        }
+        let changed = match self.acquire(&inode, changes) {
+            Ok(changed) => changed,
+            Err(errno) => return done(Err(errno)),
+        };
+        if !access.truncate && !changed {
+            return done(Ok(self.opened(inode, access, true)));
+        }
+        if access.truncate {
+            self.drop_privileges_for(&inode, caller);
+        }
+        let front = Arc::clone(self);
+        let file = inode.node().file();
+        self.shard.exclusive(file, None, move |granted| {
+            let (end, prepared) = if access.truncate {
+                resize_at_home(&inode, granted, 0)
+            } else {
+                drop_cached(&inode, granted.map_err(Errno::from))
+            };
+            let answer = move || match prepared {
+                Ok(()) => done(Ok(front.opened(inode, access, false))),
+                Err(errno) => {
+                    front.release(&inode);
+                    done(Err(errno));
+                }
+            };
+            (end, answer)
+        });
+    }
+
+    /// Makes the open description of a file that was acquired for it.
+    fn opened(&self, inode: Arc<Inode>, access: Access, keep_cache: bool) -> Opened {
+        inode.swap_used(true);
+        let uncached = access.direct || self.behaviour.direct_io;
+        let open = OpenFile::new(&self.shard, inode, uncached);
+        Opened {
+            handle: self.files.insert(Arc::new(open)),
+            uncached,
+            keep_cache,
+            no_flush: !access.write,
+        }
+    }
+
+    /// open(2) with O_CREAT of a name the kernel does not know.
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        new: Place<'_>,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        done: impl FnOnce(Result<(Attributes, Opened), Errno>) + Send + 'static,
+    ) {
+        let inode = match self.create_inode(caller, new, mode, umask, flags) {
+            Ok(inode) => inode,
+            Err(errno) => return done(Err(errno)),
+        };
+        let front = Arc::clone(self);
+        let created = Arc::clone(&inode);
+        self.open_inode(caller, inode, Access::from_flags(flags), move |opened| {
+            let entry = opened.and_then(|opened| {
+                let attributes = front.attributes(&created);
+                let attributes = attributes.inspect_err(|_| front.close(opened.handle))?;
+                Ok((attributes, opened))
+            });
+            if entry.is_err() {
+                front.uncount(&created);
+            }
+            done(entry);
+        });
+    }
+
+    /// Makes the file, or finds the one that has the name, and counts one lookup of it.
+    fn create_inode(
+        &self,
+        caller: &Caller,
+        new: Place<'_>,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> Result<Arc<Inode>, Errno> {
+        let directory = self.directory_for(new)?;
+        for _ in 0..CREATE_ATTEMPTS {
+            match self.create_file(caller, &directory, new.name, mode, umask) {
+                Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
+                created => return created,
+            }
+            match self.count_name(&directory, new.name) {
+                Err(Errno::ENOENT) => {}
+                found => return found,
+            }
+        }
+        Err(Errno::ESTALE)
+    }
+
+    fn create_file(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Inode>,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Arc<Inode>, Errno> {
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        let data = self
+            .credentials
+            .create_as(caller, umask, || openat(directory.path_fd(), name, flags, mode))?;
+        let stat = fstat(&data)?;
+        let path = proc_reopen_path(&data)?;
+        let inode = self.inodes.count_file(HomeFile::with_created(path, data), &stat);
+        self.janitor.inodes_grew(self.inodes.len());
+        inode.set_name(directory.node(), name);
+        Ok(inode)
+    }
+
+    /// close(2) of one descriptor: tells what became of the data since the description was told
+    /// last.
+    pub(crate) fn flush(&self, handle: u64) -> Result<(), Errno> {
+        let open = self.open_file(handle)?;
+        match open.take_error(&self.shard) {
+            Some(kind) => Err(kind.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The last descriptor of an open description is closed.
+    pub(crate) fn close(&self, handle: u64) {
+        if let Some(open) = self.files.remove(handle) {
+            self.release(&open.inode);
+        }
+    }
+
+    /// fsync(2), or fdatasync(2) if `data_only`.
+    pub(crate) fn sync(
+        self: &Arc<Self>,
+        handle: u64,
+        data_only: bool,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let open = match self.open_file(handle) {
+            Ok(open) => open,
+            Err(errno) => return done(Err(errno)),
+        };
+        let durability = if data_only { Durability::Data } else { Durability::All };
+        let front = Arc::clone(self);
+        self.shard.sync(open.inode.node().file(), durability, move |synced| {
+            // Taken in either case: an error told now is not told again.
+            let owed = open.take_error(&front.shard);
+            done(
+                synced
+                    .map_err(Errno::from)
+                    .and_then(|()| owed.map_or(Ok(()), |kind| Err(kind.into()))),
+            );
+        });
+    }
+}
+
+/// Has the engine drop all of a file that was changed at home.
+fn drop_cached(inode: &Inode, granted: Result<(), Errno>) -> (ExclusiveEnd, Result<(), Errno>) {
+    let size = granted.and_then(|()| {
+        let stat = fstat(inode.path_fd())?;
+        Ok(Attributes::from_home(inode.node(), &stat).size)
+    });
+    let end = ExclusiveEnd { discard: Some((0, u64::MAX)), size: size.ok() };
+    (end, size.map(|_| ()))
+}

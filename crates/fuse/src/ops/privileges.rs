@@ -1,0 +1,79 @@
+//! Privileges a file must lose when it is changed: the setuid and setgid bits, and capabilities.
+//!
+//! The kernel leaves this to the file system (FUSE_HANDLE_KILLPRIV_V2), or it would ask for an
+//! extended attribute before each write. The rules are those of its fuse.h: capabilities always
+//! go; the bits go unless the program may keep them (CAP_FSETID). A change of owner needs nothing
+//! here: home takes both away by itself.
+
+use rustix::fs::{Mode, chmod, fstat, getxattr, removexattr};
+
+use crate::credentials::Caller;
+use crate::front::Front;
+use crate::inode::Inode;
+use crate::ops::names::note_change;
+
+const SETUID: u32 = libc::S_ISUID;
+const SETGID: u32 = libc::S_ISGID;
+const GROUP_EXECUTE: u32 = libc::S_IXGRP;
+const CAPABILITIES: &str = "security.capability";
+
+/// The mode of a regular file after a program that may not keep privileges changed it. The setgid
+/// bit of a file its group may not execute is no privilege.
+fn unprivileged(mode: u32) -> u32 {
+    let mode = mode & !SETUID;
+    if mode & GROUP_EXECUTE != 0 { mode & !SETGID } else { mode }
+}
+
+impl Front {
+    /// Takes a file's privileges before it is changed for `caller`.
+    pub(crate) fn drop_privileges_for(&self, inode: &Inode, caller: &Caller) {
+        if !inode.is_unprivileged() {
+            self.drop_privileges(inode, !caller.keeps_privileges());
+        }
+    }
+
+    /// Takes a file's capabilities, and its bits too if `bits`, unless it is known to have none.
+    ///
+    /// Failure is not the writer's: a daemon that may not change the mode has no means to write
+    /// for a program that could not either, and home takes capabilities when data arrives there.
+    pub(crate) fn drop_privileges(&self, inode: &Inode, bits: bool) {
+        if inode.is_unprivileged() {
+            return;
+        }
+        let Ok(stat) = fstat(inode.path_fd()) else {
+            return;
+        };
+        let path = inode.proc_path();
+        let mut mode = stat.st_mode;
+        let mut changed = false;
+        if bits && unprivileged(mode) != mode {
+            mode = unprivileged(mode);
+            match chmod(&path, Mode::from_raw_mode(mode)) {
+                Ok(()) => changed = true,
+                Err(error) => tracing::warn!("cannot take setuid from a written file: {error}"),
+            }
+        }
+        let has_capabilities = getxattr(&path, CAPABILITIES, &mut [0u8; 0][..]).is_ok();
+        if has_capabilities {
+            changed |= removexattr(&path, CAPABILITIES).is_ok();
+        }
+        inode.set_unprivileged(mode & (SETUID | SETGID) == 0);
+        if changed {
+            note_change(inode);
+            // The kernel does not know that the answer to a write changed the mode.
+            self.janitor.drop_attributes(inode.node());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn setgid_is_a_privilege_only_with_group_execute() {
+        assert_eq!(unprivileged(0o6755), 0o755);
+        assert_eq!(unprivileged(0o6745), 0o2745);
+        assert_eq!(unprivileged(0o644), 0o644);
+    }
+}

@@ -1,0 +1,269 @@
+//! Space: allocating and freeing it, finding holes, copying ranges within home.
+//!
+//! All of these are done at home, in an exclusive section of the file: what Weir holds of the
+//! range goes home first, the home file system does the work, and what was cached of a range that
+//! changed is dropped.
+
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
+use rustix::io::Errno as HomeErrno;
+use weir_engine::{Error, ExclusiveEnd};
+
+use crate::attr;
+use crate::credentials::Caller;
+use crate::errno::Errno;
+use crate::front::{Front, OpenFile};
+use crate::inode::Inode;
+
+/// Most bytes one copy_file_range(2) copies: the program asks again for the rest, and other
+/// requests on the file get their turn in between.
+const COPY_BYTES_MAX: u64 = 64 << 20;
+
+/// An end that leaves what the engine knows of the file as it is.
+const UNCHANGED: ExclusiveEnd = ExclusiveEnd { discard: None, size: None };
+
+/// One side of a copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CopySide {
+    /// The open description.
+    pub(crate) handle: u64,
+    /// First byte.
+    pub(crate) offset: u64,
+}
+
+impl Front {
+    /// fallocate(2), all modes home has.
+    pub(crate) fn allocate(
+        self: &Arc<Self>,
+        caller: &Caller,
+        handle: u64,
+        range: (u64, u64),
+        mode: i32,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let open = match self.check_writable().and_then(|()| self.open_file(handle)) {
+            Ok(open) => open,
+            Err(errno) => return done(Err(errno)),
+        };
+        let Some(effect) = Effect::of(mode, range) else {
+            return done(Err(Errno::EINVAL));
+        };
+        self.drop_privileges_for(&open.inode, caller);
+        let file = open.inode.node().file();
+        let front = Arc::clone(self);
+        self.shard.exclusive(file, effect.flush, move |granted| {
+            let size = front.shard.size(file).unwrap_or(0);
+            let allocated = allocate_at_home(&open.inode, granted, range, mode);
+            let end = match &allocated {
+                Ok(()) => effect.end(&open.inode, size),
+                Err(_) => UNCHANGED,
+            };
+            (end, move || done(allocated))
+        });
+    }
+
+    /// lseek(2) with SEEK_DATA or SEEK_HOLE.
+    pub(crate) fn seek(
+        &self,
+        handle: u64,
+        offset: i64,
+        whence: i32,
+        done: impl FnOnce(Result<u64, Errno>) + Send + 'static,
+    ) {
+        let open = match self.open_file(handle) {
+            Ok(open) => open,
+            Err(errno) => return done(Err(errno)),
+        };
+        let from = match (u64::try_from(offset), whence) {
+            (Ok(offset), libc::SEEK_DATA) => SeekFrom::Data(offset),
+            (Ok(offset), libc::SEEK_HOLE) => SeekFrom::Hole(offset),
+            (Err(_), libc::SEEK_DATA | libc::SEEK_HOLE) => return done(Err(Errno::ENXIO)),
+            _ => return done(Err(Errno::EINVAL)),
+        };
+        // Home knows holes only of what is home.
+        let everything = Some((0, u64::MAX));
+        self.shard.exclusive(open.inode.node().file(), everything, move |granted| {
+            let found = granted.map_err(Errno::from).and_then(|()| {
+                let home = open.inode.file().ok_or(Errno::EINVAL)?;
+                Ok(seek(&*home.data_fd()?, from)?)
+            });
+            (UNCHANGED, move || done(found))
+        });
+    }
+
+    /// copy_file_range(2) of up to `len` bytes. Fewer may be copied. EOPNOTSUPP means that home
+    /// cannot: the kernel then copies by reading and writing.
+    ///
+    /// The source is flushed in an exclusive section of its own before that of the destination
+    /// begins, so that two copies in opposite directions do not wait for each other. What is
+    /// copied is the source as it was some time during the call.
+    pub(crate) fn copy_range(
+        self: &Arc<Self>,
+        caller: &Caller,
+        from: CopySide,
+        to: CopySide,
+        len: u64,
+        done: impl FnOnce(Result<u32, Errno>) + Send + 'static,
+    ) {
+        let sides = self
+            .check_writable()
+            .and_then(|()| Ok((self.open_file(from.handle)?, self.open_file(to.handle)?)));
+        let (source, destination) = match sides {
+            Ok(sides) => sides,
+            Err(errno) => return done(Err(errno)),
+        };
+        let len = len.min(COPY_BYTES_MAX);
+        self.drop_privileges_for(&destination.inode, caller);
+        let front = Arc::clone(self);
+        let flush = Some((from.offset, from.offset.saturating_add(len)));
+        self.shard.exclusive(source.inode.node().file(), flush, move |flushed| {
+            let answer = move || match flushed {
+                Ok(()) => {
+                    front.copy_flushed((source, from.offset), (destination, to.offset), len, done)
+                }
+                Err(error) => done(Err(error.into())),
+            };
+            (UNCHANGED, answer)
+        });
+    }
+
+    /// The second half of a copy: the source's range is home.
+    fn copy_flushed(
+        self: &Arc<Self>,
+        from: (Arc<OpenFile>, u64),
+        to: (Arc<OpenFile>, u64),
+        len: u64,
+        done: impl FnOnce(Result<u32, Errno>) + Send + 'static,
+    ) {
+        let front = Arc::clone(self);
+        let file = to.0.inode.node().file();
+        // Flushed although it is overwritten: the copy may end early.
+        let flush = Some((to.1, to.1.saturating_add(len)));
+        self.shard.exclusive(file, flush, move |granted| {
+            let copied = granted
+                .map_err(Errno::from)
+                .and_then(|()| copy_at_home((&from.0.inode, from.1), (&to.0.inode, to.1), len));
+            let end = match copied {
+                Ok(bytes) if bytes > 0 => {
+                    let copied_to = to.1 + u64::from(bytes);
+                    let size = front.shard.size(file).unwrap_or(0);
+                    ExclusiveEnd {
+                        discard: Some((to.1, copied_to)),
+                        size: (copied_to > size).then_some(copied_to),
+                    }
+                }
+                _ => UNCHANGED,
+            };
+            (end, move || done(copied))
+        });
+    }
+}
+
+/// What a mode of fallocate(2) does to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Effect {
+    /// Goes home before.
+    flush: Option<(u64, u64)>,
+    /// Is not what it was any more.
+    changed: Option<(u64, u64)>,
+    /// The file reaches to here at least.
+    reaches: Option<u64>,
+    /// What lies behind moves, so that home alone knows the size.
+    moves: bool,
+}
+
+impl Effect {
+    /// `None` if the range is none.
+    fn of(mode: i32, (offset, len): (u64, u64)) -> Option<Effect> {
+        let end = offset.checked_add(len).filter(|&end| len > 0 && end <= i64::MAX as u64)?;
+        let range = Some((offset, end));
+        let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let reaches = (!keeps_size).then_some(end);
+        let none = Effect { flush: None, changed: None, reaches: None, moves: false };
+        Some(if mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0 {
+            let behind = Some((offset, u64::MAX));
+            Effect { flush: Some((0, u64::MAX)), changed: behind, moves: true, ..none }
+        } else if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
+            Effect { flush: range, changed: range, ..none }
+        } else if mode & libc::FALLOC_FL_ZERO_RANGE != 0 {
+            Effect { flush: range, changed: range, reaches, ..none }
+        } else {
+            Effect { reaches, ..none }
+        })
+    }
+
+    /// How the exclusive section ends for a file that was `size` bytes long.
+    fn end(&self, inode: &Inode, size: u64) -> ExclusiveEnd {
+        let size = if self.moves {
+            let home = inode.file().and_then(|home| home.home_attributes().ok());
+            home.map(|home| home.size)
+        } else {
+            self.reaches.filter(|&reaches| reaches > size)
+        };
+        ExclusiveEnd { discard: self.changed, size }
+    }
+}
+
+fn allocate_at_home(
+    inode: &Inode,
+    granted: Result<(), Error>,
+    (offset, len): (u64, u64),
+    mode: i32,
+) -> Result<(), Errno> {
+    granted?;
+    let home = inode.file().ok_or(Errno::EINVAL)?;
+    let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+    fallocate(&*home.data_fd()?, mode, offset, len)?;
+    home.times().note_write(attr::now());
+    Ok(())
+}
+
+fn copy_at_home(
+    (source, mut from): (&Inode, u64),
+    (destination, mut to): (&Inode, u64),
+    len: u64,
+) -> Result<u32, Errno> {
+    let source = source.file().ok_or(Errno::EINVAL)?.data_fd()?;
+    let home = destination.file().ok_or(Errno::EINVAL)?;
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let copied = copy_file_range(&*source, Some(&mut from), &*home.data_fd()?, Some(&mut to), len);
+    let copied = copied.map_err(|errno| match errno {
+        // The kernel copies by itself only after EOPNOTSUPP.
+        HomeErrno::XDEV | HomeErrno::INVAL | HomeErrno::NOSYS => Errno::EOPNOTSUPP,
+        errno => errno.into(),
+    })?;
+    if copied > 0 {
+        home.times().note_write(attr::now());
+    }
+    Ok(u32::try_from(copied).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_have_their_effects() {
+        let plain = Effect::of(0, (100, 50)).unwrap();
+        assert_eq!(plain.reaches, Some(150));
+        assert_eq!((plain.flush, plain.changed), (None, None));
+        let keep = Effect::of(libc::FALLOC_FL_KEEP_SIZE, (100, 50)).unwrap();
+        assert_eq!(keep.reaches, None);
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let punch = Effect::of(punch, (100, 50)).unwrap();
+        assert_eq!((punch.changed, punch.reaches), (Some((100, 150)), None));
+        let zero = Effect::of(libc::FALLOC_FL_ZERO_RANGE, (100, 50)).unwrap();
+        assert_eq!((zero.changed, zero.reaches), (Some((100, 150)), Some(150)));
+        let collapse = Effect::of(libc::FALLOC_FL_COLLAPSE_RANGE, (4096, 4096)).unwrap();
+        assert!(collapse.moves);
+        assert_eq!(collapse.changed, Some((4096, u64::MAX)));
+    }
+
+    #[test]
+    fn a_range_that_is_none_is_refused() {
+        assert_eq!(Effect::of(0, (0, 0)), None);
+        assert_eq!(Effect::of(0, (u64::MAX, 2)), None);
+        assert_eq!(Effect::of(0, (i64::MAX as u64, 1)), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! Extended attributes and access control lists, which are extended attributes to FUSE.
+//!
+//! They are home's; Weir adds nothing. All calls go by way of /proc, because none of those that
+//! take a descriptor takes one opened with `O_PATH`; the path leads to the inode itself, also if
+//! that is a symbolic link.
+
+use std::ffi::OsStr;
+
+use rustix::fs::{Mode, XattrFlags, chmod, fstat, getxattr, listxattr, removexattr, setxattr};
+
+use crate::credentials::Caller;
+use crate::errno::Errno;
+use crate::front::Front;
+use crate::inode::{Inode, NodeId};
+use crate::ops::names::note_change;
+
+/// The access ACL, acl(5).
+const ACCESS_ACL: &str = "system.posix_acl_access";
+
+/// A value, or how long it is.
+#[derive(Debug)]
+pub(crate) enum Value {
+    /// Bytes it has: the program asked for no more.
+    Len(u32),
+    /// The value.
+    Bytes(Vec<u8>),
+}
+
+impl Front {
+    /// getxattr(2); `len_max` 0 asks for the length alone.
+    pub(crate) fn get_xattr(
+        &self,
+        node: NodeId,
+        name: &OsStr,
+        len_max: u32,
+    ) -> Result<Value, Errno> {
+        let path = self.inode(node)?.proc_path();
+        read_value(len_max, |buffer| getxattr(&path, name, buffer))
+    }
+
+    /// listxattr(2); `len_max` 0 asks for the length alone.
+    pub(crate) fn list_xattrs(&self, node: NodeId, len_max: u32) -> Result<Value, Errno> {
+        let path = self.inode(node)?.proc_path();
+        read_value(len_max, |buffer| listxattr(&path, buffer))
+    }
+
+    /// setxattr(2).
+    pub(crate) fn set_xattr(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+    ) -> Result<(), Errno> {
+        self.check_writable()?;
+        let inode = self.inode(node)?;
+        let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
+        setxattr(inode.proc_path(), name, value, flags)?;
+        if name == ACCESS_ACL {
+            drop_setgid_of_stranger(&inode, caller)?;
+        }
+        changed(&inode);
+        Ok(())
+    }
+
+    /// removexattr(2).
+    pub(crate) fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<(), Errno> {
+        self.check_writable()?;
+        let inode = self.inode(node)?;
+        removexattr(inode.proc_path(), name)?;
+        changed(&inode);
+        Ok(())
+    }
+}
+
+fn changed(inode: &Inode) {
+    // It may have been a capability.
+    inode.set_unprivileged(false);
+    note_change(inode);
+}
+
+/// Setting an ACL is a change of mode, and that takes setgid if its group is not the program's
+/// (chmod(2)). Home did not, because the daemon may keep it.
+fn drop_setgid_of_stranger(inode: &Inode, caller: &Caller) -> Result<(), Errno> {
+    let stat = fstat(inode.path_fd())?;
+    let setgid = stat.st_mode & libc::S_ISGID != 0;
+    if !setgid || caller.keeps_privileges() || caller.is_in_group(stat.st_gid) {
+        return Ok(());
+    }
+    let mode = stat.st_mode & 0o7777 & !libc::S_ISGID;
+    Ok(chmod(inode.proc_path(), Mode::from_raw_mode(mode))?)
+}
+
+fn read_value(
+    len_max: u32,
+    read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
+) -> Result<Value, Errno> {
+    let mut buffer = vec![0; len_max as usize];
+    let len = read(&mut buffer)?;
+    if len_max == 0 {
+        return Ok(Value::Len(u32::try_from(len).map_err(|_| Errno::ERANGE)?));
+    }
+    buffer.truncate(len);
+    Ok(Value::Bytes(buffer))
+}

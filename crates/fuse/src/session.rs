@@ -1,0 +1,225 @@
+//! One mount from beginning to end: made, served, unmounted.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle, available_parallelism};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use weir_shard::Shard;
+
+use crate::front::{Behaviour, Front};
+use crate::janitor::Janitor;
+use crate::transport::device::Connection;
+use crate::transport::mount::{
+    DeviceNumber, MountError, MountRequest, find_mount, mount as mount_device, unmount,
+};
+
+/// How long the kernel relies on names and attributes by default. It sees every change made
+/// through the mount; the bound is for changes made behind its back.
+pub const CACHE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Inodes held at most while some are idle: so many descriptors are kept open, and a few hundred
+/// bytes of memory each.
+const INODES_MAX: usize = 1 << 16;
+
+/// Descriptors that are not inodes': data descriptors, streams, sockets.
+const OTHER_DESCRIPTORS: usize = 256;
+
+/// What to mount, and how.
+#[derive(Debug)]
+pub struct Options {
+    /// SOURCE: a directory opened for reading.
+    pub source: OwnedFd,
+    /// What the mount is called in the mount table: SOURCE's path.
+    pub name: String,
+    /// Let other users than the daemon's use the mount.
+    pub allow_other: bool,
+    /// Let nobody change anything.
+    pub read_only: bool,
+    /// Keep data out of the kernel's page cache.
+    pub direct_io: bool,
+    /// How long the kernel may rely on a name.
+    pub entry_timeout: Duration,
+    /// How long the kernel may rely on attributes.
+    pub attr_timeout: Duration,
+    /// How long the kernel may rely on there being no such name.
+    pub negative_timeout: Duration,
+    /// Threads that serve requests; by default one for each CPU, two at least.
+    pub threads: Option<NonZeroUsize>,
+    /// Options of mount(8), one each.
+    pub mount_options: Vec<String>,
+}
+
+impl Options {
+    /// The defaults, for the directory `source`, known as `name`.
+    pub fn new(source: OwnedFd, name: String) -> Options {
+        Options {
+            source,
+            name,
+            allow_other: false,
+            read_only: false,
+            direct_io: false,
+            entry_timeout: CACHE_TIMEOUT_DEFAULT,
+            attr_timeout: CACHE_TIMEOUT_DEFAULT,
+            negative_timeout: Duration::ZERO,
+            threads: None,
+            mount_options: Vec::new(),
+        }
+    }
+}
+
+/// A mount being served.
+#[derive(Debug)]
+pub struct Session {
+    mountpoint: PathBuf,
+    number: Option<DeviceNumber>,
+    server: JoinHandle<io::Result<()>>,
+}
+
+/// Mounts on the directory `mountpoint` and serves requests there, with `shard` for the files'
+/// data. Raises the process's limit of open descriptors as far as it may.
+///
+/// # Errors
+/// See [`MountError`]; nothing is mounted then.
+pub fn mount(
+    shard: Arc<Shard>,
+    mountpoint: &Path,
+    options: Options,
+) -> Result<Session, MountError> {
+    let failed = |source| MountError::Mount { mountpoint: mountpoint.to_owned(), source };
+    let mountpoint = std::fs::canonicalize(mountpoint).map_err(failed)?;
+    let request = MountRequest {
+        name: options.name,
+        allow_other: options.allow_other,
+        read_only: options.read_only,
+        options: options.mount_options,
+    };
+    let behaviour = Behaviour {
+        read_only: options.read_only,
+        direct_io: options.direct_io,
+        entry_timeout: options.entry_timeout,
+        attr_timeout: options.attr_timeout,
+        negative_timeout: options.negative_timeout,
+    };
+    let (janitor, queue) = Janitor::new(inodes_max(raise_descriptor_limit()));
+    let front = Front::new(shard, options.source, behaviour, janitor);
+    let front = Arc::new(front.map_err(MountError::Source)?);
+
+    let device = mount_device(&mountpoint, &request)?;
+    let served = (|| {
+        let threads = options.threads.unwrap_or_else(default_threads);
+        let connection =
+            Connection::new(Arc::clone(&front), device, options.allow_other, threads.get())
+                .map_err(MountError::Connection)?;
+        let kernel = connection.kernel_cache();
+        let cleaner = {
+            let front = Arc::clone(&front);
+            Builder::new()
+                .name("weir-janitor".to_owned())
+                .spawn(move || queue.run(&front, &kernel))
+                .map_err(MountError::Threads)?
+        };
+        let serve = move || {
+            let served = connection.serve();
+            front.janitor.stop();
+            let cleaned = cleaner.join();
+            served.and(cleaned.map_err(|_| io::Error::other("the janitor's thread panicked")))
+        };
+        Builder::new().name("weir-mount".to_owned()).spawn(serve).map_err(MountError::Threads)
+    })();
+    match served {
+        Ok(server) => {
+            let number = find_mount(&mountpoint).ok().flatten();
+            Ok(Session { mountpoint, number, server })
+        }
+        Err(error) => {
+            // Nobody answers there, so that it cannot be in use for long.
+            if let Err(error) = unmount(&mountpoint, true) {
+                tracing::warn!("{error}");
+            }
+            Err(error)
+        }
+    }
+}
+
+impl Session {
+    /// Where it is mounted, with no symbolic link in it.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// The device number that stat(2) shows of files in the mount, for finding the mount again.
+    /// `None` if it could not be found out.
+    pub fn device_number(&self) -> Option<DeviceNumber> {
+        self.number
+    }
+
+    /// Whether the mount is gone.
+    pub fn is_over(&self) -> bool {
+        self.server.is_finished()
+    }
+
+    /// Unmounts. With `lazy` also if it is in use: it then vanishes from sight at once, and is
+    /// over when the last user is gone. What is dirty stays in the shard: call
+    /// [`Shard::sync_all`] before, to tell of errors, and again after.
+    ///
+    /// # Errors
+    /// [`MountError::Unmount`] if it is in use, or the helper refused. Nothing, if the mount is
+    /// gone already.
+    pub fn unmount(&self, lazy: bool) -> Result<(), MountError> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let there = find_mount(&self.mountpoint).ok().flatten();
+        if self.number.is_some() && there != self.number {
+            return Ok(());
+        }
+        unmount(&self.mountpoint, lazy)
+    }
+
+    /// Waits until the mount is gone, by whomever it is unmounted. Data written last is still in
+    /// the shard.
+    ///
+    /// # Errors
+    /// The connection to the kernel failed, or a thread panicked.
+    pub fn wait(self) -> io::Result<()> {
+        let served = self.server.join();
+        served
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that serves the mount panicked")))
+    }
+}
+
+fn default_threads() -> NonZeroUsize {
+    const TWO: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
+    available_parallelism().unwrap_or(TWO).max(TWO)
+}
+
+fn inodes_max(descriptors_max: usize) -> usize {
+    INODES_MAX.min(descriptors_max.saturating_sub(OTHER_DESCRIPTORS).max(OTHER_DESCRIPTORS))
+}
+
+/// Raises the limit of open descriptors to what is allowed at most, and returns what it is.
+fn raise_descriptor_limit() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    if geteuid().is_root() {
+        let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
+        if let Some(most) = most.and_then(|most| most.trim().parse().ok()) {
+            let most = Some(limit.maximum.map_or(most, |maximum: u64| maximum.max(most)));
+            let wanted = Rlimit { current: most, maximum: most };
+            if setrlimit(Resource::Nofile, wanted).is_ok() {
+                limit = wanted;
+            }
+        }
+    }
+    if limit.current != limit.maximum {
+        let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if setrlimit(Resource::Nofile, wanted).is_ok() {
+            limit = wanted;
+        }
+    }
+    limit.current.map_or(usize::MAX, |current| usize::try_from(current).unwrap_or(usize::MAX))
+}

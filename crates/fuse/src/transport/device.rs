@@ -1,0 +1,812 @@
+//! The transport over /dev/fuse, by way of the `fuser` crate, which no other module names.
+//!
+//! A request is handled to its end on the thread that read it, unless it has to wait for data.
+//!
+//! Owns what is peculiar to that crate: it uses one number for node and inode; it gives a read's
+//! answer as one slice; it hides some flags of setattr and open; and it misreads times before 1970.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents,
+    PollFlags, PollNotifier, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, SessionACL, TimeOrNow, WriteFlags,
+};
+use rustix::fs::{AtFlags, FileType};
+use weir_backend::Timestamp;
+use weir_engine::ReadData;
+
+use crate::attr::{Attributes, device_from_wire, device_to_wire};
+use crate::credentials::Caller;
+use crate::errno::Errno;
+use crate::front::{Behaviour, Front};
+use crate::inode::NodeId;
+use crate::ops::attributes::{SetAttributes, SetTime};
+use crate::ops::data::WriteMode;
+use crate::ops::directories::{Listed, Listing};
+use crate::ops::names::Place;
+use crate::ops::open::Opened;
+use crate::ops::space::CopySide;
+use crate::ops::xattr::Value;
+
+/// Largest write the kernel sends in one request, bytes. Its default limit on pages in a request
+/// allows no more.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Requests (read-ahead, written-back mapped pages) the kernel may have under way unasked.
+const BACKGROUND_MAX: u16 = 64;
+
+/// What is asked of the kernel; it is done without what it does not have.
+///
+/// Not asked for: FUSE_WRITEBACK_CACHE, because Weir wants each write at once and with exactly its
+/// bytes; FUSE_AUTO_INVAL_DATA, because then the kernel would drop what it caches after each write
+/// of its own; FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS, because the kernel keeps locks itself.
+const CAPABILITIES: [InitFlags; 12] = [
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_POSIX_ACL,
+    // The umask must yield to a default ACL, which home alone knows.
+    InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    InitFlags::FUSE_ASYNC_DIO,
+    // Handles made from node numbers would outlive what they name.
+    InitFlags::FUSE_NO_EXPORT_SUPPORT,
+    InitFlags::FUSE_BIG_WRITES,
+];
+
+/// The kernel's caches, for the janitor's thread only: every call may wait for a lock that is held
+/// while a request of ours is being answered.
+pub(crate) struct KernelCache(fuser::Notifier);
+
+impl KernelCache {
+    /// Has the kernel drop a name, and the inode with it if nobody uses that.
+    pub(crate) fn drop_name(&self, parent: NodeId, name: &OsStr) {
+        self.ignore(self.0.inval_entry(INodeNo(parent.0), name));
+    }
+
+    /// Has the kernel drop an inode's attributes, but not its data.
+    pub(crate) fn drop_attributes(&self, node: NodeId) {
+        self.ignore(self.0.inval_inode(INodeNo(node.0), -1, 0));
+    }
+
+    /// What the kernel does not cache need not be dropped; and when the mount is gone, nothing is
+    /// cached.
+    fn ignore(&self, told: std::io::Result<()>) {
+        if let Err(error) = told {
+            tracing::debug!("the kernel did not drop a cache entry: {error}");
+        }
+    }
+}
+
+/// A connection on which the kernel was greeted.
+pub(crate) struct Connection {
+    session: fuser::Session<Device>,
+}
+
+impl Connection {
+    /// Greets the kernel on `device`, the descriptor a mount was made with. `others` lets users
+    /// other than the daemon's use it; `threads` serve it.
+    ///
+    /// # Errors
+    /// The kernel speaks no protocol we know, or the mount is already gone.
+    pub(crate) fn new(
+        front: Arc<Front>,
+        device: OwnedFd,
+        others: bool,
+        threads: usize,
+    ) -> std::io::Result<Connection> {
+        let acl = if others { SessionACL::All } else { SessionACL::Owner };
+        let mut config = fuser::Config::default();
+        config.acl = acl;
+        config.n_threads = Some(threads);
+        config.clone_fd = true;
+        let session = fuser::Session::from_fd(Device { front }, device, acl, config)?;
+        Ok(Connection { session })
+    }
+
+    /// The kernel's caches behind this connection.
+    pub(crate) fn kernel_cache(&self) -> KernelCache {
+        KernelCache(self.session.notifier())
+    }
+
+    /// Serves requests until the mount is gone.
+    ///
+    /// # Errors
+    /// The device failed, or a thread panicked.
+    pub(crate) fn serve(self) -> std::io::Result<()> {
+        self.session.run()
+    }
+}
+
+/// Turns requests into calls of the front end.
+struct Device {
+    front: Arc<Front>,
+}
+
+impl Device {
+    fn behaviour(&self) -> &Behaviour {
+        &self.front.behaviour
+    }
+
+    fn reply_entry(&self, reply: ReplyEntry, entry: Result<Attributes, Errno>) {
+        let behaviour = self.behaviour();
+        match entry {
+            Ok(attributes) => reply.entry_with_ttls(
+                &behaviour.attr_timeout,
+                &behaviour.entry_timeout,
+                &to_attr(&attributes),
+                Generation(0),
+            ),
+            Err(Errno::ENOENT) if !behaviour.negative_timeout.is_zero() => {
+                // Node 0 says that there is nothing by that name.
+                let nothing = Attributes::unknown(NodeId(0), FileType::RegularFile);
+                reply.entry_with_ttls(
+                    &Duration::ZERO,
+                    &behaviour.negative_timeout,
+                    &to_attr(&nothing),
+                    Generation(0),
+                );
+            }
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+}
+
+impl Filesystem for Device {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        for capability in CAPABILITIES {
+            if let Err(missing) = config.add_capabilities(capability) {
+                tracing::debug!("the kernel lacks {missing:?}");
+            }
+        }
+        // The values given back on success are those from before.
+        let accepted = config.set_max_write(WRITE_BYTES_MAX).is_ok()
+            && config.set_max_background(BACKGROUND_MAX).is_ok();
+        debug_assert!(accepted);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        self.front.discard_nameless();
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.reply_entry(reply, self.front.lookup(NodeId(parent.0), name));
+    }
+
+    fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
+        self.front.forget(NodeId(node.0), lookups);
+    }
+
+    fn getattr(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        match self.front.get_attributes(NodeId(node.0)) {
+            Ok(attributes) => reply.attr(&self.behaviour().attr_timeout, &to_attr(&attributes)),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        // Sent only with the write-back cache.
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let atime = atime.map(from_time);
+        let mtime = mtime.map(from_time);
+        let set = SetAttributes { mode, uid, gid, size, atime, mtime };
+        let timeout = self.behaviour().attr_timeout;
+        self.front.set_attributes(&caller(request), NodeId(node.0), set, move |set| match set {
+            Ok(attributes) => reply.attr(&timeout, &to_attr(&attributes)),
+            Err(errno) => reply.error(to_errno(errno)),
+        });
+    }
+
+    fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
+        match self.front.read_link(NodeId(node.0)) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let new = place(parent, name);
+        let device = device_from_wire(device);
+        let made = self.front.make_node(&caller(request), new, mode, umask, device);
+        self.reply_entry(reply, made);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = self.front.make_directory(&caller(request), place(parent, name), mode, umask);
+        self.reply_entry(reply, made);
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.front.remove_name(NodeId(parent.0), name, AtFlags::empty()));
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.front.remove_name(NodeId(parent.0), name, AtFlags::REMOVEDIR));
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let new = place(parent, name);
+        self.reply_entry(reply, self.front.make_symlink(&caller(request), new, target.as_os_str()));
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: fuser::RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = (place(parent, name), place(new_parent, new_name));
+        reply_empty(reply, self.front.rename(from, to, flags.bits()));
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        self.reply_entry(reply, self.front.make_link(NodeId(node.0), place(new_parent, new_name)));
+    }
+
+    fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.front.open(&caller(request), NodeId(node.0), flags.0, move |opened| match opened {
+            Ok(opened) => reply.opened(FileHandle(opened.handle), open_flags(&opened)),
+            Err(errno) => reply.error(to_errno(errno)),
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let new = place(parent, name);
+        // The reply has one timeout for both.
+        let timeout = self.behaviour().attr_timeout.min(self.behaviour().entry_timeout);
+        self.front.create(
+            &caller(request),
+            new,
+            mode,
+            umask,
+            flags,
+            move |created| match created {
+                Ok((attributes, opened)) => reply.created(
+                    &timeout,
+                    &to_attr(&attributes),
+                    Generation(0),
+                    FileHandle(opened.handle),
+                    open_flags(&opened),
+                ),
+                Err(errno) => reply.error(to_errno(errno)),
+            },
+        );
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        len: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.front.read(handle.0, offset, len as usize, move |read| match read {
+            Ok(data) => reply_data(reply, &data),
+            Err(errno) => reply.error(to_errno(errno)),
+        });
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let drops_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let mode = WriteMode { flags: flags.0, drops_privileges };
+        // Below WRITE_BYTES_MAX.
+        let len = data.len() as u32;
+        self.front.write(handle.0, offset, data, mode, move |written| match written {
+            Ok(()) => reply.written(len),
+            Err(errno) => reply.error(to_errno(errno)),
+        });
+    }
+
+    fn flush(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(reply, self.front.flush(handle.0));
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.front.close(handle.0);
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.front.sync(handle.0, data_only, move |synced| reply_empty(reply, synced));
+    }
+
+    fn opendir(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.front.open_directory(NodeId(node.0)) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        position: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        match self.front.list(handle.0, position, &mut Names(&mut reply)) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        position: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let timeout = self.behaviour().attr_timeout.min(self.behaviour().entry_timeout);
+        let mut listing = NamesAndAttributes { reply: &mut reply, timeout };
+        match self.front.list(handle.0, position, &mut listing) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.front.close_directory(handle.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.front.sync_directory(handle.0, move |synced| reply_empty(reply, synced));
+    }
+
+    fn statfs(&self, _request: &Request, node: INodeNo, reply: ReplyStatfs) {
+        match self.front.statfs(NodeId(node.0)) {
+            Ok(home) => reply.statfs(
+                home.f_blocks,
+                home.f_bfree,
+                home.f_bavail,
+                home.f_files,
+                home.f_ffree,
+                u32::try_from(home.f_bsize).unwrap_or(4096),
+                u32::try_from(home.f_namemax).unwrap_or(255),
+                u32::try_from(home.f_frsize).unwrap_or(4096),
+            ),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let caller = caller(request);
+        reply_empty(reply, self.front.set_xattr(&caller, NodeId(node.0), name, value, flags));
+    }
+
+    fn getxattr(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        len_max: u32,
+        reply: ReplyXattr,
+    ) {
+        reply_value(reply, self.front.get_xattr(NodeId(node.0), name, len_max));
+    }
+
+    fn listxattr(&self, _request: &Request, node: INodeNo, len_max: u32, reply: ReplyXattr) {
+        reply_value(reply, self.front.list_xattrs(NodeId(node.0), len_max));
+    }
+
+    fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.front.remove_xattr(NodeId(node.0), name));
+    }
+
+    fn access(&self, _request: &Request, _node: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        // The kernel checks it, and asks no more after this.
+        reply.error(to_errno(Errno::ENOSYS));
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _data: &[u8],
+        _out_len: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(to_errno(Errno::ENOTTY));
+    }
+
+    fn poll(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        _handle: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        // The kernel takes the file for always ready, and asks no more after this.
+        reply.error(to_errno(Errno::ENOSYS));
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.front.allocate(&caller(request), handle.0, (offset, len), mode, move |allocated| {
+            reply_empty(reply, allocated);
+        });
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.front.seek(handle.0, offset, whence, move |found| match found {
+            Ok(position) => reply.offset(position.cast_signed()),
+            Err(errno) => reply.error(to_errno(errno)),
+        });
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _node_in: INodeNo,
+        handle_in: FileHandle,
+        offset_in: u64,
+        _node_out: INodeNo,
+        handle_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let from = CopySide { handle: handle_in.0, offset: offset_in };
+        let to = CopySide { handle: handle_out.0, offset: offset_out };
+        self.front.copy_range(&caller(request), from, to, len, move |copied| match copied {
+            Ok(bytes) => reply.written(bytes),
+            Err(errno) => reply.error(to_errno(errno)),
+        });
+    }
+}
+
+/// A listing without attributes.
+struct Names<'a>(&'a mut ReplyDirectory);
+
+impl Listing for Names<'_> {
+    const WITH_ATTRIBUTES: bool = false;
+
+    fn add(&mut self, entry: &Listed<'_>) -> bool {
+        !self.0.add(INodeNo(entry.node.0), entry.next, to_kind(entry.kind), entry.name)
+    }
+
+    fn add_with(&mut self, entry: &Listed<'_>, _attributes: &Attributes) -> bool {
+        self.add(entry)
+    }
+}
+
+/// A listing with attributes.
+struct NamesAndAttributes<'a> {
+    reply: &'a mut ReplyDirectoryPlus,
+    timeout: Duration,
+}
+
+impl NamesAndAttributes<'_> {
+    fn push(&mut self, entry: &Listed<'_>, timeout: Duration, attributes: &Attributes) -> bool {
+        let full = self.reply.add(
+            INodeNo(entry.node.0),
+            entry.next,
+            entry.name,
+            &timeout,
+            &to_attr(attributes),
+            Generation(0),
+        );
+        !full
+    }
+}
+
+impl Listing for NamesAndAttributes<'_> {
+    const WITH_ATTRIBUTES: bool = true;
+
+    fn add(&mut self, entry: &Listed<'_>) -> bool {
+        // The form of the answer has no room for "not looked up": valid for no time at all, so that
+        // the kernel looks the name up when a program uses it.
+        self.push(entry, Duration::ZERO, &Attributes::unknown(entry.node, entry.kind))
+    }
+
+    fn add_with(&mut self, entry: &Listed<'_>, attributes: &Attributes) -> bool {
+        self.push(entry, self.timeout, attributes)
+    }
+}
+
+fn caller(request: &Request) -> Caller {
+    Caller { uid: request.uid(), gid: request.gid(), pid: request.pid() }
+}
+
+fn place(parent: INodeNo, name: &OsStr) -> Place<'_> {
+    Place { parent: NodeId(parent.0), name }
+}
+
+fn to_errno(errno: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(errno.code())
+}
+
+fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(to_errno(errno)),
+    }
+}
+
+fn reply_value(reply: ReplyXattr, value: Result<Value, Errno>) {
+    match value {
+        Ok(Value::Len(len)) => reply.size(len),
+        Ok(Value::Bytes(bytes)) => reply.data(&bytes),
+        Err(errno) => reply.error(to_errno(errno)),
+    }
+}
+
+thread_local! {
+    /// Where the pieces of a read's answer are put together.
+    static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+fn reply_data(reply: ReplyData, data: &ReadData) {
+    match &data.segments[..] {
+        [] => reply.data(&[]),
+        [one] => reply.data(one.as_slice()),
+        pieces => GATHERED.with_borrow_mut(|gathered| {
+            gathered.clear();
+            for piece in pieces {
+                gathered.extend_from_slice(piece.as_slice());
+            }
+            reply.data(gathered);
+        }),
+    }
+}
+
+fn open_flags(opened: &Opened) -> FopenFlags {
+    let mut flags = FopenFlags::empty();
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+    flags.set(FopenFlags::FOPEN_NOFLUSH, opened.no_flush);
+    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.uncached);
+    flags.set(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES, opened.uncached);
+    flags
+}
+
+fn to_kind(kind: FileType) -> fuser::FileType {
+    match kind {
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::CharacterDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+        FileType::RegularFile | FileType::Unknown => fuser::FileType::RegularFile,
+    }
+}
+
+fn to_attr(attributes: &Attributes) -> FileAttr {
+    let mtime = to_time(attributes.mtime);
+    FileAttr {
+        ino: INodeNo(attributes.node.0),
+        size: attributes.size,
+        blocks: attributes.blocks,
+        atime: to_time(attributes.atime),
+        mtime,
+        ctime: to_time(attributes.ctime),
+        crtime: mtime,
+        kind: to_kind(attributes.kind()),
+        perm: (attributes.mode & 0o7777) as u16,
+        nlink: attributes.nlink,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        rdev: device_to_wire(attributes.rdev),
+        blksize: attributes.block_bytes,
+        flags: 0,
+    }
+}
+
+/// Times out of what a `SystemTime` holds become the epoch; there are none in 64 bits of seconds.
+fn to_time(time: Timestamp) -> SystemTime {
+    let nanoseconds = Duration::from_nanos(time.tv_nsec.unsigned_abs());
+    let seconds = Duration::from_secs(time.tv_sec.unsigned_abs());
+    let whole = if time.tv_sec < 0 {
+        UNIX_EPOCH.checked_sub(seconds)
+    } else {
+        UNIX_EPOCH.checked_add(seconds)
+    };
+    whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
+}
+
+fn from_time(time: TimeOrNow) -> SetTime {
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(time) => SetTime::To(from_system_time(time)),
+    }
+}
+
+/// What the kernel sent. fuser 0.18 takes -1.25 s, sent as -2 s and 750,000,000 ns, for -2.75 s;
+/// this takes it back from what was made of it.
+fn from_system_time(time: SystemTime) -> Timestamp {
+    let (seconds, part) = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (after.as_secs().cast_signed(), after),
+        Err(before) => {
+            let before = before.duration();
+            (before.as_secs().cast_signed().wrapping_neg(), before)
+        }
+    };
+    Timestamp { tv_sec: seconds, tv_nsec: part.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_the_epoch_are_sent_as_they_are() {
+        let time = Timestamp { tv_sec: -2, tv_nsec: 750_000_000 };
+        assert_eq!(to_time(time), UNIX_EPOCH - Duration::from_millis(1250));
+        let late = Timestamp { tv_sec: 1 << 40, tv_nsec: 1 };
+        assert_eq!(to_time(late), UNIX_EPOCH + Duration::new(1 << 40, 1));
+    }
+
+    #[test]
+    fn times_before_the_epoch_are_read_as_the_kernel_sent_them() {
+        // What fuser makes of -2 s and 750,000,000 ns.
+        let mistaken = UNIX_EPOCH - Duration::new(2, 750_000_000);
+        let time = from_system_time(mistaken);
+        assert_eq!((time.tv_sec, time.tv_nsec), (-2, 750_000_000));
+        let after = from_system_time(UNIX_EPOCH + Duration::new(3, 4));
+        assert_eq!((after.tv_sec, after.tv_nsec), (3, 4));
+    }
+}
