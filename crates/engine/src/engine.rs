@@ -653,8 +653,8 @@ impl Engine {
     }
 
     /// Something of the file ended: an exclusive section may start, or the file may go.
-    pub(crate) fn progress(&mut self, file: FileIx, _now: Time) {
-        self.try_grant(file);
+    pub(crate) fn progress(&mut self, file: FileIx, now: Time) {
+        self.try_grant(file, now);
         self.try_detach(file);
     }
 

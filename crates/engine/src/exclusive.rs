@@ -51,18 +51,29 @@ impl Engine {
         flush: Option<(u64, u64)>,
         now: Time,
     ) -> bool {
-        let flushing = flush.is_some_and(|(from, to)| self.has_unclean(file, from, to));
-        self.files[file].gate = Gate::Closing { request, flushing };
-        if flushing {
+        self.files[file].gate = Gate::Closing { request, flush, flushing: false };
+        self.start_section(file, now)
+    }
+
+    /// Starts the section a closing gate waits for, or the flush it needs first; true if the
+    /// section started.
+    fn start_section(&mut self, file: FileIx, now: Time) -> bool {
+        let Gate::Closing { request, flush, flushing: false } = self.files[file].gate else {
+            return false;
+        };
+        // Also when a flush is over: a write that was under way when the gate closed, waiting for
+        // space, may have been applied since.
+        if flush.is_some_and(|(from, to)| self.has_unclean(file, from, to)) {
+            self.files[file].gate = Gate::Closing { request, flush, flushing: true };
             self.add_waiter(file, Durability::None, SyncFor::Exclusive);
             self.pump(now);
             return false;
         }
-        let ready = self.is_quiet(file);
-        if ready {
-            self.files[file].gate = Gate::Frozen;
+        if !self.is_quiet(file) {
+            return false;
         }
-        ready
+        self.files[file].gate = Gate::Frozen;
+        true
     }
 
     fn has_unclean(&self, file: FileIx, from: u64, to: u64) -> bool {
@@ -79,11 +90,10 @@ impl Engine {
     }
 
     /// Grants the section a closing gate waits for, if the file is quiet.
-    pub(crate) fn try_grant(&mut self, file: FileIx) {
-        if let Gate::Closing { request, flushing: false } = self.files[file].gate
-            && self.is_quiet(file)
+    pub(crate) fn try_grant(&mut self, file: FileIx, now: Time) {
+        if let Gate::Closing { request, .. } = self.files[file].gate
+            && self.start_section(file, now)
         {
-            self.files[file].gate = Gate::Frozen;
             self.reply(request, Reply::Exclusive(Ok(())));
         }
     }
@@ -159,9 +169,9 @@ impl Engine {
             if let Some(ix) = self.pages.find(file, size / PAGE) {
                 self.cut_page(file, ix, (size % PAGE) as usize);
             }
-            let end = size.next_multiple_of(PAGE);
-            self.files[file].allocated.remove(end, u64::MAX);
         }
+        // Space reserved past the end may be given back by truncation to any size.
+        self.files[file].allocated.remove(size.next_multiple_of(PAGE), u64::MAX);
         let file = &mut self.files[file];
         file.size = size;
         file.home_size = size;

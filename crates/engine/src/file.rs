@@ -23,6 +23,8 @@ pub(crate) enum Gate {
     /// An exclusive section waits for what is under way; newer events queue behind it.
     Closing {
         request: RequestId,
+        /// Byte range whose dirty data must be home before.
+        flush: Option<(u64, u64)>,
         /// Dirty data is still on its way home first.
         flushing: bool,
     },
@@ -127,7 +129,6 @@ impl File {
             queue: VecDeque::new(),
             syncs: Vec::new(),
             home_syncs_in_flight: 0,
-            // What happened before it was attached is not known.
             home_unsynced: true,
             errors: 0,
             last_error: None,
@@ -151,6 +152,8 @@ impl File {
         if home.dense {
             self.allocated.insert(0, home.size.next_multiple_of(u64::from(home.write_unit)));
         }
+        // What happened before is not known.
+        self.home_unsynced = true;
         self.readahead = ReadAhead::default();
     }
 

@@ -190,11 +190,13 @@ impl Engine {
 
     /// The flush an exclusive section asked for is over.
     fn flushed_for_exclusive(&mut self, file: FileIx, result: Result<(), Error>) {
-        let Gate::Closing { request, .. } = self.files[file].gate else {
+        let Gate::Closing { request, flush, .. } = self.files[file].gate else {
             panic!("only a closing gate flushes");
         };
         match result {
-            Ok(()) => self.files[file].gate = Gate::Closing { request, flushing: false },
+            Ok(()) => {
+                self.files[file].gate = Gate::Closing { request, flush, flushing: false };
+            }
             Err(_) => {
                 self.reply(request, Reply::Exclusive(result));
                 self.files[file].gate = Gate::Open;

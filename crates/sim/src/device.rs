@@ -287,6 +287,12 @@ impl Device {
         self.give_back(freed);
     }
 
+    /// fallocate(2), FALLOC_FL_COLLAPSE_RANGE, by the front end, in an exclusive section.
+    pub fn collapse(&mut self, file: FileId, from: u64, len: u64) {
+        let freed = self.home_mut(file).collapse(from, len);
+        self.give_back(freed);
+    }
+
     /// pwrite(2) or copy_file_range(2) by the front end, in an exclusive section.
     ///
     /// # Errors

@@ -35,8 +35,8 @@ impl World {
     fn rest(&mut self, what: &str, done: impl Fn(&World) -> bool) -> Result<(), Violation> {
         let deadline = self.now + REST_MAX;
         loop {
-            let sections: Vec<FileId> = self.sections().collect();
-            for file in sections {
+            // The end of one section may let the next one begin.
+            while let Some(file) = self.sections().next() {
                 self.end_section(file)?;
             }
             if done(self) {

@@ -117,6 +117,18 @@ impl Home {
         freed
     }
 
+    /// fallocate(2), FALLOC_FL_COLLAPSE_RANGE: whole pages go, and the rest moves down. Gives back
+    /// the number of pages that lost their space.
+    pub fn collapse(&mut self, from: u64, len: u64) -> u64 {
+        assert!(from.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && from + len < self.size());
+        self.version += 1;
+        self.bytes.drain(from as usize..(from + len) as usize);
+        let count = self.allocated.len();
+        let (first, last) = ((from / PAGE) as usize, ((from + len) / PAGE) as usize);
+        let freed = self.allocated.drain(first.min(count)..last.min(count)).filter(|&had| had);
+        freed.count() as u64
+    }
+
     /// Whether the page has space.
     pub fn is_allocated(&self, page: u64) -> bool {
         self.allocated.get(page as usize).copied().unwrap_or(false)

@@ -52,15 +52,10 @@ impl World {
             return self.judge_error(request, waiting, "write", error);
         }
         if durability != Durability::None {
-            let start = self.next_moment();
             let durable = self.durable_range(file, offset, offset + len);
-            self.judge_image(
-                "durable bytes of a synchronous write",
-                file,
-                start,
-                offset,
-                &durable,
-            )?;
+            let checked = self.files[&file].model.check_write(request.0, offset, &durable);
+            let what = format!("{request:?}, synchronous: what is durable");
+            checked.map_err(|mismatch| Violation::Content { what, file, mismatch })?;
         }
         Ok(())
     }

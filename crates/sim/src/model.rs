@@ -245,9 +245,33 @@ impl FileModel {
     /// # Errors
     /// The first byte no allowed history explains.
     pub fn check(&self, start: Moment, offset: u64, found: &[u8]) -> Result<(), Mismatch> {
+        self.check_against(offset, found, |from, to| self.candidates(from, to, start))
+    }
+
+    /// Checks the bytes of a write's range that are said to hold that write, or whatever came
+    /// after it.
+    ///
+    /// # Errors
+    /// The first byte that is from before the write.
+    pub fn check_write(&self, id: u64, offset: u64, found: &[u8]) -> Result<(), Mismatch> {
+        let write = self.changes.iter().find(|change| change.id == id);
+        let start = write.expect("a write just ended is not folded yet").start;
+        self.check_against(offset, found, |from, to| {
+            let since = |change: &Change| change.covers(from, to) && !change.ended_before(start);
+            let candidates = (0..self.changes.len()).filter(|&at| since(&self.changes[at]));
+            (candidates.collect(), false)
+        })
+    }
+
+    fn check_against(
+        &self,
+        offset: u64,
+        found: &[u8],
+        allowed: impl Fn(u64, u64) -> (Vec<usize>, bool),
+    ) -> Result<(), Mismatch> {
         for (from, to) in self.pieces(offset, offset + found.len() as u64) {
             let bytes = &found[(from - offset) as usize..(to - offset) as usize];
-            let (candidates, base) = self.candidates(from, to, start);
+            let (candidates, base) = allowed(from, to);
             if base && self.settled_matches(from, bytes)
                 || candidates.iter().any(|&at| self.changes[at].content.matches(from, bytes))
             {
