@@ -1,2 +1,46 @@
-//! stub
-fn main() {}
+//! The `weir` command and its daemon.
+//!
+//! The way of a mount: [`cli`] reads the command line, [`config_file`] and [`options`] give layers
+//! that [`settings`] merges, [`daemonize`] goes into the background, [`daemon`] checks SOURCE and
+//! MOUNTPOINT, wires shard and front end together and brings everything home in the end. The other
+//! commands find a daemon through [`mounts`] and ask it over [`control`].
+//!
+//! Invariants: what a person typed never panics; every failure is one line on standard error and
+//! an exit status from [`failure`]; unsafe code is in `allocator`, `daemonize` and `signals` alone.
+
+#![deny(unsafe_code)]
+
+mod allocator;
+mod cli;
+mod command;
+mod config_file;
+mod control;
+mod daemon;
+mod daemonize;
+mod failure;
+mod fuse_access;
+
+mod log;
+mod machine;
+mod mountpoint;
+mod mounts;
+mod options;
+mod quantity;
+mod settings;
+mod signals;
+mod source;
+mod status;
+mod unmount;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(refusal) => return refusal.report(),
+    };
+    match command::run(cli) {
+        Ok(status) => status,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,190 @@
+//! The command line: what can be asked, and the manual that goes with it.
+
+mod invocation;
+mod manual;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use tracing::Level;
+use weir_engine::FetchPolicy;
+
+use crate::config_file::{self, ConfigFileError};
+use crate::failure::Failure;
+use crate::options::{self, Unknown};
+use crate::quantity::{self, Size};
+use crate::settings::Layer;
+
+pub use invocation::parse;
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "weir",
+    version,
+    about = "Writes that never wait: a write-back path in front of any directory",
+    long_about = manual::ABOUT,
+    after_long_help = manual::AFTER,
+    disable_help_subcommand = false,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve SOURCE at MOUNTPOINT
+    #[command(long_about = manual::MOUNT, after_long_help = manual::MOUNT_AFTER)]
+    Mount(MountArguments),
+    /// Write everything home, then unmount
+    #[command(visible_alias = "unmount", long_about = manual::UMOUNT,
+        after_long_help = manual::UMOUNT_AFTER)]
+    Umount(UmountArguments),
+    /// Write everything home and make it durable
+    #[command(long_about = manual::SYNC, after_long_help = manual::SYNC_AFTER)]
+    Sync(SyncArguments),
+    /// Show what a mount, or every mount, is doing
+    #[command(long_about = manual::STATUS, after_long_help = manual::STATUS_AFTER)]
+    Status(StatusArguments),
+}
+
+/// Arguments of `weir mount`.
+#[derive(Debug, Args)]
+pub struct MountArguments {
+    /// The directory to serve
+    pub source: PathBuf,
+    /// The empty directory it appears at
+    pub mountpoint: PathBuf,
+    /// Stay in the foreground and log to the terminal
+    ///
+    /// The command then ends when the mount does: after 'weir umount', SIGTERM, SIGINT or SIGHUP.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// When a page under a partial write is read: blocking, async-fg, async-bg, lazy or auto
+    ///
+    /// blocking: the writer waits for it, as a kernel page cache makes it wait. async-fg: the
+    /// read is submitted by the writer, who does not wait. async-bg: it is submitted by a worker.
+    /// lazy: the page is read only when something needs it whole. auto, the default, chooses for
+    /// each write from the device's latency, the patch memory in use and whether the file is being
+    /// read.
+    #[arg(long, value_name = "POLICY")]
+    pub fetch: Option<FetchPolicy>,
+    /// Memory for cached pages and pending writes, at least 16M
+    ///
+    /// Written like 64M or 1GiB: K, M, G, T, or KiB, MiB, GiB, TiB, all powers of 1024; a number
+    /// alone is bytes. The default is an eighth of the machine's memory or of the cgroup's limit,
+    /// whichever is less, but at least 64M and at most 4G. The daemon as a whole stays within
+    /// this plus 48M.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
+    /// Memory for writes to pages that are not in memory, at most half of --memory
+    ///
+    /// When it is full, such writes wait for their page. The default is 64M or a quarter of
+    /// --memory, whichever is less.
+    #[arg(long, value_name = "SIZE")]
+    pub patch_memory: Option<Size>,
+    /// Age at which written data goes home without being asked to, 30s by default
+    ///
+    /// A number with ms, s, m or h: from 100ms to 24h.
+    #[arg(long, value_name = "DURATION", value_parser = quantity::parse_dirty_expire)]
+    pub dirty_expire: Option<Duration>,
+    /// Let other users use the mount, with the permissions the files have
+    ///
+    /// An ordinary user may say so only where /etc/fuse.conf has the line user_allow_other.
+    #[arg(long)]
+    pub allow_other: bool,
+    /// Refuse every change through the mount
+    #[arg(long)]
+    pub read_only: bool,
+    /// Mount options, comma-separated, as for mount(8); may be repeated
+    #[arg(short = 'o', value_name = "OPT[,OPT...]")]
+    pub options: Vec<String>,
+    /// How much to log: error, warn, info, debug or trace; info by default
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<Level>,
+    /// Where to log, instead of the terminal or the default file
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+    /// Read this configuration file and no other
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What mount(8) asked of its helper besides.
+    #[arg(skip)]
+    pub helper: HelperRequest,
+}
+
+/// What mount(8) may ask of a helper with flags of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelperRequest {
+    /// Whether unknown mount options are an error (they are not under `-s`).
+    pub unknown: Unknown,
+    /// Check everything but do not mount (`-f`).
+    pub fake: bool,
+}
+
+impl Default for HelperRequest {
+    fn default() -> HelperRequest {
+        HelperRequest { unknown: Unknown::Refuse, fake: false }
+    }
+}
+
+impl MountArguments {
+    /// What the command line asks for, flags over `-o`.
+    pub fn layer(&self) -> Result<Layer, Failure> {
+        let mut options = Layer::default();
+        for list in &self.options {
+            options::parse(list, self.helper.unknown, &mut options)?;
+        }
+        let flags = Layer {
+            fetch: self.fetch,
+            memory: self.memory,
+            patch_memory: self.patch_memory,
+            dirty_expire: self.dirty_expire,
+            allow_other: self.allow_other.then_some(true),
+            read_only: self.read_only.then_some(true),
+            log_level: self.log_level,
+            log_file: self.log_file.clone(),
+            ..Layer::default()
+        };
+        Ok(flags.over(options))
+    }
+
+    /// What the configuration files say for a mount at `mountpoint`.
+    pub fn configured(&self, mountpoint: &std::path::Path) -> Result<Layer, ConfigFileError> {
+        config_file::load(self.config.as_deref(), mountpoint)
+    }
+}
+
+/// Arguments of `weir umount`.
+#[derive(Debug, Args)]
+pub struct UmountArguments {
+    /// The mount point, or any path in the mount
+    pub mountpoint: PathBuf,
+    /// Unmount even if programs use the mount or data cannot be written home; that data is lost
+    ///
+    /// What can be written home still is. Programs that use the mount get errors from then on.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Arguments of `weir sync`.
+#[derive(Debug, Args)]
+pub struct SyncArguments {
+    /// The mount point, or any path in the mount
+    pub mountpoint: PathBuf,
+}
+
+/// Arguments of `weir status`.
+#[derive(Debug, Args)]
+pub struct StatusArguments {
+    /// The mount point, or any path in the mount; all mounts if not given
+    pub mountpoint: Option<PathBuf>,
+    /// Print JSON: an object for one mount, an array for all of them
+    #[arg(long)]
+    pub json: bool,
+}

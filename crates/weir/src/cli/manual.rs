@@ -1,0 +1,179 @@
+//! The texts of `--help`: the manual.
+
+pub(super) const ABOUT: &str = "\
+Writes that never wait: a write-back path in front of any directory.
+
+'weir mount SOURCE MOUNTPOINT' shows the files of SOURCE at MOUNTPOINT. A program that writes there \
+never waits for a page to be read from the disk: a write to a page that is not in memory is kept as \
+a patch, and the page is read later or not at all. The files in SOURCE stay ordinary files, and once \
+unmounted are complete without Weir. Until then, change them through the mount only.
+
+What write, fsync, close and a crash mean is said in docs/SEMANTICS.md.";
+
+pub(super) const AFTER: &str = "\
+EXAMPLES:
+  weir mount /srv/data /mnt/data       serve /srv/data at /mnt/data
+  weir status /mnt/data                what is dirty, patched, fetched, and how fast it is
+  weir sync /mnt/data                  write everything home and make it durable
+  weir umount /mnt/data                write everything home, then unmount
+
+EXIT STATUS:
+  0  done
+  1  it could not be done; one line on standard error says what, on what, and what to do
+  2  the command line or a configuration file makes no sense; nothing was done
+
+FILES:
+  /etc/weir.toml, $XDG_CONFIG_HOME/weir/config.toml
+      Configuration; see 'weir mount --help'.
+  SOURCE/.weir/lock
+      Locked while SOURCE is mounted; removed at the end. '.weir' is not shown in the mount.
+  /run/weir, $XDG_RUNTIME_DIR/weir, /tmp/weir-UID
+      Control sockets, one a mount, named by the mount's device number.
+  /var/log/weir, $XDG_STATE_HOME/weir
+      Logs of daemons in the background, one file a mount.";
+
+pub(super) const MOUNT: &str = "\
+Serve the directory SOURCE at the empty directory MOUNTPOINT.
+
+The command returns when the mount answers; the daemon goes on in the background until 'weir umount', \
+umount(8), 'fusermount3 -u', SIGTERM, SIGINT or SIGHUP. However it ends, it writes everything home \
+before it exits, and SOURCE stays locked against a second mount until then.
+
+An ordinary user can mount too, with fusermount3 (package fuse3), on an empty directory that he may \
+write.";
+
+pub(super) const MOUNT_AFTER: &str = "\
+MOUNT OPTIONS (-o):
+  ro, rw                          as --read-only
+  allow_other                     as --allow-other
+  fetch=, memory=, patch_memory=, dirty_expire=
+                                  as the long options
+  direct_io                       every open bypasses the kernel's page cache
+  dev, nodev, suid, nosuid, exec, noexec, atime, noatime
+                                  as for mount(8); nodev and nosuid by default
+  fsname=NAME                     the source that mount(8) shows, instead of SOURCE
+  entry_timeout=S, attr_timeout=S how long the kernel may remember names and attributes, seconds
+  default_permissions, kernel_cache, auto_cache, relatime, async, ...
+                                  accepted: that is how it is
+  defaults, auto, noauto, user, users, nofail, _netdev, x-*, comment=
+                                  ignored: for mount(8) and others
+  Everything else is refused by name. A comma inside a value is written '\\,'.
+
+  A flag counts over -o, and the last of contradicting -o options counts.
+
+MOUNT(8) AND FSTAB(5):
+  mount -t fuse.weir SOURCE MOUNTPOINT -o memory=1G
+  /srv/data  /mnt/data  fuse.weir  allow_other,memory=1G,nofail  0  0
+      Both work as soon as 'weir' is in root's PATH (/usr/local/bin, /usr/bin), through
+      mount.fuse3(8) of the package fuse3. Without that package, link /sbin/mount.weir or
+      /sbin/mount.fuse.weir to weir:
+        install -m 755 target/release/weir /usr/local/bin/weir
+        ln -s /usr/local/bin/weir /sbin/mount.weir
+
+CONFIGURATION FILES:
+  /etc/weir.toml and then $XDG_CONFIG_HOME/weir/config.toml (~/.config/weir/config.toml), or only
+  the one given with --config. Keys are the long options; 'options' is an -o list. A table
+  [mount.\"/mnt/data\"] counts for that mount point only, and over the rest of its file; the user's
+  file counts over the machine's, and the command line over both. Unknown keys are errors.
+    memory = \"1G\"
+    options = \"noatime\"
+    [mount.\"/mnt/data\"]
+    fetch = \"lazy\"
+    allow-other = true
+
+SIGNALS:
+  SIGTERM, SIGINT, SIGHUP
+      Write everything home, then unmount and exit. While programs still use the mount it is only
+      detached: nobody new gets in, and the daemon ends when the last file is closed. A second
+      signal writes home and ends it at once. While something cannot be written home, the daemon
+      stays, keeps trying, and says so in its log: no signal but SIGKILL makes it drop data.
+
+LOGS:
+  In the foreground to standard error; in the background to /var/log/weir/NAME.log (root) or
+  $XDG_STATE_HOME/weir/NAME.log (~/.local/state/weir), NAME being the mount point with '/' as '-'
+  (a '-' in it as '\\x2d'). A log that reaches 16 MiB is renamed to NAME.log.old, once.
+
+ENVIRONMENT:
+  XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME
+      Where configuration, logs and control sockets are.
+  PATH
+      Where fusermount3 is looked for.
+
+EXAMPLES:
+  weir mount /srv/data /mnt/data
+  weir mount --memory 2G --fetch lazy --allow-other /srv/data /mnt/data
+  weir mount -f --log-level debug ~/data ~/mnt
+  weir mount -o ro,noatime /srv/data /mnt/data
+
+EXIT STATUS:
+  0  the mount answers (in the foreground: it has ended, and everything is home)
+  1  it could not be mounted, and nothing was changed (in the foreground: or something was lost)
+  2  bad options, values or configuration";
+
+pub(super) const UMOUNT: &str = "\
+Write everything home, then unmount, and wait until the daemon has exited.
+
+MOUNTPOINT may be any path in the mount. If something cannot be written home the mount stays, and what \
+and why is said: make room or repair the back end and try again. If programs use the mount it stays, \
+too, and they are named.";
+
+pub(super) const UMOUNT_AFTER: &str = "\
+EXAMPLES:
+  weir umount /mnt/data
+  weir umount --force /mnt/data
+
+EXIT STATUS:
+  0  everything is home and durable, and the mount is gone
+  1  something is not: standard error says what
+  2  the command line makes no sense";
+
+pub(super) const SYNC: &str = "\
+Write everything of a mount home and make it durable there, like 'sync' for that mount alone. \
+('sync -f' and syncfs(2) cannot do that: the kernel does not tell FUSE daemons of them.)
+
+MOUNTPOINT may be any path in the mount.";
+
+pub(super) const SYNC_AFTER: &str = "\
+EXAMPLES:
+  weir sync /mnt/data && make-snapshot /srv/data
+
+EXIT STATUS:
+  0  everything written before is home and durable
+  1  something is not: standard error says what
+  2  the command line makes no sense";
+
+pub(super) const STATUS: &str = "\
+Show what a mount is doing, or every mount that this user may ask: what is dirty and patched, what was \
+fetched and what did not have to be, who waited, what failed, and how long requests took in the daemon.
+
+Counters run from the start of the mount.";
+
+pub(super) const STATUS_AFTER: &str = "\
+JSON:
+  With MOUNTPOINT an object, without it an array of them. Fields:
+    weir_version, pid, source, mountpoint, uptime_ms
+    fetch_policy        as --fetch
+    read_only, direct   direct: files are transferred with O_DIRECT
+    transfer            \"ring\" (io_uring) or \"threads\"
+    resident_bytes      memory of the daemon as the kernel counts it
+    stopping            whether a signal or 'weir umount' is ending it
+    stats               counters: writes, write_bytes, reads, read_bytes, read_hits, read_misses,
+                        patch_writes, fetched_pages, fetch_commands, fetches_waited,
+                        fetches_avoided, readahead_pages, writers_blocked_fetch,
+                        writers_throttled, destage_commands, destage_bytes, fetch_errors,
+                        destage_errors, sync_errors, evictions;
+                        as of now: writers_waiting, files, pages, frames, dirty_pages,
+                        patched_pages, patch_bytes, patch_bytes_max, fetches_in_flight,
+                        destages_in_flight, oldest_dirty_ms, memory_bytes, memory_bytes_max
+    latency             write, read, sync: each count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns
+  Fields may be added; none changes its meaning.
+
+EXAMPLES:
+  weir status
+  weir status /mnt/data
+  weir status --json /mnt/data | jq .stats.fetches_avoided
+
+EXIT STATUS:
+  0  shown (also when there is no mount)
+  1  a daemon did not answer
+  2  the command line makes no sense";

@@ -1,0 +1,19 @@
+//! The commands, each from its arguments to its exit status.
+
+mod ask;
+mod mount;
+
+use std::process::ExitCode;
+
+use crate::cli::{Cli, Command};
+use crate::failure::Failure;
+
+/// Does what the command line asks.
+pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    match cli.command {
+        Command::Mount(arguments) => mount::run(&arguments),
+        Command::Umount(arguments) => ask::umount(&arguments),
+        Command::Sync(arguments) => ask::sync(&arguments),
+        Command::Status(arguments) => ask::status(&arguments),
+    }
+}

@@ -1,0 +1,100 @@
+//! `weir umount`, `weir sync` and `weir status`: commands that ask a daemon.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::cli::{StatusArguments, SyncArguments, UmountArguments};
+use crate::control::client::{self, ControlError, Daemon};
+use crate::control::protocol::{Reply, Request, Status};
+use crate::failure::Failure;
+use crate::mounts::{Mount, MountTable};
+use crate::status;
+use crate::unmount::{self, How, UnmountError};
+
+/// Writes everything home and unmounts.
+pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
+    let mount = client::find(&arguments.mountpoint)?;
+    let daemon = match Daemon::connect(&mount) {
+        Err(ControlError::Dead(_)) => return Err(remove_dead(&mount)),
+        daemon => daemon?,
+    };
+    let reply = daemon.ask(&Request::Unmount { force: arguments.force })?;
+    if let Reply::Failed { message } = reply {
+        return Err(Failure::Refused(message));
+    }
+    daemon.wait_for_end();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts what no daemon serves any more. Never a success: what was not home is lost.
+fn remove_dead(mount: &Mount) -> Failure {
+    let path = mount.mount_point.display();
+    match unmount::unmount(&mount.mount_point, How::Detach) {
+        Ok(()) | Err(UnmountError::NotMounted) => Failure::Refused(format!(
+            "unmounted {path}, but its daemon had died: what it had not written home is lost"
+        )),
+        Err(error) => Failure::Refused(format!(
+            "the daemon of {path} has died, and the mount cannot be removed: {error}"
+        )),
+    }
+}
+
+/// Writes everything home.
+pub fn sync(arguments: &SyncArguments) -> Result<ExitCode, Failure> {
+    let daemon = Daemon::connect(&client::find(&arguments.mountpoint)?)?;
+    match daemon.ask(&Request::Sync)? {
+        Reply::Failed { message } => Err(Failure::Refused(message)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Shows one mount or all of them.
+pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
+    if let Some(path) = &arguments.mountpoint {
+        let status = status_of(&client::find(path)?)?;
+        let text = if arguments.json { json(&status) } else { status::render(&status) };
+        print(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let table = MountTable::read().map_err(ControlError::Table)?;
+    let mut statuses = Vec::new();
+    let mut outcome = ExitCode::SUCCESS;
+    for mount in table.weir() {
+        match status_of(mount) {
+            Ok(status) => statuses.push(status),
+            // The others are worth seeing all the same.
+            Err(failure) => outcome = failure.report(),
+        }
+    }
+    let text = if arguments.json { json(&statuses) } else { status::render_all(&statuses) };
+    print(&text)?;
+    Ok(outcome)
+}
+
+fn status_of(mount: &Mount) -> Result<Status, Failure> {
+    match Daemon::connect(mount)?.ask(&Request::Status)? {
+        Reply::Status { status } => Ok(*status),
+        Reply::Failed { message } => Err(Failure::Refused(message)),
+        Reply::Done => Err(unexpected(&mount.mount_point)),
+    }
+}
+
+fn unexpected(mountpoint: &Path) -> Failure {
+    let path = mountpoint.display();
+    Failure::Refused(format!("the daemon of {path} gave no status: is it another version?"))
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("plain structures of strings and numbers") + "\n"
+}
+
+/// Prints; a reader that has had enough is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Refused(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,103 @@
+//! `weir mount`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::cli::MountArguments;
+use crate::daemon::{self, Checked, DaemonError, Locked, MountRequest};
+use crate::daemonize::{self, Report, Side};
+use crate::failure::{Failure, one_line};
+use crate::log;
+use crate::mounts::{self, MountTable};
+
+/// Mounts, in the foreground until the mount ends, else until it answers.
+pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
+    let request = request(arguments)?;
+    if arguments.helper.fake {
+        daemon::check(request)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.foreground {
+        let locked = daemon::check(request)?.lock()?;
+        let settings = locked.settings();
+        match &settings.log_file {
+            Some(path) => log::to_file(path, settings.log_level).map_err(DaemonError::from)?,
+            None => log::to_terminal(settings.log_level),
+        }
+        locked.serve(|| Ok(()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match daemonize::fork()? {
+        Side::Command(outcome) => {
+            if let Some(warning) = outcome.wait()? {
+                eprintln!("weir: warning: {}", one_line(&warning));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Side::Daemon(report) => Ok(in_background(request, report)),
+    }
+}
+
+/// The daemon's process: its only way to say something is the report, and the log after that.
+fn in_background(request: MountRequest, report: Report) -> ExitCode {
+    let mut report = Some(report);
+    let served = daemon::check(request).and_then(Checked::lock).and_then(|locked| {
+        let warning = begin_log(&locked)?;
+        locked.serve(|| match report.take() {
+            Some(report) => report.ready(warning.as_deref()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        })
+    });
+    let Err(error) = served else { return ExitCode::SUCCESS };
+    let failure = Failure::from(error);
+    tracing::error!("{failure}");
+    if let Some(report) = report {
+        report.failed(failure.exit_status(), &failure.to_string());
+    }
+    ExitCode::from(failure.exit_status())
+}
+
+/// Opens the log. One that was asked for must be writable; without the default one there is a
+/// warning.
+fn begin_log(locked: &Locked) -> Result<Option<String>, DaemonError> {
+    let settings = locked.settings();
+    if let Some(path) = &settings.log_file {
+        log::to_file(path, settings.log_level)?;
+        return Ok(None);
+    }
+    let Some(path) = log::default_path(locked.mountpoint()) else {
+        return Ok(Some("nothing is logged: neither XDG_STATE_HOME nor HOME is set".to_owned()));
+    };
+    let opened = log::to_file(&path, settings.log_level);
+    Ok(opened.err().map(|error| format!("nothing is logged: {error}; use --log-file")))
+}
+
+/// Everything the daemon needs to know, with paths that stay right when it changes directory.
+fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
+    let absolute = |name: &str, path: &Path| {
+        std::path::absolute(path).map_err(|_| {
+            Failure::Usage(format!("{name} is empty: name a directory; see 'weir mount --help'"))
+        })
+    };
+    let source = absolute("SOURCE", &arguments.source)?;
+    let mountpoint = absolute("MOUNTPOINT", &arguments.mountpoint)?;
+    let from_command_line = arguments.layer()?;
+    let configured = arguments.configured(&configured_name(&mountpoint))?;
+    let mut settings = from_command_line.over(configured).resolve()?;
+    if let Some(path) = settings.log_file.take() {
+        settings.log_file = Some(absolute("--log-file", &path)?);
+    }
+    Ok(MountRequest { source, mountpoint, settings })
+}
+
+/// The name under which a configuration file knows a mount point: canonical, unless it is a FUSE
+/// mount already, which may not answer.
+fn configured_name(mountpoint: &Path) -> PathBuf {
+    let clean = mounts::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
+    let table = MountTable::read().unwrap_or_default();
+    if table.at(&clean).is_some_and(|mount| mount.fs_type.starts_with("fuse")) {
+        return clean;
+    }
+    mountpoint.canonicalize().unwrap_or(clean)
+}

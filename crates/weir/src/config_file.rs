@@ -1,0 +1,317 @@
+//! The configuration file: TOML, keys named like the long options, one optional table for each
+//! mount point.
+//!
+//! ```toml
+//! memory = "1G"
+//! options = "noatime,nodev"
+//!
+//! [mount."/mnt/data"]
+//! fetch = "lazy"
+//! ```
+//!
+//! What is not understood is an error naming file and line: a misspelt bound must not become the
+//! default in silence.
+
+use std::fmt::Display;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::options::{self, Unknown};
+use crate::quantity::{self, Size};
+use crate::settings::Layer;
+
+/// Where the machine's configuration is.
+const SYSTEM_FILE: &str = "/etc/weir.toml";
+
+/// Why a configuration file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigFileError {
+    /// It cannot be read.
+    #[error("cannot read the configuration file {}: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It says something wrong.
+    #[error("{}:{line}: {message}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+}
+
+/// Reads the configuration for a mount at `mountpoint` (canonical): the file named on the command
+/// line, or the user's over the machine's if there are any.
+///
+/// Within a file the mount point's table counts over the top level; the user's file counts over
+/// the machine's as a whole.
+pub fn load(named: Option<&Path>, mountpoint: &Path) -> Result<Layer, ConfigFileError> {
+    if let Some(path) = named {
+        return read(path)
+            .map_err(|error| ConfigFileError::Unreadable { path: path.to_owned(), error })
+            .and_then(|text| parse(path, &text, mountpoint));
+    }
+    let mut merged = Layer::default();
+    for path in [Some(PathBuf::from(SYSTEM_FILE)), user_file()].into_iter().flatten() {
+        let text = match read(&path) {
+            Ok(text) => text,
+            Err(error) if is_absent(&error) => continue,
+            Err(error) => return Err(ConfigFileError::Unreadable { path, error }),
+        };
+        merged = parse(&path, &text, mountpoint)?.over(merged);
+    }
+    Ok(merged)
+}
+
+/// A file's text, at most a megabyte of it: more is a mistake (a device, an image).
+fn read(path: &Path) -> io::Result<String> {
+    use std::io::Read;
+    const BYTES_MAX: u64 = 1 << 20;
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(io::Error::other("it is larger than 1 MiB"));
+    }
+    Ok(text)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// `$XDG_CONFIG_HOME/weir/config.toml`, by default in `~/.config`.
+fn user_file() -> Option<PathBuf> {
+    let directory = absolute_variable("XDG_CONFIG_HOME")
+        .or_else(|| absolute_variable("HOME").map(|home| home.join(".config")))?;
+    Some(directory.join("weir/config.toml"))
+}
+
+/// An environment variable that holds an absolute path; others are ignored, as the XDG base
+/// directory specification demands.
+pub fn absolute_variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Reads a configuration file's text.
+fn parse(path: &Path, text: &str, mountpoint: &Path) -> Result<Layer, ConfigFileError> {
+    let invalid = |at: Range<usize>, message: String| ConfigFileError::Invalid {
+        path: path.to_owned(),
+        line: line_of(text, at.start),
+        message,
+    };
+    let table = DeTable::parse(text).map_err(|error| {
+        invalid(error.span().unwrap_or(0..0), error.message().replace('\n', ", "))
+    })?;
+    let mut top = Layer::default();
+    let mut here = Layer::default();
+    for (key, value) in table.get_ref() {
+        if key.get_ref() == "mount" {
+            read_mounts(value, mountpoint, &mut here).map_err(|(at, text)| invalid(at, text))?;
+        } else {
+            read_key(key.get_ref(), key.span(), value, &mut top)
+                .map_err(|(at, text)| invalid(at, text))?;
+        }
+    }
+    Ok(here.over(top))
+}
+
+/// A message and the bytes of the file it is about.
+type Fault = (Range<usize>, String);
+
+/// `[mount."/mnt/a"]` tables. All are checked, so that a mistake does not wait for its mount.
+fn read_mounts(
+    value: &Spanned<DeValue<'_>>,
+    mountpoint: &Path,
+    into: &mut Layer,
+) -> Result<(), Fault> {
+    let DeValue::Table(mounts) = value.get_ref() else {
+        return Err((value.span(), "'mount' must be tables: [mount.\"/mnt/data\"]".to_owned()));
+    };
+    for (name, value) in mounts {
+        let DeValue::Table(keys) = value.get_ref() else {
+            let message = format!("'mount.{}' must be a table", name.get_ref());
+            return Err((value.span(), message));
+        };
+        let path = Path::new(name.get_ref().as_ref());
+        if !path.is_absolute() {
+            let message = format!("'{}' must be an absolute mount point", name.get_ref());
+            return Err((name.span(), message));
+        }
+        let mut layer = Layer::default();
+        for (key, value) in keys {
+            read_key(key.get_ref(), key.span(), value, &mut layer)?;
+        }
+        if path.components().eq(mountpoint.components()) {
+            *into = layer;
+        }
+    }
+    Ok(())
+}
+
+fn read_key(
+    key: &str,
+    at: Range<usize>,
+    value: &Spanned<DeValue<'_>>,
+    into: &mut Layer,
+) -> Result<(), Fault> {
+    match key {
+        "fetch" => into.fetch = Some(from_text(key, value)?),
+        "memory" => into.memory = Some(size(key, value)?),
+        "patch-memory" => into.patch_memory = Some(size(key, value)?),
+        "dirty-expire" => into.dirty_expire = Some(dirty_expire(key, value)?),
+        "allow-other" => into.allow_other = Some(boolean(key, value)?),
+        "read-only" => into.read_only = Some(boolean(key, value)?),
+        "log-level" => into.log_level = Some(from_text(key, value)?),
+        "log-file" => into.log_file = Some(log_file(key, value)?),
+        "options" => {
+            let mut layer = Layer::default();
+            options::parse(text(key, value)?, Unknown::Refuse, &mut layer)
+                .map_err(|error| (value.span(), error.to_string()))?;
+            *into = std::mem::take(into).over(layer);
+        }
+        _ => {
+            let known = "fetch, memory, patch-memory, dirty-expire, allow-other, read-only, \
+                         options, log-level, log-file and [mount.\"/path\"] tables";
+            return Err((at, format!("unknown key '{key}': there are {known}")));
+        }
+    }
+    Ok(())
+}
+
+fn text<'a>(key: &str, value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, Fault> {
+    match value.get_ref() {
+        DeValue::String(text) => Ok(text),
+        _ => Err((value.span(), format!("'{key}' must be a string in quotes"))),
+    }
+}
+
+fn boolean(key: &str, value: &Spanned<DeValue<'_>>) -> Result<bool, Fault> {
+    match value.get_ref() {
+        DeValue::Boolean(boolean) => Ok(*boolean),
+        _ => Err((value.span(), format!("'{key}' must be true or false"))),
+    }
+}
+
+fn from_text<T: FromStr>(key: &str, value: &Spanned<DeValue<'_>>) -> Result<T, Fault>
+where
+    T::Err: Display,
+{
+    text(key, value)?.parse().map_err(|error| (value.span(), format!("'{key}': {error}")))
+}
+
+/// A size: a string with a unit, or plain bytes.
+fn size(key: &str, value: &Spanned<DeValue<'_>>) -> Result<Size, Fault> {
+    match value.get_ref() {
+        DeValue::Integer(number) if number.radix() == 10 => {
+            number.as_str().parse().map_err(|error| (value.span(), format!("'{key}': {error}")))
+        }
+        _ => from_text(key, value),
+    }
+}
+
+fn dirty_expire(key: &str, value: &Spanned<DeValue<'_>>) -> Result<Duration, Fault> {
+    quantity::parse_dirty_expire(text(key, value)?)
+        .map_err(|error| (value.span(), format!("'{key}': {error}")))
+}
+
+/// Relative paths would depend on where the command was run.
+fn log_file(key: &str, value: &Spanned<DeValue<'_>>) -> Result<PathBuf, Fault> {
+    let path = PathBuf::from(text(key, value)?);
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err((value.span(), format!("'{key}' must be an absolute path")))
+    }
+}
+
+/// The line, from 1, that a byte is in.
+fn line_of(text: &str, byte: usize) -> usize {
+    text.as_bytes()[..byte.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+    use weir_engine::FetchPolicy;
+
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Layer, String> {
+        parse(Path::new("/etc/weir.toml"), text, Path::new("/mnt/data"))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn keys_are_the_long_options() {
+        let layer = parsed(
+            "fetch = \"lazy\"\nmemory = \"1G\"\npatch-memory = 8388608\ndirty-expire = \"5s\"\n\
+             allow-other = true\nread-only = false\noptions = \"noatime,ro\"\n\
+             log-level = \"debug\"\nlog-file = \"/var/log/w.log\"\n",
+        )
+        .unwrap();
+        assert_eq!(layer.fetch, Some(FetchPolicy::Lazy));
+        assert_eq!(layer.memory, Some(Size(1 << 30)));
+        assert_eq!(layer.patch_memory, Some(Size(8 << 20)));
+        assert_eq!(layer.dirty_expire, Some(Duration::from_secs(5)));
+        assert_eq!(layer.allow_other, Some(true));
+        assert_eq!(layer.read_only, Some(false), "a key counts over 'options'");
+        assert_eq!(layer.atime, Some(false));
+        assert_eq!(layer.log_level, Some(Level::DEBUG));
+        assert_eq!(layer.log_file, Some("/var/log/w.log".into()));
+    }
+
+    #[test]
+    fn a_mount_points_table_counts_over_the_top() {
+        let text = "memory = \"1G\"\nfetch = \"lazy\"\n[mount.\"/mnt/data/\"]\nmemory = \"2G\"\n\
+                    [mount.\"/mnt/other\"]\nmemory = \"4G\"\n";
+        let layer = parsed(text).unwrap();
+        assert_eq!(layer.memory, Some(Size(2 << 30)));
+        assert_eq!(layer.fetch, Some(FetchPolicy::Lazy));
+    }
+
+    #[test]
+    fn mistakes_are_named_by_file_and_line() {
+        for (text, expected) in [
+            ("\n\nmemmory = \"1G\"\n", "/etc/weir.toml:3: unknown key 'memmory'"),
+            ("memory = \"1GB\"\n", "/etc/weir.toml:1: 'memory': '1GB' has the unknown unit"),
+            ("memory = true\n", "/etc/weir.toml:1: 'memory' must be a string"),
+            ("memory = -1\n", "/etc/weir.toml:1: 'memory': "),
+            ("memory = 0x10\n", "/etc/weir.toml:1: 'memory' must be a string"),
+            ("\nallow-other = \"yes\"\n", "/etc/weir.toml:2: 'allow-other' must be true or false"),
+            ("fetch = \"never\"\n", "/etc/weir.toml:1: 'fetch': unknown fetch policy 'never'"),
+            ("options = \"ro,nonsense\"\n", "/etc/weir.toml:1: unknown mount option 'nonsense'"),
+            ("log-level = \"loud\"\n", "/etc/weir.toml:1: 'log-level': "),
+            ("log-file = \"weir.log\"\n", "/etc/weir.toml:1: 'log-file' must be an absolute path"),
+            ("dirty-expire = \"5\"\n", "/etc/weir.toml:1: 'dirty-expire': '5' has no unit"),
+            ("mount = 1\n", "/etc/weir.toml:1: 'mount' must be tables"),
+            ("[mount]\na = 1\n", "/etc/weir.toml:2: 'mount.a' must be a table"),
+            ("[mount.data]\n", "/etc/weir.toml:1: 'data' must be an absolute mount point"),
+            ("[mount.\"/x\"]\n\nfoo = 1\n", "/etc/weir.toml:3: unknown key 'foo'"),
+            ("\nmemory = \n", "/etc/weir.toml:2: "),
+            ("memory = 1\nmemory = 2\n", "/etc/weir.toml:2: "),
+        ] {
+            let message = parsed(text).unwrap_err();
+            assert!(message.starts_with(expected), "{text:?}: {message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_named_file_must_be_there() {
+        let error = load(Some(Path::new("/nonexistent/weir.toml")), Path::new("/mnt")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read the configuration file /nonexistent"));
+        assert!(read(Path::new("/dev/zero")).is_err());
+    }
+}

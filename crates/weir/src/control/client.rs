@@ -1,0 +1,157 @@
+//! The commands' end of the control socket: finding the daemon behind a path, and asking it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::PidfdFlags;
+
+use super::place;
+use super::protocol::{self, Reply, Request};
+use crate::mounts::{self, Mount, MountTable};
+
+/// How long a daemon may take to say how it is.
+const STATUS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a daemon could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The mount table cannot be read.
+    #[error("cannot read the mount table: {0}")]
+    Table(io::Error),
+    /// The path cannot be looked up.
+    #[error("{}: {error}: name the mount point, or a path in the mount", path.display())]
+    Path {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The path is in no Weir mount.
+    #[error("{} is not in a weir mount: 'weir status' lists those there are", .0.display())]
+    NotMounted(PathBuf),
+    /// The mount is there, its daemon is not.
+    #[error(
+        "the daemon of {} has died: 'weir umount' or 'umount' removes the mount; \
+         what it had not written home is lost", .0.display()
+    )]
+    Dead(PathBuf),
+    /// It is somebody else's.
+    #[error("the mount {} belongs to user {owner}: ask as that user or as root", path.display())]
+    Denied {
+        /// The mount point.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Something else listens where the daemon should.
+    #[error("the control socket of {} belongs to user {uid}, not to its daemon", path.display())]
+    Impostor {
+        /// The mount point.
+        path: PathBuf,
+        /// Whose process listens.
+        uid: u32,
+    },
+    /// The conversation failed.
+    #[error("the daemon of {} did not answer: {error}", path.display())]
+    Conversation {
+        /// The mount point.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// The Weir mount that `path` is in. Mounts are not touched if the name alone tells.
+pub fn find(path: &Path) -> Result<Mount, ControlError> {
+    let table = MountTable::read().map_err(ControlError::Table)?;
+    let fault = |error| ControlError::Path { path: path.to_owned(), error };
+    let clean = mounts::absolute(path).map_err(fault)?;
+    if let Some(mount) = table.containing(&clean).filter(|mount| mount.is_weir()) {
+        return Ok(mount.clone());
+    }
+    let canonical = path.canonicalize().map_err(fault)?;
+    table
+        .containing(&canonical)
+        .filter(|mount| mount.is_weir())
+        .cloned()
+        .ok_or_else(|| ControlError::NotMounted(path.to_owned()))
+}
+
+/// A connection to a mount's daemon.
+pub struct Daemon {
+    connection: UnixStream,
+    mountpoint: PathBuf,
+    process: Option<OwnedFd>,
+}
+
+impl Daemon {
+    /// Connects to the daemon that serves `mount`.
+    pub fn connect(mount: &Mount) -> Result<Daemon, ControlError> {
+        let path = || mount.mount_point.clone();
+        let owner = mount.owner().unwrap_or(0);
+        let name = place::socket_name(mount.device);
+        let mut denied = false;
+        for directory in place::candidates(owner) {
+            match UnixStream::connect(directory.join(&name)) {
+                Ok(connection) => return Daemon::believe(connection, owner, path()),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied = true,
+                Err(_) => {}
+            }
+        }
+        let own = rustix::process::geteuid();
+        if denied || (!own.is_root() && own.as_raw() != owner) {
+            return Err(ControlError::Denied { path: path(), owner });
+        }
+        Err(ControlError::Dead(path()))
+    }
+
+    /// Checks who listens, and takes hold of the process so that its end can be awaited.
+    fn believe(
+        connection: UnixStream,
+        owner: u32,
+        mountpoint: PathBuf,
+    ) -> Result<Daemon, ControlError> {
+        let peer = rustix::net::sockopt::socket_peercred(&connection).map_err(|errno| {
+            ControlError::Conversation { path: mountpoint.clone(), error: errno.into() }
+        })?;
+        if !peer.uid.is_root() && peer.uid.as_raw() != owner {
+            return Err(ControlError::Impostor { path: mountpoint, uid: peer.uid.as_raw() });
+        }
+        let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok();
+        Ok(Daemon { connection, mountpoint, process })
+    }
+
+    /// Asks and waits for the answer: for a status not long, for the rest as long as it takes to
+    /// write everything home.
+    pub fn ask(&self, request: &Request) -> Result<Reply, ControlError> {
+        let patience = matches!(request, Request::Status).then_some(STATUS_PATIENCE);
+        self.connection
+            .set_read_timeout(patience)
+            .and_then(|()| protocol::send(&self.connection, request))
+            .and_then(|()| protocol::receive(&self.connection))
+            .map_err(|error| ControlError::Conversation { path: self.mountpoint.clone(), error })
+    }
+
+    /// Waits until the daemon's process has ended: only then is SOURCE unlocked.
+    pub fn wait_for_end(self) {
+        let Some(process) = self.process else { return };
+        let mut ended = [PollFd::new(&process, PollFlags::IN)];
+        while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut ended, None) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_outside_any_mount_are_named() {
+        assert!(matches!(find(Path::new("/proc")), Err(ControlError::NotMounted(_))));
+        assert!(matches!(find(Path::new("/nonexistent/x")), Err(ControlError::Path { .. })));
+        assert!(matches!(find(Path::new("")), Err(ControlError::Path { .. })));
+    }
+}

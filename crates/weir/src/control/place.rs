@@ -1,0 +1,105 @@
+//! Where control sockets are: a directory only its user can enter, and in it one socket a mount,
+//! named by the mount's device number, which is unique while it is mounted.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::config_file::absolute_variable;
+use crate::mounts::Device;
+
+/// The directory for this user's daemons: created, and nobody else's.
+///
+/// # Errors
+/// It cannot be created, or somebody else got there first.
+pub fn directory() -> io::Result<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut refused = io::Error::from(io::ErrorKind::NotFound);
+    for directory in candidates(uid) {
+        match prepare(&directory, uid) {
+            Ok(()) => return Ok(directory),
+            Err(error) => {
+                let text = format!("{}: {error}", directory.display());
+                refused = io::Error::new(error.kind(), text);
+            }
+        }
+    }
+    Err(refused)
+}
+
+/// Where the daemons of user `uid` may have their sockets, in order.
+pub fn candidates(uid: u32) -> Vec<PathBuf> {
+    let fallback = PathBuf::from(format!("/tmp/weir-{uid}"));
+    if uid == 0 {
+        return vec![PathBuf::from("/run/weir"), fallback];
+    }
+    let own = rustix::process::geteuid().as_raw() == uid;
+    let runtime = absolute_variable("XDG_RUNTIME_DIR").filter(|_| own);
+    let mut directories: Vec<PathBuf> = Vec::new();
+    let usual = PathBuf::from(format!("/run/user/{uid}"));
+    for base in [runtime, Some(usual)].into_iter().flatten() {
+        let directory = base.join("weir");
+        if !directories.contains(&directory) {
+            directories.push(directory);
+        }
+    }
+    directories.push(fallback);
+    directories
+}
+
+/// Makes sure that the directory exists, is `uid`'s and lets nobody else in.
+fn prepare(directory: &Path, uid: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Not followed: in /tmp anybody may have planted a link.
+    let found = fs::symlink_metadata(directory)?;
+    if !found.is_dir() || found.uid() != uid {
+        return Err(io::Error::other("it belongs to somebody else"));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(io::Error::other("others may enter it: remove it, or change its mode to 700"));
+    }
+    Ok(())
+}
+
+/// The name of a mount's socket.
+pub fn socket_name(device: Device) -> String {
+    format!("{}:{}.sock", device.major, device.minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn roots_are_in_run() {
+        assert_eq!(candidates(0)[0], Path::new("/run/weir"));
+        assert!(candidates(4711).contains(&PathBuf::from("/run/user/4711/weir")));
+        assert!(candidates(4711).contains(&PathBuf::from("/tmp/weir-4711")));
+        assert_eq!(socket_name(Device { major: 0, minor: 47 }), "0:47.sock");
+    }
+
+    #[test]
+    fn a_directory_others_can_meddle_with_is_refused() {
+        let top = std::env::temp_dir().join(format!("weir-place-{}", std::process::id()));
+        fs::create_dir_all(&top).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let directory = top.join("weir");
+        prepare(&directory, uid).unwrap();
+        prepare(&directory, uid).unwrap();
+        assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
+        assert!(prepare(&directory, uid + 1).is_err());
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(prepare(&directory, uid).is_err());
+        let link = top.join("link");
+        symlink("/root", &link).unwrap();
+        assert!(prepare(&link, uid).is_err());
+        assert!(prepare(&top.join("a/b"), uid).is_err());
+        fs::remove_dir_all(top).unwrap();
+    }
+}

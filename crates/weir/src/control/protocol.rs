@@ -1,0 +1,224 @@
+//! What is said over the control socket. Additions only: an older command may meet a newer
+//! daemon, and the other way round.
+
+use std::io::{self, BufRead, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use weir_engine::Stats;
+
+/// A line longer than this is nobody's request and nobody's reply.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// What a daemon is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// What are you doing?
+    Status,
+    /// Write everything home and make it durable.
+    Sync,
+    /// Write everything home, unmount and exit.
+    Unmount {
+        /// Also if programs use the mount or something cannot be written home.
+        force: bool,
+    },
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// To [`Request::Status`].
+    Status {
+        /// What it is doing.
+        status: Box<Status>,
+    },
+    /// It was done.
+    Done,
+    /// It could not be done.
+    Failed {
+        /// What, why, and what to do.
+        message: String,
+    },
+}
+
+/// A daemon's account of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// The daemon's version.
+    pub weir_version: String,
+    /// The daemon's process.
+    pub pid: u32,
+    /// SOURCE; what is not UTF-8 is replaced.
+    pub source: String,
+    /// MOUNTPOINT, likewise.
+    pub mountpoint: String,
+    /// How long it has been mounted.
+    pub uptime_ms: u64,
+    /// The fetch policy's name.
+    pub fetch_policy: String,
+    /// Whether nothing may be changed through the mount.
+    pub read_only: bool,
+    /// Whether files are transferred with O_DIRECT, as far as is known.
+    pub direct: bool,
+    /// How files are transferred: `ring` or `threads`.
+    pub transfer: String,
+    /// Memory of the daemon as the kernel counts it.
+    pub resident_bytes: u64,
+    /// Whether it is on its way out.
+    pub stopping: bool,
+    /// The engine's counters and gauges.
+    pub stats: StatsReport,
+    /// How long requests took.
+    pub latency: LatencyReport,
+}
+
+/// Latencies by kind of request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LatencyReport {
+    /// Writes.
+    pub write: PercentilesReport,
+    /// Reads.
+    pub read: PercentilesReport,
+    /// Syncs.
+    pub sync: PercentilesReport,
+}
+
+/// Percentiles of one kind of request; see [`weir_shard::Percentiles`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PercentilesReport {
+    pub count: u64,
+    pub p50_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+    pub max_ns: u64,
+}
+
+impl From<weir_shard::Percentiles> for PercentilesReport {
+    fn from(from: weir_shard::Percentiles) -> PercentilesReport {
+        let weir_shard::Percentiles { count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } = from;
+        PercentilesReport { count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns }
+    }
+}
+
+impl From<weir_shard::Latencies> for LatencyReport {
+    fn from(from: weir_shard::Latencies) -> LatencyReport {
+        let weir_shard::Latencies { write, read, sync } = from;
+        LatencyReport { write: write.into(), read: read.into(), sync: sync.into() }
+    }
+}
+
+/// Declares the report with the fields of the engine's [`Stats`]; a field that is added there and
+/// not here does not compile.
+macro_rules! stats_report {
+    ($($field:ident),* $(,)?) => {
+        /// [`Stats`], field by field.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct StatsReport { $(pub $field: u64),* }
+
+        impl From<Stats> for StatsReport {
+            fn from(stats: Stats) -> StatsReport {
+                let Stats { $($field),* } = stats;
+                StatsReport { $($field),* }
+            }
+        }
+    };
+}
+
+stats_report!(
+    writes,
+    write_bytes,
+    reads,
+    read_bytes,
+    read_hits,
+    read_misses,
+    patch_writes,
+    fetched_pages,
+    fetch_commands,
+    fetches_waited,
+    fetches_avoided,
+    readahead_pages,
+    writers_blocked_fetch,
+    writers_throttled,
+    writers_waiting,
+    destage_commands,
+    destage_bytes,
+    fetch_errors,
+    destage_errors,
+    sync_errors,
+    evictions,
+    files,
+    pages,
+    frames,
+    dirty_pages,
+    patched_pages,
+    patch_bytes,
+    fetches_in_flight,
+    destages_in_flight,
+    oldest_dirty_ms,
+    memory_bytes,
+    memory_bytes_max,
+    patch_bytes_max,
+);
+
+/// Sends one line.
+pub fn send(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+/// Receives one line.
+///
+/// # Errors
+/// What reading says; a line that is too long, cut off, or not of the protocol.
+pub fn receive<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
+    let mut line = Vec::new();
+    io::BufReader::new(from.take(LINE_BYTES_MAX)).read_until(b'\n', &mut line)?;
+    if line.last() != Some(&b'\n') {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(&line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_received() {
+        for request in [Request::Status, Request::Sync, Request::Unmount { force: true }] {
+            let mut line = Vec::new();
+            send(&mut line, &request).unwrap();
+            assert_eq!(receive::<Request>(&line[..]).unwrap(), request);
+        }
+        let status = Status { pid: 7, source: "/a b".into(), ..Status::default() };
+        let reply = Reply::Status { status: Box::new(status) };
+        let mut line = Vec::new();
+        send(&mut line, &reply).unwrap();
+        assert_eq!(receive::<Reply>(&line[..]).unwrap(), reply);
+    }
+
+    #[test]
+    fn a_newer_daemon_is_understood() {
+        let line = b"{\"reply\":\"status\",\"status\":{\"pid\":3,\"novelty\":[1]}}\n";
+        let Reply::Status { status } = receive(&line[..]).unwrap() else { panic!() };
+        assert_eq!(status.pid, 3);
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for line in
+            [&b""[..], b"{}\n", b"{\"request\":\"status\"}", b"\xff\n", b"{\"request\":\"x\"}\n"]
+        {
+            assert!(receive::<Request>(line).is_err(), "{line:?}");
+        }
+        assert!(receive::<Request>(io::repeat(b'x')).is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! The daemon: SOURCE, shard, front end and control socket wired together, from the first check
+//! to the last byte home.
+//!
+//! Owns the lock on SOURCE for its whole life: everything that can fail without a trace is
+//! checked before the lock is taken, and the lock is let go when nothing dirty is left.
+
+mod account;
+mod lifecycle;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use weir_shard::Shard;
+
+use crate::allocator;
+use crate::control::server::Server;
+use crate::fuse_access::{self, FuseAccessError};
+use crate::mountpoint::{self, MountpointError};
+use crate::mounts::{Device, MountTable};
+use crate::settings::Settings;
+use crate::signals;
+use crate::source::{Source, SourceError, SourceLock};
+
+use account::Account;
+use lifecycle::{Event, Lifecycle, Place};
+
+/// What to mount where, and how.
+#[derive(Clone, Debug)]
+pub struct MountRequest {
+    /// SOURCE, absolute.
+    pub source: PathBuf,
+    /// MOUNTPOINT, absolute.
+    pub mountpoint: PathBuf,
+    /// Everything else.
+    pub settings: Settings,
+}
+
+/// Why a daemon did not start, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// SOURCE cannot be served.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Nothing can be mounted at MOUNTPOINT.
+    #[error(transparent)]
+    Mountpoint(#[from] MountpointError),
+    /// FUSE cannot be used.
+    #[error(transparent)]
+    FuseAccess(#[from] FuseAccessError),
+    /// The back end or the engine did not start.
+    #[error("cannot serve {}: {error}", source_path.display())]
+    Shard {
+        /// SOURCE.
+        source_path: PathBuf,
+        /// Why.
+        error: weir_shard::StartError,
+    },
+    /// The front end did not start.
+    #[error(transparent)]
+    Mount(#[from] weir_fuse::MountError),
+    /// The mount was made and is not in the mount table.
+    #[error("the mount at {} vanished while it was made", .0.display())]
+    Vanished(PathBuf),
+    /// The log cannot be written.
+    #[error(transparent)]
+    Log(#[from] crate::log::LogError),
+    /// Something the daemon needs from the system.
+    #[error("cannot {doing}: {error}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        error: io::Error,
+    },
+    /// It ended without everything being home.
+    #[error("{0}")]
+    Lost(String),
+}
+
+fn system(doing: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
+    move |error| DaemonError::System { doing, error }
+}
+
+/// What passed the checks: nothing was changed so far.
+pub struct Checked {
+    source: Source,
+    mountpoint: PathBuf,
+    settings: Settings,
+}
+
+/// Checks everything that can be checked without changing anything.
+pub fn check(request: MountRequest) -> Result<Checked, DaemonError> {
+    let mounts = MountTable::read().map_err(system("read the mount table"))?;
+    let source = Source::open(&request.source, &mounts)?;
+    let mountpoint = mountpoint::check(&request.mountpoint, source.path(), &mounts)?;
+    fuse_access::check(request.settings.allow_other)?;
+    Ok(Checked { source, mountpoint, settings: request.settings })
+}
+
+impl Checked {
+    /// Locks SOURCE. From here on a failure has something to undo.
+    pub fn lock(self) -> Result<Locked, DaemonError> {
+        let lock = self.source.lock(&self.mountpoint)?;
+        let Checked { source, mountpoint, settings } = self;
+        Ok(Locked { source, mountpoint, settings, lock })
+    }
+}
+
+/// SOURCE is ours; it is let go when this is dropped.
+pub struct Locked {
+    source: Source,
+    mountpoint: PathBuf,
+    settings: Settings,
+    lock: SourceLock,
+}
+
+impl Locked {
+    /// MOUNTPOINT, canonical.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// How it is to be mounted.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Mounts, calls `ready` when the mount answers, and serves until it is unmounted and
+    /// everything is home. If `ready` fails, unmounts at once.
+    ///
+    /// To be called while the process has one thread.
+    pub fn serve(self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), DaemonError> {
+        allocator::bound();
+        let signals = signals::block().map_err(system("block signals"))?;
+        let Locked { source, mountpoint, settings, lock } = self;
+        let start_error =
+            |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
+        let shard = Shard::start(settings.engine.clone(), source.as_fd()).map_err(start_error)?;
+        let (events, received) = mpsc::channel();
+        let device = mount(&shard, &source, &mountpoint, &settings, events.clone())
+            .inspect_err(|_| shard.stop())?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let account = Account {
+            shard: shard.clone(),
+            source: source.path().to_owned(),
+            mountpoint: mountpoint.clone(),
+            fetch_policy: settings.engine.fetch_policy,
+            read_only: settings.read_only,
+            mounted_at: Instant::now(),
+            stopping: stopping.clone(),
+        };
+        let place = Place { mountpoint: mountpoint.clone(), device };
+        let lifecycle = Lifecycle::new(shard, place, received, stopping);
+        let started = attend(device, account, signals, &events);
+        // The session's sender is to be the last one.
+        drop(events);
+        let _server = match started {
+            Ok(server) => server,
+            Err(error) => {
+                lifecycle.abandon();
+                return Err(error);
+            }
+        };
+        let (from, at) = (source.path().display(), mountpoint.display());
+        tracing::info!("mounted {from} at {at}");
+        if let Err(error) = ready() {
+            tracing::warn!("the command that waited for the mount is gone ({error}): unmounting");
+            lifecycle.abandon();
+            return Ok(());
+        }
+        let ended = lifecycle.run();
+        // Before whoever asked for it is told: SOURCE can be mounted again at once.
+        drop(lock);
+        ended.finish().map_err(DaemonError::Lost)
+    }
+}
+
+/// Mounts, and gives the mount's device number. The session's end is told as an event.
+fn mount(
+    shard: &Arc<Shard>,
+    source: &Source,
+    mountpoint: &Path,
+    settings: &Settings,
+    events: mpsc::Sender<Event>,
+) -> Result<Device, DaemonError> {
+    let directory = source.as_fd().try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
+    let options = front_options(directory, source.path(), settings);
+    let session = weir_fuse::mount(shard.clone(), mountpoint, options)?;
+    let device = session.device_number();
+    std::thread::Builder::new()
+        .name("session".into())
+        .spawn(move || {
+            if let Err(error) = session.wait() {
+                tracing::error!("the connection to the kernel broke: {error}");
+            }
+            // Nobody receives any more: the daemon is past its last wait.
+            let _ = events.send(Event::SessionEnded);
+        })
+        .map_err(system("start the session's thread"))?;
+    let gone = || DaemonError::Vanished(mountpoint.to_owned());
+    let device = device.ok_or_else(gone)?;
+    // The mount answers when it answers this.
+    rustix::fs::stat(mountpoint).map_err(|_| gone())?;
+    Ok(Device { major: device.major, minor: device.minor })
+}
+
+/// What the front end is to know.
+fn front_options(directory: OwnedFd, path: &Path, settings: &Settings) -> weir_fuse::Options {
+    let name = settings.fsname.clone().unwrap_or_else(|| path.to_string_lossy().into_owned());
+    let mut options = weir_fuse::Options::new(directory, name);
+    options.allow_other = settings.allow_other;
+    options.read_only = settings.read_only;
+    options.direct_io = settings.direct_io;
+    options.entry_timeout = settings.entry_timeout.unwrap_or(options.entry_timeout);
+    options.attr_timeout = settings.attr_timeout.unwrap_or(options.attr_timeout);
+    for (on, yes, no) in [
+        (settings.dev, "dev", "nodev"),
+        (settings.suid, "suid", "nosuid"),
+        (settings.exec, "exec", "noexec"),
+        (settings.atime, "atime", "noatime"),
+    ] {
+        options.mount_options.push(if on { yes } else { no }.to_owned());
+    }
+    options
+}
+
+/// Starts to listen to the control socket and to signals.
+fn attend(
+    device: Device,
+    account: Account,
+    signals: signals::Blocked,
+    events: &mpsc::Sender<Event>,
+) -> Result<Server, DaemonError> {
+    let mut server = Server::bind(device).map_err(system("create the control socket"))?;
+    let asked = events.clone();
+    server
+        .start(move |request, responder| lifecycle::handle(request, responder, &account, &asked))
+        .map_err(system("start the control socket's thread"))?;
+    let signalled = events.clone();
+    signals
+        .listen(move |name| {
+            // Nobody receives any more: the daemon is past its last wait.
+            let _ = signalled.send(Event::Signal(name));
+        })
+        .map_err(system("start the signal thread"))?;
+    Ok(server)
+}

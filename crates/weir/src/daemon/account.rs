@@ -1,0 +1,73 @@
+//! What the daemon says of itself.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use weir_backend::Method;
+use weir_engine::FetchPolicy;
+use weir_shard::Shard;
+
+use crate::control::protocol::Status;
+
+/// Everything a status is made of.
+pub struct Account {
+    /// The shard that serves SOURCE.
+    pub shard: Arc<Shard>,
+    /// SOURCE.
+    pub source: PathBuf,
+    /// MOUNTPOINT.
+    pub mountpoint: PathBuf,
+    /// The fetch policy.
+    pub fetch_policy: FetchPolicy,
+    /// Whether nothing may be changed.
+    pub read_only: bool,
+    /// When the mount was made.
+    pub mounted_at: Instant,
+    /// Set when the daemon is on its way out.
+    pub stopping: Arc<AtomicBool>,
+}
+
+impl Account {
+    /// The status now.
+    pub fn status(&self) -> Status {
+        let directory = self.shard.directory();
+        let transfer = match directory.method() {
+            Method::Ring => "ring",
+            Method::Threads => "threads",
+        };
+        Status {
+            weir_version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            source: self.source.to_string_lossy().into_owned(),
+            mountpoint: self.mountpoint.to_string_lossy().into_owned(),
+            uptime_ms: u64::try_from(self.mounted_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            fetch_policy: self.fetch_policy.name().to_owned(),
+            read_only: self.read_only,
+            direct: directory.is_direct(),
+            transfer: transfer.to_owned(),
+            resident_bytes: resident_bytes().unwrap_or(0),
+            stopping: self.stopping.load(Ordering::Relaxed),
+            stats: self.shard.stats().into(),
+            latency: self.shard.latencies().into(),
+        }
+    }
+}
+
+/// `VmRSS` of /proc/self/status, proc(5).
+fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn this_process_is_resident() {
+        assert!(super::resident_bytes().unwrap() > 100 << 10);
+    }
+}

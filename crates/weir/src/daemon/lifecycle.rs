@@ -1,0 +1,369 @@
+//! How a mount ends: asked by a command, by a signal, or unmounted by hand.
+//!
+//! One thread decides, from events. Whatever the way, everything dirty goes home before the
+//! daemon ends; if that fails the daemon stays and tries again. Only `weir umount --force` lets
+//! data go, and says how much.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use weir_engine::Error;
+use weir_shard::Shard;
+
+use super::account::Account;
+use crate::control::protocol::{Reply, Request};
+use crate::control::server::Responder;
+use crate::mounts::{Device, MountTable};
+use crate::quantity::Size;
+use crate::unmount::{self, How, UnmountError};
+
+/// Pause before what failed on the way out is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What can happen to a mount.
+pub enum Event {
+    /// A signal asks the daemon to end.
+    Signal(&'static str),
+    /// `weir umount` does.
+    Unmount {
+        /// Whatever it takes.
+        force: bool,
+        /// Who asked.
+        responder: Responder,
+    },
+    /// The kernel's side is gone: unmounted, or the session broke.
+    SessionEnded,
+}
+
+/// Answers a request on the control socket, or hands it to the lifecycle.
+pub fn handle(request: Request, responder: Responder, account: &Account, events: &Sender<Event>) {
+    match request {
+        Request::Status => {
+            responder.send(&Reply::Status { status: Box::new(account.status()) });
+        }
+        Request::Sync => {
+            let shard = account.shard.clone();
+            account.shard.sync_all(move |result| {
+                responder.send(&match result {
+                    Ok(()) => Reply::Done,
+                    Err(error) => Reply::Failed { message: not_home(&shard, error) },
+                });
+            });
+        }
+        Request::Unmount { force } => {
+            // If nobody receives it the daemon is about to end: the client sees the hang-up.
+            let _ = events.send(Event::Unmount { force, responder });
+        }
+    }
+}
+
+/// What is not home, and why.
+fn not_home(shard: &Shard, error: Error) -> String {
+    let stats = shard.stats();
+    let bytes = Size(stats.dirty_pages.saturating_mul(weir_engine::PAGE_BYTES as u64));
+    format!(
+        "{bytes} of written data could not be written home: {error}; it is kept and tried again"
+    )
+}
+
+/// What the kernel knows of the mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mounted {
+    /// Programs can reach it.
+    Visible,
+    /// Only programs that had it open can.
+    Detached,
+}
+
+/// Whether the loop goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Wait for what happens.
+    Wait,
+    /// Try to end again after [`RETRY`].
+    Retry,
+    /// The kernel's side is gone, or is to go with this process.
+    End,
+}
+
+/// Which mount this is.
+pub struct Place {
+    /// MOUNTPOINT, canonical.
+    pub mountpoint: PathBuf,
+    /// The mount's device number.
+    pub device: Device,
+}
+
+/// A mount's life from now on.
+pub struct Lifecycle {
+    shard: Arc<Shard>,
+    place: Place,
+    events: Receiver<Event>,
+    stopping: Arc<AtomicBool>,
+    mounted: Mounted,
+    /// `weir umount` waits for the outcome.
+    responder: Option<Responder>,
+    /// Data may be let go.
+    forced: bool,
+}
+
+/// A mount that has ended.
+pub struct Ended {
+    responder: Option<Responder>,
+    lost: Option<String>,
+}
+
+impl Ended {
+    /// Tells whoever asked for it how it ended. An error says what was lost.
+    pub fn finish(self) -> Result<(), String> {
+        if let Some(responder) = self.responder {
+            responder.send(&match &self.lost {
+                None => Reply::Done,
+                Some(lost) => Reply::Failed { message: lost.clone() },
+            });
+        }
+        self.lost.map_or(Ok(()), Err)
+    }
+}
+
+impl Lifecycle {
+    /// The life of the mount at `place`, told by `events`. `stopping` is set when it nears its end.
+    pub fn new(
+        shard: Arc<Shard>,
+        place: Place,
+        events: Receiver<Event>,
+        stopping: Arc<AtomicBool>,
+    ) -> Lifecycle {
+        Lifecycle {
+            shard,
+            place,
+            events,
+            stopping,
+            mounted: Mounted::Visible,
+            responder: None,
+            forced: false,
+        }
+    }
+
+    /// Takes back a mount that nobody was told of.
+    pub fn abandon(self) {
+        drop(self.run_to_end());
+    }
+
+    /// Serves until the mount has ended and everything is home.
+    pub fn run(mut self) -> Ended {
+        let mut next = Next::Wait;
+        while next != Next::End {
+            next = match self.receive(next) {
+                None => self.stop(),
+                Some(Event::Signal(name)) => {
+                    tracing::info!("{name}: writing everything home");
+                    self.signalled()
+                }
+                Some(Event::Unmount { force, responder }) => self.asked(force, responder),
+                Some(Event::SessionEnded) => Next::End,
+            };
+        }
+        self.run_to_end()
+    }
+
+    /// The next event; `None` when it is time to try again.
+    fn receive(&self, next: Next) -> Option<Event> {
+        let received = match next {
+            Next::Retry => self.events.recv_timeout(RETRY),
+            Next::Wait | Next::End => self.events.recv().map_err(RecvTimeoutError::from),
+        };
+        match received {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            // The session's thread always says so before it lets go of its sender.
+            Err(RecvTimeoutError::Disconnected) => Some(Event::SessionEnded),
+        }
+    }
+
+    fn signalled(&mut self) -> Next {
+        if self.mounted == Mounted::Detached {
+            // The second one: programs that still use the mount get errors from now on.
+            tracing::warn!("ending although programs still use the mount: {}", self.named_users());
+            return Next::End;
+        }
+        self.stop()
+    }
+
+    /// Writes home and unmounts; detaches what is in use.
+    fn stop(&mut self) -> Next {
+        self.stopping.store(true, Ordering::Relaxed);
+        if let Err(error) = self.write_home() {
+            tracing::error!("staying mounted: {}", not_home(&self.shard, error));
+            return Next::Retry;
+        }
+        match self.unmount(How::Idle) {
+            Ok(()) | Err(UnmountError::NotMounted) => Next::Wait,
+            Err(UnmountError::Busy) => {
+                tracing::warn!(
+                    "in use by {}: detached, ending when the last file is closed",
+                    self.named_users()
+                );
+                self.detach()
+            }
+            Err(error) => {
+                tracing::error!("cannot unmount: {error}; trying again");
+                Next::Retry
+            }
+        }
+    }
+
+    fn detach(&mut self) -> Next {
+        match self.unmount(How::Detach) {
+            Ok(()) | Err(UnmountError::NotMounted) => {
+                self.mounted = Mounted::Detached;
+                Next::Wait
+            }
+            Err(error) => {
+                tracing::error!("cannot detach: {error}; trying again");
+                Next::Retry
+            }
+        }
+    }
+
+    /// `weir umount`: all or nothing, unless forced.
+    fn asked(&mut self, force: bool, responder: Responder) -> Next {
+        let refused = |responder: Responder, message: String| {
+            tracing::warn!("not unmounted: {message}");
+            responder.send(&Reply::Failed { message });
+            Next::Wait
+        };
+        let home = self.write_home();
+        if let (Err(error), false) = (home, force) {
+            let message = format!("still mounted: {}", not_home(&self.shard, error));
+            return refused(responder, message);
+        }
+        match self.unmount(How::Idle) {
+            Ok(()) | Err(UnmountError::NotMounted) => {}
+            Err(UnmountError::Busy) if force => {
+                tracing::warn!("unmounting by force, in use by {}", self.named_users());
+                if let Err(error) = self.unmount(How::Detach) {
+                    return refused(responder, format!("cannot unmount: {error}"));
+                }
+                self.accept(force, responder);
+                return Next::End;
+            }
+            Err(UnmountError::Busy) => {
+                let message = format!(
+                    "{} is in use by {}: end them and try again, or use --force",
+                    self.place.mountpoint.display(),
+                    self.named_users()
+                );
+                return refused(responder, message);
+            }
+            Err(error) => {
+                let message =
+                    format!("cannot unmount {}: {error}", self.place.mountpoint.display());
+                return refused(responder, message);
+            }
+        }
+        self.accept(force, responder);
+        Next::Wait
+    }
+
+    fn accept(&mut self, force: bool, responder: Responder) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.forced |= force;
+        // Two at once: the first one's daemon ends as well.
+        if let Some(earlier) = self.responder.replace(responder) {
+            earlier.send(&Reply::Done);
+        }
+    }
+
+    /// The kernel's side is gone: brings home what was written last, however long it takes.
+    fn run_to_end(mut self) -> Ended {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.cut_off();
+        let mut lost = None;
+        while let Err(error) = self.write_home() {
+            let message = not_home(&self.shard, error);
+            if self.forced {
+                lost = Some(self.lost(error));
+                break;
+            }
+            tracing::error!("unmounted, but {message}");
+            if let Some(responder) = self.responder.take() {
+                let message = format!("unmounted, but {message} by process {}", std::process::id());
+                responder.send(&Reply::Failed { message });
+            }
+            match self.events.recv_timeout(RETRY) {
+                Ok(Event::Unmount { force, responder }) => {
+                    self.forced |= force;
+                    self.responder = Some(responder);
+                }
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(RETRY),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        self.shard.stop();
+        match &lost {
+            None => tracing::info!("everything is home"),
+            Some(lost) => tracing::error!("{lost}"),
+        }
+        Ended { responder: self.responder, lost }
+    }
+
+    /// Sees to it that no program can write any more, so that what is brought home now is all.
+    fn cut_off(&self) {
+        match self.unmount(How::Detach) {
+            Ok(()) | Err(UnmountError::NotMounted) => {}
+            Err(error) => tracing::error!("cannot unmount: {error}"),
+        }
+        // If programs still hold files open: they get errors from now on. Gone if nobody does.
+        let connection = format!("/sys/fs/fuse/connections/{}/abort", self.place.device.minor);
+        if let Err(error) = std::fs::write(connection, "1")
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!("cannot cut off programs that still use the mount: {error}");
+        }
+    }
+
+    fn lost(&self, error: Error) -> String {
+        let stats = self.shard.stats();
+        let bytes = Size(stats.dirty_pages.saturating_mul(weir_engine::PAGE_BYTES as u64));
+        format!("unmounted by force, and {bytes} of written data are lost: {error}")
+    }
+
+    /// Everything is home and durable, or the first error met.
+    fn write_home(&self) -> Result<(), Error> {
+        let (done, result) = mpsc::sync_channel(1);
+        self.shard.sync_all(move |result| {
+            // The receiver waits below.
+            let _ = done.send(result);
+        });
+        result.recv().expect("a shard answers every request before it is stopped")
+    }
+
+    fn unmount(&self, how: How) -> Result<(), UnmountError> {
+        // Somebody may have mounted something else there since.
+        let table = MountTable::read().map_err(UnmountError::Kernel)?;
+        match table.at(&self.place.mountpoint) {
+            Some(mount) if mount.device == self.place.device => {
+                unmount::unmount(&self.place.mountpoint, how)
+            }
+            Some(_) if table.of_device(self.place.device).is_some() => Err(UnmountError::Covered),
+            _ => Err(UnmountError::NotMounted),
+        }
+    }
+
+    fn named_users(&self) -> String {
+        name(&unmount::users(&self.place.mountpoint), &self.place.mountpoint)
+    }
+}
+
+/// `a (1), b (2)`, or what to look for if none can be seen.
+fn name(users: &[String], mountpoint: &Path) -> String {
+    if users.is_empty() {
+        format!("programs of other users or another mount below {}", mountpoint.display())
+    } else {
+        users.join(", ")
+    }
+}

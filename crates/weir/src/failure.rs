@@ -1,0 +1,110 @@
+//! How a command fails: one line on stderr and an exit status, decided here and nowhere else.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use crate::config_file::ConfigFileError;
+use crate::control::ControlError;
+use crate::daemon::DaemonError;
+use crate::daemonize::StartFailure;
+use crate::options::OptionError;
+use crate::settings::SettingsError;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line does not make sense.
+    #[error("{0}")]
+    Usage(String),
+    /// An `-o` list does not make sense.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    /// Bounds contradict each other.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A configuration file cannot be used.
+    #[error(transparent)]
+    ConfigFile(#[from] ConfigFileError),
+    /// The daemon could not start, or ended badly.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// The daemon in the background could not start.
+    #[error(transparent)]
+    Start(#[from] StartFailure),
+    /// The daemon could not be asked.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The daemon was asked and says no, or the machine does.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Failure {
+    /// 2 when what was asked makes no sense, 1 when it could not be done.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Failure::Usage(_) | Failure::Options(_) | Failure::Settings(_) => 2,
+            Failure::ConfigFile(ConfigFileError::Invalid { .. }) => 2,
+            Failure::ConfigFile(ConfigFileError::Unreadable { .. }) => 1,
+            Failure::Start(start) => start.exit_status(),
+            Failure::Daemon(_) | Failure::Control(_) | Failure::Refused(_) => 1,
+        }
+    }
+
+    /// Prints the line and gives the status to exit with.
+    pub fn report(&self) -> ExitCode {
+        eprintln!("weir: {}", one_line(&without_errno(&self.to_string())));
+        ExitCode::from(self.exit_status())
+    }
+}
+
+/// The text without the numbers that the standard library puts behind system errors.
+fn without_errno(text: &str) -> String {
+    let mut rest = text;
+    let mut plain = String::with_capacity(text.len());
+    while let Some((before, after)) = rest.split_once(" (os error ") {
+        plain.push_str(before);
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        rest = after[digits..].strip_prefix(')').unwrap_or(after);
+    }
+    plain + rest
+}
+
+/// The text on one line: control characters, which a path may hold, are shown escaped.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for letter in text.trim_end().chars() {
+        if letter.is_control() {
+            let _ = write!(line, "{}", letter.escape_default());
+        } else {
+            line.push(letter);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_stays_on_its_line() {
+        assert_eq!(one_line("a\nb\tc\u{1b}[0m\n"), "a\\nb\\tc\\u{1b}[0m");
+        assert_eq!(one_line("über 'x'"), "über 'x'");
+    }
+
+    #[test]
+    fn error_numbers_are_left_out() {
+        let error = std::io::Error::from_raw_os_error(2);
+        let text = format!("/x: {error}: do something");
+        assert_eq!(without_errno(&text), "/x: No such file or directory: do something");
+        assert_eq!(without_errno("a (os error"), "a (os error");
+    }
+
+    #[test]
+    fn statuses_tell_usage_from_the_rest() {
+        assert_eq!(Failure::Usage(String::new()).exit_status(), 2);
+        assert_eq!(Failure::Options(OptionError::Unknown("x".into())).exit_status(), 2);
+        assert_eq!(Failure::Refused(String::new()).exit_status(), 1);
+    }
+}

@@ -1,0 +1,306 @@
+//! `-o opt,opt=value`: FUSE's habits, mount(8)'s noise, and Weir's own options in that form.
+//!
+//! Every option is known or refused; nothing is passed on unread. What FUSE users may expect and
+//! Weir does not do is refused with the reason, never taken in silence.
+
+use weir_engine::{ConfigError, FetchPolicy};
+
+use crate::quantity::{self, QuantityError};
+use crate::settings::Layer;
+
+/// Why an `-o` list is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// Nobody knows it.
+    #[error("unknown mount option '{0}'; 'weir mount --help' lists those there are")]
+    Unknown(String),
+    /// FUSE file systems have it, Weir does not.
+    #[error("mount option '{name}' is not supported: {reason}")]
+    Unsupported {
+        /// The option's name.
+        name: String,
+        /// Why, and what to do instead.
+        reason: &'static str,
+    },
+    /// `name` without `=value`.
+    #[error("mount option '{0}' needs a value: {0}=VALUE")]
+    NoValue(String),
+    /// `name=value` where there is nothing to set.
+    #[error("mount option '{0}' takes no value")]
+    UnexpectedValue(String),
+    /// The value of a size or duration is no such thing.
+    #[error("mount option '{name}': {error}")]
+    Quantity {
+        /// The option's name.
+        name: String,
+        /// What is wrong.
+        error: QuantityError,
+    },
+    /// The value of `fetch` is no policy.
+    #[error("mount option 'fetch': {0}")]
+    Fetch(#[from] ConfigError),
+}
+
+/// What is to be done with options nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// An error.
+    Refuse,
+    /// Left out: mount(8) asked for that with `-s`.
+    Ignore,
+}
+
+/// Accepted without effect: what mount(8) and fstab(5) keep for themselves, and what Weir does
+/// anyway.
+const NO_EFFECT: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "nofail",
+    "_netdev",
+    "_rnetdev",
+    "silent",
+    "loud",
+    "async",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "lazytime",
+    "nolazytime",
+    "diratime",
+    "nodiratime",
+    "iversion",
+    "noiversion",
+    "mand",
+    "nomand",
+    "default_permissions",
+    "kernel_cache",
+    "auto_cache",
+    "big_writes",
+    "use_ino",
+    "readdir_ino",
+    "hard_remove",
+    "async_read",
+];
+
+const OWNERS_KEPT: &str = "files keep the owners and modes they have in SOURCE";
+const ALWAYS_UNMOUNTED: &str = "stop the daemon with 'weir umount' or SIGTERM";
+
+/// Known to FUSE users, and refused with a reason.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("uid", OWNERS_KEPT),
+    ("gid", OWNERS_KEPT),
+    ("umask", OWNERS_KEPT),
+    ("fmask", OWNERS_KEPT),
+    ("dmask", OWNERS_KEPT),
+    ("allow_root", "use allow_other; permissions are checked as in SOURCE"),
+    ("nonempty", "mount on an empty directory"),
+    ("auto_unmount", ALWAYS_UNMOUNTED),
+    ("sync", "programs get synchronous writes with O_SYNC or fsync"),
+    ("dirsync", "programs get durable directories with fsync"),
+    ("remount", "unmount and mount again"),
+    ("bind", "use mount --bind on the mounted directory"),
+    ("loop", "SOURCE is a directory, not an image"),
+    ("blkdev", "SOURCE is a directory, not a device"),
+    ("fd", "weir opens /dev/fuse itself"),
+    ("rootmode", "weir sets it itself"),
+    ("user_id", "weir sets it itself"),
+    ("group_id", "weir sets it itself"),
+    ("negative_timeout", "names that are missing are not cached"),
+    ("max_read", "weir chooses the size of requests itself"),
+    ("max_write", "weir chooses the size of requests itself"),
+    ("max_background", "weir chooses the number of requests itself"),
+    ("writeback_cache", "Weir is the write-back cache"),
+    ("setuid", "start weir as the user who is to own the daemon"),
+];
+
+/// Reads an `-o` argument into a layer of settings; the last of contradicting options counts.
+///
+/// A comma inside a value is written `\,` and a backslash `\\`, as libfuse has it.
+pub fn parse(list: &str, unknown: Unknown, into: &mut Layer) -> Result<(), OptionError> {
+    for option in split(list) {
+        if option.is_empty() {
+            continue;
+        }
+        match parse_one(&option, into) {
+            Err(OptionError::Unknown(_)) if unknown == Unknown::Ignore => {}
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
+    let (name, value) = match option.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (option, None),
+    };
+    if is_comment(name) {
+        return Ok(());
+    }
+    if let Some((_, reason)) = UNSUPPORTED.iter().find(|(known, _)| *known == name) {
+        return Err(OptionError::Unsupported { name: name.to_owned(), reason });
+    }
+    if parse_switch(name, value, into)? {
+        return Ok(());
+    }
+    let needed = || value.filter(|text| !text.is_empty()).ok_or(OptionError::NoValue(name.into()));
+    let quantity = |error| OptionError::Quantity { name: name.to_owned(), error };
+    match name {
+        "fsname" => into.fsname = Some(needed()?.to_owned()),
+        // mount.fuse passes the type on; Weir's is always the same.
+        "subtype" => drop(needed()?),
+        "entry_timeout" | "ac_attr_timeout" | "attr_timeout" => {
+            let timeout = quantity::parse_timeout(needed()?).map_err(quantity)?;
+            match name {
+                "entry_timeout" => into.entry_timeout = Some(timeout),
+                "attr_timeout" => into.attr_timeout = Some(timeout),
+                _ => {}
+            }
+        }
+        "fetch" => into.fetch = Some(needed()?.parse::<FetchPolicy>()?),
+        "memory" => into.memory = Some(needed()?.parse().map_err(quantity)?),
+        "patch_memory" | "patch-memory" => {
+            into.patch_memory = Some(needed()?.parse().map_err(quantity)?);
+        }
+        "dirty_expire" | "dirty-expire" => {
+            let age = quantity::parse_dirty_expire(needed()?).map_err(quantity)?;
+            into.dirty_expire = Some(age);
+        }
+        _ => return Err(OptionError::Unknown(name.to_owned())),
+    }
+    Ok(())
+}
+
+/// Options without a value. False if `name` is none of them.
+fn parse_switch(name: &str, value: Option<&str>, into: &mut Layer) -> Result<bool, OptionError> {
+    match name {
+        "ro" => into.read_only = Some(true),
+        "rw" => into.read_only = Some(false),
+        "allow_other" => into.allow_other = Some(true),
+        "direct_io" => into.direct_io = Some(true),
+        "dev" => into.dev = Some(true),
+        "nodev" => into.dev = Some(false),
+        "suid" => into.suid = Some(true),
+        "nosuid" => into.suid = Some(false),
+        "exec" => into.exec = Some(true),
+        "noexec" => into.exec = Some(false),
+        "atime" => into.atime = Some(true),
+        "noatime" => into.atime = Some(false),
+        _ if NO_EFFECT.contains(&name) => {}
+        _ => return Ok(false),
+    }
+    match value {
+        Some(_) => Err(OptionError::UnexpectedValue(name.to_owned())),
+        None => Ok(true),
+    }
+}
+
+/// mount(8): comments of other programs, which a helper must not look at.
+fn is_comment(name: &str) -> bool {
+    name == "comment"
+        || name.starts_with("x-")
+        || name.starts_with("X-")
+        || name.starts_with("uhelper")
+        || name.starts_with("helper")
+}
+
+/// Cuts at commas that are not escaped and removes the escapes.
+fn split(list: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
+    let mut escaped = false;
+    for letter in list.chars() {
+        if escaped || (letter != ',' && letter != '\\') {
+            options.last_mut().expect("starts with one and only grows").push(letter);
+            escaped = false;
+        } else if letter == '\\' {
+            escaped = true;
+        } else {
+            options.push(String::new());
+        }
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::quantity::Size;
+
+    fn layer(list: &str) -> Result<Layer, OptionError> {
+        let mut layer = Layer::default();
+        parse(list, Unknown::Refuse, &mut layer).map(|()| layer)
+    }
+
+    #[test]
+    fn fuses_habits_are_understood() {
+        let layer =
+            layer("ro,allow_other,direct_io,nodev,suid,noexec,noatime,fsname=a\\,b").unwrap();
+        assert_eq!(layer.read_only, Some(true));
+        assert_eq!(layer.allow_other, Some(true));
+        assert_eq!(layer.direct_io, Some(true));
+        assert_eq!((layer.dev, layer.suid), (Some(false), Some(true)));
+        assert_eq!((layer.exec, layer.atime), (Some(false), Some(false)));
+        assert_eq!(layer.fsname.as_deref(), Some("a,b"));
+    }
+
+    #[test]
+    fn weirs_own_options_take_values() {
+        let layer =
+            layer("fetch=async-bg,memory=1G,patch_memory=8M,dirty_expire=5s,entry_timeout=1.5")
+                .unwrap();
+        assert_eq!(layer.fetch, Some(FetchPolicy::AsyncBackground));
+        assert_eq!(layer.memory, Some(Size(1 << 30)));
+        assert_eq!(layer.patch_memory, Some(Size(8 << 20)));
+        assert_eq!(layer.dirty_expire, Some(Duration::from_secs(5)));
+        assert_eq!(layer.entry_timeout, Some(Duration::from_millis(1500)));
+    }
+
+    #[test]
+    fn the_last_one_counts() {
+        assert_eq!(layer("ro,rw").unwrap().read_only, Some(false));
+        assert_eq!(layer("memory=1G,memory=2G").unwrap().memory, Some(Size(2 << 30)));
+    }
+
+    #[test]
+    fn fstabs_noise_has_no_effect() {
+        let noise = "defaults,noauto,user,nofail,_netdev,x-systemd.automount,X-a=b,comment=x y,,";
+        assert_eq!(layer(noise).unwrap(), Layer::default());
+        assert_eq!(layer("").unwrap(), Layer::default());
+    }
+
+    #[test]
+    fn everything_else_is_refused_by_name() {
+        assert_eq!(layer("rw,nonsense"), Err(OptionError::Unknown("nonsense".into())));
+        assert_eq!(layer("nonsense=1"), Err(OptionError::Unknown("nonsense".into())));
+        assert_eq!(layer("ro=1"), Err(OptionError::UnexpectedValue("ro".into())));
+        assert_eq!(layer("memory"), Err(OptionError::NoValue("memory".into())));
+        assert_eq!(layer("memory="), Err(OptionError::NoValue("memory".into())));
+        assert!(matches!(layer("memory=many"), Err(OptionError::Quantity { .. })));
+        assert!(matches!(layer("fetch=never"), Err(OptionError::Fetch(_))));
+        assert!(matches!(layer("dirty_expire=5"), Err(OptionError::Quantity { .. })));
+        for (name, reason) in UNSUPPORTED {
+            let error = layer(&format!("{name}=1")).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn sloppy_forgives_the_unknown_only() {
+        let mut layer = Layer::default();
+        assert!(parse("nonsense,ro", Unknown::Ignore, &mut layer).is_ok());
+        assert_eq!(layer.read_only, Some(true));
+        assert!(parse("memory=many", Unknown::Ignore, &mut layer).is_err());
+    }
+}

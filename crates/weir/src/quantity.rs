@@ -1,0 +1,236 @@
+//! Sizes and durations as people write them: `64M`, `1GiB`, `30s`, `500ms`.
+//!
+//! Strict on purpose: a size that is read wrongly is a daemon that eats the machine, so what is
+//! not plainly one of the documented forms is refused with the forms listed.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A number of bytes, written as digits and at most one unit of the powers of 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+/// Why a text is not a size or a duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// Nothing before the unit, or nothing at all.
+    #[error("'{0}' has no number: write digits and a unit, such as {1}")]
+    NoNumber(String, &'static str),
+    /// The unit is not one of ours.
+    #[error("'{text}' has the unknown unit '{unit}': use {known}")]
+    UnknownUnit {
+        /// As given.
+        text: String,
+        /// The part that is not a unit.
+        unit: String,
+        /// The units there are.
+        known: &'static str,
+    },
+    /// A duration needs a unit: `30` could be seconds or milliseconds.
+    #[error("'{0}' has no unit: use ms, s, m or h, such as 30s")]
+    NoUnit(String),
+    /// It does not fit 64 bits.
+    #[error("'{0}' is too large")]
+    TooLarge(String),
+    /// A duration outside what the option takes.
+    #[error("'{text}' is out of range: from {least} to {most}")]
+    OutOfRange {
+        /// As given.
+        text: String,
+        /// Smallest allowed.
+        least: &'static str,
+        /// Largest allowed.
+        most: &'static str,
+    },
+}
+
+const SIZE_UNITS: &str =
+    "K, M, G or T (also KiB, MiB, GiB, TiB; powers of 1024), or none for bytes";
+const TIME_UNITS: &str = "ms, s, m or h";
+
+impl FromStr for Size {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Size, QuantityError> {
+        let (number, unit) = split(text, "64M or 1GiB")?;
+        let shift = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kib" => 10,
+            "m" | "mib" => 20,
+            "g" | "gib" => 30,
+            "t" | "tib" => 40,
+            _ => {
+                return Err(QuantityError::UnknownUnit {
+                    text: text.to_owned(),
+                    unit: unit.to_owned(),
+                    known: SIZE_UNITS,
+                });
+            }
+        };
+        number
+            .checked_mul(1 << shift)
+            .map(Size)
+            .ok_or_else(|| QuantityError::TooLarge(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Size {
+    /// Exact when the size is whole in some unit, else with one decimal.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        for (name, shift) in UNITS {
+            let unit = 1u64 << shift;
+            if self.0 >= unit {
+                return if self.0.is_multiple_of(unit) {
+                    write!(out, "{} {name}", self.0 / unit)
+                } else {
+                    // Precision to one decimal survives the conversion for any size.
+                    write!(out, "{:.1} {name}", self.0 as f64 / unit as f64)
+                };
+            }
+        }
+        write!(out, "{} B", self.0)
+    }
+}
+
+/// Reads a duration: digits and one of `ms`, `s`, `m`, `h`.
+pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
+    let (number, unit) = split(text, "30s or 500ms")?;
+    let unit_ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        "" => return Err(QuantityError::NoUnit(text.to_owned())),
+        _ => {
+            return Err(QuantityError::UnknownUnit {
+                text: text.to_owned(),
+                unit: unit.to_owned(),
+                known: TIME_UNITS,
+            });
+        }
+    };
+    number
+        .checked_mul(unit_ms)
+        .map(Duration::from_millis)
+        .ok_or_else(|| QuantityError::TooLarge(text.to_owned()))
+}
+
+/// Reads the age at which dirty data is written home: 100 ms to 24 h.
+pub fn parse_dirty_expire(text: &str) -> Result<Duration, QuantityError> {
+    let age = parse_duration(text)?;
+    if age < Duration::from_millis(100) || age > Duration::from_secs(24 * 3600) {
+        return Err(QuantityError::OutOfRange {
+            text: text.to_owned(),
+            least: "100ms",
+            most: "24h",
+        });
+    }
+    Ok(age)
+}
+
+/// Reads a FUSE cache timeout: seconds with an optional fraction as FUSE's own options have it
+/// (`1.5`), or a duration with its unit. At most a day.
+pub fn parse_timeout(text: &str) -> Result<Duration, QuantityError> {
+    let range =
+        |text: &str| QuantityError::OutOfRange { text: text.to_owned(), least: "0", most: "24h" };
+    let plain = !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        && text.bytes().any(|byte| byte.is_ascii_digit());
+    let timeout = if plain {
+        let seconds: f64 = text.parse().map_err(|_| range(text))?;
+        Duration::try_from_secs_f64(seconds).map_err(|_| range(text))?
+    } else {
+        parse_duration(text)?
+    };
+    if timeout > Duration::from_secs(24 * 3600) { Err(range(text)) } else { Ok(timeout) }
+}
+
+/// Digits, and what follows them.
+fn split<'a>(text: &'a str, example: &'static str) -> Result<(u64, &'a str), QuantityError> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 {
+        return Err(QuantityError::NoNumber(text.to_owned(), example));
+    }
+    let number = text[..digits].parse().map_err(|_| QuantityError::TooLarge(text.to_owned()))?;
+    Ok((number, &text[digits..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_the_documented_forms() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("4096B", 4096),
+            ("64K", 64 << 10),
+            ("64k", 64 << 10),
+            ("64M", 64 << 20),
+            ("64MiB", 64 << 20),
+            ("1GiB", 1 << 30),
+            ("1g", 1 << 30),
+            ("2T", 2 << 40),
+        ] {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_refuse_everything_else() {
+        for text in
+            ["", "M", "-1", "+1", " 1", "1 ", "1 M", "1.5G", "64MB", "0x10", "1e3", "64Mi", "1K1"]
+        {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+        assert_eq!(
+            "99999999999999999999".parse::<Size>().unwrap_err().to_string(),
+            "'99999999999999999999' is too large"
+        );
+        assert!(matches!("18014398509481984K".parse::<Size>(), Err(QuantityError::TooLarge(_))));
+        assert!("64MB".parse::<Size>().unwrap_err().to_string().contains("unknown unit 'MB'"));
+    }
+
+    #[test]
+    fn sizes_print_as_people_read_them() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (64 << 20, "64 MiB"),
+            (5 << 30, "5 GiB"),
+        ] {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(parse_duration("30"), Err(QuantityError::NoUnit("30".into())));
+        for text in ["", "s", "-1s", "1.5s", "1 s", "1d", "1us", "99999999999999999h"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn dirty_age_and_timeouts_are_bounded() {
+        assert!(parse_dirty_expire("100ms").is_ok());
+        assert!(parse_dirty_expire("99ms").is_err());
+        assert!(parse_dirty_expire("25h").is_err());
+        assert_eq!(parse_timeout("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_timeout("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_timeout("250ms"), Ok(Duration::from_millis(250)));
+        for text in ["", ".", "1.2.3", "-1", "nan", "inf", "1e9", "999999999999999999999", "86401"]
+        {
+            assert!(parse_timeout(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What a mount is to be like: layers of wishes (command line, configuration files), merged and
+//! checked once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tracing::Level;
+use weir_engine::{Config, FetchPolicy};
+
+use crate::machine;
+use crate::quantity::Size;
+
+/// What one place asks for; `None` leaves it to the layers below.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layer {
+    /// `--fetch`.
+    pub fetch: Option<FetchPolicy>,
+    /// `--memory`.
+    pub memory: Option<Size>,
+    /// `--patch-memory`.
+    pub patch_memory: Option<Size>,
+    /// `--dirty-expire`.
+    pub dirty_expire: Option<Duration>,
+    /// `--allow-other`.
+    pub allow_other: Option<bool>,
+    /// `--read-only`.
+    pub read_only: Option<bool>,
+    /// `-o direct_io`.
+    pub direct_io: Option<bool>,
+    /// `-o fsname=`.
+    pub fsname: Option<String>,
+    /// `-o entry_timeout=`.
+    pub entry_timeout: Option<Duration>,
+    /// `-o attr_timeout=`.
+    pub attr_timeout: Option<Duration>,
+    /// `-o dev`, `nodev`.
+    pub dev: Option<bool>,
+    /// `-o suid`, `nosuid`.
+    pub suid: Option<bool>,
+    /// `-o exec`, `noexec`.
+    pub exec: Option<bool>,
+    /// `-o atime`, `noatime`.
+    pub atime: Option<bool>,
+    /// `--log-level`.
+    pub log_level: Option<Level>,
+    /// `--log-file`.
+    pub log_file: Option<PathBuf>,
+}
+
+impl Layer {
+    /// This layer's wishes, and `below`'s where it has none.
+    pub fn over(self, below: Layer) -> Layer {
+        Layer {
+            fetch: self.fetch.or(below.fetch),
+            memory: self.memory.or(below.memory),
+            patch_memory: self.patch_memory.or(below.patch_memory),
+            dirty_expire: self.dirty_expire.or(below.dirty_expire),
+            allow_other: self.allow_other.or(below.allow_other),
+            read_only: self.read_only.or(below.read_only),
+            direct_io: self.direct_io.or(below.direct_io),
+            fsname: self.fsname.or(below.fsname),
+            entry_timeout: self.entry_timeout.or(below.entry_timeout),
+            attr_timeout: self.attr_timeout.or(below.attr_timeout),
+            dev: self.dev.or(below.dev),
+            suid: self.suid.or(below.suid),
+            exec: self.exec.or(below.exec),
+            atime: self.atime.or(below.atime),
+            log_level: self.log_level.or(below.log_level),
+            log_file: self.log_file.or(below.log_file),
+        }
+    }
+
+    /// Fills in the defaults and checks the bounds against each other.
+    pub fn resolve(self) -> Result<Settings, SettingsError> {
+        let memory = self.memory.map_or_else(machine::default_memory_bytes, |size| size.0);
+        if memory < Config::MEMORY_BYTES_MIN {
+            return Err(SettingsError::MemoryTooSmall {
+                given: Size(memory),
+                least: Size(Config::MEMORY_BYTES_MIN),
+            });
+        }
+        let patch_default = Config::PATCH_BYTES_DEFAULT.min(memory / 4);
+        let patch_memory = self.patch_memory.map_or(patch_default, |size| size.0);
+        if patch_memory > memory / 2 {
+            return Err(SettingsError::PatchMemoryTooLarge {
+                given: Size(patch_memory),
+                memory: Size(memory),
+                most: Size(memory / 2),
+            });
+        }
+        let defaults = Config::default();
+        let engine = Config {
+            memory_bytes_max: memory,
+            patch_bytes_max: patch_memory,
+            fetch_policy: self.fetch.unwrap_or_default(),
+            dirty_expire: self.dirty_expire.unwrap_or(defaults.dirty_expire),
+            ..defaults
+        };
+        Ok(Settings {
+            engine,
+            allow_other: self.allow_other.unwrap_or(false),
+            read_only: self.read_only.unwrap_or(false),
+            direct_io: self.direct_io.unwrap_or(false),
+            fsname: self.fsname,
+            entry_timeout: self.entry_timeout,
+            attr_timeout: self.attr_timeout,
+            dev: self.dev.unwrap_or(false),
+            suid: self.suid.unwrap_or(false),
+            exec: self.exec.unwrap_or(true),
+            atime: self.atime.unwrap_or(true),
+            log_level: self.log_level.unwrap_or(Level::INFO),
+            log_file: self.log_file,
+        })
+    }
+}
+
+/// Everything a mount needs to know besides SOURCE and MOUNTPOINT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The engine's bounds and policies.
+    pub engine: Config,
+    /// Whether other users may use the mount.
+    pub allow_other: bool,
+    /// Whether nothing may be changed through the mount.
+    pub read_only: bool,
+    /// Whether every open bypasses the kernel's page cache.
+    pub direct_io: bool,
+    /// The source shown by mount(8), if not SOURCE.
+    pub fsname: Option<String>,
+    /// How long the kernel may keep names, if not the front end's default.
+    pub entry_timeout: Option<Duration>,
+    /// How long the kernel may keep attributes, if not the front end's default.
+    pub attr_timeout: Option<Duration>,
+    /// Whether device files work.
+    pub dev: bool,
+    /// Whether set-user-id bits work.
+    pub suid: bool,
+    /// Whether programs can be run.
+    pub exec: bool,
+    /// Whether access times are kept.
+    pub atime: bool,
+    /// How much is logged.
+    pub log_level: Level,
+    /// Where the log goes, if not to the default place.
+    pub log_file: Option<PathBuf>,
+}
+
+/// Settings that contradict each other or the engine's bounds.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// `--memory` is below what an engine can work in.
+    #[error("memory of {given} is too small: give --memory at least {least}")]
+    MemoryTooSmall {
+        /// What was asked for.
+        given: Size,
+        /// The bound.
+        least: Size,
+    },
+    /// `--patch-memory` is more than half of `--memory`.
+    #[error(
+        "patch memory of {given} is too large for a memory of {memory}: \
+         give --patch-memory at most {most}, or more --memory"
+    )]
+    PatchMemoryTooLarge {
+        /// What was asked for.
+        given: Size,
+        /// The memory it is part of.
+        memory: Size,
+        /// The bound.
+        most: Size,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upper_layers_win() {
+        let top = Layer { memory: Some(Size(1 << 30)), ..Layer::default() };
+        let below =
+            Layer { memory: Some(Size(2 << 30)), allow_other: Some(true), ..Layer::default() };
+        let merged = top.over(below);
+        assert_eq!(merged.memory, Some(Size(1 << 30)));
+        assert_eq!(merged.allow_other, Some(true));
+    }
+
+    #[test]
+    fn defaults_are_valid_for_the_engine() {
+        let settings = Layer::default().resolve().unwrap();
+        settings.engine.validate().unwrap();
+        assert!(!settings.dev && !settings.suid && settings.exec && settings.atime);
+    }
+
+    #[test]
+    fn patch_memory_follows_a_small_memory() {
+        let patch = |memory: u64| {
+            let layer = Layer { memory: Some(Size(memory)), ..Layer::default() };
+            layer.resolve().unwrap().engine.patch_bytes_max
+        };
+        assert_eq!(patch(16 << 20), 4 << 20);
+        assert_eq!(patch(128 << 20), 32 << 20);
+        assert_eq!(patch(1 << 30), 64 << 20);
+    }
+
+    #[test]
+    fn bounds_are_checked_against_each_other() {
+        let small = Layer { memory: Some(Size(8 << 20)), ..Layer::default() };
+        let error = small.resolve().unwrap_err().to_string();
+        assert_eq!(error, "memory of 8 MiB is too small: give --memory at least 16 MiB");
+        let layer = Layer {
+            memory: Some(Size(64 << 20)),
+            patch_memory: Some(Size(33 << 20)),
+            ..Layer::default()
+        };
+        assert!(layer.resolve().unwrap_err().to_string().contains("at most 32 MiB"));
+    }
+}

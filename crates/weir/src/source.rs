@@ -1,0 +1,372 @@
+//! SOURCE: the directory that is served, opened once, checked, and locked against a second mount.
+//!
+//! The lock is `SOURCE/.weir/lock`, held with flock(2) by the daemon to its very end. Where
+//! nothing can be created in SOURCE, the directory itself is locked; to exclude that kind of lock
+//! too, the directory's lock is always taken first.
+//!
+//! Invariant: `.weir` exists only while a daemon holds the lock, or because it holds something
+//! else of Weir's. Whoever takes the lock checks that the file is still the one with that name,
+//! so removing it on release is safe.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+
+use crate::mounts::{Device, MountTable};
+
+/// Weir's own directory in SOURCE.
+pub const WEIR_DIRECTORY: &str = ".weir";
+const LOCK_FILE: &str = "lock";
+
+/// Why SOURCE cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// No such thing.
+    #[error("SOURCE {} does not exist: name an existing directory", .0.display())]
+    Missing(PathBuf),
+    /// Something else.
+    #[error("SOURCE {} is not a directory: name the directory to serve", .0.display())]
+    NotDirectory(PathBuf),
+    /// May not be read or searched.
+    #[error(
+        "SOURCE {}: permission denied: weir needs to read and search it; \
+         change its mode or run as its owner or root", .0.display()
+    )]
+    Denied(PathBuf),
+    /// Anything else that opening it meets.
+    #[error("cannot open SOURCE {}: {error}", path.display())]
+    Open {
+        /// SOURCE.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Served already.
+    #[error("SOURCE {} is already mounted{by}: use that mount, or 'weir umount' it first",
+        path.display())]
+    Locked {
+        /// SOURCE.
+        path: PathBuf,
+        /// ` at /mnt by process 123`, or nothing if that is not known.
+        by: String,
+    },
+    /// Lies in another Weir mount.
+    #[error(
+        "SOURCE {} lies in the weir mount {}: name the directory behind it, {}",
+        path.display(), mount_point.display(), behind.display()
+    )]
+    InsideWeir {
+        /// SOURCE.
+        path: PathBuf,
+        /// The mount it lies in.
+        mount_point: PathBuf,
+        /// That mount's SOURCE.
+        behind: PathBuf,
+    },
+    /// The lock can be neither created nor taken.
+    #[error("cannot lock SOURCE: {}: {error}", path.display())]
+    Lock {
+        /// The lock file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// SOURCE, open and fit to be served, but not yet locked.
+#[derive(Debug)]
+pub struct Source {
+    directory: OwnedFd,
+    path: PathBuf,
+}
+
+impl Source {
+    /// Opens and checks SOURCE. Nothing is changed.
+    pub fn open(path: &Path, mounts: &MountTable) -> Result<Source, SourceError> {
+        let fault = |error: io::Error| match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) => SourceError::Missing(path.to_owned()),
+            Some(Errno::NOTDIR) => SourceError::NotDirectory(path.to_owned()),
+            Some(Errno::ACCESS) => SourceError::Denied(path.to_owned()),
+            _ => SourceError::Open { path: path.to_owned(), error },
+        };
+        let canonical = path.canonicalize().map_err(fault)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(&canonical, flags, Mode::empty())
+            .map_err(|errno| fault(errno.into()))?;
+        let access = Access::READ_OK | Access::EXEC_OK;
+        rustix::fs::accessat(&directory, ".", access, AtFlags::EACCESS)
+            .map_err(|errno| fault(errno.into()))?;
+        let stat = rustix::fs::fstat(&directory).map_err(|errno| fault(errno.into()))?;
+        let weir = mounts.of_device(Device::from_raw(stat.st_dev)).filter(|mount| mount.is_weir());
+        if let Some(mount) = weir {
+            return Err(SourceError::InsideWeir {
+                path: path.to_owned(),
+                mount_point: mount.mount_point.clone(),
+                behind: mount.source.clone(),
+            });
+        }
+        Ok(Source { directory, path: canonical })
+    }
+
+    /// The canonical path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open directory.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// Locks SOURCE for the mount at `mountpoint`, which whoever finds it locked is told.
+    pub fn lock(&self, mountpoint: &Path) -> Result<SourceLock, SourceError> {
+        // A descriptor of its own: the lock belongs to the open description.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(&self.directory, ".", flags, Mode::empty())
+            .map_err(|errno| self.lock_error(errno))?;
+        // Network file systems lock only what is open for writing: there the file has to do.
+        let whole = match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => true,
+            Err(Errno::WOULDBLOCK) => return Err(self.locked()),
+            Err(_) => false,
+        };
+        let file = match lock_file(&directory, mountpoint) {
+            Ok(file) => Some(file),
+            Err(Errno::WOULDBLOCK) => return Err(self.locked()),
+            // Nothing can be created here.
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if whole => None,
+            Err(errno) => return Err(self.lock_error(errno)),
+        };
+        Ok(SourceLock { directory, file })
+    }
+
+    fn lock_error(&self, errno: Errno) -> SourceError {
+        let path = self.path.join(WEIR_DIRECTORY).join(LOCK_FILE);
+        SourceError::Lock { path, error: errno.into() }
+    }
+
+    /// Who holds the lock, as far as the lock file says.
+    fn locked(&self) -> SourceError {
+        let path = self.path.join(WEIR_DIRECTORY).join(LOCK_FILE);
+        let mut holder = String::new();
+        // Bounded: the file may be anything.
+        let read = File::open(path).and_then(|file| file.take(8192).read_to_string(&mut holder));
+        let by = match (read, holder.trim_end_matches('\n').split_once(' ')) {
+            (Ok(_), Some((pid, mountpoint))) if pid.parse::<u32>().is_ok() => {
+                format!(" at {mountpoint} by process {pid}")
+            }
+            _ => String::new(),
+        };
+        SourceError::Locked { path: self.path.clone(), by }
+    }
+}
+
+/// SOURCE is nobody else's while this lives.
+#[derive(Debug)]
+pub struct SourceLock {
+    directory: OwnedFd,
+    /// The open lock file; `None` where none could be created.
+    file: Option<OwnedFd>,
+}
+
+impl Drop for SourceLock {
+    /// Removes the lock file while it is still locked, and `.weir` if nothing else is in it.
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            keeping_times(&self.directory, |directory| {
+                let lock = Path::new(WEIR_DIRECTORY).join(LOCK_FILE);
+                let removed = rustix::fs::unlinkat(directory, &lock, AtFlags::empty());
+                // Not empty, or no longer ours to remove: it stays.
+                let _ = removed.and_then(|()| {
+                    rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR)
+                });
+            });
+        }
+    }
+}
+
+/// Creates, opens and locks `.weir/lock` and notes in it who holds it.
+fn lock_file(directory: &OwnedFd, mountpoint: &Path) -> Result<OwnedFd, Errno> {
+    // A holder that lets go removes what was just opened: then once more. More often than this
+    // it does not happen by chance.
+    for _ in 0..16 {
+        if let Some(file) = try_lock_file(directory)? {
+            let mut holder = format!("{} ", std::process::id()).into_bytes();
+            holder.extend_from_slice(mountpoint.as_os_str().as_bytes());
+            holder.push(b'\n');
+            // Only a hint to people: a full disk must not keep anybody from mounting.
+            let _ = rustix::fs::ftruncate(&file, 0);
+            let _ = rustix::io::pwrite(&file, &holder, 0);
+            return Ok(file);
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// One try; `None` if the file lost its name meanwhile.
+fn try_lock_file(directory: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    keeping_times(directory, |directory| {
+        match rustix::fs::mkdirat(directory, WEIR_DIRECTORY, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    })?;
+    let lock = Path::new(WEIR_DIRECTORY).join(LOCK_FILE);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::openat(directory, &lock, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened,
+    };
+    let file = opened.inspect_err(|_| {
+        // Leave no directory behind that was made in vain.
+        keeping_times(directory, |directory| {
+            let _ = rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR);
+        });
+    })?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let named = match rustix::fs::statat(directory, &lock, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(None),
+        named => named?,
+    };
+    let held = rustix::fs::fstat(&file)?;
+    Ok(((named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)).then_some(file))
+}
+
+/// Runs `change` on SOURCE and puts its modification time back: `.weir` is not the user's doing.
+fn keeping_times<T>(directory: &OwnedFd, change: impl FnOnce(&OwnedFd) -> T) -> T {
+    let before = rustix::fs::fstat(directory);
+    let result = change(directory);
+    if let (Ok(before), Ok(after)) = (before, rustix::fs::fstat(directory)) {
+        let moved =
+            (before.st_mtime, before.st_mtime_nsec) != (after.st_mtime, after.st_mtime_nsec);
+        if let (true, Ok(tv_nsec)) = (moved, before.st_mtime_nsec.try_into()) {
+            let times = Timestamps {
+                last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+                last_modification: Timespec { tv_sec: before.st_mtime, tv_nsec },
+            };
+            // Only the owner may; for anybody else the time is allowed to move.
+            let _ = rustix::fs::futimens(directory, &times);
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    /// A scratch directory that goes away with the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path =
+                std::env::temp_dir().join(format!("weir-source-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Scratch(path.canonicalize().unwrap())
+        }
+
+        fn open(&self) -> Source {
+            Source::open(&self.0, &MountTable::default()).unwrap()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn refused(path: &Path) -> String {
+        Source::open(path, &MountTable::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_directory_is_named() {
+        let scratch = Scratch::new("kinds");
+        assert!(refused(&scratch.0.join("gone")).contains("does not exist"));
+        let file = scratch.0.join("file");
+        fs::write(&file, "").unwrap();
+        assert!(refused(&file).contains("is not a directory"));
+        assert!(refused(&file.join("below")).contains("is not a directory"));
+        let link = scratch.0.join("loop");
+        symlink(&link, &link).unwrap();
+        assert!(refused(&link).starts_with("cannot open SOURCE"));
+        assert_eq!(scratch.open().path(), scratch.0);
+    }
+
+    #[test]
+    fn a_directory_in_a_weir_mount_is_refused() {
+        let scratch = Scratch::new("nested");
+        let device = Device::from_raw(fs::metadata(&scratch.0).unwrap().dev());
+        let line =
+            format!("9 1 {}:{} / /mnt/w rw - fuse.weir /srv/data rw\n", device.major, device.minor);
+        let error = Source::open(&scratch.0, &MountTable::parse(line.as_bytes())).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("/mnt/w") && text.contains("/srv/data"), "{text}");
+    }
+
+    #[test]
+    fn one_lock_at_a_time_and_nothing_left_behind() {
+        let scratch = Scratch::new("lock");
+        let before = fs::metadata(&scratch.0).unwrap().modified().unwrap();
+        let lock = scratch.open().lock(Path::new("/mnt/first place")).unwrap();
+        let error = scratch.open().lock(Path::new("/mnt/second")).unwrap_err().to_string();
+        let holder = format!("at /mnt/first place by process {}", std::process::id());
+        assert!(error.contains(&holder), "{error}");
+        drop(lock);
+        assert!(!scratch.0.join(WEIR_DIRECTORY).exists());
+        assert_eq!(fs::metadata(&scratch.0).unwrap().modified().unwrap(), before);
+        drop(scratch.open().lock(Path::new("/mnt/second")).unwrap());
+    }
+
+    #[test]
+    fn the_file_alone_excludes_too() {
+        let scratch = Scratch::new("file-lock");
+        fs::create_dir(scratch.0.join(WEIR_DIRECTORY)).unwrap();
+        let file = File::create(scratch.0.join(".weir/lock")).unwrap();
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let error = scratch.open().lock(Path::new("/mnt")).unwrap_err();
+        assert!(matches!(error, SourceError::Locked { ref by, .. } if by.is_empty()), "{error}");
+    }
+
+    #[test]
+    fn what_a_dead_daemon_left_is_taken_over_and_other_things_stay() {
+        let scratch = Scratch::new("stale");
+        fs::create_dir(scratch.0.join(WEIR_DIRECTORY)).unwrap();
+        fs::write(scratch.0.join(".weir/lock"), "1 /somewhere\n").unwrap();
+        fs::write(scratch.0.join(".weir/kept"), "x").unwrap();
+        drop(scratch.open().lock(Path::new("/mnt")).unwrap());
+        assert!(!scratch.0.join(".weir/lock").exists());
+        assert!(scratch.0.join(".weir/kept").exists());
+    }
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let scratch = Scratch::new("link");
+        let target = scratch.0.join("target");
+        fs::create_dir(scratch.0.join(WEIR_DIRECTORY)).unwrap();
+        symlink(&target, scratch.0.join(".weir/lock")).unwrap();
+        assert!(matches!(scratch.open().lock(Path::new("/mnt")), Err(SourceError::Lock { .. })));
+        assert!(!target.exists());
+    }
+
+    #[test]
+    fn unwritable_directories_lock_themselves() {
+        let scratch = Scratch::new("unwritable");
+        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o555)).unwrap();
+        let lock = scratch.open().lock(Path::new("/mnt")).unwrap();
+        // Root may write anywhere; whoever may not has locked the directory.
+        assert_eq!(lock.file.is_some(), rustix::process::geteuid().is_root());
+        assert!(matches!(scratch.open().lock(Path::new("/mnt")), Err(SourceError::Locked { .. })));
+    }
+}

@@ -1,0 +1,245 @@
+//! How a status is shown to people.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use crate::control::protocol::{PercentilesReport, Status};
+use crate::failure::one_line;
+use crate::quantity::Size;
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = weir_engine::PAGE_BYTES as u64;
+
+/// Several mounts, one below the other.
+pub fn render_all(statuses: &[Status]) -> String {
+    if statuses.is_empty() {
+        return "no weir mounts\n".to_owned();
+    }
+    statuses.iter().map(render).collect::<Vec<_>>().join("\n")
+}
+
+/// One mount.
+pub fn render(status: &Status) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_status(&mut text, status);
+    text
+}
+
+fn write_status(out: &mut String, status: &Status) -> fmt::Result {
+    let stats = &status.stats;
+    writeln!(out, "{}", one_line(&status.mountpoint))?;
+    let mut row = |name: &str, value: String| writeln!(out, "  {name:<18}{value}");
+    row("source", one_line(&status.source))?;
+    row("daemon", daemon(status))?;
+    row("back end", back_end(status))?;
+    row("fetch policy", status.fetch_policy.clone())?;
+    row(
+        "memory",
+        format!(
+            "{} of {} ({} resident)",
+            Size(stats.memory_bytes),
+            Size(stats.memory_bytes_max),
+            Size(status.resident_bytes)
+        ),
+    )?;
+    row("dirty", dirty(status))?;
+    row(
+        "patched",
+        format!(
+            "{} pages, {} of {} patch memory",
+            stats.patched_pages,
+            Size(stats.patch_bytes),
+            Size(stats.patch_bytes_max)
+        ),
+    )?;
+    row("writes", format!("{} ({})", stats.writes, Size(stats.write_bytes)))?;
+    row(
+        "reads",
+        format!(
+            "{} ({}), {}",
+            stats.reads,
+            Size(stats.read_bytes),
+            hits(stats.read_hits, stats.read_misses)
+        ),
+    )?;
+    row(
+        "fetched",
+        format!(
+            "{} pages ({} waited for, {} read ahead), {} in flight",
+            stats.fetched_pages,
+            stats.fetches_waited,
+            stats.readahead_pages,
+            stats.fetches_in_flight
+        ),
+    )?;
+    row("fetches avoided", format!("{} pages", stats.fetches_avoided))?;
+    row(
+        "writers",
+        format!(
+            "{} blocked by a fetch, {} throttled, {} waiting",
+            stats.writers_blocked_fetch, stats.writers_throttled, stats.writers_waiting
+        ),
+    )?;
+    row(
+        "written home",
+        format!(
+            "{} in {} requests, {} in flight",
+            Size(stats.destage_bytes),
+            stats.destage_commands,
+            stats.destages_in_flight
+        ),
+    )?;
+    row("errors", errors(status))?;
+    writeln!(
+        out,
+        "  {:<18}{:>12}{:>10}{:>10}{:>10}{:>10}",
+        "latency", "count", "p50", "p99", "p99.9", "max"
+    )?;
+    for (name, latency) in [
+        ("write", &status.latency.write),
+        ("read", &status.latency.read),
+        ("sync", &status.latency.sync),
+    ] {
+        write_latency(out, name, latency)?;
+    }
+    Ok(())
+}
+
+fn daemon(status: &Status) -> String {
+    let uptime = Duration::from_millis(status.uptime_ms);
+    let stopping = if status.stopping { ", stopping" } else { "" };
+    format!("process {}, up {}, weir {}{stopping}", status.pid, age(uptime), status.weir_version)
+}
+
+fn back_end(status: &Status) -> String {
+    let direct = if status.direct { "direct" } else { "buffered" };
+    let by = if status.transfer == "ring" { "io_uring" } else { &status.transfer };
+    let read_only = if status.read_only { ", read-only" } else { "" };
+    format!("{direct}, by {by}{read_only}")
+}
+
+fn dirty(status: &Status) -> String {
+    let stats = &status.stats;
+    if stats.dirty_pages == 0 {
+        return "nothing".to_owned();
+    }
+    let oldest = Duration::from_millis(stats.oldest_dirty_ms);
+    let bytes = Size(stats.dirty_pages.saturating_mul(PAGE_BYTES));
+    format!("{} pages ({bytes}), the oldest for {}", stats.dirty_pages, age(oldest))
+}
+
+fn errors(status: &Status) -> String {
+    let stats = &status.stats;
+    if stats.fetch_errors + stats.destage_errors + stats.sync_errors == 0 {
+        return "none".to_owned();
+    }
+    format!(
+        "{} fetching, {} writing home, {} syncing",
+        stats.fetch_errors, stats.destage_errors, stats.sync_errors
+    )
+}
+
+fn hits(hits: u64, misses: u64) -> String {
+    match hits + misses {
+        0 => "nothing looked for".to_owned(),
+        // Exact enough for a percentage.
+        all => format!("{:.1} % of pages in memory", 100.0 * hits as f64 / all as f64),
+    }
+}
+
+fn write_latency(out: &mut String, name: &str, latency: &PercentilesReport) -> fmt::Result {
+    write!(out, "    {name:<16}{:>12}", latency.count)?;
+    for nanos in [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns] {
+        let text = if latency.count == 0 { "-".to_owned() } else { time(nanos) };
+        write!(out, "{text:>10}")?;
+    }
+    writeln!(out)
+}
+
+/// A latency, in three digits or so.
+fn time(nanos: u64) -> String {
+    let (value, unit) = match nanos {
+        0..1_000 => return format!("{nanos} ns"),
+        1_000..1_000_000 => (nanos as f64 / 1e3, "us"),
+        1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
+        _ => (nanos as f64 / 1e9, "s"),
+    };
+    if value < 10.0 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+}
+
+/// An age, in its two largest units.
+fn age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    match seconds {
+        0..60 => format!("{}.{} s", seconds, age.subsec_millis() / 100),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86400, seconds % 86400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::protocol::StatsReport;
+
+    #[test]
+    fn an_idle_mount_says_so() {
+        let status = Status { mountpoint: "/mnt/a\nb".into(), ..Status::default() };
+        let text = render(&status);
+        assert!(text.starts_with("/mnt/a\\nb\n"));
+        for row in ["dirty             nothing", "errors            none", "nothing looked for"] {
+            assert!(text.contains(row), "{row}: {text}");
+        }
+        assert_eq!(render_all(&[]), "no weir mounts\n");
+    }
+
+    #[test]
+    fn a_busy_mount_is_told_in_units() {
+        let status = Status {
+            stats: StatsReport {
+                dirty_pages: 256,
+                oldest_dirty_ms: 65_000,
+                read_hits: 3,
+                read_misses: 1,
+                destage_errors: 2,
+                fetches_avoided: 7,
+                ..StatsReport::default()
+            },
+            latency: crate::control::protocol::LatencyReport {
+                write: PercentilesReport {
+                    count: 10,
+                    p50_ns: 900,
+                    p99_ns: 1_500,
+                    p999_ns: 25_000_000,
+                    max_ns: 3_000_000_000,
+                    ..PercentilesReport::default()
+                },
+                ..Default::default()
+            },
+            ..Status::default()
+        };
+        let text = render(&status);
+        for part in [
+            "256 pages (1 MiB), the oldest for 1 min 5 s",
+            "75.0 % of pages",
+            "2 writing home",
+            "7 pages",
+            "900 ns",
+            "1.5 us",
+            "25 ms",
+            "3.0 s",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    }
+
+    #[test]
+    fn ages_have_two_units() {
+        assert_eq!(age(Duration::from_millis(1_250)), "1.2 s");
+        assert_eq!(age(Duration::from_secs(3_725)), "1 h 2 min");
+        assert_eq!(age(Duration::from_secs(90_000)), "1 d 1 h");
+    }
+}
