@@ -453,7 +453,7 @@ fn space_reserved_past_the_end_is_given_back() {
         assert_eq!(reserved.len(), 100);
         assert!(reserved.blocks() >= (4 << 20) / 512);
         rustix::fs::futimens(
-            &file.data_fd().unwrap(),
+            file.data_fd().unwrap(),
             &rustix::fs::Timestamps {
                 last_access: Timestamp { tv_sec: 5, tv_nsec: 0 },
                 last_modification: Timestamp { tv_sec: 6, tv_nsec: 7 },

@@ -13,5 +13,8 @@ mod shard;
 mod ticker;
 mod trampoline;
 
+#[cfg(test)]
+mod tests;
+
 pub use latency::{Latencies, Percentiles};
 pub use shard::{Shard, StartError};
