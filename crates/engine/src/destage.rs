@@ -43,8 +43,7 @@ impl Engine {
             // It comes back when a page of it becomes ready, or its gate opens.
             self.urgent.remove(&file);
         }
-        let pressed = self.census.unclean_frames >= self.background_frames
-            || self.patch_memory_left() < self.config.patch_bytes_max as usize / 4;
+        let pressed = self.census.unclean_frames >= self.background_frames || self.patches_press();
         let oldest = self.dirty.front()?;
         if !pressed && now < self.expires(oldest) {
             return None;
@@ -324,20 +323,28 @@ impl Engine {
         }
     }
 
-    /// Tells writers that wait for dirty data to go home that it does not, when nothing more is
-    /// under way and all that is left has failed. Their data was not taken.
+    /// Tells writers that wait for dirty data to go home that it does not: nothing more is under
+    /// way and all that is left has failed, or what they wait for is patches whose pages cannot be
+    /// fetched. Their data was not taken.
     pub(crate) fn fail_hopeless(&mut self) {
-        let hopeless = self.destages_in_flight == 0
+        let all_failed = self.destages_in_flight == 0
             && self.fetches_in_flight == 0
             && self.dirty.is_empty()
-            && !self.retry.is_empty()
-            && self.census.unclean_frames >= self.hard_frames;
-        if !hopeless {
+            && !self.retry.is_empty();
+        let full = self.census.unclean_frames >= self.hard_frames || self.patches_exceed();
+        let unfetched = self.fetches_fail && !self.retry.is_empty() && self.patches_exceed();
+        if !(all_failed && full || unfetched) {
             return;
         }
         let kind = self.last_failure;
         for (request, file, event) in std::mem::take(&mut self.starved) {
-            if matches!(event, Event::Write { .. }) {
+            let hopeless = match &event {
+                Event::Write { offset, data, .. } => {
+                    all_failed || self.needs_patch(file, *offset, *offset + data.len() as u64)
+                }
+                _ => false,
+            };
+            if hopeless {
                 self.files[file].starved -= 1;
                 self.reply(request, Reply::Written(Err(kind.into())));
             } else {

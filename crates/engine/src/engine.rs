@@ -48,6 +48,8 @@ pub(crate) enum Pending {
         file: FileIx,
         partial_pages: SmallVec<[u64; 2]>,
         remaining: usize,
+        /// Patch memory of the pages it waits for, not counted against the bound meanwhile.
+        patch_bytes: usize,
         failed: Option<ErrorKind>,
         durability: Durability,
     },
@@ -100,13 +102,13 @@ impl Census {
     fn of(page: &Page) -> Census {
         let resident = page.frame.is_some();
         let unclean = page.is_unclean();
-        let patch_bytes = page.patches.memory_bytes();
+        let patch_bytes = page.patch_memory_bytes();
         Census {
             frames: usize::from(resident),
             unclean: usize::from(unclean),
             unclean_frames: usize::from(unclean && resident),
             patched: usize::from(patch_bytes > 0),
-            patch_bytes: if patch_bytes > 0 { patch_bytes + DESCRIPTOR_BYTES } else { 0 },
+            patch_bytes,
         }
     }
 
@@ -166,6 +168,10 @@ pub struct Engine {
     /// Moving average of the time a one-command fetch takes, nanoseconds.
     pub(crate) fetch_latency_ns: u64,
     pub(crate) last_failure: ErrorKind,
+    /// The last fetch that ended failed.
+    pub(crate) fetches_fail: bool,
+    /// Patch memory of pages that blocked writers wait for.
+    pub(crate) blocked_patch_bytes: usize,
 
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) stats: Stats,
@@ -218,6 +224,8 @@ impl Engine {
             destage_fetches_in_flight: 0,
             fetch_latency_ns: 0,
             last_failure: ErrorKind::Io,
+            fetches_fail: false,
+            blocked_patch_bytes: 0,
             outputs: VecDeque::new(),
             stats: Stats::default(),
         })
@@ -550,6 +558,17 @@ impl Engine {
         self.pool.take().expect("ensure_frames found enough, and only the engine takes frames")
     }
 
+    /// Whether destaging should bring patch memory down.
+    pub(crate) fn patches_press(&self) -> bool {
+        self.census.patch_bytes > self.config.patch_bytes_max as usize / 4 * 3
+    }
+
+    /// Whether patches take more than their bound even without those whose writers wait for the
+    /// pages: fetches failed, or the file cannot be read.
+    pub(crate) fn patches_exceed(&self) -> bool {
+        self.census.patch_bytes > self.config.patch_bytes_max as usize + self.blocked_patch_bytes
+    }
+
     pub(crate) fn patch_memory_left(&self) -> usize {
         (self.config.patch_bytes_max as usize).saturating_sub(self.census.patch_bytes)
     }
@@ -593,7 +612,10 @@ impl Engine {
             Some(Pending::Read { file, offset, len, pinned, failed, .. }) => {
                 self.resume_read(request, file, offset, len, &pinned, failed, now);
             }
-            Some(Pending::Write { file, partial_pages, failed, durability, .. }) => {
+            Some(Pending::Write {
+                file, partial_pages, patch_bytes, failed, durability, ..
+            }) => {
+                self.blocked_patch_bytes -= patch_bytes;
                 self.resume_write(request, file, partial_pages, failed, durability, now);
             }
             other => panic!("only reads and writes are resumed, not {other:?}"),

@@ -89,6 +89,7 @@ impl Engine {
         self.files[file].io_in_flight -= 1;
         self.fetches_in_flight -= 1;
         self.frames_in_flight -= frames.len();
+        self.fetches_fail = result.is_err();
         match result {
             Ok(_) => {
                 let took = now.since(issued).as_nanos() as u64;

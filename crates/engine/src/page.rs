@@ -143,6 +143,14 @@ impl Page {
         }
     }
 
+    /// Patch memory the page takes, its descriptor counted; zero without patches.
+    pub(crate) fn patch_memory_bytes(&self) -> usize {
+        match self.patches.memory_bytes() {
+            0 => 0,
+            bytes => bytes + DESCRIPTOR_BYTES,
+        }
+    }
+
     pub(crate) fn is_on(&self, kind: ListKind) -> bool {
         self.member & (1 << kind as u8) != 0
     }

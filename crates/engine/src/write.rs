@@ -123,7 +123,9 @@ impl Engine {
         now: Time,
     ) -> Step<()> {
         let end = offset + data.len() as u64;
-        if self.census.unclean_frames >= self.hard_frames {
+        if self.census.unclean_frames >= self.hard_frames
+            || self.patches_exceed() && self.needs_patch(file, offset, end)
+        {
             return Step::Starved;
         }
         if let Some((from, to, needed_to)) = self.unreserved(file, offset, end) {
@@ -140,8 +142,7 @@ impl Engine {
             return Step::Starved;
         }
         let waits = self.apply(file, offset, data, now);
-        let over = self.census.unclean_frames >= self.background_frames
-            || self.patch_memory_left() < self.config.patch_bytes_max as usize / 4;
+        let over = self.census.unclean_frames >= self.background_frames || self.patches_press();
         if over {
             self.pump(now);
         }
@@ -150,6 +151,19 @@ impl Engine {
         }
         self.stats.writers_blocked_fetch += 1;
         self.await_fetches(request, file, waits, durability, now)
+    }
+
+    /// Whether a write would leave a patch: only its first and its last page can be partial.
+    pub(crate) fn needs_patch(&self, file: FileIx, offset: u64, end: u64) -> bool {
+        let partial = |number: u64| {
+            let whole = offset <= number * PAGE && end >= (number + 1) * PAGE;
+            let patched = match self.pages.find(file, number) {
+                Some(ix) => self.pages[ix].frame.is_none() && !self.is_new(file, ix),
+                None => number * PAGE < self.files[file].home_size,
+            };
+            !whole && patched
+        };
+        partial(offset / PAGE) || partial((end - 1) / PAGE)
     }
 
     /// Puts the bytes into pages. Returns the partially written pages the policy wants to wait
@@ -331,8 +345,17 @@ impl Engine {
             self.wait_for(ix, request);
         }
         let remaining = waiting.len();
+        let patch_bytes = waiting.iter().map(|&ix| self.pages[ix].patch_memory_bytes()).sum();
+        self.blocked_patch_bytes += patch_bytes;
         self.files[file].active += 1;
-        let pending = Pending::Write { file, partial_pages, remaining, failed: None, durability };
+        let pending = Pending::Write {
+            file,
+            partial_pages,
+            remaining,
+            patch_bytes,
+            failed: None,
+            durability,
+        };
         self.pending.insert(request, pending);
         Step::Pending
     }

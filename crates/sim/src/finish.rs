@@ -36,7 +36,8 @@ impl World {
         let deadline = self.now + REST_MAX;
         loop {
             // The end of one section may let the next one begin.
-            while let Some(file) = self.sections().next() {
+            loop {
+                let Some(file) = self.sections().next() else { break };
                 self.end_section(file)?;
             }
             if done(self) {

@@ -175,12 +175,18 @@ impl World {
         what: &'static str,
         error: Error,
     ) -> Result<(), Violation> {
+        // A writer may also be refused because memory is full of what failed before it came, of
+        // whatever file.
+        let (since, of_file) = match waiting.kind {
+            WaitingKind::Write { .. } => (0, None),
+            _ => (waiting.start, waiting.file()),
+        };
         let explained = match error {
             Error::Home(kind) => self
                 .files
                 .iter()
-                .filter(|(file, _)| waiting.file().is_none_or(|other| other == **file))
-                .any(|(_, state)| state.ledger.explains(waiting.start, kind)),
+                .filter(|(file, _)| of_file.is_none_or(|other| other == **file))
+                .any(|(_, state)| state.ledger.explains(since, kind)),
             Error::NotAttached | Error::OutOfRange => false,
         };
         if explained { Ok(()) } else { Err(Violation::UnexplainedError { request, what, error }) }
@@ -268,15 +274,13 @@ impl World {
     }
 
     /// Gauges are within their bounds.
-    pub(crate) fn judge_bounds(&self) -> Result<(), Violation> {
+    pub(crate) fn judge_bounds(&mut self) -> Result<(), Violation> {
         let stats = self.engine.stats(self.now);
-        let (mut writers, mut own_bytes) = (0, 0);
-        for waiting in self.waiting.values() {
-            if let WaitingKind::Write { len, .. } = waiting.kind {
-                writers += 1;
-                own_bytes += len + 2 * PAGE_BYTES as u64;
-            }
-        }
+        let writers = self.waiting.values().filter(|waiting| waiting.is_write()).count() as u64;
+        // Blocked writers' own bytes come on top: a first and a last page each. They stay if the
+        // fetch fails.
+        self.writers_most = self.writers_most.max(writers + 1);
+        let own_bytes = self.writers_most * 2 * (PAGE_BYTES as u64 + 512);
         let check = |what, value, bound| {
             if value > bound { Err(Violation::Bound { what, value, bound }) } else { Ok(()) }
         };

@@ -198,9 +198,18 @@ impl FileModel {
         Ok(())
     }
 
-    /// Whether a read of `want` bytes since `start` may return `got` bytes.
+    /// Whether a read of `want` bytes since `start` may return `got` bytes. Between two sizes that
+    /// were observed the file may have had others, on its way from write to write.
     pub fn length_allowed(&self, start: Moment, offset: u64, want: u64, got: u64) -> bool {
-        self.sizes_since(start).any(|size| size.saturating_sub(offset).min(want) == got)
+        let passed = self
+            .changes
+            .iter()
+            .filter(|change| change.to != u64::MAX && !change.ended_before(start))
+            .map(|change| change.to);
+        let low = self.size_range(start).0;
+        self.sizes_since(start)
+            .chain(passed.filter(|&to| to > low))
+            .any(|size| size.saturating_sub(offset).min(want) == got)
     }
 
     /// Smallest and largest size since `start`.

@@ -185,6 +185,10 @@ impl Waiting {
         }
     }
 
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.kind, WaitingKind::Write { .. })
+    }
+
     /// Takes the inode lock.
     fn is_exclusive(&self) -> bool {
         matches!(self.kind, WaitingKind::Write { .. } | WaitingKind::Section { .. })
@@ -204,6 +208,8 @@ pub struct World {
     held: VecDeque<(ReadData, u64)>,
     next_request: u64,
     steps: u64,
+    /// Most writers that waited at once.
+    pub(crate) writers_most: u64,
     rng: Rng,
     trace: Trace,
 }
@@ -230,6 +236,7 @@ impl World {
             held: VecDeque::new(),
             next_request: 0,
             steps: 0,
+            writers_most: 0,
             rng,
             trace,
             config,
