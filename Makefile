@@ -1,0 +1,58 @@
+# Weir's commands. On a fresh machine with a Rust toolchain, `make demo` and `make test` do all their set-up.
+#
+#   make demo       build, and watch a program stop stalling (under three minutes with the build done)
+#   make test       every test: the workspace's own, then real programs through mounts
+#   make test-long  the long forms of the same tests
+#   make bench      the figures of docs/RESULTS.md, both sides of each in one run
+#   make lint       formatting, clippy, and checks of the repository itself
+#   make install    the weir command below PREFIX (/usr/local), DESTDIR respected
+#   make setup      only the set-up: system packages, Rust components, test suites
+
+SHELL := /bin/bash
+CARGO ?= cargo
+PREFIX ?= /usr/local
+BENCH_DIR ?= target/bench
+WEIR := target/release/weir
+BENCH := target/release/weir-bench
+
+.PHONY: all build setup setup-run demo test test-long bench lint install uninstall clean
+
+all: build
+
+build:
+	$(CARGO) build --release -p weir -p weir-bench
+
+setup:
+	scripts/setup
+
+setup-run:
+	scripts/setup run
+
+demo: setup-run build
+	mkdir -p $(BENCH_DIR)
+	$(BENCH) demo --weir $(WEIR) --dir $(BENCH_DIR)
+
+test: setup build
+	tests/run --cargo
+
+test-long: setup build
+	tests/run --cargo --long
+
+bench: setup-run build
+	mkdir -p $(BENCH_DIR)
+	$(BENCH) run all --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/results.json
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	scripts/check-repository
+
+# mount(8) and /etc/fstab find the command as the type's program: `SOURCE MOUNTPOINT fuse.weir OPTIONS`.
+install: build
+	install -D -m 755 $(WEIR) $(DESTDIR)$(PREFIX)/bin/weir
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/weir
+
+clean:
+	$(CARGO) clean

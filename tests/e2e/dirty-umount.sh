@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Unmounting straight after thousands of changes to a tree: every byte, mode, link and time is home.
+# cases: blocking lazy auto small-memory
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+operations=2000
+if [ -n "$LONG" ]; then operations=20000; fi
+case $1 in
+    small-memory) options=(--memory 16M --patch-memory 1M) ;;
+    *) options=(--fetch "$1") ;;
+esac
+mkdir "$WORK/plain"
+python3 "$SUPPORT/tree.py" grow "$WORK/plain" 7 "$operations" >/dev/null
+mount_weir "$SRC" "$MNT" "${options[@]}"
+python3 "$SUPPORT/tree.py" grow "$MNT" 7 "$operations" >"$WORK/grown"
+python3 "$SUPPORT/tree.py" times "$MNT" >"$WORK/times"
+umount_weir "$MNT"
+drop_caches
+python3 "$SUPPORT/tree.py" manifest "$WORK/plain" >"$WORK/plain.manifest"
+python3 "$SUPPORT/tree.py" manifest "$SRC" >"$WORK/source.manifest"
+diff "$WORK/plain.manifest" "$WORK/source.manifest" || fail "the tree at home is another"
+python3 "$SUPPORT/tree.py" times "$SRC" >"$WORK/times.home"
+diff "$WORK/times" "$WORK/times.home" || fail "modification times at home are others than the mount showed"
+
+step "and again, over what is there"
+mount_weir "$SRC" "$MNT" "${options[@]}"
+mkdir "$WORK/plain/more" "$MNT/more"
+python3 "$SUPPORT/tree.py" grow "$WORK/plain/more" 8 300 >/dev/null
+python3 "$SUPPORT/tree.py" grow "$MNT/more" 8 300 >/dev/null
+expect_equal "the tree through the mount" "$(hash_of_tree "$MNT")" "$(hash_of_tree "$WORK/plain")"
+umount_weir "$MNT"
+expect_equal "the tree at home" "$(hash_of_tree "$SRC")" "$(hash_of_tree "$WORK/plain")"
+counts "$operations operations, $(cat "$WORK/grown")"

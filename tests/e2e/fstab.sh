@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# mount -t fuse.weir, as /etc/fstab uses it, with options in the habit of FUSE; umount(8) at the end.
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+[ -x /sbin/mount.fuse ] || [ -x /sbin/mount.fuse3 ] || skip "no mount.fuse: run 'make setup'"
+# mount(8) starts its helper with a path of its own: the type says which program.
+mount -t fuse."$WEIR" -o rw,nosuid,nodev,allow_other,fetch=lazy,memory=32M "$SRC" "$MNT" \
+    || mount -t fuse -o rw,nosuid,nodev,allow_other,fetch=lazy,memory=32M "$WEIR#$SRC" "$MNT" \
+    || fail "mount -t fuse.weir"
+grep " $MNT " /proc/self/mounts
+grep -q " $MNT fuse.weir .*nosuid" /proc/self/mounts || fail "not shown as fuse.weir, nosuid"
+grep -q " $MNT fuse.weir .*allow_other" /proc/self/mounts || fail "not shown with allow_other"
+echo content >"$MNT/file"
+as_user nobody cat "$MNT/file" >/dev/null || fail "allow_other is not in force"
+expect_equal "memory" "$(status "$MNT" memory_bytes_max)" $((32 << 20))
+umount "$MNT"
+# umount(8) cannot wait for the daemon: it writes home on its own.
+for _ in $(seq 100); do
+    if [ "$(cat "$SRC/file" 2>/dev/null)" = content ]; then break; fi
+    sleep 0.1
+done
+expect_equal "the file at home" "$(cat "$SRC/file")" content
+for _ in $(seq 100); do
+    if mount_again=$("$WEIR" mount "$SRC" "$MNT" 2>&1); then break; fi
+    sleep 0.1
+done
+mountpoint -q "$MNT" || fail "cannot be mounted again after umount(8): $mount_again"
+umount_weir "$MNT"
+counts "mounted by mount(8), unmounted by umount(8)"

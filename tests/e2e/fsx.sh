@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# fsx: random operations on one file, mmap among them, each read checked against a model. The small memory
+# makes pages leave while they are patched.
+# timeout: 180
+# cases: auto lazy blocking async-bg small-memory
+# long-cases: async-fg
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+need_tool fsx
+case=$1
+operations=20000
+if [ -n "$LONG" ]; then operations=200000; fi
+
+cat >"$WORK/fsx.toml" <<END
+flen = 4194304
+[opsize]
+max = 65536
+[weights]
+close_open = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+invalidate = 1
+truncate = 3
+fsync = 1
+fdatasync = 1
+posix_fallocate = 3
+punch_hole = 3
+sendfile = 3
+posix_fadvise = 2
+copy_file_range = 3
+END
+
+options=(--fetch "$case")
+if [ "$case" = small-memory ]; then
+    options=(--memory 16M --patch-memory 1M)
+    sed -i 's/^flen.*/flen = 67108864/' "$WORK/fsx.toml"
+fi
+mount_weir "$SRC" "$MNT" "${options[@]}"
+seeds=(1 2)
+if [ "$case" = small-memory ]; then seeds=(3); fi
+for seed in "${seeds[@]}"; do
+    step "seed $seed"
+    "$TOOLS/bin/fsx" -f "$WORK/fsx.toml" -N "$operations" -S "$seed" -P "$WORK" "$MNT/file$seed" \
+        || fail "fsx with seed $seed failed: repeat with $case and that seed"
+done
+# What the mount shows is what is home after it.
+for seed in "${seeds[@]}"; do hash_of "$MNT/file$seed"; done >"$WORK/through"
+umount_weir "$MNT"
+for seed in "${seeds[@]}"; do hash_of "$SRC/file$seed"; done >"$WORK/home"
+cmp "$WORK/through" "$WORK/home" || fail "the files at home differ from what the mount showed"
+counts "$((operations * ${#seeds[@]})) operations"

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# A disk that fails under dirty data: the next fsync says so, once per open description; nothing is lost or
+# taken for clean; and when the disk works again everything goes home.
+# The disk is a loop device whose backing file has lost its blocks (case write, on a full tmpfs) or its
+# end (case read).
+# cases: write read
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+need_filesystem ext4
+need_command mkfs.ext4 fallocate
+weir_only
+pages=2048
+
+mkdir "$WORK/memory"
+mount -t tmpfs -o size=128M none "$WORK/memory"
+image=$WORK/memory/image
+# No journal: its failure would take the whole file system with it.
+loop_filesystem "$image" 64M "$WORK/disk" mkfs.ext4 -q -m 0 -O ^has_journal -E lazy_itable_init=0,nodiscard
+source=$WORK/disk/source
+mkdir "$source"
+
+if [ "$1" = write ]; then
+    # Zeros on the disk, then as a hole under the disk: reads work, writes need room that tmpfs does not have.
+    dd if=/dev/zero of="$source/cold" bs=1M count=8 conv=fsync status=none
+    sync
+    fallocate --dig-holes "$image"
+    mount_weir "$source" "$MNT" --fetch lazy --dirty-expire 1s
+    dd if=/dev/zero of="$WORK/memory/ballast" bs=64K status=none 2>/dev/null || true
+    heal() { rm "$WORK/memory/ballast"; }
+    python3 - "$WORK/zeros" <<'END'
+import sys
+open(sys.argv[1], "wb").write(bytes(8 << 20))
+END
+else
+    python3 "$SUPPORT/patches.py" cold "$source/cold" "$pages" 1
+    sync
+    umount "$WORK/disk"
+    mount -o loop "$image" "$WORK/disk"
+    stat "$source/cold" >/dev/null
+    mount_weir "$source" "$MNT" --fetch lazy --dirty-expire 300s
+    cp --sparse=always "$image" "$WORK/memory/whole"
+    end=$(filefrag -v "$source/cold" | awk '$1 == "0:" { sub(/\.\./, "", $4); print ($4 + 64) * 4096 }')
+    [ -n "$end" ] || fail "cannot tell where the file is"
+    truncate -s "$end" "$image"
+    heal() { dd if="$WORK/memory/whole" of="$image" conv=notrunc bs=4096 skip="$((end / 4096))" seek="$((end / 4096))" status=none; }
+fi
+
+python3 "$SUPPORT/failing.py" "$MNT/cold" "$1" "$pages" "$WORK/broken" "$WORK/healed" &
+program=$!
+for _ in $(seq 300); do
+    if [ -e "$WORK/broken" ]; then break; fi
+    kill -0 "$program" 2>/dev/null || break
+    sleep 0.1
+done
+[ -e "$WORK/broken" ] || { wait "$program" || true; fail "the failure was not told"; }
+step "status while the disk fails"
+"$WEIR" status "$MNT" --json >"$WORK/status.json"
+if [ "$1" = write ]; then field=destage_errors; else field=fetch_errors; fi
+errors=$(python3 "$SUPPORT/field.py" "$field" <"$WORK/status.json")
+dirty=$(python3 "$SUPPORT/field.py" dirty_pages <"$WORK/status.json")
+[ "$errors" -gt 0 ] || fail "status shows no $field"
+[ "$dirty" -gt 0 ] || fail "nothing is dirty any more though nothing went home"
+expect_failure "" "$WEIR" sync "$MNT"
+step "the disk works again"
+heal
+touch "$WORK/healed"
+wait "$program" || fail "after the disk worked again"
+umount_weir "$MNT"
+drop_caches
+python3 "$SUPPORT/failing.py" "$source/cold" "verify-$1" "$pages" x x || fail "what is home is not what was written"
+counts "$errors errors, $dirty pages kept and then home"
+umount "$WORK/disk" "$WORK/memory"

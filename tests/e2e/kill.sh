@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# kill -9 of the daemon: programs get errors instead of hanging, files in SOURCE are ordinary files with all that was
+# synced, and the same SOURCE can be mounted on the same place again.
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+need_command fusermount3
+pages=4096
+python3 "$SUPPORT/patches.py" cold "$SRC/synced" "$pages" 1
+python3 "$SUPPORT/patches.py" cold "$SRC/busy" "$pages" 1
+mount_weir_foreground "$SRC" "$MNT"
+python3 "$SUPPORT/patches.py" write "$MNT/synced" "$pages" 2 --fsync >/dev/null
+python3 "$SUPPORT/patches.py" load "$MNT/busy" "$pages" 3 60 >/dev/null 2>"$WORK/load" &
+load=$!
+sleep 1
+kill -9 "$WEIR_PID"
+wait "$WEIR_PID" 2>/dev/null || true
+
+step "programs are told"
+for _ in $(seq 100); do
+    kill -0 "$load" 2>/dev/null || break
+    sleep 0.1
+done
+if kill -0 "$load" 2>/dev/null; then kill -9 "$load"; fail "a writer hangs after the daemon died"; fi
+if wait "$load"; then fail "a writer noticed nothing"; fi
+expect_failure "" timeout 10 stat "$MNT/synced"
+
+step "SOURCE"
+python3 "$SUPPORT/patches.py" verify "$SRC/synced" "$pages" 1 2
+expect_equal "size of the other file" "$(stat -c %s "$SRC/busy")" "$((pages * 4096))"
+echo ordinary >>"$SRC/busy"
+truncate -s "$((pages * 4096))" "$SRC/busy"
+
+step "mounted again"
+fusermount3 -uz "$MNT"
+if mountpoint -q "$MNT"; then fail "the dead mount is still there"; fi
+mount_weir "$SRC" "$MNT"
+python3 "$SUPPORT/patches.py" verify "$MNT/synced" "$pages" 1 2
+python3 "$SUPPORT/patches.py" write "$MNT/synced" "$pages" 2 >/dev/null
+umount_weir "$MNT"
+python3 "$SUPPORT/patches.py" verify "$SRC/synced" "$pages" 1 2
+counts "1000 synced writes kept"

@@ -1,0 +1,158 @@
+# shellcheck shell=bash
+# What every end-to-end test begins with: strict mode, SRC and MNT below its own WORK directory,
+# mounting, checks, and reading `weir status`. Sourced; run the tests through tests/run.
+#
+# WEIR_STANDIN=bind serves SRC by a bind mount instead of Weir: for debugging the scripts alone.
+# What only Weir can answer (status, the daemon's memory) is then passed over.
+
+set -euo pipefail
+: "${WORK:?run this through tests/run}" "${REPO:?}" "${TOOLS:?}" "${WEIR:?}"
+SUPPORT=$REPO/tests/e2e/support
+SRC=$WORK/src
+MNT=$WORK/mnt
+mkdir -p "$SRC" "$MNT"
+export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-$WORK}
+
+fail() {
+    printf 'FAIL: %s\n' "$*" >&2
+    exit 1
+}
+
+skip() {
+    printf 'skip: %s\n' "$*" >&2
+    exit 77
+}
+
+# Shown beside the test's result.
+counts() {
+    printf 'counts: %s\n' "$*"
+}
+
+step() {
+    printf -- '--- %s\n' "$*"
+}
+
+standin() {
+    [ "${WEIR_STANDIN:-}" = bind ]
+}
+
+weir_only() {
+    if standin; then skip "needs weir itself, not a stand-in"; fi
+}
+
+need_root() {
+    [ "$(id -u)" = 0 ] || skip "needs root"
+}
+
+need_command() {
+    local name
+    for name in "$@"; do
+        command -v "$name" >/dev/null || skip "$name is not installed: run 'make setup'"
+    done
+}
+
+need_tool() {
+    [ -x "$TOOLS/bin/$1" ] || skip "$1 is not built: run 'make setup'"
+}
+
+need_filesystem() {
+    grep -qw "$1" /proc/filesystems || skip "this kernel has no $1"
+}
+
+# Runs a command as an ordinary user, with nothing of root's environment that matters.
+as_user() {
+    local user=$1
+    shift
+    setpriv --reuid="$user" --regid="$(id -g "$user")" --clear-groups --inh-caps=-all \
+        env HOME="$WORK" XDG_RUNTIME_DIR="$WORK/run-$user" "$@"
+}
+
+# mount_weir SOURCE MOUNTPOINT [OPTION...]: returns when the mount answers.
+mount_weir() {
+    local source=$1 mountpoint=$2
+    shift 2
+    if standin; then
+        mount --bind "$source" "$mountpoint"
+        return
+    fi
+    [ -x "$WEIR" ] || fail "$WEIR is not built: run 'make build'"
+    "$WEIR" mount "$source" "$mountpoint" "$@"
+    mountpoint -q "$mountpoint" || fail "weir mount returned, and $mountpoint is not a mount"
+}
+
+# The same in the foreground of a background job: WEIR_PID is the daemon.
+mount_weir_foreground() {
+    local source=$1 mountpoint=$2 tries
+    shift 2
+    weir_only
+    "$WEIR" mount --foreground "$source" "$mountpoint" "$@" &
+    WEIR_PID=$!
+    for tries in $(seq 200); do
+        if mountpoint -q "$mountpoint"; then return; fi
+        kill -0 "$WEIR_PID" 2>/dev/null || fail "the daemon ended before it mounted"
+        sleep 0.05
+    done
+    fail "no mount at $mountpoint after $tries tries"
+}
+
+umount_weir() {
+    if standin; then
+        umount "$1"
+        return
+    fi
+    "$WEIR" umount "$1" || fail "weir umount said $?"
+    if mountpoint -q "$1"; then fail "$1 is still a mount after weir umount"; fi
+}
+
+# status MOUNTPOINT FIELD...: the named numbers of `weir status --json`, on one line.
+status() {
+    local mountpoint=$1
+    shift
+    "$WEIR" status "$mountpoint" --json | python3 "$SUPPORT/field.py" "$@"
+}
+
+# expect_status MOUNTPOINT FIELD WANTED
+expect_status() {
+    local got
+    got=$(status "$1" "$2")
+    [ "$got" = "$3" ] || fail "weir status says $2 is $got, wanted $3"
+}
+
+expect_equal() {
+    [ "$2" = "$3" ] || fail "$1: got '$2', wanted '$3'"
+}
+
+# expect_failure WORDS COMMAND...: the command fails and one of its lines contains the words.
+expect_failure() {
+    local words=$1 output
+    shift
+    if output=$("$@" 2>&1); then fail "succeeded, and must not: $*"; fi
+    case $output in
+        *"$words"*) ;;
+        *) fail "'$*' failed without saying '$words': $output" ;;
+    esac
+}
+
+drop_caches() {
+    sync
+    if [ "$(id -u)" = 0 ]; then echo 3 >/proc/sys/vm/drop_caches; fi
+}
+
+hash_of() {
+    sha256sum <"$1" | cut -d' ' -f1
+}
+
+# The hash of every name, type, mode and content below a directory.
+hash_of_tree() {
+    python3 "$SUPPORT/tree.py" manifest "$1" | sha256sum | cut -d' ' -f1
+}
+
+# loop_filesystem IMAGE SIZE DIRECTORY MKFS [OPTION...]: makes a file system in a file and mounts it.
+loop_filesystem() {
+    local image=$1 size=$2 directory=$3
+    shift 3
+    truncate -s "$size" "$image"
+    "$@" "$image" >/dev/null 2>&1 || fail "$1 failed on $image"
+    mkdir -p "$directory"
+    mount -o loop "$image" "$directory" || skip "cannot mount a loop device"
+}

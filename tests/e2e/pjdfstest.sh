@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# pjdfstest through a mount: nothing may fail that does not fail on the directory underneath.
+# Both are on a small ext4 of their own.
+# timeout: 240
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+need_tool pjdfstest
+need_filesystem ext4
+need_command mkfs.ext4
+
+loop_filesystem "$WORK/image" 512M "$WORK/disk" mkfs.ext4 -q
+mkdir "$WORK/disk/source" "$WORK/disk/plain" "$WORK/other"
+mount -t tmpfs -o size=64M none "$WORK/other"
+chmod 755 "$WORK/disk/source" "$WORK/disk/plain"
+users=$(python3 -c 'import grp, pwd
+print(", ".join(f"[\"{n}\", \"{grp.getgrgid(pwd.getpwnam(n).pw_gid).gr_name}\"]" for n in ("nobody", "daemon")))')
+
+cat >"$WORK/config.toml" <<END
+[features]
+posix_fallocate = {}
+utime_now = {}
+utimensat = {}
+rename_ctime = {}
+secondary_fs = "$WORK/other"
+
+[settings]
+naptime = 0.01
+allow_remount = false
+
+[dummy_auth]
+entries = [$users]
+END
+
+# suite DIRECTORY NAME: writes NAME.failed and NAME.passed, sorted names.
+suite() {
+    NO_COLOR=1 "$TOOLS/bin/pjdfstest" -c "$WORK/config.toml" -p "$1" >"$WORK/$2.out" 2>&1 || true
+    grep -q ^Summary "$WORK/$2.out" || { tail -20 "$WORK/$2.out"; fail "pjdfstest did not come to its end on $2"; }
+    awk '$NF == "FAILED" { print $1 }' "$WORK/$2.out" | sort >"$WORK/$2.failed"
+    awk '$NF == "ok" { print $1 }' "$WORK/$2.out" | sort >"$WORK/$2.passed"
+}
+
+suite "$WORK/disk/plain" plain
+mount_weir "$WORK/disk/source" "$MNT" --allow-other
+suite "$MNT" mount
+umount_weir "$MNT"
+
+worse=$(comm -23 "$WORK/mount.failed" "$WORK/plain.failed")
+missing=$(comm -13 <(sort -u "$WORK/mount.passed" "$WORK/mount.failed") "$WORK/plain.passed")
+if [ -n "$worse" ]; then
+    for name in $worse; do grep -A2 "^$name " "$WORK/mount.out" || true; done
+    fail "$(wc -l <<<"$worse") tests fail through the mount and not on the directory underneath"
+fi
+[ -z "$missing" ] || fail "not run through the mount: $missing"
+passed=$(wc -l <"$WORK/mount.passed")
+[ "$passed" -ge 300 ] || fail "only $passed tests passed"
+counts "$passed passed, $(wc -l <"$WORK/mount.failed") failed as underneath"
+umount "$WORK/other" "$WORK/disk"

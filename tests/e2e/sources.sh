@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# SOURCE on other file systems: the same tree and the same small writes come home on each.
+# timeout: 180
+# cases: tmpfs overlay xfs btrfs ext4-1k
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+base=$WORK/base
+mkdir "$base"
+case $1 in
+    tmpfs)
+        mount -t tmpfs -o size=256M none "$base"
+        ;;
+    overlay)
+        need_filesystem overlay
+        mkdir "$WORK/layers"
+        mount -t tmpfs -o size=256M none "$WORK/layers"
+        mkdir -p "$WORK"/layers/{lower/source,upper,scratch}
+        python3 "$SUPPORT/patches.py" cold "$WORK/layers/lower/source/lower" 1024 1
+        mount -t overlay overlay "$base" -o "lowerdir=$WORK/layers/lower,upperdir=$WORK/layers/upper,workdir=$WORK/layers/scratch"
+        ;;
+    ext4-1k)
+        need_filesystem ext4
+        loop_filesystem "$WORK/image" 300M "$base" mkfs.ext4 -q -b 1024
+        ;;
+    *)
+        need_filesystem "$1"
+        need_command "mkfs.$1"
+        loop_filesystem "$WORK/image" 400M "$base" "mkfs.$1"
+        ;;
+esac
+source=$base/source
+mkdir -p "$source"
+python3 "$SUPPORT/patches.py" cold "$source/cold" 4096 1
+mkdir "$WORK/plain"
+python3 "$SUPPORT/tree.py" grow "$WORK/plain" 11 600 >/dev/null
+
+mount_weir "$source" "$MNT" --memory 32M --patch-memory 4M
+mkdir "$MNT/tree"
+python3 "$SUPPORT/tree.py" grow "$MNT/tree" 11 600 >"$WORK/grown"
+writes=$(python3 "$SUPPORT/patches.py" write "$MNT/cold" 4096 2 --count 3000)
+python3 "$SUPPORT/patches.py" verify "$MNT/cold" 4096 1 2 --count 3000
+if [ "$1" = overlay ]; then
+    python3 "$SUPPORT/patches.py" write "$MNT/lower" 1024 2 --count 500 --fsync >/dev/null
+fi
+python3 "$SUPPORT/concurrent.py" "$MNT" 2 500 >/dev/null
+python3 "$SUPPORT/mmap_coherence.py" "$MNT/mapped" 500 1 >/dev/null
+if [ -x "$TOOLS/bin/fsx" ]; then
+    printf '[weights]\nmapread = 10\nmapwrite = 10\ntruncate = 3\npunch_hole = 3\nposix_fallocate = 3\nfsync = 1\n' >"$WORK/fsx.toml"
+    "$TOOLS/bin/fsx" -f "$WORK/fsx.toml" -N 5000 -S 9 -P "$WORK" "$MNT/fsx" || fail "fsx on $1"
+fi
+umount_weir "$MNT"
+drop_caches
+expect_equal "the tree" "$(hash_of_tree "$source/tree")" "$(hash_of_tree "$WORK/plain")"
+python3 "$SUPPORT/patches.py" verify "$source/cold" 4096 1 2 --count 3000
+if [ "$1" = overlay ]; then
+    python3 "$SUPPORT/patches.py" verify "$source/lower" 1024 1 2 --count 500
+    cmp -s "$WORK/layers/lower/source/lower" "$source/lower" && fail "the lower layer has changed"
+fi
+umount "$base"
+if [ "$1" = overlay ]; then umount "$WORK/layers"; fi
+counts "$writes small writes, $(cat "$WORK/grown")"

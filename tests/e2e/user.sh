@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The mount used by an ordinary user: mounted, written, asked for its status and unmounted without root; others,
+# root included, are kept out without --allow-other.
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+need_command setpriv fusermount3
+weir_only
+user=nobody
+mkdir -p "$WORK/run-$user"
+chown "$user" "$SRC" "$MNT" "$WORK/run-$user"
+chmod 700 "$WORK/run-$user"
+me() { as_user "$user" "$@"; }
+
+me python3 "$SUPPORT/patches.py" cold "$SRC/cold" 2048 1
+me "$WEIR" mount "$SRC" "$MNT" --fetch lazy
+mountpoint -q "$MNT" || fail "not mounted"
+me sh -c "echo mine >'$MNT/file'; chmod 640 '$MNT/file'; mkdir '$MNT/directory'; ln -s file '$MNT/link'"
+expect_equal "owner" "$(me stat -c '%U %a' "$MNT/file")" "$user 640"
+writes=$(me python3 "$SUPPORT/patches.py" write "$MNT/cold" 2048 2)
+me "$WEIR" status "$MNT" --json | python3 "$SUPPORT/field.py" patch_writes fetched_pages >"$WORK/status"
+expect_equal "patch writes and fetches" "$(cat "$WORK/status")" "$writes 0"
+me "$WEIR" sync "$MNT"
+
+step "kept out"
+expect_failure "denied" as_user daemon ls "$MNT"
+expect_failure "denied" ls "$MNT"
+expect_failure "" me chown daemon "$MNT/file"
+expect_failure "" as_user daemon "$WEIR" umount "$MNT"
+mountpoint -q "$MNT" || fail "another user has unmounted it"
+
+step "a tree, and out"
+me mkdir "$MNT/tree"
+me python3 "$SUPPORT/tree.py" grow "$MNT/tree" 5 400
+mkdir "$WORK/plain"
+chown "$user" "$WORK/plain"
+me python3 "$SUPPORT/tree.py" grow "$WORK/plain" 5 400
+me "$WEIR" umount "$MNT"
+if mountpoint -q "$MNT"; then fail "still mounted"; fi
+expect_equal "the tree" "$(hash_of_tree "$SRC/tree")" "$(hash_of_tree "$WORK/plain")"
+me python3 "$SUPPORT/patches.py" verify "$SRC/cold" 2048 1 2
+
+step "unmounted with the habit of FUSE"
+me "$WEIR" mount "$SRC" "$MNT"
+me sh -c "echo again >'$MNT/again'"
+me fusermount3 -u "$MNT"
+expect_equal "what was written" "$(cat "$SRC/again")" again
+counts "$writes writes"
