@@ -26,6 +26,10 @@ use fuser::{
     TimeOrNow, WriteFlags,
 };
 
+/// The bounds Weir asks the kernel for, so that both are sent the same requests.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+const BACKGROUND_MAX: u16 = 64;
+
 const TTL: Duration = Duration::from_secs(1);
 const GENERATION: Generation = Generation(0);
 
@@ -193,6 +197,8 @@ impl Filesystem for Passthrough {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Without it each write asks for security.capability first.
         let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
         Ok(())
     }
 

@@ -20,6 +20,8 @@ use crate::mount::{Status, WeirMount, find_program, require_fuse};
 use crate::updates::Plan;
 use crate::workspace::Workspace;
 
+use self::sqlite::Journal;
+
 const SEED: u64 = 2024;
 const FILE_BYTES: u64 = 512 << 20;
 const FILE_BYTES_SMALL: u64 = 128 << 20;
@@ -27,7 +29,7 @@ const DATABASE_BYTES: u64 = 128 << 20;
 const ROUNDS: u32 = 5;
 const STEPS_A_ROUND_MAX: u32 = 6000;
 const ROUND_TIME: Duration = Duration::from_secs(2);
-const TRANSACTIONS_A_ROUND: u64 = 100;
+const TRANSACTIONS_A_ROUND: u64 = 60;
 
 /// One side of a comparison.
 #[derive(Clone)]
@@ -75,8 +77,11 @@ pub fn run(weir: &Path, dir: &Path) -> Result<()> {
     let plan = Plan::new(SEED, (file_bytes / PAGE_BYTES as u64) as u32);
     let (updates, steps) = compare_updates(&plan, &files, &mount)?;
     screen::updates(&updates);
-    let database = compare_sqlite(&files, &mount)?;
-    screen::sqlite(&database, ROUNDS as u64 * TRANSACTIONS_A_ROUND);
+    let mut shells = Shells::start(&files, &mount)?;
+    let [memory, write_ahead] = [Journal::Memory, Journal::WriteAhead];
+    screen::sqlite(&shells.compare(&mount, memory)?, u64::from(ROUNDS) * TRANSACTIONS_A_ROUND);
+    screen::sqlite_write_ahead(&shells.compare(&mount, write_ahead)?);
+    shells.end()?;
     mount.unmount()?;
 
     make_cold(&files.all())?;
@@ -182,38 +187,55 @@ fn compare_updates(plan: &Plan, files: &Files, mount: &WeirMount) -> Result<(Com
     Ok((comparison, at))
 }
 
-/// Runs the transactions on both sides in turn.
-fn compare_sqlite(files: &Files, mount: &WeirMount) -> Result<Comparison> {
-    let mounted = Pair::of(mount.path());
-    let mut plain = sqlite::Shell::start(&files.plain.database)?;
-    let mut through = sqlite::Shell::start(&mounted.database)?;
-    for shell in [&mut plain, &mut through] {
-        shell.tell("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -1000;")?;
+/// SQLite's shell on either side, and the number of the next transaction.
+struct Shells {
+    plain: sqlite::Shell,
+    through: sqlite::Shell,
+    next: u64,
+}
+
+impl Shells {
+    fn start(files: &Files, mount: &WeirMount) -> Result<Shells> {
+        let plain = sqlite::Shell::start(&files.plain.database)?;
+        let through = sqlite::Shell::start(&Pair::of(mount.path()).database)?;
+        Ok(Shells { plain, through, next: 0 })
     }
-    let before = Counters::of(&mount.status()?)?;
-    let read_before = plain.pages_read();
-    let mut comparison = Comparison { straight: Side::new(), through: Side::new(), blocked: 0 };
-    for round in 0..u64::from(ROUNDS) {
-        let numbers = round * TRANSACTIONS_A_ROUND..(round + 1) * TRANSACTIONS_A_ROUND;
-        for turn in 0..2 {
-            let (shell, side) = if (round + turn) % 2 == 0 {
-                (&mut plain, &mut comparison.straight)
-            } else {
-                (&mut through, &mut comparison.through)
-            };
-            for number in numbers.clone() {
-                shell.transact(&sqlite::transaction(SEED, number), &mut side.operations)?;
+
+    /// Runs transactions on both sides in turn.
+    fn compare(&mut self, mount: &WeirMount, journal: Journal) -> Result<Comparison> {
+        for shell in [&mut self.plain, &mut self.through] {
+            shell.tell(journal.pragmas())?;
+            shell.tell("PRAGMA cache_size = -2000;")?;
+        }
+        let before = Counters::of(&mount.status()?)?;
+        let read_before = self.plain.pages_read();
+        let mut comparison = Comparison { straight: Side::new(), through: Side::new(), blocked: 0 };
+        for round in 0..ROUNDS {
+            let numbers = self.next..self.next + TRANSACTIONS_A_ROUND;
+            self.next = numbers.end;
+            for turn in 0..2 {
+                let (shell, side) = if (round + turn) % 2 == 0 {
+                    (&mut self.plain, &mut comparison.straight)
+                } else {
+                    (&mut self.through, &mut comparison.through)
+                };
+                for number in numbers.clone() {
+                    shell.transact(&sqlite::transaction(SEED, number), &mut side.operations)?;
+                }
             }
         }
+        let after = Counters::of(&mount.status()?)?;
+        comparison.straight.waited = self.plain.pages_read() - read_before;
+        comparison.through.waited = after.waited - before.waited;
+        comparison.through.avoided = after.avoided - before.avoided;
+        comparison.blocked = after.blocked - before.blocked;
+        Ok(comparison)
     }
-    let after = Counters::of(&mount.status()?)?;
-    comparison.straight.waited = plain.pages_read() - read_before;
-    comparison.through.waited = after.waited - before.waited;
-    comparison.through.avoided = after.avoided - before.avoided;
-    comparison.blocked = after.blocked - before.blocked;
-    plain.end()?;
-    through.end()?;
-    Ok(comparison)
+
+    fn end(self) -> Result<()> {
+        self.plain.end()?;
+        self.through.end()
+    }
 }
 
 /// What Weir counts that the demo shows.

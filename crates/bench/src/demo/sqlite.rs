@@ -15,25 +15,56 @@ use crate::content::Random;
 use crate::error::{Doing, Error, Result};
 use crate::measure::Latencies;
 
-/// Accounts in the database: about 100 MiB of them.
-pub const ACCOUNTS: u64 = 400_000;
-/// Updates in a transaction.
+/// Accounts in the database.
+const ACCOUNTS: u64 = 300_000;
+/// Accounts a transaction changes: each row is read before it is changed.
 pub const UPDATES: u64 = 5;
+/// Messages a transaction adds: each fills a page that was freed, which SQLite does not read.
+pub const INSERTS: u64 = 15;
+/// Accounts to a message that was deleted: so many that the pages freed lie apart.
+const ACCOUNTS_A_MESSAGE: u64 = 16;
 
 const DONE: &str = "-- weir-bench: done --";
 
-/// Makes the database, closed and durable.
+/// How SQLite keeps its transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Journal {
+    /// The rollback journal in memory and no fsync: as for caches and imports, where a crash means
+    /// starting anew.
+    Memory,
+    /// A write-ahead log, synced when it is copied into the database, as most programs have it.
+    WriteAhead,
+}
+
+impl Journal {
+    /// What to tell a shell.
+    pub fn pragmas(self) -> &'static str {
+        match self {
+            Journal::Memory => "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;",
+            Journal::WriteAhead => "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;",
+        }
+    }
+}
+
+/// Makes the database, closed and durable: a table of accounts and, scattered in it, the free
+/// pages of messages that were deleted, as in any database that has been in use for a while. Its
+/// pages are of 1 KiB, which was the default before SQLite 3.12.
 pub fn make_database(path: &Path) -> Result<()> {
     let mut shell = Shell::start(path)?;
     shell.tell(&format!(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA page_size = 1024;
          CREATE TABLE account(id INTEGER PRIMARY KEY, owner TEXT, balance INTEGER, note TEXT);
+         CREATE TABLE message(id INTEGER PRIMARY KEY, account INTEGER, body TEXT);
+         CREATE TRIGGER message_now_and_then AFTER INSERT ON account
+           WHEN new.id % {ACCOUNTS_A_MESSAGE} = 0
+           BEGIN INSERT INTO message(account, body) VALUES (new.id, printf('%.900c', 'x')); END;
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ACCOUNTS})
          INSERT INTO account
            SELECT i, printf('owner %08d of account %016x', i, i * 2654435761),
                   (i * 7919) % 100000, printf('%.160c', substr('weir', 1 + i % 4, 1))
            FROM n;
-         CREATE TABLE entry(id INTEGER PRIMARY KEY, account INTEGER, amount INTEGER);"
+         DROP TRIGGER message_now_and_then;
+         DELETE FROM message;"
     ))?;
     shell.end()?;
     File::open(path).and_then(|file| file.sync_all()).doing("sync", path)
@@ -48,8 +79,15 @@ pub fn transaction(seed: u64, index: u64) -> String {
         let amount = random.below(2000) as i64 - 1000;
         sql += &format!(
             " UPDATE account SET balance = balance + {amount}, note = 'transaction {index:06}' \
-             || substr(note, 19) WHERE id = {account}; \
-             INSERT INTO entry(account, amount) VALUES ({account}, {amount});"
+             || substr(note, 19) WHERE id = {account};"
+        );
+    }
+    for _ in 0..INSERTS {
+        let account = 1 + random.below(ACCOUNTS);
+        let body = random.next() >> 1;
+        sql += &format!(
+            " INSERT INTO message(account, body) \
+             VALUES ({account}, printf('%.880c %016x', 'm', {body}));"
         );
     }
     sql + " COMMIT;"

@@ -1,4 +1,5 @@
-//! 64 B written to a page that is not in memory: straight to the directory, and through Weir.
+//! 64 B written to a page that is not in memory: straight to the directory, and through Weir. For
+//! reference also through the passthrough with all pages in memory: what FUSE itself takes.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,7 +13,7 @@ use crate::cold::{make_cold, make_file};
 use crate::content::Random;
 use crate::error::{Doing, Result};
 use crate::measure::{Latencies, median, show_us};
-use crate::mount::WeirMount;
+use crate::mount::{PassthroughMount, WeirMount};
 use crate::report::{Goal, Report};
 use crate::workspace::Workspace;
 
@@ -20,6 +21,7 @@ const FILE_PAGES: u32 = (512 << 20) / PAGE_BYTES as u32;
 const ROUNDS: u32 = 7;
 const WRITES: u32 = 3000;
 const WRITE_BYTES: usize = 64;
+const FLOOR_PAGES: u64 = 4096;
 const POLICIES: [&str; 4] = ["blocking", "async-fg", "async-bg", "lazy"];
 const POLICY_WRITES: u32 = 2000;
 
@@ -31,13 +33,20 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     let (home, plain) = (source.join("data"), space.directory("plain")?.join("data"));
     make_file(&home, 21, u64::from(FILE_PAGES))?;
     make_file(&plain, 21, u64::from(FILE_PAGES))?;
+    let passed = space.directory("passed")?;
+    make_file(&passed.join("data"), 21, FLOOR_PAGES)?;
     make_cold(&[&home, &plain])?;
     let mut pages = Random::new(21).permutation(FILE_PAGES).into_iter();
 
     let mount = WeirMount::start(weir, &source, &space.path().join("mount"), &[])?;
     let through = Side::open(&mount.path().join("data"))?;
     let straight = Side::open(&plain)?;
+    let passthrough = PassthroughMount::start(&passed, &space.path().join("passthrough"))?;
+    let floor = Side::open(&passthrough.path().join("data"))?;
+    let warm: Vec<u32> = Random::new(22).permutation(FLOOR_PAGES as u32);
+    floor.round(&warm)?;
     let (mut weir_rounds, mut plain_rounds) = (Vec::new(), Vec::new());
+    let mut floor_rounds = Vec::new();
     for round in 0..ROUNDS {
         let chosen: Vec<u32> = pages.by_ref().take(WRITES as usize).collect();
         if round % 2 == 0 {
@@ -47,7 +56,10 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
             weir_rounds.push(through.round(&chosen)?);
             plain_rounds.push(straight.round(&chosen)?);
         }
+        floor_rounds.push(floor.round(&warm[..WRITES as usize])?);
     }
+    drop(floor);
+    drop(passthrough);
     let status = mount.status()?;
     let blocked = status.get("writers_blocked_fetch")?;
     drop(through);
@@ -82,14 +94,17 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
         json!({
             "weir": figures(&weir_rounds),
             "directory": figures(&plain_rounds),
+            "passthrough_all_in_memory": figures(&floor_rounds),
             "weir_writers_blocked": blocked,
             "policies": policies,
         }),
     );
     println!(
-        "  directory: median {}; through Weir: median {}, {blocked} writers waited for a fetch",
+        "  directory: median {}; through Weir: median {}, {blocked} writers waited for a fetch\n  \
+         (a passthrough with all of it in memory, FUSE's own share: median {})",
         show_us(plain_us),
-        show_us(weir_us)
+        show_us(weir_us),
+        show_us(medians(&floor_rounds))
     );
     report.goal(Goal::at_most(
         "64 B write to a cold page through Weir, median",
