@@ -50,6 +50,18 @@ pub(crate) struct Behaviour {
     pub(crate) negative_timeout: Duration,
 }
 
+/// What is cached of a file that is being opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cached {
+    /// It holds.
+    Good,
+    /// The file was changed behind Weir's back; the engine has dropped what it had of it.
+    Dropped,
+    /// The file was changed behind Weir's back, and the engine still has some of what was before:
+    /// it must be made to drop that.
+    Stale,
+}
+
 /// One open description of a regular file.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
@@ -145,12 +157,11 @@ impl Front {
     }
 
     /// Counts one more user of a regular file's data, so that the engine knows it and its home is
-    /// open. Says whether the file was changed behind Weir's back since it was last closed: the
-    /// caller must then have the engine drop what it has of it.
+    /// open. Says whether what is cached of it still holds.
     ///
     /// # Errors
     /// What opening the file at home says.
-    pub(crate) fn acquire(&self, inode: &Arc<Inode>, write: bool) -> Result<bool, Errno> {
+    pub(crate) fn acquire(&self, inode: &Arc<Inode>, write: bool) -> Result<Cached, Errno> {
         let home = inode.file().ok_or(Errno::EINVAL)?;
         let mut state = inode.open();
         home.open_data(write)?;
@@ -162,19 +173,22 @@ impl Front {
         }
         state.epoch += 1;
         inode.set_attached(&mut state, true);
-        let mut changed = false;
+        let mut cached = Cached::Good;
         if state.descriptions == 0 {
             // Others may have set these bits at home, too.
             inode.set_unprivileged(false);
             let stat = fstat(inode.path_fd())?;
-            changed = was_changed_at_home(&state, &stat);
-            if changed {
+            if was_changed_at_home(&state, &stat) {
                 home.times().set_mtime(attr::modified(&stat), attr::changed(&stat));
+                cached = match self.shard.drop_clean(inode.node().file()) {
+                    Ok(true) => Cached::Dropped,
+                    _ => Cached::Stale,
+                };
             }
             state.seen = None;
         }
         state.descriptions += 1;
-        Ok(changed)
+        Ok(cached)
     }
 
     /// Gives back what [`Front::acquire`] took.
@@ -286,6 +300,15 @@ impl Front {
             }
         }
         self.inodes.remove_unused(inode);
+    }
+
+    /// Closes what is still open of files that are clean. To be called when the mount is gone.
+    pub(crate) fn close_all(&self) {
+        self.inodes.visit(|inode| {
+            inode.open().descriptions = 0;
+            self.close_now_clean(inode);
+            true
+        });
     }
 
     /// Drops what is dirty of files that have no name any more. To be called when the mount is

@@ -1,10 +1,12 @@
 //! One mount from beginning to end: made, served, unmounted.
 
+use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle, available_parallelism};
 use std::time::Duration;
 
@@ -73,11 +75,11 @@ impl Options {
 }
 
 /// A mount being served.
-#[derive(Debug)]
 pub struct Session {
     mountpoint: PathBuf,
     number: Option<DeviceNumber>,
     server: JoinHandle<io::Result<()>>,
+    front: Arc<Front>,
 }
 
 /// Mounts on the directory `mountpoint` and serves requests there, with `shard` for the files'
@@ -123,6 +125,7 @@ pub fn mount(
                 .spawn(move || queue.run(&front, &kernel))
                 .map_err(MountError::Threads)?
         };
+        let front = Arc::clone(&front);
         let serve = move || {
             let served = connection.serve();
             front.janitor.stop();
@@ -134,7 +137,7 @@ pub fn mount(
     match served {
         Ok(server) => {
             let number = find_mount(&mountpoint).ok().flatten();
-            Ok(Session { mountpoint, number, server })
+            Ok(Session { mountpoint, number, server, front })
         }
         Err(error) => {
             // Nobody answers there, so that it cannot be in use for long.
@@ -181,15 +184,32 @@ impl Session {
         unmount(&self.mountpoint, lazy)
     }
 
-    /// Waits until the mount is gone, by whomever it is unmounted. Data written last is still in
-    /// the shard.
+    /// Waits until the mount is gone, by whomever it is unmounted; then has what was written last
+    /// brought home, and closes the files. Whatever home refuses to take stays in the shard: call
+    /// [`Shard::sync_all`] once more to be told. The shard must not be stopped before.
     ///
     /// # Errors
     /// The connection to the kernel failed, or a thread panicked.
     pub fn wait(self) -> io::Result<()> {
         let served = self.server.join();
+        let (sender, receiver) = channel();
+        self.front.shard.sync_all(move |synced| {
+            // The receiver lives until it is told.
+            let _ = sender.send(synced);
+        });
+        // Nothing comes if the shard is stopped meanwhile.
+        if let Ok(Err(error)) = receiver.recv() {
+            tracing::warn!("not everything could be written home: {error}");
+        }
+        self.front.close_all();
         served
             .unwrap_or_else(|_| Err(io::Error::other("the thread that serves the mount panicked")))
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({})", self.mountpoint.display())
     }
 }
 

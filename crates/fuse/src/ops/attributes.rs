@@ -12,7 +12,7 @@ use weir_engine::{Error, ExclusiveEnd};
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::Front;
+use crate::front::{Cached, Front};
 use crate::inode::{Inode, NodeId};
 use crate::ops::names::note_change;
 
@@ -150,14 +150,18 @@ impl Front {
             return done(&inode, Err(Errno::EINVAL));
         }
         // As if it were open: it may not be, and then the engine may not know it.
-        if let Err(errno) = self.acquire(&inode, true) {
-            return done(&inode, Err(errno));
-        }
+        let cached = match self.acquire(&inode, true) {
+            Ok(cached) => cached,
+            Err(errno) => return done(&inode, Err(errno)),
+        };
         self.drop_privileges_for(&inode, caller);
         let front = Arc::clone(self);
         let file = inode.node().file();
         self.shard.exclusive(file, None, move |granted| {
-            let (end, resized) = resize_at_home(&inode, granted, size);
+            let (mut end, resized) = resize_at_home(&inode, granted, size);
+            if cached == Cached::Stale {
+                end.discard = Some((0, u64::MAX));
+            }
             let answer = move || {
                 front.release(&inode);
                 done(&inode, resized);

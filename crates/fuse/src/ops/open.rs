@@ -10,7 +10,7 @@ use weir_engine::{Durability, ExclusiveEnd};
 use crate::attr::Attributes;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::{Front, OpenFile, proc_reopen_path};
+use crate::front::{Cached, Front, OpenFile, proc_reopen_path};
 use crate::inode::{Inode, NodeId};
 use crate::ops::attributes::resize_at_home;
 use crate::ops::names::Place;
@@ -76,12 +76,12 @@ impl Front {
         if changes && self.behaviour.read_only {
             return done(Err(Errno::EROFS));
         }
-        let changed = match self.acquire(&inode, changes) {
-            Ok(changed) => changed,
+        let cached = match self.acquire(&inode, changes) {
+            Ok(cached) => cached,
             Err(errno) => return done(Err(errno)),
         };
-        if !access.truncate && !changed {
-            return done(Ok(self.opened(inode, access, true)));
+        if !access.truncate && cached != Cached::Stale {
+            return done(Ok(self.opened(inode, access, cached == Cached::Good)));
         }
         if access.truncate {
             self.drop_privileges_for(&inode, caller);

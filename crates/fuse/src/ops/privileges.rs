@@ -5,7 +5,7 @@
 //! go; the bits go unless the program may keep them (CAP_FSETID). A change of owner needs nothing
 //! here: home takes both away by itself.
 
-use rustix::fs::{Mode, chmod, fstat, getxattr, removexattr};
+use rustix::fs::{Mode, chmod, fstat, getxattr_query, removexattr};
 
 use crate::credentials::Caller;
 use crate::front::Front;
@@ -53,7 +53,7 @@ impl Front {
                 Err(error) => tracing::warn!("cannot take setuid from a written file: {error}"),
             }
         }
-        let has_capabilities = getxattr(&path, CAPABILITIES, &mut [0u8; 0][..]).is_ok();
+        let has_capabilities = getxattr_query(&path, CAPABILITIES).is_ok();
         if has_capabilities {
             changed |= removexattr(&path, CAPABILITIES).is_ok();
         }

@@ -6,7 +6,10 @@
 
 use std::ffi::OsStr;
 
-use rustix::fs::{Mode, XattrFlags, chmod, fstat, getxattr, listxattr, removexattr, setxattr};
+use rustix::fs::{
+    Mode, XattrFlags, chmod, fstat, getxattr, getxattr_query, listxattr, listxattr_query,
+    removexattr, setxattr,
+};
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
@@ -35,13 +38,25 @@ impl Front {
         len_max: u32,
     ) -> Result<Value, Errno> {
         let path = self.inode(node)?.proc_path();
-        read_value(len_max, |buffer| getxattr(&path, name, buffer))
+        if len_max == 0 {
+            return value_len(getxattr_query(&path, name)?);
+        }
+        let mut value = vec![0; len_max as usize];
+        let len = getxattr(&path, name, &mut value[..])?;
+        value.truncate(len);
+        Ok(Value::Bytes(value))
     }
 
     /// listxattr(2); `len_max` 0 asks for the length alone.
     pub(crate) fn list_xattrs(&self, node: NodeId, len_max: u32) -> Result<Value, Errno> {
         let path = self.inode(node)?.proc_path();
-        read_value(len_max, |buffer| listxattr(&path, buffer))
+        if len_max == 0 {
+            return value_len(listxattr_query(&path)?);
+        }
+        let mut names = vec![0; len_max as usize];
+        let len = listxattr(&path, &mut names[..])?;
+        names.truncate(len);
+        Ok(Value::Bytes(names))
     }
 
     /// setxattr(2).
@@ -92,15 +107,6 @@ fn drop_setgid_of_stranger(inode: &Inode, caller: &Caller) -> Result<(), Errno> 
     Ok(chmod(inode.proc_path(), Mode::from_raw_mode(mode))?)
 }
 
-fn read_value(
-    len_max: u32,
-    read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
-) -> Result<Value, Errno> {
-    let mut buffer = vec![0; len_max as usize];
-    let len = read(&mut buffer)?;
-    if len_max == 0 {
-        return Ok(Value::Len(u32::try_from(len).map_err(|_| Errno::ERANGE)?));
-    }
-    buffer.truncate(len);
-    Ok(Value::Bytes(buffer))
+fn value_len(len: usize) -> Result<Value, Errno> {
+    Ok(Value::Len(u32::try_from(len).map_err(|_| Errno::ERANGE)?))
 }

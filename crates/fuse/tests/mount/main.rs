@@ -1,0 +1,75 @@
+//! A real mount of a temporary directory, compared with that directory underneath.
+//!
+//! Needs root and /dev/fuse. Without them every test is reported as skipped, with the reason. Each
+//! test has a mount of its own; one that hangs is given up, with its mount, after a minute.
+
+#![allow(clippy::unwrap_used)] // What cannot be unwrapped is a failed test.
+
+mod attributes;
+mod data;
+mod directories;
+mod fixture;
+mod names;
+mod privileges;
+mod space;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A test and its name.
+type Test = (&'static str, fn());
+
+/// Longer than any test takes on a slow machine.
+const TEST_TIME_MAX: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let mut tests: Vec<Test> = Vec::new();
+    for group in [
+        attributes::TESTS,
+        data::TESTS,
+        directories::TESTS,
+        names::TESTS,
+        privileges::TESTS,
+        space::TESTS,
+    ] {
+        tests.extend_from_slice(group);
+    }
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    tests.retain(|(name, _)| wanted.is_empty() || wanted.iter().any(|word| name.contains(word)));
+    if let Some(reason) = fixture::why_impossible() {
+        for (name, _) in &tests {
+            println!("test {name} ... skipped: {reason}");
+        }
+        println!("\n{} tests skipped: {reason}", tests.len());
+        return ExitCode::SUCCESS;
+    }
+    let failed: Vec<&str> = tests.iter().filter(|test| !run(test)).map(|&(name, _)| name).collect();
+    println!(
+        "\n{} passed; {} failed {}",
+        tests.len() - failed.len(),
+        failed.len(),
+        failed.join(" ")
+    );
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(&(name, test): &Test) -> bool {
+    let started = Instant::now();
+    let (sender, receiver) = channel();
+    thread::spawn(move || sender.send(catch_unwind(test).is_ok()));
+    let passed = receiver.recv_timeout(TEST_TIME_MAX);
+    let verdict = match passed {
+        Ok(true) => "ok",
+        Ok(false) => "FAILED",
+        Err(_) => "FAILED (hangs)",
+    };
+    println!("test {name} ... {verdict} ({} ms)", started.elapsed().as_millis());
+    if passed.is_err() {
+        fixture::abandon_all();
+    }
+    passed == Ok(true)
+}
