@@ -417,9 +417,7 @@ impl Engine {
         Stats {
             // Counted as answered pages; those that were fetched for their read are no hits.
             read_hits: self.stats.read_hits.saturating_sub(self.stats.read_misses),
-            writers_waiting: (self.starved.len()
-                + self.pending.values().filter(|p| matches!(p, Pending::Write { .. })).count())
-                as u64,
+            writers_waiting: self.writers_waiting() as u64,
             files: self.files.len() as u64,
             pages: self.pages.len() as u64,
             frames: frames as u64,
@@ -434,6 +432,15 @@ impl Engine {
             patch_bytes_max: self.config.patch_bytes_max,
             ..self.stats
         }
+    }
+
+    fn writers_waiting(&self) -> usize {
+        let starved =
+            self.starved.iter().filter(|(.., event)| matches!(event, Event::Write { .. })).count();
+        let blocked = |pending: &&Pending| {
+            matches!(pending, Pending::Write { .. } | Pending::Reserving { .. })
+        };
+        starved + self.pending.values().filter(blocked).count()
     }
 
     /// Where a page stands.

@@ -112,6 +112,13 @@ pub enum Action {
     SetFreePages(Option<u64>),
 }
 
+impl Action {
+    /// Whether it only lets time pass.
+    pub fn is_time(&self) -> bool {
+        matches!(self, Action::Advance { .. } | Action::Sleep(_) | Action::Stall(_))
+    }
+}
+
 /// What the front end does with a file it has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {

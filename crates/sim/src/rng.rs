@@ -15,11 +15,11 @@ impl Rng {
 
     /// A generator for another purpose, so that drawing more for one does not disturb the other.
     pub fn fork(&mut self) -> Rng {
-        Rng(self.next())
+        Rng(self.word())
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,7 +31,7 @@ impl Rng {
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0);
         // The bias of a remainder is below 2^-40 for the bounds used here.
-        self.next() % bound
+        self.word() % bound
     }
 
     /// A number in `low..=high`.
@@ -70,7 +70,7 @@ impl Rng {
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {
-            bytes.extend_from_slice(&self.next().to_le_bytes());
+            bytes.extend_from_slice(&self.word().to_le_bytes());
         }
         bytes.truncate(len);
         bytes
@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn a_seed_means_the_same_sequence_for_ever() {
         let mut rng = Rng::new(0);
-        assert_eq!(rng.next(), 0xe220_a839_7b1d_cdaf);
-        assert_eq!(rng.next(), 0x6e78_9e6a_a1b9_65f4);
+        assert_eq!(rng.word(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(rng.word(), 0x6e78_9e6a_a1b9_65f4);
     }
 
     #[test]

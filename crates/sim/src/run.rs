@@ -10,13 +10,16 @@ use crate::rng::Rng;
 use crate::scheduler::{Profile, Scheduler};
 use crate::world::{Violation, World};
 
+/// Bounds a run in which few operations make sense.
+const STEPS_PER_OPERATION_MAX: u32 = 10;
+
 /// How to run a seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Print every line as it comes.
     pub print: bool,
-    /// Steps before the liveness phase, instead of what the seed says.
-    pub steps: Option<u32>,
+    /// Operations before the liveness phase, instead of what the seed says.
+    pub operations: Option<u32>,
 }
 
 /// A run that went well.
@@ -24,8 +27,8 @@ pub struct Options {
 pub struct Summary {
     /// Stands for everything that happened.
     pub hash: u64,
-    /// Actions that made sense.
-    pub actions: u64,
+    /// Operations done, time passing not counted.
+    pub operations: u32,
     /// What the engine counted.
     pub stats: Stats,
 }
@@ -67,8 +70,8 @@ pub fn run(seed: u64, options: Options) -> Result<Summary, Box<Failure>> {
     let mut rng = Rng::new(seed);
     let mut profile = Profile::draw(&mut rng);
     profile.world.print = options.print;
-    if let Some(steps) = options.steps {
-        profile.steps = steps;
+    if let Some(operations) = options.operations {
+        profile.operations = operations;
     }
     let mut world = World::new(profile.world.clone(), rng.fork()).expect("drawn bounds are valid");
     let mut progress = Progress::default();
@@ -78,7 +81,11 @@ pub fn run(seed: u64, options: Options) -> Result<Summary, Box<Failure>> {
     let cause = match outcome {
         Ok(Ok(())) => {
             let stats = world.engine().stats(world.now());
-            return Ok(Summary { hash: world.trace().hash(), actions: progress.actions, stats });
+            return Ok(Summary {
+                hash: world.trace().hash(),
+                operations: progress.operations,
+                stats,
+            });
         }
         Ok(Err(violation)) => violation.to_string(),
         Err(panic) => format!("panic: {}", panic_message(&*panic)),
@@ -98,7 +105,7 @@ pub fn run(seed: u64, options: Options) -> Result<Summary, Box<Failure>> {
 #[derive(Default)]
 struct Progress {
     steps: u32,
-    actions: u64,
+    operations: u32,
 }
 
 fn drive(
@@ -108,13 +115,16 @@ fn drive(
     progress: &mut Progress,
 ) -> Result<(), Violation> {
     for number in 1..=profile.files {
-        world.create(FileId(number), Profile::draw_home(rng));
+        world.create(FileId(number), profile.draw_home(rng));
     }
     let mut scheduler = Scheduler::new(profile.clone(), rng.fork());
-    for _ in 0..profile.steps {
+    // Where everything waits for a device that never works, only time passes.
+    let steps_max = profile.operations.saturating_mul(STEPS_PER_OPERATION_MAX);
+    while progress.operations < profile.operations && progress.steps < steps_max {
         let action = scheduler.next(world);
         progress.steps += 1;
-        progress.actions += u64::from(world.apply(&action)?);
+        let done = world.apply(&action)?;
+        progress.operations += u32::from(done && !action.is_time());
     }
     world.finish()
 }

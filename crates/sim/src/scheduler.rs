@@ -16,8 +16,11 @@ use crate::world::{World, WorldConfig};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Largest offset a run uses, so that files stay arrays one can compare.
+/// Largest offset most runs use, so that comparing files is quick.
 const OFFSET_MAX: u64 = 1 << 20;
+
+/// Largest offset of the few runs whose files do not fit memory.
+const OFFSET_MAX_LARGE: u64 = 12 << 20;
 
 /// What kind of run a seed is.
 #[derive(Clone, Debug)]
@@ -26,10 +29,12 @@ pub struct Profile {
     pub world: WorldConfig,
     /// Files at the start.
     pub files: u64,
-    /// Steps before the liveness phase.
-    pub steps: u32,
+    /// Operations before the liveness phase, time passing not counted.
+    pub operations: u32,
     /// How often each kind of action happens, in the order of [`KINDS`].
     weights: [u32; KINDS],
+    /// Largest offset, bytes.
+    offset_max: u64,
     /// Largest request, bytes.
     request_bytes_max: u64,
     /// Requests under way beyond which time passes instead.
@@ -44,7 +49,7 @@ pub struct Profile {
 const KINDS: usize = 18;
 
 /// Usual weights: writes and reads above all, time passing often, the rest now and then.
-const USUAL: [u32; KINDS] = [40, 16, 4, 1, 5, 3, 2, 3, 1, 1, 1, 1, 1, 1, 20, 2, 1, 1];
+const USUAL: [u32; KINDS] = [40, 16, 4, 1, 4, 3, 2, 2, 1, 1, 1, 1, 1, 1, 15, 2, 1, 1];
 
 impl Profile {
     /// The profile of a seed.
@@ -58,19 +63,23 @@ impl Profile {
         // Without writes, or without time, nothing much happens.
         weights[0] = weights[0].max(10);
         weights[14] = weights[14].max(5);
+        let large = rng.chance(10);
+        let requests: &[u64] =
+            if large { &[64 * PAGE, 256 * PAGE] } else { &[100, PAGE, 3 * PAGE, 16 * PAGE] };
         Profile {
             world: WorldConfig {
                 engine,
                 device,
-                check_every: 1,
+                check_every: if large { 8 } else { 1 },
                 reads_held_max: *rng.pick(&[0, 0, 1, 4]),
                 inode_lock: rng.chance(700),
                 print: false,
             },
-            files: rng.between(1, 4),
-            steps: rng.between(100, 400) as u32,
+            files: if large { 3 } else { rng.between(1, 4) },
+            operations: if large { 120 } else { rng.between(150, 350) as u32 },
             weights,
-            request_bytes_max: *rng.pick(&[100, PAGE, 3 * PAGE, 16 * PAGE]),
+            offset_max: if large { OFFSET_MAX_LARGE } else { OFFSET_MAX },
+            request_bytes_max: *rng.pick(requests),
             waiting_max: *rng.pick(&[1, 4, 16, 64]),
             hot_per_mille: *rng.pick(&[0, 300, 700, 950]),
             synchronous_per_mille: *rng.pick(&[0, 0, 50, 300]),
@@ -78,8 +87,11 @@ impl Profile {
     }
 
     /// A file as it is found at the start of a run.
-    pub fn draw_home(rng: &mut Rng) -> Home {
+    pub fn draw_home(&self, rng: &mut Rng) -> Home {
         let size = match rng.below(6) {
+            _ if self.offset_max == OFFSET_MAX_LARGE => {
+                rng.between(self.offset_max / 2, self.offset_max)
+            }
             0 => 0,
             1 => rng.between(1, PAGE),
             2 => rng.between(1, 8) * PAGE,
@@ -115,7 +127,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         transfer_pages_max: *rng.pick(&[1, 2, 8, 256]),
         destages_in_flight_max: *rng.pick(&[1, 2, 16]),
         readahead_pages_max: *rng.pick(&[0, 1, 8, 256]),
-        retry_delay: Duration::from_millis(*rng.pick(&[1, 100, 1_000])),
+        retry_delay: Duration::from_millis(*rng.pick(&[100, 1_000])),
     }
 }
 
@@ -265,8 +277,8 @@ impl Scheduler {
         if self.rng.chance(200) {
             offset -= offset % *self.rng.pick(&[512, PAGE]);
         }
-        if offset > OFFSET_MAX {
-            offset = self.rng.below(OFFSET_MAX);
+        if offset > self.profile.offset_max {
+            offset = self.rng.below(self.profile.offset_max);
         }
         self.cursors[at] = offset + len;
         (offset, len as usize)

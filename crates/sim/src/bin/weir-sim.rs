@@ -3,9 +3,11 @@
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use clap::Parser;
+use weir_engine::Stats;
 use weir_sim::{Options, run};
 
 /// Simulates Weir's engine with a faulty device under virtual time and compares it with a model.
@@ -18,9 +20,9 @@ struct Arguments {
     /// Print everything that happens.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Steps before the liveness phase, instead of what the seed says.
+    /// Operations before the liveness phase, instead of what the seed says.
     #[arg(long, requires = "seed")]
-    steps: Option<u32>,
+    operations: Option<u32>,
     /// Run the seeds from A up to, not including, B.
     #[arg(long, value_name = "A..B", value_parser = parse_range)]
     seeds: Option<Range<u64>>,
@@ -41,7 +43,7 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(seed) = arguments.seed {
-        return run_one(seed, Options { print: arguments.trace, steps: arguments.steps });
+        return run_one(seed, Options { print: arguments.trace, operations: arguments.operations });
     }
     let seeds = arguments.seeds.clone().unwrap_or(0..0);
     run_many(&seeds, arguments.jobs.max(1), arguments.keep_going)
@@ -57,7 +59,7 @@ fn run_one(seed: u64, options: Options) -> ExitCode {
     };
     match run(seed, Options { print: false, ..options }) {
         Ok(second) if second.hash == first.hash => {
-            println!("seed {seed}: {} actions, hash {:016x}", first.actions, first.hash);
+            println!("seed {seed}: {} operations, hash {:016x}", first.operations, first.hash);
             println!("{:#?}", first.stats);
             ExitCode::SUCCESS
         }
@@ -72,9 +74,44 @@ fn run_one(seed: u64, options: Options) -> ExitCode {
     }
 }
 
+/// What happened in all runs together: whether the profiles reach what they are meant to.
+#[derive(Debug, Default)]
+struct Totals {
+    writes: u64,
+    reads: u64,
+    patch_writes: u64,
+    fetched_pages: u64,
+    fetches_avoided: u64,
+    writers_blocked_fetch: u64,
+    writers_throttled: u64,
+    destages: u64,
+    fetch_errors: u64,
+    destage_errors: u64,
+    sync_errors: u64,
+    evictions: u64,
+}
+
+impl Totals {
+    fn add(&mut self, stats: &Stats) {
+        self.writes += stats.writes;
+        self.reads += stats.reads;
+        self.patch_writes += stats.patch_writes;
+        self.fetched_pages += stats.fetched_pages;
+        self.fetches_avoided += stats.fetches_avoided;
+        self.writers_blocked_fetch += stats.writers_blocked_fetch;
+        self.writers_throttled += stats.writers_throttled;
+        self.destages += stats.destage_commands;
+        self.fetch_errors += stats.fetch_errors;
+        self.destage_errors += stats.destage_errors;
+        self.sync_errors += stats.sync_errors;
+        self.evictions += stats.evictions;
+    }
+}
+
 fn run_many(seeds: &Range<u64>, jobs: u64, keep_going: bool) -> ExitCode {
     let next = AtomicU64::new(seeds.start);
-    let (actions, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (operations, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let totals = Mutex::new(Totals::default());
     thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
@@ -85,7 +122,9 @@ fn run_many(seeds: &Range<u64>, jobs: u64, keep_going: bool) -> ExitCode {
                     }
                     match run(seed, Options::default()) {
                         Ok(summary) => {
-                            actions.fetch_add(summary.actions, Ordering::Relaxed);
+                            operations.fetch_add(u64::from(summary.operations), Ordering::Relaxed);
+                            let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+                            totals.add(&summary.stats);
                         }
                         Err(failure) => {
                             failed.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +136,8 @@ fn run_many(seeds: &Range<u64>, jobs: u64, keep_going: bool) -> ExitCode {
         }
     });
     let failed = failed.into_inner();
+    println!("{:#?}", totals.into_inner().unwrap_or_else(PoisonError::into_inner));
     let count = seeds.end.saturating_sub(seeds.start);
-    println!("{count} seeds, {} actions, {failed} failed", actions.into_inner());
+    println!("{count} seeds, {} operations, {failed} failed", operations.into_inner());
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
