@@ -22,6 +22,9 @@ use std::rc::Rc;
 
 use weir_engine::ErrorKind;
 
+/// Fewer changes than this are not worth folding.
+const CROWDED_MIN: usize = 12;
+
 /// A point in the order of a run's events. Two events never share one.
 pub type Moment = u64;
 
@@ -55,7 +58,10 @@ impl Content {
 
 #[derive(Clone, Debug)]
 struct Change {
+    /// The write's; 0 for what is not a write.
     id: u64,
+    /// Tells changes apart; pieces of one share it.
+    serial: u64,
     start: Moment,
     /// `None` while it is not answered.
     end: Option<Moment>,
@@ -96,13 +102,23 @@ pub struct FileModel {
     /// Since when the file has had which size; the first entry holds for all time before.
     sizes: Vec<(Moment, u64)>,
     last_truncate: Moment,
+    last_serial: u64,
+    /// Unfolded changes that make folding worth while.
+    crowded: usize,
 }
 
 impl FileModel {
     /// A file with this content.
     pub fn new(content: Vec<u8>, now: Moment) -> FileModel {
         let sizes = vec![(now, content.len() as u64)];
-        FileModel { settled: content, changes: Vec::new(), sizes, last_truncate: now }
+        FileModel {
+            settled: content,
+            changes: Vec::new(),
+            sizes,
+            last_truncate: now,
+            last_serial: 0,
+            crowded: CROWDED_MIN,
+        }
     }
 
     /// The size last observed.
@@ -112,8 +128,10 @@ impl FileModel {
 
     /// A write was asked for.
     pub fn begin_write(&mut self, id: u64, now: Moment, offset: u64, data: &[u8]) {
+        self.last_serial += 1;
         self.changes.push(Change {
             id,
+            serial: self.last_serial,
             start: now,
             end: None,
             from: offset,
@@ -169,8 +187,17 @@ impl FileModel {
 
     fn instant(&mut self, now: Moment, from: u64, to: u64, content: Content) {
         if from < to {
-            let (start, end) = (now, Some(now));
-            self.changes.push(Change { id: 0, start, end, from, to, content, certain: true });
+            self.last_serial += 1;
+            self.changes.push(Change {
+                id: 0,
+                serial: self.last_serial,
+                start: now,
+                end: Some(now),
+                from,
+                to,
+                content,
+                certain: true,
+            });
         }
     }
 
@@ -329,13 +356,21 @@ impl FileModel {
         // A write not answered yet is looked up by its identifier: it is kept whole.
         unfolded.retain(|change| change.end.is_some());
         unfolded.extend(self.changes.iter().filter(|change| change.end.is_none()).cloned());
-        unfolded.sort_by_key(|change| (change.start, change.from));
+        unfolded.sort_by_key(|change| (change.start, change.serial, change.from));
+        unfolded.dedup_by(|next, change| {
+            let joins = next.serial == change.serial && next.from == change.to;
+            if joins {
+                change.to = next.to;
+            }
+            joins
+        });
         self.changes = unfolded;
+        self.crowded = CROWDED_MIN.max(2 * self.changes.len());
     }
 
-    /// Changes not folded yet.
-    pub fn unsettled(&self) -> usize {
-        self.changes.len()
+    /// Whether enough changes are unfolded that [`FileModel::settle`] is worth its work.
+    pub fn is_crowded(&self) -> bool {
+        self.changes.len() > self.crowded
     }
 
     fn fold(&mut self, from: u64, to: u64, content: &Content) {
@@ -479,7 +514,7 @@ mod tests {
         assert!(file.observe(5, 0, &[1, 2]).is_ok());
         assert!(file.check(6, 0, &[1, 1]).is_err());
         file.settle(7);
-        assert_eq!(file.unsettled(), 0);
+        assert!(file.changes.is_empty());
         assert!(file.check(7, 0, &[1, 2]).is_ok());
     }
 
@@ -504,7 +539,7 @@ mod tests {
         assert!(file.length_allowed(5, 0, 100, 5));
         assert!(!file.length_allowed(5, 0, 100, 6));
         assert!(file.observe(5, 0, &[1, 1, 0, 0, 3]).is_ok());
-        assert_eq!(file.unsettled(), 0);
+        assert!(file.changes.is_empty());
     }
 
     #[test]

@@ -810,7 +810,7 @@ impl World {
 
     fn fold_models(&mut self) {
         for (&file, state) in &mut self.files {
-            if state.model.unsettled() > 12 {
+            if state.model.is_crowded() {
                 let horizon = self
                     .waiting
                     .values()
