@@ -294,6 +294,30 @@ impl HomeFile {
         Ok(Channel { descriptor, direct_unit: None })
     }
 
+    /// A descriptor to sync the file by. A file may be synced after its data was closed: it is
+    /// opened for that alone then.
+    ///
+    /// # Errors
+    /// What open(2) says.
+    pub(crate) fn sync_channel(&self) -> io::Result<Channel> {
+        let descriptor = match self.any_data() {
+            Some(descriptor) => descriptor,
+            None => match self.reopen(OFlags::RDONLY) {
+                Err(Errno::ACCESS) => Arc::new(self.reopen(OFlags::WRONLY)?),
+                opened => Arc::new(opened?),
+            },
+        };
+        Ok(Channel { descriptor, direct_unit: None })
+    }
+
+    /// The alignment of the file's direct I/O, if it is known to take any.
+    pub(crate) fn known_direct_unit(&self) -> Option<u32> {
+        match self.lock_data().unit {
+            Unit::Direct(unit) => Some(unit),
+            Unit::Buffered | Unit::Unknown => None,
+        }
+    }
+
     /// Direct I/O was refused (EINVAL) although the file was opened for it.
     pub(crate) fn refuse_direct(&self) {
         let mut data = self.lock_data();

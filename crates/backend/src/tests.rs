@@ -399,6 +399,8 @@ fn a_file_opened_for_reading_becomes_writable_and_back() {
         assert_eq!(bench.fetch(&file, 0, 1), b"Content");
         file.close_data();
         assert!(!file.is_writable() && !file.is_readable());
+        // What was written before can still be made durable.
+        bench.sync(&file, true);
     }
 }
 
@@ -478,16 +480,27 @@ fn giving_space_back_takes_no_privilege_away() {
     }
 }
 
-/// A mounted tmpfs of one MiB; `None` where it cannot be had.
+/// A mounted file system of a few MiB.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    fn mount() -> Option<SmallDisk> {
+    /// `None` where there is no right to mount.
+    fn memory() -> Option<SmallDisk> {
+        SmallDisk::mount(&["-t", "tmpfs", "-o", "size=4m", "weir-test"])
+    }
+
+    /// `None` where there is no right to mount, or no ext4.
+    fn ext4(image: &Path) -> Option<SmallDisk> {
+        File::create(image).unwrap().set_len(8 << 20).unwrap();
+        let options = ["-q", "-F", "-O", "^has_journal"];
+        let made = Program::new("mkfs.ext4").args(options).arg(image).status();
+        made.ok().filter(|status| status.success())?;
+        SmallDisk::mount(&["-t", "ext4", "-o", "loop", image.to_str().unwrap()])
+    }
+
+    fn mount(arguments: &[&str]) -> Option<SmallDisk> {
         let place = tempfile::tempdir().unwrap();
-        let mounted = Program::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "weir-test"])
-            .arg(place.path())
-            .status();
+        let mounted = Program::new("mount").args(arguments).arg(place.path()).status();
         mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(place))
     }
 }
@@ -500,17 +513,22 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_is_told_and_what_is_there_stays() {
-    let Some(disk) = SmallDisk::mount() else {
-        eprintln!("skipped: no right to mount a tmpfs");
-        return;
-    };
-    for with_ring in [true, false] {
-        let bench = Bench::new(disk.0.path(), with_ring);
-        let file = bench.file("file", &[5; 5000]);
-        assert_eq!(bench.reserve(&file, 0, 2 << 20), Err(ErrorKind::NoSpace));
-        assert_eq!(bench.write(&file, PAGE, &vec![6; 2 << 20]), Err(ErrorKind::NoSpace));
-        assert_eq!(bench.fetch(&file, 0, 1), [5; PAGE_BYTES]);
-        bench.write(&file, 0, &[7; 100]).unwrap();
+    let images = tempfile::tempdir().unwrap();
+    let disks = [SmallDisk::memory(), SmallDisk::ext4(&images.path().join("image"))];
+    if disks.iter().any(Option::is_none) {
+        eprintln!("skipped in part: no right to mount a small file system");
+    }
+    for disk in disks.into_iter().flatten() {
+        for with_ring in [true, false] {
+            let bench = Bench::new(disk.0.path(), with_ring);
+            let file = bench.file("file", &[5; 5000]);
+            assert_eq!(bench.reserve(&file, 0, 16 << 20), Err(ErrorKind::NoSpace));
+            let much = vec![6; 9 << 20];
+            assert_eq!(bench.write(&file, PAGE, &much), Err(ErrorKind::NoSpace));
+            assert_eq!(bench.fetch(&file, 0, 1), [5; PAGE_BYTES]);
+            bench.write(&file, 0, &[7; 4096]).unwrap();
+            assert_eq!(bench.fetch(&file, 0, 1), [7; PAGE_BYTES]);
+        }
     }
 }
 

@@ -97,10 +97,14 @@ impl Transfer {
         };
         let channel = match &payload {
             Payload::Fetch { .. } => file.channel(Access::Read),
-            Payload::Write { .. } => file.channel(Access::Write),
-            Payload::Sync { .. } => {
-                file.data_fd().map(|descriptor| Channel { descriptor, direct_unit: None })
-            }
+            Payload::Write { parts } => match file.known_direct_unit() {
+                // No direct descriptor is opened for files that have no use for one.
+                Some(unit) if stages_of_write(parts, offset, unit)[0].mode == Mode::Buffered => {
+                    file.buffered_channel(Access::Write)
+                }
+                _ => file.channel(Access::Write),
+            },
+            Payload::Sync { .. } => file.sync_channel(),
         };
         match channel {
             Ok(channel) => {
@@ -286,29 +290,20 @@ impl Transfer {
     /// Divides the payload into stages, for the channel at hand.
     fn plan(&mut self) {
         self.stages.clear();
-        let (from, to) = (self.offset, self.offset + self.payload.len());
-        match &self.payload {
-            Payload::Sync { .. } => {}
-            Payload::Fetch { .. } => {
-                let mode = if self.is_direct() { Mode::Direct } else { Mode::Buffered };
-                self.stages.push(Stage { from, to, mode });
-            }
-            Payload::Write { parts } => {
-                assert!(from < to, "a write of nothing");
-                match self.channel.direct_unit {
-                    Some(unit) if parts_are_aligned(parts, from, unit) => {
-                        self.stages = stages_of_write(from, to, u64::from(unit));
-                    }
-                    Some(_) | None => {
-                        self.stages.push(Stage { from, to, mode: Mode::Buffered });
-                    }
-                }
+        match (&self.payload, self.channel.direct_unit) {
+            (Payload::Sync { .. }, _) => {}
+            (Payload::Write { parts }, Some(unit)) => {
+                self.stages = stages_of_write(parts, self.offset, unit);
                 if self.stages[0].mode == Mode::Buffered
-                    && self.is_direct()
                     && let Ok(channel) = self.file.buffered_channel(Access::Write)
                 {
                     self.channel = channel;
                 }
+            }
+            (payload, unit) => {
+                let mode = if unit.is_some() { Mode::Direct } else { Mode::Buffered };
+                let (from, to) = (self.offset, self.offset + payload.len());
+                self.stages.push(Stage { from, to, mode });
             }
         }
     }
@@ -374,7 +369,7 @@ impl Payload {
     fn len(&self) -> u64 {
         match self {
             Payload::Fetch { frames, .. } => frames.len() as u64 * PAGE,
-            Payload::Write { parts } => parts.iter().map(|part| u64::from(part.len)).sum(),
+            Payload::Write { parts } => parts_len(parts),
             Payload::Sync { .. } => 0,
         }
     }
@@ -387,6 +382,10 @@ impl Payload {
             Payload::Sync { .. } => Completion::Synced { result: Err(kind) },
         }
     }
+}
+
+fn parts_len(parts: &[Part]) -> u64 {
+    parts.iter().map(|part| u64::from(part.len)).sum()
 }
 
 /// Whether a call is simply to be made again. ECANCELED is what the ring answers when the thread
@@ -408,8 +407,17 @@ fn parts_are_aligned(parts: &[Part], offset: u64, unit: u32) -> bool {
     })
 }
 
-/// How bytes `[from, to)` are written to a file that takes direct I/O in multiples of `unit`.
-fn stages_of_write(from: u64, to: u64, unit: u64) -> SmallVec<[Stage; 3]> {
+/// How `parts` are written at `offset` to a file that takes direct I/O in multiples of `unit`.
+fn stages_of_write(parts: &[Part], offset: u64, unit: u32) -> SmallVec<[Stage; 3]> {
+    let (from, to) = (offset, offset + parts_len(parts));
+    assert!(from < to, "a write of nothing");
+    if parts_are_aligned(parts, offset, unit) {
+        return stages_of_range(from, to, u64::from(unit));
+    }
+    SmallVec::from_iter([Stage { from, to, mode: Mode::Buffered }])
+}
+
+fn stages_of_range(from: u64, to: u64, unit: u64) -> SmallVec<[Stage; 3]> {
     let mut stages = SmallVec::new();
     if from.is_multiple_of(unit) && to.is_multiple_of(unit) {
         stages.push(Stage { from, to, mode: Mode::Direct });
@@ -438,7 +446,7 @@ mod tests {
     use super::*;
 
     fn stages(from: u64, to: u64, unit: u64) -> Vec<(u64, u64, Mode)> {
-        stages_of_write(from, to, unit).iter().map(|s| (s.from, s.to, s.mode)).collect()
+        stages_of_range(from, to, unit).iter().map(|s| (s.from, s.to, s.mode)).collect()
     }
 
     #[test]

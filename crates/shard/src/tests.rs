@@ -355,18 +355,34 @@ fn sections_run_alone_and_before_their_answers() {
     }
 }
 
+/// A mounted tmpfs of four MiB.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    /// `None` where there is no right to mount.
+    fn mount() -> Option<SmallDisk> {
+        let place = tempfile::tempdir().unwrap();
+        let mounted = Program::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=4m", "weir-test"])
+            .arg(place.path())
+            .status();
+        mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(place))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Program::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
 #[test]
 fn a_full_disk_is_told_to_the_writer() {
-    let place = tempfile::tempdir().unwrap();
-    let mounted = Program::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=4m", "weir-test"])
-        .arg(place.path())
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
+    let Some(disk) = SmallDisk::mount() else {
         eprintln!("skipped: no right to mount a tmpfs");
         return;
-    }
-    let bench = Bench::new(place.path(), small_config());
+    };
+    let bench = Bench::new(disk.0.path(), small_config());
     let file = FileId(1);
     bench.attach(file, "file", b"");
     let chunk = vec![3; 1 << 20];
@@ -378,8 +394,65 @@ fn a_full_disk_is_told_to_the_writer() {
     bench.detach(file);
     let content = fs::read(bench.path("file")).unwrap();
     assert!(content.len() >= taken << 20 && content.iter().all(|&byte| byte == 3));
-    drop(bench);
-    let _ = Program::new("umount").arg("-l").arg(place.path()).status();
+}
+
+#[test]
+fn a_failed_destage_is_reported_and_tried_again() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("skipped: no right to mount a tmpfs");
+        return;
+    };
+    let expire = Duration::from_millis(100);
+    let bench = Bench::new(disk.0.path(), Config { dirty_expire: expire, ..small_config() });
+    let file = FileId(1);
+    let home = bench.attach(file, "file", &[1; 1 << 20]);
+    let mut cursor = bench.shard.error_cursor(file);
+    // The space it had is taken away behind Weir's back.
+    let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(home.data_fd().unwrap(), punch, 0, 1 << 20).unwrap();
+    let filler = File::create(bench.path("filler")).unwrap();
+    let chunk = [0; 4096];
+    while std::io::Write::write_all(&mut &filler, &chunk).is_ok() {}
+
+    let mut numbers = Numbers(7);
+    let data = numbers.bytes(1 << 20);
+    bench.write(file, 0, &data).unwrap();
+    assert_eq!(bench.sync(file), Err(Error::Home(ErrorKind::NoSpace)));
+    assert_eq!(bench.shard.take_error(file, &mut cursor), Some(ErrorKind::NoSpace));
+    assert!(bench.shard.has_dirty(file));
+    assert!(bench.read(file, 0, 1 << 20).unwrap() == data);
+
+    fs::remove_file(bench.path("filler")).unwrap();
+    drop(filler);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while bench.shard.has_dirty(file) {
+        assert!(Instant::now() < deadline, "what failed is not tried again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(bench.sync(file), Ok(()));
+    assert!(fs::read(bench.path("file")).unwrap() == data);
+}
+
+/// Not a test of its own: the life of a process that the next one starts.
+#[test]
+#[ignore = "ends its process"]
+fn a_section_that_panics() {
+    let bench = Bench::new(Path::new("/dev/shm"), small_config());
+    let file = FileId(1);
+    bench.attach(file, "file", b"");
+    // By now a panic is the thread's own; inside a section a file is frozen for ever.
+    bench.shard.exclusive::<fn()>(file, None, |_| panic!("in a section"));
+}
+
+#[test]
+fn a_panic_that_would_leave_callers_waiting_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    let status = Program::new(std::env::current_exe().unwrap())
+        .args(["--exact", "tests::a_section_that_panics", "--ignored"])
+        .output()
+        .unwrap()
+        .status;
+    assert_eq!(status.signal(), Some(6), "{status}");
 }
 
 #[test]
