@@ -77,13 +77,14 @@ pub fn fork() -> Result<Side, StartFailure> {
         -1 => Err(io::Error::last_os_error().into()),
         0 => {
             drop(reader);
-            rustix::process::setsid().map_err(io::Error::from)?;
-            rustix::process::chdir("/").map_err(io::Error::from)?;
-            let null = File::options().read(true).write(true).open("/dev/null")?;
-            rustix::stdio::dup2_stdin(null.as_fd()).map_err(io::Error::from)?;
-            rustix::stdio::dup2_stdout(null.as_fd()).map_err(io::Error::from)?;
-            rustix::stdio::dup2_stderr(null.as_fd()).map_err(io::Error::from)?;
-            Ok(Side::Daemon(Report { pipe: writer }))
+            let report = Report { pipe: writer };
+            match leave() {
+                Ok(()) => Ok(Side::Daemon(report)),
+                Err(error) => {
+                    report.failed(1, &StartFailure::Fork(error).to_string());
+                    std::process::exit(1);
+                }
+            }
         }
         child => {
             drop(writer);
@@ -91,6 +92,17 @@ pub fn fork() -> Result<Side, StartFailure> {
             Ok(Side::Command(Outcome { pipe: reader, child }))
         }
     }
+}
+
+/// Leaves the session, the directory and the terminal of whoever started us.
+fn leave() -> io::Result<()> {
+    rustix::process::setsid()?;
+    rustix::process::chdir("/")?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(null.as_fd())?;
+    rustix::stdio::dup2_stdout(null.as_fd())?;
+    rustix::stdio::dup2_stderr(null.as_fd())?;
+    Ok(())
 }
 
 /// Threads of this process; 1 if /proc cannot tell.

@@ -24,6 +24,12 @@ pub enum FuseAccessError {
     /// Something else has that name.
     #[error("{} is not a character device: FUSE is not set up on this machine", .0.display())]
     NotDevice(PathBuf),
+    /// This user may not open it.
+    #[error(
+        "{}: permission denied: ask root for 'chmod 666 {}', which udev does where it is set up, or \
+         run weir as root", .0.display(), .0.display()
+    )]
+    DeviceDenied(PathBuf),
     /// An ordinary user needs the set-user-id helper.
     #[error(
         "fusermount3 is missing, which an ordinary user needs to mount: install the package fuse3, \
@@ -44,6 +50,7 @@ pub fn check(allow_other: bool) -> Result<(), FuseAccessError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
+    check_openable(Path::new(DEVICE))?;
     helper().ok_or(FuseAccessError::NoHelper)?;
     if allow_other {
         check_allow_other(Path::new(CONFIGURATION))?;
@@ -53,7 +60,9 @@ pub fn check(allow_other: bool) -> Result<(), FuseAccessError> {
 
 /// The program that unmounts for an ordinary user.
 pub fn helper() -> Option<PathBuf> {
-    helper_in(&std::env::var_os("PATH").unwrap_or_default())
+    // mount(8) gives its helpers no PATH.
+    let usual = || "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin".into();
+    helper_in(&std::env::var_os("PATH").unwrap_or_else(usual))
 }
 
 fn helper_in(path: &OsStr) -> Option<PathBuf> {
@@ -74,6 +83,13 @@ fn check_device(device: &Path) -> Result<(), FuseAccessError> {
         Ok(_) => Err(FuseAccessError::NotDevice(device.to_owned())),
         Err(_) => Err(FuseAccessError::NoDevice(device.to_owned())),
     }
+}
+
+/// The helper opens the device with the rights of whoever called it.
+fn check_openable(device: &Path) -> Result<(), FuseAccessError> {
+    let access = Access::READ_OK | Access::WRITE_OK;
+    rustix::fs::accessat(CWD, device, access, AtFlags::EACCESS)
+        .map_err(|_| FuseAccessError::DeviceDenied(device.to_owned()))
 }
 
 /// fusermount3(1): the line `user_allow_other` in /etc/fuse.conf.

@@ -48,10 +48,14 @@ pub fn to_file(path: &Path, level: Level) -> Result<(), LogError> {
 }
 
 /// The FUSE crate narrates every request at the debug level: only its warnings are of use, unless
-/// everything is asked for.
+/// everything is asked for. That a reply finds nobody is no error: whoever asked was interrupted.
 fn filter(level: Level) -> Targets {
-    let narrator = if level == Level::TRACE { Level::TRACE } else { level.min(Level::WARN) };
-    Targets::new().with_default(LevelFilter::from_level(level)).with_target("fuser", narrator)
+    let targets = Targets::new().with_default(LevelFilter::from_level(level));
+    if level == Level::TRACE {
+        return targets;
+    }
+    let replies = if level == Level::DEBUG { LevelFilter::ERROR } else { LevelFilter::OFF };
+    targets.with_target("fuser", level.min(Level::WARN)).with_target("fuser::reply", replies)
 }
 
 /// The default log of a mount: `/var/log/weir` for root, else `$XDG_STATE_HOME/weir`. `None` if
@@ -177,5 +181,7 @@ mod tests {
         assert!(filter(Level::DEBUG).would_enable("weir", &Level::DEBUG));
         assert!(filter(Level::TRACE).would_enable("fuser", &Level::DEBUG));
         assert!(!filter(Level::ERROR).would_enable("fuser", &Level::WARN));
+        assert!(filter(Level::INFO).would_enable("fuser::session", &Level::WARN));
+        assert!(!filter(Level::INFO).would_enable("fuser::reply", &Level::ERROR));
     }
 }

@@ -97,6 +97,10 @@ pub fn check(path: &Path, source: &Path, mounts: &MountTable) -> Result<PathBuf,
     if let Some(mount) = is_weir_mount(&canonical) {
         return Err(already(mount));
     }
+    let found = std::fs::metadata(&canonical).map_err(|error| fault(path, error))?;
+    if !found.is_dir() {
+        return Err(MountpointError::NotDirectory(path.to_owned()));
+    }
     check_nesting(&canonical, source)?;
     check_empty(&canonical).map_err(|error| match error.kind() {
         io::ErrorKind::DirectoryNotEmpty => MountpointError::NotEmpty(path.to_owned()),

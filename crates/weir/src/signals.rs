@@ -18,6 +18,10 @@ pub struct Blocked {
 /// Blocks the ending signals. To be called before the first thread is started, since threads
 /// inherit what is blocked. One that arrives early waits to be taken.
 pub fn block() -> io::Result<Blocked> {
+    // A limit on the size of files is to be an error of the write that meets it, not the daemon's
+    // end with everything unwritten.
+    // SAFETY: no handler is installed, so nothing runs in a signal's context.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the set it is given, the other calls get an initialised one
     // and valid signal numbers.

@@ -7,6 +7,11 @@ use crate::control::protocol::{PercentilesReport, Status};
 use crate::failure::one_line;
 use crate::quantity::Size;
 
+/// `1 page`, `2 pages`.
+fn pages(count: u64) -> String {
+    if count == 1 { "1 page".to_owned() } else { format!("{count} pages") }
+}
+
 /// Bytes of a page.
 const PAGE_BYTES: u64 = weir_engine::PAGE_BYTES as u64;
 
@@ -47,8 +52,8 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     row(
         "patched",
         format!(
-            "{} pages, {} of {} patch memory",
-            stats.patched_pages,
+            "{}, {} of {} patch memory",
+            pages(stats.patched_pages),
             Size(stats.patch_bytes),
             Size(stats.patch_bytes_max)
         ),
@@ -66,14 +71,14 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     row(
         "fetched",
         format!(
-            "{} pages ({} waited for, {} read ahead), {} in flight",
-            stats.fetched_pages,
+            "{} ({} waited for, {} read ahead), {} in flight",
+            pages(stats.fetched_pages),
             stats.fetches_waited,
             stats.readahead_pages,
             stats.fetches_in_flight
         ),
     )?;
-    row("fetches avoided", format!("{} pages", stats.fetches_avoided))?;
+    row("fetches avoided", pages(stats.fetches_avoided))?;
     row(
         "writers",
         format!(
@@ -126,7 +131,7 @@ fn dirty(status: &Status) -> String {
     }
     let oldest = Duration::from_millis(stats.oldest_dirty_ms);
     let bytes = Size(stats.dirty_pages.saturating_mul(PAGE_BYTES));
-    format!("{} pages ({bytes}), the oldest for {}", stats.dirty_pages, age(oldest))
+    format!("{} ({bytes}), the oldest for {}", pages(stats.dirty_pages), age(oldest))
 }
 
 fn errors(status: &Status) -> String {

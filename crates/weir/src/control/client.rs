@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::process::PidfdFlags;
 
 use super::place;
@@ -39,6 +40,12 @@ pub enum ControlError {
          what it had not written home is lost", .0.display()
     )]
     Dead(PathBuf),
+    /// The mount answers, its daemon cannot be asked.
+    #[error(
+        "the control socket of {} is gone: unmount with 'fusermount3 -u' or 'umount', which \
+         brings everything home as well", .0.display()
+    )]
+    Unreachable(PathBuf),
     /// It is somebody else's.
     #[error("the mount {} belongs to user {owner}: ask as that user or as root", path.display())]
     Denied {
@@ -95,18 +102,24 @@ impl Daemon {
         let owner = mount.owner().unwrap_or(0);
         let name = place::socket_name(mount.device);
         let mut denied = false;
+        let mut abandoned = false;
         for directory in place::candidates(owner) {
             match UnixStream::connect(directory.join(&name)) {
                 Ok(connection) => return Daemon::believe(connection, owner, path()),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied = true,
-                Err(_) => {}
+                Err(error) => abandoned |= error.kind() == io::ErrorKind::ConnectionRefused,
             }
         }
         let own = rustix::process::geteuid();
         if denied || (!own.is_root() && own.as_raw() != owner) {
             return Err(ControlError::Denied { path: path(), owner });
         }
-        Err(ControlError::Dead(path()))
+        // A socket without a listener was a dead daemon's. If the socket itself is gone, somebody
+        // may have removed it.
+        if abandoned || matches!(rustix::fs::stat(&mount.mount_point), Err(Errno::NOTCONN)) {
+            return Err(ControlError::Dead(path()));
+        }
+        Err(ControlError::Unreachable(path()))
     }
 
     /// Checks who listens, and takes hold of the process so that its end can be awaited.
@@ -140,7 +153,7 @@ impl Daemon {
     pub fn wait_for_end(self) {
         let Some(process) = self.process else { return };
         let mut ended = [PollFd::new(&process, PollFlags::IN)];
-        while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut ended, None) {}
+        while let Err(Errno::INTR) = rustix::event::poll(&mut ended, None) {}
     }
 }
 

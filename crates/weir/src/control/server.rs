@@ -3,15 +3,17 @@
 //! Owns the socket file, from [`Server::bind`] until it is dropped. Each connection has a thread
 //! for as long as its request is read; the answer may come later, from any thread.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use rustix::fs::FlockOperation;
 
 use super::place;
 use super::protocol::{self, Reply, Request};
@@ -25,7 +27,54 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A bound control socket.
 pub struct Server {
     listener: Option<UnixListener>,
+    _place: SocketPlace,
+}
+
+/// The socket's file. The kernel gives a device number to the next mount as soon as it is free,
+/// which is before this daemon has ended: the name may be another daemon's by then. So names
+/// change hands under a lock on their directory, and only the file we made is removed.
+struct SocketPlace {
+    directory: PathBuf,
     path: PathBuf,
+    identity: Option<Identity>,
+}
+
+/// What tells one file from another that got the same inode number later.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    let found = fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
+}
+
+impl SocketPlace {
+    fn lock(&self) -> io::Result<File> {
+        let directory = File::open(&self.directory)?;
+        rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+        Ok(directory)
+    }
+
+    /// Takes the name, whoever had it: the number is ours now.
+    fn bind(&mut self) -> io::Result<UnixListener> {
+        let _lock = self.lock()?;
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&self.path)?;
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(0o600))?;
+        self.identity = Some(identity(&self.path)?);
+        Ok(listener)
+    }
+}
+
+impl Drop for SocketPlace {
+    fn drop(&mut self) {
+        let Ok(_lock) = self.lock() else { return };
+        if self.identity.is_some() && identity(&self.path).ok() == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// Where the answer to one request goes.
@@ -43,16 +92,14 @@ impl Responder {
 impl Server {
     /// Creates the socket for the mount with this device number.
     pub fn bind(device: Device) -> io::Result<Server> {
-        let path = place::directory()?.join(place::socket_name(device));
-        // Left by a daemon that died: the number is ours now, so nobody listens there.
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(&path)?;
-        let server = Server { listener: Some(listener), path };
-        fs::set_permissions(&server.path, fs::Permissions::from_mode(0o600))?;
-        Ok(server)
+        Server::bind_in(place::directory()?, device)
+    }
+
+    fn bind_in(directory: PathBuf, device: Device) -> io::Result<Server> {
+        let path = directory.join(place::socket_name(device));
+        let mut place = SocketPlace { directory, path, identity: None };
+        let listener = place.bind()?;
+        Ok(Server { listener: Some(listener), _place: place })
     }
 
     /// Starts to answer with `handle`, on threads of the server's own, to the end of the process.
@@ -64,12 +111,6 @@ impl Server {
         let handle = Arc::new(handle);
         thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &handle))?;
         Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -120,4 +161,64 @@ fn answer(connection: UnixStream, handle: &impl Fn(Request, Responder)) -> io::R
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::protocol::Status;
+
+    const DEVICE: Device = Device { major: 0, minor: 4711 };
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("weir-server-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn ask(directory: &Path, line: &[u8]) -> io::Result<Reply> {
+        use std::io::Write;
+        let mut connection = UnixStream::connect(directory.join(place::socket_name(DEVICE)))?;
+        connection.write_all(line)?;
+        protocol::receive(&connection)
+    }
+
+    #[test]
+    fn requests_are_answered_and_nonsense_is_survived() {
+        let directory = scratch("answers");
+        let mut server = Server::bind_in(directory.clone(), DEVICE).unwrap();
+        server
+            .start(|request, responder| {
+                responder.send(&match request {
+                    Request::Status => Reply::Status { status: Box::<Status>::default() },
+                    Request::Sync => Reply::Done,
+                    Request::Unmount { .. } => return,
+                });
+            })
+            .unwrap();
+        assert!(matches!(ask(&directory, b"{}\n").unwrap(), Reply::Failed { .. }));
+        assert!(matches!(ask(&directory, b"\xff\xfe\n").unwrap(), Reply::Failed { .. }));
+        assert_eq!(ask(&directory, b"{\"request\":\"sync\"}\n").unwrap(), Reply::Done);
+        assert!(ask(&directory, b"{\"request\":\"unmount\",\"force\":false}\n").is_err());
+        assert!(matches!(
+            ask(&directory, b"{\"request\":\"status\"}\n").unwrap(),
+            Reply::Status { .. }
+        ));
+        drop(server);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_name_taken_over_is_not_removed() {
+        let directory = scratch("takeover");
+        let earlier = Server::bind_in(directory.clone(), DEVICE).unwrap();
+        let later = Server::bind_in(directory.clone(), DEVICE).unwrap();
+        drop(earlier);
+        assert!(UnixStream::connect(directory.join(place::socket_name(DEVICE))).is_ok());
+        drop(later);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+        fs::remove_dir_all(directory).unwrap();
+    }
 }

@@ -23,6 +23,11 @@ use crate::unmount::{self, How, UnmountError};
 /// Pause before what failed on the way out is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How often, and with what pause, a mount in use is tried: a process that is just ending, or that
+/// forked another one, lets go of it in a moment.
+const LEAVING_TRIES: u32 = 10;
+const LEAVING_PAUSE: Duration = Duration::from_millis(20);
+
 /// What can happen to a mount.
 pub enum Event {
     /// A signal asks the daemon to end.
@@ -200,7 +205,7 @@ impl Lifecycle {
             tracing::error!("staying mounted: {}", not_home(&self.shard, error));
             return Next::Retry;
         }
-        match self.unmount(How::Idle) {
+        match self.unmount_idle() {
             Ok(()) | Err(UnmountError::NotMounted) => Next::Wait,
             Err(UnmountError::Busy) => {
                 tracing::warn!(
@@ -241,7 +246,7 @@ impl Lifecycle {
             let message = format!("still mounted: {}", not_home(&self.shard, error));
             return refused(responder, message);
         }
-        match self.unmount(How::Idle) {
+        match self.unmount_idle() {
             Ok(()) | Err(UnmountError::NotMounted) => {}
             Err(UnmountError::Busy) if force => {
                 tracing::warn!("unmounting by force, in use by {}", self.named_users());
@@ -340,6 +345,17 @@ impl Lifecycle {
             let _ = done.send(result);
         });
         result.recv().expect("a shard answers every request before it is stopped")
+    }
+
+    /// Unmounts if nobody uses the mount, not counting those who are just leaving.
+    fn unmount_idle(&self) -> Result<(), UnmountError> {
+        for _ in 0..LEAVING_TRIES {
+            match self.unmount(How::Idle) {
+                Err(UnmountError::Busy) => std::thread::sleep(LEAVING_PAUSE),
+                outcome => return outcome,
+            }
+        }
+        Err(UnmountError::Busy)
     }
 
     fn unmount(&self, how: How) -> Result<(), UnmountError> {

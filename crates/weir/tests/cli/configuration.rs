@@ -1,0 +1,52 @@
+//! Configuration files, and what counts over what.
+
+use std::fs;
+
+use crate::scene::{Scene, assert_silent_success, fuse};
+
+#[test]
+fn the_command_line_counts_over_the_table_over_the_file() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("layers");
+    let text = format!(
+        "fetch = \"lazy\"\nmemory = \"32M\"\npatch-memory = \"4M\"\n\
+         [mount.\"{}\"]\nmemory = \"48M\"\npatch-memory = \"6M\"\n\
+         [mount.\"/elsewhere\"]\nfetch = \"blocking\"\n",
+        scene.mountpoint.display()
+    );
+    fs::create_dir_all(scene.directory.join("config/weir")).unwrap();
+    fs::write(scene.directory.join("config/weir/config.toml"), &text).unwrap();
+    scene.mount(&["--patch-memory", "8M"]);
+    let status = scene.status();
+    assert_eq!(status["fetch_policy"], "lazy");
+    assert_eq!(status["stats"]["memory_bytes_max"], 48 << 20);
+    assert_eq!(status["stats"]["patch_bytes_max"], 8 << 20);
+    assert_silent_success(&scene.umount(&[]));
+    // Another file instead.
+    fs::write(scene.directory.join("mine.toml"), "options = \"memory=40M,ro\"\n").unwrap();
+    scene.mount(&["--config", "mine.toml", "-o", "rw"]);
+    let status = scene.status();
+    assert_eq!(status["fetch_policy"], "auto");
+    assert_eq!(status["stats"]["memory_bytes_max"], 40 << 20);
+    assert_eq!(status["read_only"], false);
+    assert_silent_success(&scene.umount(&[]));
+}
+
+#[test]
+fn help_is_there_for_every_command() {
+    let scene = Scene::new("help");
+    for command in ["mount", "umount", "sync", "status"] {
+        let output = scene.weir(&[command, "--help"]);
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        for part in ["EXAMPLES:", "EXIT STATUS:", &format!("Usage: weir {command}")] {
+            assert!(text.contains(part), "{command}: no {part}");
+        }
+    }
+    let text = String::from_utf8(scene.weir(&["--help"]).stdout).unwrap();
+    assert!(text.contains("FILES:"));
+    let version = scene.weir(&["--version"]);
+    assert_eq!(version.stdout, format!("weir {}\n", env!("CARGO_PKG_VERSION")).into_bytes());
+}

@@ -1,0 +1,173 @@
+//! The ways in which a mount ends: everything is home whichever it is.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::scene::{
+    Scene, assert_refused, assert_silent_success, fuse, needs, needs_root, runs, signal, wait_until,
+};
+
+#[test]
+fn signals_write_home_and_unmount() {
+    if !fuse() {
+        return;
+    }
+    for ending in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let scene = Scene::new("signal");
+        scene.mount(&["--dirty-expire", "1h"]);
+        let daemon = scene.daemon();
+        fs::write(scene.mountpoint.join("file"), "away\n").unwrap();
+        signal(daemon, ending);
+        wait_until("the daemon ends", || !runs(daemon));
+        assert!(!scene.is_mounted() && scene.is_unlocked());
+        assert_eq!(scene.at_home(), "away\n");
+    }
+}
+
+#[test]
+fn unmounting_by_hand_brings_everything_home() {
+    if !fuse() {
+        return;
+    }
+    for program in [&["umount"][..], &["fusermount3", "-u"]] {
+        if !needs(program[0]) || (program[0] == "umount" && !needs_root()) {
+            continue;
+        }
+        let scene = Scene::new("by-hand");
+        scene.mount(&["--dirty-expire", "1h"]);
+        let daemon = scene.daemon();
+        fs::write(scene.mountpoint.join("file"), "away\n").unwrap();
+        // A child that another test forks holds the file for a moment, too.
+        wait_until("it is unmounted", || {
+            let mut command = Command::new(program[0]);
+            command.args(&program[1..]).arg(&scene.mountpoint).output().unwrap().status.success()
+        });
+        wait_until("the daemon ends", || !runs(daemon));
+        assert!(scene.is_unlocked());
+        assert_eq!(scene.at_home(), "away\n");
+    }
+}
+
+#[test]
+fn a_mount_in_use_stays_and_its_user_is_named() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("busy");
+    scene.mount(&[]);
+    let mut open = File::create(scene.mountpoint.join("file")).unwrap();
+    open.write_all(b"first\n").unwrap();
+    let own = format!("({})", std::process::id());
+    let place = scene.mountpoint.to_str().unwrap();
+    assert_refused(&scene.umount(&[]), 1, &[place, "in use by", &own, "--force"]);
+    assert!(scene.is_mounted());
+    assert_eq!(scene.at_home(), "first\n", "written home all the same");
+    open.write_all(b"second\n").unwrap();
+    drop(open);
+    assert_silent_success(&scene.umount(&[]));
+    assert_eq!(scene.at_home(), "first\nsecond\n");
+}
+
+#[test]
+fn force_unmounts_what_is_in_use_and_loses_nothing_that_can_go_home() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("force");
+    scene.mount(&["--dirty-expire", "1h"]);
+    let daemon = scene.daemon();
+    let mut open = File::create(scene.mountpoint.join("file")).unwrap();
+    open.write_all(b"first\n").unwrap();
+    assert_silent_success(&scene.umount(&["--force"]));
+    assert!(!runs(daemon) && !scene.is_mounted() && scene.is_unlocked());
+    assert_eq!(scene.at_home(), "first\n");
+    assert!(open.write_all(b"second\n").is_err());
+}
+
+#[test]
+fn a_signal_detaches_what_is_in_use_and_waits_for_the_last_close() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("drain");
+    scene.mount(&["--dirty-expire", "1h"]);
+    let daemon = scene.daemon();
+    let mut open = File::create(scene.mountpoint.join("file")).unwrap();
+    open.write_all(b"first\n").unwrap();
+    signal(daemon, Signal::TERM);
+    wait_until("it is detached", || !scene.is_mounted());
+    assert!(runs(daemon) && !scene.is_unlocked());
+    open.write_all(b"second\n").unwrap();
+    drop(open);
+    wait_until("the daemon ends", || !runs(daemon));
+    assert!(scene.is_unlocked());
+    assert_eq!(scene.at_home(), "first\nsecond\n");
+}
+
+#[test]
+fn a_second_signal_ends_it_with_everything_home() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("second-signal");
+    scene.mount(&["--dirty-expire", "1h"]);
+    let daemon = scene.daemon();
+    let mut open = File::create(scene.mountpoint.join("file")).unwrap();
+    signal(daemon, Signal::TERM);
+    wait_until("it is detached", || !scene.is_mounted());
+    open.write_all(b"late\n").unwrap();
+    signal(daemon, Signal::TERM);
+    wait_until("the daemon ends", || !runs(daemon));
+    assert!(scene.is_unlocked());
+    assert_eq!(scene.at_home(), "late\n");
+    assert!(open.write_all(b"too late\n").is_err());
+}
+
+#[test]
+fn a_dead_daemon_is_said_to_be_dead_and_its_mount_can_be_removed() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("dead");
+    scene.mount(&[]);
+    let daemon = scene.daemon();
+    signal(daemon, Signal::KILL);
+    wait_until("the daemon ends", || !runs(daemon));
+    assert!(scene.is_mounted());
+    let place = scene.mountpoint.to_str().unwrap();
+    assert_refused(&scene.weir(&["status", place]), 1, &[place, "has died", "weir umount"]);
+    assert_refused(&scene.weir(&["sync", place]), 1, &["has died"]);
+    assert_refused(&scene.try_mount(&[]), 1, &["MOUNTPOINT", "already a weir mount"]);
+    assert_refused(&scene.umount(&[]), 1, &["unmounted", "had died"]);
+    assert!(!scene.is_mounted());
+    // The lock died with its holder.
+    scene.mount(&[]);
+    assert_silent_success(&scene.umount(&[]));
+    assert!(scene.is_unlocked());
+}
+
+#[test]
+fn a_lost_control_socket_is_no_death() {
+    if !fuse() || !needs_root() {
+        return;
+    }
+    let scene = Scene::new("socket");
+    scene.mount(&["--dirty-expire", "1h"]);
+    let daemon = scene.daemon();
+    fs::write(scene.mountpoint.join("file"), "away\n").unwrap();
+    let device = fs::metadata(&scene.mountpoint).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    fs::remove_file(format!("/run/weir/{major}:{minor}.sock")).unwrap();
+    assert_refused(&scene.umount(&[]), 1, &["control socket", "is gone", "fusermount3 -u"]);
+    assert!(runs(daemon) && scene.is_mounted());
+    wait_until("it is unmounted", || {
+        let mut command = Command::new("umount");
+        command.arg(&scene.mountpoint).output().unwrap().status.success()
+    });
+    wait_until("the daemon ends", || !runs(daemon));
+    assert_eq!(scene.at_home(), "away\n");
+}
