@@ -6,6 +6,7 @@
 
 mod account;
 mod lifecycle;
+mod unwritten;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -154,7 +155,8 @@ impl Locked {
             mounted_at: Instant::now(),
             stopping: stopping.clone(),
         };
-        let place = Place { mountpoint: mountpoint.clone(), device };
+        let place =
+            Place { source: source.path().to_owned(), mountpoint: mountpoint.clone(), device };
         let lifecycle = Lifecycle::new(shard, place, received, stopping);
         let started = attend(device, account, signals, &events);
         // The session's sender is to be the last one.

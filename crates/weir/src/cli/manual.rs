@@ -64,11 +64,9 @@ MOUNT OPTIONS (-o):
 MOUNT(8) AND FSTAB(5):
   mount -t fuse.weir SOURCE MOUNTPOINT -o memory=1G
   /srv/data  /mnt/data  fuse.weir  allow_other,memory=1G,nofail  0  0
-      Both work as soon as 'weir' is in root's PATH (/usr/local/bin, /usr/bin), through
-      mount.fuse3(8) of the package fuse3. Without that package, link /sbin/mount.weir or
-      /sbin/mount.fuse.weir to weir:
-        install -m 755 target/release/weir /usr/local/bin/weir
-        ln -s /usr/local/bin/weir /sbin/mount.weir
+      Both work as soon as weir is in /usr/local/bin or /usr/bin ('make install'), through
+      mount.fuse3(8) of the package fuse3. Without that package, make weir a helper of mount(8):
+        ln -s /usr/local/bin/weir /sbin/mount.fuse.weir
 
 CONFIGURATION FILES:
   /etc/weir.toml and then $XDG_CONFIG_HOME/weir/config.toml (~/.config/weir/config.toml), or only

@@ -14,10 +14,10 @@ use weir_engine::Error;
 use weir_shard::Shard;
 
 use super::account::Account;
+use super::unwritten;
 use crate::control::protocol::{Reply, Request};
 use crate::control::server::Responder;
 use crate::mounts::{Device, MountTable};
-use crate::quantity::Size;
 use crate::unmount::{self, How, UnmountError};
 
 /// Pause before what failed on the way out is tried again.
@@ -50,11 +50,11 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
             responder.send(&Reply::Status { status: Box::new(account.status()) });
         }
         Request::Sync => {
-            let shard = account.shard.clone();
+            let (shard, source) = (account.shard.clone(), account.source.clone());
             account.shard.sync_all(move |result| {
                 responder.send(&match result {
                     Ok(()) => Reply::Done,
-                    Err(error) => Reply::Failed { message: not_home(&shard, error) },
+                    Err(error) => Reply::Failed { message: not_home(&shard, &source, error) },
                 });
             });
         }
@@ -66,12 +66,9 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
 }
 
 /// What is not home, and why.
-fn not_home(shard: &Shard, error: Error) -> String {
-    let stats = shard.stats();
-    let bytes = Size(stats.dirty_pages.saturating_mul(weir_engine::PAGE_BYTES as u64));
-    format!(
-        "{bytes} of written data could not be written home: {error}; it is kept and tried again"
-    )
+fn not_home(shard: &Shard, source: &Path, error: Error) -> String {
+    let what = unwritten::describe(shard, source);
+    format!("{what}, could not be written home: {error}; it is kept and tried again")
 }
 
 /// What the kernel knows of the mount.
@@ -96,6 +93,8 @@ enum Next {
 
 /// Which mount this is.
 pub struct Place {
+    /// SOURCE, canonical.
+    pub source: PathBuf,
     /// MOUNTPOINT, canonical.
     pub mountpoint: PathBuf,
     /// The mount's device number.
@@ -202,7 +201,7 @@ impl Lifecycle {
     fn stop(&mut self) -> Next {
         self.stopping.store(true, Ordering::Relaxed);
         if let Err(error) = self.write_home() {
-            tracing::error!("staying mounted: {}", not_home(&self.shard, error));
+            tracing::error!("staying mounted: {}", self.not_home(error));
             return Next::Retry;
         }
         match self.unmount_idle() {
@@ -243,7 +242,7 @@ impl Lifecycle {
         };
         let home = self.write_home();
         if let (Err(error), false) = (home, force) {
-            let message = format!("still mounted: {}", not_home(&self.shard, error));
+            let message = format!("still mounted: {}", self.not_home(error));
             return refused(responder, message);
         }
         match self.unmount_idle() {
@@ -289,7 +288,7 @@ impl Lifecycle {
         self.cut_off();
         let mut lost = None;
         while let Err(error) = self.write_home() {
-            let message = not_home(&self.shard, error);
+            let message = self.not_home(error);
             if self.forced {
                 lost = Some(self.lost(error));
                 break;
@@ -331,10 +330,13 @@ impl Lifecycle {
         }
     }
 
+    fn not_home(&self, error: Error) -> String {
+        not_home(&self.shard, &self.place.source, error)
+    }
+
     fn lost(&self, error: Error) -> String {
-        let stats = self.shard.stats();
-        let bytes = Size(stats.dirty_pages.saturating_mul(weir_engine::PAGE_BYTES as u64));
-        format!("unmounted by force, and {bytes} of written data are lost: {error}")
+        let what = unwritten::describe(&self.shard, &self.place.source);
+        format!("unmounted by force, and {what}, is lost: {error}")
     }
 
     /// Everything is home and durable, or the first error met.

@@ -43,7 +43,7 @@ fn umount_and_sync_say_what_is_not_home_and_succeed_when_it_is() {
     }
     let scene = stuck("stuck");
     let daemon = scene.daemon();
-    let parts = ["4 KiB", "could not be written home", "kept"];
+    let parts = ["4 KiB", "in file, could not be written home", "kept"];
     assert_refused(&scene.weir(&["sync", "mount"]), 1, &parts);
     assert_refused(&scene.umount(&[]), 1, &["still mounted", "4 KiB", "could not be written home"]);
     assert!(scene.is_mounted() && runs(daemon) && !is_home(&scene));
@@ -62,10 +62,10 @@ fn force_says_what_is_lost() {
     }
     let scene = stuck("forced-loss");
     let daemon = scene.daemon();
-    assert_refused(&scene.umount(&["--force"]), 1, &["by force", "4 KiB", "lost"]);
+    assert_refused(&scene.umount(&["--force"]), 1, &["by force", "4 KiB", "in file, is lost"]);
     wait_until("the daemon ends", || !runs(daemon));
     assert!(!scene.is_mounted() && scene.is_unlocked() && !is_home(&scene));
-    assert!(fs::read_to_string(scene.log()).unwrap().contains("are lost"));
+    assert!(fs::read_to_string(scene.log()).unwrap().contains("is lost"));
 }
 
 #[test]
