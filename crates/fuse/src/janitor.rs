@@ -45,10 +45,9 @@ pub(crate) struct Janitor {
 pub(crate) struct JanitorQueue(Receiver<Job>);
 
 impl Janitor {
-    /// A queue. `descriptors_max` is how many descriptors the process may hold.
-    pub(crate) fn new(descriptors_max: usize) -> (Janitor, JanitorQueue) {
+    /// A queue. Above `inodes_max` inodes some are reclaimed.
+    pub(crate) fn new(inodes_max: usize) -> (Janitor, JanitorQueue) {
         let (jobs, queue) = channel();
-        let inodes_max = descriptors_max / 4 * 3;
         let janitor = Janitor {
             jobs,
             inodes_max,

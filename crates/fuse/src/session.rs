@@ -24,12 +24,9 @@ use crate::transport::mount::{
 /// through the mount; the bound is for changes made behind its back.
 pub const CACHE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Inodes held at most while some are idle: so many descriptors are kept open, and a few hundred
-/// bytes of memory each.
-const INODES_MAX: usize = 1 << 16;
-
-/// Descriptors that are not inodes': data descriptors, streams, sockets.
-const OTHER_DESCRIPTORS: usize = 256;
+/// Inodes held at most while some are idle: so many descriptors are kept open, and some 600 bytes
+/// of memory each.
+const INODES_MAX: usize = 48 << 10;
 
 /// What to mount, and how.
 #[derive(Debug)]
@@ -218,8 +215,9 @@ fn default_threads() -> NonZeroUsize {
     available_parallelism().unwrap_or(TWO).max(TWO)
 }
 
+/// A quarter of the descriptors is left for data, streams and sockets.
 fn inodes_max(descriptors_max: usize) -> usize {
-    INODES_MAX.min(descriptors_max.saturating_sub(OTHER_DESCRIPTORS).max(OTHER_DESCRIPTORS))
+    INODES_MAX.min(descriptors_max / 4 * 3)
 }
 
 /// Raises the limit of open descriptors to what is allowed at most, and returns what it is.

@@ -7,6 +7,7 @@
 //!
 //! Invariant: `position` is the cookie of the entry `batch[next]`, or of what follows the batch.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,8 +25,13 @@ use crate::front::{Front, reopen};
 use crate::inode::{Identity, Inode, NodeId};
 use crate::ops::names::is_reserved;
 
-/// Bytes of home's entries read at once.
-const BATCH_BYTES: usize = 32 << 10;
+/// Bytes of home's entries read at once: an open directory keeps what of them is not listed yet.
+const BATCH_BYTES: usize = 16 << 10;
+
+thread_local! {
+    /// Where home's entries are read to.
+    static BATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(BATCH_BYTES));
+}
 
 /// One entry of a directory, as a listing shows it.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +76,6 @@ struct State {
     /// Whether home was read since the position was last set.
     started: bool,
     names: Vec<u8>,
-    buffer: Vec<u8>,
 }
 
 /// One entry as home listed it; its name is a range of the state's names.
@@ -98,9 +103,17 @@ impl State {
         self.names.clear();
         self.next = 0;
         self.started = true;
-        self.buffer.clear();
-        self.buffer.reserve(BATCH_BYTES);
-        let mut entries = RawDir::new(home, self.buffer.spare_capacity_mut());
+        BATCH.with_borrow_mut(|buffer| self.read_batch(home, buffer))?;
+        if self.batch.is_empty() {
+            // Many directories may be kept open for long after they were read.
+            self.batch.shrink_to_fit();
+            self.names.shrink_to_fit();
+        }
+        Ok(())
+    }
+
+    fn read_batch(&mut self, home: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let mut entries = RawDir::new(home, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();

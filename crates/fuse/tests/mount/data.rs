@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use crate::Test;
-use crate::fixture::{Fixture, errno, mount_memory, open, pattern, read_at, unmount_memory};
+use crate::fixture::{Fixture, errno, open, pattern, read_at};
 
 pub const TESTS: &[Test] = &[
     ("writes_are_read_and_go_home", writes_are_read_and_go_home),
@@ -19,7 +19,6 @@ pub const TESTS: &[Test] = &[
     ("direct_and_cached_opens_agree", direct_and_cached_opens_agree),
     ("synchronous_writes_are_home", synchronous_writes_are_home),
     ("changes_underneath_are_seen_at_the_next_open", changes_underneath_are_seen_at_the_next_open),
-    ("a_full_disk_is_told_to_the_writer", a_full_disk_is_told_to_the_writer),
     ("locks_exclude", locks_exclude),
     ("a_mount_that_bypasses_the_cache_works", a_mount_that_bypasses_the_cache_works),
     ("a_file_without_read_permission_is_written", a_file_without_read_permission_is_written),
@@ -206,32 +205,6 @@ fn changes_underneath_are_seen_at_the_next_open() {
     assert_eq!(fs::read(fixture.at("file")).unwrap(), b"CHANGED underneath, and longer");
     fixture.sync();
     assert_eq!(fs::read(fixture.home("file")).unwrap(), b"CHANGED underneath, and longer");
-}
-
-fn a_full_disk_is_told_to_the_writer() {
-    let place = std::env::temp_dir().join(format!("weir-full-{}", std::process::id()));
-    fs::create_dir_all(&place).unwrap();
-    mount_memory(&place, 1 << 20);
-    let fixture =
-        Fixture::with(|_| {}, |options| options.source = File::open(&place).unwrap().into());
-    let file = open(&fixture.at("file"));
-    let chunk = vec![1_u8; 64 << 10];
-    let mut written = 0_u64;
-    let error = loop {
-        match file.write_all_at(&chunk, written) {
-            Ok(()) => written += chunk.len() as u64,
-            Err(error) => break error,
-        }
-        assert!(written < 2 << 20, "more was taken than there is room for");
-    };
-    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
-    file.sync_all().unwrap();
-    assert!(written > 512 << 10);
-    assert!(read_at(&file, 0, written as usize).iter().all(|&byte| byte == 1));
-    drop(file);
-    drop(fixture);
-    unmount_memory(&place);
-    fs::remove_dir(&place).unwrap();
 }
 
 fn locks_exclude() {

@@ -8,6 +8,7 @@
 mod attributes;
 mod data;
 mod directories;
+mod faults;
 mod fixture;
 mod names;
 mod privileges;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         attributes::TESTS,
         data::TESTS,
         directories::TESTS,
+        faults::TESTS,
         names::TESTS,
         privileges::TESTS,
         space::TESTS,
