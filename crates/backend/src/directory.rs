@@ -1,10 +1,11 @@
 //! Executes device commands on the files of one directory tree.
 //!
 //! Commands are submitted to an io_uring by the thread that brings them, so that none waits for
-//! another thread to wake up; their ends are delivered by the ring's own thread. What would block a
-//! submission is left to workers: writes through the page cache (the kernel may throttle them),
-//! and fetches that are to be submitted in the background. Where io_uring is not to be had,
-//! workers do everything by blocking calls.
+//! another thread to wake up; their ends are delivered by the ring's own thread. What may block is
+//! left to workers: writes through the page cache (the kernel may throttle them), times to be
+//! restored before a sync, and whatever [`Directory::defer`] is given. Fetches that are to be
+//! submitted in the background have a thread of their own. Where io_uring is not to be had, workers
+//! do everything by blocking calls.
 //!
 //! Owns the ring, the threads and every transfer under way. Lock order: none is held while another
 //! module, the sink included, is called.
@@ -25,8 +26,8 @@ use crate::jobs::Jobs;
 use crate::ring::Ring;
 use crate::transfer::{Next, Payload, Started, Transfer};
 
-/// Workers beside a ring: one for a write that the kernel throttles, one for the others.
-const WORKERS_BESIDE_RING: usize = 2;
+/// Workers beside a ring: some for writes that the kernel throttles, some for the rest.
+const WORKERS_BESIDE_RING: usize = 4;
 
 /// Workers without a ring: transfers in flight at once.
 const WORKERS_ALONE: usize = 16;
@@ -37,7 +38,8 @@ const SUBMIT_RETRY: Duration = Duration::from_millis(1);
 /// Where a [`Directory`] delivers completions.
 pub trait Sink: Send + Sync {
     /// Takes the completions out of `completions`, which is not empty. Called on the back end's
-    /// own threads, under no lock of the back end; it may execute further commands.
+    /// own threads, under no lock of the back end; it may execute further commands. It should not
+    /// block: what it delays is every other completion.
     fn completed(&self, completions: &mut Vec<(IoId, Completion)>);
 }
 
@@ -58,12 +60,23 @@ pub struct Directory {
 
 struct Shared {
     ring: Option<Ring>,
-    workers: Jobs<Transfer>,
+    workers: Jobs<Job>,
     background: Jobs<Background>,
     direct: AtomicBool,
     /// Transfers not yet delivered.
     under_way: UnderWay,
     stopping: AtomicBool,
+}
+
+/// Work for a worker.
+enum Job {
+    /// Move a transfer's next bytes.
+    Move(Transfer),
+    /// Restore the file's times, which a sync is to make durable, then sync.
+    RestoreThenSync(Transfer),
+    /// Execute a command that nobody else may wait for.
+    Execute(Command, Arc<HomeFile>),
+    Run(Box<dyn FnOnce() + Send>),
 }
 
 /// Work for the thread that submits in the background.
@@ -140,11 +153,13 @@ impl Directory {
     }
 
     /// Starts every command, emptying `commands`. Those that were executed at once, in this
-    /// thread, are answered in `done`; all others through the sink. Never waits for a transfer.
+    /// thread, are answered in `done`; all others through the sink. Never waits for a transfer;
+    /// a reservation is executed at once if `may_block`, and left to a worker if not.
     pub fn execute(
         &self,
         commands: &mut Vec<(Command, Arc<HomeFile>)>,
         done: &mut Vec<(IoId, Completion)>,
+        may_block: bool,
     ) {
         if self.shared.stopping.load(Ordering::Acquire) {
             commands.clear();
@@ -152,10 +167,15 @@ impl Directory {
         }
         let mut submit = false;
         for (command, file) in commands.drain(..) {
+            if matches!(command, Command::Reserve { .. }) && !may_block {
+                self.shared.under_way.begin();
+                self.shared.workers.push(Job::Execute(command, file));
+                continue;
+            }
             match Transfer::start(command, file) {
                 Started::Done(io, completion) => done.push((io, completion)),
                 Started::Transfer(transfer) => {
-                    self.shared.under_way.count.fetch_add(1, Ordering::Relaxed);
+                    self.shared.under_way.begin();
                     if transfer.is_direct() {
                         self.shared.direct.store(true, Ordering::Relaxed);
                     }
@@ -166,6 +186,12 @@ impl Directory {
         if submit {
             self.shared.submit();
         }
+    }
+
+    /// Runs `job` on a worker, for a thread that must not block. Dropped without being run after
+    /// [`Directory::shutdown`].
+    pub fn defer(&self, job: Box<dyn FnOnce() + Send>) {
+        self.shared.workers.push(Job::Run(job));
     }
 
     /// Waits for what is under way, stops the threads and forgets the sink. Commands given later
@@ -226,12 +252,16 @@ impl Shared {
     /// Has a transfer's next bytes moved by whoever can. Says whether the ring has something to
     /// submit.
     fn move_bytes(&self, transfer: Transfer) -> bool {
+        if transfer.wants_times_restored() {
+            self.workers.push(Job::RestoreThenSync(transfer));
+            return false;
+        }
         let Some(ring) = &self.ring else {
-            self.workers.push(transfer);
+            self.workers.push(Job::Move(transfer));
             return false;
         };
         if transfer.write_mode() == Some(Mode::Buffered) {
-            self.workers.push(transfer);
+            self.workers.push(Job::Move(transfer));
             return false;
         }
         if let Payload::Fetch { urgency: Urgency::Background, .. } = transfer.payload()
@@ -324,13 +354,44 @@ impl Shared {
 
     fn run_worker(&self, sink: &dyn Sink) {
         let mut done = Vec::new();
-        while let Some(mut transfer) = self.workers.pop() {
-            let result = transfer.call();
-            if self.moved(transfer, result, &mut done) {
+        while let Some(job) = self.workers.pop() {
+            let submit = match job {
+                Job::Move(transfer) => self.call(transfer, &mut done),
+                Job::RestoreThenSync(transfer) => {
+                    if let Err(error) = transfer.file().restore_times() {
+                        tracing::warn!(%error, "a modification time was not restored at home");
+                    }
+                    match &self.ring {
+                        Some(ring) => {
+                            ring.push(transfer);
+                            true
+                        }
+                        None => self.call(transfer, &mut done),
+                    }
+                }
+                Job::Execute(command, file) => match Transfer::start(command, file) {
+                    Started::Done(io, completion) => {
+                        done.push((io, completion));
+                        false
+                    }
+                    Started::Transfer(transfer) => self.dispatch(transfer),
+                },
+                Job::Run(job) => {
+                    job();
+                    false
+                }
+            };
+            if submit {
                 self.submit();
             }
             self.deliver(&mut done, sink);
         }
+    }
+
+    /// Moves a transfer's next bytes in this thread. Says whether the ring has something to submit.
+    fn call(&self, mut transfer: Transfer, done: &mut Vec<(IoId, Completion)>) -> bool {
+        let result = transfer.call();
+        self.moved(transfer, result, done)
     }
 
     fn run_background(&self, _sink: &dyn Sink) {
@@ -348,6 +409,10 @@ impl Shared {
 impl UnderWay {
     fn is_none(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
+    }
+
+    fn begin(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// `count` transfers are delivered. Says whether none is left.

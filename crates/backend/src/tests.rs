@@ -58,6 +58,7 @@ struct Bench {
     pool: FramePool,
     place: TempDir,
     next_io: std::sync::atomic::AtomicU64,
+    may_block: bool,
 }
 
 /// Where tests keep files: a disk that takes direct I/O, as a rule, and memory that does not.
@@ -84,7 +85,7 @@ impl Bench {
         let collected = Arc::new(Collected::default());
         directory.start(Arc::<Collected>::clone(&collected)).unwrap();
         let pool = FramePool::new(4096).unwrap();
-        Bench { directory, collected, pool, place, next_io: 1.into() }
+        Bench { directory, collected, pool, place, next_io: 1.into(), may_block: with_ring }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -112,23 +113,23 @@ impl Bench {
         let ios: Vec<IoId> = commands.iter().map(Command::io).collect();
         let mut commands = commands.into_iter().map(|c| (c, Arc::clone(file))).collect();
         let mut done = Vec::new();
-        self.directory.execute(&mut commands, &mut done);
+        self.directory.execute(&mut commands, &mut done, self.may_block);
+        self.collected.completions.lock().unwrap().extend(done);
+        ios.into_iter().map(|io| self.answer(io)).collect()
+    }
+
+    /// Waits for a command's completion.
+    fn answer(&self, io: IoId) -> Completion {
         let mut completions = self.collected.completions.lock().unwrap();
-        completions.extend(done);
-        let mut answers = Vec::new();
-        for io in ios {
-            while !completions.contains_key(&io) {
-                let waited = self
-                    .collected
-                    .arrived
-                    .wait_timeout(completions, Duration::from_secs(60))
-                    .unwrap();
-                assert!(!waited.1.timed_out(), "{io:?} was never answered");
-                completions = waited.0;
+        loop {
+            if let Some(completion) = completions.remove(&io) {
+                return completion;
             }
-            answers.extend(completions.remove(&io));
+            let timeout = Duration::from_secs(60);
+            let waited = self.collected.arrived.wait_timeout(completions, timeout).unwrap();
+            assert!(!waited.1.timed_out(), "{io:?} was never answered");
+            completions = waited.0;
         }
-        answers
     }
 
     /// The command that writes `bytes` at `offset`, a part a page.
@@ -533,6 +534,59 @@ fn a_full_disk_is_told_and_what_is_there_stays() {
 }
 
 #[test]
+fn a_sync_makes_the_modification_time_durable_too() {
+    for bench in benches() {
+        let file = bench.file("file", b"");
+        file.times().note_write(Timestamp { tv_sec: 1_000_000_000, tv_nsec: 1 });
+        bench.write(&file, 0, b"data").unwrap();
+        bench.sync(&file, false);
+        assert_eq!(fs::metadata(bench.path("file")).unwrap().mtime(), 1_000_000_000);
+    }
+}
+
+#[test]
+fn transfers_outlive_the_thread_that_brought_them() {
+    for bench in benches() {
+        let content = Numbers(4).bytes(64 * PAGE_BYTES);
+        let file = bench.file("file", &content);
+        let ios = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    let mut commands = Vec::new();
+                    for page in 0..64 {
+                        let command = bench.fetch_command(page, 1, Urgency::Waited);
+                        ios.lock().unwrap().push((command.io(), page as usize));
+                        commands.push((command, Arc::clone(&file)));
+                    }
+                    bench.directory.execute(&mut commands, &mut Vec::new(), true);
+                });
+            }
+        });
+        for (io, page) in ios.into_inner().unwrap() {
+            let bytes = fetched(bench.answer(io)).unwrap();
+            assert!(bytes == content[page * PAGE_BYTES..][..PAGE_BYTES]);
+        }
+    }
+}
+
+#[test]
+fn deferred_work_is_done_before_the_threads_stop() {
+    for bench in benches() {
+        let ran = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        for _ in 0..100 {
+            let ran = Arc::clone(&ran);
+            let job = move || {
+                ran.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            };
+            bench.directory.defer(Box::new(job));
+        }
+        bench.directory.shutdown();
+        assert_eq!(ran.load(std::sync::atomic::Ordering::Relaxed), 100);
+    }
+}
+
+#[test]
 fn shutdown_waits_for_what_is_under_way() {
     for bench in benches() {
         let file = bench.file("file", b"");
@@ -540,13 +594,13 @@ fn shutdown_waits_for_what_is_under_way() {
             .map(|nth| bench.write_command(nth * 70_000, &[nth as u8; 70_000]))
             .map(|command| (command, Arc::clone(&file)))
             .collect();
-        bench.directory.execute(&mut commands, &mut Vec::new());
+        bench.directory.execute(&mut commands, &mut Vec::new(), true);
         bench.directory.shutdown();
         assert_eq!(bench.collected.completions.lock().unwrap().len(), 64);
         assert_eq!(fs::metadata(bench.path("file")).unwrap().len(), 64 * 70_000);
         // Nothing is executed any more, and nothing hangs.
         let mut late = vec![(bench.write_command(0, b"late"), file)];
-        bench.directory.execute(&mut late, &mut Vec::new());
+        bench.directory.execute(&mut late, &mut Vec::new(), true);
         bench.directory.shutdown();
         assert!(late.is_empty());
     }

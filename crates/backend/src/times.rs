@@ -58,6 +58,12 @@ impl Times {
         self.lock().disturbed = true;
     }
 
+    /// Whether the modification time is to be put back at home.
+    pub(crate) fn is_disturbed(&self) -> bool {
+        let state = self.lock();
+        state.disturbed && state.mtime.is_some()
+    }
+
     /// The modification time to put back at home, if it may differ there; `None` if nothing is to
     /// be done. Taken: a disturbance after this asks for another restoring.
     pub(crate) fn take_disturbed(&self) -> Option<Timestamp> {

@@ -313,6 +313,13 @@ impl Transfer {
         self.channel.direct_unit.is_some()
     }
 
+    /// Whether this is a sync that is to make the modification time durable, which is not what it
+    /// should be at home. fdatasync(2) promises nothing of it.
+    pub(crate) fn wants_times_restored(&self) -> bool {
+        matches!(self.payload, Payload::Sync { datasync: false })
+            && self.file.times().is_disturbed()
+    }
+
     /// Whether nothing was moved yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.position() == self.offset && self.transient == 0

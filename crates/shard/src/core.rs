@@ -3,7 +3,8 @@
 //! Every event runs the same way: the engine is called under the lock, its outputs are taken out
 //! of it as [`Work`] before the lock is released, and the work is performed without it: commands go
 //! to the back end, continuations are run. What the back end answers at once is a new event, in a
-//! loop and not by recursion.
+//! loop and not by recursion. Work that may block (sections, the closing of files, times) is left
+//! to the back end's workers, unless it is a caller's own.
 //!
 //! Invariants:
 //! - no system call on a file, and no continuation, under the lock;
@@ -15,7 +16,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 use weir_backend::{Directory, HomeFile, Sink};
@@ -29,6 +30,7 @@ use crate::ticker::{Bell, Deadline};
 use crate::trampoline;
 
 pub(crate) struct Core {
+    me: Weak<Core>,
     state: Mutex<State>,
     pub(crate) directory: Directory,
     pub(crate) bell: Bell,
@@ -59,6 +61,15 @@ pub(crate) struct Work {
     ring_bell: bool,
 }
 
+/// Whose thread performs work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thread {
+    /// A caller's: it may block for what it asked for.
+    Caller,
+    /// One that completes others' requests: it must not.
+    Completion,
+}
+
 /// A continuation with its answer.
 enum Ready {
     Done(Box<dyn FnOnce(Result<(), Error>) + Send>, Result<(), Error>),
@@ -68,7 +79,7 @@ enum Ready {
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, directory: Directory) -> Core {
+    pub(crate) fn new(engine: Engine, directory: Directory) -> Arc<Core> {
         let state = State {
             engine,
             files: HashMap::new(),
@@ -76,7 +87,13 @@ impl Core {
             recorder: Recorder::new(),
             deadline: Deadline::new(),
         };
-        Core { state: Mutex::new(state), directory, bell: Bell::default(), origin: Instant::now() }
+        Arc::new_cyclic(|me| Core {
+            me: Weak::clone(me),
+            state: Mutex::new(state),
+            directory,
+            bell: Bell::default(),
+            origin: Instant::now(),
+        })
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -101,36 +118,44 @@ impl Core {
             state.take_work(&mut work, now);
             result
         };
-        self.perform(work);
+        self.perform(work, Thread::Caller);
         result
     }
 
     /// Performs the work of an event, and of the events that follow from it at once.
-    pub(crate) fn perform(&self, mut work: Work) {
+    pub(crate) fn perform(&self, mut work: Work, thread: Thread) {
         let mut completions = Vec::new();
         while !work.is_empty() {
             if std::mem::take(&mut work.ring_bell) {
                 self.bell.ring();
             }
             for home in work.cleaned.drain(..) {
-                restore_times(&home);
+                self.directory.defer(Box::new(move || restore_times(&home)));
             }
             if !work.commands.is_empty() {
-                for (command, home) in &work.commands {
-                    // The modification time is to be as durable as the data.
-                    if matches!(command, Command::Sync { .. }) {
-                        restore_times(home);
-                    }
-                }
-                self.directory.execute(&mut work.commands, &mut completions);
+                let may_block = thread == Thread::Caller;
+                self.directory.execute(&mut work.commands, &mut completions, may_block);
             }
             if !completions.is_empty() {
                 self.complete(&mut completions, &mut work);
             }
-            if let Some(ready) = work.answers.pop_front() {
-                self.answer(ready, &mut work);
+            match work.answers.pop_front() {
+                Some(ready) if ready.may_block() && thread == Thread::Completion => {
+                    self.answer_on_worker(ready);
+                }
+                Some(ready) => self.answer(ready, &mut work),
+                None => {}
             }
         }
+    }
+
+    fn answer_on_worker(&self, ready: Ready) {
+        let core = self.me.upgrade().expect("its own methods run while it is there");
+        self.directory.defer(Box::new(move || {
+            let mut work = Work::default();
+            core.answer(ready, &mut work);
+            core.perform(work, Thread::Caller);
+        }));
     }
 
     fn complete(&self, completions: &mut Vec<(IoId, Completion)>, work: &mut Work) {
@@ -190,7 +215,7 @@ impl Core {
                 let next_tick = state.engine.next_tick(now);
                 state.deadline.sleep(next_tick, now)
             };
-            self.perform(work);
+            self.perform(work, Thread::Completion);
             if !self.bell.sleep(sleep) {
                 return;
             }
@@ -202,7 +227,7 @@ impl Sink for Core {
     fn completed(&self, completions: &mut Vec<(IoId, Completion)>) {
         let mut work = Work::default();
         self.complete(completions, &mut work);
-        self.perform(work);
+        self.perform(work, Thread::Completion);
     }
 }
 
@@ -259,6 +284,16 @@ impl State {
                 Ready::Exclusive(file, section, result)
             }
             (_, reply) => panic!("{reply:?} answers a request of another kind"),
+        }
+    }
+}
+
+impl Ready {
+    /// Sections change files at home; the last thing done with a file closes it.
+    fn may_block(&self) -> bool {
+        match self {
+            Ready::Done(..) | Ready::Read(..) => false,
+            Ready::Exclusive(..) | Ready::Detached(_) => true,
         }
     }
 }

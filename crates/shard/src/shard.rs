@@ -11,7 +11,7 @@ use weir_engine::{
     FramePool, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Stats,
 };
 
-use crate::core::{Attached, Core, Work};
+use crate::core::{Attached, Core, Thread, Work};
 use crate::latency::{Latencies, Measured};
 use crate::pending::{Answer, Continuation};
 use crate::trampoline;
@@ -43,10 +43,11 @@ pub enum StartError {
 
 /// One engine, its lock, its back end and its clock.
 ///
-/// Every call may be made from any thread, also from inside a continuation. Continuations
-/// (`done`, `section`) are run exactly once, under no lock of the shard: before the call returns
-/// if the answer is known at once (inside many nested continuations: before the outermost
-/// returns), else by the thread that completed it.
+/// Every call may be made from any thread, also from inside a continuation. Continuations are run
+/// exactly once, under no lock of the shard: before the call returns if the answer is known at once
+/// (inside many nested continuations: before the outermost returns), else by another thread. That
+/// is a worker for a section and for the end of a detach, which may block; for the answers to
+/// writes, reads and syncs it is the thread that completes all other requests too: they must not.
 pub struct Shard {
     core: Arc<Core>,
     ticker: Mutex<Option<JoinHandle<()>>>,
@@ -72,7 +73,7 @@ impl Shard {
         let pool = FramePool::new(frames).map_err(too_much)?;
         let engine = Engine::new(config, pool)?;
         let shard = Shard {
-            core: Arc::new(Core::new(engine, directory)),
+            core: Core::new(engine, directory),
             ticker: Mutex::default(),
             attaching: Default::default(),
         };
@@ -304,7 +305,7 @@ impl Shard {
         if let Some((section, result)) = granted {
             let mut work = Work::default();
             let reply = self.core.run_section(file, section, result, &mut work);
-            self.core.perform(work);
+            self.core.perform(work, Thread::Caller);
             trampoline::run(reply);
         }
     }
