@@ -13,7 +13,7 @@ use crate::engine::{Engine, Io, PatchDestage};
 use crate::error::ErrorKind;
 use crate::file::{Event, Gate};
 use crate::frame::Frame;
-use crate::page::{FileIx, ListKind, PageIo, PageIx};
+use crate::page::{FileIx, ListKind, OVERDUE, PageIo, PageIx};
 use crate::patch::{PatchSet, Run};
 use crate::time::Time;
 
@@ -68,7 +68,10 @@ impl Engine {
     }
 
     pub(crate) fn expires(&self, ix: PageIx) -> Time {
-        Time::from_millis(self.pages[ix].dirty_since_ms) + self.config.dirty_expire
+        match self.pages[ix].dirty_since_ms {
+            OVERDUE => Time::ZERO,
+            since_ms => Time::from_millis(since_ms) + self.config.dirty_expire,
+        }
     }
 
     /// Starts the destage of a dirty, idle page and its neighbours. False if it cannot now.
@@ -318,7 +321,7 @@ impl Engine {
             self.pages.unlink(ListKind::Dirty, &mut self.retry, ix);
             let page = &mut self.pages[ix];
             page.retrying = false;
-            page.dirty_since_ms = page.dirty_since_ms.min(expired.as_millis());
+            page.dirty_since_ms = page.dirty_since_ms.min(expired.as_millis()); // may be OVERDUE
             self.pages.push_front(ListKind::Dirty, &mut self.dirty, ix);
         }
     }

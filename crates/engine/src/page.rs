@@ -102,6 +102,9 @@ impl List {
     }
 }
 
+/// As the time a page became dirty: it is due whatever the time.
+pub(crate) const OVERDUE: u64 = 0;
+
 /// A page that is resident, patched, or in transfer.
 #[derive(Debug)]
 pub(crate) struct Page {
@@ -139,7 +142,7 @@ impl Page {
     pub(crate) fn dirtied(&mut self, seq: u64, now: Time) {
         if self.dirty_seq == 0 {
             self.dirty_seq = seq;
-            self.dirty_since_ms = now.as_millis();
+            self.dirty_since_ms = now.as_millis().max(OVERDUE + 1);
         }
     }
 
@@ -208,7 +211,7 @@ impl Pages {
             frame: None,
             patches: PatchSet::default(),
             dirty_seq: 0,
-            dirty_since_ms: 0,
+            dirty_since_ms: OVERDUE,
             hot: false,
             stamp: 0,
             pins: 0,

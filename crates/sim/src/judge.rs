@@ -42,6 +42,7 @@ impl World {
             unreachable!("the caller matched")
         };
         self.note(request, format_args!("write {result:?}"));
+        self.last_answer = Some(result);
         let moment = self.next_moment();
         let state = self.files.get_mut(&file).expect("requests are on files that are there");
         state
@@ -69,6 +70,7 @@ impl World {
         let WaitingKind::Read { file, offset, len } = waiting.kind else {
             unreachable!("the caller matched")
         };
+        self.last_answer = Some(result.as_ref().map(|_| ()).map_err(|&error| error));
         let data = match result {
             Ok(data) => data,
             Err(error) => {
@@ -107,6 +109,7 @@ impl World {
         result: Result<(), Error>,
     ) -> Result<(), Violation> {
         self.note(request, format_args!("sync {result:?}"));
+        self.last_answer = Some(result);
         if let Err(error) = result {
             return self.judge_error(request, waiting, "sync", error);
         }
@@ -149,6 +152,7 @@ impl World {
             unreachable!("the caller matched")
         };
         self.note(request, format_args!("section {result:?}"));
+        self.last_answer = Some(result);
         if let Err(error) = result {
             return self.judge_error(request, waiting, "section", error);
         }
@@ -285,7 +289,7 @@ impl World {
             if value > bound { Err(Violation::Bound { what, value, bound }) } else { Ok(()) }
         };
         let config = &self.config.engine;
-        check("memory", stats.memory_bytes, config.memory_bytes_max)?;
+        check("memory", stats.memory_bytes, config.memory_bytes_max + own_bytes)?;
         check("patch memory", stats.patch_bytes, config.patch_bytes_max + own_bytes)?;
         check("writers waiting", stats.writers_waiting, writers)
     }

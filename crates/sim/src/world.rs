@@ -26,6 +26,9 @@ use crate::model::{ErrorLedger, FileModel, Mismatch, Moment};
 use crate::rng::{Rng, checksum};
 use crate::trace::Trace;
 
+/// When a world begins: soon after the clock's origin, as after a boot.
+const BEGINNING: Time = Time::from_nanos(1_000_000_000);
+
 /// Something the engine did that it must not, or did not do that it must.
 #[derive(Debug, thiserror::Error)]
 pub enum Violation {
@@ -210,6 +213,7 @@ pub struct World {
     steps: u64,
     /// Most writers that waited at once.
     pub(crate) writers_most: u64,
+    pub(crate) last_answer: Option<Result<(), Error>>,
     rng: Rng,
     trace: Trace,
 }
@@ -231,12 +235,13 @@ impl World {
             files: BTreeMap::new(),
             waiting: BTreeMap::new(),
             pool,
-            now: Time::ZERO,
+            now: BEGINNING,
             moment: 0,
             held: VecDeque::new(),
             next_request: 0,
             steps: 0,
             writers_most: 0,
+            last_answer: None,
             rng,
             trace,
             config,
@@ -291,6 +296,11 @@ impl World {
     /// The record, to add to.
     pub fn trace_mut(&mut self) -> &mut Trace {
         &mut self.trace
+    }
+
+    /// How the request answered last ended.
+    pub fn last_answer(&self) -> Option<Result<(), Error>> {
+        self.last_answer
     }
 
     /// Requests not answered yet.
