@@ -314,4 +314,13 @@ mod tests {
         assert!(error.to_string().starts_with("cannot read the configuration file /nonexistent"));
         assert!(read(Path::new("/dev/zero")).is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_panics(text in "([a-z]{1,7}|[\\[\\]\"=. \n#1-]|memory|mount|options|é){0,30}") {
+            if let Err(message) = parsed(&text) {
+                proptest::prop_assert!(message.starts_with("/etc/weir.toml:"));
+            }
+        }
+    }
 }

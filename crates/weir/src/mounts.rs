@@ -222,4 +222,18 @@ not a line
         assert_eq!(absolute(Path::new("x")).unwrap(), here.join("x"));
         assert!(absolute(Path::new("")).is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_panics(table: Vec<u8>, line in "[0-9a-z:/ \\\\-]{0,80}") {
+            let _ = (MountTable::parse(&table), MountTable::parse(line.as_bytes()));
+        }
+
+        #[test]
+        fn escapes_are_undone(name: Vec<u8>) {
+            let escaped: Vec<u8> =
+                name.iter().flat_map(|byte| format!("\\{byte:03o}").into_bytes()).collect();
+            proptest::prop_assert_eq!(unescape(&escaped).into_vec(), name);
+        }
+    }
 }

@@ -303,4 +303,13 @@ mod tests {
         assert_eq!(layer.read_only, Some(true));
         assert!(parse("memory=many", Unknown::Ignore, &mut layer).is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_panics(list in "[a-z_=,\\\\.0-9 é-]{0,60}") {
+            for unknown in [Unknown::Refuse, Unknown::Ignore] {
+                let _ = parse(&list, unknown, &mut Layer::default());
+            }
+        }
+    }
 }

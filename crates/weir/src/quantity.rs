@@ -233,4 +233,18 @@ mod tests {
             assert!(parse_timeout(text).is_err(), "{text}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_panics(text in "[0-9a-zA-Z. +é-]{0,24}") {
+            let _ = (text.parse::<Size>(), parse_timeout(&text), parse_dirty_expire(&text));
+        }
+
+        #[test]
+        fn whole_units_are_read_back(number in 1u64..1024, shift in 0usize..5) {
+            let unit = ["", "K", "MiB", "g", "T"][shift];
+            let size: Size = format!("{number}{unit}").parse().unwrap();
+            proptest::prop_assert_eq!(size.0, number << (10 * shift));
+        }
+    }
 }

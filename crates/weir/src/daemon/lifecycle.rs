@@ -108,26 +108,27 @@ pub struct Lifecycle {
     events: Receiver<Event>,
     stopping: Arc<AtomicBool>,
     mounted: Mounted,
-    /// `weir umount` waits for the outcome.
-    responder: Option<Responder>,
+    /// Who waits for the outcome.
+    responders: Vec<Responder>,
     /// Data may be let go.
     forced: bool,
 }
 
 /// A mount that has ended.
 pub struct Ended {
-    responder: Option<Responder>,
+    responders: Vec<Responder>,
     lost: Option<String>,
 }
 
 impl Ended {
     /// Tells whoever asked for it how it ended. An error says what was lost.
     pub fn finish(self) -> Result<(), String> {
-        if let Some(responder) = self.responder {
-            responder.send(&match &self.lost {
-                None => Reply::Done,
-                Some(lost) => Reply::Failed { message: lost.clone() },
-            });
+        let reply = match &self.lost {
+            None => Reply::Done,
+            Some(lost) => Reply::Failed { message: lost.clone() },
+        };
+        for responder in self.responders {
+            responder.send(&reply);
         }
         self.lost.map_or(Ok(()), Err)
     }
@@ -147,7 +148,7 @@ impl Lifecycle {
             events,
             stopping,
             mounted: Mounted::Visible,
-            responder: None,
+            responders: Vec::new(),
             forced: false,
         }
     }
@@ -276,10 +277,7 @@ impl Lifecycle {
     fn accept(&mut self, force: bool, responder: Responder) {
         self.stopping.store(true, Ordering::Relaxed);
         self.forced |= force;
-        // Two at once: the first one's daemon ends as well.
-        if let Some(earlier) = self.responder.replace(responder) {
-            earlier.send(&Reply::Done);
-        }
+        self.responders.push(responder);
     }
 
     /// The kernel's side is gone: brings home what was written last, however long it takes.
@@ -294,15 +292,12 @@ impl Lifecycle {
                 break;
             }
             tracing::error!("unmounted, but {message}");
-            if let Some(responder) = self.responder.take() {
-                let message = format!("unmounted, but {message} by process {}", std::process::id());
-                responder.send(&Reply::Failed { message });
+            let message = format!("unmounted, but {message} by process {}", std::process::id());
+            for responder in self.responders.drain(..) {
+                responder.send(&Reply::Failed { message: message.clone() });
             }
             match self.events.recv_timeout(RETRY) {
-                Ok(Event::Unmount { force, responder }) => {
-                    self.forced |= force;
-                    self.responder = Some(responder);
-                }
+                Ok(Event::Unmount { force, responder }) => self.accept(force, responder),
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(RETRY),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
@@ -312,7 +307,13 @@ impl Lifecycle {
             None => tracing::info!("everything is home"),
             Some(lost) => tracing::error!("{lost}"),
         }
-        Ended { responder: self.responder, lost }
+        // Whoever asked while it was ending gets what he asked for.
+        for event in self.events.try_iter() {
+            if let Event::Unmount { responder, .. } = event {
+                self.responders.push(responder);
+            }
+        }
+        Ended { responders: self.responders, lost }
     }
 
     /// Sees to it that no program can write any more, so that what is brought home now is all.

@@ -171,3 +171,27 @@ fn a_lost_control_socket_is_no_death() {
     wait_until("the daemon ends", || !runs(daemon));
     assert_eq!(scene.at_home(), "away\n");
 }
+
+#[test]
+fn two_who_unmount_at_once_are_both_told_the_truth() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("umount-twice");
+    for round in 0..5 {
+        scene.mount(&["--dirty-expire", "1h"]);
+        let text = format!("round {round}\n");
+        fs::write(scene.mountpoint.join("file"), &text).unwrap();
+        let outputs: Vec<_> = std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..3).map(|_| scope.spawn(|| scene.umount(&[]))).collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect()
+        });
+        assert!(!scene.is_mounted() && scene.is_unlocked());
+        assert_eq!(scene.at_home(), text);
+        assert!(outputs.iter().any(|output| output.status.success()), "{outputs:?}");
+        for output in outputs.iter().filter(|output| !output.status.success()) {
+            // Too late to find it.
+            assert_refused(output, 1, &[scene.mountpoint.to_str().unwrap()]);
+        }
+    }
+}

@@ -70,6 +70,9 @@ fn root_may_ask_a_users_daemon_and_other_users_may_not() {
         let output = ask(Some(ORDINARY - 1), command);
         assert_refused(&output, 1, &[own, &format!("belongs to user {ORDINARY}")]);
     }
+    let all = scene.command_as(Some(ORDINARY - 1)).args(["status", "--json"]).output().unwrap();
+    assert!(all.status.success());
+    assert!(!String::from_utf8(all.stdout).unwrap().contains(own), "not his to see");
     assert!(ask(None, "status").status.success());
     assert_silent_success(&ask(None, "sync"));
     assert_silent_success(&ask(None, "umount"));
@@ -110,5 +113,25 @@ fn a_user_can_mount_what_he_can_only_read() {
     assert!(scene.is_unlocked(), "nothing can be created there");
     let second = scene.command_as(None).args(["mount", "source", "other"]).output().unwrap();
     assert_refused(&second, 1, &["already mounted"]);
+    assert_silent_success(&scene.umount(&[]));
+}
+
+#[test]
+fn odd_names_reach_the_helper_unharmed() {
+    if !playable() {
+        return;
+    }
+    let mut scene = Scene::ordinary("user-odd-names");
+    let source = scene.directory.join("a, b=c\\d é");
+    fs::rename(&scene.source, &source).unwrap();
+    scene.source = source;
+    scene.mount(&["-o", "noexec,noatime"]);
+    assert_eq!(scene.status()["source"], scene.source.to_str().unwrap());
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.contains("user-odd-names")).unwrap();
+    assert!(line.contains("a,\\040b=c\\134d\\040é"), "{line}");
+    for option in ["nosuid", "nodev", "noexec", "noatime", "user_id=65534"] {
+        assert!(line.contains(option), "{option}: {line}");
+    }
     assert_silent_success(&scene.umount(&[]));
 }
