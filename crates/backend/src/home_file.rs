@@ -8,7 +8,8 @@
 //! - a direct descriptor is open only while a buffered one for the same access is;
 //! - a file that once refused direct I/O is never asked again.
 //!
-//! Lock order: `data`, `gate` and the times' lock are each taken alone.
+//! Lock order: `restoring`, then `data` or the times' lock; `gate` is taken alone. Files are opened
+//! under `data`, and nothing else that may block is done under any but `restoring`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -30,6 +31,9 @@ pub struct HomeFile {
     times: Times,
     data: Mutex<Data>,
     gate: Mutex<Gate<Transfer>>,
+    /// Held while the modification time is put back, so that whoever finds that done finds it so
+    /// at home.
+    restoring: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +82,13 @@ pub(crate) struct Channel {
 impl HomeFile {
     /// A file known by an `O_PATH` descriptor, with no data descriptor yet.
     pub fn new(path: OwnedFd) -> HomeFile {
-        HomeFile { path, times: Times::default(), data: Mutex::default(), gate: Mutex::default() }
+        HomeFile {
+            path,
+            times: Times::default(),
+            data: Mutex::default(),
+            gate: Mutex::default(),
+            restoring: Mutex::default(),
+        }
     }
 
     /// A file just created: `data` is the `O_RDWR` descriptor that created it (without `O_DIRECT`
@@ -210,6 +220,7 @@ impl HomeFile {
     /// # Errors
     /// What utimensat(2) says otherwise.
     pub fn restore_times(&self) -> io::Result<()> {
+        let _restoring = self.restoring.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mtime) = self.times.take_disturbed() else {
             return Ok(());
         };

@@ -66,6 +66,8 @@ pub(crate) struct Work {
 pub(crate) enum Thread {
     /// A caller's: it may block for what it asked for.
     Caller,
+    /// A caller's that may hold locks of its own, which a continuation could want.
+    Holding,
     /// One that completes others' requests: it must not.
     Completion,
 }
@@ -109,7 +111,7 @@ impl Core {
     }
 
     /// Calls the engine with one event and performs what it leaves.
-    pub(crate) fn event<T>(&self, event: impl FnOnce(&mut State, Time) -> T) -> T {
+    pub(crate) fn event<T>(&self, thread: Thread, event: impl FnOnce(&mut State, Time) -> T) -> T {
         let now = self.now();
         let mut work = Work::default();
         let result = {
@@ -118,7 +120,7 @@ impl Core {
             state.take_work(&mut work, now);
             result
         };
-        self.perform(work, Thread::Caller);
+        self.perform(work, thread);
         result
     }
 
@@ -133,18 +135,23 @@ impl Core {
                 self.directory.defer(Box::new(move || restore_times(&home)));
             }
             if !work.commands.is_empty() {
-                let may_block = thread == Thread::Caller;
+                let may_block = thread != Thread::Completion;
                 self.directory.execute(&mut work.commands, &mut completions, may_block);
             }
             if !completions.is_empty() {
                 self.complete(&mut completions, &mut work);
             }
-            match work.answers.pop_front() {
-                Some(ready) if ready.may_block() && thread == Thread::Completion => {
+            if let Some(ready) = work.answers.pop_front() {
+                let here = match thread {
+                    Thread::Caller => true,
+                    Thread::Holding => false,
+                    Thread::Completion => !ready.may_block(),
+                };
+                if here {
+                    self.answer(ready, &mut work);
+                } else {
                     self.answer_on_worker(ready);
                 }
-                Some(ready) => self.answer(ready, &mut work),
-                None => {}
             }
         }
     }

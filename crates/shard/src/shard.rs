@@ -48,6 +48,10 @@ pub enum StartError {
 /// (inside many nested continuations: before the outermost returns), else by another thread. That
 /// is a worker for a section and for the end of a detach, which may block; for the answers to
 /// writes, reads and syncs it is the thread that completes all other requests too: they must not.
+///
+/// A call may also run continuations of others' requests, except [`Shard::attach`],
+/// [`Shard::detach`] (of an attached file), [`Shard::discard`], [`Shard::drop_clean`] and those that
+/// only ask: these may be made under locks that continuations take.
 pub struct Shard {
     core: Arc<Core>,
     ticker: Mutex<Option<JoinHandle<()>>>,
@@ -102,7 +106,7 @@ impl Shard {
             return Ok(());
         }
         let attributes = home.home_attributes()?;
-        self.core.event(|state, _| {
+        self.core.event(Thread::Holding, |state, _| {
             let attached = Attached { home: Arc::clone(home), detached: Vec::new() };
             state.files.insert(file, attached);
             state.engine.attach(file, attributes);
@@ -113,7 +117,7 @@ impl Shard {
     /// Keeps a file that is attached; says whether it is.
     fn attach_again(&self, file: FileId, home: &Arc<HomeFile>) -> bool {
         let readable = home.is_readable();
-        let called_off = self.core.event(|state, _| {
+        let called_off = self.core.event(Thread::Holding, |state, _| {
             let attached = state.files.get_mut(&file)?;
             assert!(Arc::ptr_eq(&attached.home, home), "{file:?} has two home files");
             let called_off = std::mem::take(&mut attached.detached);
@@ -124,17 +128,18 @@ impl Shard {
         called_off.is_some()
     }
 
-    /// Lets a file go once its dirty data is home, then runs `done`. Not run if the file is
-    /// attached again before; run at once if the file is not attached.
+    /// Lets a file go once its dirty data is home, then runs `done` on a worker. Not run if the
+    /// file is attached again before; run at once if the file is not attached.
     pub fn detach(&self, file: FileId, done: impl FnOnce() + Send + 'static) {
-        let not_attached = self.core.event(|state, now| match state.files.get_mut(&file) {
-            Some(attached) => {
-                attached.detached.push(Box::new(done));
-                state.engine.detach(file, now);
-                None
-            }
-            None => Some(done),
-        });
+        let not_attached =
+            self.core.event(Thread::Holding, |state, now| match state.files.get_mut(&file) {
+                Some(attached) => {
+                    attached.detached.push(Box::new(done));
+                    state.engine.detach(file, now);
+                    None
+                }
+                None => Some(done),
+            });
         if let Some(done) = not_attached {
             trampoline::run(done);
         }
@@ -142,7 +147,7 @@ impl Shard {
 
     /// Drops what is dirty of a file that has no name and no open description any more.
     pub fn discard(&self, file: FileId) {
-        self.core.event(|state, _| state.engine.discard(file));
+        self.core.event(Thread::Holding, |state, _| state.engine.discard(file));
     }
 
     /// The file was changed at home behind Weir's back: forgets what is cached of it and takes its
@@ -157,7 +162,7 @@ impl Shard {
             return Ok(false);
         };
         let attributes = home.home_attributes()?;
-        Ok(self.core.event(|state, _| state.engine.drop_clean(file, attributes)))
+        Ok(self.core.event(Thread::Holding, |state, _| state.engine.drop_clean(file, attributes)))
     }
 
     /// The file's size as programs see it; `None` if it is not attached.
@@ -189,7 +194,7 @@ impl Shard {
         durability: Durability,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        let answered = self.core.event(|state, since| {
+        let answered = self.core.event(Thread::Caller, |state, since| {
             let request = state.pending.next_id();
             match state.engine.write(request, file, offset, data, durability, since) {
                 Outcome::Done(result) => {
@@ -215,7 +220,7 @@ impl Shard {
         len: usize,
         done: impl FnOnce(Result<ReadData, Error>) + Send + 'static,
     ) {
-        let answered = self.core.event(|state, since| {
+        let answered = self.core.event(Thread::Caller, |state, since| {
             let request = state.pending.next_id();
             match state.engine.read(request, file, offset, len, since) {
                 Outcome::Done(result) => {
@@ -254,7 +259,7 @@ impl Shard {
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
         call: impl FnOnce(&mut Engine, weir_engine::RequestId, weir_engine::Time) -> Outcome<()>,
     ) {
-        let answered = self.core.event(|state, since| {
+        let answered = self.core.event(Thread::Caller, |state, since| {
             let request = state.pending.next_id();
             match call(&mut state.engine, request, since) {
                 Outcome::Done(result) => {
@@ -288,7 +293,7 @@ impl Shard {
         flush: Option<(u64, u64)>,
         section: impl FnOnce(Result<(), Error>) -> (ExclusiveEnd, Reply) + Send + 'static,
     ) {
-        let granted = self.core.event(|state, now| {
+        let granted = self.core.event(Thread::Caller, |state, now| {
             let request = state.pending.next_id();
             match state.engine.begin_exclusive(request, file, flush, now) {
                 Outcome::Done(result) => Some((section, result)),
