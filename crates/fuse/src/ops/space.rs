@@ -116,7 +116,8 @@ impl Front {
         let len = len.min(COPY_BYTES_MAX);
         self.drop_privileges_for(&destination.inode, caller);
         let front = Arc::clone(self);
-        let flush = Some((from.offset, from.offset.saturating_add(len)));
+        // To the end, so that the source is as long at home as it is here.
+        let flush = Some((from.offset, u64::MAX));
         self.shard.exclusive(source.inode.node().file(), flush, move |flushed| {
             let answer = move || match flushed {
                 Ok(()) => {
@@ -138,8 +139,10 @@ impl Front {
     ) {
         let front = Arc::clone(self);
         let file = to.0.inode.node().file();
-        // Flushed although it is overwritten: the copy may end early.
-        let flush = Some((to.1, to.1.saturating_add(len)));
+        // The range itself is flushed because the copy may end early. What lies behind it is, because
+        // the engine reads nothing from past the end it knows the file to have at home, and that
+        // would move unseen.
+        let flush = Some((to.1, u64::MAX));
         self.shard.exclusive(file, flush, move |granted| {
             let copied = granted
                 .map_err(Errno::from)

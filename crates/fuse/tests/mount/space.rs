@@ -13,6 +13,7 @@ pub const TESTS: &[Test] = &[
     ("punched_and_zeroed_ranges_read_as_zeros", punched_and_zeroed_ranges_read_as_zeros),
     ("holes_are_found_around_dirty_data", holes_are_found_around_dirty_data),
     ("ranges_are_copied_dirty_or_not", ranges_are_copied_dirty_or_not),
+    ("a_copy_before_data_that_is_not_home_is_read", a_copy_before_data_that_is_not_home_is_read),
     ("copies_in_opposite_directions_end", copies_in_opposite_directions_end),
 ];
 
@@ -93,6 +94,20 @@ fn ranges_are_copied_dirty_or_not() {
     assert!(read_at(&to, 0, 500_000) == expected);
     to.sync_all().unwrap();
     assert!(fs::read(fixture.home("to")).unwrap() == expected);
+}
+
+fn a_copy_before_data_that_is_not_home_is_read() {
+    let fixture = Fixture::new();
+    let (from, to) = (open(&fixture.at("from")), open(&fixture.at("to")));
+    let content = pattern(40_000, 5);
+    from.write_all_at(&content, 0).unwrap();
+    from.write_all_at(b"far behind", 200_000).unwrap();
+    // A hole that lies past the end of what is home.
+    copy(&from, 100_000, &to, 0, 5_000);
+    to.write_all_at(b"far behind", 300_000).unwrap();
+    copy(&from, 0, &to, 23_837, 40_000);
+    assert!(read_at(&to, 23_837, 40_000) == content);
+    assert_eq!(read_at(&to, 300_000, 100), b"far behind");
 }
 
 fn copies_in_opposite_directions_end() {
