@@ -135,8 +135,7 @@ fn configuration_is_understood_or_refused() {
     refused(&scene, &arguments, 2, &["weir.toml:2: ", "'never'"]);
     fs::remove_file(&path).unwrap();
     refused(&scene, &arguments, 1, &["weir.toml", "cannot read"]);
-    fs::create_dir_all(scene.directory.join("config/weir")).unwrap();
-    fs::write(scene.directory.join("config/weir/config.toml"), "fetch = 1\n").unwrap();
+    fs::write(scene.configuration(), "fetch = 1\n").unwrap();
     refused(&scene, &["source", "mount"], 2, &["config/weir/config.toml:1: 'fetch'"]);
 }
 

@@ -11,13 +11,13 @@ fn the_command_line_counts_over_the_table_over_the_file() {
     }
     let scene = Scene::new("layers");
     let text = format!(
-        "fetch = \"lazy\"\nmemory = \"32M\"\npatch-memory = \"4M\"\n\
+        "log-file = \"{}\"\nfetch = \"lazy\"\nmemory = \"32M\"\npatch-memory = \"4M\"\n\
          [mount.\"{}\"]\nmemory = \"48M\"\npatch-memory = \"6M\"\n\
          [mount.\"/elsewhere\"]\nfetch = \"blocking\"\n",
+        scene.log().display(),
         scene.mountpoint.display()
     );
-    fs::create_dir_all(scene.directory.join("config/weir")).unwrap();
-    fs::write(scene.directory.join("config/weir/config.toml"), &text).unwrap();
+    fs::write(scene.configuration(), &text).unwrap();
     scene.mount(&["--patch-memory", "8M"]);
     let status = scene.status();
     assert_eq!(status["fetch_policy"], "lazy");
@@ -26,7 +26,7 @@ fn the_command_line_counts_over_the_table_over_the_file() {
     assert_silent_success(&scene.umount(&[]));
     // Another file instead.
     fs::write(scene.directory.join("mine.toml"), "options = \"memory=40M,ro\"\n").unwrap();
-    scene.mount(&["--config", "mine.toml", "-o", "rw"]);
+    scene.mount(&["--config", "mine.toml", "-o", "rw", "--log-file", "other.log"]);
     let status = scene.status();
     assert_eq!(status["fetch_policy"], "auto");
     assert_eq!(status["stats"]["memory_bytes_max"], 40 << 20);

@@ -146,6 +146,7 @@ fn the_foreground_logs_to_the_terminal_and_ends_with_the_mount() {
     }
     let scene = Scene::new("foreground");
     let mut command = scene.command();
+    fs::remove_file(scene.configuration()).unwrap();
     command.args(["mount", "--foreground", "source", "mount"]).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -185,6 +186,7 @@ fn the_default_log_is_named_after_the_mount_point() {
         return;
     }
     let scene = Scene::ordinary("default-log");
+    fs::remove_file(scene.configuration()).unwrap();
     assert_silent_success(&scene.weir(&["mount", "source", "mount"]));
     let logs: Vec<_> =
         fs::read_dir(scene.directory.join("state/weir")).unwrap().map(|log| log.unwrap()).collect();

@@ -88,6 +88,9 @@ impl Scene {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         }
         fs::write(scene.source.join("file"), "home\n").unwrap();
+        fs::create_dir_all(scene.configuration().parent().unwrap()).unwrap();
+        let text = format!("log-file = \"{}\"\n", scene.log().display());
+        fs::write(scene.configuration(), text).unwrap();
         scene
     }
 
@@ -147,7 +150,7 @@ impl Scene {
     pub fn try_mount(&self, arguments: &[&str]) -> Output {
         let mut command = self.command();
         command.arg("mount").args([&self.source, &self.mountpoint]);
-        command.arg("--log-file").arg(self.log()).args(arguments).output().unwrap()
+        command.args(arguments).output().unwrap()
     }
 
     /// As [`Scene::try_mount`], which must succeed in silence.
@@ -173,6 +176,11 @@ impl Scene {
     pub fn daemon(&self) -> Pid {
         let pid = self.status()["pid"].as_i64().unwrap();
         Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+    }
+
+    /// The configuration that counts here, which says where to log.
+    pub fn configuration(&self) -> PathBuf {
+        self.directory.join("config/weir/config.toml")
     }
 
     /// Where the daemon logs.
