@@ -7,6 +7,11 @@
 //! submitted in the background have a thread of their own. Where io_uring is not to be had, workers
 //! do everything by blocking calls.
 //!
+//! The kernel tells of a transfer's end in the context of the thread that submitted it, as soon as
+//! that thread is not blocked uninterruptibly in another system call. Submitting everything on the
+//! ring's own thread would do away with that; measured, it makes a single cold read take 80 instead
+//! of 56 microseconds and saves no CPU.
+//!
 //! Owns the ring, the threads and every transfer under way. Lock order: none is held while another
 //! module, the sink included, is called.
 
@@ -96,10 +101,7 @@ struct UnderWay {
 impl Directory {
     /// Sets up the transfers for the files below `source`. Nothing runs before
     /// [`Directory::start`].
-    ///
-    /// # Errors
-    /// None at present: without a ring, threads do.
-    pub fn new(source: BorrowedFd<'_>) -> io::Result<Directory> {
+    pub fn new(source: BorrowedFd<'_>) -> Directory {
         let ring = match Ring::new() {
             Ok(ring) => Some(ring),
             Err(error) => {
@@ -107,7 +109,7 @@ impl Directory {
                 None
             }
         };
-        Ok(Directory::with_ring(source, ring))
+        Directory::with_ring(source, ring)
     }
 
     /// As [`Directory::new`], with the ring that is to be had.

@@ -12,6 +12,11 @@
 //! - the submission queue is touched under the state's lock alone, the completion queue under the
 //!   reaper's alone.
 //!
+//! Neither frames nor files are registered with the ring. Measured with 4 KiB direct reads, 32 in
+//! flight: registered buffers save 0.45 of 3.4 microseconds of CPU an I/O, registered files nothing
+//! that can be told from noise. Registering would pin the whole frame pool from the start, where
+//! memory is to become resident as it is used, and ordinary users may not lock that much.
+//!
 //! Lock order: the reaper's, then the state's. No system call is made under the state's lock.
 
 #![allow(unsafe_code)] // The kernel works on memory named in ring entries: no safe interface can.

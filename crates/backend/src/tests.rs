@@ -77,7 +77,7 @@ impl Bench {
         let place = tempfile::Builder::new().prefix("weir-backend-").tempdir_in(parent).unwrap();
         let source = File::open(place.path()).unwrap();
         let directory = if with_ring {
-            Directory::new(source.as_fd()).unwrap()
+            Directory::new(source.as_fd())
         } else {
             Directory::with_ring(source.as_fd(), None)
         };

@@ -36,7 +36,7 @@ pub enum StartError {
         /// What mmap(2) said.
         source: io::Error,
     },
-    /// The back end's ring or threads could not be set up.
+    /// The back end's threads could not be started.
     #[error("cannot start the back end: {0}")]
     Backend(#[source] io::Error),
 }
@@ -65,11 +65,6 @@ impl Shard {
     /// See [`StartError`].
     pub fn start(config: Config, source: BorrowedFd<'_>) -> Result<Arc<Shard>, StartError> {
         config.validate()?;
-        let directory = Directory::new(source).map_err(StartError::Backend)?;
-        Shard::start_over(config, directory)
-    }
-
-    fn start_over(config: Config, directory: Directory) -> Result<Arc<Shard>, StartError> {
         let bytes = config.memory_bytes_max;
         let too_much = |source| StartError::Memory { bytes, source };
         let frames = bytes.div_ceil(PAGE_BYTES as u64).saturating_add(FRAMES_IN_FLIGHT);
@@ -77,7 +72,7 @@ impl Shard {
         let pool = FramePool::new(frames).map_err(too_much)?;
         let engine = Engine::new(config, pool)?;
         let shard = Shard {
-            core: Core::new(engine, directory),
+            core: Core::new(engine, Directory::new(source)),
             ticker: Mutex::default(),
             attaching: Default::default(),
         };
