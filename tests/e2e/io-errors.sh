@@ -16,7 +16,7 @@ mkdir "$WORK/memory"
 mount -t tmpfs -o size=128M none "$WORK/memory"
 image=$WORK/memory/image
 # No journal: its failure would take the whole file system with it.
-loop_filesystem "$image" 64M "$WORK/disk" mkfs.ext4 -q -m 0 -O ^has_journal -E lazy_itable_init=0,nodiscard
+loop_filesystem "$image" 64M "$WORK/disk" mkfs.ext4 -q -b 4096 -m 0 -O ^has_journal -E lazy_itable_init=0,nodiscard
 source=$WORK/disk/source
 mkdir "$source"
 
