@@ -197,11 +197,12 @@ fn mount(
     std::thread::Builder::new()
         .name("session".into())
         .spawn(move || {
-            if let Err(error) = session.wait() {
+            let ended = session.wait();
+            if let Err(error) = &ended {
                 tracing::error!("the connection to the kernel broke: {error}");
             }
             // Nobody receives any more: the daemon is past its last wait.
-            let _ = events.send(Event::SessionEnded);
+            let _ = events.send(Event::SessionEnded { broken: ended.is_err() });
         })
         .map_err(system("start the session's thread"))?;
     let gone = || DaemonError::Vanished(mountpoint.to_owned());

@@ -39,8 +39,11 @@ pub enum Event {
         /// Who asked.
         responder: Responder,
     },
-    /// The kernel's side is gone: unmounted, or the session broke.
-    SessionEnded,
+    /// The kernel's side does not talk to us any more.
+    SessionEnded {
+        /// Not because it was unmounted: the mount may still be there.
+        broken: bool,
+    },
 }
 
 /// Answers a request on the control socket, or hands it to the lifecycle.
@@ -80,15 +83,15 @@ enum Mounted {
     Detached,
 }
 
-/// Whether the loop goes on.
+/// Whether the loop goes on, and how it ended if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// Wait for what happens.
     Wait,
-    /// Try to end again after [`RETRY`].
-    Retry,
-    /// The kernel's side is gone, or is to go with this process.
-    End,
+    /// The kernel's side is gone.
+    Gone,
+    /// Programs may still reach the mount, and are to be cut off.
+    CutOff,
 }
 
 /// Which mount this is.
@@ -108,6 +111,8 @@ pub struct Lifecycle {
     events: Receiver<Event>,
     stopping: Arc<AtomicBool>,
     mounted: Mounted,
+    /// A signal asked for the end, and it could not be had yet: try again after [`RETRY`].
+    retry: bool,
     /// Who waits for the outcome.
     responders: Vec<Responder>,
     /// Data may be let go.
@@ -148,6 +153,7 @@ impl Lifecycle {
             events,
             stopping,
             mounted: Mounted::Visible,
+            retry: false,
             responders: Vec::new(),
             forced: false,
         }
@@ -155,45 +161,51 @@ impl Lifecycle {
 
     /// Takes back a mount that nobody was told of.
     pub fn abandon(self) {
-        drop(self.run_to_end());
+        self.cut_off();
+        drop(self.bring_home());
     }
 
     /// Serves until the mount has ended and everything is home.
     pub fn run(mut self) -> Ended {
         let mut next = Next::Wait;
-        while next != Next::End {
-            next = match self.receive(next) {
+        while next == Next::Wait {
+            next = match self.receive() {
                 None => self.stop(),
                 Some(Event::Signal(name)) => {
                     tracing::info!("{name}: writing everything home");
                     self.signalled()
                 }
                 Some(Event::Unmount { force, responder }) => self.asked(force, responder),
-                Some(Event::SessionEnded) => Next::End,
+                Some(Event::SessionEnded { broken: false }) => Next::Gone,
+                Some(Event::SessionEnded { broken: true }) => Next::CutOff,
             };
         }
-        self.run_to_end()
+        if next == Next::CutOff {
+            self.cut_off();
+        }
+        self.bring_home()
     }
 
     /// The next event; `None` when it is time to try again.
-    fn receive(&self, next: Next) -> Option<Event> {
-        let received = match next {
-            Next::Retry => self.events.recv_timeout(RETRY),
-            Next::Wait | Next::End => self.events.recv().map_err(RecvTimeoutError::from),
+    fn receive(&self) -> Option<Event> {
+        let received = if self.retry {
+            self.events.recv_timeout(RETRY)
+        } else {
+            self.events.recv().map_err(RecvTimeoutError::from)
         };
         match received {
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
-            // The session's thread always says so before it lets go of its sender.
-            Err(RecvTimeoutError::Disconnected) => Some(Event::SessionEnded),
+            // The session's thread says so before it lets go of its sender, unless it panicked.
+            Err(RecvTimeoutError::Disconnected) => Some(Event::SessionEnded { broken: true }),
         }
     }
 
     fn signalled(&mut self) -> Next {
         if self.mounted == Mounted::Detached {
             // The second one: programs that still use the mount get errors from now on.
-            tracing::warn!("ending although programs still use the mount: {}", self.named_users());
-            return Next::End;
+            tracing::warn!("ending although programs still use the mount");
+            return Next::CutOff;
         }
         self.stop()
     }
@@ -201,37 +213,35 @@ impl Lifecycle {
     /// Writes home and unmounts; detaches what is in use.
     fn stop(&mut self) -> Next {
         self.stopping.store(true, Ordering::Relaxed);
-        if let Err(error) = self.write_home() {
-            tracing::error!("staying mounted: {}", self.not_home(error));
-            return Next::Retry;
-        }
-        match self.unmount_idle() {
-            Ok(()) | Err(UnmountError::NotMounted) => Next::Wait,
+        let home = self.write_home();
+        let unmounted = match home {
+            Ok(()) => self.unmount_idle(),
+            Err(error) => {
+                tracing::error!("staying mounted: {}", self.not_home(error));
+                self.retry = true;
+                return Next::Wait;
+            }
+        };
+        let outcome = match unmounted {
             Err(UnmountError::Busy) => {
                 tracing::warn!(
                     "in use by {}: detached, ending when the last file is closed",
                     self.named_users()
                 );
-                self.detach()
+                self.mounted = Mounted::Detached;
+                self.unmount(How::Detach)
             }
+            outcome => outcome,
+        };
+        self.retry = match outcome {
+            Ok(()) | Err(UnmountError::NotMounted) => false,
             Err(error) => {
                 tracing::error!("cannot unmount: {error}; trying again");
-                Next::Retry
+                self.mounted = Mounted::Visible;
+                true
             }
-        }
-    }
-
-    fn detach(&mut self) -> Next {
-        match self.unmount(How::Detach) {
-            Ok(()) | Err(UnmountError::NotMounted) => {
-                self.mounted = Mounted::Detached;
-                Next::Wait
-            }
-            Err(error) => {
-                tracing::error!("cannot detach: {error}; trying again");
-                Next::Retry
-            }
-        }
+        };
+        Next::Wait
     }
 
     /// `weir umount`: all or nothing, unless forced.
@@ -254,7 +264,7 @@ impl Lifecycle {
                     return refused(responder, format!("cannot unmount: {error}"));
                 }
                 self.accept(force, responder);
-                return Next::End;
+                return Next::CutOff;
             }
             Err(UnmountError::Busy) => {
                 let message = format!(
@@ -277,13 +287,13 @@ impl Lifecycle {
     fn accept(&mut self, force: bool, responder: Responder) {
         self.stopping.store(true, Ordering::Relaxed);
         self.forced |= force;
+        self.retry = false;
         self.responders.push(responder);
     }
 
     /// The kernel's side is gone: brings home what was written last, however long it takes.
-    fn run_to_end(mut self) -> Ended {
+    fn bring_home(mut self) -> Ended {
         self.stopping.store(true, Ordering::Relaxed);
-        self.cut_off();
         let mut lost = None;
         while let Err(error) = self.write_home() {
             let message = self.not_home(error);
@@ -316,18 +326,19 @@ impl Lifecycle {
         Ended { responders: self.responders, lost }
     }
 
-    /// Sees to it that no program can write any more, so that what is brought home now is all.
+    /// Sees to it that no program can write any more, so that what is brought home then is all.
+    ///
+    /// Only while the mount exists: its device number is somebody else's as soon as it is gone.
     fn cut_off(&self) {
         match self.unmount(How::Detach) {
             Ok(()) | Err(UnmountError::NotMounted) => {}
             Err(error) => tracing::error!("cannot unmount: {error}"),
         }
-        // If programs still hold files open: they get errors from now on. Gone if nobody does.
+        // Where fusectl is not mounted, programs can write until this process has ended: what they
+        // write after the last sync is lost to them as in a crash.
         let connection = format!("/sys/fs/fuse/connections/{}/abort", self.place.device.minor);
-        if let Err(error) = std::fs::write(connection, "1")
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!("cannot cut off programs that still use the mount: {error}");
+        if let Err(error) = std::fs::write(connection, "1") {
+            tracing::debug!("cannot cut off programs that still use the mount: {error}");
         }
     }
 

@@ -82,6 +82,8 @@ fn signals_do_not_lose_what_cannot_go_home() {
     wait_until("it says so again", || logged("staying mounted") == 2);
     assert!(runs(daemon) && scene.is_mounted());
     assert_eq!(scene.status()["stopping"], true);
+    // Asking in vain does not make it forget the signal.
+    assert_refused(&scene.umount(&[]), 1, &["still mounted"]);
     limit_files(daemon, None);
     wait_until("the daemon ends by itself", || !runs(daemon));
     assert!(is_home(&scene) && scene.is_unlocked() && !scene.is_mounted());
