@@ -318,14 +318,13 @@ impl Engine {
         self.files.find(file).is_some_and(|ix| self.files[ix].is_unclean())
     }
 
-    /// End of the range known to be allocated at home from the file's end on: past it, space was
-    /// reserved ahead of writers and should be given back when the file is closed.
-    pub fn reserved_past_end(&self, file: FileId) -> bool {
-        self.files.find(file).is_some_and(|ix| {
-            let file = &self.files[ix];
-            let end = file.size.next_multiple_of(PAGE_BYTES as u64);
-            file.allocated.first_gap(end, end + 1).is_none()
-        })
+    /// Space that was reserved past the end of the file has been given back: the next write there
+    /// reserves it anew. To be called before it is given back.
+    pub fn forget_reserved_past_end(&mut self, file: FileId) {
+        if let Some(ix) = self.files.find(file) {
+            let file = &mut self.files[ix];
+            file.allocated.remove(file.size.next_multiple_of(PAGE_BYTES as u64), u64::MAX);
+        }
     }
 
     /// Where a newly opened description starts to look for errors: now.

@@ -219,6 +219,7 @@ impl Front {
                 _ => return self.janitor.close_later(inode),
             }
         }
+        self.shard.forget_reserved_past_end(file);
         home.close_data();
         if home.times().overlay().0.is_some() {
             stat = fstat(inode.path_fd());

@@ -170,6 +170,11 @@ impl Shard {
         self.core.lock().engine.has_dirty(file)
     }
 
+    /// Space reserved past the file's end is about to be given back ([`HomeFile::close_data`]).
+    pub fn forget_reserved_past_end(&self, file: FileId) {
+        self.core.lock().engine.forget_reserved_past_end(file);
+    }
+
     /// The file's error position now, for a new open description.
     pub fn error_cursor(&self, file: FileId) -> ErrorCursor {
         self.core.lock().engine.error_cursor(file)
