@@ -23,6 +23,11 @@ impl World {
         self.device.heal();
         self.release_reads()?;
         self.rest("requests to be answered", |world| world.waiting.is_empty())?;
+        if self.config.ages {
+            self.rest("dirty data to go home by itself", |world| {
+                world.engine.stats(world.now).dirty_pages == 0
+            })?;
+        }
         self.sync_all()?;
         self.rest("a last sync", |world| world.waiting.is_empty())?;
         self.judge_at_rest()?;

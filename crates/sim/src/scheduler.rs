@@ -73,6 +73,7 @@ impl Profile {
                 check_every: if large { 8 } else { 1 },
                 reads_held_max: *rng.pick(&[0, 0, 1, 4]),
                 inode_lock: rng.chance(700),
+                ages: rng.chance(500),
                 print: false,
             },
             files: if large { 3 } else { rng.between(1, 4) },

@@ -124,6 +124,8 @@ pub struct WorldConfig {
     /// The file descriptors' owner keeps writes and sections of one file apart, as the kernel's
     /// inode lock does.
     pub inode_lock: bool,
+    /// At the end dirty data is left to age before anything is synced.
+    pub ages: bool,
     /// Whether lines are printed as they come.
     pub print: bool,
 }

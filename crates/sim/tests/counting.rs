@@ -48,6 +48,7 @@ impl Load {
             check_every: 1,
             reads_held_max: 0,
             inode_lock: false,
+            ages: false,
             print: false,
         };
         let mut rng = Rng::new(7);
