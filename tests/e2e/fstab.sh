@@ -26,6 +26,6 @@ for _ in $(seq 100); do
     if mount_again=$("$WEIR" mount "$SRC" "$MNT" 2>&1); then break; fi
     sleep 0.1
 done
-mountpoint -q "$MNT" || fail "cannot be mounted again after umount(8): $mount_again"
+is_mounted "$MNT" || fail "cannot be mounted again after umount(8): $mount_again"
 umount_weir "$MNT"
 counts "mounted by mount(8), unmounted by umount(8)"

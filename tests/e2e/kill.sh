@@ -33,7 +33,7 @@ truncate -s "$((pages * 4096))" "$SRC/busy"
 
 step "mounted again"
 fusermount3 -uz "$MNT"
-if mountpoint -q "$MNT"; then fail "the dead mount is still there"; fi
+if is_mounted "$MNT"; then fail "the dead mount is still there"; fi
 mount_weir "$SRC" "$MNT"
 python3 "$SUPPORT/patches.py" verify "$MNT/synced" "$pages" 1 2
 python3 "$SUPPORT/patches.py" write "$MNT/synced" "$pages" 2 >/dev/null

@@ -67,6 +67,22 @@ as_user() {
         env HOME="$WORK" XDG_RUNTIME_DIR="$WORK/run-$user" "$@"
 }
 
+# Whether a directory is a mount point; asked without touching it, since it may be another user's or dead.
+is_mounted() {
+    grep -qF " $1 " /proc/self/mountinfo
+}
+
+# What the daemons logged belongs to a failure's log.
+DAEMON_LOG=$WORK/daemon.log
+at_exit() {
+    local status=$?
+    if [ "$status" != 0 ] && [ "$status" != 77 ] && [ -s "$DAEMON_LOG" ]; then
+        echo "the daemon's log ends with:"
+        tail -15 "$DAEMON_LOG"
+    fi
+}
+trap at_exit EXIT
+
 # mount_weir SOURCE MOUNTPOINT [OPTION...]: returns when the mount answers.
 mount_weir() {
     local source=$1 mountpoint=$2
@@ -76,8 +92,8 @@ mount_weir() {
         return
     fi
     [ -x "$WEIR" ] || fail "$WEIR is not built: run 'make build'"
-    "$WEIR" mount "$source" "$mountpoint" "$@"
-    mountpoint -q "$mountpoint" || fail "weir mount returned, and $mountpoint is not a mount"
+    "$WEIR" mount "$source" "$mountpoint" --log-file "$DAEMON_LOG" "$@"
+    is_mounted "$mountpoint" || fail "weir mount returned, and $mountpoint is not a mount"
 }
 
 # The same in the foreground of a background job: WEIR_PID is the daemon.
@@ -88,7 +104,7 @@ mount_weir_foreground() {
     "$WEIR" mount --foreground "$source" "$mountpoint" "$@" &
     WEIR_PID=$!
     for tries in $(seq 200); do
-        if mountpoint -q "$mountpoint"; then return; fi
+        if is_mounted "$mountpoint"; then return; fi
         kill -0 "$WEIR_PID" 2>/dev/null || fail "the daemon ended before it mounted"
         sleep 0.05
     done
@@ -101,7 +117,7 @@ umount_weir() {
         return
     fi
     "$WEIR" umount "$1" || fail "weir umount said $?"
-    if mountpoint -q "$1"; then fail "$1 is still a mount after weir umount"; fi
+    if is_mounted "$1"; then fail "$1 is still a mount after weir umount"; fi
 }
 
 # status MOUNTPOINT FIELD...: the named numbers of `weir status --json`, on one line.

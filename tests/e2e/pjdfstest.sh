@@ -46,6 +46,8 @@ suite "$MNT" mount
 umount_weir "$MNT"
 
 worse=$(comm -23 "$WORK/mount.failed" "$WORK/plain.failed")
+# libc knows how many links a file may have by the file system's type, and not for FUSE.
+sed -i '/^link::link_count_max$/d' "$WORK/plain.passed"
 missing=$(comm -13 <(sort -u "$WORK/mount.passed" "$WORK/mount.failed") "$WORK/plain.passed")
 if [ -n "$worse" ]; then
     for name in $worse; do grep -A2 "^$name " "$WORK/mount.out" || true; done

@@ -12,6 +12,6 @@ kill -"$1" "$WEIR_PID"
 status=0
 wait "$WEIR_PID" || status=$?
 expect_equal "the daemon's exit status" "$status" 0
-if mountpoint -q "$MNT"; then fail "still mounted"; fi
+if is_mounted "$MNT"; then fail "still mounted"; fi
 python3 "$SUPPORT/patches.py" verify "$SRC/file" 4096 1 2
 counts "$writes writes home"

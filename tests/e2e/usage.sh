@@ -14,7 +14,7 @@ refused() {
     grep -qF -- "$words" "$WORK/err" || fail "'$*' does not name '$words': $(cat "$WORK/err")"
     [ ! -s "$WORK/out" ] || fail "'$*' wrote to standard output: $(cat "$WORK/out")"
     if [ "$wanted" = 1 ]; then expect_equal "lines of '$*' ($(cat "$WORK/err"))" "$(wc -l <"$WORK/err")" 1; fi
-    if mountpoint -q "$MNT"; then fail "'$*' has mounted something"; fi
+    if is_mounted "$MNT"; then fail "'$*' has mounted something"; fi
     checks=$((checks + 1))
 }
 
@@ -56,7 +56,7 @@ status=0
 expect_equal "exit status of a second mount" "$status" 1
 expect_equal "lines of a second mount ($(cat "$WORK/err"))" "$(wc -l <"$WORK/err")" 1
 grep -qF "$SRC" "$WORK/err" || fail "a second mount does not name SOURCE: $(cat "$WORK/err")"
-if mountpoint -q "$WORK/second"; then fail "mounted twice"; fi
+if is_mounted "$WORK/second"; then fail "mounted twice"; fi
 
 step "Weir's own directory is not shown"
 [ ! -e "$MNT/.weir" ] || fail ".weir is shown"

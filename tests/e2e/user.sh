@@ -13,8 +13,8 @@ chmod 700 "$WORK/run-$user"
 me() { as_user "$user" "$@"; }
 
 me python3 "$SUPPORT/patches.py" cold "$SRC/cold" 2048 1
-me "$WEIR" mount "$SRC" "$MNT" --fetch lazy
-mountpoint -q "$MNT" || fail "not mounted"
+me "$WEIR" mount "$SRC" "$MNT" --log-file "$WORK/run-$user/log" --fetch lazy
+is_mounted "$MNT" || fail "not mounted"
 me sh -c "echo mine >'$MNT/file'; chmod 640 '$MNT/file'; mkdir '$MNT/directory'; ln -s file '$MNT/link'"
 expect_equal "owner" "$(me stat -c '%U %a' "$MNT/file")" "$user 640"
 writes=$(me python3 "$SUPPORT/patches.py" write "$MNT/cold" 2048 2)
@@ -27,7 +27,7 @@ expect_failure "denied" as_user daemon ls "$MNT"
 expect_failure "denied" ls "$MNT"
 expect_failure "" me chown daemon "$MNT/file"
 expect_failure "" as_user daemon "$WEIR" umount "$MNT"
-mountpoint -q "$MNT" || fail "another user has unmounted it"
+is_mounted "$MNT" || fail "another user has unmounted it"
 
 step "a tree, and out"
 me mkdir "$MNT/tree"
@@ -36,12 +36,12 @@ mkdir "$WORK/plain"
 chown "$user" "$WORK/plain"
 me python3 "$SUPPORT/tree.py" grow "$WORK/plain" 5 400
 me "$WEIR" umount "$MNT"
-if mountpoint -q "$MNT"; then fail "still mounted"; fi
+if is_mounted "$MNT"; then fail "still mounted"; fi
 expect_equal "the tree" "$(hash_of_tree "$SRC/tree")" "$(hash_of_tree "$WORK/plain")"
 me python3 "$SUPPORT/patches.py" verify "$SRC/cold" 2048 1 2
 
 step "unmounted with the habit of FUSE"
-me "$WEIR" mount "$SRC" "$MNT"
+me "$WEIR" mount "$SRC" "$MNT" --log-file "$WORK/run-$user/log"
 me sh -c "echo again >'$MNT/again'"
 me fusermount3 -u "$MNT"
 expect_equal "what was written" "$(cat "$SRC/again")" again
