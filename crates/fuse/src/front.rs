@@ -25,6 +25,7 @@ use weir_engine::{ErrorCursor, ErrorKind};
 use weir_shard::Shard;
 
 use crate::attr::{self, Attributes};
+use crate::closing::Closing;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::handle::Handles;
@@ -48,6 +49,15 @@ pub(crate) struct Behaviour {
     pub(crate) attr_timeout: Duration,
     /// How long the kernel may rely on a name's absence.
     pub(crate) negative_timeout: Duration,
+}
+
+/// What the process's descriptors are used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptors {
+    /// Inodes that may be held while some of them are idle; one descriptor each.
+    pub(crate) inodes_max: usize,
+    /// Files that may stay open at home because they are dirty; up to two descriptors each.
+    pub(crate) closing_max: usize,
 }
 
 /// What is cached of a file that is being opened.
@@ -81,6 +91,7 @@ pub(crate) struct Front {
     pub(crate) directories: Handles<DirectoryStream>,
     pub(crate) credentials: Credentials,
     pub(crate) behaviour: Behaviour,
+    pub(crate) closing: Closing,
     pub(crate) janitor: Janitor,
     /// SOURCE, opened for reading.
     pub(crate) source: OwnedFd,
@@ -92,6 +103,7 @@ impl Front {
         shard: Arc<Shard>,
         source: OwnedFd,
         behaviour: Behaviour,
+        descriptors: Descriptors,
         janitor: Janitor,
     ) -> Result<Front, std::io::Error> {
         let root = openat(&source, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
@@ -103,6 +115,7 @@ impl Front {
             directories: Handles::new(),
             credentials: Credentials::new(),
             behaviour,
+            closing: Closing::new(descriptors.closing_max),
             janitor,
             source,
         })
@@ -161,7 +174,22 @@ impl Front {
     ///
     /// # Errors
     /// What opening the file at home says.
-    pub(crate) fn acquire(&self, inode: &Arc<Inode>, write: bool) -> Result<Cached, Errno> {
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        write: bool,
+    ) -> Result<Cached, Errno> {
+        self.wait_for_descriptors(false);
+        match self.try_acquire(inode, write) {
+            Err(Errno::ENFILE) => {
+                self.wait_for_descriptors(true);
+                self.try_acquire(inode, write)
+            }
+            acquired => acquired,
+        }
+    }
+
+    fn try_acquire(&self, inode: &Arc<Inode>, write: bool) -> Result<Cached, Errno> {
         let home = inode.file().ok_or(Errno::EINVAL)?;
         let mut state = inode.open();
         home.open_data(write)?;
@@ -192,20 +220,20 @@ impl Front {
     }
 
     /// Gives back what [`Front::acquire`] took.
-    pub(crate) fn release(&self, inode: &Arc<Inode>) {
-        let mut state = inode.open();
-        assert!(state.descriptions > 0, "a file is released once for each time it is acquired");
-        state.descriptions -= 1;
-        if state.descriptions > 0 {
-            return;
+    pub(crate) fn release(self: &Arc<Self>, inode: &Arc<Inode>) {
+        {
+            let mut state = inode.open();
+            assert!(state.descriptions > 0, "a file is released once for each time it is acquired");
+            state.descriptions -= 1;
+            if let Some(home) = inode.file() {
+                self.close_if_idle(inode, home, &mut state);
+            }
         }
-        if let Some(home) = inode.file() {
-            self.close_if_idle(inode, home, &mut state);
-        }
+        self.trim_closing();
     }
 
-    /// Closes a file's data descriptors if nobody has it open and it is clean; has the janitor
-    /// come back to it if it is not.
+    /// Closes a file's data descriptors if nobody has it open and it is clean; if it is not, it is
+    /// looked at again later.
     fn close_if_idle(&self, inode: &Arc<Inode>, home: &HomeFile, state: &mut OpenState) {
         if state.descriptions > 0 {
             return;
@@ -216,7 +244,12 @@ impl Front {
             match &stat {
                 // No name, no description: nobody can ever read it.
                 Ok(stat) if stat.st_nlink == 0 => self.shard.discard(file),
-                _ => return self.janitor.close_later(inode),
+                _ => {
+                    if self.closing.add(inode, state) {
+                        self.janitor.watch_closing();
+                    }
+                    return;
+                }
             }
         }
         self.shard.forget_reserved_past_end(file);

@@ -81,6 +81,8 @@ pub(crate) struct OpenState {
     pub(crate) attached: bool,
     /// Counts attachments, so that the end of a detachment that was overtaken is recognised.
     pub(crate) epoch: u64,
+    /// It is among the files that are closed when they are clean.
+    pub(crate) closing: bool,
     /// Set while nobody has the file open and it is clean.
     pub(crate) seen: Option<Seen>,
 }

@@ -8,22 +8,21 @@
 //! Owns that thread's queue. The thread holds the front end; the front end holds the queue's
 //! sending half.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
 use crate::front::Front;
-use crate::inode::{Inode, NodeId};
+use crate::inode::NodeId;
 use crate::transport::device::KernelCache;
 
-/// How often files that were dirty when they were closed are looked at.
+/// How often files that were dirty when they were closed are looked at; see [`crate::closing`].
 const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 
 enum Job {
-    CloseLater(Arc<Inode>),
+    WatchClosing,
     DropAttributes(NodeId),
     Reclaim,
     Stop,
@@ -57,9 +56,9 @@ impl Janitor {
         (janitor, JanitorQueue(queue))
     }
 
-    /// Closes the file's data descriptors once it is clean, if nobody opens it before.
-    pub(crate) fn close_later(&self, inode: &Arc<Inode>) {
-        self.send(Job::CloseLater(Arc::clone(inode)));
+    /// Closes files that were dirty when they were closed once they are clean, until none is left.
+    pub(crate) fn watch_closing(&self) {
+        self.send(Job::WatchClosing);
     }
 
     /// Has the kernel ask again for an inode's attributes, which changed in a way it cannot know.
@@ -106,23 +105,21 @@ impl Janitor {
 impl JanitorQueue {
     /// Does what is asked until [`Janitor::stop`].
     pub(crate) fn run(self, front: &Front, kernel: &KernelCache) {
-        let mut closing: Vec<Arc<Inode>> = Vec::new();
+        let mut next_close: Option<Instant> = None;
         loop {
-            let job = if closing.is_empty() {
-                self.0.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                self.0.recv_timeout(CLOSE_INTERVAL)
+            let job = match next_close {
+                None => self.0.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => self.0.recv_timeout(due.saturating_duration_since(Instant::now())),
             };
             match job {
-                Ok(Job::CloseLater(inode)) => closing.push(inode),
+                Ok(Job::WatchClosing) => {
+                    next_close.get_or_insert_with(|| Instant::now() + CLOSE_INTERVAL);
+                }
                 Ok(Job::DropAttributes(node)) => kernel.drop_attributes(node),
                 Ok(Job::Reclaim) => reclaim(front, kernel),
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    // A file that is still dirty asks again.
-                    for inode in closing.drain(..) {
-                        front.close_now_clean(&inode);
-                    }
+                    next_close = front.close_clean().then(|| Instant::now() + CLOSE_INTERVAL);
                 }
             }
         }

@@ -13,6 +13,7 @@
 #![deny(unsafe_code)]
 
 mod attr;
+mod closing;
 mod credentials;
 mod errno;
 mod front;

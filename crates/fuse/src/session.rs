@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use weir_shard::Shard;
 
-use crate::front::{Behaviour, Front};
+use crate::front::{Behaviour, Descriptors, Front};
 use crate::janitor::Janitor;
 use crate::transport::device::Connection;
 use crate::transport::mount::{
@@ -27,6 +27,9 @@ pub const CACHE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// Inodes held at most while some are idle: so many descriptors are kept open, and some 600 bytes
 /// of memory each.
 const INODES_MAX: usize = 48 << 10;
+
+/// Files kept open at home at most because they were dirty when they were closed.
+const CLOSING_MAX: usize = 8 << 10;
 
 /// What to mount, and how.
 #[derive(Debug)]
@@ -104,8 +107,9 @@ pub fn mount(
         attr_timeout: options.attr_timeout,
         negative_timeout: options.negative_timeout,
     };
-    let (janitor, queue) = Janitor::new(inodes_max(raise_descriptor_limit()));
-    let front = Front::new(shard, options.source, behaviour, janitor);
+    let descriptors = share_out(raise_descriptor_limit());
+    let (janitor, queue) = Janitor::new(descriptors.inodes_max);
+    let front = Front::new(shard, options.source, behaviour, descriptors, janitor);
     let front = Arc::new(front.map_err(MountError::Source)?);
 
     let device = mount_device(&mountpoint, &request)?;
@@ -215,9 +219,13 @@ fn default_threads() -> NonZeroUsize {
     available_parallelism().unwrap_or(TWO).max(TWO)
 }
 
-/// A quarter of the descriptors is left for data, streams and sockets.
-fn inodes_max(descriptors_max: usize) -> usize {
-    INODES_MAX.min(descriptors_max / 4 * 3)
+/// Shares out the process's descriptors. Some are left for files and directories that programs
+/// have open, for the transport and for sockets.
+fn share_out(descriptors_max: usize) -> Descriptors {
+    Descriptors {
+        inodes_max: INODES_MAX.min(descriptors_max / 4 * 3),
+        closing_max: CLOSING_MAX.min(descriptors_max / 16),
+    }
 }
 
 /// Raises the limit of open descriptors to what is allowed at most, and returns what it is.

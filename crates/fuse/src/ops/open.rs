@@ -15,8 +15,8 @@ use crate::inode::{Inode, NodeId};
 use crate::ops::attributes::resize_at_home;
 use crate::ops::names::Place;
 
-/// Times a creation is tried that meets a name which is there when it is made and gone when it is
-/// looked up.
+/// Times a creation is tried that finds no descriptor left, or meets a name which is there when it
+/// is made and gone when it is looked up.
 const CREATE_ATTEMPTS: u32 = 8;
 
 /// A file that was opened.
@@ -149,7 +149,7 @@ impl Front {
 
     /// Makes the file, or finds the one that has the name, and counts one lookup of it.
     fn create_inode(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         new: Place<'_>,
         mode: u32,
@@ -157,8 +157,14 @@ impl Front {
         flags: i32,
     ) -> Result<Arc<Inode>, Errno> {
         let directory = self.directory_for(new)?;
+        self.wait_for_descriptors(false);
         for _ in 0..CREATE_ATTEMPTS {
             match self.create_file(caller, &directory, new.name, mode, umask) {
+                Err(Errno::ENFILE) => {
+                    self.janitor.reclaim();
+                    self.wait_for_descriptors(true);
+                    continue;
+                }
                 Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
                 created => return created,
             }
@@ -167,7 +173,7 @@ impl Front {
                 found => return found,
             }
         }
-        Err(Errno::ESTALE)
+        Err(Errno::ENFILE)
     }
 
     fn create_file(
@@ -203,7 +209,7 @@ impl Front {
     }
 
     /// The last descriptor of an open description is closed.
-    pub(crate) fn close(&self, handle: u64) {
+    pub(crate) fn close(self: &Arc<Self>, handle: u64) {
         if let Some(open) = self.files.remove(handle) {
             self.release(&open.inode);
         }

@@ -14,6 +14,7 @@ pub const TESTS: &[Test] = &[
     ("a_full_disk_is_told_to_the_writer", a_full_disk_is_told_to_the_writer),
     ("write_back_errors_are_told_once", write_back_errors_are_told_once),
     ("idle_inodes_are_forgotten", idle_inodes_are_forgotten),
+    ("closed_dirty_files_do_not_use_up_descriptors", closed_dirty_files_do_not_use_up_descriptors),
 ];
 
 fn a_full_disk_is_told_to_the_writer() {
@@ -85,22 +86,29 @@ fn write_back_errors_are_told_once() {
 /// Set for the process that has few descriptors.
 const FEW: &str = "WEIR_TEST_FEW_DESCRIPTORS";
 
+/// Runs a test in a process of its own with few descriptors; true in that process.
+fn with_few_descriptors(test: &str) -> bool {
+    if std::env::var_os(FEW).is_some() {
+        return true;
+    }
+    // Without CAP_SYS_RESOURCE root may not raise the limit again.
+    let child = Command::new("setpriv")
+        .args(["--bounding-set=-sys_resource", "sh", "-c"])
+        .arg("ulimit -n 1000 && exec \"$0\" \"$1\"")
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env(FEW, "1")
+        .status();
+    assert!(child.unwrap().success());
+    false
+}
+
+fn descriptors_held() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
 fn idle_inodes_are_forgotten() {
-    const NAME: &str = "idle_inodes_are_forgotten";
-    if std::env::var_os(FEW).is_none() {
-        // Without CAP_SYS_RESOURCE root may not raise the limit again.
-        let child = Command::new("setpriv")
-            .args([
-                "--bounding-set=-sys_resource",
-                "sh",
-                "-c",
-                "ulimit -n 1000 && exec \"$0\" \"$1\"",
-            ])
-            .arg(std::env::current_exe().unwrap())
-            .arg(NAME)
-            .env(FEW, "1")
-            .status();
-        assert!(child.unwrap().success());
+    if !with_few_descriptors("idle_inodes_are_forgotten") {
         return;
     }
     const FILES: usize = 4_000;
@@ -117,12 +125,33 @@ fn idle_inodes_are_forgotten() {
     let kept = open(&fixture.at(&name(0)));
     for number in 0..FILES {
         fs::metadata(fixture.at(&name(number))).unwrap();
-        let held = fs::read_dir("/proc/self/fd").unwrap().count();
-        assert!(held < 990, "{held} descriptors");
+        assert!(descriptors_held() < 990);
     }
     for number in (0..FILES).step_by(7) {
         assert_eq!(fs::read(fixture.at(&name(number))).unwrap(), name(number).as_bytes());
     }
     fs::write(fixture.at(&name(FILES)), b"new").unwrap();
     assert_eq!(read_at(&kept, 0, 100), name(0).as_bytes());
+}
+
+fn closed_dirty_files_do_not_use_up_descriptors() {
+    if !with_few_descriptors("closed_dirty_files_do_not_use_up_descriptors") {
+        return;
+    }
+    const FILES: usize = 3_000;
+    let mut fixture = Fixture::new();
+    for number in 0..FILES {
+        let path = fixture.at(&format!("file-{number}"));
+        fs::write(path, format!("content {number}")).unwrap();
+        assert!(descriptors_held() < 990);
+    }
+    for number in (0..FILES).rev() {
+        let content = fs::read(fixture.at(&format!("file-{number}"))).unwrap();
+        assert_eq!(content, format!("content {number}").as_bytes());
+    }
+    fixture.unmount();
+    for number in 0..FILES {
+        let content = fs::read(fixture.home(&format!("file-{number}"))).unwrap();
+        assert_eq!(content, format!("content {number}").as_bytes());
+    }
 }
