@@ -270,7 +270,10 @@ impl Engine {
         file.io_in_flight -= 1;
         file.home_unsynced = true;
         match result {
-            Ok(()) => file.home_size = file.home_size.max(offset + len),
+            Ok(()) => {
+                self.failed_in_a_row = 0;
+                file.home_size = file.home_size.max(offset + len);
+            }
             Err(_) => self.stats.destage_errors += 1,
         }
     }
@@ -299,6 +302,7 @@ impl Engine {
         if self.retry.is_empty() {
             self.retry_at = now + self.config.retry_delay;
         }
+        self.failed_in_a_row += 1;
         let seq = self.next_seq();
         self.update(ix, |page| {
             page.io = PageIo::None;
@@ -326,17 +330,14 @@ impl Engine {
         }
     }
 
-    /// Tells writers that wait for dirty data to go home that it does not: nothing more is under
-    /// way and all that is left has failed, or what they wait for is patches whose pages cannot be
+    /// Tells writers that wait for dirty data to go home that it does not: every dirty page has
+    /// failed since one last came home, or what they wait for is patches whose pages cannot be
     /// fetched. Their data was not taken.
     pub(crate) fn fail_hopeless(&mut self) {
-        let all_failed = self.destages_in_flight == 0
-            && self.fetches_in_flight == 0
-            && self.dirty.is_empty()
-            && !self.retry.is_empty();
         let full = self.census.unclean_frames >= self.hard_frames || self.patches_exceed();
+        let all_failed = full && self.failed_in_a_row >= self.census.unclean.max(1);
         let unfetched = self.fetches_fail && !self.retry.is_empty() && self.patches_exceed();
-        if !(all_failed && full || unfetched) {
+        if !all_failed && !unfetched {
             return;
         }
         let kind = self.last_failure;

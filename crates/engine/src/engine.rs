@@ -168,6 +168,8 @@ pub struct Engine {
     /// Moving average of the time a one-command fetch takes, nanoseconds.
     pub(crate) fetch_latency_ns: u64,
     pub(crate) last_failure: ErrorKind,
+    /// Dirty pages whose transfer failed since one last succeeded.
+    pub(crate) failed_in_a_row: usize,
     /// The last fetch that ended failed.
     pub(crate) fetches_fail: bool,
     /// Patch memory of pages that blocked writers wait for.
@@ -224,6 +226,7 @@ impl Engine {
             destage_fetches_in_flight: 0,
             fetch_latency_ns: 0,
             last_failure: ErrorKind::Io,
+            failed_in_a_row: 0,
             fetches_fail: false,
             blocked_patch_bytes: 0,
             outputs: VecDeque::new(),
@@ -556,7 +559,15 @@ impl Engine {
             self.stats.evictions += 1;
             self.update(victim, |page| page.frame = None);
         }
-        // Frames shared with answers under way may still be missing from the pool.
+        // Frames shared with transfers and answers under way may still be missing from the pool.
+        for _ in 0..count {
+            if self.pool.free() as usize >= count {
+                return true;
+            }
+            let Some(victim) = self.replacement.victim(&mut self.pages) else { return false };
+            self.stats.evictions += 1;
+            self.update(victim, |page| page.frame = None);
+        }
         self.pool.free() as usize >= count
     }
 

@@ -20,8 +20,10 @@ impl World {
     /// What did not.
     pub fn finish(&mut self) -> Result<(), Violation> {
         self.trace_mut().line(format_args!("finish"));
-        self.device.heal();
         self.release_reads()?;
+        // However the device fails, nobody waits for ever.
+        self.rest("requests to be answered somehow", |world| world.waiting.is_empty())?;
+        self.device.heal();
         self.rest("requests to be answered", |world| world.waiting.is_empty())?;
         if self.config.ages {
             self.rest("dirty data to go home by itself", |world| {
@@ -40,6 +42,7 @@ impl World {
     fn rest(&mut self, what: &str, done: impl Fn(&World) -> bool) -> Result<(), Violation> {
         let deadline = self.now + REST_MAX;
         loop {
+            self.release_reads()?;
             // The end of one section may let the next one begin.
             loop {
                 let Some(file) = self.sections().next() else { break };

@@ -199,11 +199,27 @@ impl World {
     /// The file has nothing dirty: home is what programs see.
     pub(crate) fn judge_cleaned(&mut self, file: FileId) -> Result<(), Violation> {
         self.trace_mut().line(format_args!("  cleaned {file:?}"));
+        if let Some(state) = self.files.get_mut(&file) {
+            state.disturbed = false;
+        }
         if self.engine.has_dirty(file) {
             // Dirtied again by what the same call let go on.
             return Ok(());
         }
         self.judge_home(file)
+    }
+
+    /// Whoever restores times at home is told when a destaged file has become clean.
+    pub(crate) fn judge_disturbed(&self) -> Result<(), Violation> {
+        let untold = self.files.iter().find(|(file, state)| {
+            state.disturbed && state.phase == Phase::Attached && !self.engine.has_dirty(**file)
+        });
+        match untold {
+            Some((file, _)) => {
+                Err(Violation::Output(format!("{file:?} is clean and nobody was told")))
+            }
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn judge_detached(&mut self, file: FileId) -> Result<(), Violation> {

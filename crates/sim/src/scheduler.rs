@@ -73,6 +73,7 @@ impl Profile {
                 check_every: if large { 8 } else { 1 },
                 reads_held_max: *rng.pick(&[0, 0, 1, 4]),
                 inode_lock: rng.chance(700),
+                frames_spare: *rng.pick(&[0, 1024]),
                 ages: rng.chance(500),
                 print: false,
             },

@@ -15,8 +15,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use weir_engine::{
-    Command, Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, ExclusiveEnd,
-    FileId, FramePool, Outcome, Output, PAGE_BYTES, PageState, ReadData, RequestId, Time,
+    Command, Completion, Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind,
+    ExclusiveEnd, FileId, FramePool, Outcome, Output, PAGE_BYTES, PageState, ReadData, RequestId,
+    Time,
 };
 
 use crate::action::{Action, Section};
@@ -121,6 +122,8 @@ pub struct WorldConfig {
     pub check_every: u32,
     /// Answers to reads whose frames are held on to for a while.
     pub reads_held_max: usize,
+    /// Frames beyond the fewest the engine takes.
+    pub frames_spare: u64,
     /// The file descriptors' owner keeps writes and sections of one file apart, as the kernel's
     /// inode lock does.
     pub inode_lock: bool,
@@ -159,6 +162,8 @@ pub(crate) struct FileState {
     pub(crate) descriptions: Vec<Description>,
     /// The section granted and not ended yet.
     pub(crate) section: Option<Section>,
+    /// A destage changed home since the engine last said that the file is clean.
+    pub(crate) disturbed: bool,
     /// When the file became what it is: identifiers are used again.
     pub(crate) born: Moment,
 }
@@ -226,7 +231,7 @@ impl World {
     /// # Errors
     /// What the engine has against its configuration.
     pub fn new(config: WorldConfig, mut rng: Rng) -> Result<World, ConfigError> {
-        let frames = config.engine.memory_bytes_max / PAGE_BYTES as u64 + 1024;
+        let frames = config.engine.memory_bytes_max / PAGE_BYTES as u64 + config.frames_spare;
         let frames = u32::try_from(frames).expect("simulated memory is small");
         let pool = FramePool::new(frames).expect("address space for the frames");
         let engine = Engine::new(config.engine.clone(), pool.clone())?;
@@ -261,6 +266,7 @@ impl World {
             phase: Phase::Attached,
             descriptions: Vec::new(),
             section: None,
+            disturbed: false,
             born: moment,
         };
         self.files.insert(file, state);
@@ -532,6 +538,8 @@ impl World {
         };
         self.trace.line(format_args!("{} end {section:?} {file:?} {end:?}", self.now.as_nanos()));
         self.device.thaw(file);
+        // Whoever changed the file saw to its times.
+        self.files.get_mut(&file).expect("found above").disturbed = false;
         self.engine.end_exclusive(file, end, self.now);
         self.observe_sizes()?;
         self.settle().map(|()| true)
@@ -755,8 +763,11 @@ impl World {
             ended.file,
             ended.failure
         ));
-        if let (Some(failure), Some(state)) = (ended.failure, self.files.get_mut(&ended.file)) {
-            state.ledger.record(moment, failure.kind, failure.owed);
+        if let Some(state) = self.files.get_mut(&ended.file) {
+            state.disturbed |= matches!(ended.completion, Completion::Written { .. });
+            if let Some(failure) = ended.failure {
+                state.ledger.record(moment, failure.kind, failure.owed);
+            }
         }
         self.engine.complete(ended.io, ended.completion, self.now);
         self.observe_sizes()?;
@@ -799,6 +810,7 @@ impl World {
                 Output::Detached(file) => self.judge_detached(file)?,
             }
         }
+        self.judge_disturbed()?;
         self.judge_bounds()?;
         self.fold_models();
         Ok(())

@@ -48,6 +48,7 @@ impl Load {
             check_every: 1,
             reads_held_max: 0,
             inode_lock: false,
+            frames_spare: 0,
             ages: false,
             print: false,
         };
@@ -440,6 +441,16 @@ fn a_full_disk_is_told_to_the_writer() {
     load.drain();
     assert_eq!(load.world.last_answer(), Some(Ok(())));
     assert_eq!(load.sync(), Ok(()), "what was taken has space at home");
+    load.finish();
+}
+
+#[test]
+fn a_write_past_the_largest_file_is_refused() {
+    let mut load = Load::new(FetchPolicy::Lazy, 1);
+    // The world expects the refusal; nothing may be left of the write.
+    load.write(i64::MAX as u64, 1);
+    load.write(u64::MAX - 5, 10);
+    assert_eq!((load.waiting(), load.stats().pages), (0, 0));
     load.finish();
 }
 

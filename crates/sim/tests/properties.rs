@@ -126,6 +126,7 @@ fn config() -> impl Strategy<Value = WorldConfig> {
                 check_every: 1,
                 reads_held_max: 2,
                 inode_lock: lock,
+                frames_spare: 0,
                 ages: lock,
                 print: false,
             }
