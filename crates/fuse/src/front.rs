@@ -205,18 +205,31 @@ impl Front {
         if state.descriptions == 0 {
             // Others may have set these bits at home, too.
             inode.set_unprivileged(false);
-            let stat = fstat(inode.path_fd())?;
-            if was_changed_at_home(&state, &stat) {
-                home.times().set_mtime(attr::modified(&stat), attr::changed(&stat));
-                cached = match self.shard.drop_clean(inode.node().file()) {
-                    Ok(true) => Cached::Dropped,
-                    _ => Cached::Stale,
-                };
+            if state.seen.is_some() {
+                cached = self.check_cached(inode, home, &state)?;
             }
             state.seen = None;
         }
         state.descriptions += 1;
         Ok(cached)
+    }
+
+    /// Looks whether a closed file was changed at home, and has the engine drop it if so.
+    fn check_cached(
+        &self,
+        inode: &Inode,
+        home: &HomeFile,
+        state: &OpenState,
+    ) -> Result<Cached, Errno> {
+        let stat = fstat(inode.path_fd())?;
+        if !was_changed_at_home(state, &stat) {
+            return Ok(Cached::Good);
+        }
+        home.times().set_mtime(attr::modified(&stat), attr::changed(&stat));
+        Ok(match self.shard.drop_clean(inode.node().file()) {
+            Ok(true) => Cached::Dropped,
+            _ => Cached::Stale,
+        })
     }
 
     /// Gives back what [`Front::acquire`] took.

@@ -128,13 +128,15 @@ impl Front {
         flags: i32,
         done: impl FnOnce(Result<(Attributes, Opened), Errno>) + Send + 'static,
     ) {
-        let inode = match self.create_inode(caller, new, mode, umask, flags) {
+        let (inode, is_new) = match self.create_inode(caller, new, mode, umask, flags) {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
         let front = Arc::clone(self);
         let created = Arc::clone(&inode);
         self.open_inode(caller, inode, Access::from_flags(flags), move |opened| {
+            // A new file has no capabilities, and these bits only if they were asked for.
+            created.set_unprivileged(is_new && mode & (libc::S_ISUID | libc::S_ISGID) == 0);
             let entry = opened.and_then(|opened| {
                 let attributes = front.attributes(&created);
                 let attributes = attributes.inspect_err(|_| front.close(opened.handle))?;
@@ -147,7 +149,8 @@ impl Front {
         });
     }
 
-    /// Makes the file, or finds the one that has the name, and counts one lookup of it.
+    /// Makes the file, or finds the one that has the name, and counts one lookup of it. Says whether
+    /// it was made.
     fn create_inode(
         self: &Arc<Self>,
         caller: &Caller,
@@ -155,7 +158,7 @@ impl Front {
         mode: u32,
         umask: u32,
         flags: i32,
-    ) -> Result<Arc<Inode>, Errno> {
+    ) -> Result<(Arc<Inode>, bool), Errno> {
         let directory = self.directory_for(new)?;
         self.wait_for_descriptors(false);
         for _ in 0..CREATE_ATTEMPTS {
@@ -166,11 +169,11 @@ impl Front {
                     continue;
                 }
                 Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
-                created => return created,
+                created => return Ok((created?, true)),
             }
             match self.count_name(&directory, new.name) {
                 Err(Errno::ENOENT) => {}
-                found => return found,
+                found => return Ok((found?, false)),
             }
         }
         Err(Errno::ENFILE)
