@@ -220,10 +220,11 @@ fn default_threads() -> NonZeroUsize {
 }
 
 /// Shares out the process's descriptors. Some are left for files and directories that programs
-/// have open, for the transport and for sockets.
+/// have open, for the transport and for sockets; and for inodes above their bound, because the
+/// kernel can only be asked to forget one when no program is busy in its directory.
 fn share_out(descriptors_max: usize) -> Descriptors {
     Descriptors {
-        inodes_max: INODES_MAX.min(descriptors_max / 4 * 3),
+        inodes_max: INODES_MAX.min(descriptors_max / 8 * 5),
         closing_max: CLOSING_MAX.min(descriptors_max / 16),
     }
 }
