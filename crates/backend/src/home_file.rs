@@ -477,7 +477,8 @@ fn has_no_hole(data: &OwnedFd, size: u64) -> bool {
 /// cannot be reserved.
 fn has_room(file: &OwnedFd, len: u64) -> io::Result<()> {
     let status = fs::fstatvfs(file)?;
-    if status.f_bavail.saturating_mul(status.f_frsize) < len {
+    // One that does not know its own size (many FUSE file systems) says zero of everything.
+    if status.f_blocks > 0 && status.f_bavail.saturating_mul(status.f_frsize) < len {
         return Err(Errno::NOSPC.into());
     }
     Ok(())
