@@ -9,8 +9,8 @@
 //!
 //! Invariants:
 //! - a file with open descriptions is attached, and its home has data descriptors open;
-//! - under an inode's `open` lock only calls of the shard that run no continuation of ours are
-//!   made, and none that waits.
+//! - under an inode's `open` lock only such calls of the shard are made as do not wait, and as run
+//!   no continuation of ours that takes a lock.
 //!
 //! Lock order: see [`crate::inode`]. The shard's own locks come after all of them.
 
