@@ -56,6 +56,22 @@ impl Front {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
+        // A daemon that is not root loses setuid and setgid bits to its own writes at home.
+        if set.mode.is_some_and(|mode| mode & (libc::S_ISUID | libc::S_ISGID) != 0) {
+            let front = Arc::clone(self);
+            let (caller, of) = (*caller, Arc::clone(&inode));
+            return self.when_home(&inode, move || front.set_of(&caller, of, set, done));
+        }
+        self.set_of(caller, inode, set, done);
+    }
+
+    fn set_of(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: Arc<Inode>,
+        set: SetAttributes,
+        done: impl FnOnce(Result<Attributes, Errno>) + Send + 'static,
+    ) {
         // The owner first: changing it takes setuid, which a new mode may set.
         if let Err(errno) = self.set_owner(&inode, &set).and_then(|()| self.set_mode(&inode, &set))
         {

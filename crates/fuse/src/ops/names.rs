@@ -175,7 +175,41 @@ impl Front {
     }
 
     /// renameat2(2). `flags` are passed home as they are.
-    pub(crate) fn rename(&self, from: Place<'_>, to: Place<'_>, flags: u32) -> Result<(), Errno> {
+    ///
+    /// A file that takes another's name has its data home first. Names change at home at once and
+    /// data later: without this, a crash in between would leave neither the old content nor the
+    /// new under the name, and programs that write a file anew and rename it over the old one
+    /// without fsync(2) rely on one of them being there (ext4(5), `auto_da_alloc`).
+    pub(crate) fn rename(
+        self: &Arc<Self>,
+        from: Place<'_>,
+        to: Place<'_>,
+        flags: u32,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let Some(dirty) = self.dirty_and_replacing(from, to) else {
+            return done(self.rename_at_home(from, to, flags));
+        };
+        let front = Arc::clone(self);
+        let (from_parent, from_name) = (from.parent, from.name.to_owned());
+        let (to_parent, to_name) = (to.parent, to.name.to_owned());
+        self.when_home(&dirty, move || {
+            let from = Place { parent: from_parent, name: &from_name };
+            let to = Place { parent: to_parent, name: &to_name };
+            done(front.rename_at_home(from, to, flags));
+        });
+    }
+
+    /// The file to be renamed, if it has dirty data and is to take the place of another.
+    fn dirty_and_replacing(&self, from: Place<'_>, to: Place<'_>) -> Option<Arc<Inode>> {
+        let moved = self.known_by(&*self.inode(from.parent).ok()?, from.name)?;
+        if !moved.is_attached() || !self.shard.has_dirty(moved.node().file()) {
+            return None;
+        }
+        stat_name(&*self.inode(to.parent).ok()?, to.name).is_ok().then_some(moved)
+    }
+
+    fn rename_at_home(&self, from: Place<'_>, to: Place<'_>, flags: u32) -> Result<(), Errno> {
         self.check_writable()?;
         let flags = RenameFlags::from_bits_retain(flags);
         let exchange = flags.contains(RenameFlags::EXCHANGE);

@@ -218,6 +218,18 @@ impl Front {
         }
     }
 
+    /// Calls `then` when what is dirty of a file is home, or has failed to get there: then it is
+    /// kept and tried again, as ever.
+    pub(crate) fn when_home(&self, inode: &Inode, then: impl FnOnce() + Send + 'static) {
+        let file = inode.node().file();
+        if !inode.is_attached() || !self.shard.has_dirty(file) {
+            return then();
+        }
+        self.shard.exclusive(file, Some((0, u64::MAX)), move |_flushed| {
+            (ExclusiveEnd { discard: None, size: None }, then)
+        });
+    }
+
     /// fsync(2), or fdatasync(2) if `data_only`.
     pub(crate) fn sync(
         self: &Arc<Self>,

@@ -15,7 +15,7 @@ use crate::ops::names::note_change;
 const SETUID: u32 = libc::S_ISUID;
 const SETGID: u32 = libc::S_ISGID;
 const GROUP_EXECUTE: u32 = libc::S_IXGRP;
-const CAPABILITIES: &str = "security.capability";
+pub(crate) const CAPABILITIES: &str = "security.capability";
 
 /// The mode of a regular file after a program that may not keep privileges changed it. The setgid
 /// bit of a file its group may not execute is no privilege.

@@ -5,6 +5,7 @@
 //! that is a symbolic link.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 
 use rustix::fs::{
     Mode, XattrFlags, chmod, fstat, getxattr, getxattr_query, listxattr, listxattr_query,
@@ -16,6 +17,7 @@ use crate::errno::Errno;
 use crate::front::Front;
 use crate::inode::{Inode, NodeId};
 use crate::ops::names::note_change;
+use crate::ops::privileges::CAPABILITIES;
 
 /// The access ACL, acl(5).
 const ACCESS_ACL: &str = "system.posix_acl_access";
@@ -60,23 +62,31 @@ impl Front {
     }
 
     /// setxattr(2).
+    ///
+    /// Capabilities are set when the file's data is home: home takes them from a file that is
+    /// written.
     pub(crate) fn set_xattr(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         node: NodeId,
         name: &OsStr,
         value: &[u8],
         flags: i32,
-    ) -> Result<(), Errno> {
-        self.check_writable()?;
-        let inode = self.inode(node)?;
-        let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
-        setxattr(inode.proc_path(), name, value, flags)?;
-        if name == ACCESS_ACL {
-            drop_setgid_of_stranger(&inode, caller)?;
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let inode = match self.check_writable().and_then(|()| self.inode(node)) {
+            Ok(inode) => inode,
+            Err(errno) => return done(Err(errno)),
+        };
+        if name != CAPABILITIES {
+            return done(set_xattr_at_home(&inode, caller, name, value, flags));
         }
-        changed(&inode);
-        Ok(())
+        let (caller, value) = (*caller, value.to_owned());
+        let name = name.to_owned();
+        let of = Arc::clone(&inode);
+        self.when_home(&inode, move || {
+            done(set_xattr_at_home(&of, &caller, &name, &value, flags));
+        });
     }
 
     /// removexattr(2).
@@ -87,6 +97,22 @@ impl Front {
         changed(&inode);
         Ok(())
     }
+}
+
+fn set_xattr_at_home(
+    inode: &Inode,
+    caller: &Caller,
+    name: &OsStr,
+    value: &[u8],
+    flags: i32,
+) -> Result<(), Errno> {
+    let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
+    setxattr(inode.proc_path(), name, value, flags)?;
+    if name == ACCESS_ACL {
+        drop_setgid_of_stranger(inode, caller)?;
+    }
+    changed(inode);
+    Ok(())
 }
 
 fn changed(inode: &Inode) {

@@ -11,6 +11,7 @@ use crate::fixture::{Fixture, errno, mount_memory, open, unmount_memory};
 pub const TESTS: &[Test] = &[
     ("names_are_those_of_home", names_are_those_of_home),
     ("rename_replaces_exchanges_or_refuses", rename_replaces_exchanges_or_refuses),
+    ("a_file_that_replaces_another_is_home", a_file_that_replaces_another_is_home),
     ("an_open_file_outlives_its_name", an_open_file_outlives_its_name),
     ("the_reserved_name_is_not_there", the_reserved_name_is_not_there),
     ("inode_numbers_are_stable", inode_numbers_are_stable),
@@ -44,6 +45,19 @@ fn names_are_those_of_home() {
     assert!(!fixture.home("dir").exists());
 }
 
+fn a_file_that_replaces_another_is_home() {
+    let fixture = Fixture::new();
+    fs::write(fixture.at("settings"), b"old").unwrap();
+    fs::write(fixture.at("settings.new"), b"brand new").unwrap();
+    assert_ne!(fs::read(fixture.home("settings.new")).unwrap(), b"brand new");
+    fs::rename(fixture.at("settings.new"), fixture.at("settings")).unwrap();
+    assert_eq!(fs::read(fixture.home("settings")).unwrap(), b"brand new");
+    // Under a name that was free, data takes its time.
+    fs::write(fixture.at("other"), b"x").unwrap();
+    fs::rename(fixture.at("other"), fixture.at("another")).unwrap();
+    assert_ne!(fs::read(fixture.home("another")).unwrap(), b"x");
+}
+
 fn rename_replaces_exchanges_or_refuses() {
     let fixture = Fixture::new();
     let rename = |from: &str, to: &str, flags| {
@@ -60,9 +74,10 @@ fn rename_replaces_exchanges_or_refuses() {
     assert_eq!(fs::read(fixture.at("b")).unwrap(), b"b");
     assert_eq!(errno(fs::metadata(fixture.at("a"))), libc::ENOENT);
     assert_eq!(rename("b", "c", RenameFlags::NOREPLACE), 0);
-    assert_eq!(fs::read(fixture.home("c")).unwrap().len(), 0, "not home yet");
     assert_eq!(fs::read(fixture.at("c")).unwrap(), b"b");
     // Two names of one file: nothing is to be done, and nothing of the file may be lost.
+    fs::write(fixture.at("c"), b"b").unwrap();
+    assert_eq!(fs::read(fixture.home("c")).unwrap().len(), 0, "not home yet");
     fs::hard_link(fixture.at("c"), fixture.at("d")).unwrap();
     assert_eq!(rename("c", "d", RenameFlags::empty()), 0);
     assert_eq!(fs::read(fixture.at("c")).unwrap(), b"b");

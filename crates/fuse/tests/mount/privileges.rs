@@ -12,6 +12,7 @@ pub const TESTS: &[Test] = &[
     ("a_strangers_write_takes_setuid", a_strangers_write_takes_setuid),
     ("roots_write_keeps_setuid", roots_write_keeps_setuid),
     ("any_write_takes_capabilities", any_write_takes_capabilities),
+    ("capabilities_outlive_what_was_written_before", capabilities_outlive_what_was_written_before),
     ("a_change_of_owner_takes_setuid", a_change_of_owner_takes_setuid),
 ];
 
@@ -59,6 +60,17 @@ fn roots_write_keeps_setuid() {
 
 /// cap_net_raw+ep, in the form of linux/capability.h.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+fn capabilities_outlive_what_was_written_before() {
+    let fixture = Fixture::new();
+    let path = fixture.at("file");
+    let file = open(&path);
+    file.write_all_at(b"x", 0).unwrap();
+    setxattr(&path, "security.capability", &CAPABILITY, XattrFlags::empty()).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(getxattr(&path, "security.capability", &mut [0; 64]), Ok(20));
+    assert_eq!(getxattr(fixture.home("file"), "security.capability", &mut [0; 64]), Ok(20));
+}
 
 fn any_write_takes_capabilities() {
     let fixture = Fixture::new();

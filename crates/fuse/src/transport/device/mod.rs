@@ -298,7 +298,7 @@ impl Filesystem for Device {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (place(parent, name), place(new_parent, new_name));
-        reply_empty(reply, self.front.rename(from, to, flags.bits()));
+        self.front.rename(from, to, flags.bits(), move |renamed| reply_empty(reply, renamed));
     }
 
     fn link(
@@ -513,7 +513,9 @@ impl Filesystem for Device {
         reply: ReplyEmpty,
     ) {
         let caller = caller(request);
-        reply_empty(reply, self.front.set_xattr(&caller, NodeId(node.0), name, value, flags));
+        self.front.set_xattr(&caller, NodeId(node.0), name, value, flags, move |set| {
+            reply_empty(reply, set);
+        });
     }
 
     fn getxattr(
