@@ -62,6 +62,8 @@ dirty=$(python3 "$SUPPORT/field.py" dirty_pages <"$WORK/status.json")
 [ "$errors" -gt 0 ] || fail "status shows no $field"
 [ "$dirty" -gt 0 ] || fail "nothing is dirty any more though nothing went home"
 expect_failure "" "$WEIR" sync "$MNT"
+expect_failure "" "$WEIR" umount "$MNT"
+is_mounted "$MNT" || fail "weir umount has given up a mount with data that is not home"
 step "the disk works again"
 heal
 touch "$WORK/healed"
