@@ -51,6 +51,14 @@ impl Side {
     fn sync_us(&self) -> f64 {
         median(&self.syncs) * 1e6
     }
+
+    /// A round's operations and its sync together.
+    fn round_us(&self) -> f64 {
+        let summary = self.operations.summary();
+        let operations_us = summary.mean_us * summary.count as f64;
+        let syncs_us = self.syncs.iter().sum::<f64>() * 1e6;
+        (operations_us + syncs_us) / f64::from(ROUNDS)
+    }
 }
 
 /// The same work on both sides.
@@ -79,8 +87,11 @@ pub fn run(weir: &Path, dir: &Path) -> Result<()> {
     screen::updates(&updates);
     let mut shells = Shells::start(&files, &mount)?;
     let [memory, write_ahead] = [Journal::Memory, Journal::WriteAhead];
-    screen::sqlite(&shells.compare(&mount, memory)?, u64::from(ROUNDS) * TRANSACTIONS_A_ROUND);
-    screen::sqlite_write_ahead(&shells.compare(&mount, write_ahead)?);
+    screen::sqlite(
+        &shells.compare(&files, &mount, memory)?,
+        u64::from(ROUNDS) * TRANSACTIONS_A_ROUND,
+    );
+    screen::sqlite_write_ahead(&shells.compare(&files, &mount, write_ahead)?);
     shells.end()?;
     mount.unmount()?;
 
@@ -126,6 +137,8 @@ struct Files {
     source: PathBuf,
     /// The files in it.
     home: Pair,
+    /// Where SQLite's scripts are.
+    scripts: PathBuf,
     /// The files of the side without Weir.
     plain: Pair,
 }
@@ -141,7 +154,8 @@ impl Files {
         }
         sqlite::make_database(&plain.database)?;
         fs::copy(&plain.database, &home.database).doing("copy to", &home.database)?;
-        let files = Files { source, home, plain };
+        let scripts = space.directory("scripts")?;
+        let files = Files { source, scripts, home, plain };
         make_cold(&files.all())?;
         Ok(files)
     }
@@ -202,7 +216,12 @@ impl Shells {
     }
 
     /// Runs transactions on both sides in turn.
-    fn compare(&mut self, mount: &WeirMount, journal: Journal) -> Result<Comparison> {
+    fn compare(
+        &mut self,
+        files: &Files,
+        mount: &WeirMount,
+        journal: Journal,
+    ) -> Result<Comparison> {
         for shell in [&mut self.plain, &mut self.through] {
             shell.tell(journal.pragmas())?;
             shell.tell("PRAGMA cache_size = -2000;")?;
@@ -213,15 +232,16 @@ impl Shells {
         for round in 0..ROUNDS {
             let numbers = self.next..self.next + TRANSACTIONS_A_ROUND;
             self.next = numbers.end;
+            // A file of its own: a shell may still be about to meet the end of the last one.
+            let script = files.scripts.join(format!("from-{}.sql", numbers.start));
+            sqlite::write_script(&script, SEED, numbers)?;
             for turn in 0..2 {
                 let (shell, side) = if (round + turn) % 2 == 0 {
                     (&mut self.plain, &mut comparison.straight)
                 } else {
                     (&mut self.through, &mut comparison.through)
                 };
-                for number in numbers.clone() {
-                    shell.transact(&sqlite::transaction(SEED, number), &mut side.operations)?;
-                }
+                shell.run_script(&script, TRANSACTIONS_A_ROUND, &mut side.operations)?;
             }
         }
         let after = Counters::of(&mount.status()?)?;

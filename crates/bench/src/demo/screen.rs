@@ -79,6 +79,8 @@ pub fn updates(comparison: &Comparison) {
         show_us(through.sync_us()),
         "the fetches put off are paid here",
     );
+    let (left, right) = (straight.round_us(), through.round_us());
+    row("a round's writes and its fsync", show_us(left), show_us(right), &times(left, right));
 }
 
 /// After SQLite with its journal in memory.
@@ -96,6 +98,16 @@ pub fn sqlite(comparison: &Comparison, transactions: u64) {
         "it reads a row before changing it",
     );
     row("page fetches that were never needed", "-".into(), show_count(through.avoided), "so far");
+    if is_slower(comparison) {
+        println!(
+            "  Slower here: this disk is so fast that a trip through FUSE takes as long as a fetch."
+        );
+    }
+}
+
+fn is_slower(comparison: &Comparison) -> bool {
+    let median_us = |side: &Side| side.operations.summary().median_us;
+    median_us(&comparison.through) > median_us(&comparison.straight)
 }
 
 /// After SQLite with a write-ahead log.
@@ -105,6 +117,12 @@ pub fn sqlite_write_ahead(comparison: &Comparison) {
         "The same with a write-ahead log: many small appends, each a trip through FUSE, and fsync",
     );
     latencies("transaction", straight, through);
+    if is_slower(comparison) {
+        println!(
+            "  Slower here: the log is in memory, so nothing was waited for that Weir could take away, \
+             and\n  FUSE adds some 10 us to each of the calls a transaction makes."
+        );
+    }
 }
 
 /// After the comparison.

@@ -1,10 +1,12 @@
 //! A real program: SQLite's own shell, given the same transactions on both sides.
 //!
-//! The shell is driven through a pipe, one transaction at a time, so that each can be timed. What it
-//! is told follows from a seed; both databases start as equal files and must end as equal files.
+//! The shell reads scripts, and prints a line after each transaction, so that each can be timed.
+//! What it is told follows from a seed; both databases start as equal files and must end as equal
+//! files.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -18,9 +20,9 @@ use crate::measure::Latencies;
 /// Accounts in the database.
 const ACCOUNTS: u64 = 300_000;
 /// Accounts a transaction changes: each row is read before it is changed.
-pub const UPDATES: u64 = 5;
+pub const UPDATES: u64 = 2;
 /// Messages a transaction adds: each fills a page that was freed, which SQLite does not read.
-pub const INSERTS: u64 = 15;
+pub const INSERTS: u64 = 16;
 /// Accounts to a message that was deleted: so many that the pages freed lie apart.
 const ACCOUNTS_A_MESSAGE: u64 = 16;
 
@@ -70,8 +72,16 @@ pub fn make_database(path: &Path) -> Result<()> {
     File::open(path).and_then(|file| file.sync_all()).doing("sync", path)
 }
 
-/// The text of transaction number `index`.
-pub fn transaction(seed: u64, index: u64) -> String {
+/// Writes the transactions with these numbers to a file for the shell to read.
+pub fn write_script(path: &Path, seed: u64, numbers: Range<u64>) -> Result<()> {
+    let mut script = String::new();
+    for number in numbers {
+        script += &format!("{}\n.print {DONE}\n", transaction(seed, number));
+    }
+    fs::write(path, script).doing("write", path)
+}
+
+fn transaction(seed: u64, index: u64) -> String {
     let mut random = Random::of(seed, index);
     let mut sql = String::from("BEGIN IMMEDIATE;");
     for _ in 0..UPDATES {
@@ -134,11 +144,31 @@ impl Shell {
         Err(self.failure())
     }
 
-    /// Runs one transaction and times it.
-    pub fn transact(&mut self, sql: &str, latencies: &mut Latencies) -> Result<()> {
-        let start = Instant::now();
-        self.tell(sql)?;
-        latencies.note(start.elapsed());
+    /// Has it run a script of transactions made by [`write_script`], and times each of them from
+    /// the end of the one before.
+    pub fn run_script(
+        &mut self,
+        script: &Path,
+        count: u64,
+        latencies: &mut Latencies,
+    ) -> Result<()> {
+        let mut last = Instant::now();
+        let told = writeln!(self.stdin, ".read {}", script.display());
+        if told.and_then(|()| self.stdin.flush()).is_err() {
+            return Err(self.failure());
+        }
+        let mut line = String::new();
+        for _ in 0..count {
+            line.clear();
+            match self.stdout.read_line(&mut line) {
+                Ok(_) if line.trim_end() == DONE => {
+                    let now = Instant::now();
+                    latencies.note(now - last);
+                    last = now;
+                }
+                _ => return Err(self.failure()),
+            }
+        }
         Ok(())
     }
 
@@ -165,7 +195,7 @@ impl Shell {
         Error::Command {
             command: "sqlite3".into(),
             status,
-            said: said.trim().lines().last().unwrap_or("it said nothing").to_owned(),
+            said: said.trim().lines().next().unwrap_or("it said nothing").to_owned(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use crate::PAGE_BYTES;
 use crate::cold::{make_cold, make_file};
@@ -24,6 +24,7 @@ const WRITE_BYTES: usize = 64;
 const FLOOR_PAGES: u64 = 4096;
 const POLICIES: [&str; 4] = ["blocking", "async-fg", "async-bg", "lazy"];
 const POLICY_WRITES: u32 = 2000;
+const POLICY_ROUNDS: u32 = 3;
 
 /// Runs it.
 pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
@@ -65,30 +66,8 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     drop(through);
     mount.unmount()?;
 
-    let mut policies = Map::new();
-    for policy in POLICIES {
-        make_cold(&[&home])?;
-        let mount =
-            WeirMount::start(weir, &source, &space.path().join("mount"), &["--fetch", policy])?;
-        let side = Side::open(&mount.path().join("data"))?;
-        let chosen: Vec<u32> = pages.by_ref().take(POLICY_WRITES as usize).collect();
-        let round = side.round(&chosen)?;
-        let shown = round.writes.summary();
-        println!(
-            "  --fetch {policy:<9} median {:>9}, p99 {:>9}, then fsync {:>9}",
-            show_us(shown.median_us),
-            show_us(shown.p99_us),
-            show_us(round.sync_us)
-        );
-        policies.insert(policy.into(), json!({"writes": shown, "fsync_us": round.sync_us}));
-        drop(side);
-        mount.unmount()?;
-    }
-
-    let medians = |rounds: &[Round]| {
-        median(&rounds.iter().map(|round| round.writes.summary().median_us).collect::<Vec<_>>())
-    };
-    let (weir_us, plain_us) = (medians(&weir_rounds), medians(&plain_rounds));
+    let policies = by_policy(weir, &source, &space.path().join("mount"), &mut pages)?;
+    let (weir_us, plain_us) = (median_us(&weir_rounds), median_us(&plain_rounds));
     report.figures(
         "cold_write_64_b",
         json!({
@@ -104,7 +83,7 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
          (a passthrough with all of it in memory, FUSE's own share: median {})",
         show_us(plain_us),
         show_us(weir_us),
-        show_us(medians(&floor_rounds))
+        show_us(median_us(&floor_rounds))
     );
     report.goal(Goal::at_most(
         "64 B write to a cold page through Weir, median",
@@ -121,7 +100,45 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn figures(rounds: &[Round]) -> serde_json::Value {
+/// The same through Weir under each of the other policies.
+fn by_policy(
+    weir: &Path,
+    source: &Path,
+    mountpoint: &Path,
+    pages: &mut impl Iterator<Item = u32>,
+) -> Result<Map<String, Value>> {
+    let home = source.join("data");
+    let mut rounds: [Vec<Round>; POLICIES.len()] = Default::default();
+    for _ in 0..POLICY_ROUNDS {
+        for (policy, rounds) in POLICIES.iter().zip(&mut rounds) {
+            make_cold(&[&home])?;
+            let mount = WeirMount::start(weir, source, mountpoint, &["--fetch", policy])?;
+            let side = Side::open(&mount.path().join("data"))?;
+            let chosen: Vec<u32> = pages.take(POLICY_WRITES as usize).collect();
+            rounds.push(side.round(&chosen)?);
+            drop(side);
+            mount.unmount()?;
+        }
+    }
+    let mut figures_of = Map::new();
+    for (policy, rounds) in POLICIES.iter().zip(&rounds) {
+        let syncs: Vec<f64> = rounds.iter().map(|round| round.sync_us).collect();
+        println!(
+            "  --fetch {policy:<9} median {:>9}, then fsync {:>9}",
+            show_us(median_us(rounds)),
+            show_us(median(&syncs))
+        );
+        figures_of.insert((*policy).into(), figures(rounds));
+    }
+    Ok(figures_of)
+}
+
+/// The median over rounds of their median latency.
+fn median_us(rounds: &[Round]) -> f64 {
+    median(&rounds.iter().map(|round| round.writes.summary().median_us).collect::<Vec<_>>())
+}
+
+fn figures(rounds: &[Round]) -> Value {
     let mut all = Latencies::new();
     for round in rounds {
         all.add(&round.writes);
