@@ -97,7 +97,7 @@ impl Default for Config {
             dirty_background_percent: 20,
             dirty_hard_percent: 50,
             transfer_pages_max: 256,
-            destages_in_flight_max: 16,
+            destages_in_flight_max: 64,
             readahead_pages_max: 256,
             retry_delay: Duration::from_secs(1),
         }
