@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use weir_engine::FileId;
 
-use crate::world::{Phase, Violation, World};
+use crate::violation::Violation;
+use crate::world::{Phase, World};
 
 /// Virtual time in which a healthy device must have brought everything to rest.
 const REST_MAX: Duration = Duration::from_secs(600);

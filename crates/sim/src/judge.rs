@@ -4,7 +4,8 @@ use weir_engine::{Durability, Error, FileId, PAGE_BYTES, ReadData, Reply, Reques
 
 use crate::model::Moment;
 use crate::rng::checksum;
-use crate::world::{Phase, Violation, Waiting, WaitingKind, World};
+use crate::violation::Violation;
+use crate::world::{Phase, Waiting, WaitingKind, World};
 
 impl World {
     pub(crate) fn judge_reply(

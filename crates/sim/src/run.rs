@@ -8,7 +8,8 @@ use weir_engine::{FileId, Stats};
 
 use crate::rng::Rng;
 use crate::scheduler::{Profile, Scheduler};
-use crate::world::{Violation, World};
+use crate::violation::Violation;
+use crate::world::World;
 
 /// Bounds a run in which few operations make sense.
 const STEPS_PER_OPERATION_MAX: u32 = 10;
