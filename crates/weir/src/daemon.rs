@@ -137,6 +137,7 @@ impl Locked {
     /// To be called while the process has one thread.
     pub fn serve(self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), DaemonError> {
         allocator::bound();
+        abort_on_panic();
         let signals = signals::block().map_err(system("block signals"))?;
         let Locked { source, mountpoint, settings, lock } = self;
         let start_error =
@@ -252,4 +253,16 @@ fn attend(
         })
         .map_err(system("start the signal thread"))?;
     Ok(server)
+}
+
+/// A thread that panics takes the daemon with it. Without it its requests would never be answered
+/// and programs would hang; the end of the daemon they are told (ENOTCONN), and SOURCE keeps what
+/// was home.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        tracing::error!("{panic}: a defect in weir; what was not home yet is lost");
+        std::process::abort();
+    }));
 }
