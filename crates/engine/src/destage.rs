@@ -29,10 +29,46 @@ impl Engine {
             && self.destage_fetches_in_flight < 4 * self.config.destages_in_flight_max as usize
         {
             let Some(ix) = self.next_to_destage(now) else { return };
-            if !self.destage_from(ix, now) {
+            if !self.destage_from(ix, now) && !self.make_room_for(ix, now) {
                 return;
             }
         }
+    }
+
+    /// Whether that many patched pages may be fetched to go home, or because they were written:
+    /// each becomes a dirty frame. Some frames are always left for readers.
+    pub(crate) fn may_convert(&self, pages: usize) -> bool {
+        let most = self.frames_max - self.frames_max / 8;
+        self.census.unclean_frames + self.frames_in_flight + pages <= most
+    }
+
+    /// Deals with a patched page that cannot be fetched for want of frames: something that has a
+    /// frame goes home instead, and if all of that has failed, so has this page. False if there is
+    /// nothing to do but wait for what is under way.
+    fn make_room_for(&mut self, ix: PageIx, now: Time) -> bool {
+        let file = self.pages[ix].file;
+        let urgent_seq = self.files[file].urgent_seq();
+        let of_file = self.pages.on_list(ListKind::FileDirty, &self.files[file].dirty);
+        let resident = of_file
+            .filter(|&ix| {
+                let page = &self.pages[ix];
+                !page.retrying || page.dirty_seq <= urgent_seq
+            })
+            .chain(
+                self.pages
+                    .on_list(ListKind::Dirty, &self.dirty)
+                    .filter(|&ix| self.files[self.pages[ix].file].gate == Gate::Open),
+            )
+            .find(|&ix| self.pages[ix].frame.is_some());
+        if let Some(resident) = resident {
+            return self.destage_from(resident, now);
+        }
+        let under_way = self.destages_in_flight + self.fetches_in_flight > 0;
+        if under_way || self.failed_in_a_row == 0 {
+            return false;
+        }
+        self.transfer_failed(ix, self.last_failure, now);
+        true
     }
 
     fn next_to_destage(&mut self, now: Time) -> Option<PageIx> {
@@ -88,13 +124,16 @@ impl Engine {
         } else if self.patches_go_home_as_they_are(ix) {
             self.destage_patches(ix)
         } else {
-            let run = self.adjacent(file, number, |engine, ix| {
+            let mut run = self.adjacent(file, number, |engine, ix| {
                 let page = &engine.pages[ix];
                 page.is_on(ListKind::Dirty)
                     && page.frame.is_none()
                     && !engine.patches_go_home_as_they_are(ix)
             });
-            if !self.ensure_frames(run.len()) {
+            if !self.may_convert(run.len()) {
+                run = vec![number];
+            }
+            if !self.may_convert(run.len()) || !self.ensure_frames(run.len()) {
                 return false;
             }
             let urgent = self.files[file].is_urgent();
@@ -337,6 +376,8 @@ impl Engine {
         let full = self.census.unclean_frames >= self.hard_frames || self.patches_exceed();
         let all_failed = full && self.failed_in_a_row >= self.census.unclean.max(1);
         let unfetched = self.fetches_fail && !self.retry.is_empty() && self.patches_exceed();
+        // Every frame holds what failed: there is none for a reader either.
+        let no_frames = all_failed && self.frames_in_flight == 0 && self.replacement.len() == 0;
         if !all_failed && !unfetched {
             return;
         }
@@ -346,11 +387,18 @@ impl Engine {
                 Event::Write { offset, data, .. } => {
                     all_failed || self.needs_patch(file, *offset, *offset + data.len() as u64)
                 }
-                _ => false,
+                Event::Read { .. } => no_frames,
+                Event::Exclusive { .. } => false,
             };
             if hopeless {
                 self.files[file].starved -= 1;
-                self.reply(request, Reply::Written(Err(kind.into())));
+                self.reply(
+                    request,
+                    match event {
+                        Event::Read { .. } => Reply::Read(Err(kind.into())),
+                        _ => Reply::Written(Err(kind.into())),
+                    },
+                );
             } else {
                 self.starved.push_back((request, file, event));
             }

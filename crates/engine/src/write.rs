@@ -195,7 +195,9 @@ impl Engine {
             at += len as u64;
         }
         for (pages, urgency) in fetches.iter().zip([Urgency::Foreground, Urgency::Background]) {
-            self.fetch_pages(file, pages, urgency, now);
+            if self.may_convert(pages.len()) {
+                self.fetch_pages(file, pages, urgency, now);
+            }
         }
         blocking
     }
