@@ -66,7 +66,8 @@ pub(crate) enum Io {
     Destage { file: FileIx, offset: u64, len: u64, pages: Vec<(PageIx, u64)> },
     DestagePatches { file: FileIx, offset: u64, len: u64, page: PageIx },
     Sync { file: FileIx, waiter: u64 },
-    Reserve { file: FileIx, request: RequestId, from: u64, to: u64, needed_to: u64 },
+    Reserve { file: FileIx, request: RequestId, from: u64, to: u64 },
+    ReserveAhead { file: FileIx, from: u64, to: u64, epoch: u32 },
 }
 
 /// How far the destage of one page's patches is. Runs go one after the other: two transfers of one
@@ -325,8 +326,7 @@ impl Engine {
     /// reserves it anew. To be called before it is given back.
     pub fn forget_reserved_past_end(&mut self, file: FileId) {
         if let Some(ix) = self.files.find(file) {
-            let file = &mut self.files[ix];
-            file.allocated.remove(file.size.next_multiple_of(PAGE_BYTES as u64), u64::MAX);
+            self.files[ix].forget_reserved_past_end();
         }
     }
 
@@ -375,11 +375,12 @@ impl Engine {
                 self.home_synced(file, waiter, result);
                 file
             }
-            (
-                Io::Reserve { file, request, from, to, needed_to },
-                Completion::Reserved { result },
-            ) => {
-                self.reserved(file, request, (from, to, needed_to), result, now);
+            (Io::Reserve { file, request, from, to }, Completion::Reserved { result }) => {
+                self.reserved(file, request, (from, to), result, now);
+                file
+            }
+            (Io::ReserveAhead { file, from, to, epoch }, Completion::Reserved { result }) => {
+                self.reserved_ahead(file, (from, to), epoch, result);
                 file
             }
             (record, completion) => panic!("{completion:?} does not answer {record:?}"),

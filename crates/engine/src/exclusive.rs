@@ -170,11 +170,11 @@ impl Engine {
                 self.cut_page(file, ix, (size % PAGE) as usize);
             }
         }
-        // Space reserved past the end may be given back by truncation to any size.
-        self.files[file].allocated.remove(size.next_multiple_of(PAGE), u64::MAX);
         let file = &mut self.files[file];
         file.size = size;
         file.home_size = size;
+        // Truncation to any size may give it back.
+        file.forget_reserved_past_end();
         file.readahead = Default::default();
     }
 

@@ -6,6 +6,7 @@ use crate::command::{Durability, FileId, HomeAttributes, RequestId};
 use crate::error::ErrorKind;
 use crate::page::{FileIx, List};
 use crate::ranges::RangeSet;
+use crate::reserve::Ahead;
 use crate::time::Time;
 
 /// An event that must wait its turn, with what it needs to run later.
@@ -79,6 +80,7 @@ pub(crate) struct File {
     pub(crate) allocated: RangeSet,
     /// The back end can reserve space.
     pub(crate) reservable: bool,
+    pub(crate) ahead: Ahead,
     pub(crate) pages: List,
     pub(crate) dirty: List,
     /// Pages with content that is not at home and not on its way.
@@ -118,6 +120,7 @@ impl File {
             readable: home.readable,
             allocated: RangeSet::default(),
             reservable: true,
+            ahead: Ahead::default(),
             pages: List::default(),
             dirty: List::default(),
             dirty_pages: 0,

@@ -28,6 +28,7 @@ mod patch;
 mod ranges;
 mod read;
 mod replacement;
+mod reserve;
 mod stats;
 mod sync;
 mod time;

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::command::{Command, Durability, FileId, Outcome, Reply, RequestId, Urgency};
 use crate::config::FetchPolicy;
-use crate::engine::{Engine, Io, Pending, Step};
+use crate::engine::{Engine, Pending, Step};
 use crate::error::{Error, ErrorKind};
 use crate::file::{Event, Gate, SyncFor};
 use crate::page::{DESCRIPTOR_BYTES, FileIx, PageIo, PageIx};
@@ -20,11 +20,6 @@ const PAGE: u64 = PAGE_BYTES as u64;
 
 /// The largest file, as the kernel has it (`loff_t`).
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
-
-/// Reservations past the end run ahead of a growing file by half its size, up to this.
-const RESERVE_AHEAD_BYTES_MAX: u64 = 8 << 20;
-/// Files smaller than this are reserved page by page: most never grow further.
-const RESERVE_AHEAD_FILE_BYTES_MIN: u64 = 64 << 10;
 
 /// What a policy chose for one partial write.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,10 +123,8 @@ impl Engine {
         {
             return Step::Starved;
         }
-        if let Some((from, to, needed_to)) = self.unreserved(file, offset, end) {
-            let io = self.next_io(Io::Reserve { file, request, from, to, needed_to });
-            let id = self.files[file].id;
-            self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
+        if let Some(gap) = self.unreserved(file, offset, end) {
+            self.reserve_for(request, file, gap);
             let data = data.into();
             self.pending.insert(request, Pending::Reserving { offset, data, durability });
             self.files[file].active += 1;
@@ -140,6 +133,9 @@ impl Engine {
         let pages = (end - 1) / PAGE - offset / PAGE + 1;
         if !self.ensure_frames(pages as usize) {
             return Step::Starved;
+        }
+        if end > self.files[file].size {
+            self.reserve_ahead(file, end);
         }
         let waits = self.apply(file, offset, data, now);
         let over = self.census.unclean_frames >= self.background_frames || self.patches_press();
@@ -394,58 +390,6 @@ impl Engine {
             return Step::Done(Ok(()));
         }
         self.start_sync(file, durability, SyncFor::Write(request), now)
-    }
-
-    /// The first part of a write's pages with no space reserved: `(from, to, needed_to)`, where
-    /// `to` may run ahead of what this write needs.
-    fn unreserved(&self, file: FileIx, offset: u64, end: u64) -> Option<(u64, u64, u64)> {
-        let file = &self.files[file];
-        if !file.reservable {
-            return None;
-        }
-        let needed_to = end.next_multiple_of(PAGE);
-        let (from, to) = file.allocated.first_gap(offset / PAGE * PAGE, needed_to)?;
-        if to < needed_to || end <= file.size || end < RESERVE_AHEAD_FILE_BYTES_MIN {
-            return Some((from, to, to));
-        }
-        let ahead = (end / 2).min(RESERVE_AHEAD_BYTES_MAX).next_multiple_of(PAGE);
-        Some((from, needed_to.saturating_add(ahead).min(FILE_BYTES_MAX / PAGE * PAGE), needed_to))
-    }
-
-    /// A reservation ended: the write goes on, or its writer is told why it cannot.
-    pub(crate) fn reserved(
-        &mut self,
-        file: FileIx,
-        request: RequestId,
-        (from, to, needed_to): (u64, u64, u64),
-        result: Result<(), ErrorKind>,
-        now: Time,
-    ) {
-        self.files[file].io_in_flight -= 1;
-        match result {
-            Ok(()) => self.files[file].allocated.insert(from, to),
-            Err(ErrorKind::Unsupported) => self.files[file].reservable = false,
-            Err(_) if to > needed_to => {
-                // Room for what was asked ahead is missing; what is needed may still be there.
-                let to = needed_to;
-                let io = self.next_io(Io::Reserve { file, request, from, to, needed_to });
-                let id = self.files[file].id;
-                self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
-                return;
-            }
-            Err(_) => {}
-        }
-        let Some(Pending::Reserving { offset, data, durability }) = self.pending.remove(&request)
-        else {
-            panic!("the write that waits for a reservation is pending");
-        };
-        self.files[file].active -= 1;
-        match result {
-            Err(kind) if kind != ErrorKind::Unsupported => {
-                self.reply(request, Reply::Written(Err(kind.into())));
-            }
-            _ => self.run(request, file, Event::Write { offset, data, durability }, now),
-        }
     }
 
     /// The number a page's dirtiness has, or the next one if it is clean.

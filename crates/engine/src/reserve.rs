@@ -1,0 +1,125 @@
+//! Reservation of space, so that a full disk is told to the writer and not found out at destage.
+//!
+//! A write into a hole or past the end waits until its blocks are allocated at home. A file that
+//! grows has more allocated ahead of its writer, who then need not wait; what of that is not used
+//! is given back when the file is closed.
+
+use crate::PAGE_BYTES;
+use crate::command::{Command, Reply, RequestId};
+use crate::engine::{Engine, Io, Pending};
+use crate::error::ErrorKind;
+use crate::file::{Event, File};
+use crate::page::FileIx;
+use crate::time::Time;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// Space reserved ahead of a growing file is half its size, up to this.
+const AHEAD_BYTES_MAX: u64 = 32 << 20;
+/// Files smaller than this have nothing reserved ahead: most never grow further.
+const AHEAD_FILE_BYTES_MIN: u64 = 64 << 10;
+
+/// Reserving ahead of a file's writers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    in_flight: bool,
+    /// There was no room for it: writers ask for what they need.
+    refused: bool,
+    /// Counts how often space past the end was given back; what was asked for before then is not
+    /// to be relied on.
+    epoch: u32,
+}
+
+impl File {
+    /// Space past the end of the file is no longer known to be reserved.
+    pub(crate) fn forget_reserved_past_end(&mut self) {
+        self.allocated.remove(self.size.next_multiple_of(PAGE), u64::MAX);
+        self.ahead.epoch = self.ahead.epoch.wrapping_add(1);
+        self.ahead.refused = false;
+    }
+}
+
+impl Engine {
+    /// The first part `[from, to)` of the pages of a write to `[offset, end)` that is not known to
+    /// be allocated at home.
+    pub(crate) fn unreserved(&self, file: FileIx, offset: u64, end: u64) -> Option<(u64, u64)> {
+        let file = &self.files[file];
+        if !file.reservable {
+            return None;
+        }
+        file.allocated.first_gap(offset / PAGE * PAGE, end.next_multiple_of(PAGE))
+    }
+
+    /// Asks for space that `request` waits for.
+    pub(crate) fn reserve_for(&mut self, request: RequestId, file: FileIx, (from, to): (u64, u64)) {
+        let io = self.next_io(Io::Reserve { file, request, from, to });
+        let id = self.files[file].id;
+        self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
+    }
+
+    /// Asks for space past `end`, up to which the file grows, if little of it is left.
+    pub(crate) fn reserve_ahead(&mut self, file: FileIx, end: u64) {
+        let of_file = &self.files[file];
+        let Ahead { in_flight, refused, epoch } = of_file.ahead;
+        if !of_file.reservable || in_flight || refused || end < AHEAD_FILE_BYTES_MIN {
+            return;
+        }
+        let ahead = (end / 2).min(AHEAD_BYTES_MAX).next_multiple_of(PAGE);
+        let start = end.next_multiple_of(PAGE);
+        // At least a write of the longest kind is kept in store.
+        let Some((from, _)) = of_file.allocated.first_gap(start, start.saturating_add(ahead / 2))
+        else {
+            return;
+        };
+        let to = from.saturating_add(ahead).min(i64::MAX as u64 / PAGE * PAGE);
+        if from >= to {
+            return;
+        }
+        self.files[file].ahead.in_flight = true;
+        let id = self.files[file].id;
+        let io = self.next_io(Io::ReserveAhead { file, from, to, epoch });
+        self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
+    }
+
+    /// A reservation ended: the write goes on, or its writer is told why it cannot.
+    pub(crate) fn reserved(
+        &mut self,
+        file: FileIx,
+        request: RequestId,
+        (from, to): (u64, u64),
+        result: Result<(), ErrorKind>,
+        now: Time,
+    ) {
+        let of_file = &mut self.files[file];
+        of_file.io_in_flight -= 1;
+        of_file.active -= 1;
+        let Some(Pending::Reserving { offset, data, durability }) = self.pending.remove(&request)
+        else {
+            panic!("the write that waits for a reservation is pending");
+        };
+        match result {
+            Ok(()) => of_file.allocated.insert(from, to),
+            Err(ErrorKind::Unsupported) => of_file.reservable = false,
+            Err(kind) => return self.reply(request, Reply::Written(Err(kind.into()))),
+        }
+        self.run(request, file, Event::Write { offset, data, durability }, now);
+    }
+
+    /// A reservation that nobody waits for ended.
+    pub(crate) fn reserved_ahead(
+        &mut self,
+        file: FileIx,
+        (from, to): (u64, u64),
+        epoch: u32,
+        result: Result<(), ErrorKind>,
+    ) {
+        let of_file = &mut self.files[file];
+        of_file.io_in_flight -= 1;
+        of_file.ahead.in_flight = false;
+        match result {
+            Ok(()) if of_file.ahead.epoch == epoch => of_file.allocated.insert(from, to),
+            Ok(()) => {}
+            Err(_) => of_file.ahead.refused = true,
+        }
+    }
+}
