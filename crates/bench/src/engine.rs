@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use weir_engine::{
-    Config, Durability, Engine, FetchPolicy, FileId, FramePool, HomeAttributes, Outcome, RequestId,
-    Time,
+    Command, Completion, Config, Durability, Engine, FetchPolicy, FileId, FramePool,
+    HomeAttributes, Outcome, Output, RequestId, Time,
 };
 
 use crate::PAGE_BYTES;
@@ -33,8 +33,10 @@ const BATCHES: usize = 500;
 pub fn run(report: &mut Report) -> Result<()> {
     println!("Engine alone (one core, {WRITE_BYTES} B writes)");
     let up_to_date = up_to_date(1024)?;
+    let clean = up_to_date_clean()?;
     let spread = up_to_date_spread()?;
     let overwrite = patched_overwrite()?;
+    let anywhere = patched_anywhere()?;
     let insert_few = patched_insert(PATCHES_FEW)?;
     let insert_many = patched_insert(PATCHES_MANY)?;
     let first = first_patch()?;
@@ -44,7 +46,9 @@ pub fn run(report: &mut Report) -> Result<()> {
         "engine",
         serde_json::json!({
             "up_to_date_ns": up_to_date,
+            "up_to_date_clean_ns": clean,
             "up_to_date_over_256_mib_ns": spread,
+            "patched_anywhere_ns": anywhere,
             "patched_same_place_ns": overwrite,
             "patched_new_run_of_4_ns": insert_few,
             "patched_new_run_of_21_ns": insert_many,
@@ -53,20 +57,30 @@ pub fn run(report: &mut Report) -> Result<()> {
             "overhead_ten_patches_a_page": many_a_page,
         }),
     );
-    println!(
-        "  over 256 MiB of up-to-date pages {:.0} ns; first patch of a page {:.0} ns; \
-         over an earlier patch {:.0} ns; beside up to {PATCHES_FEW} others {:.0} ns, \
-         up to {PATCHES_MANY} {:.0} ns",
-        spread.median, first.median, overwrite.median, insert_few.median, insert_many.median
-    );
+    for (name, nanos) in [
+        ("up-to-date page, dirty", up_to_date),
+        ("up-to-date page, clean", clean),
+        ("up-to-date page, dirty, among 256 MiB of them", spread),
+        ("absent page: its first patch", first),
+        ("patched page, over an earlier patch", overwrite),
+        ("patched page, anywhere, up to 8 patches", anywhere),
+        ("patched page, beside up to 4 patches", insert_few),
+        ("patched page, beside up to 21 patches", insert_many),
+    ] {
+        println!("  {name:<48}{:>6.0} ns (least {:.0})", nanos.median, nanos.least);
+    }
     report.goal(Goal::at_most(
         "engine: 64 B write to an up-to-date page",
         up_to_date.median,
         80.0,
         "ns",
     ));
-    let patched = overwrite.median.max(insert_few.median).max(insert_many.median);
-    report.goal(Goal::at_most("engine: 64 B write to a patched page", patched, 150.0, "ns"));
+    report.goal(Goal::at_most(
+        "engine: 64 B write to a patched page",
+        anywhere.median,
+        150.0,
+        "ns",
+    ));
     let overhead = one_a_page.counted.max(many_a_page.counted);
     println!(
         "  counted per patch: {:.0} B alone on its page, {:.0} B with nine others (page included)",
@@ -153,6 +167,21 @@ impl Bench {
         assert!(self.engine.next_output().is_none(), "a write in memory asked for I/O");
     }
 
+    /// Reads the file's pages, as a program that goes through it would.
+    fn fetch_all(&mut self, pages: u64) {
+        const REQUEST_PAGES: u64 = 256;
+        for first in (0..pages).step_by(REQUEST_PAGES as usize) {
+            let len = REQUEST_PAGES.min(pages - first) as usize * PAGE_BYTES;
+            let offset = first * PAGE_BYTES as u64;
+            let _ = self.engine.read(RequestId(2), FILE, offset, len, self.now);
+            while let Some(output) = self.engine.next_output() {
+                let Output::Command(Command::Fetch { io, frames, .. }) = output else { continue };
+                let result = Ok(frames.len() * PAGE_BYTES);
+                self.engine.complete(io, Completion::Fetched { frames, result }, self.now);
+            }
+        }
+    }
+
     /// Times a batch of small writes; nanoseconds each.
     fn batch(&mut self, offsets: &[u64]) -> f64 {
         self.now = self.now + Duration::from_nanos(100);
@@ -187,6 +216,22 @@ fn up_to_date(pages: u64) -> Result<Nanos> {
     Ok(Nanos::of(&batches))
 }
 
+/// The first small write to pages that were read before: they become dirty.
+fn up_to_date_clean() -> Result<Nanos> {
+    let pages = BATCH_WRITES as u64;
+    let mut random = Random::new(6);
+    let mut bench = Bench::new(pages)?;
+    let mut batches = Vec::new();
+    for _ in 0..60 {
+        bench.forget(pages);
+        bench.fetch_all(pages);
+        let mut offsets = slots(pages, 1);
+        shuffle(&mut random, &mut offsets);
+        batches.push(bench.batch(&offsets));
+    }
+    Ok(Nanos::of(&batches))
+}
+
 /// The same where neither the pages nor the tables fit the processor's caches.
 fn up_to_date_spread() -> Result<Nanos> {
     up_to_date((256 << 20) / PAGE_BYTES as u64)
@@ -207,6 +252,23 @@ fn patched_overwrite() -> Result<Nanos> {
             bench.batch(&offsets[..BATCH_WRITES.min(offsets.len())])
         })
         .collect();
+    Ok(Nanos::of(&batches))
+}
+
+/// Small writes anywhere in pages that have one to eight patches: beside, across and over them.
+fn patched_anywhere() -> Result<Nanos> {
+    let pages = (BATCH_WRITES / 8) as u64;
+    let mut random = Random::new(5);
+    let mut bench = Bench::new(pages)?;
+    let mut batches = Vec::new();
+    for _ in 0..60 {
+        bench.forget(pages);
+        for offset in slots(pages, 1) {
+            bench.write(offset, WRITE_BYTES);
+        }
+        let offsets = random_offsets(&mut random, pages);
+        batches.push(bench.batch(&offsets));
+    }
     Ok(Nanos::of(&batches))
 }
 
