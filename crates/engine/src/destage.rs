@@ -35,11 +35,11 @@ impl Engine {
         }
     }
 
-    /// Whether that many patched pages may be fetched to go home, or because they were written:
-    /// each becomes a dirty frame. Some frames are always left for readers.
-    pub(crate) fn may_convert(&self, pages: usize) -> bool {
+    /// How many patched pages may be fetched to go home, or because they were written: each
+    /// becomes a dirty frame. Some frames are always left for readers.
+    pub(crate) fn convertible(&self) -> usize {
         let most = self.frames_max - self.frames_max / 8;
-        self.census.unclean_frames + self.frames_in_flight + pages <= most
+        most.saturating_sub(self.census.unclean_frames + self.frames_in_flight)
     }
 
     /// Deals with a patched page that cannot be fetched for want of frames: something that has a
@@ -67,6 +67,8 @@ impl Engine {
         if under_way || self.failed_in_a_row == 0 {
             return false;
         }
+        // As if the fetch had been tried: that takes the page off its lists.
+        self.update(ix, |page| page.io = PageIo::Fetch);
         self.transfer_failed(ix, self.last_failure, now);
         true
     }
@@ -130,10 +132,13 @@ impl Engine {
                     && page.frame.is_none()
                     && !engine.patches_go_home_as_they_are(ix)
             });
-            if !self.may_convert(run.len()) {
-                run = vec![number];
+            // As much of it as there are frames for, this page among it.
+            let convertible = self.convertible();
+            if run.len() > convertible {
+                run.retain(|&other| other >= number);
+                run.truncate(convertible);
             }
-            if !self.may_convert(run.len()) || !self.ensure_frames(run.len()) {
+            if run.is_empty() || !self.ensure_frames(run.len()) {
                 return false;
             }
             let urgent = self.files[file].is_urgent();

@@ -191,7 +191,7 @@ impl Engine {
             at += len as u64;
         }
         for (pages, urgency) in fetches.iter().zip([Urgency::Foreground, Urgency::Background]) {
-            if self.may_convert(pages.len()) {
+            if pages.len() <= self.convertible() {
                 self.fetch_pages(file, pages, urgency, now);
             }
         }

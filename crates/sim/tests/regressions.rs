@@ -200,3 +200,37 @@ fn the_smallest_memory_serves_the_largest_requests() {
     load.drain();
     load.finish();
 }
+
+/// More patched pages than frames: those that failed on their way home took all frames, and the sync
+/// waited for the rest for ever. So did every reader.
+#[test]
+fn a_sync_of_more_patched_pages_than_frames_ends_when_nothing_comes_home() {
+    let mut load = Load::with(6000, 512, |config| {
+        config.fetch_policy = FetchPolicy::Lazy;
+        config.patch_bytes_max = Config::MEMORY_BYTES_MIN / 2;
+    });
+    load.write_to_each(0..5000);
+    assert_eq!(load.stats().writers_blocked_fetch, 0);
+    load.set_faults(Faults { write: always(ErrorKind::Io), ..Faults::default() });
+    assert_eq!(load.sync(), Err(ErrorKind::Io.into()));
+    load.read(5500 * PAGE, PAGE);
+    load.drain();
+    assert_eq!(load.world.last_answer(), Some(Ok(())), "a reader finds a frame");
+    load.set_faults(Faults::default());
+    assert_eq!(load.sync(), Ok(()));
+    load.finish();
+}
+
+/// The same with a device that works.
+#[test]
+fn a_sync_of_more_patched_pages_than_frames_brings_all_of_them_home() {
+    for policy in FetchPolicy::ALL {
+        let mut load = Load::with(6000, 512, |config| {
+            config.fetch_policy = policy;
+            config.patch_bytes_max = Config::MEMORY_BYTES_MIN / 2;
+        });
+        load.write_to_each(0..5000);
+        assert_eq!(load.sync(), Ok(()));
+        load.finish();
+    }
+}
