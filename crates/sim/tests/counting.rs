@@ -321,16 +321,17 @@ fn a_write_past_the_largest_file_is_refused() {
 }
 
 #[test]
-fn a_file_that_grows_reserves_ahead_of_its_writers() {
+fn only_the_first_writer_past_the_end_waits_for_space() {
     let mut load = Load::new(FetchPolicy::Lazy, 64);
-    let mut reserved = 0;
+    let mut waited = 0;
     for nth in 0..256 {
         load.write((64 + nth) * PAGE, PAGE);
-        reserved += load.waiting();
+        waited += load.waiting();
         load.drain();
+        // The device keeps up: what was asked for ahead is there by the next write.
+        load.sleep(1);
     }
-    // Half as much again each time: 64 pages become 320 in five steps, give or take one.
-    assert!((3..=6).contains(&reserved), "{reserved} writers waited for a reservation");
+    assert_eq!(waited, 1);
     load.finish();
 }
 

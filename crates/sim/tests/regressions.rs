@@ -77,8 +77,10 @@ fn a_truncation_to_the_same_size_forgets_what_was_reserved_past_the_end() {
     let mut load = Load::new(FetchPolicy::Lazy, 64);
     load.write(64 * PAGE, PAGE);
     load.drain();
+    load.sleep(2);
     load.write(65 * PAGE, 1);
     assert_eq!(load.waiting(), 0, "space was reserved ahead");
+    load.sleep(2);
     let size = 65 * PAGE + 1;
     load.act(Action::BeginSection { file: FILE, section: Section::Truncate { size } });
     load.act(Action::EndSection { file: FILE });
@@ -201,15 +203,23 @@ fn the_smallest_memory_serves_the_largest_requests() {
     load.finish();
 }
 
+/// 5,000 pages with a patch each, where there are 2,000 frames.
+fn many_patched_pages(policy: FetchPolicy) -> Load {
+    let bytes = Rng::new(7).bytes(6000 * PAGE_BYTES);
+    let mut load = Load::over(Home::new(bytes, &[], 512, true), |world| {
+        world.engine.fetch_policy = policy;
+        world.engine.patch_bytes_max = Config::MEMORY_BYTES_MIN / 2;
+        world.check_every = 500;
+    });
+    load.write_to_each(0..5000);
+    load
+}
+
 /// More patched pages than frames: those that failed on their way home took all frames, and the sync
 /// waited for the rest for ever. So did every reader.
 #[test]
 fn a_sync_of_more_patched_pages_than_frames_ends_when_nothing_comes_home() {
-    let mut load = Load::with(6000, 512, |config| {
-        config.fetch_policy = FetchPolicy::Lazy;
-        config.patch_bytes_max = Config::MEMORY_BYTES_MIN / 2;
-    });
-    load.write_to_each(0..5000);
+    let mut load = many_patched_pages(FetchPolicy::Lazy);
     assert_eq!(load.stats().writers_blocked_fetch, 0);
     load.set_faults(Faults { write: always(ErrorKind::Io), ..Faults::default() });
     assert_eq!(load.sync(), Err(ErrorKind::Io.into()));
@@ -225,11 +235,7 @@ fn a_sync_of_more_patched_pages_than_frames_ends_when_nothing_comes_home() {
 #[test]
 fn a_sync_of_more_patched_pages_than_frames_brings_all_of_them_home() {
     for policy in FetchPolicy::ALL {
-        let mut load = Load::with(6000, 512, |config| {
-            config.fetch_policy = policy;
-            config.patch_bytes_max = Config::MEMORY_BYTES_MIN / 2;
-        });
-        load.write_to_each(0..5000);
+        let mut load = many_patched_pages(policy);
         assert_eq!(load.sync(), Ok(()));
         load.finish();
     }
