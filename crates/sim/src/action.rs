@@ -21,6 +21,17 @@ pub enum Action {
         /// What must be true before it is answered.
         durability: Durability,
     },
+    /// A program writes the same few bytes of many pages, one page after the other.
+    Scatter {
+        /// The file.
+        file: FileId,
+        /// First byte of the first page's.
+        offset: u64,
+        /// Pages.
+        pages: u64,
+        /// Bytes of each; within the page.
+        len: usize,
+    },
     /// A program reads.
     Read {
         /// The file.

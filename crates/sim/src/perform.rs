@@ -1,7 +1,7 @@
 //! Doing what programs and the front end do: requests, sections, descriptions, files coming and
 //! going. Each method says whether the action made sense now; if not, nothing was done.
 
-use weir_engine::{Durability, Error, ExclusiveEnd, FileId, Outcome, RequestId};
+use weir_engine::{Durability, Error, ExclusiveEnd, FileId, Outcome, PAGE_BYTES, RequestId};
 
 use crate::action::Section;
 use crate::home::Home;
@@ -62,6 +62,22 @@ impl World {
             Outcome::Pending => drop(self.waiting.insert(request, waiting)),
         }
         self.settle().map(|()| true)
+    }
+
+    pub(crate) fn scatter(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        pages: u64,
+        len: usize,
+    ) -> Result<bool, Violation> {
+        for page in 0..pages {
+            let offset = offset + page * PAGE_BYTES as u64;
+            if !self.write(file, offset, len, Durability::None)? {
+                return Ok(page > 0);
+            }
+        }
+        Ok(true)
     }
 
     pub(crate) fn read(

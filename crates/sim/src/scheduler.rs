@@ -202,6 +202,15 @@ impl Scheduler {
     fn action(&mut self, world: &World, kind: usize, file: FileId) -> Action {
         let description = self.rng.below(8) as usize;
         match kind {
+            0 if self.profile.offset_max == OFFSET_MAX_LARGE && self.rng.chance(100) => {
+                let size = world.usable_size(file).unwrap_or(0).max(PAGE);
+                let offset = self.rng.below(size / PAGE) * PAGE + self.rng.below(PAGE - 64);
+                let pages = self
+                    .rng
+                    .between(200, 3000)
+                    .min((self.profile.offset_max - offset.min(self.profile.offset_max)) / PAGE);
+                Action::Scatter { file, offset, pages, len: self.rng.between(1, 64) as usize }
+            }
             0 => {
                 let (offset, len) = self.range(world, file);
                 Action::Write { file, offset, len, durability: self.write_durability() }

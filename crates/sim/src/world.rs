@@ -257,6 +257,9 @@ impl World {
             Action::Write { file, offset, len, durability } => {
                 self.write(file, offset, len, durability)?
             }
+            Action::Scatter { file, offset, pages, len } => {
+                self.scatter(file, offset, pages, len)?
+            }
             Action::Read { file, offset, len } => self.read(file, offset, len)?,
             Action::Sync { file, durability } => self.sync(file, durability)?,
             Action::SyncAll => self.sync_all()?,
