@@ -7,7 +7,7 @@ use weir_engine::FileId;
 use crate::violation::Violation;
 use crate::world::{Phase, World};
 
-/// Virtual time in which a healthy device must have brought everything to rest.
+/// Virtual time in which some request must be answered, or some page come home.
 const REST_MAX: Duration = Duration::from_secs(600);
 
 /// Bytes a final read asks for at once.
@@ -41,8 +41,14 @@ impl World {
 
     /// Lets time pass until `done`, ending sections as they are granted.
     fn rest(&mut self, what: &str, done: impl Fn(&World) -> bool) -> Result<(), Violation> {
-        let deadline = self.now + REST_MAX;
+        let mut left = (usize::MAX, u64::MAX);
+        let mut deadline = self.now + REST_MAX;
         loop {
+            let left_now = (self.waiting.len(), self.engine.stats(self.now).dirty_pages);
+            if left_now.0 < left.0 || left_now.1 < left.1 {
+                left = (left.0.min(left_now.0), left.1.min(left_now.1));
+                deadline = self.now + REST_MAX;
+            }
             self.release_reads()?;
             // The end of one section may let the next one begin.
             loop {
