@@ -52,6 +52,10 @@ impl Access {
 
 impl Front {
     /// open(2) of a regular file the kernel knows. `flags` are those of open(2).
+    ///
+    /// O_TRUNC is not among them: the kernel truncates by a request of its own. If it left that to
+    /// us (FUSE_ATOMIC_O_TRUNC), a program that runs would be cut off under its feet before the
+    /// kernel finds that it runs and answers ETXTBSY.
     pub(crate) fn open(
         self: &Arc<Self>,
         caller: &Caller,
@@ -134,6 +138,8 @@ impl Front {
         };
         let front = Arc::clone(self);
         let created = Arc::clone(&inode);
+        // A new file has nothing to truncate.
+        let flags = if is_new { flags & !libc::O_TRUNC } else { flags };
         self.open_inode(caller, inode, Access::from_flags(flags), move |opened| {
             // A new file has no capabilities, and these bits only if they were asked for.
             created.set_unprivileged(is_new && mode & (libc::S_ISUID | libc::S_ISGID) == 0);

@@ -11,6 +11,7 @@ use crate::Test;
 use crate::fixture::{Fixture, errno, open, pattern, read_at};
 
 pub const TESTS: &[Test] = &[
+    ("a_running_program_is_not_truncated", a_running_program_is_not_truncated),
     ("writes_are_read_and_go_home", writes_are_read_and_go_home),
     ("open_flags_do_what_they_say", open_flags_do_what_they_say),
     ("cold_pages_are_patched_without_a_fetch", cold_pages_are_patched_without_a_fetch),
@@ -260,4 +261,22 @@ fn what_was_written_survives_remounting() {
     let status = sparse.metadata().unwrap();
     assert_eq!(status.len(), (1 << 30) + 3);
     assert!(std::os::unix::fs::MetadataExt::blocks(&status) < 1_000, "the hole was filled");
+}
+
+fn a_running_program_is_not_truncated() {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+
+    let fixture = Fixture::new();
+    let path = fixture.at("sleep");
+    fs::copy("/bin/sleep", &path).unwrap();
+    let len = fs::metadata(&path).unwrap().len();
+    let mut running = std::process::Command::new(&path).arg("20").spawn().unwrap();
+    for access in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
+        let opened = openat(CWD, &path, access | OFlags::TRUNC, Mode::empty());
+        assert_eq!(opened.err(), Some(rustix::io::Errno::TXTBSY));
+        assert_eq!(fs::metadata(&path).unwrap().len(), len);
+    }
+    assert_eq!(running.try_wait().unwrap(), None, "it still runs");
+    running.kill().unwrap();
+    running.wait().unwrap();
 }

@@ -47,8 +47,9 @@ const BACKGROUND_MAX: u16 = 64;
 ///
 /// Not asked for: FUSE_WRITEBACK_CACHE, because Weir wants each write at once and with exactly its
 /// bytes; FUSE_AUTO_INVAL_DATA, because then the kernel would drop what it caches after each write
-/// of its own; FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS, because the kernel keeps locks itself.
-const CAPABILITIES: [InitFlags; 12] = [
+/// of its own; FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS, because the kernel keeps locks itself;
+/// FUSE_ATOMIC_O_TRUNC, because a program that runs must not be truncated (see `Front::open`).
+const CAPABILITIES: [InitFlags; 11] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -58,7 +59,6 @@ const CAPABILITIES: [InitFlags; 12] = [
     InitFlags::FUSE_DONT_MASK,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_ASYNC_DIO,
     // Handles made from node numbers would outlive what they name.
     InitFlags::FUSE_NO_EXPORT_SUPPORT,
