@@ -11,6 +11,7 @@ owners; as an ordinary user those lines say EPERM on both sides.
 import ctypes
 import errno
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -353,11 +354,29 @@ def names():
     say("sync", answer(os.sync))
 
 
+def running():
+    """A program that runs is not written to, and above all not cut off."""
+    answers = set()
+    for number in range(40):
+        name = f"sleep{number}"
+        shutil.copyfile(shutil.which("sleep"), name)
+        os.chmod(name, 0o755)
+        program = subprocess.Popen([f"./{name}", "60"])
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC):
+            answers.add(answer(os.open, name, flags))
+        answers.add(answer(os.truncate, name, 0))
+        answers.add(("runs", program.poll() is None))
+        program.kill()
+        program.wait()
+        os.unlink(name)
+    say("writing to a program that runs", sorted(map(str, answers)))
+
+
 def main():
     os.chdir(sys.argv[1])
     os.umask(0o022)
     for part in (open_flags, renames, fallocates, holes, copies, attributes, acls, set_id_bits, owners,
-                 times, sizes, names):
+                 times, sizes, names, running):
         say(f"== {part.__name__}")
         part()
 
