@@ -98,7 +98,7 @@ impl Default for Config {
             dirty_hard_percent: 50,
             transfer_pages_max: 256,
             destages_in_flight_max: 64,
-            readahead_pages_max: 256,
+            readahead_pages_max: 512,
             retry_delay: Duration::from_secs(1),
         }
     }

@@ -42,7 +42,7 @@ pub use config::{Config, ConfigError, FetchPolicy};
 pub use engine::Engine;
 pub use error::{Error, ErrorCursor, ErrorKind};
 pub use frame::{Frame, FramePool};
-pub use page::PageState;
+pub use page::{DESCRIPTOR_BYTES, PageState};
 pub use stats::Stats;
 pub use time::Time;
 

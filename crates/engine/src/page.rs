@@ -170,7 +170,7 @@ impl Page {
 }
 
 /// Bytes a page costs beside its frame or its patches: descriptor and index slot.
-pub(crate) const DESCRIPTOR_BYTES: usize = size_of::<Page>() + 8;
+pub const DESCRIPTOR_BYTES: usize = size_of::<Page>() + 8;
 
 /// All live pages.
 #[derive(Default)]

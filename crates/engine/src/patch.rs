@@ -128,6 +128,20 @@ impl PatchSet {
         self.bytes = bytes.into_boxed_slice();
     }
 
+    /// Takes in `data` at `start` if one run holds all of the bytes there already.
+    pub(crate) fn overwrite(&mut self, start: usize, data: &[u8]) -> bool {
+        let mut at = 0;
+        for run in &self.runs {
+            if usize::from(run.start) <= start && start + data.len() <= usize::from(run.end()) {
+                let from = at + start - usize::from(run.start);
+                self.bytes[from..from + data.len()].copy_from_slice(data);
+                return true;
+            }
+            at += usize::from(run.len);
+        }
+        false
+    }
+
     /// The bytes `start .. start + len` of the page if one run holds them all.
     pub(crate) fn get(&self, start: usize, len: usize) -> Option<&[u8]> {
         let mut at = 0;

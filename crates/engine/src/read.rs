@@ -16,6 +16,10 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// First read-ahead of a reader that looks sequential, pages.
 const READAHEAD_PAGES_MIN: u32 = 8;
 
+/// A sequential reader's requests come on several threads, and so a little out of order: two of the
+/// kernel's own read-ahead requests at most.
+const OUT_OF_ORDER_PAGES_MAX: u64 = 64;
+
 impl Engine {
     /// Reads up to `len` bytes at `offset` (pread(2)); fewer at the end of the file, none past it.
     /// Answered later, as [`Reply::Read`], if a page must be fetched or the file is frozen.
@@ -208,10 +212,11 @@ impl Engine {
         let ahead = &mut of_file.readahead;
         let first = offset / PAGE;
         let next = (offset + len as u64).div_ceil(PAGE);
-        if first != ahead.next_page && first + 1 != ahead.next_page {
+        if first.abs_diff(ahead.next_page) > OUT_OF_ORDER_PAGES_MAX {
             *ahead = crate::file::ReadAhead { next_page: next, window: 0, fetched_to: 0 };
             return;
         }
+        let next = next.max(ahead.next_page);
         ahead.next_page = next;
         ahead.window = (ahead.window * 2).clamp(READAHEAD_PAGES_MIN.min(max), max);
         let from = ahead.fetched_to.max(next);

@@ -86,7 +86,8 @@ impl Engine {
         }
     }
 
-    /// The short way: bytes of one page that is resident, dirty already and shared with nobody.
+    /// The short way: bytes of one page that is dirty already, over what its frame (shared with
+    /// nobody) or one of its patches holds.
     fn overwrite(&mut self, file: FileIx, offset: u64, data: &[u8]) -> bool {
         let start = (offset % PAGE) as usize;
         if start + data.len() > PAGE_BYTES {
@@ -97,9 +98,14 @@ impl Engine {
         if page.dirty_seq == 0 {
             return false;
         }
-        let Some(bytes) = page.frame.as_mut().and_then(|frame| frame.bytes_mut()) else {
-            return false;
+        let Some(frame) = &mut page.frame else {
+            // Where a policy may want a fetch for every partial write, it is asked.
+            let lazy = matches!(self.config.fetch_policy, FetchPolicy::Lazy | FetchPolicy::Auto);
+            let over = lazy && page.patches.overwrite(start, data);
+            self.stats.patch_writes += u64::from(over);
+            return over;
         };
+        let Some(bytes) = frame.bytes_mut() else { return false };
         bytes[start..start + data.len()].copy_from_slice(data);
         self.replacement.touch(&mut self.pages, ix);
         let file = &mut self.files[file];
