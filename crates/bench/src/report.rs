@@ -92,7 +92,8 @@ fn line(goal: &Goal) -> String {
     )
 }
 
-fn number(value: f64) -> String {
+/// A figure with as many digits as mean something.
+pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

@@ -144,7 +144,12 @@ fn figures(rounds: &[Round]) -> Value {
         all.add(&round.writes);
     }
     let syncs: Vec<f64> = rounds.iter().map(|round| round.sync_us).collect();
-    json!({"writes": all.summary(), "fsync_after_round_us": median(&syncs)})
+    let medians: Vec<f64> = rounds.iter().map(|round| round.writes.summary().median_us).collect();
+    json!({
+        "writes": all.summary(),
+        "rounds_median_us": medians,
+        "fsync_after_round_us": median(&syncs),
+    })
 }
 
 struct Round {
