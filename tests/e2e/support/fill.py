@@ -15,6 +15,7 @@ import json
 import os
 import random
 import sys
+import time
 
 
 def write_some(fd, data, offset):
@@ -90,10 +91,17 @@ def main():
         os.unlink(f"{directory}/{name}")
         del models[name]
         data = random.Random("room").randbytes(1 << 20)
-        with open(f"{directory}/after", "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        fd = os.open(f"{directory}/after", os.O_WRONLY | os.O_CREAT)
+        done = 0
+        # The space of an unlinked file is free when the kernel has told the daemon to forget it, a moment later.
+        deadline = time.monotonic() + 5
+        while done < len(data):
+            taken = write_some(fd, data[done:], done)
+            if taken is None and time.monotonic() > deadline:
+                sys.exit("the disk stays full after a file went")
+            done += taken or 0
+        os.fsync(fd)
+        os.close(fd)
         models["after"] = [len(data), hashlib.sha256(data).hexdigest()]
         with open(path, "w") as file:
             json.dump(models, file)
