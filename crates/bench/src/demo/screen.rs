@@ -100,7 +100,7 @@ pub fn sqlite(comparison: &Comparison, transactions: u64) {
     row("page fetches that were never needed", "-".into(), show_count(through.avoided), "so far");
     if is_slower(comparison) {
         println!(
-            "  Slower here: this disk is so fast that a trip through FUSE takes as long as a fetch."
+            "  Slower here: each call of a transaction is a trip through FUSE. See docs/RESULTS.md."
         );
     }
 }
@@ -118,10 +118,7 @@ pub fn sqlite_write_ahead(comparison: &Comparison) {
     );
     latencies("transaction", straight, through);
     if is_slower(comparison) {
-        println!(
-            "  Slower here: the log is in memory, so nothing was waited for that Weir could take away, \
-             and\n  FUSE adds some 10 us to each of the calls a transaction makes."
-        );
+        println!("  Slower here, too.");
     }
 }
 
