@@ -303,7 +303,8 @@ impl Engine {
     fn policy(&self, file: FileIx, now: Time) -> Fetching {
         /// A file read this recently is likely to have this page read too.
         const READ_RECENTLY: std::time::Duration = std::time::Duration::from_secs(1);
-        /// Below this, a fetch's submission costs the writer about as much as a hand-off.
+        /// Where a fetch takes less than this, whoever reads the page next loses little by waiting
+        /// for it, and fetching ahead of that would cost all writers more.
         const FAST_DEVICE_NS: u64 = 200_000;
         match self.config.fetch_policy {
             FetchPolicy::Blocking => Fetching::Blocking,
@@ -314,12 +315,8 @@ impl Engine {
                 let pressure = self.patch_memory_left() < self.config.patch_bytes_max as usize / 2;
                 let being_read =
                     self.files[file].last_read.is_some_and(|read| now.since(read) < READ_RECENTLY);
-                match (pressure, being_read) {
-                    (true, _) => Fetching::Background,
-                    (false, false) => Fetching::Lazy,
-                    (false, true) if self.fetch_latency_ns < FAST_DEVICE_NS => Fetching::Foreground,
-                    (false, true) => Fetching::Background,
-                }
+                let slow = self.fetch_latency_ns >= FAST_DEVICE_NS;
+                if pressure || being_read && slow { Fetching::Background } else { Fetching::Lazy }
             }
         }
     }
