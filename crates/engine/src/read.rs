@@ -212,7 +212,11 @@ impl Engine {
         let ahead = &mut of_file.readahead;
         let first = offset / PAGE;
         let next = (offset + len as u64).div_ceil(PAGE);
-        if first.abs_diff(ahead.next_page) > OUT_OF_ORDER_PAGES_MAX {
+        let in_order = first == ahead.next_page || first + 1 == ahead.next_page;
+        // Only of a reader known to be sequential: random reads may be near each other, too.
+        let late = ahead.window > READAHEAD_PAGES_MIN
+            && first.abs_diff(ahead.next_page) <= OUT_OF_ORDER_PAGES_MAX;
+        if !in_order && !late {
             *ahead = crate::file::ReadAhead { next_page: next, window: 0, fetched_to: 0 };
             return;
         }
