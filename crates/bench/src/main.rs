@@ -7,6 +7,7 @@ mod cleanup;
 mod cold;
 mod content;
 mod demo;
+mod disk;
 mod engine;
 mod error;
 mod fuse;

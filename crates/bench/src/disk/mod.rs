@@ -1,0 +1,34 @@
+//! Emulated disks: block devices with the timing of storage this machine does not have.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// Which storage a disk behaves like.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[allow(dead_code, reason = "for the stage, the workloads and the nbw suite")]
+pub enum Model {
+    /// A 7200 rpm SATA hard disk.
+    Hdd,
+    /// A SATA flash drive.
+    Ssd,
+    /// Block storage across a network.
+    Remote,
+    /// Whatever this machine has: no delays, for preparing and for tests of correctness.
+    None,
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Model::Hdd => "hdd",
+            Model::Ssd => "ssd",
+            Model::Remote => "remote",
+            Model::None => "none",
+        })
+    }
+}
