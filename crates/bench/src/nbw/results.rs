@@ -1,0 +1,220 @@
+//! What a run of the suite found: the JSON that `weir-bench run nbw --json` writes and
+//! `weir-bench report` reads.
+//!
+//! Everything the report needs is in it, each repetition too, so that figures can be made again
+//! from the committed file.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::disk::Model;
+use crate::error::{Doing, Error, Result};
+
+/// The name of the suite in its JSON.
+pub const SUITE: &str = "nbw";
+
+/// One run, or what of it is done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// Always [`SUITE`].
+    pub suite: String,
+    /// The command that made it.
+    pub command: String,
+    /// What it ran on.
+    pub machine: Value,
+    /// The sizes and times it ran with.
+    pub profile: Profile,
+    /// What `weir --version` said, and a checksum of the program.
+    pub weir: String,
+    /// Whether every case of the profile is in.
+    pub complete: bool,
+    /// Seconds the whole run took, all its parts.
+    pub took_seconds: f64,
+    /// One for each contestant in each experiment.
+    pub cases: Vec<Case>,
+}
+
+/// Sizes and times of a run. The paper's are divided by `scale` alike, memory, file and time, so
+/// that the proportions between them, which set the result, stay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// `quick` or `paper`.
+    pub name: String,
+    /// What the paper's sizes and times were divided by.
+    pub scale: u32,
+    /// Bytes of the preallocated file of the personalities; 5 GB in the paper.
+    pub file_bytes: u64,
+    /// Memory of a contestant, bytes; 4 GB in the paper.
+    pub memory_bytes: u64,
+    /// Of it for patches, bytes; 64 MB in the paper.
+    pub patch_bytes: u64,
+    /// Length of one personality's run, seconds; 60 in the paper.
+    pub seconds: f64,
+    /// Length of one file-server run, seconds.
+    pub file_server_seconds: f64,
+    /// How much of each trace is replayed, seconds of its own time.
+    pub trace_seconds: f64,
+    /// Repetitions of each personality; 3 in the paper.
+    pub rounds: u32,
+    /// Repetitions of the file server.
+    pub file_server_rounds: u32,
+    /// Repetitions of each trace; 5 in the paper.
+    pub trace_rounds: u32,
+}
+
+/// Which part of the paper's evaluation a case belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Experiment {
+    /// Filebench personalities over I/O sizes: Figure 10.
+    Personality,
+    /// The same at 2 KiB over memory sizes: Figure 11.
+    Memory,
+    /// The file-server mix: Figure 12.
+    FileServer,
+    /// Trace replay: Figure 13.
+    Trace,
+}
+
+/// One contestant in one experiment: medians over its repetitions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Case {
+    /// Unique but for the contestant: `hdd/random-write/128`, `hdd/memory/random-write/2048/64M`,
+    /// `ssd/file-server/no-reads`, `hdd/facebook/no-fsync`.
+    pub name: String,
+    /// Which part of the evaluation.
+    pub experiment: Experiment,
+    /// The personality (`random-write`), the mix (`18-10-72` as reads, writes, others in percent)
+    /// or the trace (`facebook`, `facebook-no-fsync`).
+    pub workload: String,
+    /// The disk's model.
+    pub disk: Model,
+    /// Bytes of one operation; 0 where they differ.
+    pub size_bytes: u64,
+    /// Memory of the contestant, bytes.
+    pub memory_bytes: u64,
+    /// `ext4` or `weir-` and the fetch policy.
+    pub contestant: String,
+    /// Operations a second, all classes.
+    pub ops_per_s: f64,
+    /// Mean latency of all operations, microseconds.
+    pub mean_us: f64,
+    /// Median latency, microseconds.
+    pub p50_us: f64,
+    /// 99th percentile of the latency, microseconds.
+    pub p99_us: f64,
+    /// Page fetches by Weir; 0 for ext4, whose fetches are device reads.
+    pub fetches: u64,
+    /// Writes that waited for a fetch or for memory, by Weir's count; 0 for ext4, which does not
+    /// count them.
+    pub blocked_writes: u64,
+    /// Requests the emulated disk served during the load.
+    pub device_reads: u64,
+    /// As above.
+    pub device_writes: u64,
+    /// Against ext4 in the same round, median over the rounds: of operations a second for the
+    /// personalities, of the mean latency otherwise. Above 1 is better than ext4 in either case.
+    pub ratio_to_blocking: f64,
+    /// The least and the most of that ratio among the rounds.
+    pub ratio_spread: [f64; 2],
+    /// What the run could reach at most, operations a second, where patch memory and the device's
+    /// fetch rate set a bound; random-write personalities only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_ops_per_s: Option<f64>,
+    /// Latencies by class of operation.
+    pub classes: Vec<Class>,
+    /// Each repetition.
+    pub rounds: Vec<Round>,
+}
+
+/// The latencies of one class of operations: `read`, `write`, `sync`, `other`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Class {
+    /// Its name.
+    pub class: String,
+    /// Operations of the median round.
+    pub ops: u64,
+    /// Operations a second.
+    pub ops_per_s: f64,
+    /// Mean, microseconds.
+    pub mean_us: f64,
+    /// Median, microseconds.
+    pub p50_us: f64,
+    /// 99th percentile, microseconds.
+    pub p99_us: f64,
+    /// ext4's mean over this one's, median over the rounds: above 1 is better than ext4.
+    pub ratio_to_blocking: f64,
+}
+
+/// One repetition.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Round {
+    /// Seconds the load took.
+    pub seconds: f64,
+    /// Operations a second.
+    pub ops_per_s: f64,
+    /// Mean latency, microseconds.
+    pub mean_us: f64,
+    /// Median latency, microseconds.
+    pub p50_us: f64,
+    /// 99th percentile, microseconds.
+    pub p99_us: f64,
+    /// Counts as in [`Case`].
+    pub fetches: u64,
+    /// As above.
+    pub blocked_writes: u64,
+    /// As above.
+    pub device_reads: u64,
+    /// As above.
+    pub device_writes: u64,
+    /// Requests that moved the arm; 0 where there is none.
+    pub device_seeks: u64,
+    /// By class; `ratio_to_blocking` is against ext4 in this round.
+    pub classes: Vec<Class>,
+    /// As [`Case::ratio_to_blocking`], of this round.
+    pub ratio_to_blocking: f64,
+}
+
+impl Results {
+    /// Reads what a run wrote.
+    pub fn load(path: &Path) -> Result<Results> {
+        let text = fs::read(path).doing("read", path)?;
+        let results: Results = serde_json::from_slice(&text).map_err(|error| Error::Missing {
+            what: format!("{} holds no results of the suite nbw ({error})", path.display()),
+            remedy: "give the file that 'weir-bench run nbw --json FILE' wrote".into(),
+        })?;
+        if results.suite != SUITE {
+            return Err(Error::Missing {
+                what: format!("{} is of the suite '{}'", path.display(), results.suite),
+                remedy: "give the file that 'weir-bench run nbw --json FILE' wrote".into(),
+            });
+        }
+        Ok(results)
+    }
+
+    /// Writes it so that a crash leaves the file as it was before or as it is now.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        fs::create_dir_all(directory).doing("create", directory)?;
+        let mut text = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
+        text.push(b'\n');
+        let new = path.with_extension("json.new");
+        let mut file = fs::File::create(&new).doing("create", &new)?;
+        file.write_all(&text).doing("write", &new)?;
+        file.sync_all().doing("sync", &new)?;
+        fs::rename(&new, path).doing("replace", path)
+    }
+
+    /// The case of that name and contestant.
+    pub fn find(&self, name: &str, contestant: &str) -> Option<&Case> {
+        self.cases.iter().find(|case| case.name == name && case.contestant == contestant)
+    }
+}
