@@ -17,6 +17,8 @@ mod mount;
 #[expect(dead_code, reason = "for the suite nbw and its report")]
 mod nbw;
 mod passthrough;
+#[expect(dead_code, reason = "for the report of the suite nbw")]
+mod plot;
 mod report;
 mod tables;
 mod updates;
