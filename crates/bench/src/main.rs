@@ -22,6 +22,8 @@ mod plot;
 mod report;
 mod tables;
 mod updates;
+#[expect(dead_code, reason = "the suite nbw prepares and verifies")]
+mod workload;
 mod workspace;
 
 use std::path::PathBuf;
@@ -87,6 +89,13 @@ enum Task {
         /// Where.
         mountpoint: PathBuf,
     },
+    /// Run the workload that stands, as JSON, on standard input, on its files in DIRECTORY, and
+    /// print its outcome as JSON. Benchmarks start it inside a contestant's memory cgroup.
+    #[command(hide = true)]
+    Load {
+        /// Where the prepared files are.
+        directory: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -140,5 +149,6 @@ fn run(task: Task) -> Result<()> {
         Task::Passthrough { source, mountpoint } => {
             passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
         }
+        Task::Load { directory } => workload::load(&directory),
     }
 }

@@ -1,0 +1,101 @@
+//! What is run on a contestant's files, and how it is known afterwards that every byte is right.
+//!
+//! A [`Workload`] prepares its files at home, straight on the disk's file system; is run in the
+//! directory where a contestant shows them, by a child process (`weir-bench load`) that can be put
+//! in a memory cgroup; and then compares what is at home with what the run must have left there.
+//! Nothing here knows of Weir: all of it works on any directory.
+//!
+//! Invariants: the same workload does the same operations in the same order on each contestant,
+//! only how many it gets through differs; what an operation writes follows from the seed and the
+//! operation's number, so a load keeps no record but how many operations were done; nothing but
+//! system calls on the files is timed.
+
+mod outcome;
+mod personality;
+mod prepared;
+mod read_log;
+mod slots;
+mod stamp;
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Doing, Error, Result};
+
+#[expect(unused_imports, reason = "the suite nbw names them")]
+pub use outcome::ClassOutcome;
+pub use outcome::Outcome;
+#[expect(unused_imports, reason = "the suite nbw names them")]
+pub use personality::Kind;
+pub use personality::Personality;
+
+/// Something to run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// One of Filebench's micro-benchmarks on one large file.
+    Personality(Personality),
+}
+
+impl Workload {
+    /// Makes its files in `home`, durable. Whatever of them is there is made anew.
+    pub fn prepare(&self, home: &Path) -> Result<()> {
+        match self {
+            Workload::Personality(personality) => personality.prepare(home),
+        }
+    }
+
+    /// Whether both start from the very same files, so that one's [`Workload::prepare`] does for
+    /// the other.
+    pub fn shares_files_with(&self, other: &Workload) -> bool {
+        match (self, other) {
+            (Workload::Personality(one), Workload::Personality(other)) => {
+                one.file_bytes == other.file_bytes
+            }
+        }
+    }
+
+    /// Runs it on the prepared files in `directory`. What it reads is compared outside of the
+    /// timed sections: [`Error::Different`] if it is neither what was prepared nor what this run
+    /// wrote there, or older than what it wrote last.
+    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+        match self {
+            Workload::Personality(personality) => personality.run(directory),
+        }
+    }
+
+    /// Compares every byte of the files in `home` with what a run with this `outcome` leaves:
+    /// [`Error::Different`] with the first that differs. Everything the run wrote must be home.
+    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        match self {
+            Workload::Personality(personality) => personality.verify(home, outcome),
+        }
+    }
+
+    /// Puts back what a run with this `outcome` changed, durable: as [`Workload::prepare`], only
+    /// sooner. After a run that failed there is no outcome; then prepare.
+    pub fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        match self {
+            Workload::Personality(personality) => personality.reset(home, outcome),
+        }
+    }
+}
+
+/// `weir-bench load DIRECTORY`: runs the workload that stands, as JSON, on standard input, and
+/// writes its [`Outcome`], as JSON, to standard output.
+pub fn load(directory: &Path) -> Result<()> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).doing("read the workload for", directory)?;
+    let workload: Workload = serde_json::from_str(&text).map_err(|error| Error::Answer {
+        from: "the one who started the load",
+        why: format!("its standard input is no workload ({error})"),
+    })?;
+    let outcome = workload.run(directory)?;
+    serde_json::to_writer(io::stdout(), &outcome)
+        .map_err(io::Error::from)
+        .doing("write the outcome of", directory)?;
+    println!();
+    Ok(())
+}

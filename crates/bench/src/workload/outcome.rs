@@ -1,0 +1,172 @@
+//! What a load measured, and the little that must be kept of what it did to check it afterwards.
+//!
+//! A [`Tally`] is one thread's; an [`Outcome`] is the whole load's.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Latencies;
+
+/// The name of all classes together.
+const ALL: &str = "all";
+
+/// What kind of operation a latency is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Reads of file data.
+    Read,
+    /// Writes of file data.
+    Write,
+    /// fsync(2) and fdatasync(2).
+    Sync,
+    /// Everything about names and attributes.
+    Other,
+}
+
+impl Class {
+    const ALL: [Class; 4] = [Class::Read, Class::Write, Class::Sync, Class::Other];
+
+    /// Its name in an [`Outcome`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Read => "read",
+            Class::Write => "write",
+            Class::Sync => "sync",
+            Class::Other => "other",
+        }
+    }
+}
+
+/// The latencies one thread saw.
+pub struct Tally {
+    classes: [(Latencies, u64); 4],
+    /// From the start of the load to the end of the thread's last operation, seconds.
+    pub seconds: f64,
+}
+
+impl Tally {
+    /// Nothing yet.
+    pub fn new() -> Tally {
+        Tally { classes: std::array::from_fn(|_| (Latencies::new(), 0)), seconds: 0.0 }
+    }
+
+    /// Adds one operation, which moved so many bytes.
+    pub fn note(&mut self, class: Class, latency: Duration, bytes: u64) {
+        let (latencies, total) = &mut self.classes[class as usize];
+        latencies.note(latency);
+        *total += bytes;
+    }
+}
+
+/// One class of a load's operations. Latencies in microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassOutcome {
+    /// `read`, `write`, `sync` or `other`; `all` for all of them together.
+    pub class: String,
+    /// Operations.
+    pub ops: u64,
+    /// Operations a second: the sum over the threads of each one's own rate, so that a thread
+    /// whose last operation takes long does not make another look slow.
+    pub ops_per_s: f64,
+    /// Mean latency.
+    pub mean_us: f64,
+    /// Median latency.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Longest.
+    pub max_us: f64,
+    /// Bytes read or written.
+    pub bytes: u64,
+}
+
+/// What a load measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// From the start to the end of the last operation, seconds.
+    pub seconds: f64,
+    /// Operations a second that were asked for, where that is fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered_per_s: Option<f64>,
+    /// The classes the load has, then all together.
+    pub classes: Vec<ClassOutcome>,
+    /// How many operations each stream of them got through. What they did follows from the
+    /// workload and these numbers.
+    pub done: Vec<u64>,
+    /// Reads whose every byte was compared with what may stand there.
+    pub checked_reads: u64,
+}
+
+impl Outcome {
+    /// Sums up the threads' tallies. `done` is for checking, see [`Outcome::done`].
+    pub fn new(tallies: &[Tally], done: Vec<u64>, checked_reads: u64) -> Outcome {
+        let mut classes: Vec<ClassOutcome> =
+            Class::ALL.into_iter().filter_map(|class| sum_up(tallies, &[class])).collect();
+        classes.extend(sum_up(tallies, &Class::ALL));
+        let seconds = tallies.iter().map(|tally| tally.seconds).fold(0.0, f64::max);
+        Outcome { seconds, offered_per_s: None, classes, done, checked_reads }
+    }
+
+    /// One class by its name, `all` for all together. `None` if the load has no such operation.
+    pub fn class(&self, name: &str) -> Option<&ClassOutcome> {
+        self.classes.iter().find(|class| class.class == name)
+    }
+}
+
+/// The classes of `wanted` as one, if there is any such operation.
+fn sum_up(tallies: &[Tally], wanted: &[Class]) -> Option<ClassOutcome> {
+    let mut latencies = Latencies::new();
+    let (mut bytes, mut ops_per_s) = (0, 0.0);
+    for tally in tallies {
+        let mut ops = 0;
+        for (own, own_bytes) in wanted.iter().map(|class| &tally.classes[*class as usize]) {
+            ops += own.summary().count;
+            bytes += own_bytes;
+            latencies.add(own);
+        }
+        if tally.seconds > 0.0 {
+            ops_per_s += ops as f64 / tally.seconds;
+        }
+    }
+    let summary = latencies.summary();
+    let name = if let [class] = wanted { class.name() } else { ALL };
+    (summary.count > 0).then(|| ClassOutcome {
+        class: name.into(),
+        ops: summary.count,
+        ops_per_s,
+        mean_us: summary.mean_us,
+        p50_us: summary.median_us,
+        p99_us: summary.p99_us,
+        max_us: summary.max_us,
+        bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of_threads_add_up_and_classes_without_operations_are_left_out() {
+        let mut reader = Tally::new();
+        let mut writer = Tally::new();
+        for _ in 0..10 {
+            reader.note(Class::Read, Duration::from_micros(100), 512);
+            writer.note(Class::Write, Duration::from_micros(10), 512);
+            writer.note(Class::Write, Duration::from_micros(10), 512);
+        }
+        (reader.seconds, writer.seconds) = (2.0, 1.0);
+        let outcome = Outcome::new(&[reader, writer], vec![20], 10);
+        let names: Vec<_> = outcome.classes.iter().map(|class| class.class.as_str()).collect();
+        assert_eq!(names, ["read", "write", "all"]);
+        let all = outcome.class("all").unwrap();
+        assert_eq!((all.ops, all.bytes), (30, 30 * 512));
+        assert!((all.ops_per_s - 25.0).abs() < 1e-9);
+        assert!((all.mean_us - 40.0).abs() < 0.1, "{all:?}");
+        assert!((outcome.class("write").unwrap().p99_us - 10.0).abs() < 0.1);
+        assert_eq!(outcome.seconds, 2.0);
+        let text = serde_json::to_string(&outcome).unwrap();
+        assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
+    }
+}
