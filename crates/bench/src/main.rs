@@ -8,6 +8,7 @@ mod cold;
 mod content;
 mod demo;
 mod disk;
+mod document;
 mod engine;
 mod error;
 mod fuse;
@@ -17,7 +18,6 @@ mod mount;
 #[expect(dead_code, reason = "for the suite nbw and its report")]
 mod nbw;
 mod passthrough;
-#[expect(dead_code, reason = "for the report of the suite nbw")]
 mod plot;
 mod report;
 mod tables;
@@ -81,6 +81,14 @@ enum Task {
     Tables {
         /// The results.
         results: PathBuf,
+    },
+    /// Write plots and the tables of RESULTS.md from what 'run nbw --json' wrote.
+    Report {
+        /// The results.
+        results: PathBuf,
+        /// The directory of the documents.
+        #[arg(long, value_name = "DIR", default_value = "docs")]
+        out: PathBuf,
     },
     /// Serve SOURCE on MOUNTPOINT with a plain FUSE passthrough, the benchmarks' baseline.
     Passthrough {
@@ -146,6 +154,12 @@ fn run(task: Task) -> Result<()> {
             }
         }
         Task::Tables { results } => tables::print(&results),
+        Task::Report { results, out } => {
+            for path in document::report(&results, &out)? {
+                println!("{}", path.display());
+            }
+            Ok(())
+        }
         Task::Passthrough { source, mountpoint } => {
             passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
         }
