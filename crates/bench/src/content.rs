@@ -37,6 +37,18 @@ impl Random {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// One of the values, each as often as its weight says. Some weight must not be zero.
+    pub fn pick<T: Copy>(&mut self, weighted: &[(u64, T)]) -> T {
+        let mut draw = self.below(weighted.iter().map(|(weight, _)| weight).sum());
+        for (weight, value) in weighted {
+            match draw.checked_sub(*weight) {
+                Some(rest) => draw = rest,
+                None => return *value,
+            }
+        }
+        unreachable!("the draw is below the sum of the weights")
+    }
+
     /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
@@ -106,6 +118,16 @@ mod tests {
         assert_eq!(page(1, 7), page(1, 7));
         assert_ne!(page(1, 7), page(1, 8));
         assert_ne!(page(1, 7), page(2, 7));
+    }
+
+    #[test]
+    fn picks_by_weight() {
+        let mut random = Random::new(1);
+        let mut counts = [0; 3];
+        for _ in 0..10_000 {
+            counts[random.pick(&[(1, 0), (0, 1), (3, 2)])] += 1;
+        }
+        assert!((2300..2700).contains(&counts[0]) && counts[1] == 0, "{counts:?}");
     }
 
     #[test]

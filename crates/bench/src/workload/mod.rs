@@ -10,10 +10,13 @@
 //! operation's number, so a load keeps no record but how many operations were done; nothing but
 //! system calls on the files is timed.
 
+mod file_server;
 mod outcome;
 mod personality;
 mod prepared;
 mod read_log;
+#[cfg(test)]
+mod scratch;
 mod slots;
 mod stamp;
 
@@ -24,6 +27,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 
+pub use file_server::FileServer;
+#[expect(unused_imports, reason = "the suite nbw names them")]
+pub use file_server::Mix;
 #[expect(unused_imports, reason = "the suite nbw names them")]
 pub use outcome::ClassOutcome;
 pub use outcome::Outcome;
@@ -37,6 +43,8 @@ pub use personality::Personality;
 pub enum Workload {
     /// One of Filebench's micro-benchmarks on one large file.
     Personality(Personality),
+    /// A file server's mix of operations at a fixed rate.
+    FileServer(FileServer),
 }
 
 impl Workload {
@@ -44,6 +52,7 @@ impl Workload {
     pub fn prepare(&self, home: &Path) -> Result<()> {
         match self {
             Workload::Personality(personality) => personality.prepare(home),
+            Workload::FileServer(server) => server.prepare(home),
         }
     }
 
@@ -54,6 +63,10 @@ impl Workload {
             (Workload::Personality(one), Workload::Personality(other)) => {
                 one.file_bytes == other.file_bytes
             }
+            (Workload::FileServer(one), Workload::FileServer(other)) => {
+                one.shares_files_with(other)
+            }
+            _ => false,
         }
     }
 
@@ -63,6 +76,7 @@ impl Workload {
     pub fn run(&self, directory: &Path) -> Result<Outcome> {
         match self {
             Workload::Personality(personality) => personality.run(directory),
+            Workload::FileServer(server) => server.run(directory),
         }
     }
 
@@ -71,6 +85,7 @@ impl Workload {
     pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         match self {
             Workload::Personality(personality) => personality.verify(home, outcome),
+            Workload::FileServer(server) => server.verify(home, outcome),
         }
     }
 
@@ -79,6 +94,7 @@ impl Workload {
     pub fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         match self {
             Workload::Personality(personality) => personality.reset(home, outcome),
+            Workload::FileServer(server) => server.reset(home, outcome),
         }
     }
 }

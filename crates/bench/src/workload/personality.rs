@@ -338,39 +338,21 @@ impl ReadCheck {
 mod tests {
     use super::*;
     use crate::workload::Workload;
+    use crate::workload::scratch::{Scratch, assert_different};
 
-    /// A directory with a prepared file, removed when this goes.
-    struct Home(PathBuf);
-
-    impl Home {
-        fn new(name: &str, workload: &Workload) -> Home {
-            let name = format!("weir-bench-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            std::fs::create_dir_all(&path).unwrap();
-            workload.prepare(&path).unwrap();
-            Home(path)
-        }
-
-        fn file(&self) -> File {
-            OpenOptions::new().read(true).write(true).open(self.0.join(FILE)).unwrap()
-        }
-
-        /// As a run that got so far.
-        fn write(&self, workload: &Workload, writes: u64) -> Outcome {
-            let slots = slots(workload);
-            let mut bytes = vec![0; slots.io_bytes as usize];
-            for write in 0..writes {
-                slots.stamps().fill(write, &mut bytes);
-                self.file().write_all_at(&bytes, slots.offset(slots.of_write(write))).unwrap();
-            }
-            Outcome::new(&[], vec![writes], 0)
-        }
+    fn open(home: &Path) -> File {
+        OpenOptions::new().read(true).write(true).open(home.join(FILE)).unwrap()
     }
 
-    impl Drop for Home {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
+    /// As a run that got so far.
+    fn write(home: &Path, workload: &Workload, writes: u64) -> Outcome {
+        let slots = slots(workload);
+        let mut bytes = vec![0; slots.io_bytes as usize];
+        for write in 0..writes {
+            slots.stamps().fill(write, &mut bytes);
+            open(home).write_all_at(&bytes, slots.offset(slots.of_write(write))).unwrap();
         }
+        Outcome::new(&[], vec![writes], 0)
     }
 
     fn personality(kind: Kind, io_bytes: u64) -> Workload {
@@ -379,25 +361,17 @@ mod tests {
     }
 
     fn slots(workload: &Workload) -> Slots {
-        match workload {
-            Workload::Personality(personality) => personality.slots().unwrap(),
-        }
-    }
-
-    fn assert_different(result: Result<()>, why: &str) {
-        match result {
-            Err(Error::Different(said)) => assert!(said.contains(why), "{said}"),
-            other => panic!("{other:?}"),
-        }
+        let Workload::Personality(personality) = workload else { unreachable!() };
+        personality.slots().unwrap()
     }
 
     #[test]
     fn each_leaves_what_it_must_and_can_be_put_back() {
         for (kind, io_bytes) in Kind::ALL.into_iter().zip([128, 1536, 512, 2048, 4096]) {
             let workload = personality(kind, io_bytes);
-            let home = Home::new(&format!("each-{kind}"), &workload);
-            let outcome = workload.run(&home.0).unwrap();
-            workload.verify(&home.0, &outcome).unwrap();
+            let home = Scratch::new(&format!("each-{kind}"), &workload);
+            let outcome = workload.run(&home).unwrap();
+            workload.verify(&home, &outcome).unwrap();
             let ops = |class| outcome.class(class).map_or(0, |class| class.ops);
             assert_eq!(ops("write") > 0, kind.writes(), "{kind}");
             assert_eq!(ops("read") > 0, kind.reads(), "{kind}");
@@ -405,38 +379,38 @@ mod tests {
             assert_eq!(ops("read"), outcome.checked_reads);
             assert_eq!(ops("all"), ops("read") + ops("write"));
             assert_eq!(outcome.class("all").unwrap().bytes, ops("all") * io_bytes);
-            workload.reset(&home.0, &outcome).unwrap();
+            workload.reset(&home, &outcome).unwrap();
             let nothing = Outcome { done: vec![0], ..outcome };
-            workload.verify(&home.0, &nothing).unwrap();
+            workload.verify(&home, &nothing).unwrap();
         }
     }
 
     #[test]
     fn sequential_writes_go_around_and_are_put_back() {
         let workload = personality(Kind::SequentialWrite, 3072);
-        let home = Home::new("around", &workload);
-        let mut outcome = home.write(&workload, slots(&workload).count() + 2);
-        workload.verify(&home.0, &outcome).unwrap();
-        workload.reset(&home.0, &outcome).unwrap();
+        let home = Scratch::new("around", &workload);
+        let mut outcome = write(&home, &workload, slots(&workload).count() + 2);
+        workload.verify(&home, &outcome).unwrap();
+        workload.reset(&home, &outcome).unwrap();
         outcome.done = vec![0];
-        workload.verify(&home.0, &outcome).unwrap();
+        workload.verify(&home, &outcome).unwrap();
     }
 
     #[test]
     fn verification_finds_every_kind_of_fault() {
         let workload = personality(Kind::RandomWrite, 512);
-        let home = Home::new("faults", &workload);
-        let outcome = home.write(&workload, 2000);
-        workload.verify(&home.0, &outcome).unwrap();
+        let home = Scratch::new("faults", &workload);
+        let outcome = write(&home, &workload, 2000);
+        workload.verify(&home, &outcome).unwrap();
         let slots = slots(&workload);
         let last = outcome.done[0] - 1;
         let slot = slots.of_write(last);
         let older = (0..last).rev().find(|write| slots.of_write(*write) == slot).unwrap();
-        let file = home.file();
+        let file = open(&home);
         let mut good = vec![0; 512];
         file.read_exact_at(&mut good, slots.offset(slot)).unwrap();
         let put = |bytes: &[u8]| file.write_all_at(bytes, slots.offset(slot)).unwrap();
-        let fails = |why: &str| assert_different(workload.verify(&home.0, &outcome), why);
+        let fails = |why: &str| assert_different(workload.verify(&home, &outcome), why);
 
         let mut bytes = good.clone();
         bytes[500] ^= 1;
@@ -449,7 +423,7 @@ mod tests {
         put(&bytes);
         fails(&format!("begins like write number {older}"));
         put(&good);
-        workload.verify(&home.0, &outcome).unwrap();
+        workload.verify(&home, &outcome).unwrap();
         file.set_len(63 * PAGE_BYTES as u64).unwrap();
         fails("bytes instead of");
     }
@@ -457,21 +431,21 @@ mod tests {
     #[test]
     fn a_byte_that_no_write_touched_is_checked_too() {
         let workload = personality(Kind::SequentialWrite, 4096);
-        let home = Home::new("untouched", &workload);
-        home.file().write_all_at(b"!", 40 * PAGE_BYTES as u64 + 17).unwrap();
-        let outcome = home.write(&workload, 3);
-        assert_different(workload.verify(&home.0, &outcome), "it was never written");
+        let home = Scratch::new("untouched", &workload);
+        open(&home).write_all_at(b"!", 40 * PAGE_BYTES as u64 + 17).unwrap();
+        let outcome = write(&home, &workload, 3);
+        assert_different(workload.verify(&home, &outcome), "it was never written");
     }
 
     #[test]
     fn a_load_that_reads_a_wrong_byte_says_so() {
         for kind in [Kind::SequentialRead, Kind::RandomRead, Kind::RandomReadwrite] {
             let workload = personality(kind, 4096);
-            let home = Home::new(&format!("wrong-{kind}"), &workload);
+            let home = Scratch::new(&format!("wrong-{kind}"), &workload);
             for page in 0..64 {
-                home.file().write_all_at(b"!", page * 4096 + 100).unwrap();
+                open(&home).write_all_at(b"!", page * 4096 + 100).unwrap();
             }
-            let failed = workload.run(&home.0).map(drop);
+            let failed = workload.run(&home);
             assert_different(failed, "neither what was prepared nor");
         }
     }

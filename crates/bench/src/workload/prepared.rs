@@ -136,7 +136,8 @@ pub fn compare(
     Ok(())
 }
 
-fn first_difference(one: &[u8], other: &[u8]) -> usize {
+/// Where two rows of bytes of the same length first differ.
+pub fn first_difference(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).position(|(one, other)| one != other).unwrap_or(0)
 }
 
