@@ -5,7 +5,7 @@
 
 use crate::disk::Model;
 use crate::nbw::names::{
-    BASELINE, DEFAULT, PERSONALITIES, contestants, sizes, without_fsync, workloads,
+    BASELINE, DEFAULT, PERSONALITIES, bytes, contestants, sizes, without_fsync, workloads,
 };
 use crate::nbw::results::{Case, Experiment, Results};
 use crate::plot::{Figure, Kind, Mark, Marker, Panel, Series};
@@ -57,7 +57,16 @@ fn called(contestant: &str) -> String {
 }
 
 fn heading(results: &Results, figure: &str) -> String {
-    format!("{figure} (profile {})", results.profile.name)
+    let memory = bytes(results.profile.memory_bytes);
+    with_patches(
+        results,
+        &format!("{figure} (profile {}: {memory} of memory", results.profile.name),
+    )
+}
+
+/// Closes what `heading` opened in parentheses with the memory for patches.
+fn with_patches(results: &Results, heading: &str) -> String {
+    format!("{heading}, {} for patches)", bytes(results.profile.patch_bytes))
 }
 
 /// What a panel shows of its cases.
@@ -198,8 +207,11 @@ fn memory(results: &Results) -> Figure {
         }
     };
     Figure {
-        title: heading(results, "Figure 11: memory, with I/O of 2 KiB"),
-        note: format!("Medians; more is better. {WHISKERS}"),
+        title: with_patches(
+            results,
+            &format!("Figure 11: memory (profile {}", results.profile.name),
+        ),
+        note: format!("I/O of 2 KiB. Medians; more is better. {WHISKERS}"),
         columns: workloads.len(),
         series: series(results),
         panels: workloads.iter().map(panel).collect(),

@@ -18,10 +18,10 @@ pub fn replace(document: &str, heading: &str, section: &str) -> Result<String, S
         ([], []) => {
             let before = document.trim_end_matches('\n');
             let gap = if before.is_empty() { "" } else { "\n\n" };
-            Ok(format!("{before}{gap}{heading}\n\n{BEGIN}\n{section}\n{END}\n"))
+            Ok(format!("{before}{gap}{heading}\n\n{BEGIN}\n\n{section}\n\n{END}\n"))
         }
         ([begin], [end]) if begin < end => {
-            Ok(format!("{}{BEGIN}\n{section}\n{}", &document[..*begin], &document[*end..]))
+            Ok(format!("{}{BEGIN}\n\n{section}\n\n{}", &document[..*begin], &document[*end..]))
         }
         _ => Err(format!(
             "it has '{BEGIN}' {} times and '{END}' {} times, or in the wrong order",
@@ -38,17 +38,17 @@ mod tests {
     #[test]
     fn a_document_without_markers_gets_them_at_its_end() {
         let once = replace("# Title\n\ntext\n", "## New", "\nbody\n").expect("no markers");
-        assert_eq!(once, format!("# Title\n\ntext\n\n## New\n\n{BEGIN}\nbody\n{END}\n"));
+        assert_eq!(once, format!("# Title\n\ntext\n\n## New\n\n{BEGIN}\n\nbody\n\n{END}\n"));
         assert_eq!(replace(&once, "## New", "body").expect("markers"), once);
         let empty = replace("", "## New", "body").expect("no markers");
-        assert_eq!(empty, format!("## New\n\n{BEGIN}\nbody\n{END}\n"));
+        assert_eq!(empty, format!("## New\n\n{BEGIN}\n\nbody\n\n{END}\n"));
     }
 
     #[test]
     fn what_is_outside_stays_to_the_byte() {
         let document = format!("a\r\n {BEGIN} old\n\nold {END}\n\n\nz");
         let made = replace(&document, "## New", "new").expect("markers");
-        assert_eq!(made, format!("a\r\n {BEGIN}\nnew\n{END}\n\n\nz"));
+        assert_eq!(made, format!("a\r\n {BEGIN}\n\nnew\n\n{END}\n\n\nz"));
         assert_eq!(replace(&made, "## New", "new").expect("markers"), made);
     }
 

@@ -133,6 +133,40 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_missing_or_absurd_is_a_gap() {
+        let whole = sample::results();
+        let check = |results: &Results| {
+            let text = section::section(results, "nbw/quick.json");
+            for (name, figure) in figures::all(results) {
+                let svg = figure.svg();
+                assert!(!svg.contains("NaN") && !svg.contains(">inf"), "{name}: {svg}");
+            }
+            assert!(!text.contains("NaN") && !text.contains("inf x"), "{text}");
+            assert!(crate::nbw::table::table(results).starts_with("case"));
+        };
+        for who in ["ext4", "weir-async-bg", "weir-lazy", "weir-auto"] {
+            let mut results = whole.clone();
+            results.cases.retain(|case| case.contestant != who);
+            check(&results);
+            results = whole.clone();
+            results.cases.retain(|case| case.contestant == who);
+            check(&results);
+        }
+        for at in 0..whole.cases.len() {
+            for ratio in [0.0, -1.0, 1e300, 5e-324] {
+                let mut results = whole.clone();
+                let case = &mut results.cases[at];
+                case.ratio_to_blocking = ratio;
+                case.ops_per_s = ratio;
+                case.bound_ops_per_s = Some(ratio);
+                case.classes.iter_mut().for_each(|class| class.ratio_to_blocking = ratio);
+                case.rounds.clear();
+                check(&results);
+            }
+        }
+    }
+
+    #[test]
     fn refuses_what_would_leave_the_directory_or_lose_text() {
         let folder = Folder::new("refused");
         let file = folder.0.join("out.json");

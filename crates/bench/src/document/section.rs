@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::markdown::escape;
+use super::markdown::{escape, wrapped};
 use super::paper::beside;
-use super::tables::{at_a_glance, disks, in_full, latencies, of_goals, slower_cases};
+use super::tables::{at_a_glance, bounds, disks, in_full, latencies, of_goals, slower_cases};
 use crate::measure::show_count;
 use crate::nbw::names::{BASELINE, DEFAULT, bytes, workloads};
 use crate::nbw::results::{Experiment, Profile, Results};
@@ -25,13 +25,14 @@ pub fn section(results: &Results, raw: &str) -> String {
         traces(results),
     ];
     // Nothing in the results may end the part early.
-    parts.join("\n").replace("<!--", "&lt;!--")
+    wrapped(&parts.join("\n").replace("<!--", "&lt;!--"))
 }
 
 fn opening(results: &Results, raw: &str) -> String {
     let mut text = format!(
-        "    {}\n\nmade the figures of this part in {}; `weir-bench report {raw}` wrote them here. \
-         All of them, every repetition too, are in [{raw}]({raw}).\n",
+        "    {}\n\nmade the figures of this part in {}; `weir-bench report {raw} --out .`, in \
+         this document's directory, writes them here. All of them, every repetition too, are in \
+         [{raw}]({raw}).\n",
         one_line(&results.command),
         duration(results.took_seconds),
     );
@@ -95,8 +96,8 @@ fn goals(results: &Results) -> String {
 fn how(profile: &Profile) -> String {
     let Profile { name, scale, .. } = profile;
     let scaled = match scale {
-        0 | 1 => "the paper's sizes".to_owned(),
-        _ => format!("the paper's sizes divided by {scale}, memory, patch memory and file alike"),
+        0 | 1 => "the paper's sizes and times".to_owned(),
+        _ => format!("the paper's sizes and times divided by {scale}, to keep their proportions"),
     };
     format!(
         "### How these figures are made\n\n\
@@ -107,15 +108,15 @@ fn how(profile: &Profile) -> String {
          check --model hdd` measures a model against its parameters. Both contestants use the very \
          same disk and file system. The delays are real, so a figure holds for this model, not for \
          any one product.\n\n\
-         *Memory:* each contestant has {memory} in all, a memory cgroup's limit: for ext4 the load \
+         *Memory:* each contestant has {memory} in all (the paper: 4 GB), a memory cgroup's limit: for ext4 the load \
          and the page cache, for Weir the load, its daemon and the page cache of both file systems. \
-         Of its {memory}, Weir may use {patch} for patches.\n\n\
-         *Sizes and times:* profile `{name}`, {scaled}: a file of {file}; {seconds} s for each \
-         personality, {server_seconds} s for each mix of the file server, and the first \
+         Of its {memory}, Weir may use {patch} for patches (the paper: 64 MB).\n\n\
+         *Sizes and times:* profile `{name}`, {scaled}: a file of {file} (the paper: 5 GB); \
+         {seconds} s for each personality (the paper: 60 s), {server_seconds} s for each mix of the file server, and the first \
          {trace_seconds} s of each trace, in its own time.\n\n\
          *Order:* the contestants take turns in each round, and ratios are between neighbours in \
-         one round: {rounds} rounds of the personalities, {server_rounds} of the file server, \
-         {trace_rounds} of the traces. Figures are medians over the rounds; *least to most* is the \
+         one round: {rounds} rounds of the personalities (the paper: 3), {server_rounds} of the file server, \
+         {trace_rounds} of the traces (the paper: 5). Figures are medians over the rounds; *least to most* is the \
          spread of the rounds' ratios.\n\n\
          *Cold and verified:* before each run both file systems are mounted anew and all caches \
          dropped. After it, everything Weir holds is written home and the files are compared with \
@@ -139,7 +140,7 @@ fn number(seconds: f64) -> String {
     if seconds.fract() == 0.0 && seconds.abs() < 1e9 {
         show_count(seconds.max(0.0) as u64)
     } else {
-        format!("{seconds:.1}")
+        format!("{seconds:.2}")
     }
 }
 
@@ -184,6 +185,10 @@ fn personalities(results: &Results) -> String {
              slower than ext4.\n\n{}",
             at_a_glance(results, experiment, disk)
         );
+        let table = bounds(results, disk);
+        if !table.is_empty() {
+            text += &format!("\n{disk}, random-write: the bound for each size.\n\n{table}");
+        }
         for workload in workloads(results, experiment) {
             let table = in_full(results, experiment, disk, workload);
             text += &folded(&format!("{disk}, {}, in full", escape(workload)), &table);

@@ -5,7 +5,7 @@ use crate::disk::Model;
 use crate::measure::show_count;
 use crate::nbw::goals::{SLOWER, goals, percent_less, share_of_bound, slower};
 use crate::nbw::names::{
-    BASELINE, DASH, DEFAULT, bytes, contestants, groups, latency, or_dash, rate, times,
+    BASELINE, DASH, DEFAULT, bytes, contestants, groups, latency, or_dash, percent, rate, times,
 };
 use crate::nbw::results::{Case, Experiment, Results};
 
@@ -81,6 +81,38 @@ fn ratio(value: f64) -> String {
     if value < SLOWER { format!("**{} x**", times(value)) } else { format!("{} x", times(value)) }
 }
 
+/// For each size of random-write on `disk`, its bound, and the share of it that was reached by
+/// default and by the best other policy. Nothing where no size has a bound.
+pub fn bounds(results: &Results, disk: Model) -> String {
+    let columns =
+        ["I/O size", "ext4, ops/s", "bound, ops/s", "bound to ext4", DEFAULT, "best other policy"];
+    let mut table = Table::new(&columns, 1);
+    let groups = groups(results, Experiment::Personality);
+    let random = |group: &&Vec<&Case>| group[0].disk == disk && group[0].workload == "random-write";
+    for group in groups.iter().filter(random) {
+        let Some(bound) = group.iter().rev().find_map(|case| case.bound_ops_per_s) else {
+            continue;
+        };
+        let find = |name: &str| group.iter().find(|case| case.contestant == name);
+        let share = |case: &Case| Some((share_of_bound(case)?.1, case.contestant.clone()));
+        let shown = |share: f64| format!("{:.0} %", share * 100.0);
+        let others = group.iter().filter(|case| case.contestant != DEFAULT);
+        let best = others
+            .filter_map(|case| share(case))
+            .max_by(|(one, _), (other, _)| one.total_cmp(other));
+        let ext4 = find(BASELINE).map(|case| case.ops_per_s);
+        table.row(vec![
+            bytes(group[0].size_bytes),
+            or_dash(ext4, rate),
+            rate(bound),
+            or_dash(ext4, |ext4| format!("{} x", times(bound / ext4))),
+            or_dash(find(DEFAULT).and_then(|case| share(case)), |(share, _)| shown(share)),
+            or_dash(best, |(share, name)| format!("{} ({name})", shown(share))),
+        ]);
+    }
+    table.text()
+}
+
 /// Everything measured of one personality on one disk. The random writes have their bound, too.
 pub fn in_full(results: &Results, experiment: Experiment, disk: Model, workload: &str) -> String {
     let groups = groups(results, experiment);
@@ -153,7 +185,7 @@ pub fn latencies(results: &Results, experiment: Experiment, disk: Model) -> Stri
                     let less = -percent_less(ratio);
                     match name {
                         _ if name == BASELINE || !less.is_finite() => latency(us),
-                        _ => format!("{} ({less:+.0} %)", latency(us)),
+                        _ => format!("{} ({})", latency(us), percent(less)),
                     }
                 }));
             }
@@ -210,12 +242,18 @@ mod tests {
         let row = full.lines().find(|line| line.contains("| ext4 |")).expect("a row");
         assert!(row.contains("| – | – | 9.0 ms |") || row.contains("| – | – | 9000 us |"), "{row}");
         assert_eq!(in_full(&results, Experiment::Memory, Model::Ssd, "random-write"), "");
+        let bounds_text = bounds(&results, Model::Hdd);
+        assert!(
+            bounds_text.contains("| 2 KiB | 97.0 | 1,293 | 13.3 x | 75 % | 53 % (weir-lazy) |"),
+            "{bounds_text}"
+        );
+        assert_eq!(bounds(&results, Model::Ssd), "");
     }
 
     #[test]
     fn latencies_by_class() {
         let text = latencies(&sample::results(), Experiment::FileServer, Model::Hdd);
         assert!(text.contains("| 18-10-72 | overall | 10.0 ms |"), "{text}");
-        assert!(text.contains("(-90 %)"), "{text}");
+        assert!(text.contains("(−90 %)"), "{text}");
     }
 }

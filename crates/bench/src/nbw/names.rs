@@ -122,6 +122,16 @@ pub fn latency(us: f64) -> String {
     if us.is_finite() { show_us(us) } else { DASH.to_owned() }
 }
 
+/// A change, in percent, with its sign.
+pub fn percent(value: f64) -> String {
+    let sign = match value.round() {
+        0.0 => "±",
+        rounded if rounded < 0.0 => "−",
+        _ => "+",
+    };
+    format!("{sign}{:.0} %", value.round().abs())
+}
+
 /// `shown` of a figure that may be missing.
 pub fn or_dash<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| DASH.to_owned(), shown)
@@ -142,6 +152,8 @@ mod tests {
         assert_eq!(times(45.36), "45.4");
         assert_eq!(times(f64::NAN), DASH);
         assert_eq!(rate(97.04), "97.0");
+        assert_eq!(percent(-0.2), "±0 %");
+        assert_eq!(percent(-79.6), "−80 %");
         assert_eq!(rate(4400.6), "4,401");
     }
 

@@ -13,11 +13,14 @@ pub struct Scale {
 
 /// Ticks of a linear axis, about.
 const TICKS: f64 = 5.0;
+/// No figure of a measurement is beyond these; what is counts for nothing.
+const PLAUSIBLE: std::ops::RangeInclusive<f64> = 1e-9..=1e15;
 
 impl Scale {
     /// From zero to beyond the largest of `figures`. What is not a number counts for nothing.
     pub fn linear(figures: impl IntoIterator<Item = f64>) -> Scale {
-        let most = figures.into_iter().filter(|figure| figure.is_finite()).fold(0.0, f64::max);
+        let figures = figures.into_iter().filter(|figure| PLAUSIBLE.contains(figure));
+        let most = figures.fold(0.0, f64::max);
         let most = if most > 0.0 { most * 1.04 } else { 1.0 };
         let step = round_up(most / TICKS);
         let count = (most / step).ceil() as u32;
@@ -31,7 +34,7 @@ impl Scale {
     pub fn logarithmic(figures: impl IntoIterator<Item = f64>) -> Scale {
         let (least, most) = figures
             .into_iter()
-            .filter(|figure| figure.is_finite() && *figure > 0.0)
+            .filter(|figure| PLAUSIBLE.contains(figure))
             .fold((f64::INFINITY, 0.0_f64), |(least, most), figure| {
                 (least.min(figure), most.max(figure))
             });
@@ -123,7 +126,8 @@ mod tests {
 
     #[test]
     fn nothing_to_show_is_an_axis_too() {
-        for scale in [Scale::linear([]), Scale::logarithmic([0.0, -1.0, f64::NAN])] {
+        let absurd = [0.0, -1.0, f64::NAN, f64::INFINITY, f64::MAX, 5e-324];
+        for scale in [Scale::linear([]), Scale::linear(absurd), Scale::logarithmic(absurd)] {
             assert!(scale.ticks().count() >= 2, "{scale:?}");
             assert!((0.0..=1.0).contains(&scale.place(3.0)));
             assert_eq!(scale.place(f64::NAN), 0.0);
