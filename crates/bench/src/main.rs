@@ -90,6 +90,9 @@ enum Task {
         #[arg(long, value_name = "DIR", default_value = "docs")]
         out: PathBuf,
     },
+    /// Emulated disks: a block device that behaves like a hard disk, a flash drive or remote storage.
+    #[command(subcommand)]
+    Disk(disk::command::DiskTask),
     /// Serve SOURCE on MOUNTPOINT with a plain FUSE passthrough, the benchmarks' baseline.
     Passthrough {
         /// The directory to serve.
@@ -160,6 +163,7 @@ fn run(task: Task) -> Result<()> {
             }
             Ok(())
         }
+        Task::Disk(task) => disk::command::run(task),
         Task::Passthrough { source, mountpoint } => {
             passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
         }

@@ -1,16 +1,59 @@
 //! Emulated disks: block devices with the timing of storage this machine does not have.
+//!
+//! A disk is an image file served by a process of its own (`weir-bench disk serve`) as the one file
+//! of a FUSE mount, under a loop device with direct I/O. File systems are made on the loop device
+//! as on any other. Requests go down like this:
+//!
+//! | layer | does |
+//! |---|---|
+//! | block layer, loop driver | the scheduler of the drive; asynchronous direct I/O on the file below |
+//! | [`server`] | receives them from FUSE, answers each when it is due |
+//! | [`drive`] | what a request means and when it is complete |
+//! | [`hdd`] over [`arm`], [`ssd`], [`remote`] | the times of a model, from [`parameters`] |
+//! | [`cache`] | the volatile cache over the image |
+//!
+//! A [`Disk`] owns the server process, its mount and its loop device, and not the image: that is
+//! the caller's, and keeps what is durable. What is mounted on the device must be unmounted first.
+
+mod arm;
+mod attach;
+mod backlog;
+mod cache;
+pub mod command;
+mod control;
+mod counts;
+mod drive;
+mod hdd;
+mod parameters;
+mod remote;
+mod server;
+mod ssd;
 
 use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Which storage a disk behaves like.
+pub use self::counts::Counts;
+
+use self::control::{Ask, Said};
+use crate::cleanup::{Undo, undo};
+use crate::cold::free_bytes;
+use crate::error::{Doing, Error, Result};
+use crate::mount::{force_unmount, require_fuse};
+
+/// Which storage a disk behaves like. Its numbers, and where they come from, are in [`parameters`].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
-#[allow(dead_code, reason = "for the stage, the workloads and the nbw suite")]
 pub enum Model {
     /// A 7200 rpm SATA hard disk.
     Hdd,
@@ -31,4 +74,210 @@ impl fmt::Display for Model {
             Model::None => "none",
         })
     }
+}
+
+/// The smallest disk: less holds no file system.
+const BYTES_MIN: u64 = 1 << 20;
+/// The name of the mount in a disk's directory.
+const MOUNTPOINT: &str = "fuse";
+/// How long the server may take to start, and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running emulated disk. It is stopped, detached and unmounted when this goes, or on a signal.
+#[allow(dead_code, reason = "for the stage")]
+pub struct Disk {
+    device: PathBuf,
+    directory: PathBuf,
+    pid: u32,
+    _undo: Undo,
+}
+
+#[allow(dead_code, reason = "for the stage")]
+impl Disk {
+    /// Starts one of `bytes` with the content of `image`, which is made, empty, if it is not there.
+    /// Its mount and its control socket go into `directory`. It is paced from the start.
+    pub fn start(model: Model, image: &Path, bytes: u64, directory: &Path) -> Result<Disk> {
+        require_root()?;
+        require_fuse()?;
+        let directory = directory.canonicalize().doing("find", directory)?;
+        let image = prepare_image(model, image, bytes)?;
+        let mountpoint = directory.join(MOUNTPOINT);
+        fs::create_dir_all(&mountpoint).doing("create", &mountpoint)?;
+        let child = spawn_server(model, &image, bytes, &directory)?;
+        let pid = child.id();
+        let parts = Arc::new(Mutex::new(Parts { child, mountpoint, device: None }));
+        let undo = {
+            let parts = parts.clone();
+            undo(move || parts.lock().unwrap_or_else(PoisonError::into_inner).take_down())
+        };
+        let mut held = parts.lock().unwrap_or_else(PoisonError::into_inner);
+        held.wait_for_server(&directory)?;
+        let device = attach::attach(&held.mountpoint.join(server::FILE))?;
+        held.device = Some(device.clone());
+        drop(held);
+        attach::tune(&device, model);
+        Ok(Disk { device, directory, pid, _undo: undo })
+    }
+
+    /// The block device: a loop device in /dev.
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// The process that serves it.
+    pub fn server_pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> Result<Counts> {
+        match control::ask(&self.directory, Ask::Counts)? {
+            Said::Counts(counts) => Ok(counts),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends all delays, for preparing and verifying, or begins them again. Either way everything
+    /// that is under way or in the drive's cache is made durable first, and the drive is at rest.
+    pub fn set_paced(&self, on: bool) -> Result<()> {
+        match control::ask(&self.directory, Ask::SetPaced { on })? {
+            Said::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Detaches the device and ends the server; an error if something still uses the device.
+    pub fn stop(self) -> Result<()> {
+        let device = self.device.clone();
+        drop(self);
+        if !attach::attached(&device) {
+            return Ok(());
+        }
+        Err(Error::Missing {
+            what: format!("{} was still in use when its disk was stopped", device.display()),
+            remedy: "unmount what is on it; it is detached then".into(),
+        })
+    }
+}
+
+#[allow(dead_code, reason = "for the stage")]
+fn unexpected(said: &Said) -> Error {
+    Error::Answer { from: "the disk's server", why: format!("it said {said:?}") }
+}
+
+/// What must be taken away in the end.
+struct Parts {
+    child: Child,
+    mountpoint: PathBuf,
+    device: Option<PathBuf>,
+}
+
+impl Parts {
+    fn wait_for_server(&mut self, directory: &Path) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mounted = self.mountpoint.join(server::FILE).exists();
+            if mounted && control::ask(directory, Ask::Counts).is_ok() {
+                return Ok(());
+            }
+            let ended = self.child.try_wait().doing("wait for", Path::new("the disk's server"))?;
+            if ended.is_some() || Instant::now() > deadline {
+                return Err(Error::Command {
+                    command: "weir-bench disk serve".into(),
+                    status: ended.map_or("no answer in 10 s".into(), |status| status.to_string()),
+                    said: "its own message is above".into(),
+                });
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Everything, in the order that works whoever is still there: the loop device first, since it
+    /// holds the mount; then the mount; then the server, whose end fails what is left under way.
+    fn take_down(&mut self) {
+        if let Some(device) = self.device.take() {
+            attach::detach(&device);
+            let deadline = Instant::now() + Duration::from_secs(2);
+            while attach::attached(&device) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        force_unmount(&self.mountpoint);
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir(&self.mountpoint);
+    }
+}
+
+fn require_root() -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        what: "only root can attach loop devices, which emulated disks are made of".into(),
+        remedy: "run this as root".into(),
+    })
+}
+
+/// Makes the image, or checks the one that is there; its absolute path.
+fn prepare_image(model: Model, image: &Path, bytes: u64) -> Result<PathBuf> {
+    let bad = |what: String| Error::Missing {
+        what,
+        remedy: "give a multiple of 4096 bytes that the model and the image have".into(),
+    };
+    let largest = match model {
+        Model::Hdd => parameters::hdd::DRIVE_BYTES,
+        Model::Ssd => parameters::ssd::DRIVE_BYTES,
+        Model::Remote | Model::None => u64::MAX >> 1,
+    };
+    if bytes < BYTES_MIN || !bytes.is_multiple_of(cache::PAGE_BYTES) || bytes > largest {
+        return Err(bad(format!("an emulated {model} disk cannot have {bytes} bytes")));
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(image)
+        .doing("open the image", image)?;
+    let metadata = file.metadata().doing("look at the image", image)?;
+    if metadata.len() == 0 {
+        let free = free_bytes(image)?;
+        if free < bytes {
+            let _ = fs::remove_file(image);
+            return Err(Error::Missing {
+                what: format!(
+                    "{} is on a disk with {} MiB free and the emulated disk has {} MiB",
+                    image.display(),
+                    free >> 20,
+                    bytes >> 20
+                ),
+                remedy: "make room, or give another directory".into(),
+            });
+        }
+        file.set_len(bytes).doing("make the image", image)?;
+    } else if metadata.len() != bytes {
+        let has = metadata.len();
+        return Err(bad(format!("{} has {has} bytes and not {bytes}", image.display())));
+    }
+    image.canonicalize().doing("find", image)
+}
+
+fn spawn_server(model: Model, image: &Path, bytes: u64, directory: &Path) -> Result<Child> {
+    let own = std::env::current_exe().doing("find", Path::new("this program"))?;
+    Command::new(&own)
+        .args(["disk", "serve", "--model", &model.to_string(), "--bytes", &bytes.to_string()])
+        .arg("--image")
+        .arg(image)
+        .arg("--dir")
+        .arg(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .doing("run", &own)
 }

@@ -5,7 +5,7 @@
 
 use crate::disk::Model;
 use crate::nbw::names::{
-    self, BASELINE, DEFAULT, PERSONALITIES, bytes, contestants, sizes, without_fsync, workloads,
+    BASELINE, DEFAULT, PERSONALITIES, bytes, contestants, sizes, without_fsync, workloads,
 };
 use crate::nbw::results::{Case, Experiment, Results};
 use crate::plot::{Figure, Kind, Mark, Marker, Panel, Series};
@@ -256,7 +256,7 @@ fn file_server(results: &Results) -> Figure {
             CLASSES.map(|(class, _)| normalized(case?, class)).to_vec()
         };
         Panel {
-            title: format!("{disk}: {}", names::called(workload)),
+            title: format!("{disk}: {workload}"),
             x_title: String::new(),
             y_title: "mean latency, ext4 = 1".into(),
             logarithmic: false,

@@ -102,27 +102,25 @@ fn how(profile: &Profile) -> String {
     format!(
         "### How these figures are made\n\n\
          *The disks* are emulated: a process serves an image file with the delays of a disk, under \
-         a loop device with direct I/O, and a real ext4 is on it. They are models of the paper's \
-         drives, by their data sheets: `hdd` of the WD5002ABYS, with one arm, seeks by distance, \
-         rotation at 7200 rpm, its transfer rate and a queue of 32 served by position; `ssd` of the \
-         Intel X25-E, with parallel channels and writes slower than reads. Both have a volatile \
-         write cache. `weir-bench disk check --model hdd` measures a model against its parameters. \
-         All contestants use the very same disk, file system and files. The delays are real time.\n\n\
+         a loop device with direct I/O, and a real ext4 is on it. `hdd` has one arm, with seeks by \
+         distance, rotation at 7200 rpm, a transfer rate and a queue of 32 served by position; `ssd` \
+         has parallel channels, reads of tens of microseconds and slower writes. `weir-bench disk \
+         check --model hdd` measures a model against its parameters. Both contestants use the very \
+         same disk and file system. The delays are real, so a figure holds for this model, not for \
+         any one product.\n\n\
          *Memory:* each contestant has {memory} in all (the paper: 4 GB), a memory cgroup's limit: for ext4 the load \
          and the page cache, for Weir the load, its daemon and the page cache of both file systems. \
          Of its {memory}, Weir may use {patch} for patches (the paper: 64 MB).\n\n\
          *Sizes and times:* profile `{name}`, {scaled}: a file of {file} (the paper: 5 GB); \
          {seconds} s for each personality (the paper: 60 s), {server_seconds} s for each mix of the file server, and the first \
          {trace_seconds} s of each trace, in its own time.\n\n\
-         *Order:* the contestants take turns in each round, and ratios are to ext4 in the same \
-         round: {rounds} rounds of the personalities (the paper: 3), {server_rounds} of the file server, \
+         *Order:* the contestants take turns in each round, and ratios are between neighbours in \
+         one round: {rounds} rounds of the personalities (the paper: 3), {server_rounds} of the file server, \
          {trace_rounds} of the traces (the paper: 5). Figures are medians over the rounds; *least to most* is the \
          spread of the rounds' ratios.\n\n\
-         *Cold and verified:* before each run the file system is mounted anew with nothing of it in \
-         memory. After it, everything still held in memory, by the kernel or by Weir, is written \
-         home, and what was written is compared with what is there. Only the load itself is \
-         measured: what is written home after its end costs neither side anything, so who puts more \
-         off has more of it for nothing.\n\n\
+         *Cold and verified:* before each run both file systems are mounted anew and all caches \
+         dropped. After it, everything Weir holds is written home and the files are compared with \
+         what was written, every byte.\n\n\
          Fetches and blocked writes are by Weir's own count; the kernel does not count its own. \
          Device reads and writes are the requests the disk served during the load.\n",
         memory = bytes(profile.memory_bytes),
@@ -176,10 +174,11 @@ fn personalities(results: &Results) -> String {
         10,
         "operations a second of five personalities over I/O sizes, hdd and ssd",
     );
-    text += "\nOne thread writes or reads a preallocated file in I/O of one size, from its beginning \
-             on, or at random multiples of that size; *random-readwrite* has a reader and a writer. \
-             The *bound* of random-write is what patch memory and the disk's fetch rate allow: the \
-             patches that fit, and after that one fetch for each page written.\n";
+    text += "\nOne thread writes or reads, one in front of the other or at random places, in I/O of \
+             one size; *random-readwrite* has a reader and a writer. The disk's parameters are not \
+             those of the paper's, so that ratios compare, not operations a second. The *bound* of \
+             random-write is what patch memory and the device's fetch rate allow: the patches that \
+             fit, and after that one fetch for each page written.\n";
     for disk in disks(results, experiment) {
         text += &format!(
             "\n{disk}: ext4's operations a second, and how many times as many the others do. Bold: \
@@ -227,10 +226,10 @@ fn file_server(results: &Results) -> String {
         12,
         "mean latency by class of operation of a file server, ext4's being 1",
     );
-    text += "\nA fixed load is offered, with writes of the sizes in the paper's Table 2, and latency \
-             is what is measured, from the time an operation was due. The paper's clients were on a \
-             network, in front of an NFS server; here the load is on the machine itself. Mean \
-             latencies, and the change against ext4:\n";
+    text += "\nA fixed load is offered, whole pages and parts of pages in the proportions of the \
+             paper's Table 2, and latency is what is measured. The paper's clients were on a \
+             network; here the load is on the machine itself. Mean latencies, and the change \
+             against ext4:\n";
     for disk in disks(results, experiment) {
         text += &format!("\n{disk}:\n\n{}", latencies(results, experiment, disk));
     }

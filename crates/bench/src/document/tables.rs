@@ -5,8 +5,7 @@ use crate::disk::Model;
 use crate::measure::show_count;
 use crate::nbw::goals::{SLOWER, goals, percent_less, share_of_bound, slower};
 use crate::nbw::names::{
-    BASELINE, DASH, DEFAULT, bytes, called, contestants, groups, latency, or_dash, percent, rate,
-    times,
+    BASELINE, DASH, DEFAULT, bytes, contestants, groups, latency, or_dash, percent, rate, times,
 };
 use crate::nbw::results::{Case, Experiment, Results};
 
@@ -173,14 +172,13 @@ pub fn latencies(results: &Results, experiment: Experiment, disk: Model) -> Stri
     let mut table = Table::new(&columns(results, &["workload", "class"]), 2);
     for group in groups(results, experiment).iter().filter(|group| group[0].disk == disk) {
         let mut classes: Vec<Option<&str>> = vec![None];
-        let measured = group.iter().flat_map(|case| &case.classes).filter(|class| class.ops > 0);
-        for class in measured.filter(|class| class.class != "all") {
+        for class in group.iter().flat_map(|case| &case.classes).filter(|class| class.ops > 0) {
             if !classes.contains(&Some(&class.class)) {
                 classes.push(Some(&class.class));
             }
         }
         for class in classes {
-            let mut row = vec![called(&group[0].workload), class.unwrap_or("overall").to_owned()];
+            let mut row = vec![group[0].workload.clone(), class.unwrap_or("overall").to_owned()];
             for name in contestants(results) {
                 let case = group.iter().find(|case| case.contestant == name);
                 row.push(or_dash(case.and_then(|case| mean(case, class)), |(us, ratio)| {

@@ -31,16 +31,6 @@ pub fn without_fsync(workload: &str) -> bool {
     workload.ends_with("-no-fsync")
 }
 
-/// A workload's name with what its percentages leave out: `28-0-72 (no writes)`.
-pub fn called(workload: &str) -> String {
-    let mut parts = workload.split('-');
-    match [parts.next(), parts.next(), parts.next(), parts.next()] {
-        [Some("0"), Some(_), Some(_), None] => format!("{workload} (no reads)"),
-        [Some(_), Some("0"), Some(_), None] => format!("{workload} (no writes)"),
-        _ => workload.to_owned(),
-    }
-}
-
 fn rank(list: &[&str], name: &str) -> usize {
     list.iter().position(|known| *known == name).unwrap_or(list.len())
 }
@@ -154,8 +144,6 @@ mod tests {
 
     #[test]
     fn figures_for_people() {
-        assert_eq!(called("28-0-72"), "28-0-72 (no writes)");
-        assert_eq!(called("facebook-no-fsync"), "facebook-no-fsync");
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(2048), "2 KiB");
         assert_eq!(bytes(1500), "1,500 B");

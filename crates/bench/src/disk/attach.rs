@@ -1,0 +1,78 @@
+//! The loop device over a disk's file, and the settings that make the kernel treat it as the drive
+//! it stands for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::Model;
+use super::parameters;
+use crate::error::{Doing, Error, Result};
+
+/// Attaches a loop device with direct I/O to `file`; its name in /dev.
+pub fn attach(file: &Path) -> Result<PathBuf> {
+    let output = Command::new("losetup")
+        .args(["--find", "--show", "--direct-io=on", "--sector-size", "512"])
+        .arg(file)
+        .stdin(Stdio::null())
+        .output()
+        .doing("run", Path::new("losetup"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(Error::Missing {
+            what: format!("no loop device for an emulated disk ({})", said.trim()),
+            remedy: "run as root where loop devices are ('modprobe loop'; in a container, pass \
+                     /dev/loop-control and the devices)"
+                .into(),
+        });
+    }
+    let device = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    let direct = fs::read_to_string(setting(&device, "loop/dio")).unwrap_or_default();
+    if direct.trim() != "1" {
+        detach(&device);
+        return Err(Error::Missing {
+            what: format!("{} cannot do direct I/O on the disk's file", device.display()),
+            remedy: "use a kernel whose FUSE has asynchronous direct I/O (Linux 6.6 or later)"
+                .into(),
+        });
+    }
+    Ok(device)
+}
+
+/// Whether a device has something attached.
+pub fn attached(device: &Path) -> bool {
+    setting(device, "loop").exists()
+}
+
+/// Detaches a device, or has the kernel do it when its last user is gone.
+pub fn detach(device: &Path) {
+    let _ = fs::write(setting(device, "queue/scheduler"), "none");
+    let _ = Command::new("losetup").arg("-d").arg(device).stdin(Stdio::null()).output();
+}
+
+/// Gives the device's queue what Linux gives the drive: the scheduler, whether it rotates, and no
+/// more commands than the drive's queue has places. The last is refused by kernels that cannot; the
+/// model then leaves what is too much waiting in the order it came.
+pub fn tune(device: &Path, model: Model) {
+    let set = |name: &str, value: &str| {
+        let _ = fs::write(setting(device, name), value);
+    };
+    let (rotates, queue, scheduler) = match model {
+        Model::Hdd => ("1", Some(parameters::hdd::QUEUE), "mq-deadline"),
+        Model::Ssd => ("0", Some(parameters::ssd::QUEUE), "mq-deadline"),
+        Model::Remote => ("0", Some(parameters::remote::QUEUE), "none"),
+        Model::None => ("0", None, "none"),
+    };
+    set("queue/scheduler", "none");
+    if let Some(queue) = queue {
+        set("queue/nr_requests", &queue.to_string());
+    }
+    set("queue/rotational", rotates);
+    set("queue/scheduler", scheduler);
+}
+
+/// A file of a device in sysfs.
+fn setting(device: &Path, name: &str) -> PathBuf {
+    let device = device.file_name().unwrap_or_default();
+    Path::new("/sys/block").join(device).join(name)
+}

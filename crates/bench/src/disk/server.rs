@@ -1,0 +1,373 @@
+//! The server of an emulated disk: a FUSE file system with one file, the disk's content, which the
+//! loop device above it reads and writes, and the thread that answers requests when they are due.
+//!
+//! Owns the clock and the answers that are outstanding. A request is carried out by the thread that
+//! received it and answered there if it is due; otherwise by the thread that keeps time, which
+//! sleeps to the next deadline and wakes earlier by as much as it lately woke too late.
+//!
+//! Flushes come as FSYNC. The loop driver hands over nothing that came behind a flush until the
+//! flush is answered, as with ATA drives, whose FLUSH CACHE is not queued.
+//!
+//! Lock order: there is one lock.
+
+#![allow(clippy::too_many_arguments)] // fuser's trait says so.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyStatfs, ReplyWrite, Request, Session, WriteFlags,
+};
+
+use super::Model;
+use super::cache::PAGE_BYTES;
+use super::counts::Counts;
+use super::drive::Drive;
+use super::parameters::Ns;
+
+/// The name of the one file.
+pub const FILE: &str = "disk";
+/// What the mount is called in the table of mounts.
+pub const NAME: &str = "weir-bench-disk";
+
+const INODE: INodeNo = INodeNo(2);
+const FOREVER: Duration = Duration::from_secs(86_400);
+const GENERATION: Generation = Generation(0);
+/// The largest request; the loop device's are no larger than a few of these.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// As many as a loop device has under way.
+const BACKGROUND_MAX: u16 = 128;
+/// Threads that receive requests: as many as are needed to take in one while another is copied.
+const RECEIVERS: usize = 2;
+/// No deadline is met by waking earlier than this before it.
+const EARLY_MAX: Ns = 100_000;
+/// Deadlines closer than this are met by answering now.
+const AT_ONCE: Ns = 3_000;
+
+enum Answer {
+    Read(ReplyData, Vec<u8>),
+    Write(ReplyWrite, u32),
+    Empty(ReplyEmpty),
+}
+
+impl Answer {
+    fn give(self) {
+        match self {
+            Answer::Read(reply, bytes) => reply.data(&bytes),
+            Answer::Write(reply, count) => reply.written(count),
+            Answer::Empty(reply) => reply.ok(),
+        }
+    }
+
+    fn fail(self) {
+        match self {
+            Answer::Read(reply, _) => reply.error(Errno::EIO),
+            Answer::Write(reply, _) => reply.error(Errno::EIO),
+            Answer::Empty(reply) => reply.error(Errno::EIO),
+        }
+    }
+}
+
+struct State {
+    drive: Drive,
+    answers: HashMap<u64, Answer>,
+    /// Until when the time-keeper sleeps.
+    asleep_until: Ns,
+    /// By how much it lately woke too late.
+    late: Ns,
+}
+
+/// What the threads of a server share.
+pub struct Station {
+    start: Instant,
+    bytes: u64,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+impl Station {
+    /// A disk of `bytes` in `image`.
+    pub fn new(model: Model, bytes: u64, image: File) -> Station {
+        let drive = Drive::new(model, bytes, Box::new(image));
+        let state = State { drive, answers: HashMap::new(), asleep_until: Ns::MAX, late: 0 };
+        Station { start: Instant::now(), bytes, state: Mutex::new(state), wake: Condvar::new() }
+    }
+
+    /// Totals so far.
+    pub fn counts(&self) -> Counts {
+        self.lock().drive.counts()
+    }
+
+    /// Ends or begins the delays; either way everything is drained first.
+    pub fn set_paced(&self, paced: bool) -> io::Result<()> {
+        let mut state = self.lock();
+        let now = self.now();
+        state.drive.set_paced(now, paced);
+        self.finish(state, now);
+        match self.lock().drive.dead() {
+            true => Err(io::Error::other("the disk is dead")),
+            false => Ok(()),
+        }
+    }
+
+    fn now(&self) -> Ns {
+        self.start.elapsed().as_nanos() as Ns
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries out a request by `act` and answers it when it is due.
+    fn submit(
+        &self,
+        answer: Answer,
+        act: impl FnOnce(&mut Drive, Ns, &mut Answer) -> io::Result<u64>,
+    ) {
+        let mut state = self.lock();
+        let now = self.now();
+        let mut answer = answer;
+        match act(&mut state.drive, now, &mut answer) {
+            Ok(id) => {
+                state.answers.insert(id, answer);
+                self.finish(state, now);
+            }
+            Err(_) => {
+                drop(state);
+                answer.fail();
+            }
+        }
+    }
+
+    /// Answers what is due at `now`, and has the time-keeper wake for the rest.
+    fn finish(&self, mut state: MutexGuard<'_, State>, now: Ns) {
+        let (next, due) = state.due(now, 0);
+        let wake = next < state.asleep_until;
+        let dead = state.drive.dead();
+        drop(state);
+        if wake {
+            self.wake.notify_one();
+        }
+        for answer in due {
+            if dead { answer.fail() } else { answer.give() }
+        }
+    }
+
+    /// The time-keeper: answers requests when they are due, for good.
+    fn keep_time(&self) {
+        let mut state = self.lock();
+        loop {
+            let now = self.now();
+            // Nearer than half of what a wake-up is late: answering now is the smaller error.
+            let slack = state.late / 2;
+            let (next, due) = state.due(now, slack);
+            if !due.is_empty() {
+                let dead = state.drive.dead();
+                drop(state);
+                for answer in due {
+                    if dead { answer.fail() } else { answer.give() }
+                }
+                state = self.lock();
+                continue;
+            }
+            let until = next.saturating_sub(state.late).max(now + 1);
+            let time = until - now;
+            state.asleep_until = next;
+            let (woken, timeout) = self
+                .wake
+                .wait_timeout(state, Duration::from_nanos(time.min(3_600_000_000_000)))
+                .unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.asleep_until = 0;
+            if timeout.timed_out() {
+                let late = self.now().saturating_sub(until);
+                // A moving average, so that one preemption does not make the disk early.
+                state.late = ((state.late * 7 + late.min(EARLY_MAX)) / 8).min(EARLY_MAX);
+            }
+        }
+    }
+}
+
+impl State {
+    /// The answers due at `now`, or not more than `slack` later, and when there is something to do
+    /// next.
+    fn due(&mut self, now: Ns, slack: Ns) -> (Ns, Vec<Answer>) {
+        let next = self.drive.advance(now);
+        let mut due = Vec::new();
+        while let Some(id) = self.drive.take_due(now + slack.max(AT_ONCE)) {
+            due.extend(self.answers.remove(&id));
+        }
+        let next = [next, self.drive.next_due()].into_iter().flatten().min();
+        (next.unwrap_or(Ns::MAX), due)
+    }
+}
+
+/// Serves `station` on `mountpoint` until it is unmounted.
+pub fn serve(station: &Arc<Station>, mountpoint: &Path) -> io::Result<()> {
+    let keeper = station.clone();
+    thread::Builder::new().name("time".into()).spawn(move || keeper.keep_time())?;
+    let mut config = fuser::Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(NAME.into()),
+        MountOption::Subtype(NAME.into()),
+        MountOption::DefaultPermissions,
+    ];
+    config.n_threads = Some(RECEIVERS);
+    config.clone_fd = true;
+    Session::new(Served(station.clone()), mountpoint, &config)?.run()
+}
+
+struct Served(Arc<Station>);
+
+impl Served {
+    fn attributes(&self, ino: INodeNo) -> FileAttr {
+        let file = ino == INODE;
+        let bytes = if file { self.0.bytes } else { 0 };
+        FileAttr {
+            ino,
+            size: bytes,
+            blocks: bytes / 512,
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: if file { FileType::RegularFile } else { FileType::Directory },
+            perm: if file { 0o600 } else { 0o700 },
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: PAGE_BYTES as u32,
+            flags: 0,
+        }
+    }
+}
+
+impl Filesystem for Served {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        config
+            .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
+            .map_err(|_| io::Error::other("this kernel's FUSE has no asynchronous direct I/O"))?;
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent == INodeNo::ROOT && name == FILE {
+            reply.entry(&FOREVER, &self.attributes(INODE), GENERATION);
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&FOREVER, &self.attributes(ino));
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        // The block size is what the loop device discards by.
+        let blocks = self.0.bytes / PAGE_BYTES;
+        reply.statfs(blocks, 0, 0, 1, 0, PAGE_BYTES as u32, 255, PAGE_BYTES as u32);
+    }
+
+    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        reply.opened(FileHandle(0), flags);
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let size = u64::from(size).min(self.0.bytes.saturating_sub(offset));
+        let answer = Answer::Read(reply, vec![0; size as usize]);
+        self.0.submit(answer, |drive, now, answer| match answer {
+            Answer::Read(_, bytes) => drive.read(now, offset, bytes),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        });
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let answer = Answer::Write(reply, data.len() as u32);
+        self.0.submit(answer, |drive, now, _| drive.write(now, offset, data));
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.0.submit(Answer::Empty(reply), |drive, now, _| drive.flush(now));
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) == 0 {
+            reply.error(Errno::EOPNOTSUPP);
+            return;
+        }
+        self.0.submit(Answer::Empty(reply), |drive, now, _| drive.discard(now, offset, length));
+    }
+
+    fn flush(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+}
