@@ -20,6 +20,7 @@ mod nbw;
 mod passthrough;
 mod plot;
 mod report;
+mod stage;
 mod tables;
 mod updates;
 #[expect(dead_code, reason = "the suite nbw prepares and verifies")]
@@ -51,9 +52,9 @@ enum Task {
     /// Show what Weir does: the same programs straight on a directory and through a mount of it,
     /// then every byte compared.
     Demo {
-        /// The weir program.
+        /// The weir program; by default the one beside this program, or on PATH.
         #[arg(long, value_name = "PATH")]
-        weir: PathBuf,
+        weir: Option<PathBuf>,
         /// Where to work. A directory of its own is made in it and removed at the end.
         #[arg(long, value_name = "WORKDIR")]
         dir: PathBuf,
@@ -63,9 +64,9 @@ enum Task {
         /// Which.
         #[arg(value_enum, default_value_t = Which::All)]
         which: Which,
-        /// The weir program.
+        /// The weir program; by default the one beside this program, or on PATH.
         #[arg(long, value_name = "PATH")]
-        weir: PathBuf,
+        weir: Option<PathBuf>,
         /// Where to work, on the disk to be measured. A directory of its own is made in it and
         /// removed at the end.
         #[arg(long, value_name = "WORKDIR", default_value = ".")]
@@ -93,6 +94,29 @@ enum Task {
     /// Emulated disks: a block device that behaves like a hard disk, a flash drive or remote storage.
     #[command(subcommand)]
     Disk(disk::command::DiskTask),
+    /// Remove what killed runs left: mounts, loop devices, cgroups, processes, directories. Runs
+    /// that are going on, and everything else, are left alone.
+    Clean {
+        /// Only of runs that worked here; also a directory left by a killed demo or benchmark.
+        #[arg(long, value_name = "WORKDIR")]
+        dir: Option<PathBuf>,
+    },
+    /// Put up a stage, begin a round, dirty some pages and wait to be killed: for tests.
+    #[command(hide = true)]
+    Hold {
+        /// The weir program; by default the one beside this program, or on PATH.
+        #[arg(long, value_name = "PATH")]
+        weir: Option<PathBuf>,
+        /// Where to work.
+        #[arg(long, value_name = "WORKDIR")]
+        dir: PathBuf,
+        /// The disk.
+        #[arg(long, value_enum, default_value_t = disk::Model::None)]
+        disk: disk::Model,
+        /// Who: ext4, or weir- and a fetch policy.
+        #[arg(long, default_value = "weir-lazy")]
+        contestant: String,
+    },
     /// Serve SOURCE on MOUNTPOINT with a plain FUSE passthrough, the benchmarks' baseline.
     Passthrough {
         /// The directory to serve.
@@ -135,10 +159,11 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Demo { weir, dir } => {
             cleanup::watch_signals().doing("watch signals for", &dir)?;
-            demo::run(&weir, &dir)
+            demo::run(&mount::weir_program(weir)?, &dir)
         }
         Task::Run { which, weir, dir, json, memory_seconds } => {
             cleanup::watch_signals().doing("watch signals for", &dir)?;
+            let weir = mount::weir_program(weir)?;
             let wanted = |one| which == one || which == Which::All;
             let mut report = Report::default();
             if wanted(Which::Engine) {
@@ -164,6 +189,11 @@ fn run(task: Task) -> Result<()> {
             Ok(())
         }
         Task::Disk(task) => disk::command::run(task),
+        Task::Clean { dir } => stage::clean::run(dir.as_deref()),
+        Task::Hold { weir, dir, disk, contestant } => {
+            cleanup::watch_signals().doing("watch signals for", &dir)?;
+            stage::hold::run(mount::weir_program(weir)?, &dir, disk, &contestant)
+        }
         Task::Passthrough { source, mountpoint } => {
             passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
         }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cleanup::{Undo, undo};
@@ -48,6 +49,28 @@ pub fn require_fuse() -> Result<()> {
     Ok(())
 }
 
+/// The weir program: the one given, or the one beside this program, or the one on PATH.
+pub fn weir_program(given: Option<PathBuf>) -> Result<PathBuf> {
+    let missing = |what: String| Error::Missing {
+        what,
+        remedy: "build it with 'cargo build --release', or give its path with '--weir'".into(),
+    };
+    if let Some(path) = given {
+        return match path.canonicalize() {
+            Ok(path) if path.is_file() => Ok(path),
+            _ => Err(missing(format!("there is no weir program at {}", path.display()))),
+        };
+    }
+    let own = std::env::current_exe().doing("find", Path::new("this program"))?;
+    let beside = own.with_file_name("weir");
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    find_program("weir").ok_or_else(|| {
+        missing(format!("there is no weir program beside {} or on PATH", own.display()))
+    })
+}
+
 /// Where a program is, by PATH.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
@@ -77,7 +100,8 @@ pub fn force_unmount(mountpoint: &Path) {
     }
 }
 
-fn run(command: &mut Command) -> Result<Output> {
+/// Runs a program to its end; an error, with the last line it said, unless it succeeds.
+pub fn run(command: &mut Command) -> Result<Output> {
     let program = PathBuf::from(command.get_program());
     let output = command.stdin(Stdio::null()).output().doing("run", &program)?;
     if output.status.success() {
@@ -109,6 +133,17 @@ pub struct WeirMount {
 impl WeirMount {
     /// Mounts `source` on `mountpoint` with some more arguments of `weir mount`.
     pub fn start(weir: &Path, source: &Path, mountpoint: &Path, options: &[&str]) -> Result<Self> {
+        WeirMount::start_by(weir, source, mountpoint, options, |_| Ok(()))
+    }
+
+    /// As [`WeirMount::start`]; `prepare` may change how the command, and with it the daemon, runs.
+    pub fn start_by(
+        weir: &Path,
+        source: &Path,
+        mountpoint: &Path,
+        options: &[&str],
+        prepare: impl FnOnce(&mut Command) -> Result<()>,
+    ) -> Result<Self> {
         fs::create_dir_all(mountpoint).doing("create", mountpoint)?;
         let undo = {
             let (weir, mountpoint) = (weir.to_owned(), mountpoint.to_owned());
@@ -119,7 +154,10 @@ impl WeirMount {
                 force_unmount(&mountpoint);
             })
         };
-        run(Command::new(weir).arg("mount").args(options).arg(source).arg(mountpoint))?;
+        let mut command = Command::new(weir);
+        command.arg("mount").args(options).arg(source).arg(mountpoint);
+        prepare(&mut command)?;
+        run(&mut command)?;
         Ok(WeirMount { weir: weir.to_owned(), mountpoint: mountpoint.to_owned(), undo: Some(undo) })
     }
 
@@ -156,6 +194,14 @@ impl WeirMount {
 pub struct Status(Value);
 
 impl Status {
+    /// The object under `key`, as a type that has some of its fields.
+    pub fn part<T: DeserializeOwned>(&self, key: &str) -> Result<T> {
+        T::deserialize(&self.0[key]).map_err(|error| Error::Answer {
+            from: "weir status --json",
+            why: format!("{key}: {error}"),
+        })
+    }
+
     /// The number under `key`, at whatever depth it stands.
     pub fn get(&self, key: &str) -> Result<u64> {
         find(&self.0, key).and_then(Value::as_u64).ok_or_else(|| Error::Answer {

@@ -1,7 +1,9 @@
 //! A directory of its own for a run, removed when the run is over.
 //!
 //! Owns everything in it. Refuses to touch a directory it did not make: one that is left over from
-//! a run that was killed is recognised by its marker and cleared away.
+//! a run that was killed is recognised by its marker, whose lock is free, and cleared away.
+//!
+//! Invariant: nothing is removed from a file system that is mounted in the directory.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use crate::cleanup::{Undo, undo};
 use crate::cold::free_bytes;
 use crate::error::{Doing, Error, Result};
 use crate::mount::force_unmount;
+use crate::stage::mount_table::mounts_at_or_below;
 
 const NAME: &str = "weir-bench-work";
 const MARKER: &str = "made-by-weir-bench";
@@ -28,7 +31,7 @@ impl Workspace {
     /// Makes it in `dir`, on whose disk `bytes` and some more must be free.
     pub fn new(dir: &Path, bytes: u64) -> Result<Workspace> {
         fs::create_dir_all(dir).doing("create", dir)?;
-        let path = dir.canonicalize().doing("find", dir)?.join(NAME);
+        let path = place(&dir.canonicalize().doing("find", dir)?);
         clear(&path)?;
         let free = free_bytes(dir)?;
         if free < bytes + (256 << 20) {
@@ -66,8 +69,19 @@ impl Workspace {
     }
 }
 
+/// Where the directory of a run in `dir` is.
+pub fn place(dir: &Path) -> PathBuf {
+    dir.join(NAME)
+}
+
+/// Whether `path` is of a run that is dead.
+pub fn is_left_over(path: &Path) -> bool {
+    File::open(path.join(MARKER))
+        .is_ok_and(|marker| flock(&marker, FlockOperation::NonBlockingLockShared).is_ok())
+}
+
 /// Removes what an earlier run left, mounts first.
-fn clear(path: &Path) -> Result<()> {
+pub fn clear(path: &Path) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
@@ -91,6 +105,12 @@ fn clear(path: &Path) -> Result<()> {
 fn remove(path: &Path) -> Result<()> {
     for entry in fs::read_dir(path).doing("read", path)?.flatten() {
         force_unmount(&entry.path());
+    }
+    if let Some(mounted) = mounts_at_or_below(path).first() {
+        return Err(Error::Missing {
+            what: format!("{} is still mounted", mounted.mountpoint.display()),
+            remedy: "unmount it, and run 'weir-bench clean'".into(),
+        });
     }
     fs::remove_dir_all(path).doing("remove", path)
 }

@@ -33,7 +33,6 @@ pub use file_server::Mix;
 #[expect(unused_imports, reason = "the suite nbw names them")]
 pub use outcome::ClassOutcome;
 pub use outcome::Outcome;
-#[expect(unused_imports, reason = "the suite nbw names them")]
 pub use personality::Kind;
 pub use personality::Personality;
 

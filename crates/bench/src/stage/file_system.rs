@@ -1,0 +1,144 @@
+//! The kernel file system on an emulated disk: made, mounted, made cold.
+//!
+//! Owns one mount. Nothing here is measured: the disk is to be unpaced whenever these are called.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::ledger::{Ledger, Listed, Thing};
+use super::mount_table::mount_at;
+use crate::cleanup::{Undo, undo};
+use crate::error::{Doing, Result};
+use crate::mount::run;
+
+/// Which file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// ext4: the baseline.
+    Ext4,
+    /// xfs.
+    #[expect(dead_code, reason = "for crash tests on xfs")]
+    Xfs,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Ext4 => "ext4",
+            Kind::Xfs => "xfs",
+        })
+    }
+}
+
+impl Kind {
+    /// The program that makes one.
+    pub fn maker(self) -> &'static str {
+        match self {
+            Kind::Ext4 => "mkfs.ext4",
+            Kind::Xfs => "mkfs.xfs",
+        }
+    }
+
+    /// Makes one on `device`, complete: ext4 would otherwise go on writing its tables and its
+    /// journal in the background for minutes, in the middle of what is measured.
+    fn make(self, device: &Path) -> Result<()> {
+        let options: &[&str] = match self {
+            Kind::Ext4 => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+            Kind::Xfs => &["-q", "-f"],
+        };
+        run(Command::new(self.maker()).args(options).arg(device)).map(drop)
+    }
+}
+
+/// A file system, mounted until this goes.
+pub struct FileSystem {
+    kind: Kind,
+    device: PathBuf,
+    mountpoint: PathBuf,
+    listed: Option<Listed>,
+    undo: Option<Undo>,
+}
+
+impl FileSystem {
+    /// Makes one on `device` and mounts it on `mountpoint`, a directory.
+    pub fn make(ledger: &Ledger, kind: Kind, device: &Path, mountpoint: &Path) -> Result<Self> {
+        kind.make(device)?;
+        let listed = ledger.list(Thing::FileSystem {
+            kind: kind.to_string(),
+            mountpoint: mountpoint.to_owned(),
+        })?;
+        let undo = {
+            let mountpoint = mountpoint.to_owned();
+            undo(move || {
+                take_away(&mountpoint);
+            })
+        };
+        let made = FileSystem {
+            kind,
+            device: device.to_owned(),
+            mountpoint: mountpoint.to_owned(),
+            listed: Some(listed),
+            undo: Some(undo),
+        };
+        made.mount()?;
+        Ok(made)
+    }
+
+    fn mount(&self) -> Result<()> {
+        let kind = self.kind.to_string();
+        mount(&self.device, &self.mountpoint, kind.as_str(), MountFlags::empty(), None)
+            .doing("mount the emulated disk on", &self.mountpoint)
+    }
+
+    /// Unmounts and mounts it, and drops what the machine has cached: neither content nor metadata
+    /// is in memory afterwards, as after a restart.
+    pub fn make_cold(&self) -> Result<()> {
+        take_down(&self.mountpoint)?;
+        let drop_caches = Path::new("/proc/sys/vm/drop_caches");
+        fs::write(drop_caches, "3").doing("drop the page cache by", drop_caches)?;
+        self.mount()
+    }
+
+    fn strike(&mut self) {
+        if mount_at(&self.mountpoint).is_none()
+            && let Some(listed) = self.listed.take()
+        {
+            let _ = listed.strike();
+        }
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        drop(self.undo.take());
+        self.strike();
+    }
+}
+
+/// Unmounts, waiting for whoever is about to be done with it.
+fn take_down(mountpoint: &Path) -> Result<()> {
+    let mut attempts = 100;
+    loop {
+        match unmount(mountpoint, UnmountFlags::empty()) {
+            Err(rustix::io::Errno::BUSY) if attempts > 0 => {
+                attempts -= 1;
+                thread::sleep(Duration::from_millis(20));
+            }
+            done => return done.doing("unmount", mountpoint),
+        }
+    }
+}
+
+/// Unmounts what is there; in the end even if somebody uses it. True if nothing is left.
+pub fn take_away(mountpoint: &Path) -> bool {
+    if mount_at(mountpoint).is_some() && take_down(mountpoint).is_err() {
+        let _ = unmount(mountpoint, UnmountFlags::DETACH);
+    }
+    mount_at(mountpoint).is_none()
+}

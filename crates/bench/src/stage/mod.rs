@@ -1,0 +1,390 @@
+//! What a contestant runs on: an emulated disk with a kernel file system on it, a memory group of
+//! the stated size, and, for Weir, a mount of that file system.
+//!
+//! Owns all of these. The contestants of a stage share the disk, and therefore the files, and take
+//! turns: [`Stage::round`] is one turn of one of them.
+//!
+//! Invariants:
+//! 1. The disk is paced while, and only while, a round's closure runs. Preparing, mounting, writing
+//!    home what is left, and verifying take the machine's own time and are no part of the figures.
+//! 2. A round begins cold: the file system freshly mounted, nothing of it in memory.
+//! 3. All a contestant's memory is in one group: the load's processes, the page cache they fill,
+//!    and Weir's daemon. The emulated disk's server is in none.
+//! 4. What is made is in the run's ledger before it is made.
+
+mod cgroup;
+pub mod clean;
+mod counters;
+mod file_system;
+pub mod hold;
+mod ledger;
+mod load;
+mod machine;
+pub mod mount_table;
+mod process;
+mod run;
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use self::cgroup::Group;
+use self::file_system::{FileSystem, Kind};
+use self::ledger::{Listed, Thing};
+use self::process::Process;
+use crate::cleanup::{Undo, undo};
+use crate::disk::{Counts, Disk, Model};
+use crate::error::{Doing, Error, Result};
+use crate::mount::WeirMount;
+
+pub use self::counters::Counters;
+pub use self::run::Run;
+
+/// What is set aside of a contestant's memory for processes: the daemon's code and threads, and the
+/// load.
+const PROCESS_BYTES: u64 = 16 << 20;
+/// The least `--memory`.
+const ENGINE_BYTES_MIN: u64 = 16 << 20;
+
+/// When Weir reads a page that is written in part; see `weir mount --help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fetch {
+    /// The writer waits.
+    Blocking,
+    /// The writer submits the read.
+    AsyncFg,
+    /// A worker submits the read.
+    AsyncBg,
+    /// When something needs the page whole.
+    Lazy,
+    /// Weir's choice.
+    Auto,
+}
+
+impl fmt::Display for Fetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fetch::Blocking => "blocking",
+            Fetch::AsyncFg => "async-fg",
+            Fetch::AsyncBg => "async-bg",
+            Fetch::Lazy => "lazy",
+            Fetch::Auto => "auto",
+        })
+    }
+}
+
+/// Who runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Contestant {
+    /// ext4 with the kernel's page cache, whose partial writes wait for their page.
+    Ext4,
+    /// Weir in front of the same ext4.
+    Weir(Fetch),
+}
+
+impl Contestant {
+    /// `ext4`, `weir-lazy`, ...
+    pub fn name(self) -> String {
+        match self {
+            Contestant::Ext4 => "ext4".into(),
+            Contestant::Weir(fetch) => format!("weir-{fetch}"),
+        }
+    }
+}
+
+/// What all contestants of a stage get alike.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The disk.
+    pub disk: Model,
+    /// Its size.
+    pub disk_bytes: u64,
+    /// Memory of a contestant, everything in it.
+    pub memory_bytes: u64,
+    /// Of Weir's memory, what patches may use.
+    pub patch_bytes: u64,
+    /// The weir program.
+    pub weir: PathBuf,
+    /// How long one load may take.
+    pub limit: Duration,
+}
+
+impl Terms {
+    /// The `--memory` that Weir gets of the contestant's memory.
+    ///
+    /// What programs read is kept twice, by Weir and in the page cache of the mount, which answers
+    /// without the daemon; what they write is kept by Weir alone. So they get a half each of what
+    /// the processes leave.
+    pub fn engine_bytes(&self) -> u64 {
+        self.memory_bytes.saturating_sub(PROCESS_BYTES) / 2
+    }
+
+    /// Fails if Weir cannot run on them.
+    fn check(&self) -> Result<()> {
+        let least = PROCESS_BYTES + 2 * ENGINE_BYTES_MIN;
+        if self.memory_bytes < least {
+            return Err(Error::Missing {
+                what: format!("{} MiB of memory are too few for Weir", self.memory_bytes >> 20),
+                remedy: format!("give the contestants at least {} MiB", least >> 20),
+            });
+        }
+        if self.patch_bytes > self.engine_bytes() / 2 {
+            return Err(Error::Missing {
+                what: format!("{} KiB of patch memory are too many", self.patch_bytes >> 10),
+                remedy: format!("give at most {} KiB", self.engine_bytes() >> 11),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What was seen of one round.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// Requests to the disk during the closure.
+    pub device: Counts,
+    /// Weir's counts during the closure.
+    pub weir: Option<Counters>,
+    /// The most memory the contestant held, page cache included.
+    pub peak_bytes: u64,
+}
+
+/// An emulated disk, prepared for rounds. Everything is taken down when this goes.
+pub struct Stage {
+    // In this order: a paced disk would make unmounting slow, and goes last itself.
+    _unpaced: Undo,
+    file_system: FileSystem,
+    disk: Arc<Disk>,
+    _disk_listed: [Listed; 2],
+    home: PathBuf,
+    work: PathBuf,
+    ledger: ledger::Ledger,
+    terms: Terms,
+    rounds: Cell<u32>,
+}
+
+impl Stage {
+    /// Makes the disk, unpaced, and an empty ext4 on it.
+    pub fn new(run: &Run, terms: Terms) -> Result<Stage> {
+        terms.check()?;
+        let ledger = run.ledger().clone();
+        let work = run.workspace().directory(&format!("stage-{}", run.next_stage()))?;
+        let directory = |name: &str| {
+            let path = work.join(name);
+            fs::create_dir(&path).doing("create", &path).map(|()| path)
+        };
+        let disk_directory = directory("disk")?;
+        let listed = ledger.list(Thing::Disk { directory: disk_directory.clone() })?;
+        let disk = Disk::start(terms.disk, &work.join("image"), terms.disk_bytes, &disk_directory)?;
+        let process = Process::with_pid(disk.server_pid()).ok_or_else(|| Error::Answer {
+            from: "the emulated disk",
+            why: "its server is not there".into(),
+        })?;
+        let process_listed = ledger.list(Thing::Process { process })?;
+        let disk = Arc::new(disk);
+        disk.set_paced(false)?;
+        let mountpoint = directory("ext4")?;
+        let file_system = FileSystem::make(&ledger, Kind::Ext4, disk.device(), &mountpoint)?;
+        let unpaced = {
+            let disk = disk.clone();
+            undo(move || drop(disk.set_paced(false)))
+        };
+        let home = mountpoint.join("home");
+        fs::create_dir(&home).doing("create", &home)?;
+        Ok(Stage {
+            _unpaced: unpaced,
+            file_system,
+            disk,
+            _disk_listed: [listed, process_listed],
+            home,
+            work,
+            ledger,
+            terms,
+            rounds: Cell::new(0),
+        })
+    }
+
+    /// The directory, on the emulated disk's file system, that the contestants share.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// One turn of one contestant: everything cold, the contestant ready, the disk paced, then
+    /// `act`; then everything written home and taken down, without delays.
+    pub fn round<T>(
+        &self,
+        contestant: Contestant,
+        act: impl FnOnce(&Arena<'_>) -> Result<T>,
+    ) -> Result<(T, Observed)> {
+        let arena = self.enter(contestant)?;
+        let earlier = arena.counters()?;
+        let before = self.disk.counts()?;
+        let pace = Pace::on(&self.disk)?;
+        let acted = act(&arena);
+        let after = self.disk.counts();
+        drop(pace);
+        let value = arena.judge(acted)?;
+        let weir = match (arena.counters()?, earlier) {
+            (Some(later), Some(earlier)) => Some(later - earlier),
+            _ => None,
+        };
+        if let Some(failed) = weir.map(|counts| counts.errors()).filter(|errors| *errors > 0) {
+            return Err(Error::Different(format!("{failed} of Weir's requests home failed")));
+        }
+        let peak_bytes = arena.group.peak_bytes();
+        arena.leave()?;
+        Ok((value, Observed { device: after? - before, weir, peak_bytes }))
+    }
+
+    fn enter(&self, contestant: Contestant) -> Result<Arena<'_>> {
+        self.file_system.make_cold()?;
+        self.rounds.set(self.rounds.get() + 1);
+        let name = format!("{}-{}", contestant.name(), self.rounds.get());
+        let group = Group::new(&self.ledger, &name, self.terms.memory_bytes)?;
+        let weir = match contestant {
+            Contestant::Ext4 => None,
+            Contestant::Weir(fetch) => Some(self.mount(fetch, &group)?),
+        };
+        // After the mount: a signal has the newest undone first, and what is not home is not worth
+        // waiting for.
+        let abandon = {
+            let (disk, group) = (self.disk.clone(), group.path().to_owned());
+            undo(move || {
+                let _ = disk.set_paced(false);
+                cgroup::kill_all_in(&group);
+            })
+        };
+        Ok(Arena { abandon, weir, group, stage: self })
+    }
+
+    fn mount(&self, fetch: Fetch, group: &Group) -> Result<Weir> {
+        let weir = &self.terms.weir;
+        let mountpoint = self.work.join("weir");
+        let listed = self.ledger.list(Thing::Weir {
+            program: weir.canonicalize().doing("find", weir)?,
+            source: self.home.clone(),
+            mountpoint: mountpoint.clone(),
+        })?;
+        let log = self.work.join("weir.log");
+        let options = [
+            // No settings but these, whatever the machine's are.
+            "--config=/dev/null".to_owned(),
+            format!("--fetch={fetch}"),
+            format!("--memory={}", self.terms.engine_bytes()),
+            format!("--patch-memory={}", self.terms.patch_bytes),
+            format!("--log-file={}", log.display()),
+        ];
+        let options: Vec<_> = options.iter().map(String::as_str).collect();
+        let mount = WeirMount::start_by(weir, &self.home, &mountpoint, &options, |command| {
+            group.admit(command)
+        })?;
+        Ok(Weir { mount, listed })
+    }
+}
+
+/// The disk's delays, on until this goes.
+struct Pace<'a>(&'a Disk);
+
+impl<'a> Pace<'a> {
+    fn on(disk: &'a Disk) -> Result<Pace<'a>> {
+        disk.set_paced(true)?;
+        Ok(Pace(disk))
+    }
+}
+
+impl Drop for Pace<'_> {
+    fn drop(&mut self) {
+        // If it fails the disk's server is gone, and whatever comes next fails.
+        let _ = self.0.set_paced(false);
+    }
+}
+
+struct Weir {
+    mount: WeirMount,
+    listed: Listed,
+}
+
+/// Where the contestant whose turn it is runs.
+pub struct Arena<'a> {
+    // In this order: if the round failed, the daemon is killed and nothing waits for it.
+    abandon: Undo,
+    weir: Option<Weir>,
+    group: Group,
+    stage: &'a Stage,
+}
+
+impl Arena<'_> {
+    /// Where the contestant sees the files of [`Stage::home`].
+    pub fn directory(&self) -> &Path {
+        self.weir.as_ref().map_or(self.stage.home(), |weir| weir.mount.path())
+    }
+
+    /// Runs `workload` by `weir-bench load` in the contestant's memory, and returns its outcome.
+    pub fn load<W: Serialize, O: DeserializeOwned>(&self, workload: &W) -> Result<O> {
+        load::run(&self.group, self.directory(), workload, self.stage.terms.limit)
+    }
+
+    fn counters(&self) -> Result<Option<Counters>> {
+        self.weir.as_ref().map(|weir| weir.mount.status()?.part("stats")).transpose()
+    }
+
+    /// What the closure said, unless the contestant had been deprived of a process.
+    fn judge<T>(&self, acted: Result<T>) -> Result<T> {
+        if self.group.killed() > 0 {
+            return Err(Error::Missing {
+                what: format!("a contestant ran out of its memory ({})", self.group.account()),
+                remedy: "give the contestants more memory".into(),
+            });
+        }
+        acted
+    }
+
+    /// Writes home what is not there and takes the contestant down.
+    fn leave(self) -> Result<()> {
+        if let Some(weir) = self.weir {
+            weir.mount.unmount()?;
+            weir.listed.strike()?;
+        }
+        self.abandon.disarm();
+        self.group.remove()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(memory_bytes: u64, patch_bytes: u64) -> Terms {
+        Terms {
+            disk: Model::None,
+            disk_bytes: 1 << 30,
+            memory_bytes,
+            patch_bytes,
+            weir: "weir".into(),
+            limit: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn contestants_have_the_names_of_the_results() {
+        let names = [Contestant::Ext4, Contestant::Weir(Fetch::AsyncBg)].map(Contestant::name);
+        assert_eq!(names, ["ext4", "weir-async-bg"]);
+    }
+
+    #[test]
+    fn the_daemon_and_the_page_cache_share_what_a_contestant_has() {
+        let whole = terms(4 << 30, 64 << 20);
+        whole.check().unwrap();
+        assert_eq!(whole.engine_bytes(), (2 << 30) - (8 << 20));
+        terms(48 << 20, 1 << 20).check().unwrap();
+        assert_eq!(terms(48 << 20, 1 << 20).engine_bytes(), ENGINE_BYTES_MIN);
+        assert!(terms(47 << 20, 1 << 20).check().is_err());
+        assert!(terms(256 << 20, 64 << 20).check().is_err());
+    }
+}
