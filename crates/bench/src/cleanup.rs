@@ -3,15 +3,20 @@
 //! Owns the list of things to undo. Each is undone once: by its [`Undo`] guard going out of scope,
 //! or, on SIGINT, SIGTERM or SIGHUP, by a thread that undoes all of them, newest first, and exits.
 //!
-//! Invariant: the signal handler does nothing but write one byte to a pipe.
+//! Invariants: the signal handler does nothing but write one byte to a pipe. Once a signal came,
+//! that thread alone undoes things: it waits for what another is just undoing, and another that
+//! would begin waits for the end of the program. Otherwise a directory might be removed by one
+//! while the other unmounts what is in it.
 //!
-//! Lock order: the list's lock is never held while something is undone.
+//! Lock order: no lock is held while something is undone.
 
+use std::cell::Cell;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 type Action = Box<dyn FnOnce() + Send>;
 
@@ -19,6 +24,56 @@ static UNDO: Mutex<Vec<(u64, Action)>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
+/// How many threads are undoing something, and who waits for that to change.
+static UNDOING: Mutex<u32> = Mutex::new(0);
+static UNDONE: Condvar = Condvar::new();
+/// How long the signals' thread waits for the others.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+thread_local! {
+    /// Undoing one thing may have another undone: how deep this thread is in it.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+fn undoing() -> MutexGuard<'static, u32> {
+    UNDOING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `act`, which undoes something, unless that is left to the signals' thread: then this
+/// thread's work is over.
+fn while_undoing(act: impl FnOnce()) {
+    let outermost = DEPTH.get() == 0;
+    if outermost {
+        let mut count = undoing();
+        if interrupted() {
+            drop(count);
+            loop {
+                thread::park();
+            }
+        }
+        *count += 1;
+    }
+    DEPTH.set(DEPTH.get() + 1);
+    act();
+    DEPTH.set(DEPTH.get() - 1);
+    if outermost {
+        *undoing() -= 1;
+        UNDONE.notify_all();
+    }
+}
+
+/// Undoes everything, newest first, once no other thread is undoing anything.
+fn undo_all() {
+    let count = undoing();
+    INTERRUPTED.store(true, Ordering::Release);
+    // Whoever takes longer than that hangs, and the rest is better undone than not.
+    drop(UNDONE.wait_timeout_while(count, PATIENCE, |count| *count > 0));
+    DEPTH.set(1);
+    loop {
+        let Some((_, action)) = list().pop() else { break };
+        action();
+    }
+}
 
 fn list() -> MutexGuard<'static, Vec<(u64, Action)>> {
     UNDO.lock().unwrap_or_else(PoisonError::into_inner)
@@ -44,9 +99,11 @@ impl Undo {
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        if let Some(action) = take(self.0) {
-            action();
-        }
+        while_undoing(|| {
+            if let Some(action) = take(self.0) {
+                action();
+            }
+        });
     }
 }
 
@@ -91,12 +148,8 @@ pub fn watch_signals() -> io::Result<()> {
     thread::Builder::new().name("signals".into()).spawn(move || {
         let mut byte = [0];
         if reader.read_exact(&mut byte).is_ok() {
-            INTERRUPTED.store(true, Ordering::Release);
             eprintln!("\ninterrupted: unmounting and removing the working files");
-            loop {
-                let Some((_, action)) = list().pop() else { break };
-                action();
-            }
+            undo_all();
             std::process::exit(128 + i32::from(byte[0]));
         }
     })?;
@@ -121,5 +174,19 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), 1);
         counted(&count).disarm();
         assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn undoing_one_thing_may_undo_another() {
+        let count = Arc::new(AtomicU64::new(0));
+        let inner = {
+            let count = count.clone();
+            undo(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        drop(undo(move || drop(inner)));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_eq!(DEPTH.get(), 0);
     }
 }
