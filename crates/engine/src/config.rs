@@ -11,12 +11,14 @@ pub enum FetchPolicy {
     Blocking,
     /// The fetch is submitted in the writer's context; nobody waits for it.
     AsyncForeground,
-    /// The fetch is handed to a worker, so that not even its submission can block the writer.
+    /// The fetch is handed to a worker, so that not even its submission can block the writer. A
+    /// few are under way at a time, in the order of the file, so that readers need not queue
+    /// behind them all.
     AsyncBackground,
-    /// The page is fetched only when a read, a sync or a destage needs it.
+    /// The page is fetched only when a read, a sync or a destage needs it, or patch memory fills.
     Lazy,
-    /// Chosen for each write from device latency, patch-memory pressure and whether the file is
-    /// being read.
+    /// Lazy, but on a slow device the pages of a file that is being read are fetched in the
+    /// background.
     #[default]
     Auto,
 }
@@ -60,7 +62,8 @@ pub struct Config {
     /// Bytes for page frames, patches and their descriptors together.
     pub memory_bytes_max: u64,
     /// Bytes for patches, their overhead counted, within `memory_bytes_max`. At this bound a
-    /// partial write to a page that is not in memory behaves as under [`FetchPolicy::Blocking`].
+    /// partial write to a page that is not in memory waits until some of it is free; one that
+    /// would never fit behaves as under [`FetchPolicy::Blocking`].
     pub patch_bytes_max: u64,
     /// When pages under patches are fetched.
     pub fetch_policy: FetchPolicy,

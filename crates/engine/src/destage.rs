@@ -1,182 +1,35 @@
-//! Write-back: which dirty data goes home, when, and what happens when it cannot.
+//! Destages: dirty data on its way home, and what happens when it does not get there.
 //!
-//! For now by fixed rules, like the kernel's: data older than `dirty_expire`, the oldest data while
-//! more than the background share of memory is dirty or patch memory is three quarters full, and
-//! whatever a sync waits for, first. Adjacent dirty pages go out as one request. Patches that cover
-//! whole write units go home as they are; other patched pages are fetched first.
+//! What goes when is `sweep`'s. Adjacent dirty pages go out as one request. Patches that cover whole
+//! write units go home as they are; other patched pages are fetched first.
 
 use std::time::Duration;
 
 use crate::PAGE_BYTES;
-use crate::command::{Command, Output, Part, Reply, Urgency};
+use crate::command::{Command, Output, Part, Reply};
+use crate::dirty::{FIRST, Place};
 use crate::engine::{Engine, Io, PatchDestage};
 use crate::error::ErrorKind;
-use crate::file::{Event, Gate};
+use crate::file::Event;
 use crate::frame::Frame;
-use crate::page::{FileIx, ListKind, OVERDUE, PageIo, PageIx};
+use crate::page::{FileIx, PageIo, PageIx};
 use crate::patch::{PatchSet, Run};
 use crate::time::Time;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Pages of frozen files passed over in search of one to destage.
-const SCAN_MAX: usize = 256;
+/// Fetches that failed one after the other before writers that wait for patch memory are told.
+const FETCHES_FAILED_MAX: usize = 16;
 
 impl Engine {
-    /// Starts as many destages as are wanted and allowed.
-    pub(crate) fn pump(&mut self, now: Time) {
-        while self.destages_in_flight < self.config.destages_in_flight_max as usize
-            && self.destage_fetches_in_flight < 4 * self.config.destages_in_flight_max as usize
-        {
-            let Some(ix) = self.next_to_destage(now) else { return };
-            if !self.destage_from(ix, now) && !self.make_room_for(ix, now) {
-                return;
-            }
-        }
-    }
-
-    /// How many patched pages may be fetched to go home, or because they were written: each
-    /// becomes a dirty frame. Some frames are always left for readers.
-    pub(crate) fn convertible(&self) -> usize {
-        let most = self.frames_max - self.frames_max / 8;
-        most.saturating_sub(self.census.unclean_frames + self.frames_in_flight)
-    }
-
-    /// Deals with a patched page that cannot be fetched for want of frames: something that has a
-    /// frame goes home instead, and if all of that has failed, so has this page. False if there is
-    /// nothing to do but wait for what is under way.
-    fn make_room_for(&mut self, ix: PageIx, now: Time) -> bool {
-        let file = self.pages[ix].file;
-        let urgent_seq = self.files[file].urgent_seq();
-        let of_file = self.pages.on_list(ListKind::FileDirty, &self.files[file].dirty);
-        let resident = of_file
-            .filter(|&ix| {
-                let page = &self.pages[ix];
-                !page.retrying || page.dirty_seq <= urgent_seq
-            })
-            .chain(
-                self.pages
-                    .on_list(ListKind::Dirty, &self.dirty)
-                    .filter(|&ix| self.files[self.pages[ix].file].gate == Gate::Open),
-            )
-            .find(|&ix| self.pages[ix].frame.is_some());
-        if let Some(resident) = resident {
-            return self.destage_from(resident, now);
-        }
-        let under_way = self.destages_in_flight + self.fetches_in_flight > 0;
-        if under_way || self.failed_in_a_row == 0 {
-            return false;
-        }
-        // As if the fetch had been tried: that takes the page off its lists.
-        self.update(ix, |page| page.io = PageIo::Fetch);
-        self.transfer_failed(ix, self.last_failure, now);
-        true
-    }
-
-    fn next_to_destage(&mut self, now: Time) -> Option<PageIx> {
-        while let Some(&file) = self.urgent.first() {
-            if let Some(ix) = self.urgent_page(file) {
-                return Some(ix);
-            }
-            // It comes back when a page of it becomes ready, or its gate opens.
-            self.urgent.remove(&file);
-        }
-        let pressed = self.census.unclean_frames >= self.background_frames || self.patches_press();
-        let oldest = self.dirty.front()?;
-        if !pressed && now < self.expires(oldest) {
-            return None;
-        }
-        self.pages
-            .on_list(ListKind::Dirty, &self.dirty)
-            .take(SCAN_MAX)
-            .find(|&ix| self.files[self.pages[ix].file].gate == Gate::Open)
-            .filter(|&ix| pressed || now >= self.expires(ix))
-    }
-
-    /// The next page of a file that a sync waits for.
-    fn urgent_page(&self, file: FileIx) -> Option<PageIx> {
-        let of_file = &self.files[file];
-        if of_file.gate == Gate::Frozen || !of_file.is_urgent() {
-            return None;
-        }
-        let ix = of_file.dirty.front()?;
-        // What failed since the sync began is behind everything that it still waits for.
-        let page = &self.pages[ix];
-        (!page.retrying || page.dirty_seq <= of_file.urgent_seq()).then_some(ix)
-    }
-
-    pub(crate) fn expires(&self, ix: PageIx) -> Time {
-        match self.pages[ix].dirty_since_ms {
-            OVERDUE => Time::ZERO,
-            since_ms => Time::from_millis(since_ms) + self.config.dirty_expire,
-        }
-    }
-
-    /// Starts the destage of a dirty, idle page and its neighbours. False if it cannot now.
-    fn destage_from(&mut self, ix: PageIx, now: Time) -> bool {
-        let file = self.pages[ix].file;
-        let number = self.pages[ix].number;
-        if self.pages[ix].frame.is_some() {
-            let run = self.adjacent(file, number, |engine, ix| {
-                let page = &engine.pages[ix];
-                page.is_on(ListKind::Dirty) && page.frame.is_some()
-            });
-            self.destage_frames(file, &run);
-            true
-        } else if self.patches_go_home_as_they_are(ix) {
-            self.destage_patches(ix)
-        } else {
-            let mut run = self.adjacent(file, number, |engine, ix| {
-                let page = &engine.pages[ix];
-                page.is_on(ListKind::Dirty)
-                    && page.frame.is_none()
-                    && !engine.patches_go_home_as_they_are(ix)
-            });
-            // As much of it as there are frames for, this page among it.
-            let convertible = self.convertible();
-            if run.len() > convertible {
-                run.retain(|&other| other >= number);
-                run.truncate(convertible);
-            }
-            if run.is_empty() || !self.ensure_frames(run.len()) {
-                return false;
-            }
-            let urgent = self.files[file].is_urgent();
-            let urgency = if urgent { Urgency::Waited } else { Urgency::Background };
-            self.issue_fetch(file, &run, urgency, true, now);
-            true
-        }
-    }
-
-    /// The numbers of the pages around `number` that are alike, ascending, at most one transfer.
-    fn adjacent(
-        &self,
-        file: FileIx,
-        number: u64,
-        alike: impl Fn(&Engine, PageIx) -> bool,
-    ) -> Vec<u64> {
-        let is_alike =
-            |number: u64| self.pages.find(file, number).is_some_and(|ix| alike(self, ix));
-        let max = u64::from(self.config.transfer_pages_max);
-        let mut first = number;
-        while first > 0 && number - first + 1 < max && is_alike(first - 1) {
-            first -= 1;
-        }
-        let mut last = number;
-        while last - first + 1 < max && is_alike(last + 1) {
-            last += 1;
-        }
-        (first..=last).collect()
-    }
-
-    fn patches_go_home_as_they_are(&self, ix: PageIx) -> bool {
+    pub(crate) fn patches_go_home_as_they_are(&self, ix: PageIx) -> bool {
         let page = &self.pages[ix];
         let file = &self.files[page.file];
         let file_end = file.size.saturating_sub(page.number * PAGE).min(PAGE) as usize;
         !file.readable || page.patches.covers_units(file.write_unit, file_end)
     }
 
-    fn destage_frames(&mut self, file: FileIx, run: &[u64]) {
+    pub(crate) fn destage_frames(&mut self, file: FileIx, run: &[u64], now: Time) {
         let size = self.files[file].size;
         let offset = run[0] * PAGE;
         let mut parts = Vec::with_capacity(run.len());
@@ -195,17 +48,18 @@ impl Engine {
             pages.push((ix, seq));
         }
         self.files[file].destaging_pages += pages.len();
+        let issue = self.issue_now(now);
         self.destages_in_flight += 1;
         self.stats.destage_commands += 1;
         self.stats.destage_bytes += len;
-        let io = self.next_io(Io::Destage { file, offset, len, pages });
+        let io = self.next_io(Io::Destage { file, offset, len, pages, issue });
         let id = self.files[file].id;
         self.issue(Command::Write { io, file: id, offset, parts });
     }
 
     /// Starts to send a page's patches home, run after run. They stay readable, and a write
     /// meanwhile makes the page dirty again. False if no frame is free to carry them.
-    fn destage_patches(&mut self, ix: PageIx) -> bool {
+    pub(crate) fn destage_patches(&mut self, ix: PageIx, now: Time) -> bool {
         if !self.ensure_frames(1) {
             return false;
         }
@@ -220,18 +74,19 @@ impl Engine {
             (page.file, std::mem::take(&mut page.dirty_seq))
         });
         self.files[file].destaging_pages += 1;
-        self.destage_run(file, ix, first, frame.clone());
+        self.destage_run(file, ix, first, frame.clone(), now);
         self.patch_destages.insert(ix, PatchDestage { seq, frame, runs });
         true
     }
 
-    fn destage_run(&mut self, file: FileIx, ix: PageIx, run: Run, frame: Frame) {
+    fn destage_run(&mut self, file: FileIx, ix: PageIx, run: Run, frame: Frame, now: Time) {
         let offset = self.pages[ix].number * PAGE + u64::from(run.start);
         let len = u64::from(run.len);
+        let issue = self.issue_now(now);
         self.destages_in_flight += 1;
         self.stats.destage_commands += 1;
         self.stats.destage_bytes += len;
-        let io = self.next_io(Io::DestagePatches { file, offset, len, page: ix });
+        let io = self.next_io(Io::DestagePatches { file, offset, len, page: ix, issue });
         let id = self.files[file].id;
         let part = Part { frame, start: run.start, len: run.len };
         self.issue(Command::Write { io, file: id, offset, parts: vec![part] });
@@ -277,7 +132,7 @@ impl Engine {
         let discarded = self.files[file].discarded;
         if let (Ok(()), false, Some(run)) = (result, discarded, destage.runs.pop()) {
             let frame = destage.frame.clone();
-            self.destage_run(file, ix, run, frame);
+            self.destage_run(file, ix, run, frame, now);
             return;
         }
         let destage = self.patch_destages.remove(&ix).expect("just looked up");
@@ -365,22 +220,38 @@ impl Engine {
             return;
         }
         let expired = now - self.config.dirty_expire - Duration::from_millis(1);
-        while let Some(ix) = self.retry.back() {
-            self.pages.unlink(ListKind::Dirty, &mut self.retry, ix);
-            let page = &mut self.pages[ix];
-            page.retrying = false;
-            page.dirty_since_ms = page.dirty_since_ms.min(expired.as_millis()); // may be OVERDUE
-            self.pages.push_front(ListKind::Dirty, &mut self.dirty, ix);
+        while let Some(place) = self.retry.next(FIRST) {
+            self.revive(place, expired.as_millis()); // may be OVERDUE
         }
+    }
+
+    /// The same for one file, whose failed pages a sync does not leave alone for their pause.
+    pub(crate) fn revive_failed_of(&mut self, file: FileIx) {
+        while let Some(number) = self.retry.next_of(file, 0) {
+            self.revive((file, number), u64::MAX);
+        }
+    }
+
+    fn revive(&mut self, (file, number): Place, since_ms: u64) {
+        let ix = self.pages.find(file, number).expect("a dirty page is in the table");
+        self.update(ix, |page| {
+            page.retrying = false;
+            page.dirty_since_ms = page.dirty_since_ms.min(since_ms);
+        });
     }
 
     /// Tells writers that wait for dirty data to go home that it does not: every dirty page has
     /// failed since one last came home, or what they wait for is patches whose pages cannot be
     /// fetched. Their data was not taken.
     pub(crate) fn fail_hopeless(&mut self) {
-        let full = self.census.unclean_frames >= self.hard_frames || self.patches_exceed();
+        let Some((_, file, event)) = self.starved.front() else { return };
+        let patches_full = self.lacks_patch_memory(*file, event);
+        let full = self.census.unclean_frames >= self.hard_frames || patches_full;
         let all_failed = full && self.failed_in_a_row >= self.census.unclean.max(1);
-        let unfetched = self.fetches_fail && !self.retry.is_empty() && self.patches_exceed();
+        let none_left = self.patched.pages().is_empty() && self.sweep_fetches == 0;
+        let unfetched = patches_full
+            && !self.retry.is_empty()
+            && self.fetches_failed > if none_left { 0 } else { FETCHES_FAILED_MAX };
         // Every frame holds what failed: there is none for a reader either.
         let no_frames = all_failed && self.frames_in_flight == 0 && self.replacement.len() == 0;
         if !all_failed && !unfetched {
@@ -389,9 +260,7 @@ impl Engine {
         let kind = self.last_failure;
         for (request, file, event) in std::mem::take(&mut self.starved) {
             let hopeless = match &event {
-                Event::Write { offset, data, .. } => {
-                    all_failed || self.needs_patch(file, *offset, *offset + data.len() as u64)
-                }
+                Event::Write { .. } => all_failed || self.lacks_patch_memory(file, &event),
                 Event::Read { .. } => no_frames,
                 Event::Exclusive { .. } => false,
             };

@@ -4,8 +4,8 @@
 //! them change pages through [`Engine::update`], which keeps counters and lists true to the page.
 //!
 //! Invariants ([`Engine::check_invariants`]):
-//! - a page is part of at most one transfer; a dirty page that is idle is on its file's dirty list
-//!   and on the engine's dirty or retry list, and on no other;
+//! - a page is part of at most one transfer; a dirty page that is idle is in exactly one of the sets
+//!   of what could go home (`dirty`) or of what failed to, and no other page is;
 //! - patches and a frame never coexist, and patches are dirty or on their way home;
 //! - a frame's bytes past the end of the file are zero;
 //! - nothing is forgotten while it is dirty, except by truncate and discard;
@@ -20,16 +20,26 @@ use crate::command::{
     Completion, Durability, FileId, HomeAttributes, IoId, Output, ReadData, Reply, RequestId,
 };
 use crate::config::{Config, ConfigError};
+use crate::dirty::{Class, PageSet};
 use crate::error::{Error, ErrorCursor, ErrorKind};
+use crate::fetch::Fetch;
 use crate::file::{Event, File, Files};
 use crate::frame::{Frame, FramePool};
+use crate::pace::{Ended, Pace};
 use crate::page::{
-    DESCRIPTOR_BYTES, FileIx, List, ListKind, Page, PageIo, PageIx, PageState, Pages,
+    DESCRIPTOR_BYTES, FileIx, ListKind, Listed, Page, PageIo, PageIx, PageState, Pages,
 };
 use crate::patch::Run;
 use crate::replacement::Replacement;
 use crate::stats::Stats;
 use crate::time::Time;
+
+/// Fetches of sweeps in flight, however slow or quick the device.
+const FETCH_DEPTH_MIN: usize = 2;
+const FETCH_DEPTH_MAX: usize = 32;
+
+/// Destages of sweeps in flight on a slow device.
+const DESTAGE_DEPTH_MIN: usize = 4;
 
 /// A request that waits for something of the back end.
 #[derive(Debug)]
@@ -62,12 +72,19 @@ pub(crate) enum Pending {
 /// What a command under way is about.
 #[derive(Debug)]
 pub(crate) enum Io {
-    Fetch { file: FileIx, first: u64, issued: Time, for_destage: bool },
-    Destage { file: FileIx, offset: u64, len: u64, pages: Vec<(PageIx, u64)> },
-    DestagePatches { file: FileIx, offset: u64, len: u64, page: PageIx },
+    Fetch(Fetch),
+    Destage { file: FileIx, offset: u64, len: u64, pages: Vec<(PageIx, u64)>, issue: Issue },
+    DestagePatches { file: FileIx, offset: u64, len: u64, page: PageIx, issue: Issue },
     Sync { file: FileIx, waiter: u64 },
     Reserve { file: FileIx, request: RequestId, from: u64, to: u64 },
     ReserveAhead { file: FileIx, from: u64, to: u64, epoch: u32 },
+}
+
+/// When a transfer was issued, and how many were under way then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Issue {
+    at: Time,
+    ahead: usize,
 }
 
 /// How far the destage of one page's patches is. Runs go one after the other: two transfers of one
@@ -137,10 +154,12 @@ pub struct Engine {
     pub(crate) pages: Pages,
     pub(crate) census: Census,
     pub(crate) replacement: Replacement,
-    /// Dirty, idle pages, oldest first.
-    pub(crate) dirty: List,
+    /// Dirty, idle pages without a frame.
+    pub(crate) patched: Class,
+    /// Dirty, idle pages with one.
+    pub(crate) resident: Class,
     /// Dirty, idle pages whose transfer failed.
-    pub(crate) retry: List,
+    pub(crate) retry: PageSet,
     pub(crate) retry_at: Time,
     /// The last tick.
     ticked: Time,
@@ -155,6 +174,8 @@ pub struct Engine {
     pub(crate) starved: VecDeque<(RequestId, FileIx, Event)>,
     /// Files with dirty data that a sync waits for.
     pub(crate) urgent: BTreeSet<FileIx>,
+    /// Files whose patched pages are to be fetched soon.
+    pub(crate) wanted: BTreeSet<FileIx>,
 
     /// Files whose gate opened again without a section.
     pub(crate) reopened: Vec<FileIx>,
@@ -165,14 +186,25 @@ pub struct Engine {
     pub(crate) patch_destages: HashMap<PageIx, PatchDestage>,
     pub(crate) destages_in_flight: usize,
     pub(crate) fetches_in_flight: usize,
-    pub(crate) destage_fetches_in_flight: usize,
-    /// Moving average of the time a one-command fetch takes, nanoseconds.
-    pub(crate) fetch_latency_ns: u64,
+    /// Of these, those of sweeps and syncs.
+    pub(crate) sweep_fetches: usize,
+    /// Patched pages in them.
+    pub(crate) converting: usize,
+    /// Fetches in flight that somebody waits for.
+    pub(crate) waited_fetches: usize,
+    /// When the last one of that kind ended.
+    pub(crate) waited_ended: Time,
+    /// Fetches that sweeps and syncs issued.
+    pub(crate) sweeps: u64,
+    pub(crate) fetch_pace: Pace,
+    pub(crate) destage_pace: Pace,
+    /// When the last transfer ended.
+    transfer_ended: Time,
     pub(crate) last_failure: ErrorKind,
     /// Dirty pages whose transfer failed since one last succeeded.
     pub(crate) failed_in_a_row: usize,
-    /// The last fetch that ended failed.
-    pub(crate) fetches_fail: bool,
+    /// Fetches that failed since one last succeeded.
+    pub(crate) fetches_failed: usize,
     /// Patch memory of pages that blocked writers wait for.
     pub(crate) blocked_patch_bytes: usize,
 
@@ -199,6 +231,10 @@ impl Engine {
         Ok(Engine {
             background_frames: frames_max * usize::from(config.dirty_background_percent) / 100,
             hard_frames: frames_max * usize::from(config.dirty_hard_percent) / 100,
+            patched: Class::new(config.dirty_expire),
+            resident: Class::new(config.dirty_expire),
+            fetch_pace: Pace::new(FETCH_DEPTH_MIN, FETCH_DEPTH_MAX),
+            destage_pace: Pace::new(DESTAGE_DEPTH_MIN, config.destages_in_flight_max as usize),
             config,
             pool,
             zeros,
@@ -207,8 +243,7 @@ impl Engine {
             pages: Pages::default(),
             census: Census::default(),
             replacement: Replacement::default(),
-            dirty: List::default(),
-            retry: List::default(),
+            retry: PageSet::default(),
             retry_at: Time::ZERO,
             ticked: Time::ZERO,
             frames_in_flight: 0,
@@ -217,6 +252,7 @@ impl Engine {
             waiters: HashMap::new(),
             starved: VecDeque::new(),
             urgent: BTreeSet::new(),
+            wanted: BTreeSet::new(),
             reopened: Vec::new(),
             ios: HashMap::new(),
             last_io: 0,
@@ -224,11 +260,15 @@ impl Engine {
             patch_destages: HashMap::new(),
             destages_in_flight: 0,
             fetches_in_flight: 0,
-            destage_fetches_in_flight: 0,
-            fetch_latency_ns: 0,
+            sweep_fetches: 0,
+            converting: 0,
+            waited_fetches: 0,
+            waited_ended: Time::ZERO,
+            sweeps: 0,
+            transfer_ended: Time::ZERO,
             last_failure: ErrorKind::Io,
             failed_in_a_row: 0,
-            fetches_fail: false,
+            fetches_failed: 0,
             blocked_patch_bytes: 0,
             outputs: VecDeque::new(),
             stats: Stats::default(),
@@ -355,19 +395,20 @@ impl Engine {
     pub fn complete(&mut self, io: IoId, completion: Completion, now: Time) {
         let record = self.ios.remove(&io).expect("a command is completed once");
         let file = match (record, completion) {
-            (
-                Io::Fetch { file, first, issued, for_destage },
-                Completion::Fetched { frames, result },
-            ) => {
-                self.destage_fetches_in_flight -= usize::from(for_destage);
-                self.fetched(file, first, frames, result, issued, now);
-                file
+            (Io::Fetch(fetch), Completion::Fetched { frames, result }) => {
+                self.fetched(fetch, frames, result, now);
+                fetch.file
             }
-            (Io::Destage { file, offset, len, pages }, Completion::Written { result }) => {
+            (Io::Destage { file, offset, len, pages, issue }, Completion::Written { result }) => {
+                self.learn_destage(issue, pages.len(), result, now);
                 self.destaged(file, offset, len, &pages, result, now);
                 file
             }
-            (Io::DestagePatches { file, offset, len, page }, Completion::Written { result }) => {
+            (
+                Io::DestagePatches { file, offset, len, page, issue },
+                Completion::Written { result },
+            ) => {
+                self.learn_destage(issue, 1, result, now);
                 self.patches_destaged(file, offset, len, page, result, now);
                 file
             }
@@ -405,10 +446,11 @@ impl Engine {
         /// could not start (enough is under way, no frame is free, a file is frozen) is looked at
         /// again no sooner than this.
         const POLL: std::time::Duration = std::time::Duration::from_millis(10);
-        let expires = self.dirty.front().map(|ix| self.expires(ix));
+        let expires =
+            [&self.patched, &self.resident].into_iter().filter_map(|class| self.expires(class));
         let retries = (!self.retry.is_empty()).then_some(self.retry_at);
         let starved = (!self.starved.is_empty()).then_some(now);
-        let next = [expires, retries, starved].into_iter().flatten().min()?;
+        let next = expires.chain(retries).chain(starved).min()?;
         Some(next.max(self.ticked + POLL))
     }
 
@@ -416,7 +458,8 @@ impl Engine {
     pub fn stats(&self, now: Time) -> Stats {
         let frames = self.census.frames + self.frames_in_flight;
         let descriptors = (self.pages.len() - self.census.patched) * DESCRIPTOR_BYTES;
-        let oldest = self.dirty.front().map_or(now.as_millis(), |ix| self.pages[ix].dirty_since_ms);
+        let oldest = [&self.patched, &self.resident].into_iter().filter_map(Class::oldest_ms).min();
+        let oldest = oldest.unwrap_or(now.as_millis());
         Stats {
             // Counted as answered pages; those that were fetched for their read are no hits.
             read_hits: self.stats.read_hits.saturating_sub(self.stats.read_misses),
@@ -476,18 +519,17 @@ impl Engine {
     /// Puts a page on the lists it belongs on, and forgets it if nothing of it is left.
     fn place(&mut self, ix: PageIx) {
         let page = &self.pages[ix];
-        let idle = page.io == PageIo::None;
-        let dirty = idle && page.dirty_seq != 0;
-        let clean = idle && page.dirty_seq == 0;
+        let clean = page.io == PageIo::None && page.dirty_seq == 0;
         let candidate = clean && page.frame.is_some() && page.pins == 0;
         let gone = clean
             && page.frame.is_none()
             && page.pins == 0
             && page.patches.is_empty()
             && !page.awaited;
-        let (on_dirty, on_clean) = (page.is_on(ListKind::Dirty), page.is_on(ListKind::Clean));
-        if on_dirty != dirty {
-            self.place_dirty(ix, dirty);
+        let on_clean = page.is_on(ListKind::Clean);
+        let listed = page.to_be_listed();
+        if page.listed != listed {
+            self.relist(ix, listed);
         }
         match (on_clean, candidate) {
             (false, true) => self.replacement.insert(&mut self.pages, ix),
@@ -501,26 +543,24 @@ impl Engine {
         }
     }
 
-    fn place_dirty(&mut self, ix: PageIx, dirty: bool) {
-        let Page { file, retrying, dirty_seq, .. } = self.pages[ix];
-        let list = if retrying { &mut self.retry } else { &mut self.dirty };
-        let of_file = &mut self.files[file];
-        if !dirty {
-            self.pages.unlink(ListKind::Dirty, list, ix);
-            self.pages.unlink(ListKind::FileDirty, &mut of_file.dirty, ix);
-            self.pages[ix].retrying = false;
-            return;
+    fn relist(&mut self, ix: PageIx, listed: Listed) {
+        let page = &mut self.pages[ix];
+        let (place, since_ms) = ((page.file, page.number), page.dirty_since_ms);
+        match page.listed {
+            Listed::No => {}
+            Listed::Patched => self.patched.remove(place, since_ms),
+            Listed::Resident => self.resident.remove(place, since_ms),
+            Listed::Retry => self.retry.remove(place),
         }
-        // What failed goes behind everything else; what comes back from a transfer is older than
-        // what became dirty meanwhile.
-        if retrying || dirty_seq == self.seq {
-            self.pages.push_back(ListKind::Dirty, list, ix);
-            self.pages.push_back(ListKind::FileDirty, &mut of_file.dirty, ix);
-        } else {
-            self.pages.push_front(ListKind::Dirty, list, ix);
-            self.pages.push_front(ListKind::FileDirty, &mut of_file.dirty, ix);
+        page.listed = listed;
+        match listed {
+            Listed::No => page.retrying = false,
+            Listed::Patched => self.patched.insert(place, since_ms),
+            Listed::Resident => self.resident.insert(place, since_ms),
+            Listed::Retry => self.retry.insert(place),
         }
-        if of_file.is_urgent() {
+        let (file, _) = place;
+        if listed != Listed::No && self.files[file].is_urgent() {
             self.urgent.insert(file);
         }
     }
@@ -576,9 +616,34 @@ impl Engine {
         self.pool.take().expect("ensure_frames found enough, and only the engine takes frames")
     }
 
-    /// Whether destaging should bring patch memory down.
-    pub(crate) fn patches_press(&self) -> bool {
-        self.census.patch_bytes > self.config.patch_bytes_max as usize / 4 * 3
+    /// Frames that are free or hold what can be dropped.
+    pub(crate) fn frames_available(&self) -> usize {
+        let free = self.frames_max.saturating_sub(self.census.frames + self.frames_in_flight);
+        free.min(self.pool.free() as usize) + self.replacement.len()
+    }
+
+    pub(crate) fn issue_now(&self, now: Time) -> Issue {
+        Issue { at: now, ahead: self.fetches_in_flight + self.destages_in_flight }
+    }
+
+    /// Notes that a transfer ended.
+    pub(crate) fn transfer_ended(&mut self, issue: Issue, pages: usize, now: Time) -> Ended {
+        let before = self.transfer_ended.max(issue.at);
+        self.transfer_ended = now;
+        Ended { pages, took: now.since(issue.at), service: now.since(before), ahead: issue.ahead }
+    }
+
+    fn learn_destage(
+        &mut self,
+        issue: Issue,
+        pages: usize,
+        result: Result<(), ErrorKind>,
+        now: Time,
+    ) {
+        let ended = self.transfer_ended(issue, pages, now);
+        if result.is_ok() {
+            self.destage_pace.ended(ended);
+        }
     }
 
     /// Whether patches take more than their bound even without those whose writers wait for the
@@ -706,6 +771,7 @@ impl Engine {
         let id = file.id;
         self.drop_pages(ix);
         self.urgent.remove(&ix);
+        self.wanted.remove(&ix);
         self.files.remove(ix);
         self.outputs.push_back(Output::Detached(id));
     }
@@ -724,7 +790,6 @@ impl Engine {
         let mut dirty_idle = 0;
         for (file_ix, file) in self.files.iter() {
             let mut dirty = 0;
-            let mut on_dirty = 0;
             for ix in self.pages.on_list(ListKind::File, &file.pages) {
                 let page = &self.pages[ix];
                 assert_eq!(page.file, file_ix);
@@ -732,16 +797,17 @@ impl Engine {
                 census.replace(Census::default(), Census::of(page));
                 self.check_page(file, page);
                 dirty += usize::from(page.dirty_seq != 0);
-                on_dirty += usize::from(page.is_on(ListKind::FileDirty));
+                dirty_idle += usize::from(page.listed != Listed::No);
                 assert_eq!(page.awaited, self.waiters.contains_key(&ix));
             }
             assert_eq!(file.dirty_pages, dirty, "dirty pages of {:?}", file.id);
-            assert_eq!(file.dirty.len(), on_dirty);
             assert!(file.home_size <= file.size, "home never grows past the file's size");
-            dirty_idle += on_dirty;
         }
         assert_eq!(self.census, census);
-        assert_eq!(self.dirty.len() + self.retry.len(), dirty_idle);
+        let listed = self.patched.pages().len() + self.resident.pages().len() + self.retry.len();
+        assert_eq!(listed, dirty_idle);
+        self.patched.check_invariants();
+        self.resident.check_invariants();
         assert!(census.frames + self.frames_in_flight <= self.frames_max, "frames are bounded");
         self.replacement.check_invariants(&self.pages);
     }
@@ -757,9 +823,7 @@ impl Engine {
             let inside = file.size.saturating_sub(start).min(PAGE_BYTES as u64) as usize;
             assert!(frame.bytes()[inside..].iter().all(|&byte| byte == 0), "zeros past the end");
         }
-        let idle = page.io == PageIo::None;
-        assert_eq!(page.is_on(ListKind::Dirty), idle && page.dirty_seq != 0);
-        assert_eq!(page.is_on(ListKind::FileDirty), idle && page.dirty_seq != 0);
+        assert_eq!(page.listed, page.to_be_listed());
     }
 }
 

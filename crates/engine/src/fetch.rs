@@ -2,7 +2,7 @@
 
 use crate::PAGE_BYTES;
 use crate::command::{Command, Urgency};
-use crate::engine::{Engine, Io};
+use crate::engine::{Engine, Io, Issue};
 use crate::error::ErrorKind;
 use crate::frame::Frame;
 use crate::page::{FileIx, PageIo, PageIx};
@@ -10,6 +10,18 @@ use crate::patch::PatchSet;
 use crate::time::Time;
 
 const PAGE: u64 = PAGE_BYTES as u64;
+
+/// A fetch under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    pub(crate) file: FileIx,
+    first: u64,
+    issue: Issue,
+    /// Somebody waits for it.
+    waited: bool,
+    /// Patched pages it takes in, if it is a sweep's.
+    swept: Option<usize>,
+}
 
 impl Engine {
     /// Fetches those of the pages (in ascending order) that are neither resident nor in transfer,
@@ -40,19 +52,21 @@ impl Engine {
         let transfer_max = self.config.transfer_pages_max as usize;
         for run in wanted.chunk_by(|a, b| a + 1 == *b) {
             for run in run.chunks(transfer_max) {
-                self.issue_fetch(file, run, urgency, false, now);
+                self.issue_fetch(file, run, urgency, None, now);
             }
         }
         true
     }
 
-    /// Fetches a run of adjacent pages; frames for it are there.
+    /// Fetches a run of adjacent pages, none of them in transfer; frames for it are there. For a
+    /// sweep, `wanted` of them are patched, and the others are read because they lie between; they
+    /// may be resident.
     pub(crate) fn issue_fetch(
         &mut self,
         file: FileIx,
         run: &[u64],
         urgency: Urgency,
-        for_destage: bool,
+        wanted: Option<usize>,
         now: Time,
     ) {
         let first = run[0];
@@ -62,15 +76,26 @@ impl Engine {
             frames.push(self.take_frame());
             self.update(ix, |page| page.io = PageIo::Fetch);
         }
+        let pages = wanted.unwrap_or(run.len());
+        let fetch = Fetch {
+            file,
+            first,
+            issue: self.issue_now(now),
+            waited: urgency == Urgency::Waited,
+            swept: wanted,
+        };
         self.frames_in_flight += frames.len();
         self.fetches_in_flight += 1;
-        self.destage_fetches_in_flight += usize::from(for_destage);
+        self.sweep_fetches += usize::from(wanted.is_some());
+        self.converting += wanted.unwrap_or(0);
         self.stats.fetch_commands += 1;
-        self.stats.fetched_pages += frames.len() as u64;
-        if urgency == Urgency::Waited {
-            self.stats.fetches_waited += frames.len() as u64;
+        self.stats.fetched_pages += pages as u64;
+        self.stats.gap_pages += (run.len() - pages) as u64;
+        if fetch.waited {
+            self.waited_fetches += 1;
+            self.stats.fetches_waited += pages as u64;
         }
-        let io = self.next_io(Io::Fetch { file, first, issued: now, for_destage });
+        let io = self.next_io(Io::Fetch(fetch));
         let id = self.files[file].id;
         self.issue(Command::Fetch { io, file: id, offset: first * PAGE, frames, urgency });
     }
@@ -79,26 +104,31 @@ impl Engine {
     /// on. With an error the patches stay, and are tried again.
     pub(crate) fn fetched(
         &mut self,
-        file: FileIx,
-        first: u64,
+        fetch: Fetch,
         frames: Vec<Frame>,
         result: Result<usize, ErrorKind>,
-        issued: Time,
         now: Time,
     ) {
+        let Fetch { file, first, issue, waited, swept } = fetch;
         self.files[file].io_in_flight -= 1;
         self.fetches_in_flight -= 1;
         self.frames_in_flight -= frames.len();
-        self.fetches_fail = result.is_err();
+        self.sweep_fetches -= usize::from(swept.is_some());
+        self.converting -= swept.unwrap_or(0);
+        if waited {
+            self.waited_fetches -= 1;
+            self.waited_ended = now;
+        }
+        let ended = self.transfer_ended(issue, frames.len(), now);
         match result {
             Ok(_) => {
-                let took = now.since(issued).as_nanos() as u64;
-                self.fetch_latency_ns = match self.fetch_latency_ns {
-                    0 => took,
-                    average => average - average / 8 + took / 8,
-                };
+                self.fetch_pace.ended(ended);
+                self.fetches_failed = 0;
             }
-            Err(_) => self.stats.fetch_errors += 1,
+            Err(_) => {
+                self.stats.fetch_errors += 1;
+                self.fetches_failed += 1;
+            }
         }
         let mut failed_patches = false;
         for (nth, frame) in frames.into_iter().enumerate() {
@@ -109,6 +139,9 @@ impl Engine {
             self.update(ix, |page| page.pins += 1);
             let error = result.err().filter(|_| self.pages[ix].frame.is_none());
             match result {
+                Ok(_) if swept.is_some() && !self.worth_a_frame(ix) => {
+                    self.update(ix, |page| page.io = PageIo::None);
+                }
                 Ok(read) => self.install(ix, frame, read.saturating_sub(nth * PAGE_BYTES)),
                 // Overwritten whole meanwhile: the fetch's failure is nobody's concern.
                 Err(_) if self.pages[ix].frame.is_some() => {
@@ -125,6 +158,14 @@ impl Engine {
         if let (true, Err(kind)) = (failed_patches, result) {
             self.files[file].record_error(kind);
         }
+    }
+
+    /// Whether a page that a sweep read is kept: it is patched, somebody waits for it, or frames
+    /// are plenty.
+    fn worth_a_frame(&self, ix: PageIx) -> bool {
+        let page = &self.pages[ix];
+        let plenty = self.census.frames + self.frames_in_flight + self.frames_max / 16;
+        page.dirty_seq != 0 || page.awaited || plenty < self.frames_max
     }
 
     /// Gives a page its fetched content, of which `read` bytes (or more) came from home.

@@ -82,7 +82,11 @@ pub(crate) struct File {
     pub(crate) reservable: bool,
     pub(crate) ahead: Ahead,
     pub(crate) pages: List,
-    pub(crate) dirty: List,
+    /// Where the sweeps for the file's syncs go on, page numbers: through patched pages, and
+    /// through resident ones.
+    pub(crate) synced_to: [u64; 2],
+    /// Which of these sweeps goes on next.
+    pub(crate) resident_next: bool,
     /// Pages with content that is not at home and not on its way.
     pub(crate) dirty_pages: usize,
     /// Pages' contents on their way home.
@@ -122,7 +126,8 @@ impl File {
             reservable: true,
             ahead: Ahead::default(),
             pages: List::default(),
-            dirty: List::default(),
+            synced_to: [0; 2],
+            resident_next: false,
             dirty_pages: 0,
             destaging_pages: 0,
             io_in_flight: 0,
@@ -177,12 +182,6 @@ impl File {
     /// A sync waits for dirty data of this file to come home.
     pub(crate) fn is_urgent(&self) -> bool {
         self.syncs.iter().any(|sync| sync.remaining > 0)
-    }
-
-    /// The newest point any sync waits for.
-    pub(crate) fn urgent_seq(&self) -> u64 {
-        let waiting = self.syncs.iter().filter(|sync| sync.remaining > 0);
-        waiting.map(|sync| sync.seq).max().unwrap_or(0)
     }
 
     pub(crate) fn record_error(&mut self, kind: ErrorKind) {
@@ -261,7 +260,7 @@ impl Files {
 
     pub(crate) fn remove(&mut self, ix: FileIx) {
         let file = self.slots[ix.0 as usize].take().expect("an attached file");
-        assert!(file.pages.is_empty() && file.dirty.is_empty() && file.is_idle());
+        assert!(file.pages.is_empty() && !file.is_unclean() && file.is_idle());
         self.by_id.remove(&file.id);
         self.free.push(ix.0);
     }

@@ -36,6 +36,13 @@ pub(crate) struct PageIx(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileIx(pub(crate) u32);
 
+impl FileIx {
+    /// The place after this one.
+    pub(crate) fn next(self) -> FileIx {
+        FileIx(self.0 + 1)
+    }
+}
+
 const NONE: u32 = u32::MAX;
 
 /// The transfer a page is part of; at most one at a time.
@@ -54,15 +61,22 @@ pub(crate) enum PageIo {
 pub(crate) enum ListKind {
     /// All pages of the file.
     File = 0,
-    /// Dirty, idle pages of the file, oldest first.
-    FileDirty = 1,
-    /// Dirty, idle pages of the engine, oldest first; or those waiting to be tried again.
-    Dirty = 2,
     /// Clean, idle, unpinned resident pages, in the replacement policy's order.
-    Clean = 3,
+    Clean = 1,
 }
 
-const LIST_KINDS: usize = 4;
+const LIST_KINDS: usize = 2;
+
+/// Where a dirty, idle page waits to go home (`dirty`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// Nowhere: it is clean, or in transfer.
+    No,
+    Patched,
+    Resident,
+    /// Its transfer failed: it is left alone for a while.
+    Retry,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
@@ -124,8 +138,9 @@ pub(crate) struct Page {
     pub(crate) stamp: u32,
     /// Requests that need the page to stay.
     pub(crate) pins: u32,
-    /// On the retry list rather than the dirty list.
+    /// Its last transfer failed, and its pause is not over.
     pub(crate) retrying: bool,
+    pub(crate) listed: Listed,
     /// Somebody is in the engine's table of waiters for this page.
     pub(crate) awaited: bool,
     member: u8,
@@ -148,9 +163,22 @@ impl Page {
 
     /// Patch memory the page takes, its descriptor counted; zero without patches.
     pub(crate) fn patch_memory_bytes(&self) -> usize {
-        match self.patches.memory_bytes() {
+        match self.patches.allocated_bytes() {
             0 => 0,
             bytes => bytes + DESCRIPTOR_BYTES,
+        }
+    }
+
+    /// Where the page is to wait for going home, as it is now.
+    pub(crate) fn to_be_listed(&self) -> Listed {
+        if self.io != PageIo::None || self.dirty_seq == 0 {
+            Listed::No
+        } else if self.retrying {
+            Listed::Retry
+        } else if self.frame.is_some() {
+            Listed::Resident
+        } else {
+            Listed::Patched
         }
     }
 
@@ -169,8 +197,9 @@ impl Page {
     }
 }
 
-/// Bytes a page costs beside its frame or its patches: descriptor and index slot.
-pub const DESCRIPTOR_BYTES: usize = size_of::<Page>() + 8;
+/// Bytes a page costs beside its frame or its patches' bytes: descriptor, and its share of the
+/// table of pages and of the sets of dirty pages.
+pub const DESCRIPTOR_BYTES: usize = size_of::<Page>() + 16;
 
 /// All live pages.
 #[derive(Default)]
@@ -216,6 +245,7 @@ impl Pages {
             stamp: 0,
             pins: 0,
             retrying: false,
+            listed: Listed::No,
             awaited: false,
             member: 0,
             links: [Link { prev: NONE, next: NONE }; LIST_KINDS],
@@ -241,6 +271,7 @@ impl Pages {
     pub(crate) fn remove(&mut self, ix: PageIx) {
         let page = &mut self.slab[ix.0 as usize];
         assert_eq!(page.member, 0, "a page that goes stands on no list");
+        assert_eq!(page.listed, Listed::No, "a page that goes is not dirty");
         page.frame = None;
         page.patches = PatchSet::default();
         let found = self.index.find_entry(hash(page.file, page.number), |&other| other == ix.0);
@@ -339,11 +370,11 @@ mod tests {
         let mut list = List::default();
         let ixs: Vec<PageIx> = (0..4).map(|number| pages.add(FileIx(0), number)).collect();
         for &ix in &ixs[..3] {
-            pages.push_back(ListKind::Dirty, &mut list, ix);
+            pages.push_back(ListKind::Clean, &mut list, ix);
         }
-        pages.push_front(ListKind::Dirty, &mut list, ixs[3]);
-        pages.unlink(ListKind::Dirty, &mut list, ixs[1]);
-        let order: Vec<PageIx> = pages.on_list(ListKind::Dirty, &list).collect();
+        pages.push_front(ListKind::Clean, &mut list, ixs[3]);
+        pages.unlink(ListKind::Clean, &mut list, ixs[1]);
+        let order: Vec<PageIx> = pages.on_list(ListKind::Clean, &list).collect();
         assert_eq!(order, [ixs[3], ixs[0], ixs[2]]);
         assert_eq!(list.back(), Some(ixs[2]));
         assert_eq!(list.len(), 3);

@@ -50,8 +50,8 @@ impl PatchSet {
         self.bytes.len() == PAGE_BYTES
     }
 
-    /// Memory this set takes, its overhead counted; zero when empty.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    /// Memory this set has allocated beside itself, overhead counted; zero when empty.
+    pub(crate) fn allocated_bytes(&self) -> usize {
         if self.runs.is_empty() {
             return 0;
         }
@@ -60,7 +60,17 @@ impl PatchSet {
         } else {
             0
         };
-        size_of::<PatchSet>() + self.bytes.len() + ALLOCATION_BYTES + spilled
+        self.bytes.len() + ALLOCATION_BYTES + spilled
+    }
+
+    /// At most how much more a set may allocate for taking in `len` bytes.
+    pub(crate) fn growth_bytes_max(&self, len: usize) -> usize {
+        let runs = if self.runs.len() < self.runs.capacity() {
+            0
+        } else {
+            2 * self.runs.capacity() * size_of::<Run>() + ALLOCATION_BYTES
+        };
+        len + ALLOCATION_BYTES + runs
     }
 
     /// The runs with their bytes, in order.
@@ -240,7 +250,8 @@ mod tests {
     fn overhead_of_a_small_patch_is_at_most_64_bytes() {
         for len in [1, 64, 100, 512, 4000] {
             let patches = set(&[(8, len, 1)]);
-            assert!(patches.memory_bytes() - len <= 64, "{len}: {}", patches.memory_bytes());
+            let overhead = size_of::<PatchSet>() + patches.allocated_bytes() - len;
+            assert!(overhead <= 64, "{len}: {overhead}");
         }
     }
 

@@ -19,6 +19,9 @@ pub struct Stats {
     pub patch_writes: u64,
     /// Pages fetched from the back end, for whatever reason, read-ahead included.
     pub fetched_pages: u64,
+    /// Pages read besides those, because they lay between patched pages and reading through them
+    /// took less time than another request.
+    pub gap_pages: u64,
     /// Fetch commands issued.
     pub fetch_commands: u64,
     /// Pages fetched because a program's read, write or sync waited for them.
@@ -30,7 +33,8 @@ pub struct Stats {
     pub readahead_pages: u64,
     /// Writers that had to wait for a page to be fetched.
     pub writers_blocked_fetch: u64,
-    /// Writers that had to wait because too much was dirty or no frame was free.
+    /// Writers that had to wait because too much was dirty, patch memory was full or no frame was
+    /// free.
     pub writers_throttled: u64,
     /// Writers waiting now.
     pub writers_waiting: u64,

@@ -85,6 +85,7 @@ impl Engine {
         durability: Durability,
         done: SyncFor,
     ) -> u64 {
+        self.revive_failed_of(file);
         self.last_sync += 1;
         let id = self.last_sync;
         let of_file = &mut self.files[file];

@@ -4,6 +4,8 @@
 //! a fetch is started for it and whether its answer waits for that fetch. So the order of writes
 //! is the order of events, and a blocked writer's bytes are visible before it is answered.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use crate::command::{Command, Durability, FileId, Outcome, Reply, RequestId, Urgency};
@@ -34,9 +36,9 @@ impl Engine {
     /// Writes `data` at `offset`, growing the file if need be (write(2)). Answered when the bytes
     /// are visible to every later read and, if `durability` asks for it, durable at home.
     ///
-    /// Answered later, as [`Reply::Written`], if the fetch policy blocks or patch memory is full
-    /// (the page's fetch is waited for), if too much is dirty, if space must be reserved, or if the
-    /// file is frozen.
+    /// Answered later, as [`Reply::Written`], if the fetch policy blocks (the page's fetch is waited
+    /// for), if patch memory is full or too much is dirty (the write is taken when its turn comes),
+    /// if space must be reserved, or if the file is frozen.
     ///
     /// # Errors
     /// `OutOfRange` past the largest file or above [`REQUEST_BYTES_MAX`]; [`ErrorKind::NoSpace`] and its like if space for the
@@ -55,9 +57,8 @@ impl Engine {
         let Some(file) = self.files.find(file) else {
             return Outcome::Done(Err(Error::NotAttached));
         };
-        let end = offset.checked_add(data.len() as u64);
-        let too_long = data.len() > REQUEST_BYTES_MAX;
-        if too_long || end.is_none_or(|end| end > FILE_BYTES_MAX) {
+        let end = offset.saturating_add(data.len() as u64);
+        if data.len() > REQUEST_BYTES_MAX || end > FILE_BYTES_MAX {
             return Outcome::Done(Err(Error::OutOfRange));
         }
         if data.is_empty() {
@@ -73,7 +74,13 @@ impl Engine {
         if durability == Durability::None && self.overwrite(file, offset, data) {
             return Outcome::Done(Ok(()));
         }
-        match self.try_write(request, file, offset, data, durability, now) {
+        // Nobody passes over those who wait for patch memory.
+        let step = if !self.starved.is_empty() && self.takes_turns(file, offset, end) {
+            Step::Starved
+        } else {
+            self.try_write(request, file, offset, data, durability, now)
+        };
+        match step {
             Step::Done(result) => Outcome::Done(result),
             Step::Pending => Outcome::Pending,
             Step::Starved => {
@@ -126,6 +133,7 @@ impl Engine {
         let end = offset + data.len() as u64;
         if self.census.unclean_frames >= self.hard_frames
             || self.patches_exceed() && self.needs_patch(file, offset, end)
+            || self.must_wait_for_patch_memory(file, offset, end)
         {
             return Step::Starved;
         }
@@ -147,6 +155,8 @@ impl Engine {
         let over = self.census.unclean_frames >= self.background_frames || self.patches_press();
         if over {
             self.pump(now);
+        } else if !self.wanted.is_empty() {
+            self.sweep_patched(now);
         }
         if waits.is_empty() {
             return self.written(request, file, durability, now);
@@ -156,23 +166,66 @@ impl Engine {
     }
 
     /// Whether a write would leave a patch: only its first and its last page can be partial.
-    pub(crate) fn needs_patch(&self, file: FileIx, offset: u64, end: u64) -> bool {
-        let partial = |number: u64| {
-            let whole = offset <= number * PAGE && end >= (number + 1) * PAGE;
-            let patched = match self.pages.find(file, number) {
-                Some(ix) => self.pages[ix].frame.is_none() && !self.is_new(file, ix),
-                None => number * PAGE < self.files[file].home_size,
-            };
-            !whole && patched
+    fn needs_patch(&self, file: FileIx, offset: u64, end: u64) -> bool {
+        self.patch_growth(file, offset, end) > 0
+    }
+
+    /// At most how much patch memory a write takes.
+    fn patch_growth(&self, file: FileIx, offset: u64, end: u64) -> usize {
+        let of_page = |number: u64| {
+            let start = offset.max(number * PAGE);
+            let len = (end.min((number + 1) * PAGE) - start) as usize;
+            if len == PAGE_BYTES {
+                return 0;
+            }
+            match self.pages.find(file, number) {
+                Some(ix) if self.pages[ix].frame.is_some() || self.is_new(file, ix) => 0,
+                Some(ix) => self.page_growth(ix, len),
+                None if number * PAGE >= self.files[file].home_size => 0,
+                None => DESCRIPTOR_BYTES + PatchSet::default().growth_bytes_max(len),
+            }
         };
-        partial(offset / PAGE) || partial((end - 1) / PAGE)
+        let (first, last) = (offset / PAGE, (end - 1) / PAGE);
+        of_page(first) + if last > first { of_page(last) } else { 0 }
+    }
+
+    /// At most how much patch memory a patch of `len` bytes takes on a page without a frame.
+    fn page_growth(&self, ix: PageIx, len: usize) -> usize {
+        let patches = &self.pages[ix].patches;
+        let descriptor = if patches.is_empty() { DESCRIPTOR_BYTES } else { 0 };
+        descriptor + patches.growth_bytes_max(len)
+    }
+
+    /// Whether a write has to wait until patches go: what it leaves does not fit. What would never
+    /// fit is fetched for instead, as under [`FetchPolicy::Blocking`].
+    fn must_wait_for_patch_memory(&self, file: FileIx, offset: u64, end: u64) -> bool {
+        let left = self.patch_memory_left();
+        // Most writes need not be looked at: no page takes more than this.
+        if left >= 4 * PAGE_BYTES || self.config.fetch_policy == FetchPolicy::Blocking {
+            return false;
+        }
+        let growth = self.patch_growth(file, offset, end);
+        growth > left && growth <= self.config.patch_bytes_max as usize
+    }
+
+    /// Whether a write waits behind those that are waiting: it, too, needs patch memory.
+    fn takes_turns(&self, file: FileIx, offset: u64, end: u64) -> bool {
+        self.config.fetch_policy != FetchPolicy::Blocking && self.needs_patch(file, offset, end)
+    }
+
+    /// Whether an event that waits is a write for which patch memory is missing.
+    pub(crate) fn lacks_patch_memory(&self, file: FileIx, event: &Event) -> bool {
+        let Event::Write { offset, data, .. } = event else { return false };
+        let end = offset + data.len() as u64;
+        self.must_wait_for_patch_memory(file, *offset, end)
+            || self.patches_exceed() && self.needs_patch(file, *offset, end)
     }
 
     /// Puts the bytes into pages. Returns the partially written pages the policy wants to wait
     /// for; fetches of the others that the policy wants are issued.
     fn apply(&mut self, file: FileIx, offset: u64, data: &[u8], now: Time) -> SmallVec<[u64; 2]> {
         let mut blocking = SmallVec::new();
-        let mut fetches: [SmallVec<[u64; 2]>; 2] = Default::default();
+        let mut fetches: SmallVec<[u64; 2]> = SmallVec::new();
         let end = offset + data.len() as u64;
         self.files[file].size = self.files[file].size.max(end);
         let mut at = offset;
@@ -190,16 +243,16 @@ impl Engine {
                 match self.write_patch(file, ix, start, bytes, now) {
                     None | Some(Fetching::Lazy) => {}
                     Some(Fetching::Blocking) => blocking.push(number),
-                    Some(Fetching::Foreground) => fetches[0].push(number),
-                    Some(Fetching::Background) => fetches[1].push(number),
+                    Some(Fetching::Foreground) => fetches.push(number),
+                    Some(Fetching::Background) => {
+                        self.wanted.insert(file);
+                    }
                 }
             }
             at += len as u64;
         }
-        for (pages, urgency) in fetches.iter().zip([Urgency::Foreground, Urgency::Background]) {
-            if pages.len() <= self.convertible() {
-                self.fetch_pages(file, pages, urgency, now);
-            }
+        if fetches.len() <= self.convertible() {
+            self.fetch_pages(file, &fetches, Urgency::Foreground, now);
         }
         blocking
     }
@@ -271,8 +324,7 @@ impl Engine {
         now: Time,
     ) -> Option<Fetching> {
         self.stats.patch_writes += 1;
-        let needed = bytes.len() + size_of::<PatchSet>() + DESCRIPTOR_BYTES;
-        let full = needed > self.patch_memory_left();
+        let full = self.page_growth(ix, bytes.len()) > self.patch_memory_left();
         let seq = self.dirty_seq_of(ix);
         let covered = self.update(ix, |page| {
             page.patches.insert(start, bytes);
@@ -302,21 +354,21 @@ impl Engine {
 
     fn policy(&self, file: FileIx, now: Time) -> Fetching {
         /// A file read this recently is likely to have this page read too.
-        const READ_RECENTLY: std::time::Duration = std::time::Duration::from_secs(1);
+        const READ_RECENTLY: Duration = Duration::from_secs(1);
         /// Where a fetch takes less than this, whoever reads the page next loses little by waiting
         /// for it, and fetching ahead of that would cost all writers more.
-        const FAST_DEVICE_NS: u64 = 200_000;
+        const FAST_DEVICE: Duration = Duration::from_micros(200);
         match self.config.fetch_policy {
             FetchPolicy::Blocking => Fetching::Blocking,
             FetchPolicy::AsyncForeground => Fetching::Foreground,
             FetchPolicy::AsyncBackground => Fetching::Background,
             FetchPolicy::Lazy => Fetching::Lazy,
             FetchPolicy::Auto => {
-                let pressure = self.patch_memory_left() < self.config.patch_bytes_max as usize / 2;
                 let being_read =
                     self.files[file].last_read.is_some_and(|read| now.since(read) < READ_RECENTLY);
-                let slow = self.fetch_latency_ns >= FAST_DEVICE_NS;
-                if pressure || being_read && slow { Fetching::Background } else { Fetching::Lazy }
+                let slow = self.fetch_pace.latency().is_some_and(|latency| latency >= FAST_DEVICE);
+                // When patch memory fills, sweeps fetch under every policy.
+                if being_read && slow { Fetching::Background } else { Fetching::Lazy }
             }
         }
     }

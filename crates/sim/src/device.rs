@@ -81,6 +81,9 @@ pub enum Latency {
     Uniform(u64, u64),
     /// Mostly the first, one time in ten the second: a disk with hiccups.
     Bimodal(u64, u64),
+    /// A disk with one arm, which does one thing after the other: the first to move it to where
+    /// the last transfer did not end, the second for each page.
+    OneArm(u64, u64),
 }
 
 impl Latency {
@@ -90,7 +93,39 @@ impl Latency {
             Latency::Uniform(low, high) => rng.between(low, high),
             Latency::Bimodal(usual, _) if rng.chance(900) => usual,
             Latency::Bimodal(_, slow) => slow,
+            Latency::OneArm(..) => panic!("what an arm does depends on what it did"),
         })
+    }
+}
+
+/// A disk's arm.
+#[derive(Default)]
+struct Arm {
+    at: Option<(FileId, u64)>,
+    free_at: Time,
+    moved: u64,
+}
+
+impl Arm {
+    /// When a command ends that is to start now, or when the arm is free.
+    fn execute(&mut self, command: &Command, now: Time, move_ns: u64, page_ns: u64) -> Time {
+        let start = self.free_at.max(now);
+        let range = match command {
+            Command::Fetch { offset, frames, .. } => {
+                Some((*offset, (frames.len() * PAGE_BYTES) as u64))
+            }
+            Command::Write { offset, parts, .. } => Some((*offset, length(parts))),
+            Command::Sync { .. } | Command::Reserve { .. } => None,
+        };
+        let Some((offset, len)) = range else { return start };
+        let mut nanos = len.div_ceil(PAGE_BYTES as u64) * page_ns;
+        if self.at != Some((command.file(), offset)) {
+            self.moved += 1;
+            nanos += move_ns;
+        }
+        self.at = Some((command.file(), offset + len));
+        self.free_at = start + Duration::from_nanos(nanos);
+        self.free_at
     }
 }
 
@@ -179,6 +214,7 @@ pub struct Device {
     busy: BTreeMap<(FileId, u64), IoId>,
     writes_in_flight: u32,
     sticky_until: [Time; 4],
+    arm: Arm,
 }
 
 impl Device {
@@ -194,6 +230,7 @@ impl Device {
             busy: BTreeMap::new(),
             writes_in_flight: 0,
             sticky_until: [Time::ZERO; 4],
+            arm: Arm::default(),
         }
     }
 
@@ -270,6 +307,11 @@ impl Device {
         self.flight.values().map(|flying| &flying.command)
     }
 
+    /// How often the arm moved to where the last transfer did not end.
+    pub fn arm_moved(&self) -> u64 {
+        self.arm.moved
+    }
+
     /// When the next command ends.
     pub fn next_due(&self) -> Option<Time> {
         self.flight.values().map(|flying| flying.due).min()
@@ -340,7 +382,10 @@ impl Device {
             Command::Reserve { len: 0, .. } => return Err(Breach::Malformed(io, "no bytes")),
             Command::Reserve { .. } => {}
         }
-        let due = now + self.config.latency.draw(&mut self.rng);
+        let due = match self.config.latency {
+            Latency::OneArm(move_ns, page_ns) => self.arm.execute(&command, now, move_ns, page_ns),
+            latency => now + latency.draw(&mut self.rng),
+        };
         let flying = InFlight { command, due, checksums, snapshot };
         if self.flight.insert(io, flying).is_some() {
             return Err(Breach::Malformed(io, "the identifier is in use"));

@@ -134,11 +134,12 @@ fn draw_config(rng: &mut Rng) -> Config {
 }
 
 fn draw_device(rng: &mut Rng, engine: &Config) -> DeviceConfig {
-    let latency = match rng.below(5) {
+    let latency = match rng.below(6) {
         0 => Latency::Fixed(0),
         1 => Latency::Fixed(80_000),
         2 => Latency::Uniform(10_000, 1_000_000),
         3 => Latency::Uniform(0, 200_000_000),
+        4 => Latency::OneArm(10_000_000, 40_000),
         _ => Latency::Bimodal(100_000, 400_000_000),
     };
     DeviceConfig {

@@ -235,6 +235,11 @@ impl World {
         self.waiting.len()
     }
 
+    /// The request that has waited longest for its answer.
+    pub fn oldest_waiting(&self) -> Option<RequestId> {
+        self.waiting.keys().next().copied()
+    }
+
     /// The files with a section granted and not ended.
     pub fn sections(&self) -> impl Iterator<Item = FileId> {
         self.files.iter().filter(|(_, state)| state.section.is_some()).map(|(&file, _)| file)

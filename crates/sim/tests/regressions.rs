@@ -240,3 +240,25 @@ fn a_sync_of_more_patched_pages_than_frames_brings_all_of_them_home() {
         load.finish();
     }
 }
+
+/// Patches that failed to go home were tried again and again before anything else of a file, and a
+/// sync never came to the pages it waited for.
+#[test]
+fn a_sync_comes_to_all_pages_while_some_fail_again_and_again() {
+    let mut load = Load::with(64, 512, |config| {
+        config.fetch_policy = FetchPolicy::Lazy;
+        config.destages_in_flight_max = 1;
+        config.retry_delay = Duration::from_millis(2);
+    });
+    load.set_faults(Faults { write: always(ErrorKind::NoSpace), ..Faults::default() });
+    for page in 0..8 {
+        load.write(page * PAGE, 512);
+    }
+    for page in (20..40).step_by(2) {
+        load.write(page * PAGE, PAGE);
+    }
+    assert_eq!(load.sync(), Err(ErrorKind::NoSpace.into()));
+    assert!(load.stats().destage_commands < 100, "{}", load.stats().destage_commands);
+    load.set_faults(Faults::default());
+    load.finish();
+}

@@ -68,10 +68,10 @@ pub struct MountArguments {
     /// When a page under a partial write is read: blocking, async-fg, async-bg, lazy or auto
     ///
     /// blocking: the writer waits for it, as a kernel page cache makes it wait. async-fg: the
-    /// read is submitted by the writer, who does not wait. async-bg: it is submitted by a worker.
-    /// lazy: the page is read only when something needs it whole. auto, the default, chooses for
-    /// each write from the device's latency, the patch memory in use and whether the file is being
-    /// read.
+    /// read is submitted by the writer, who does not wait. async-bg: it is submitted by a worker,
+    /// with few others at a time and in the order of the file. lazy: the page is read only when
+    /// something needs it whole, or patch memory fills. auto, the default, chooses for each write
+    /// from the device's latency and whether the file is being read.
     #[arg(long, value_name = "POLICY")]
     pub fetch: Option<FetchPolicy>,
     /// Memory for cached pages and pending writes, at least 16M

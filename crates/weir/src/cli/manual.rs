@@ -156,7 +156,7 @@ JSON:
     resident_bytes      memory of the daemon as the kernel counts it
     stopping            whether a signal or 'weir umount' is ending it
     stats               counters: writes, write_bytes, reads, read_bytes, read_hits, read_misses,
-                        patch_writes, fetched_pages, fetch_commands, fetches_waited,
+                        patch_writes, fetched_pages, gap_pages, fetch_commands, fetches_waited,
                         fetches_avoided, readahead_pages, writers_blocked_fetch,
                         writers_throttled, destage_commands, destage_bytes, fetch_errors,
                         destage_errors, sync_errors, evictions;

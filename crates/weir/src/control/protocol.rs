@@ -140,6 +140,7 @@ stats_report!(
     read_misses,
     patch_writes,
     fetched_pages,
+    gap_pages,
     fetch_commands,
     fetches_waited,
     fetches_avoided,

@@ -1,0 +1,375 @@
+//! Sweeps: which dirty page goes home, or is fetched for that, next.
+//!
+//! Like an elevator, and one for pages that have to be fetched and one for pages that can be
+//! written: each goes on where it ended, in ascending order of file and page, and begins anew at
+//! the first. A disk then passes over everything once instead of crossing itself for each page; and
+//! nothing that is due is passed over for more than one sweep. What a sync waits for goes first,
+//! in the same order within its file.
+//!
+//! A sweep's fetch takes in several patched pages and reads through what lies between them, where
+//! that costs less than another request (`pace`). What it reads in between is kept while frames
+//! are plenty, and else let go at once.
+//!
+//! Everything here is in nobody's way: only so much is under way that the device is kept busy, and
+//! next to nothing while somebody waits for a fetch.
+
+use std::time::Duration;
+
+use crate::command::Urgency;
+use crate::dirty::{Class, FIRST, PageSet, Place};
+use crate::engine::Engine;
+use crate::file::Gate;
+use crate::page::{FileIx, Listed, PageIo, PageIx};
+use crate::time::Time;
+
+/// Files passed over in search of one that is not held still.
+const FILES_PASSED_MAX: usize = 256;
+
+/// Whoever waited for a fetch this recently is likely to wait for another one soon.
+const QUIET_MAX: Duration = Duration::from_millis(4);
+
+/// Most pages of a background fetch while somebody waits for another one.
+const PAGES_MAX_BEHIND_READERS: u64 = 64;
+
+/// Every so many fetches of a sweep one reads no gap, to see what it then costs.
+const PROBE_EVERY: u64 = 32;
+
+/// Where a fetch takes less than this, patched pages are fetched early: it costs nobody much.
+const QUICK_FETCH: Duration = Duration::from_micros(300);
+
+/// How an attempt to start something ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    Started,
+    /// No frame is free, or too many are dirty.
+    NoRoom,
+}
+
+impl Engine {
+    /// Starts as much as is wanted and allowed.
+    pub(crate) fn pump(&mut self, now: Time) {
+        self.pump_urgent(now);
+        self.sweep_patched(now);
+        self.sweep_resident(now);
+    }
+
+    /// Starts what syncs wait for, all of it together.
+    fn pump_urgent(&mut self, now: Time) {
+        let destages_max = self.config.destages_in_flight_max as usize;
+        while self.destages_in_flight < destages_max && self.sweep_fetches < 4 * destages_max {
+            let Some(ix) = self.next_urgent() else { return };
+            if self.start(ix, Urgency::Waited, now) == Start::NoRoom && !self.make_room_for(ix, now)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Sends patched pages on their way home: most have to be fetched first.
+    pub(crate) fn sweep_patched(&mut self, now: Time) {
+        while self.sweep_fetches < self.fetches_allowed(now)
+            && self.destages_in_flight < self.destages_allowed(now)
+        {
+            let Some(ix) = self.next_patched(now) else { return };
+            if self.start(ix, Urgency::Background, now) == Start::NoRoom
+                && !self.make_room_for(ix, now)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Writes resident pages home.
+    fn sweep_resident(&mut self, now: Time) {
+        while self.destages_in_flight < self.destages_allowed(now) {
+            let Some(ix) = self.next_resident(now) else { return };
+            self.start(ix, Urgency::Background, now);
+        }
+    }
+
+    fn next_urgent(&mut self) -> Option<PageIx> {
+        while let Some(&file) = self.urgent.first() {
+            let of_file = &self.files[file];
+            if of_file.gate != Gate::Frozen && of_file.is_urgent() {
+                let next = |pages: &PageSet, at| pages.next_of(file, at).or(pages.next_of(file, 0));
+                let patched = next(self.patched.pages(), of_file.synced_to[0]);
+                let resident = next(self.resident.pages(), of_file.synced_to[1]);
+                // In turns: writers may go on to add to either, and what fails comes back.
+                let found = match of_file.resident_next {
+                    true => resident.or(patched),
+                    false => patched.or(resident),
+                };
+                if let Some(number) = found {
+                    return Some(self.listed(file, number));
+                }
+            }
+            // It comes back when a page of it becomes ready, or its gate opens.
+            self.urgent.remove(&file);
+        }
+        None
+    }
+
+    fn next_patched(&mut self, now: Time) -> Option<PageIx> {
+        let place = if self.patches_press() || self.is_due(&self.patched, now) {
+            self.next_open(&self.patched)?
+        } else {
+            self.next_wanted()?
+        };
+        Some(self.listed(place.0, place.1))
+    }
+
+    fn next_resident(&mut self, now: Time) -> Option<PageIx> {
+        let pressed = self.census.unclean_frames >= self.background_frames && !self.frames_yield();
+        if !pressed && !self.is_due(&self.resident, now) {
+            return None;
+        }
+        let (file, number) = self.next_open(&self.resident)?;
+        Some(self.listed(file, number))
+    }
+
+    /// The next page of a class in the order of its sweep, of files that are not held still.
+    fn next_open(&self, class: &Class) -> Option<Place> {
+        let mut at = class.swept_to;
+        let mut turned = false;
+        for _ in 0..FILES_PASSED_MAX {
+            match class.pages().next(at) {
+                Some((file, number)) if self.files[file].gate == Gate::Open => {
+                    return Some((file, number));
+                }
+                Some((file, _)) => at = (file.next(), 0),
+                None if turned => return None,
+                None => {
+                    turned = true;
+                    at = FIRST;
+                }
+            }
+        }
+        None
+    }
+
+    /// The next patched page of the files whose patched pages are to be fetched soon.
+    fn next_wanted(&mut self) -> Option<Place> {
+        let (at, number) = self.patched.swept_to;
+        let mut held = 0;
+        loop {
+            let mut files = self.wanted.range(at..).chain(self.wanted.range(..at));
+            let &file = files.nth(held)?;
+            let from = if file == at { number } else { 0 };
+            let pages = self.patched.pages();
+            match pages.next_of(file, from).or(pages.next_of(file, 0)) {
+                Some(number) if self.files[file].gate == Gate::Open => return Some((file, number)),
+                Some(_) => held += 1,
+                None => {
+                    self.wanted.remove(&file);
+                }
+            }
+            if held > FILES_PASSED_MAX {
+                return None;
+            }
+        }
+    }
+
+    fn listed(&self, file: FileIx, number: u64) -> PageIx {
+        self.pages.find(file, number).expect("a dirty page is in the table")
+    }
+
+    fn is_due(&self, class: &Class, now: Time) -> bool {
+        self.expires(class).is_some_and(|expires| expires <= now)
+    }
+
+    /// When the oldest page of a class is to go home.
+    pub(crate) fn expires(&self, class: &Class) -> Option<Time> {
+        class.oldest_ms().map(|oldest| match oldest {
+            crate::page::OVERDUE => Time::ZERO,
+            oldest => Time::from_millis(oldest) + self.config.dirty_expire,
+        })
+    }
+
+    /// Whether patch memory should be brought down: early, lest a writer has to wait for it.
+    pub(crate) fn patches_press(&self) -> bool {
+        let quick = self.fetch_pace.latency().is_some_and(|latency| latency < QUICK_FETCH);
+        let share = if quick { 4 } else { 2 };
+        self.census.patch_bytes > self.config.patch_bytes_max as usize / share
+            || !self.starved.is_empty()
+    }
+
+    /// While patch memory is short, a slow device had better fetch than write, as long as enough
+    /// frames can be dirty.
+    fn frames_yield(&self) -> bool {
+        let slow = self.fetch_pace.latency().is_some_and(|latency| latency >= QUICK_FETCH);
+        let enough = (self.background_frames + self.hard_frames) / 2;
+        slow && !self.patched.pages().is_empty()
+            && self.patches_press()
+            && self.census.unclean_frames < enough
+    }
+
+    /// Somebody waits for a fetch, or did a moment ago.
+    fn readers_first(&self, now: Time) -> bool {
+        let quiet = self.fetch_pace.latency().map_or(QUIET_MAX, |alone| QUIET_MAX.min(4 * alone));
+        self.waited_fetches > 0 || now.since(self.waited_ended) < quiet
+    }
+
+    fn fetches_allowed(&self, now: Time) -> usize {
+        if self.readers_first(now) { 1 } else { self.fetch_pace.depth() }
+    }
+
+    fn destages_allowed(&self, now: Time) -> usize {
+        let enough = (self.background_frames + self.hard_frames) / 2;
+        let short = self.census.unclean_frames >= enough;
+        if self.readers_first(now) && !short { 1 } else { self.destage_pace.depth() }
+    }
+
+    /// Starts to bring a listed page home, with others around it.
+    fn start(&mut self, ix: PageIx, urgency: Urgency, now: Time) -> Start {
+        let (file, number) = (self.pages[ix].file, self.pages[ix].number);
+        let resident = self.pages[ix].frame.is_some();
+        let last = if resident {
+            let run = self.dirty_run(file, number);
+            self.destage_frames(file, &run, now);
+            run.last().copied()
+        } else if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
+            self.destage_patches(ix, now).then_some(number)
+        } else {
+            self.fetch_patched(file, number, urgency, now)
+        };
+        let Some(last) = last else { return Start::NoRoom };
+        if urgency == Urgency::Waited {
+            let of_file = &mut self.files[file];
+            of_file.synced_to[usize::from(resident)] = last + 1;
+            of_file.resident_next = !resident;
+        } else if resident {
+            self.resident.swept_to = (file, last + 1);
+        } else {
+            self.patched.swept_to = (file, last + 1);
+        }
+        Start::Started
+    }
+
+    /// Patches that could go home by themselves take a request each; a fetch that reads through
+    /// gaps frees the memory of many.
+    fn rather_fetched(&self, ix: PageIx, urgency: Urgency) -> bool {
+        urgency == Urgency::Background
+            && self.files[self.pages[ix].file].readable
+            && self.patches_press()
+            && self.fetch_pace.gap_pages() > 1
+    }
+
+    /// The dirty resident pages around `number`, ascending, at most one transfer.
+    fn dirty_run(&self, file: FileIx, number: u64) -> Vec<u64> {
+        let is_dirty = |number: u64| {
+            let found = self.pages.find(file, number);
+            found.is_some_and(|ix| self.pages[ix].listed == Listed::Resident)
+        };
+        let max = u64::from(self.config.transfer_pages_max);
+        let mut first = number;
+        while first > 0 && number - first + 1 < max && is_dirty(first - 1) {
+            first -= 1;
+        }
+        let mut last = number;
+        while last - first + 1 < max && is_dirty(last + 1) {
+            last += 1;
+        }
+        (first..=last).collect()
+    }
+
+    /// Fetches a patched page and those after it that one request reaches. The last page read;
+    /// `None` if there is no room for any.
+    fn fetch_patched(
+        &mut self,
+        file: FileIx,
+        number: u64,
+        urgency: Urgency,
+        now: Time,
+    ) -> Option<u64> {
+        let room = match urgency {
+            Urgency::Waited => self.convertible(),
+            _ => self.convertible().min(self.hard_frames.saturating_sub(self.unclean_soon())),
+        };
+        let frames = self.frames_available();
+        if room == 0 || frames == 0 {
+            return None;
+        }
+        self.sweeps += 1;
+        let mut pages_max = u64::from(self.config.transfer_pages_max).min(frames as u64);
+        let mut gap = self.fetch_pace.gap_pages();
+        if self.sweeps.is_multiple_of(PROBE_EVERY) || 2 * pages_max > frames as u64 {
+            gap = 0;
+        } else if urgency == Urgency::Background && self.readers_first(now) {
+            pages_max = pages_max.min(PAGES_MAX_BEHIND_READERS);
+        }
+        let (last, wanted) = self.reach(file, number, gap, pages_max, room, urgency);
+        let run: Vec<u64> = (number..=last).collect();
+        if !self.ensure_frames(run.len()) {
+            return None;
+        }
+        self.issue_fetch(file, &run, urgency, Some(wanted), now);
+        Some(last)
+    }
+
+    /// How far a fetch from the patched page `number` on goes, and how many patched pages it then
+    /// takes in: at most `room`, not more than `gap` pages apart, nothing in transfer among them.
+    fn reach(
+        &self,
+        file: FileIx,
+        number: u64,
+        gap: u64,
+        pages_max: u64,
+        room: usize,
+        urgency: Urgency,
+    ) -> (u64, usize) {
+        let mut last = number;
+        let mut wanted = 1;
+        while wanted < room {
+            let Some(next) = self.patched.pages().next_of(file, last + 1) else { break };
+            if next - number >= pages_max || next - last - 1 > gap {
+                break;
+            }
+            let ix = self.listed(file, next);
+            if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
+                break;
+            }
+            let busy = |number| {
+                let found = self.pages.find(file, number);
+                found.is_some_and(|ix| self.pages[ix].io != PageIo::None)
+            };
+            if (last + 1..next).any(busy) {
+                break;
+            }
+            last = next;
+            wanted += 1;
+        }
+        (last, wanted)
+    }
+
+    /// How many patched pages may be fetched to go home, or because they were written: each
+    /// becomes a dirty frame. Some frames are always left for readers.
+    pub(crate) fn convertible(&self) -> usize {
+        let most = self.frames_max - self.frames_max / 8;
+        most.saturating_sub(self.census.unclean_frames + self.frames_in_flight)
+    }
+
+    /// Dirty frames once what is being fetched for going home has come.
+    fn unclean_soon(&self) -> usize {
+        self.census.unclean_frames + self.converting
+    }
+
+    /// Deals with a patched page that cannot be fetched for want of frames: something that has a
+    /// frame goes home instead, and if all of that has failed, so has this page. False if there is
+    /// nothing to do but wait for what is under way.
+    fn make_room_for(&mut self, ix: PageIx, now: Time) -> bool {
+        let file = self.pages[ix].file;
+        let of_file = self.resident.pages().next_of(file, 0).map(|number| (file, number));
+        if let Some((file, number)) = of_file.or_else(|| self.next_open(&self.resident)) {
+            let resident = self.listed(file, number);
+            return self.start(resident, Urgency::Background, now) == Start::Started;
+        }
+        let under_way = self.destages_in_flight + self.fetches_in_flight > 0;
+        if under_way || self.failed_in_a_row == 0 {
+            return false;
+        }
+        // As if the fetch had been tried: that takes the page off its lists.
+        self.update(ix, |page| page.io = PageIo::Fetch);
+        self.transfer_failed(ix, self.last_failure, now);
+        true
+    }
+}

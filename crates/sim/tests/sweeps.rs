@@ -1,0 +1,175 @@
+//! What sweeps promise, on a disk with one arm: it moves seldom, readers wait little, writers are
+//! served in order, and what is old goes home.
+
+use std::time::Duration;
+
+use weir_engine::{Config, FetchPolicy, PAGE_BYTES, PageState, Urgency};
+use weir_sim::{Action, FILE, Home, Latency, Load, Rng};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// 32 MB, twice what has a place in memory.
+const PAGES: u64 = 8192;
+
+/// A file on a disk whose arm takes 10 ms to move and that transfers 100 MB/s.
+fn on_one_arm(pages: u64, set: impl FnOnce(&mut Config)) -> Load {
+    let bytes = Rng::new(7).bytes((pages * PAGE) as usize);
+    Load::over(Home::new(bytes, &[], 512, true), |world| {
+        world.device.latency = Latency::OneArm(10_000_000, 40_000);
+        world.engine.fetch_policy = FetchPolicy::Lazy;
+        world.engine.patch_bytes_max = 256 << 10;
+        world.check_every = 100;
+        set(&mut world.engine);
+    })
+}
+
+/// Random small writes, each begun when the one before is taken; how long they took.
+fn scribble(load: &mut Load, writes: u64, rng: &mut Rng) -> Duration {
+    let begun = load.world.now();
+    for _ in 0..writes {
+        load.write(rng.below(PAGES) * PAGE + rng.below(3900), 128);
+        load.drain();
+    }
+    load.world.now().since(begun)
+}
+
+#[test]
+fn random_small_writes_seldom_move_the_arm() {
+    const WRITES: u64 = 4000;
+    let mut rng = Rng::new(1);
+    let mut blocking = on_one_arm(PAGES, |config| config.fetch_policy = FetchPolicy::Blocking);
+    let waited = scribble(&mut blocking, WRITES, &mut rng);
+    for policy in [FetchPolicy::Lazy, FetchPolicy::Auto, FetchPolicy::AsyncBackground] {
+        let mut load = on_one_arm(PAGES, |config| config.fetch_policy = policy);
+        let took = scribble(&mut load, WRITES, &mut Rng::new(1));
+        let (moved, moved_blocking) =
+            (load.world.device().arm_moved(), blocking.world.device().arm_moved());
+        assert!(10 * moved <= moved_blocking, "{policy:?}: {moved} moves, not {moved_blocking}");
+        assert!(10 * took <= waited, "{policy:?}: {took:?}, not {waited:?}");
+        let stats = load.stats();
+        assert_eq!(stats.writers_blocked_fetch, 0);
+        assert!(stats.gap_pages > 0);
+        load.finish();
+    }
+    blocking.finish();
+}
+
+#[test]
+fn a_sync_of_scattered_patches_reads_through_the_gaps() {
+    let mut load = on_one_arm(PAGES, |_| {});
+    // Shows the device's ways.
+    for page in [PAGES - 1, PAGES / 2] {
+        load.read(page * PAGE, 1);
+        load.drain();
+    }
+    let before = load.stats().fetch_commands;
+    for page in (0..1000).step_by(10) {
+        load.write(page * PAGE + 100, 100);
+    }
+    load.act(Action::Sync { file: FILE, durability: weir_engine::Durability::All });
+    let fetches = load.fetches();
+    assert!(fetches.iter().all(|&(_, urgency)| urgency == Urgency::Waited), "{fetches:?}");
+    let commands = load.stats().fetch_commands - before;
+    assert!(commands <= 12, "100 pages in {commands} requests");
+    load.drain();
+    assert_eq!(load.stats().fetched_pages, 102, "what lies between is counted apart");
+    load.finish();
+}
+
+#[test]
+fn a_reader_waits_for_little_more_than_its_own_page() {
+    let mut load = on_one_arm(PAGES, |_| {});
+    let mut rng = Rng::new(2);
+    let mut longest = Duration::ZERO;
+    let mut total = Duration::ZERO;
+    scribble(&mut load, 1500, &mut rng);
+    const READS: u32 = 200;
+    for _ in 0..READS {
+        // Writers that wait keep sweeps going.
+        for _ in 0..4 {
+            load.write(rng.below(PAGES) * PAGE + rng.below(3900), 128);
+        }
+        let page = loop {
+            let page = rng.below(PAGES);
+            if load.state(page) == PageState::Absent {
+                break page;
+            }
+        };
+        let begun = load.world.now();
+        load.read(page * PAGE, 10);
+        while load.state(page) != PageState::UpToDate {
+            load.act(Action::Advance { events: 1 });
+        }
+        let took = load.world.now().since(begun);
+        longest = longest.max(took);
+        total += took;
+    }
+    assert!(longest <= Duration::from_millis(150), "a reader waited {longest:?}");
+    assert!(total / READS <= Duration::from_millis(40), "readers waited {:?}", total / READS);
+    load.finish();
+}
+
+#[test]
+fn writers_that_wait_for_patch_memory_are_served_in_order() {
+    let mut load = on_one_arm(PAGES, |_| {});
+    let mut rng = Rng::new(3);
+    let mut waited = 0;
+    for _ in 0..3000 {
+        load.write(rng.below(PAGES) * PAGE + rng.below(2000), 1000);
+        waited = load.waiting().max(waited);
+    }
+    assert!(waited > 1000, "{waited} writers wait");
+    let mut oldest = load.world.oldest_waiting();
+    while let Some(request) = oldest {
+        let before = load.waiting();
+        load.act(Action::Advance { events: 1 });
+        let answered = before - load.waiting();
+        oldest = load.world.oldest_waiting();
+        // Those answered are the oldest ones, without an exception.
+        let expected = request.0 + answered as u64;
+        assert!(oldest.is_none_or(|oldest| oldest.0 == expected), "{oldest:?} after {request:?}");
+    }
+    load.finish();
+}
+
+#[test]
+fn what_is_old_goes_home_however_much_is_written_elsewhere() {
+    let mut load = on_one_arm(PAGES, |config| {
+        config.dirty_expire = Duration::from_secs(5);
+        config.patch_bytes_max = 1 << 20;
+    });
+    let mut rng = Rng::new(4);
+    let end = load.world.now() + Duration::from_secs(60);
+    let mut oldest_ms = 0;
+    while load.world.now() < end {
+        load.write(rng.below(PAGES) * PAGE + rng.below(3900), 100);
+        load.drain();
+        load.sleep(20);
+        oldest_ms = oldest_ms.max(load.stats().oldest_dirty_ms);
+    }
+    // One sweep through everything that became dirty meanwhile: to fetch it, and to write it.
+    assert!((5_000..15_000).contains(&oldest_ms), "something was dirty for {oldest_ms} ms");
+    load.finish();
+}
+
+#[test]
+fn what_lies_between_is_let_go_when_frames_are_short() {
+    let mut load = on_one_arm(PAGES, |_| {});
+    let mut rng = Rng::new(5);
+    // What programs use fills memory.
+    let hot: Vec<u64> = (0..2500).collect();
+    for _ in 0..2 {
+        for chunk in hot.chunks(50) {
+            load.read(chunk[0] * PAGE, 50 * PAGE);
+            load.drain();
+        }
+    }
+    for _ in 0..2000 {
+        load.write((4000 + rng.below(4000)) * PAGE + rng.below(3900), 128);
+        load.drain();
+    }
+    assert!(load.stats().gap_pages > 1000);
+    let kept = hot.iter().filter(|&&page| load.state(page) == PageState::UpToDate).count();
+    assert!(kept > 1000, "{kept} of {} pages are left", hot.len());
+    load.finish();
+}
