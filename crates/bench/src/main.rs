@@ -15,6 +15,7 @@ mod fuse;
 mod measure;
 mod memory;
 mod mount;
+mod mount_table;
 #[expect(dead_code, reason = "for the suite nbw and its report")]
 mod nbw;
 mod passthrough;

@@ -3,7 +3,6 @@
 //! Owns what it mounts: a mount is gone when its guard is, or when a signal ends the program.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -16,6 +15,7 @@ use serde_json::Value;
 
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
+use crate::mount_table::mount_at;
 
 /// Fails, saying what to do, where nothing can be mounted through FUSE.
 pub fn require_fuse() -> Result<()> {
@@ -78,15 +78,13 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Whether something is mounted on `mountpoint` itself.
+/// Whether something is mounted on `mountpoint` itself. Asks the kernel's table: whether a mount
+/// whose daemon is gone can be looked at, and with what error, depends on the moment.
 fn is_mounted(mountpoint: &Path) -> bool {
-    let parent = mountpoint.parent().unwrap_or(Path::new("/"));
-    match (fs::symlink_metadata(mountpoint), fs::symlink_metadata(parent)) {
-        (Ok(own), Ok(above)) => own.dev() != above.dev(),
-        // A mount whose daemon is gone cannot be looked at: it is one all the same.
-        (Err(error), _) => error.raw_os_error() == Some(libc::ENOTCONN),
-        _ => false,
-    }
+    let (Some(parent), Some(name)) = (mountpoint.parent(), mountpoint.file_name()) else {
+        return true;
+    };
+    parent.canonicalize().is_ok_and(|parent| mount_at(&parent.join(name)).is_some())
 }
 
 /// Takes a mount away without asking its daemon, now or as soon as nobody uses it.

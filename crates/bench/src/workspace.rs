@@ -14,7 +14,7 @@ use crate::cleanup::{Undo, undo};
 use crate::cold::free_bytes;
 use crate::error::{Doing, Error, Result};
 use crate::mount::force_unmount;
-use crate::stage::mount_table::mounts_at_or_below;
+use crate::mount_table::mounts_at_or_below;
 
 const NAME: &str = "weir-bench-work";
 const MARKER: &str = "made-by-weir-bench";

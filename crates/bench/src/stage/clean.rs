@@ -13,11 +13,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::ledger::{self, Account, Found, Ledger, Thing};
-use super::mount_table::{loop_devices_in, mount_at, mounts_at_or_below};
 use super::process::{Process, wait_for_end};
 use super::{cgroup, file_system, machine};
 use crate::error::{Doing, Error, Result};
 use crate::mount::force_unmount;
+use crate::mount_table::{loop_devices_in, mount_at, mounts_at_or_below};
 use crate::workspace;
 
 /// How long killed processes may take to end.
@@ -305,6 +305,7 @@ fn is_gone(account: &Account, thing: &Thing) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::process::tests::sleeper;
 
     fn account(things: Vec<Thing>) -> Account {
         let owner = ledger::Owner {
@@ -318,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_process_whose_number_was_given_again_is_not_killed() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = sleeper(Path::new("sleep"));
         let process = Process::with_pid(child.id()).unwrap();
         let earlier = Process { start: process.start - 1, ..process };
         let mut report = Report::default();

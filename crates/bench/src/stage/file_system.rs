@@ -12,10 +12,10 @@ use std::time::Duration;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::ledger::{Ledger, Listed, Thing};
-use super::mount_table::mount_at;
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Result};
 use crate::mount::run;
+use crate::mount_table::mount_at;
 
 /// Which file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,6 @@ pub mod hold;
 mod ledger;
 mod load;
 mod machine;
-pub mod mount_table;
 mod process;
 mod run;
 

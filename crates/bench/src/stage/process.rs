@@ -4,6 +4,7 @@
 //! gives a number again, but not in the same clock tick. A signal goes through a descriptor of the
 //! process that was taken before its start time was looked at, so it reaches that one or none.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -46,10 +47,12 @@ impl Process {
         self.runs() && pidfd_send_signal(&descriptor, Signal::KILL).is_ok()
     }
 
-    /// The name of its program, for messages.
+    /// What its program was called by whoever started it, for messages.
     pub fn name(self) -> String {
-        fs::read_to_string(format!("/proc/{}/comm", self.pid))
-            .map_or_else(|_| "unknown".into(), |name| name.trim().to_owned())
+        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let word = line.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = Path::new(OsStr::from_bytes(word)).file_name();
+        name.map_or_else(|| "unknown".into(), |name| name.to_string_lossy().into_owned())
     }
 
     /// All that run `program` and have `directory`, or a path in it, among their arguments. This
@@ -76,7 +79,7 @@ fn runs_program_in(pid: u32, program: &Path, directory: &Path) -> bool {
     }
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
         line.split(|byte| *byte == 0)
-            .any(|word| Path::new(std::ffi::OsStr::from_bytes(word)).starts_with(directory))
+            .any(|word| Path::new(OsStr::from_bytes(word)).starts_with(directory))
     })
 }
 
@@ -106,9 +109,19 @@ fn start_time(stat: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
+
+    /// `sleep 60`, once the kernel shows it so: a child is started a moment before it has its
+    /// arguments.
+    pub fn sleeper(program: &Path) -> Child {
+        let child = Command::new(program).arg("60").stdin(Stdio::null()).spawn().unwrap();
+        while !fs::read(format!("/proc/{}/cmdline", child.id())).unwrap().ends_with(b"\x0060\0") {
+            thread::sleep(Duration::from_millis(1));
+        }
+        child
+    }
 
     #[test]
     fn the_start_time_is_found_behind_any_name() {
@@ -120,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_process_is_killed_and_one_with_its_number_is_not() {
-        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let mut child = sleeper(Path::new("sleep"));
         let process = Process::with_pid(child.id()).unwrap();
         let other = Process { start: process.start - 1, ..process };
         assert!(!other.runs() && !other.kill());
@@ -134,11 +147,7 @@ mod tests {
     #[test]
     fn processes_are_found_by_program_and_directory_only() {
         let program = crate::mount::find_program("sleep").unwrap().canonicalize().unwrap();
-        let mut child = Command::new(&program).args(["60", "0"]).spawn().unwrap();
-        // Between fork and exec the child still has this program's name.
-        while fs::read_link(format!("/proc/{}/exe", child.id())).unwrap() != program {
-            thread::sleep(Duration::from_millis(1));
-        }
+        let mut child = sleeper(&program);
         let finds = |program: &Path, directory: &str| {
             Process::of_program_in(program, Path::new(directory))
                 .iter()
