@@ -11,6 +11,7 @@
 //! system calls on the files is timed.
 
 mod file_server;
+mod mobibench;
 mod outcome;
 mod personality;
 mod prepared;
@@ -30,6 +31,9 @@ use crate::error::{Doing, Error, Result};
 pub use file_server::FileServer;
 #[expect(unused_imports, reason = "the suite nbw names them")]
 pub use file_server::Mix;
+pub use mobibench::Mobibench;
+#[expect(unused_imports, reason = "the suite nbw names them")]
+pub use mobibench::Trace;
 #[expect(unused_imports, reason = "the suite nbw names them")]
 pub use outcome::ClassOutcome;
 pub use outcome::Outcome;
@@ -44,6 +48,8 @@ pub enum Workload {
     Personality(Personality),
     /// A file server's mix of operations at a fixed rate.
     FileServer(FileServer),
+    /// A trace of a mobile application.
+    Mobibench(Mobibench),
 }
 
 impl Workload {
@@ -52,6 +58,7 @@ impl Workload {
         match self {
             Workload::Personality(personality) => personality.prepare(home),
             Workload::FileServer(server) => server.prepare(home),
+            Workload::Mobibench(trace) => trace.prepare(home),
         }
     }
 
@@ -65,6 +72,7 @@ impl Workload {
             (Workload::FileServer(one), Workload::FileServer(other)) => {
                 one.shares_files_with(other)
             }
+            (Workload::Mobibench(one), Workload::Mobibench(other)) => one.trace == other.trace,
             _ => false,
         }
     }
@@ -76,6 +84,7 @@ impl Workload {
         match self {
             Workload::Personality(personality) => personality.run(directory),
             Workload::FileServer(server) => server.run(directory),
+            Workload::Mobibench(trace) => trace.run(directory),
         }
     }
 
@@ -85,6 +94,7 @@ impl Workload {
         match self {
             Workload::Personality(personality) => personality.verify(home, outcome),
             Workload::FileServer(server) => server.verify(home, outcome),
+            Workload::Mobibench(trace) => trace.verify(home, outcome),
         }
     }
 
@@ -94,6 +104,7 @@ impl Workload {
         match self {
             Workload::Personality(personality) => personality.reset(home, outcome),
             Workload::FileServer(server) => server.reset(home, outcome),
+            Workload::Mobibench(trace) => trace.reset(home, outcome),
         }
     }
 }
