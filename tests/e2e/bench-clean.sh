@@ -19,7 +19,7 @@ hold() {
     PID=$!
     for _ in $(seq 600); do
         if grep -q '^holding$' "$WORK/$name.log"; then
-            counts "$(head -1 "$WORK/$name.log")"
+            counts "$(grep ' operations verified, ' "$WORK/$name.log")"
             return
         fi
         kill -0 "$PID" 2>/dev/null || break
@@ -93,8 +93,20 @@ done
 "$BENCH" clean --dir "$WORK/killed" >"$WORK/clean.log"
 expect_equal "a second clean" "$(cat "$WORK/clean.log")" "nothing to clean"
 
+step "the next run in the same directory cleans by itself"
+hold killed --disk none --contestant ext4
+kill -KILL "$PID"
+wait "$PID" 2>/dev/null || true
+hold killed --disk none --contestant ext4
+grep -q "^left by the run of process " "$WORK/killed.log" || fail "the next run does not say what it removed"
+kill -TERM "$PID"
+wait "$PID" 2>/dev/null || true
+expect_equal "left after the next run" "$(all_of killed "$PID")" ""
+
 step "the living run has all it had, and takes it down itself"
 expect_equal "the living run's things" "$(all_of alive "$alive")" "$before"
+expect_failure "another run is working in" "$BENCH" hold --weir "$WEIR" --dir "$WORK/alive"
+expect_equal "the living run's things after that" "$(all_of alive "$alive")" "$before"
 kill -0 "$alive" || fail "the living run was killed"
 kill -TERM "$alive"
 wait "$alive" 2>/dev/null || true
@@ -111,6 +123,11 @@ expect_equal "the foreign file" "$(cat "$WORK/foreign/weir-bench-work/file")" "p
 
 step "what is missing is told before anything is made"
 expect_failure "there is no weir program at" "$BENCH" hold --weir "$WORK/none" --dir "$WORK/bad"
+mkdir "$WORK/small"
+mount -t tmpfs -o size=100m none "$WORK/small"
+expect_failure "MiB free and this needs" "$BENCH" hold --weir "$WEIR" --dir "$WORK/small"
+expect_equal "made without space" "$(ls -A "$WORK/small")" ""
+umount "$WORK/small"
 expect_failure "there is no contestant 'zfs'" "$BENCH" hold --weir "$WEIR" --contestant zfs --dir "$WORK/bad"
 if id nobody >/dev/null 2>&1; then
     cp "$BENCH" "$WORK/weir-bench"
