@@ -83,6 +83,18 @@ pub fn seek_time(part: f64) -> Ns {
     (SEEK_TRACK as f64 + seek_slope() * curve(part.min(1.0))) as Ns
 }
 
+/// The mean seek between random places of an image of `image_bytes`, ns.
+pub fn mean_seek(image_bytes: u64) -> Ns {
+    const STEPS: u32 = 1000;
+    let arm = Arm::new(image_bytes);
+    let reach = image_bytes as f64 * arm.stretch / DRIVE_BYTES as f64;
+    let sum: f64 = (0..STEPS)
+        .map(|step| (f64::from(step) + 0.5) / f64::from(STEPS))
+        .map(|x| 2.0 * (1.0 - x) * seek_time(x * reach) as f64)
+        .sum();
+    (sum / f64::from(STEPS)) as Ns
+}
+
 /// Square root up to the knee, from there the tangent.
 fn curve(part: f64) -> f64 {
     if part <= SEEK_KNEE {
@@ -123,6 +135,7 @@ mod tests {
         let sum: f64 = (0..count).map(|_| seek_time((place() - place()).abs()) as f64).sum();
         let mean = sum / f64::from(count);
         assert!((mean / SEEK_MEAN as f64 - 1.0).abs() < 0.005, "mean seek {mean} ns");
+        assert!(mean_seek(DRIVE_BYTES).abs_diff(SEEK_MEAN) < SEEK_MEAN / 200);
         let times: Vec<_> = (0..=100).map(|i| seek_time(f64::from(i) / 100.0)).collect();
         assert!(times.is_sorted());
         assert_eq!(times[0], SEEK_TRACK);

@@ -1,13 +1,19 @@
 //! The loop device over a disk's file, and the settings that make the kernel treat it as the drive
 //! it stands for.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Model;
 use super::parameters;
 use crate::error::{Doing, Error, Result};
+
+/// linux/fs.h: flush and drop a device's buffers.
+const BLKFLSBUF: libc::Ioctl = 0x1261;
+/// The queue of a loop device that nobody tuned.
+const LOOP_QUEUE: &str = "128";
 
 /// Attaches a loop device with direct I/O to `file`; its name in /dev.
 pub fn attach(file: &Path) -> Result<PathBuf> {
@@ -44,9 +50,27 @@ pub fn attached(device: &Path) -> bool {
     setting(device, "loop").exists()
 }
 
+/// The device whose content is `file`, if there is one.
+pub fn device_of(file: &Path) -> Option<PathBuf> {
+    let file = file.as_os_str().as_encoded_bytes();
+    fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
+        let backing = fs::read(entry.path().join("loop/backing_file")).ok()?;
+        (backing.trim_ascii_end() == file).then(|| Path::new("/dev").join(entry.file_name()))
+    })
+}
+
+/// Has the kernel write, or fail to write, what it holds for a device, and forget the rest.
+pub fn drop_buffers(device: &Path) -> Result<()> {
+    let opened = File::open(device).doing("open", device)?;
+    // SAFETY: the descriptor is open, and BLKFLSBUF takes no argument.
+    unsafe { libc::ioctl(opened.as_raw_fd(), BLKFLSBUF, 0) };
+    Ok(())
+}
+
 /// Detaches a device, or has the kernel do it when its last user is gone.
 pub fn detach(device: &Path) {
     let _ = fs::write(setting(device, "queue/scheduler"), "none");
+    let _ = fs::write(setting(device, "queue/nr_requests"), LOOP_QUEUE);
     let _ = Command::new("losetup").arg("-d").arg(device).stdin(Stdio::null()).output();
 }
 
@@ -63,12 +87,16 @@ pub fn tune(device: &Path, model: Model) {
         Model::Remote => ("0", Some(parameters::remote::QUEUE), "none"),
         Model::None => ("0", None, "none"),
     };
+    set("queue/rotational", rotates);
+    // Without a scheduler the number is that of the device's own queue; the scheduler that is set
+    // after it has one of its own above.
     set("queue/scheduler", "none");
     if let Some(queue) = queue {
         set("queue/nr_requests", &queue.to_string());
     }
-    set("queue/rotational", rotates);
-    set("queue/scheduler", scheduler);
+    if scheduler != "none" {
+        set("queue/scheduler", scheduler);
+    }
 }
 
 /// A file of a device in sysfs.

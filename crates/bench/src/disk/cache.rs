@@ -11,13 +11,12 @@
 //!    first; entries of pages that were written back since are skipped when met.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use serde::{Deserialize, Serialize};
 
 use super::parameters::Ns;
+use crate::content::Random;
 
 /// What can be torn: a sector is written whole or not at all.
 pub const SECTOR_BYTES: u64 = 512;
@@ -33,32 +32,9 @@ pub trait Image: Send {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Makes `bytes` from `offset` zeroes.
     fn zero(&mut self, offset: u64, bytes: u64) -> io::Result<()>;
-}
-
-impl Image for File {
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.read_exact_at(bytes, offset)
-    }
-
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
-    }
-
-    fn zero(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&*self, flags, offset, bytes) {
-            Err(rustix::io::Errno::OPNOTSUPP) => {
-                let zeroes = vec![0; bytes.min(1 << 20) as usize];
-                let mut at = offset;
-                while at < offset + bytes {
-                    let count = zeroes.len().min((offset + bytes - at) as usize);
-                    self.write_all_at(&zeroes[..count], at)?;
-                    at += count as u64;
-                }
-                Ok(())
-            }
-            done => done.map_err(io::Error::from),
-        }
+    /// Prepares for reads that must not take the time of the storage underneath.
+    fn warm(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -78,6 +54,17 @@ pub struct Run {
     pub offset: u64,
     /// How many.
     pub bytes: u64,
+}
+
+/// What a power cut did to what was written and not made durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Sectors that reached the medium all the same.
+    pub kept_sectors: u64,
+    /// Sectors that are as they were before.
+    pub lost_sectors: u64,
+    /// Pages of which some sectors were kept and some lost.
+    pub torn_pages: u64,
 }
 
 /// The cache and the image under it.
@@ -282,6 +269,32 @@ impl Cache {
             self.image.write(number * PAGE_BYTES + sector * SECTOR_BYTES, data)?;
         }
         Ok(())
+    }
+
+    /// Prepares the image for reads at memory's speed.
+    pub fn warm(&self) -> io::Result<()> {
+        self.image.warm()
+    }
+
+    /// What a power cut does: each dirty page is kept, lost, or torn, that is, each of its sectors
+    /// is kept or lost by itself. Equal seeds do the same to equal caches.
+    pub fn power_cut(&mut self, seed: u64) -> io::Result<Lost> {
+        let mut random = Random::new(seed);
+        let mut lost = Lost::default();
+        for (number, page) in std::mem::take(&mut self.pages) {
+            let kept = page.dirty
+                & match random.below(3) {
+                    0 => u8::MAX,
+                    1 => 0,
+                    _ => random.below(256) as u8,
+                };
+            lost.kept_sectors += u64::from(kept.count_ones());
+            lost.lost_sectors += u64::from((page.dirty & !kept).count_ones());
+            lost.torn_pages += u64::from(kept != 0 && kept != page.dirty);
+            self.put_sectors(number, &page, kept)?;
+        }
+        self.order.clear();
+        Ok(lost)
     }
 
     /// Writes everything back.

@@ -7,15 +7,26 @@ use std::thread;
 
 use clap::Subcommand;
 use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
 
+use super::image::MappedImage;
 use super::server::{self, Station};
-use super::{Disk, MOUNTPOINT, Model, control};
+use super::{Counts, Disk, MOUNTPOINT, Model, attach, check, control};
 use crate::cleanup;
 use crate::error::{Doing, Error, Result};
 
 /// What to do with an emulated disk.
 #[derive(Subcommand)]
 pub enum DiskTask {
+    /// Measure a model with fio and hold it against its parameters.
+    Check {
+        /// Which.
+        #[arg(long, value_enum)]
+        model: Model,
+        /// Where to work. A directory of its own is made in it and removed at the end.
+        #[arg(long, value_name = "WORKDIR", default_value = ".")]
+        dir: PathBuf,
+    },
     /// Hold an emulated disk until Ctrl-C.
     Run {
         /// Which storage it behaves like.
@@ -28,6 +39,28 @@ pub enum DiskTask {
         #[arg(long, value_name = "FILE")]
         image: PathBuf,
         /// Where its mount and its control socket go.
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Print what a running disk did, as JSON.
+    Stat {
+        /// The disk's directory.
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Cut the power of a running disk: it fails everything until 'restore', and what was not
+    /// flushed is kept, lost or torn.
+    Cut {
+        /// The disk's directory.
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        dir: PathBuf,
+        /// Decides which writes are lost.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Switch the power of a disk on again. Unmount what is on it first.
+    Restore {
+        /// The disk's directory.
         #[arg(long, value_name = "DIR", default_value = ".")]
         dir: PathBuf,
     },
@@ -52,9 +85,38 @@ pub enum DiskTask {
 /// Does it.
 pub fn run(task: DiskTask) -> Result<()> {
     match task {
+        DiskTask::Check { model, dir } => check::run(model, &dir),
         DiskTask::Run { model, size, image, dir } => hold(model, size, &image, &dir),
+        DiskTask::Stat { dir } => {
+            let counts = control::counts(&dir)?;
+            print(&Stat { depth_mean: counts.depth_mean(), counts })
+        }
+        DiskTask::Cut { dir, seed } => print(&control::power_cut(&dir, seed)?),
+        DiskTask::Restore { dir } => {
+            let file = dir.canonicalize().doing("find", &dir)?.join(MOUNTPOINT).join(server::FILE);
+            let device = attach::device_of(&file).ok_or_else(|| Error::Missing {
+                what: format!("no emulated disk runs in {}", dir.display()),
+                remedy: "give the directory that 'disk run' was given".into(),
+            })?;
+            super::restore(&device, &dir)
+        }
         DiskTask::Serve { model, bytes, image, dir } => serve(model, bytes, &image, &dir),
     }
+}
+
+/// What 'disk stat' prints.
+#[derive(Serialize)]
+struct Stat {
+    #[serde(flatten)]
+    counts: Counts,
+    depth_mean: f64,
+}
+
+fn print(what: &impl Serialize) -> Result<()> {
+    let line = serde_json::to_string_pretty(what)
+        .map_err(|error| Error::Answer { from: "the disk's server", why: error.to_string() })?;
+    println!("{line}");
+    Ok(())
 }
 
 fn hold(model: Model, bytes: u64, image: &Path, directory: &Path) -> Result<()> {
@@ -81,7 +143,8 @@ fn serve(model: Model, bytes: u64, image: &Path, directory: &Path) -> Result<()>
         });
     }
     be_a_disk();
-    let station = Arc::new(Station::new(model, bytes, file));
+    let mapped = MappedImage::new(file, bytes).doing("map", image)?;
+    let station = Arc::new(Station::new(model, bytes, Box::new(mapped)));
     control::listen(directory, station.clone()).doing("make a control socket in", directory)?;
     let mountpoint = directory.join(MOUNTPOINT);
     server::serve(&station, &mountpoint).doing("serve an emulated disk on", &mountpoint)

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::cache::Lost;
 use super::counts::Counts;
 use super::server::Station;
 use crate::error::{Doing, Error, Result};
@@ -35,6 +36,18 @@ pub enum Ask {
         /// Whether there are delays.
         on: bool,
     },
+    /// Takes the time of the way to the disk and back off the delays.
+    SetWay {
+        /// Nanoseconds.
+        ns: u64,
+    },
+    /// A power cut.
+    PowerCut {
+        /// Decides what of the unflushed writes is lost.
+        seed: u64,
+    },
+    /// Power on again.
+    Restore,
 }
 
 /// What the server answers.
@@ -43,6 +56,8 @@ pub enum Ask {
 pub enum Said {
     /// The totals.
     Counts(Counts),
+    /// What the power cut did.
+    Lost(Lost),
     /// It is done.
     Done,
     /// It is not.
@@ -79,6 +94,15 @@ fn answer(client: &UnixStream, station: &Station) -> io::Result<()> {
     let said = match serde_json::from_str(&line) {
         Ok(Ask::Counts) => Said::Counts(station.counts()),
         Ok(Ask::SetPaced { on }) => outcome(station.set_paced(on)),
+        Ok(Ask::PowerCut { seed }) => match station.power_cut(seed) {
+            Ok(lost) => Said::Lost(lost),
+            Err(error) => Said::Failed(error.to_string()),
+        },
+        Ok(Ask::SetWay { ns }) => {
+            station.set_way(ns);
+            Said::Done
+        }
+        Ok(Ask::Restore) => outcome(station.restore()),
         Err(error) => Said::Failed(format!("cannot understand the request: {error}")),
     };
     let mut line = serde_json::to_vec(&said)?;
@@ -93,11 +117,38 @@ fn outcome(result: io::Result<()>) -> Said {
     }
 }
 
-/// Asks the server whose socket is in `directory`.
-pub fn ask(directory: &Path, ask: Ask) -> Result<Said> {
+/// The totals of the disk in `directory`.
+pub fn counts(directory: &Path) -> Result<Counts> {
+    match ask(directory, Ask::Counts)? {
+        Said::Counts(counts) => Ok(counts),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Cuts the power of the disk in `directory`.
+pub fn power_cut(directory: &Path, seed: u64) -> Result<Lost> {
+    match ask(directory, Ask::PowerCut { seed })? {
+        Said::Lost(lost) => Ok(lost),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Has the disk in `directory` do what has no other answer than that it is done.
+pub fn order(directory: &Path, order: Ask) -> Result<()> {
+    match ask(directory, order)? {
+        Said::Done => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(said: &Said) -> Error {
+    Error::Answer { from: "the disk's server", why: format!("it said {said:?}") }
+}
+
+fn ask(directory: &Path, ask: Ask) -> Result<Said> {
     let opened = File::open(directory).doing("open", directory)?;
     let line = exchange(&short_name(&opened, SOCKET), ask)
-        .doing("talk to the disk's server in", directory)?;
+        .doing("talk to the server of a disk in", directory)?;
     match serde_json::from_str(&line) {
         Ok(Said::Failed(why)) => Err(Error::Answer { from: "the disk's server", why }),
         Ok(said) => Ok(said),

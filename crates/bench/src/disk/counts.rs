@@ -43,7 +43,6 @@ pub struct Counts {
     pub depth_max: u64,
 }
 
-#[allow(dead_code, reason = "for the stage")]
 impl Counts {
     /// The mean number of requests under way while there were any.
     pub fn depth_mean(&self) -> f64 {

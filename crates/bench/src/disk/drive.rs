@@ -14,7 +14,7 @@ use std::io;
 
 use super::Model;
 use super::backlog::{Done, Job};
-use super::cache::{Cache, Image};
+use super::cache::{Cache, Image, Lost};
 use super::counts::Counts;
 use super::hdd::Hdd;
 use super::parameters::{self, Ns};
@@ -200,11 +200,28 @@ impl Drive {
 
     /// Ends all delays, or begins them with the drive at rest: what is under way is due at once,
     /// and all that was written is durable.
-    pub fn set_paced(&mut self, now: Ns, paced: bool) {
+    pub fn set_paced(&mut self, now: Ns, paced: bool) -> io::Result<()> {
         self.paced = paced;
         self.cache.write_back_all();
         self.timing = Timing::new(self.model, self.image_bytes);
         self.due = self.open.iter().map(|id| Reverse((now, *id))).collect();
+        if paced { self.cache.warm() } else { Ok(()) }
+    }
+
+    /// Cuts the power: see [`Cache::power_cut`]. What is under way is given up.
+    pub fn power_cut(&mut self, now: Ns, seed: u64) -> io::Result<Lost> {
+        self.advance(now);
+        self.pass(now);
+        self.powered = false;
+        self.open.clear();
+        self.due.clear();
+        self.timing = Timing::new(self.model, self.image_bytes);
+        self.cache.power_cut(seed)
+    }
+
+    /// Switches the power on again.
+    pub fn restore(&mut self) {
+        self.powered = true;
     }
 
     fn keep_cache_below_its_size(&mut self) {
@@ -240,5 +257,215 @@ impl Drive {
 
     fn add(&mut self, done: Vec<Done>) {
         self.due.extend(done.into_iter().map(|done| Reverse((done.at, done.id))));
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::disk::cache::SECTOR_BYTES;
+    use crate::disk::parameters::{MS, SECOND};
+
+    /// An image in memory.
+    pub struct Memory(Vec<u8>);
+
+    impl Memory {
+        pub fn new(bytes: u64) -> Memory {
+            Memory(vec![0; bytes as usize])
+        }
+    }
+
+    impl Image for Memory {
+        fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+            bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
+            Ok(())
+        }
+
+        fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+
+        fn zero(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
+            self.0[offset as usize..][..bytes as usize].fill(0);
+            Ok(())
+        }
+    }
+
+    const SECTORS: u64 = 2048;
+    const BYTES: u64 = SECTORS * SECTOR_BYTES;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write { sector: u64, count: u64 },
+        Read { sector: u64, count: u64 },
+        Discard { sector: u64, count: u64 },
+        Flush,
+        Wait { ms: u64 },
+        Pace { on: bool },
+        Cut { seed: u64 },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let range = || (0..SECTORS - 64, 1..64u64);
+        prop_oneof![
+            6 => range().prop_map(|(sector, count)| Step::Write { sector, count }),
+            3 => range().prop_map(|(sector, count)| Step::Read { sector, count }),
+            1 => range().prop_map(|(sector, count)| Step::Discard { sector, count }),
+            1 => Just(Step::Flush),
+            1 => (0..60u64).prop_map(|ms| Step::Wait { ms }),
+            1 => any::<bool>().prop_map(|on| Step::Pace { on }),
+            1 => any::<u64>().prop_map(|seed| Step::Cut { seed }),
+        ]
+    }
+
+    /// A disk as an array: what each sector holds, and what it may hold after a power cut.
+    struct Reference {
+        now: Vec<u64>,
+        possible: Vec<Vec<u64>>,
+    }
+
+    impl Reference {
+        fn set(&mut self, sector: u64, version: u64) {
+            self.now[sector as usize] = version;
+            self.possible[sector as usize].push(version);
+        }
+
+        fn settle(&mut self) {
+            for (possible, now) in self.possible.iter_mut().zip(&self.now) {
+                *possible = vec![*now];
+            }
+        }
+    }
+
+    fn sector_of(version: u64) -> [u8; SECTOR_BYTES as usize] {
+        let mut sector = [0; SECTOR_BYTES as usize];
+        for part in sector.chunks_exact_mut(8) {
+            part.copy_from_slice(&version.to_le_bytes());
+        }
+        sector
+    }
+
+    fn version_of(sector: &[u8]) -> u64 {
+        let version = u64::from_le_bytes(sector[..8].try_into().unwrap());
+        assert_eq!(sector, sector_of(version), "a sector is whole");
+        version
+    }
+
+    fn read(drive: &mut Drive, now: Ns, sector: u64, count: u64) -> (u64, Vec<u64>) {
+        let mut bytes = vec![1; (count * SECTOR_BYTES) as usize];
+        let id = drive.read(now, sector * SECTOR_BYTES, &mut bytes).unwrap();
+        (id, bytes.chunks_exact(SECTOR_BYTES as usize).map(version_of).collect())
+    }
+
+    /// Lets the drive work until `id` is due; all that is due on the way is taken from `open`.
+    fn finish(drive: &mut Drive, mut now: Ns, id: u64, open: &mut Vec<u64>) -> Ns {
+        let deadline = now + 100 * SECOND;
+        while open.contains(&id) {
+            let wakes = drive.advance(now);
+            while let Some(due) = drive.take_due(now) {
+                let at = open.iter().position(|other| *other == due);
+                open.remove(at.expect("a request is due once"));
+            }
+            if open.contains(&id) {
+                let next = [wakes, drive.next_due()].into_iter().flatten().min();
+                now = now.max(next.expect("something will happen"));
+                assert!(now < deadline, "a request is never due");
+            }
+        }
+        now
+    }
+
+    fn behaves(model: Model, steps: Vec<Step>) {
+        let mut drive = Drive::new(model, BYTES, Box::new(Memory::new(BYTES)));
+        let mut reference =
+            Reference { now: vec![0; SECTORS as usize], possible: vec![vec![0]; SECTORS as usize] };
+        let (mut now, mut version, mut open) = (0, 0, Vec::new());
+        for step in steps {
+            now += MS / 10;
+            match step {
+                Step::Write { sector, count } => {
+                    version += 1;
+                    let bytes = sector_of(version).repeat(count as usize);
+                    open.push(drive.write(now, sector * SECTOR_BYTES, &bytes).unwrap());
+                    (sector..sector + count).for_each(|sector| reference.set(sector, version));
+                }
+                Step::Read { sector, count } => {
+                    let (id, versions) = read(&mut drive, now, sector, count);
+                    open.push(id);
+                    assert_eq!(versions, reference.now[sector as usize..][..count as usize]);
+                }
+                Step::Discard { sector, count } => {
+                    let (offset, bytes) = (sector * SECTOR_BYTES, count * SECTOR_BYTES);
+                    open.push(drive.discard(now, offset, bytes).unwrap());
+                    (sector..sector + count).for_each(|sector| reference.set(sector, 0));
+                }
+                Step::Flush => {
+                    let id = drive.flush(now).unwrap();
+                    open.push(id);
+                    now = finish(&mut drive, now, id, &mut open);
+                    reference.settle();
+                }
+                Step::Wait { ms } => {
+                    now += ms * MS;
+                    drive.advance(now);
+                }
+                Step::Pace { on } => {
+                    drive.set_paced(now, on).unwrap();
+                    reference.settle();
+                }
+                Step::Cut { seed } => {
+                    drive.power_cut(now, seed).unwrap();
+                    open.clear();
+                    assert!(drive.flush(now).is_err() && drive.take_due(Ns::MAX).is_none());
+                    drive.restore();
+                    let (id, versions) = read(&mut drive, now, 0, SECTORS);
+                    open.push(id);
+                    for (sector, version) in versions.into_iter().enumerate() {
+                        let possible = &reference.possible[sector];
+                        assert!(possible.contains(&version), "{version} in {sector}: {possible:?}");
+                        reference.now[sector] = version;
+                    }
+                    reference.settle();
+                }
+            }
+        }
+        let flush = drive.flush(now).unwrap();
+        open.push(flush);
+        while let Some(id) = open.first().copied() {
+            now = finish(&mut drive, now, id, &mut open);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_was_flushed_survives_and_every_request_is_answered_once(
+            model in prop::sample::select(vec![Model::Hdd, Model::Ssd, Model::Remote, Model::None]),
+            steps in prop::collection::vec(step(), 1..60),
+        ) {
+            behaves(model, steps);
+        }
+    }
+
+    #[test]
+    fn a_request_beyond_the_end_fails() {
+        let mut drive = Drive::new(Model::None, BYTES, Box::new(Memory::new(BYTES)));
+        assert!(drive.write(0, BYTES - 512, &[0; 1024]).is_err());
+        assert!(drive.read(0, u64::MAX - 511, &mut [0; 512]).is_err());
+    }
+
+    #[test]
+    fn depth_and_busy_time_are_those_of_the_requests() {
+        let mut drive = Drive::new(Model::Remote, BYTES, Box::new(Memory::new(BYTES)));
+        let (one, two) = (drive.flush(0).unwrap(), drive.flush(0).unwrap());
+        assert_eq!(drive.take_due(MS), Some(one));
+        assert_eq!(drive.take_due(MS), Some(two));
+        let counts = drive.counts();
+        assert_eq!((counts.busy_us, counts.depth_us, counts.depth_max), (1000.0, 2000.0, 2));
+        assert!((counts.depth_mean() - 2.0).abs() < 1e-9);
     }
 }

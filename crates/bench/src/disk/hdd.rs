@@ -8,7 +8,7 @@
 //! Invariants:
 //! 1. One access at a time.
 //! 2. Of the first [`QUEUE`] reads the one the arm reaches first is next; cached writes compete
-//!    with them only when urgent; nothing waits much longer than [`STARVING_AGE`].
+//!    with them only when urgent; no read waits much longer than [`STARVING_AGE`].
 //! 3. A read is complete when its last byte passed under the head; a write when it is in the cache
 //!    and the cache had room; a flush when no write that was complete before it came is dirty.
 
@@ -21,7 +21,7 @@ use super::cache::{Cache, Run};
 use super::counts::{Counts, us};
 use super::parameters::hdd::{
     CACHE_BYTES, CANDIDATES, IDLE_BEFORE_WRITING, INTERFACE, QUEUE, READ_AHEAD_BYTES,
-    RUN_BYTES_MAX, SEGMENTS, STARVING_AGE, TRANSFER, URGENT_AGE, URGENT_BYTES,
+    RUN_BYTES_MAX, SEGMENTS, STARVING_AGE, STARVING_WRITE_AGE, TRANSFER, URGENT_AGE, URGENT_BYTES,
 };
 use super::parameters::{Ns, SECOND, time_at};
 
@@ -216,7 +216,7 @@ impl Hdd {
         }
         let oldest = cache.oldest();
         if let Some((_, since, offset)) = oldest
-            && since + URGENT_AGE + STARVING_AGE <= at
+            && since + STARVING_WRITE_AGE <= at
         {
             return Some(Choice::WriteBack(cache.run_from(offset, RUN_BYTES_MAX)));
         }
@@ -321,4 +321,123 @@ fn count(counts: &mut Counts, cost: Access) {
     counts.seek_us += us(cost.seek);
     counts.rotation_us += us(cost.rotation);
     counts.transfer_us += us(cost.transfer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Model;
+    use crate::disk::drive::Drive;
+    use crate::disk::drive::tests::Memory;
+    use crate::disk::parameters::hdd::{REVOLUTION, SEEK_TRACK};
+    use crate::disk::parameters::{MS, US};
+
+    const BYTES: u64 = 64 << 20;
+
+    fn drive() -> Drive {
+        Drive::new(Model::Hdd, BYTES, Box::new(Memory::new(BYTES)))
+    }
+
+    /// Runs the drive until `id` is due; when.
+    fn finish(drive: &mut Drive, mut now: Ns, id: u64) -> Ns {
+        loop {
+            let wakes = drive.advance(now);
+            while let Some(due) = drive.take_due(now) {
+                if due == id {
+                    return now;
+                }
+            }
+            let next = [wakes, drive.next_due()].into_iter().flatten().min();
+            now = now.max(next.expect("it will be due"));
+        }
+    }
+
+    #[test]
+    fn reading_on_is_as_fast_as_the_medium_though_the_host_takes_its_time() {
+        let mut drive = drive();
+        let mut block = vec![0; 128 << 10];
+        let (mut now, mut from) = (0, 0);
+        for at in 0..200 {
+            let id = drive.read(now, at * block.len() as u64, &mut block).unwrap();
+            now = finish(&mut drive, now, id) + 100 * US;
+            if at == 0 {
+                from = now;
+            }
+        }
+        let rate = 199.0 * block.len() as f64 / ((now - from) as f64 / SECOND as f64);
+        assert!((rate / TRANSFER as f64 - 1.0).abs() < 0.02, "{rate} bytes a second");
+        assert!(drive.counts().seeks <= 1);
+    }
+
+    #[test]
+    fn a_far_read_is_not_starved_by_near_ones() {
+        let mut drive = drive();
+        let mut page = [0; 4096];
+        let far = drive.read(0, BYTES - 4096, &mut page).unwrap();
+        let mut near = 0;
+        let mut now = 0;
+        let mut reads = 0;
+        let over = loop {
+            while reads < 16 {
+                near = (near + 65_536) % (1 << 20);
+                drive.read(now, near, &mut page).unwrap();
+                reads += 1;
+            }
+            let wakes = drive.advance(now);
+            let mut over = false;
+            while let Some(due) = drive.take_due(now) {
+                over |= due == far;
+                reads -= 1;
+            }
+            if over {
+                break now;
+            }
+            now = now.max([wakes, drive.next_due()].into_iter().flatten().min().unwrap());
+            // The host answers a completion with the next request a little later.
+            now += 20 * US;
+        };
+        assert!(over < STARVING_AGE + 3 * REVOLUTION + 20 * MS, "after {over} ns");
+    }
+
+    #[test]
+    fn reads_come_before_cached_writes_which_a_flush_waits_for() {
+        let mut drive = drive();
+        let mut page = [1; 4096];
+        let write = drive.write(0, 32 << 20, &page).unwrap();
+        let written = finish(&mut drive, 0, write);
+        assert!(written < MS, "a write is complete in the cache");
+        let mut now = written;
+        for at in 0..50 {
+            let id = drive.read(now, (at % 7) * (3 << 20), &mut page).unwrap();
+            now = finish(&mut drive, now, id);
+        }
+        assert_eq!(drive.counts().write_backs, 0, "reads kept the arm");
+        let flush = drive.flush(now).unwrap();
+        let flushed = finish(&mut drive, now, flush) - now;
+        assert_eq!(drive.counts().write_backs, 1);
+        assert!((SEEK_TRACK..SEEK_TRACK + 2 * REVOLUTION).contains(&flushed), "{flushed} ns");
+        let hit = drive.counts().cache_hits;
+        let id = drive.read(now + flushed, 10 << 20, &mut page).unwrap();
+        finish(&mut drive, now + flushed, id);
+        assert_eq!(drive.counts().cache_hits, hit, "what was written back is not in the cache");
+    }
+
+    #[test]
+    fn a_full_cache_makes_writes_wait_for_the_arm() {
+        let mut drive = drive();
+        let page = [1; 4096];
+        let pages = CACHE_BYTES / 4096;
+        let mut now = 0;
+        for at in 0..pages {
+            let id = drive.write(now, at * 3 * 4096, &page).unwrap();
+            now = finish(&mut drive, now, id);
+        }
+        let filled = now;
+        assert!(filled < SECOND, "{filled} ns to fill the cache");
+        for at in 0..pages {
+            let id = drive.write(now, (at * 3 + 1) * 4096, &page).unwrap();
+            now = finish(&mut drive, now, id);
+        }
+        assert!(drive.counts().write_backs > 0 && now > 3 * filled, "they waited");
+    }
 }

@@ -19,15 +19,19 @@ mod arm;
 mod attach;
 mod backlog;
 mod cache;
+mod check;
 pub mod command;
 mod control;
 mod counts;
 mod drive;
 mod hdd;
+mod image;
 mod parameters;
 mod remote;
 mod server;
+mod simulate;
 mod ssd;
+mod way;
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -41,9 +45,10 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+pub use self::cache::Lost;
 pub use self::counts::Counts;
 
-use self::control::{Ask, Said};
+use self::control::Ask;
 use crate::cleanup::{Undo, undo};
 use crate::cold::free_bytes;
 use crate::error::{Doing, Error, Result};
@@ -84,7 +89,6 @@ const MOUNTPOINT: &str = "fuse";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running emulated disk. It is stopped, detached and unmounted when this goes, or on a signal.
-#[allow(dead_code, reason = "for the stage")]
 pub struct Disk {
     device: PathBuf,
     directory: PathBuf,
@@ -92,7 +96,6 @@ pub struct Disk {
     _undo: Undo,
 }
 
-#[allow(dead_code, reason = "for the stage")]
 impl Disk {
     /// Starts one of `bytes` with the content of `image`, which is made, empty, if it is not there.
     /// Its mount and its control socket go into `directory`. It is paced from the start.
@@ -116,7 +119,12 @@ impl Disk {
         held.device = Some(device.clone());
         drop(held);
         attach::tune(&device, model);
-        Ok(Disk { device, directory, pid, _undo: undo })
+        let disk = Disk { device, directory, pid, _undo: undo };
+        disk.set_paced(false)?;
+        let ns = way::measure(&disk.device)?;
+        control::order(&disk.directory, Ask::SetWay { ns })?;
+        disk.set_paced(true)?;
+        Ok(disk)
     }
 
     /// The block device: a loop device in /dev.
@@ -131,19 +139,26 @@ impl Disk {
 
     /// What it did so far.
     pub fn counts(&self) -> Result<Counts> {
-        match control::ask(&self.directory, Ask::Counts)? {
-            Said::Counts(counts) => Ok(counts),
-            other => Err(unexpected(&other)),
-        }
+        control::counts(&self.directory)
     }
 
     /// Ends all delays, for preparing and verifying, or begins them again. Either way everything
     /// that is under way or in the drive's cache is made durable first, and the drive is at rest.
     pub fn set_paced(&self, on: bool) -> Result<()> {
-        match control::ask(&self.directory, Ask::SetPaced { on })? {
-            Said::Done => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+        control::order(&self.directory, Ask::SetPaced { on })
+    }
+
+    /// Cuts the power. Every request fails until [`Disk::restore`], and what was written and not
+    /// flushed is kept, lost or torn as `seed` decides.
+    #[expect(dead_code, reason = "for crash tests that hold their disk themselves")]
+    pub fn power_cut(&self, seed: u64) -> Result<Lost> {
+        control::power_cut(&self.directory, seed)
+    }
+
+    /// Switches the power on again. What is mounted on the disk must be unmounted before.
+    #[expect(dead_code, reason = "for crash tests that hold their disk themselves")]
+    pub fn restore(&self) -> Result<()> {
+        restore(&self.device, &self.directory)
     }
 
     /// Detaches the device and ends the server; an error if something still uses the device.
@@ -160,9 +175,11 @@ impl Disk {
     }
 }
 
-#[allow(dead_code, reason = "for the stage")]
-fn unexpected(said: &Said) -> Error {
-    Error::Answer { from: "the disk's server", why: format!("it said {said:?}") }
+/// As [`Disk::restore`], of the disk in `directory`. What the kernel still holds for the device is
+/// written, and fails, while the power is off: it must not reach the disk after the cut.
+fn restore(device: &Path, directory: &Path) -> Result<()> {
+    attach::drop_buffers(device)?;
+    control::order(directory, Ask::Restore)
 }
 
 /// What must be taken away in the end.
@@ -177,7 +194,7 @@ impl Parts {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let mounted = self.mountpoint.join(server::FILE).exists();
-            if mounted && control::ask(directory, Ask::Counts).is_ok() {
+            if mounted && control::counts(directory).is_ok() {
                 return Ok(());
             }
             let ended = self.child.try_wait().doing("wait for", Path::new("the disk's server"))?;

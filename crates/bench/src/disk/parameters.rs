@@ -66,8 +66,11 @@ pub mod hdd {
     pub const URGENT_BYTES: u64 = CACHE_BYTES / 4 * 3;
     /// ... or the oldest of them is older than this.
     pub const URGENT_AGE: Ns = 1_000 * MS;
-    /// A request that waited so long is served next wherever it is, so that none starves.
+    /// A read that waited so long is served next wherever it is, so that none starves.
     pub const STARVING_AGE: Ns = 2_000 * MS;
+    /// The same of a cached write: longer than the 8 s a full cache takes to be written in the
+    /// order of the arm.
+    pub const STARVING_WRITE_AGE: Ns = 30_000 * MS;
     /// The image stands for the first bytes of the drive: of this many at least, so that seeks on
     /// a small image are those of a file system of this size. (At one to one the drive makes about
     /// 145 random reads a second in 5 GB: with the write-back of the pages that were written, the

@@ -14,7 +14,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,7 +27,7 @@ use fuser::{
 };
 
 use super::Model;
-use super::cache::PAGE_BYTES;
+use super::cache::{Image, Lost, PAGE_BYTES};
 use super::counts::Counts;
 use super::drive::Drive;
 use super::parameters::Ns;
@@ -49,6 +48,8 @@ const BACKGROUND_MAX: u16 = 128;
 const RECEIVERS: usize = 2;
 /// No deadline is met by waking earlier than this before it.
 const EARLY_MAX: Ns = 100_000;
+/// A way longer than this is a busy machine's, and not to be made up for.
+const WAY_MAX: Ns = 70_000;
 /// Deadlines closer than this are met by answering now.
 const AT_ONCE: Ns = 3_000;
 
@@ -83,6 +84,8 @@ struct State {
     asleep_until: Ns,
     /// By how much it lately woke too late.
     late: Ns,
+    /// What the way from the host to here and back takes: answers are given so much earlier.
+    way: Ns,
 }
 
 /// What the threads of a server share.
@@ -95,9 +98,10 @@ pub struct Station {
 
 impl Station {
     /// A disk of `bytes` in `image`.
-    pub fn new(model: Model, bytes: u64, image: File) -> Station {
-        let drive = Drive::new(model, bytes, Box::new(image));
-        let state = State { drive, answers: HashMap::new(), asleep_until: Ns::MAX, late: 0 };
+    pub fn new(model: Model, bytes: u64, image: Box<dyn Image>) -> Station {
+        let drive = Drive::new(model, bytes, image);
+        let state =
+            State { drive, answers: HashMap::new(), asleep_until: Ns::MAX, late: 0, way: 0 };
         Station { start: Instant::now(), bytes, state: Mutex::new(state), wake: Condvar::new() }
     }
 
@@ -110,12 +114,33 @@ impl Station {
     pub fn set_paced(&self, paced: bool) -> io::Result<()> {
         let mut state = self.lock();
         let now = self.now();
-        state.drive.set_paced(now, paced);
+        let done = state.drive.set_paced(now, paced);
+        let dead = state.drive.dead();
         self.finish(state, now);
-        match self.lock().drive.dead() {
-            true => Err(io::Error::other("the disk is dead")),
-            false => Ok(()),
-        }
+        done?;
+        if dead { Err(io::Error::other("the disk is dead")) } else { Ok(()) }
+    }
+
+    /// Takes `way`, the time a request without delay takes, off every delay.
+    pub fn set_way(&self, way: Ns) {
+        self.lock().way = way.min(WAY_MAX);
+    }
+
+    /// Cuts the power: all that is under way fails, and all that comes.
+    pub fn power_cut(&self, seed: u64) -> io::Result<Lost> {
+        let mut state = self.lock();
+        let lost = state.drive.power_cut(self.now(), seed);
+        let given_up = std::mem::take(&mut state.answers);
+        drop(state);
+        given_up.into_values().for_each(Answer::fail);
+        lost
+    }
+
+    /// Switches the power on again.
+    pub fn restore(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        state.drive.restore();
+        if state.drive.dead() { Err(io::Error::other("the disk is dead")) } else { Ok(()) }
     }
 
     fn now(&self) -> Ns {
@@ -202,10 +227,11 @@ impl State {
     fn due(&mut self, now: Ns, slack: Ns) -> (Ns, Vec<Answer>) {
         let next = self.drive.advance(now);
         let mut due = Vec::new();
-        while let Some(id) = self.drive.take_due(now + slack.max(AT_ONCE)) {
+        while let Some(id) = self.drive.take_due(now + self.way + slack.max(AT_ONCE)) {
             due.extend(self.answers.remove(&id));
         }
-        let next = [next, self.drive.next_due()].into_iter().flatten().min();
+        let due_next = self.drive.next_due().map(|at| at.saturating_sub(self.way));
+        let next = [next, due_next].into_iter().flatten().min();
         (next.unwrap_or(Ns::MAX), due)
     }
 }
