@@ -31,6 +31,9 @@ const QUIET_MAX: Duration = Duration::from_millis(4);
 /// Most pages of a background fetch while somebody waits for another one.
 const PAGES_MAX_BEHIND_READERS: u64 = 64;
 
+/// Pages that a sweep's fetch should be able to make dirty frames of.
+const ROOM_MIN: usize = 64;
+
 /// Every so many fetches of a sweep one reads no gap, to see what it then costs.
 const PROBE_EVERY: u64 = 32;
 
@@ -286,7 +289,12 @@ impl Engine {
             _ => self.convertible().min(self.hard_frames.saturating_sub(self.unclean_soon())),
         };
         let frames = self.frames_available();
-        if room == 0 || frames == 0 {
+        // Not page by page as room is made for it.
+        let worthwhile = ROOM_MIN.min(self.hard_frames / 8);
+        let later = urgency == Urgency::Background
+            && room < worthwhile
+            && !self.resident.pages().is_empty();
+        if room == 0 || frames == 0 || later {
             return None;
         }
         self.sweeps += 1;
@@ -358,8 +366,9 @@ impl Engine {
     /// nothing to do but wait for what is under way.
     fn make_room_for(&mut self, ix: PageIx, now: Time) -> bool {
         let file = self.pages[ix].file;
-        let of_file = self.resident.pages().next_of(file, 0).map(|number| (file, number));
-        if let Some((file, number)) = of_file.or_else(|| self.next_open(&self.resident)) {
+        // In the sweep's order; of this page's own file also while that is to be held still.
+        let of_file = || self.resident.pages().next_of(file, 0).map(|number| (file, number));
+        if let Some((file, number)) = self.next_open(&self.resident).or_else(of_file) {
             let resident = self.listed(file, number);
             return self.start(resident, Urgency::Background, now) == Start::Started;
         }
