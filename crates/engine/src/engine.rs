@@ -450,7 +450,9 @@ impl Engine {
             [&self.patched, &self.resident].into_iter().filter_map(|class| self.expires(class));
         let retries = (!self.retry.is_empty()).then_some(self.retry_at);
         let starved = (!self.starved.is_empty()).then_some(now);
-        let next = expires.chain(retries).chain(starved).min()?;
+        // They may have been left alone for the sake of readers.
+        let wanted = (!self.wanted.is_empty()).then_some(now);
+        let next = expires.chain(retries).chain(starved).chain(wanted).min()?;
         Some(next.max(self.ticked + POLL))
     }
 

@@ -16,6 +16,7 @@
 use std::time::Duration;
 
 use crate::command::Urgency;
+use crate::config::FetchPolicy;
 use crate::dirty::{Class, FIRST, PageSet, Place};
 use crate::engine::Engine;
 use crate::file::Gate;
@@ -115,6 +116,9 @@ impl Engine {
     fn next_patched(&mut self, now: Time) -> Option<PageIx> {
         let place = if self.patches_press() || self.is_due(&self.patched, now) {
             self.next_open(&self.patched)?
+        } else if self.config.fetch_policy == FetchPolicy::Auto && self.readers_first(now) {
+            // A courtesy to readers is none while it takes the device from them.
+            return None;
         } else {
             self.next_wanted()?
         };
