@@ -3,7 +3,9 @@
 #   make demo       build, and watch a program stop stalling (under three minutes with the build done)
 #   make test       every test: the workspace's own, then real programs through mounts
 #   make test-long  the long forms of the same tests
-#   make bench      the figures of docs/RESULTS.md, both sides of each in one run
+#   make bench      the figures of docs/RESULTS.md on this machine's own disk, both sides of each in one run
+#   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
+#   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
 #   make lint       formatting, clippy, and checks of the repository itself
 #   make install    the weir command below PREFIX (/usr/local), DESTDIR respected
 #   make setup      only the set-up: system packages, Rust components, test suites
@@ -15,7 +17,9 @@ BENCH_DIR ?= target/bench
 WEIR := target/release/weir
 BENCH := target/release/weir-bench
 
-.PHONY: all build setup setup-run demo test test-long bench lint install uninstall clean
+NBW_JSON ?= $(BENCH_DIR)/nbw.json
+
+.PHONY: all build setup setup-run setup-bench demo test test-long bench bench-nbw bench-paper lint install uninstall clean
 
 all: build
 
@@ -27,6 +31,9 @@ setup:
 
 setup-run:
 	scripts/setup run
+
+setup-bench:
+	scripts/setup bench
 
 demo: setup-run build
 	mkdir -p $(BENCH_DIR)
@@ -41,6 +48,16 @@ test-long: setup build
 bench: setup-run build
 	mkdir -p $(BENCH_DIR)
 	$(BENCH) run all --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/results.json
+
+bench-nbw: setup-bench build
+	mkdir -p $(BENCH_DIR)
+	$(BENCH) run nbw --quick --weir $(WEIR) --dir $(BENCH_DIR) --json $(NBW_JSON)
+
+# Goes on where it was stopped. The report makes docs/RESULTS.md's section, the plots and a copy of the results.
+bench-paper: setup-bench build
+	mkdir -p $(BENCH_DIR)
+	$(BENCH) run nbw --paper --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/nbw-paper.json
+	$(BENCH) report $(BENCH_DIR)/nbw-paper.json --out docs
 
 lint:
 	$(CARGO) fmt --all --check

@@ -16,7 +16,6 @@ mod measure;
 mod memory;
 mod mount;
 mod mount_table;
-#[expect(dead_code, reason = "for the suite nbw and its report")]
 mod nbw;
 mod passthrough;
 mod plot;
@@ -24,15 +23,14 @@ mod report;
 mod stage;
 mod tables;
 mod updates;
-#[expect(dead_code, reason = "the suite nbw prepares and verifies")]
 mod workload;
 mod workspace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use crate::error::{Doing, Result};
 use crate::report::Report;
@@ -61,24 +59,8 @@ enum Task {
         dir: PathBuf,
     },
     /// Run benchmarks and hold the figures against the goals.
-    Run {
-        /// Which.
-        #[arg(value_enum, default_value_t = Which::All)]
-        which: Which,
-        /// The weir program; by default the one beside this program, or on PATH.
-        #[arg(long, value_name = "PATH")]
-        weir: Option<PathBuf>,
-        /// Where to work, on the disk to be measured. A directory of its own is made in it and
-        /// removed at the end.
-        #[arg(long, value_name = "WORKDIR", default_value = ".")]
-        dir: PathBuf,
-        /// Also write the results here.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-        /// Seconds of load in the memory benchmark.
-        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-        memory_seconds: u64,
-    },
+    #[command(subcommand)]
+    Run(Suite),
     /// Print the tables of docs/RESULTS.md from what 'run --json' wrote.
     Tables {
         /// The results.
@@ -134,12 +116,35 @@ enum Task {
     },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
-    Engine,
-    Fuse,
-    Memory,
-    All,
+#[derive(Subcommand)]
+enum Suite {
+    /// The engine alone: what a small write costs it.
+    Engine(Local),
+    /// Weir, a passthrough and the directory itself, on this machine's own disk.
+    Fuse(Local),
+    /// Memory of the daemon under load.
+    Memory(Local),
+    /// These three.
+    All(Local),
+    Nbw(nbw::command::Arguments),
+}
+
+/// What the benchmarks on this machine's own disk take.
+#[derive(clap::Args)]
+struct Local {
+    /// The weir program; by default the one beside this program, or on PATH.
+    #[arg(long, value_name = "PATH")]
+    weir: Option<PathBuf>,
+    /// Where to work, on the disk to be measured. A directory of its own is made in it and
+    /// removed at the end.
+    #[arg(long, value_name = "WORKDIR", default_value = ".")]
+    dir: PathBuf,
+    /// Also write the results here.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Seconds of load in the memory benchmark.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    memory_seconds: u64,
 }
 
 fn main() -> ExitCode {
@@ -162,24 +167,14 @@ fn run(task: Task) -> Result<()> {
             cleanup::watch_signals().doing("watch signals for", &dir)?;
             demo::run(&mount::weir_program(weir)?, &dir)
         }
-        Task::Run { which, weir, dir, json, memory_seconds } => {
-            cleanup::watch_signals().doing("watch signals for", &dir)?;
-            let weir = mount::weir_program(weir)?;
-            let wanted = |one| which == one || which == Which::All;
-            let mut report = Report::default();
-            if wanted(Which::Engine) {
-                engine::run(&mut report)?;
-            }
-            if wanted(Which::Fuse) {
-                fuse::run(&weir, &dir, &mut report)?;
-            }
-            if wanted(Which::Memory) {
-                memory::run(&weir, &dir, Duration::from_secs(memory_seconds), &mut report)?;
-            }
-            report.print_goals();
-            match json {
-                Some(path) => report.save(&path),
-                None => Ok(()),
+        Task::Run(suite) => {
+            cleanup::watch_signals().doing("watch signals for", Path::new("this program"))?;
+            match suite {
+                Suite::Engine(local) => local.run(&[engine]),
+                Suite::Fuse(local) => local.run(&[fuse]),
+                Suite::Memory(local) => local.run(&[memory]),
+                Suite::All(local) => local.run(&[engine, fuse, memory]),
+                Suite::Nbw(arguments) => arguments.run(),
             }
         }
         Task::Tables { results } => tables::print(&results),
@@ -199,5 +194,32 @@ fn run(task: Task) -> Result<()> {
             passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
         }
         Task::Load { directory } => workload::load(&directory),
+    }
+}
+
+/// One of the benchmarks on this machine's own disk.
+type Benchmark = fn(&Local, &Path, &mut Report) -> Result<()>;
+
+fn engine(_: &Local, _: &Path, report: &mut Report) -> Result<()> {
+    engine::run(report)
+}
+
+fn fuse(local: &Local, weir: &Path, report: &mut Report) -> Result<()> {
+    fuse::run(weir, &local.dir, report)
+}
+
+fn memory(local: &Local, weir: &Path, report: &mut Report) -> Result<()> {
+    memory::run(weir, &local.dir, Duration::from_secs(local.memory_seconds), report)
+}
+
+impl Local {
+    fn run(self, benchmarks: &[Benchmark]) -> Result<()> {
+        let weir = mount::weir_program(self.weir.clone())?;
+        let mut report = Report::default();
+        for benchmark in benchmarks {
+            benchmark(&self, &weir, &mut report)?;
+        }
+        report.print_goals();
+        self.json.as_ref().map_or(Ok(()), |path| report.save(path))
     }
 }

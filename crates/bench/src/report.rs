@@ -102,7 +102,7 @@ pub fn number(value: f64) -> String {
 }
 
 /// What it ran on, as far as it matters to the figures.
-fn machine() -> Value {
+pub fn machine() -> Value {
     let first_after = |path: &str, key: &str| {
         fs::read_to_string(path).ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with(key))?;

@@ -71,7 +71,25 @@ pub fn drop_buffers(device: &Path) -> Result<()> {
 pub fn detach(device: &Path) {
     let _ = fs::write(setting(device, "queue/scheduler"), "none");
     let _ = fs::write(setting(device, "queue/nr_requests"), LOOP_QUEUE);
+    // They stay with the device's name, for whoever attaches it next.
+    let _ = fs::write(setting(device, "bdi/strict_limit"), "0");
+    let _ = fs::write(setting(device, "bdi/max_ratio"), "100");
     let _ = Command::new("losetup").arg("-d").arg(device).stdin(Stdio::null()).output();
+}
+
+/// Lets the page cache hold so many dirty bytes of the device before it throttles writers;
+/// write-back begins at half of it, as with the kernel's ratios.
+///
+/// # Errors
+/// The kernel bounds dirty pages of the whole machine alone.
+pub fn bound_dirty(device: &Path, bytes: u64) -> Result<()> {
+    let set = |name: &str, value: String| fs::write(setting(device, name), value);
+    set("bdi/max_bytes", bytes.to_string())
+        .and_then(|()| set("bdi/strict_limit", "1".into()))
+        .map_err(|error| Error::Missing {
+            what: format!("the dirty pages of {} cannot be bounded ({error})", device.display()),
+            remedy: "use a kernel with /sys/class/bdi/*/strict_limit (Linux 6.2 or later)".into(),
+        })
 }
 
 /// Gives the device's queue what Linux gives the drive: the scheduler, whether it rotates, and no

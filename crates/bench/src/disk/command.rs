@@ -1,6 +1,7 @@
 //! `weir-bench disk`: emulated disks by hand.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -143,6 +144,7 @@ fn serve(model: Model, bytes: u64, image: &Path, directory: &Path) -> Result<()>
         });
     }
     be_a_disk();
+    let _awake = keep_processors_awake();
     let mapped = MappedImage::new(file, bytes).doing("map", image)?;
     let station = Arc::new(Station::new(model, bytes, Box::new(mapped)));
     control::listen(directory, station.clone()).doing("make a control socket in", directory)?;
@@ -167,6 +169,15 @@ fn be_a_disk() {
     // SAFETY: the parameter is live and of the right type; 0 is this thread, whose later ones
     // inherit the policy. A drive does not wait for a processor that its host keeps busy.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &parameter) };
+}
+
+/// Asks that idle processors answer at once for as long as the file is open (the kernel's PM QoS,
+/// Documentation/power/pm_qos_interface): they poll instead of halting. Without it the disk works,
+/// less exactly.
+fn keep_processors_awake() -> Option<File> {
+    let mut latency = OpenOptions::new().write(true).open("/dev/cpu_dma_latency").ok()?;
+    latency.write_all(&0_i32.to_ne_bytes()).ok()?;
+    Some(latency)
 }
 
 /// Bytes, with an optional suffix.

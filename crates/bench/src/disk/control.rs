@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::cache::Lost;
 use super::counts::Counts;
 use super::server::Station;
+use super::way::Ways;
 use crate::error::{Doing, Error, Result};
 
 /// The socket's name in the disk's directory.
@@ -36,10 +37,10 @@ pub enum Ask {
         /// Whether there are delays.
         on: bool,
     },
-    /// Takes the time of the way to the disk and back off the delays.
-    SetWay {
-        /// Nanoseconds.
-        ns: u64,
+    /// Takes the times of the way to the disk and back off the delays.
+    SetWays {
+        /// For each kind of request.
+        ways: Ways,
     },
     /// A power cut.
     PowerCut {
@@ -98,8 +99,8 @@ fn answer(client: &UnixStream, station: &Station) -> io::Result<()> {
             Ok(lost) => Said::Lost(lost),
             Err(error) => Said::Failed(error.to_string()),
         },
-        Ok(Ask::SetWay { ns }) => {
-            station.set_way(ns);
+        Ok(Ask::SetWays { ways }) => {
+            station.set_ways(ways);
             Said::Done
         }
         Ok(Ask::Restore) => outcome(station.restore()),

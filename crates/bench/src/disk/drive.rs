@@ -9,7 +9,7 @@
 //! 3. Without power every request fails and the content stays as it is.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 
 use super::Model;
@@ -20,6 +20,7 @@ use super::hdd::Hdd;
 use super::parameters::{self, Ns};
 use super::remote::Remote;
 use super::ssd::Ssd;
+use super::way::Ways;
 
 enum Timing {
     Hdd(Box<Hdd>),
@@ -59,7 +60,10 @@ pub struct Drive {
     paced: bool,
     powered: bool,
     next_id: u64,
-    open: BTreeSet<u64>,
+    /// What has not been answered, with its kind's way: it is due so much earlier than it is
+    /// complete, since it takes so long to reach the host.
+    open: BTreeMap<u64, Ns>,
+    ways: Ways,
     due: BinaryHeap<Reverse<(Ns, u64)>>,
     depth_since: Ns,
 }
@@ -76,10 +80,16 @@ impl Drive {
             paced: true,
             powered: true,
             next_id: 0,
-            open: BTreeSet::new(),
+            open: BTreeMap::new(),
+            ways: Ways::default(),
             due: BinaryHeap::new(),
             depth_since: 0,
         }
+    }
+
+    /// What requests without delay take to get here and back.
+    pub fn set_ways(&mut self, ways: Ways) {
+        self.ways = ways;
     }
 
     /// Totals so far.
@@ -93,7 +103,7 @@ impl Drive {
         self.cache.read(offset, bytes)?;
         self.counts.reads += 1;
         self.counts.read_bytes += job.bytes;
-        self.open(now, job.id);
+        self.open(now, job.id, self.ways.read);
         let mut done = Vec::new();
         match &mut self.timing {
             Timing::Hdd(hdd) if self.paced => {
@@ -115,7 +125,7 @@ impl Drive {
         self.cache.write(now, offset, bytes);
         self.counts.writes += 1;
         self.counts.written_bytes += job.bytes;
-        self.open(now, job.id);
+        self.open(now, job.id, self.ways.write);
         let mut done = Vec::new();
         match &mut self.timing {
             Timing::Hdd(hdd) if self.paced => hdd.write(job, &self.cache, &mut done),
@@ -139,7 +149,7 @@ impl Drive {
     pub fn flush(&mut self, now: Ns) -> io::Result<u64> {
         let job = self.take(now, 0, 0)?;
         self.counts.flushes += 1;
-        self.open(now, job.id);
+        self.open(now, job.id, self.ways.write);
         let mut done = Vec::new();
         match &mut self.timing {
             Timing::Hdd(hdd) if self.paced => hdd.flush(job, &mut self.cache, &mut done),
@@ -162,7 +172,7 @@ impl Drive {
         let job = self.take(now, offset, bytes)?;
         self.cache.zero(offset, bytes)?;
         self.counts.discards += 1;
-        self.open(now, job.id);
+        self.open(now, job.id, self.ways.write);
         self.add(vec![Done { id: job.id, at: now }]);
         Ok(job.id)
     }
@@ -204,7 +214,7 @@ impl Drive {
         self.paced = paced;
         self.cache.write_back_all();
         self.timing = Timing::new(self.model, self.image_bytes);
-        self.due = self.open.iter().map(|id| Reverse((now, *id))).collect();
+        self.due = self.open.keys().map(|id| Reverse((now, *id))).collect();
         if paced { self.cache.warm() } else { Ok(()) }
     }
 
@@ -243,9 +253,9 @@ impl Drive {
         Ok(Job { id: self.next_id, offset, bytes, arrived: now })
     }
 
-    fn open(&mut self, now: Ns, id: u64) {
+    fn open(&mut self, now: Ns, id: u64, way: Ns) {
         self.pass(now);
-        self.open.insert(id);
+        self.open.insert(id, way);
         self.counts.depth_max = self.counts.depth_max.max(self.open.len() as u64);
     }
 
@@ -256,7 +266,10 @@ impl Drive {
     }
 
     fn add(&mut self, done: Vec<Done>) {
-        self.due.extend(done.into_iter().map(|done| Reverse((done.at, done.id))));
+        for Done { id, at } in done {
+            let way = self.open.get(&id).copied().unwrap_or(0);
+            self.due.push(Reverse((at.saturating_sub(way), id)));
+        }
     }
 }
 

@@ -16,7 +16,7 @@
 //! the caller's, and keeps what is durable. What is mounted on the device must be unmounted first.
 
 mod arm;
-mod attach;
+pub mod attach;
 mod backlog;
 mod cache;
 mod check;
@@ -121,8 +121,8 @@ impl Disk {
         attach::tune(&device, model);
         let disk = Disk { device, directory, pid, _undo: undo };
         disk.set_paced(false)?;
-        let ns = way::measure(&disk.device)?;
-        control::order(&disk.directory, Ask::SetWay { ns })?;
+        let ways = way::measure(&disk.device)?;
+        control::order(&disk.directory, Ask::SetWays { ways })?;
         disk.set_paced(true)?;
         Ok(disk)
     }
@@ -146,6 +146,12 @@ impl Disk {
     /// that is under way or in the drive's cache is made durable first, and the drive is at rest.
     pub fn set_paced(&self, on: bool) -> Result<()> {
         control::order(&self.directory, Ask::SetPaced { on })
+    }
+
+    /// Lets the kernel's page cache hold so many dirty bytes of this disk before it throttles
+    /// writers, and half as many before it writes back.
+    pub fn bound_dirty(&self, bytes: u64) -> Result<()> {
+        attach::bound_dirty(&self.device, bytes)
     }
 
     /// Cuts the power. Every request fails until [`Disk::restore`], and what was written and not

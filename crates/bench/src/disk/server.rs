@@ -31,6 +31,7 @@ use super::cache::{Image, Lost, PAGE_BYTES};
 use super::counts::Counts;
 use super::drive::Drive;
 use super::parameters::Ns;
+use super::way::Ways;
 
 /// The name of the one file.
 pub const FILE: &str = "disk";
@@ -46,10 +47,10 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 128;
 /// Threads that receive requests: as many as are needed to take in one while another is copied.
 const RECEIVERS: usize = 2;
-/// No deadline is met by waking earlier than this before it.
-const EARLY_MAX: Ns = 100_000;
+/// No deadline is met by waking earlier than this before it: the rest is spent looking at the clock.
+const EARLY_MAX: Ns = 8_000;
 /// A way longer than this is a busy machine's, and not to be made up for.
-const WAY_MAX: Ns = 70_000;
+const WAY_MAX: Ns = 80_000;
 /// Deadlines closer than this are met by answering now.
 const AT_ONCE: Ns = 3_000;
 
@@ -84,8 +85,6 @@ struct State {
     asleep_until: Ns,
     /// By how much it lately woke too late.
     late: Ns,
-    /// What the way from the host to here and back takes: answers are given so much earlier.
-    way: Ns,
 }
 
 /// What the threads of a server share.
@@ -100,8 +99,7 @@ impl Station {
     /// A disk of `bytes` in `image`.
     pub fn new(model: Model, bytes: u64, image: Box<dyn Image>) -> Station {
         let drive = Drive::new(model, bytes, image);
-        let state =
-            State { drive, answers: HashMap::new(), asleep_until: Ns::MAX, late: 0, way: 0 };
+        let state = State { drive, answers: HashMap::new(), asleep_until: Ns::MAX, late: 0 };
         Station { start: Instant::now(), bytes, state: Mutex::new(state), wake: Condvar::new() }
     }
 
@@ -121,9 +119,10 @@ impl Station {
         if dead { Err(io::Error::other("the disk is dead")) } else { Ok(()) }
     }
 
-    /// Takes `way`, the time a request without delay takes, off every delay.
-    pub fn set_way(&self, way: Ns) {
-        self.lock().way = way.min(WAY_MAX);
+    /// Takes the times that requests without delay take off every delay.
+    pub fn set_ways(&self, ways: Ways) {
+        let (read, write) = (ways.read.min(WAY_MAX), ways.write.min(WAY_MAX));
+        self.lock().drive.set_ways(Ways { read, write });
     }
 
     /// Cuts the power: all that is under way fails, and all that comes.
@@ -174,7 +173,7 @@ impl Station {
 
     /// Answers what is due at `now`, and has the time-keeper wake for the rest.
     fn finish(&self, mut state: MutexGuard<'_, State>, now: Ns) {
-        let (next, due) = state.due(now, 0);
+        let (next, due) = state.due(now);
         let wake = next < state.asleep_until;
         let dead = state.drive.dead();
         drop(state);
@@ -191,9 +190,7 @@ impl Station {
         let mut state = self.lock();
         loop {
             let now = self.now();
-            // Nearer than half of what a wake-up is late: answering now is the smaller error.
-            let slack = state.late / 2;
-            let (next, due) = state.due(now, slack);
+            let (next, due) = state.due(now);
             if !due.is_empty() {
                 let dead = state.drive.dead();
                 drop(state);
@@ -203,7 +200,16 @@ impl Station {
                 state = self.lock();
                 continue;
             }
-            let until = next.saturating_sub(state.late).max(now + 1);
+            let until = next.saturating_sub(state.late);
+            if until <= now {
+                // Too near to sleep. Not under the lock: what comes meanwhile is taken in.
+                drop(state);
+                while self.now() + AT_ONCE < next {
+                    std::hint::spin_loop();
+                }
+                state = self.lock();
+                continue;
+            }
             let time = until - now;
             state.asleep_until = next;
             let (woken, timeout) = self
@@ -222,16 +228,14 @@ impl Station {
 }
 
 impl State {
-    /// The answers due at `now`, or not more than `slack` later, and when there is something to do
-    /// next.
-    fn due(&mut self, now: Ns, slack: Ns) -> (Ns, Vec<Answer>) {
+    /// The answers due at `now`, and when there is something to do next.
+    fn due(&mut self, now: Ns) -> (Ns, Vec<Answer>) {
         let next = self.drive.advance(now);
         let mut due = Vec::new();
-        while let Some(id) = self.drive.take_due(now + self.way + slack.max(AT_ONCE)) {
+        while let Some(id) = self.drive.take_due(now + AT_ONCE) {
             due.extend(self.answers.remove(&id));
         }
-        let due_next = self.drive.next_due().map(|at| at.saturating_sub(self.way));
-        let next = [next, due_next].into_iter().flatten().min();
+        let next = [next, self.drive.next_due()].into_iter().flatten().min();
         (next.unwrap_or(Ns::MAX), due)
     }
 }

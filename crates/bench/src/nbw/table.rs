@@ -23,6 +23,21 @@ pub fn table(results: &Results) -> String {
     aligned(&rows)
 }
 
+/// One case by all its contestants, the baseline's first: a line for while the run goes on.
+pub fn line(group: &[Case]) -> String {
+    let mut line = String::new();
+    for case in group {
+        let _ = match case.contestant.as_str() {
+            BASELINE => write!(line, "{:<34} {BASELINE} {:>12}", case.name, absolute(case)),
+            name => {
+                let name = name.strip_prefix("weir-").unwrap_or(name);
+                write!(line, "  {name} {}x", times(case.ratio_to_blocking))
+            }
+        };
+    }
+    line
+}
+
 fn header(policies: &[&str]) -> Vec<String> {
     let mut header = vec!["case".to_owned(), BASELINE.to_owned()];
     header

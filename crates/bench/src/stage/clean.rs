@@ -9,12 +9,12 @@
 //! will read again. Then mounts, loop devices, the disk's own mount, groups, directories.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use super::ledger::{self, Account, Found, Ledger, Thing};
 use super::process::{Process, wait_for_end};
 use super::{cgroup, file_system, machine};
+use crate::disk::attach;
 use crate::error::{Doing, Error, Result};
 use crate::mount::force_unmount;
 use crate::mount_table::{loop_devices_in, mount_at, mounts_at_or_below};
@@ -236,7 +236,7 @@ fn loop_devices(account: &Account) -> Vec<PathBuf> {
 fn detach(_: &Account, thing: &Thing, report: &mut Report) {
     let Thing::Disk { directory } = thing else { return };
     for device in loop_devices_in(directory) {
-        let _ = Command::new("losetup").arg("-d").arg(&device).output();
+        attach::detach(&device);
         // The kernel lets go when the last one who looks at the device does.
         let mut attempts = 100;
         while attempts > 0 && loop_devices_in(directory).contains(&device) {

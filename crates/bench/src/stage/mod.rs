@@ -9,9 +9,10 @@
 //!    home what is left, and verifying take the machine's own time and are no part of the figures.
 //! 2. A round begins cold: the file system freshly mounted, nothing of it in memory.
 //! 3. All a contestant's memory is in one group: the load's processes, the page cache they fill,
-//!    and Weir's daemon. The emulated disk's server is in none. All of ext4's may be dirty before
-//!    its writers are throttled, where a machine with that little memory throttles them at a fifth
-//!    of it: a difference in ext4's favour.
+//!    and Weir's daemon. The emulated disk's server is in none. Memory groups of this kind have no
+//!    bound of their own on dirty pages, and the machine's is that of all its memory, so the disk is
+//!    given the bound that a machine of the contestant's memory has: the kernel throttles writers at
+//!    a fifth of it.
 //! 4. What is made is in the run's ledger before it is made.
 
 mod cgroup;
@@ -47,6 +48,9 @@ use crate::mount::WeirMount;
 pub use self::counters::Counters;
 pub use self::run::Run;
 
+/// The kernel's default vm.dirty_ratio: percent of memory that may be dirty before writers are
+/// throttled. Write-back begins at half of it, as by vm.dirty_background_ratio.
+const DIRTY_PERCENT: u64 = 20;
 /// What is set aside of a contestant's memory for processes: the daemon's code and threads, and the
 /// load.
 const PROCESS_BYTES: u64 = 16 << 20;
@@ -190,6 +194,7 @@ impl Stage {
         let process_listed = ledger.list(Thing::Process { process })?;
         let disk = Arc::new(disk);
         disk.set_paced(false)?;
+        disk.bound_dirty(terms.memory_bytes / 100 * DIRTY_PERCENT)?;
         let mountpoint = directory("ext4")?;
         let file_system = FileSystem::make(&ledger, Kind::Ext4, disk.device(), &mountpoint)?;
         let unpaced = {

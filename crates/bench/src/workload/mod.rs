@@ -28,17 +28,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 
-pub use file_server::FileServer;
-#[expect(unused_imports, reason = "the suite nbw names them")]
-pub use file_server::Mix;
-pub use mobibench::Mobibench;
-#[expect(unused_imports, reason = "the suite nbw names them")]
-pub use mobibench::Trace;
-#[expect(unused_imports, reason = "the suite nbw names them")]
-pub use outcome::ClassOutcome;
-pub use outcome::Outcome;
-pub use personality::Kind;
-pub use personality::Personality;
+pub use file_server::{FileServer, Mix};
+pub use mobibench::{Mobibench, Trace};
+pub use outcome::{ALL, ClassOutcome, Outcome};
+pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
 
 /// Something to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,6 +67,16 @@ impl Workload {
             }
             (Workload::Mobibench(one), Workload::Mobibench(other)) => one.trace == other.trace,
             _ => false,
+        }
+    }
+
+    /// What its files take up, bytes, about.
+    pub fn file_bytes(&self) -> u64 {
+        match self {
+            Workload::Personality(personality) => personality.file_bytes,
+            Workload::FileServer(server) => server.file_set_bytes,
+            // Databases of a telephone: a few tens of megabytes.
+            Workload::Mobibench(_) => 64 << 20,
         }
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::Latencies;
 
 /// The name of all classes together.
-const ALL: &str = "all";
+pub const ALL: &str = "all";
 
 /// What kind of operation a latency is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

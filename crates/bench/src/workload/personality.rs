@@ -26,7 +26,7 @@ use crate::workload::read_log::ReadLog;
 use crate::workload::slots::{PREPARED_SEED, Slots};
 
 /// The file's name in its directory.
-const FILE: &str = "personality.data";
+pub const FILE: &str = "personality.data";
 /// Smallest and largest operation.
 const IO_BYTES: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 

@@ -1,0 +1,113 @@
+//! The two forms of the suite: how much is run, and at which size.
+
+use crate::PAGE_BYTES;
+use crate::disk::Model;
+use crate::nbw::results::Profile;
+use crate::stage::{Contestant, Fetch};
+
+/// What the paper ran with (000, section 6): a file of 5 GB, memory of 4 GB, patch memory of 64 MB, 60 seconds.
+const PAPER_FILE_BYTES: u64 = 5 << 30;
+const PAPER_MEMORY_BYTES: u64 = 4 << 30;
+const PAPER_PATCH_BYTES: u64 = 64 << 20;
+const PAPER_SECONDS: f64 = 60.0;
+
+/// Which form to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A look at every part, in at most eight minutes.
+    Quick,
+    /// The whole of the paper's evaluation.
+    Paper,
+}
+
+impl Form {
+    /// Its sizes and times. The paper's are divided by 20: a file of 256 MiB, memory of 204.8 MiB,
+    /// patch memory of 3.2 MiB, three seconds; the quick form also runs shorter.
+    pub fn profile(self) -> Profile {
+        let scale = 20;
+        let page = PAGE_BYTES as u64;
+        let scaled = |bytes: u64| (bytes / u64::from(scale)).next_multiple_of(page);
+        let seconds = PAPER_SECONDS / f64::from(scale);
+        let paper = Profile {
+            name: "paper".into(),
+            scale,
+            file_bytes: scaled(PAPER_FILE_BYTES),
+            memory_bytes: scaled(PAPER_MEMORY_BYTES),
+            patch_bytes: scaled(PAPER_PATCH_BYTES),
+            seconds,
+            file_server_seconds: 8.0,
+            trace_seconds: 30.0,
+            rounds: 3,
+            file_server_rounds: 3,
+            trace_rounds: 1,
+        };
+        match self {
+            Form::Paper => paper,
+            Form::Quick => Profile {
+                name: "quick".into(),
+                seconds: seconds / 2.0,
+                patch_bytes: scaled(PAPER_PATCH_BYTES / 2),
+                file_server_seconds: 3.5,
+                trace_seconds: 5.0,
+                rounds: 1,
+                file_server_rounds: 1,
+                ..paper
+            },
+        }
+    }
+
+    /// Operation sizes, bytes.
+    pub fn sizes(self) -> &'static [u64] {
+        match self {
+            Form::Quick => &[128, 1024, 4096],
+            Form::Paper => &[128, 256, 512, 1024, 2048, 4096],
+        }
+    }
+
+    /// Memory sizes of the memory experiment in GiB before scaling; the paper's own are 4 and less
+    /// and more.
+    pub fn memory_gib(self) -> &'static [u64] {
+        match self {
+            Form::Quick => &[3, 5],
+            Form::Paper => &[2, 3, 4, 5, 6],
+        }
+    }
+
+    /// Who is compared where writes are. ext4, the baseline, is first.
+    pub fn writers(self) -> Vec<Contestant> {
+        let policies: &[Fetch] = match self {
+            Form::Quick => &[Fetch::Lazy, Fetch::Auto],
+            Form::Paper => &[Fetch::AsyncFg, Fetch::AsyncBg, Fetch::Lazy, Fetch::Auto],
+        };
+        with_ext4(policies)
+    }
+
+    /// Who is compared at random writes: every policy in the long form.
+    pub fn random_writers(self) -> Vec<Contestant> {
+        match self {
+            Form::Quick => with_ext4(&[Fetch::AsyncBg, Fetch::Lazy, Fetch::Auto]),
+            Form::Paper => with_ext4(&[
+                Fetch::Blocking,
+                Fetch::AsyncFg,
+                Fetch::AsyncBg,
+                Fetch::Lazy,
+                Fetch::Auto,
+            ]),
+        }
+    }
+
+    /// Who is compared where nothing is written: a policy makes no difference there.
+    pub fn readers(self) -> Vec<Contestant> {
+        with_ext4(&[Fetch::Auto])
+    }
+
+    /// The emulated disks.
+    pub fn disks(self) -> &'static [Model] {
+        &[Model::Hdd, Model::Ssd]
+    }
+}
+
+fn with_ext4(policies: &[Fetch]) -> Vec<Contestant> {
+    let weir = policies.iter().map(|&fetch| Contestant::Weir(fetch));
+    std::iter::once(Contestant::Ext4).chain(weir).collect()
+}

@@ -1,0 +1,200 @@
+//! From what each repetition found to the figures of a case: medians, ratios within a round,
+//! spread.
+
+use crate::error::{Error, Result};
+use crate::nbw::plan::Cell;
+use crate::nbw::results::{Case, Class, Experiment, Round};
+use crate::stage::{Contestant, Observed};
+use crate::workload::{ALL, ClassOutcome, Outcome};
+
+/// One repetition of one contestant, its ratios still to be filled in.
+///
+/// # Errors
+/// The load ended without a single operation: there is nothing to compare.
+pub fn round(outcome: &Outcome, observed: &Observed) -> Result<Round> {
+    let all = outcome.class(ALL).ok_or_else(|| Error::Answer {
+        from: "the load",
+        why: "it did not get through a single operation".into(),
+    })?;
+    let weir = observed.weir.unwrap_or_default();
+    Ok(Round {
+        seconds: outcome.seconds,
+        ops_per_s: all.ops_per_s,
+        mean_us: all.mean_us,
+        p50_us: all.p50_us,
+        p99_us: all.p99_us,
+        fetches: weir.fetched_pages,
+        blocked_writes: weir.blocked_writes(),
+        device_reads: observed.device.reads,
+        device_writes: observed.device.writes,
+        device_seeks: observed.device.seeks,
+        classes: outcome.classes.iter().filter(|one| one.class != ALL).map(class).collect(),
+        ratio_to_blocking: f64::NAN,
+    })
+}
+
+fn class(outcome: &ClassOutcome) -> Class {
+    Class {
+        class: outcome.class.clone(),
+        ops: outcome.ops,
+        ops_per_s: outcome.ops_per_s,
+        mean_us: outcome.mean_us,
+        p50_us: outcome.p50_us,
+        p99_us: outcome.p99_us,
+        ratio_to_blocking: f64::NAN,
+    }
+}
+
+/// The cases of a cell from the repetitions of its contestants, ext4's first: `rounds[i]` are those
+/// of `cell.contestants[i]`, as many for each.
+pub fn cases(cell: &Cell, mut rounds: Vec<Vec<Round>>) -> Vec<Case> {
+    assert_eq!(rounds.len(), cell.contestants.len());
+    assert_eq!(cell.contestants[0], Contestant::Ext4);
+    let baseline = rounds[0].clone();
+    for of_contestant in &mut rounds {
+        assert_eq!(of_contestant.len(), baseline.len(), "every contestant runs in every round");
+        for (own, ext4) in of_contestant.iter_mut().zip(&baseline) {
+            compare(cell.experiment, own, ext4);
+        }
+    }
+    cell.contestants.iter().zip(rounds).map(|(who, rounds)| case(cell, *who, rounds)).collect()
+}
+
+fn compare(experiment: Experiment, own: &mut Round, ext4: &Round) {
+    own.ratio_to_blocking = match experiment {
+        Experiment::Personality | Experiment::Memory => ratio(own.ops_per_s, ext4.ops_per_s),
+        Experiment::FileServer | Experiment::Trace => ratio(ext4.mean_us, own.mean_us),
+    };
+    for class in &mut own.classes {
+        let theirs = ext4.classes.iter().find(|theirs| theirs.class == class.class);
+        class.ratio_to_blocking = theirs.map_or(0.0, |theirs| ratio(theirs.mean_us, class.mean_us));
+    }
+}
+
+/// Zero where there is nothing to compare: JSON has no NaN.
+fn ratio(above: f64, below: f64) -> f64 {
+    if below > 0.0 { above / below } else { 0.0 }
+}
+
+fn case(cell: &Cell, contestant: Contestant, rounds: Vec<Round>) -> Case {
+    let of = |get: &dyn Fn(&Round) -> f64| median(rounds.iter().map(get).collect());
+    let count = |get: &dyn Fn(&Round) -> u64| of(&|round| get(round) as f64).round() as u64;
+    let ratios = rounds.iter().map(|round| round.ratio_to_blocking);
+    let spread = ratios
+        .fold([f64::INFINITY, 0.0_f64], |[least, most], ratio| [least.min(ratio), most.max(ratio)]);
+    let classes = rounds[0].classes.iter().map(|first| {
+        let of_class = |get: &dyn Fn(&Class) -> f64| {
+            let same = |round: &Round| {
+                round.classes.iter().find(|class| class.class == first.class).map(get)
+            };
+            median(rounds.iter().filter_map(same).collect())
+        };
+        Class {
+            class: first.class.clone(),
+            ops: of_class(&|class| class.ops as f64).round() as u64,
+            ops_per_s: of_class(&|class| class.ops_per_s),
+            mean_us: of_class(&|class| class.mean_us),
+            p50_us: of_class(&|class| class.p50_us),
+            p99_us: of_class(&|class| class.p99_us),
+            ratio_to_blocking: of_class(&|class| class.ratio_to_blocking),
+        }
+    });
+    Case {
+        name: cell.name.clone(),
+        experiment: cell.experiment,
+        workload: cell.label.clone(),
+        disk: cell.disk,
+        size_bytes: cell.size_bytes,
+        memory_bytes: cell.memory_bytes,
+        contestant: contestant.name(),
+        ops_per_s: of(&|round| round.ops_per_s),
+        mean_us: of(&|round| round.mean_us),
+        p50_us: of(&|round| round.p50_us),
+        p99_us: of(&|round| round.p99_us),
+        fetches: count(&|round| round.fetches),
+        blocked_writes: count(&|round| round.blocked_writes),
+        device_reads: count(&|round| round.device_reads),
+        device_writes: count(&|round| round.device_writes),
+        ratio_to_blocking: of(&|round| round.ratio_to_blocking),
+        ratio_spread: spread,
+        bound_ops_per_s: None,
+        classes: classes.collect(),
+        rounds,
+    }
+}
+
+/// The median; of an even number, the mean of the two in the middle. Zero of none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => values[odd / 2],
+        even => (values[even / 2 - 1] + values[even / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nbw::plan::{self, Filter};
+    use crate::nbw::profile::Form;
+
+    fn round_of(ops_per_s: f64, mean_us: f64) -> Round {
+        Round {
+            seconds: 1.0,
+            ops_per_s,
+            mean_us,
+            p50_us: mean_us,
+            p99_us: mean_us,
+            fetches: 1,
+            blocked_writes: 2,
+            device_reads: 3,
+            device_writes: 4,
+            device_seeks: 5,
+            classes: vec![Class {
+                class: "write".into(),
+                ops: 10,
+                ops_per_s,
+                mean_us,
+                p50_us: mean_us,
+                p99_us: mean_us,
+                ratio_to_blocking: f64::NAN,
+            }],
+            ratio_to_blocking: f64::NAN,
+        }
+    }
+
+    fn cell(name: &str) -> Cell {
+        let filter = Filter { names: vec![name.into()], ..Filter::default() };
+        let form = Form::Quick;
+        let mut cell = plan::cells(form, &form.profile(), &filter).remove(0);
+        cell.contestants.truncate(2);
+        cell
+    }
+
+    #[test]
+    fn a_ratio_is_of_one_round_and_the_case_has_their_median() {
+        let ext4 = [100.0, 50.0, 100.0].map(|ops| round_of(ops, 1e4));
+        let weir = [1000.0, 1000.0, 4000.0].map(|ops| round_of(ops, 1e3));
+        let cases = cases(&cell("hdd/random-write/128"), vec![ext4.into(), weir.into()]);
+        assert_eq!(cases[0].ratio_to_blocking, 1.0);
+        assert_eq!(cases[1].ratio_to_blocking, 20.0);
+        assert_eq!(cases[1].ratio_spread, [10.0, 40.0]);
+        assert_eq!(cases[1].ops_per_s, 1000.0);
+        assert_eq!(cases[1].classes[0].ratio_to_blocking, 10.0);
+    }
+
+    #[test]
+    fn a_paced_load_is_judged_by_its_latency() {
+        let rounds = vec![vec![round_of(100.0, 300.0)], vec![round_of(100.0, 100.0)]];
+        let cases = cases(&cell("hdd/file-server"), rounds);
+        assert_eq!(cases[1].ratio_to_blocking, 3.0);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!(median(vec![4.0, 1.0]), 2.5);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(Vec::new()), 0.0);
+    }
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The evaluation's own machinery, on two of its cases: content verified, results kept and gone on with, report made.
+# timeout: 300
+# serial
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+need_command mkfs.ext4 losetup
+BENCH=$(dirname "$WEIR")/weir-bench
+[ -x "$BENCH" ] || skip "weir-bench is not built: run 'make build'"
+json=$WORK/nbw.json
+nbw() { "$BENCH" run nbw --quick --weir "$WEIR" --dir "$WORK" --json "$json" "$@"; }
+cases() { python3 -c "import json; print(len(json.load(open('$json'))['cases']))"; }
+
+step "two cases"
+nbw --only hdd/random-write/128,ssd/sequential-read/4096
+expect_equal "cases of four and of two contestants" "$(cases)" 6
+python3 - "$json" <<'END'
+import json, sys
+
+results = json.load(open(sys.argv[1]))
+assert results["suite"] == "nbw" and not results["complete"], results["suite"]
+cases = {(case["name"], case["contestant"]): case for case in results["cases"]}
+ext4, weir = (cases["hdd/random-write/128", who] for who in ("ext4", "weir-lazy"))
+# One arm: no run of page fetches one after the other does 400 a second.
+assert 20 < ext4["ops_per_s"] < 400, ext4["ops_per_s"]
+assert ext4["device_reads"] > 0.5 * ext4["rounds"][0]["seconds"] * ext4["ops_per_s"], ext4
+assert weir["ratio_to_blocking"] > 5, weir["ratio_to_blocking"]
+print(f"counts: {ext4['ops_per_s']:.0f} ops/s on ext4, {weir['ratio_to_blocking']:.0f} times that through Weir")
+END
+
+step "a third goes on where the file ends"
+nbw --only hdd/random-write/128,hdd/sequential-read/4096 >"$WORK/second"
+expect_equal "cases of before and two more" "$(cases)" 8
+expect_equal "lines of cases run now" "$(grep -c '^hdd/.* ext4 ' "$WORK/second")" 1
+
+step "the report"
+"$BENCH" report "$json" --out "$WORK/docs"
+grep -q 'random-write' "$WORK/docs/RESULTS.md" || fail "no table in the report"
+[ -s "$WORK/docs/nbw/figure-10.svg" ] || fail "no plot in the report"
+
+step "bad input"
+if nbw --only no-such-case 2>"$WORK/error"; then fail "a case that is not there was run"; fi
+grep -q 'no-such-case\|nothing of the suite' "$WORK/error" || fail "no reason was given: $(cat "$WORK/error")"
+echo '{}' >"$json"
+if nbw 2>"$WORK/error"; then fail "a file of something else was written over"; fi
+expect_equal "that file" "$(cat "$json")" '{}'
