@@ -7,7 +7,7 @@ source "${REPO:?}/tests/e2e/lib.sh"
 need_root
 weir_only
 need_command mkfs.ext4 losetup
-BENCH=$(dirname "$WEIR")/weir-bench
+BENCH=${WEIR_BENCH:-$REPO/target/release/weir-bench}
 [ -x "$BENCH" ] || skip "weir-bench is not built: run 'make build'"
 json=$WORK/nbw.json
 nbw() { "$BENCH" run nbw --quick --weir "$WEIR" --dir "$WORK" --json "$json" "$@"; }

@@ -102,6 +102,21 @@ impl Backlog {
         fit
     }
 
+    /// The flushes that wait for the run being written back alone: it is known when they are over.
+    pub fn settling(&mut self, cache: &mut Cache) -> Vec<Done> {
+        let mut over = Vec::new();
+        let Some((_, until)) = self.writing else { return over };
+        let oldest = cache.oldest().map(|(number, _, _)| number);
+        while let Some((id, upto)) = self.flushes.front().copied() {
+            if oldest.is_some_and(|oldest| oldest <= upto) {
+                break;
+            }
+            self.flushes.pop_front();
+            over.push(Done { id, at: until });
+        }
+        over
+    }
+
     /// The flushes that are over: all they wait for is written back.
     pub fn settled(&mut self, cache: &mut Cache) -> Vec<u64> {
         let mut over = Vec::new();

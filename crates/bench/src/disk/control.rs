@@ -37,6 +37,11 @@ pub enum Ask {
         /// Whether there are delays.
         on: bool,
     },
+    /// A delay of its own for each request while the model has none.
+    Delay {
+        /// Nanoseconds.
+        ns: u64,
+    },
     /// Takes the times of the way to the disk and back off the delays.
     SetWays {
         /// For each kind of request.
@@ -99,6 +104,10 @@ fn answer(client: &UnixStream, station: &Station) -> io::Result<()> {
             Ok(lost) => Said::Lost(lost),
             Err(error) => Said::Failed(error.to_string()),
         },
+        Ok(Ask::Delay { ns }) => {
+            station.delay(ns);
+            Said::Done
+        }
         Ok(Ask::SetWays { ways }) => {
             station.set_ways(ways);
             Said::Done

@@ -64,6 +64,8 @@ pub struct Drive {
     /// complete, since it takes so long to reach the host.
     open: BTreeMap<u64, Ns>,
     ways: Ways,
+    /// What a request takes while the model sets no delay.
+    delay: Ns,
     due: BinaryHeap<Reverse<(Ns, u64)>>,
     depth_since: Ns,
 }
@@ -82,6 +84,7 @@ impl Drive {
             next_id: 0,
             open: BTreeMap::new(),
             ways: Ways::default(),
+            delay: 0,
             due: BinaryHeap::new(),
             depth_since: 0,
         }
@@ -90,6 +93,11 @@ impl Drive {
     /// What requests without delay take to get here and back.
     pub fn set_ways(&mut self, ways: Ways) {
         self.ways = ways;
+    }
+
+    /// How long requests take while the model sets no delay.
+    pub fn set_delay(&mut self, delay: Ns) {
+        self.delay = delay;
     }
 
     /// Totals so far.
@@ -113,7 +121,7 @@ impl Drive {
                 ssd.read(job, &self.cache, &mut self.counts, &mut done);
             }
             Timing::Remote(remote) if self.paced => done.push(remote.read(job)),
-            _ => done.push(Done { id: job.id, at: now }),
+            _ => done.push(Done { id: job.id, at: now + self.delay }),
         }
         self.add(done);
         Ok(job.id)
@@ -137,7 +145,7 @@ impl Drive {
                 self.keep_cache_below_its_size();
             }
             _ => {
-                done.push(Done { id: job.id, at: now });
+                done.push(Done { id: job.id, at: now + self.delay });
                 self.keep_cache_below_its_size();
             }
         }
@@ -149,7 +157,7 @@ impl Drive {
     pub fn flush(&mut self, now: Ns) -> io::Result<u64> {
         let job = self.take(now, 0, 0)?;
         self.counts.flushes += 1;
-        self.open(now, job.id, self.ways.write);
+        self.open(now, job.id, self.ways.flush);
         let mut done = Vec::new();
         match &mut self.timing {
             Timing::Hdd(hdd) if self.paced => hdd.flush(job, &mut self.cache, &mut done),
@@ -160,7 +168,7 @@ impl Drive {
             }
             _ => {
                 self.cache.write_back_all();
-                done.push(Done { id: job.id, at: now });
+                done.push(Done { id: job.id, at: now + self.delay });
             }
         }
         self.add(done);

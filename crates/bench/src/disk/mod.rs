@@ -121,7 +121,9 @@ impl Disk {
         attach::tune(&device, model);
         let disk = Disk { device, directory, pid, _undo: undo };
         disk.set_paced(false)?;
+        control::order(&disk.directory, Ask::Delay { ns: way::DELAY })?;
         let ways = way::measure(&disk.device)?;
+        control::order(&disk.directory, Ask::Delay { ns: 0 })?;
         control::order(&disk.directory, Ask::SetWays { ways })?;
         disk.set_paced(true)?;
         Ok(disk)

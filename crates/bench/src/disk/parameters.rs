@@ -117,6 +117,8 @@ pub mod remote {
     pub const ROUND_TRIP: Ns = MS;
     /// Requests under way at a time.
     pub const QUEUE: usize = 64;
+    /// What is granted: clouds sell such volumes by it (AWS EBS gp3: 3,000 to 16,000 a second).
+    pub const REQUESTS_A_SECOND: u64 = 8_000;
     /// 1 Gbit/s each way, less the headers of Ethernet, IP and TCP.
     pub const RATE: u64 = 117_000_000;
     /// What the server holds in memory until it is told to make it durable.

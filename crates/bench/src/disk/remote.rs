@@ -1,4 +1,5 @@
-//! Storage across a network: a round trip for everything, many at a time, one line each way.
+//! Storage across a network: a round trip for everything, many at a time, one line each way, and so
+//! many requests a second as the volume was granted.
 //!
 //! The server has what it is asked for in memory, and keeps what it is sent there until it is told
 //! to make it durable or its cache is full.
@@ -7,14 +8,16 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::backlog::{Done, Job};
-use super::parameters::remote::{QUEUE, RATE, ROUND_TRIP};
-use super::parameters::{Ns, time_at};
+use super::parameters::remote::{QUEUE, RATE, REQUESTS_A_SECOND, ROUND_TRIP};
+use super::parameters::{Ns, SECOND, time_at};
 
 /// A line to a server.
 #[derive(Default)]
 pub struct Remote {
     up_free: Ns,
     down_free: Ns,
+    /// When the grant allows the next request.
+    granted: Ns,
     /// When the requests under way are over.
     under_way: BinaryHeap<Reverse<Ns>>,
 }
@@ -40,8 +43,15 @@ impl Remote {
         self.over(job.id, begin + ROUND_TRIP)
     }
 
-    /// When a request that came at `now` is sent: one that finds the queue full waits for a place.
+    /// When a request that came at `now` is sent: one that finds the queue full waits for a place,
+    /// one beyond the grant until it is granted.
     fn begin(&mut self, now: Ns) -> Ns {
+        let begin = self.place(now).max(self.granted);
+        self.granted = begin + SECOND / REQUESTS_A_SECOND;
+        begin
+    }
+
+    fn place(&mut self, now: Ns) -> Ns {
         while self.under_way.peek().is_some_and(|Reverse(over)| *over <= now) {
             self.under_way.pop();
         }

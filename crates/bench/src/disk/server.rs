@@ -47,10 +47,13 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 128;
 /// Threads that receive requests: as many as are needed to take in one while another is copied.
 const RECEIVERS: usize = 2;
-/// No deadline is met by waking earlier than this before it: the rest is spent looking at the clock.
-const EARLY_MAX: Ns = 8_000;
+/// No deadline is met by waking earlier than this before it.
+const EARLY_MAX: Ns = 100_000;
+/// For a request that is alone, no more than this of the time before its deadline is spent looking
+/// at the clock; where there are others, the processor has better things to do.
+const WATCHED_MAX: Ns = 10_000;
 /// A way longer than this is a busy machine's, and not to be made up for.
-const WAY_MAX: Ns = 80_000;
+const WAY_MAX: Ns = 100_000;
 /// Deadlines closer than this are met by answering now.
 const AT_ONCE: Ns = 3_000;
 
@@ -121,8 +124,13 @@ impl Station {
 
     /// Takes the times that requests without delay take off every delay.
     pub fn set_ways(&self, ways: Ways) {
-        let (read, write) = (ways.read.min(WAY_MAX), ways.write.min(WAY_MAX));
-        self.lock().drive.set_ways(Ways { read, write });
+        let [read, write, flush] = [ways.read, ways.write, ways.flush].map(|way| way.min(WAY_MAX));
+        self.lock().drive.set_ways(Ways { read, write, flush });
+    }
+
+    /// Has every request take so long while the disk is not paced.
+    pub fn delay(&self, delay: Ns) {
+        self.lock().drive.set_delay(delay);
     }
 
     /// Cuts the power: all that is under way fails, and all that comes.
@@ -173,7 +181,7 @@ impl Station {
 
     /// Answers what is due at `now`, and has the time-keeper wake for the rest.
     fn finish(&self, mut state: MutexGuard<'_, State>, now: Ns) {
-        let (next, due) = state.due(now);
+        let (next, due) = state.due(now, 0);
         let wake = next < state.asleep_until;
         let dead = state.drive.dead();
         drop(state);
@@ -190,7 +198,10 @@ impl Station {
         let mut state = self.lock();
         loop {
             let now = self.now();
-            let (next, due) = state.due(now);
+            let alone = state.answers.len() <= 1;
+            // Nearer than half of what a wake-up is late: answering now is the smaller error.
+            let slack = if alone { 0 } else { state.late / 2 };
+            let (next, due) = state.due(now, slack);
             if !due.is_empty() {
                 let dead = state.drive.dead();
                 drop(state);
@@ -200,7 +211,8 @@ impl Station {
                 state = self.lock();
                 continue;
             }
-            let until = next.saturating_sub(state.late);
+            let early = if alone { state.late.min(WATCHED_MAX) } else { state.late };
+            let until = next.saturating_sub(early).max(now + u64::from(!alone));
             if until <= now {
                 // Too near to sleep. Not under the lock: what comes meanwhile is taken in.
                 drop(state);
@@ -228,11 +240,12 @@ impl Station {
 }
 
 impl State {
-    /// The answers due at `now`, and when there is something to do next.
-    fn due(&mut self, now: Ns) -> (Ns, Vec<Answer>) {
+    /// The answers due at `now`, or not more than `slack` later, and when there is something to do
+    /// next.
+    fn due(&mut self, now: Ns, slack: Ns) -> (Ns, Vec<Answer>) {
         let next = self.drive.advance(now);
         let mut due = Vec::new();
-        while let Some(id) = self.drive.take_due(now + AT_ONCE) {
+        while let Some(id) = self.drive.take_due(now + slack.max(AT_ONCE)) {
             due.extend(self.answers.remove(&id));
         }
         let next = [next, self.drive.next_due()].into_iter().flatten().min();

@@ -67,6 +67,7 @@ impl Ssd {
     pub fn flush(&mut self, job: Job, cache: &mut Cache, done: &mut Vec<Done>) {
         self.backlog.flush(job.id, cache);
         self.settle(job.arrived, cache, done);
+        done.extend(self.backlog.settling(cache));
     }
 
     /// Does what is to be done until `now`; the time at which there will be more to do by itself.
@@ -97,6 +98,7 @@ impl Ssd {
             cache.write_back(run);
             counts.write_backs += 1;
             self.backlog.begin(run, begin + time);
+            done.extend(self.backlog.settling(cache));
         }
     }
 

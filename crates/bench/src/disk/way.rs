@@ -1,6 +1,7 @@
-//! How long a request takes from a program to the disk's server and back when the disk adds no
-//! delay: through the block layer, the loop driver and FUSE, and two threads' wake-ups. The model's
-//! times are those of the drive; this much of them has passed by the time the server answers.
+//! How long a request takes from a program to the disk's server and back beside the disk's own
+//! delay: through the block layer, the loop driver and FUSE, and the wake-ups of the threads it
+//! passes, the one that keeps time among them. The model's times are those of the drive; this much
+//! of them has passed by the time the answer arrives.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -23,12 +24,18 @@ const BATCHES: usize = 15;
 pub struct Ways {
     /// Of a read.
     pub read: Ns,
-    /// Of a write, and of a flush.
+    /// Of a write.
     pub write: Ns,
+    /// Of a flush.
+    pub flush: Ns,
 }
 
-/// The time of single requests for a page, one at a time: the least of the batches' medians. What
-/// is written is what was read.
+/// The delay that is taken off what is measured: about that of a quick drive, so that processors
+/// and threads are as awake as they will be.
+pub const DELAY: Ns = 75_000;
+
+/// The ways to a disk that answers each request [`DELAY`] after it came: the least of the medians of
+/// batches of single requests for a page, one at a time. What is written is what was read.
 pub fn measure(device: &Path) -> Result<Ways> {
     let file = OpenOptions::new()
         .read(true)
@@ -40,16 +47,25 @@ pub fn measure(device: &Path) -> Result<Ways> {
     let mut room = vec![0; 2 * page];
     let aligned = room.as_ptr().align_offset(page);
     let room = &mut room[aligned..aligned + page];
-    let read = least_median(|| file.read_exact_at(room, 0)).doing("read", device)?;
-    let write = least_median(|| file.write_all_at(room, 0)).doing("write", device)?;
-    Ok(Ways { read, write })
+    let read = least_median(|| Ok(()), || file.read_exact_at(room, 0)).doing("read", device)?;
+    let room = &*room;
+    let mut write = || file.write_all_at(room, 0);
+    // A flush with something to flush: then more of the kernel is on its way.
+    let flush = least_median(&mut write, || file.sync_data()).doing("flush", device)?;
+    let write = least_median(|| Ok(()), write).doing("write", device)?;
+    let beside = |time: Ns| time.saturating_sub(DELAY);
+    Ok(Ways { read: beside(read), write: beside(write), flush: beside(flush) })
 }
 
-fn least_median(mut request: impl FnMut() -> io::Result<()>) -> io::Result<Ns> {
+fn least_median(
+    mut before: impl FnMut() -> io::Result<()>,
+    mut request: impl FnMut() -> io::Result<()>,
+) -> io::Result<Ns> {
     let mut least = Ns::MAX;
     for _ in 0..BATCHES {
         let mut times = [0; REQUESTS];
         for time in &mut times {
+            before()?;
             let begin = Instant::now();
             request()?;
             *time = begin.elapsed().as_nanos() as Ns;
