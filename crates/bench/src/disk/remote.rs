@@ -37,9 +37,9 @@ impl Remote {
         self.over(job.id, self.up_free + ROUND_TRIP)
     }
 
-    /// Takes in a flush.
+    /// Takes in a flush; no grant is spent on it.
     pub fn flush(&mut self, job: Job) -> Done {
-        let begin = self.begin(job.arrived);
+        let begin = self.place(job.arrived);
         self.over(job.id, begin + ROUND_TRIP)
     }
 

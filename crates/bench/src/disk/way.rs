@@ -19,7 +19,7 @@ use crate::error::{Doing, Result};
 const REQUESTS: usize = 40;
 const BATCHES: usize = 15;
 
-/// The ways of the two kinds of requests, ns.
+/// The ways of the kinds of requests, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ways {
     /// Of a read.
