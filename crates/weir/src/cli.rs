@@ -84,8 +84,8 @@ pub struct MountArguments {
     pub memory: Option<Size>,
     /// Memory for writes to pages that are not in memory, at most half of --memory
     ///
-    /// When it is full, such writes wait for their page. The default is 64M or a quarter of
-    /// --memory, whichever is less.
+    /// When it is full, such writes wait until some of it is free. The default is 64M or a quarter
+    /// of --memory, whichever is less.
     #[arg(long, value_name = "SIZE")]
     pub patch_memory: Option<Size>,
     /// Age at which written data goes home without being asked to, 30s by default

@@ -64,7 +64,7 @@ impl Backlog {
         false
     }
 
-    /// Adds a flush; it completes by [`Backlog::settled`].
+    /// Adds a flush; it completes by [`Backlog::settled`] or [`Backlog::settling`].
     pub fn flush(&mut self, id: u64, cache: &Cache) {
         self.flushes.push_back((id, cache.last_write()));
     }
@@ -104,32 +104,24 @@ impl Backlog {
 
     /// The flushes that wait for the run being written back alone: it is known when they are over.
     pub fn settling(&mut self, cache: &mut Cache) -> Vec<Done> {
-        let mut over = Vec::new();
-        let Some((_, until)) = self.writing else { return over };
-        let oldest = cache.oldest().map(|(number, _, _)| number);
-        while let Some((id, upto)) = self.flushes.front().copied() {
-            if oldest.is_some_and(|oldest| oldest <= upto) {
-                break;
-            }
-            self.flushes.pop_front();
-            over.push(Done { id, at: until });
-        }
-        over
+        self.writing_until().map_or_else(Vec::new, |until| self.over(until, cache))
     }
 
-    /// The flushes that are over: all they wait for is written back.
-    pub fn settled(&mut self, cache: &mut Cache) -> Vec<u64> {
+    /// The flushes that are over `at` that time: all they wait for is written back.
+    pub fn settled(&mut self, at: Ns, cache: &mut Cache) -> Vec<Done> {
+        if self.writing.is_some() { Vec::new() } else { self.over(at, cache) }
+    }
+
+    /// Takes out the flushes of which nothing is left in the cache.
+    fn over(&mut self, at: Ns, cache: &mut Cache) -> Vec<Done> {
         let mut over = Vec::new();
-        if self.writing.is_some() {
-            return over;
-        }
         let oldest = cache.oldest().map(|(number, _, _)| number);
         while let Some((id, upto)) = self.flushes.front().copied() {
             if oldest.is_some_and(|oldest| oldest <= upto) {
                 break;
             }
             self.flushes.pop_front();
-            over.push(id);
+            over.push(Done { id, at });
         }
         over
     }

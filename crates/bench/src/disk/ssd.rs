@@ -117,6 +117,6 @@ impl Ssd {
     }
 
     fn settle(&mut self, at: Ns, cache: &mut Cache, done: &mut Vec<Done>) {
-        done.extend(self.backlog.settled(cache).into_iter().map(|id| Done { id, at }));
+        done.extend(self.backlog.settled(at, cache));
     }
 }

@@ -110,7 +110,12 @@ fn how(profile: &Profile) -> String {
          any one product.\n\n\
          *Memory:* each contestant has {memory} in all (the paper: 4 GB), a memory cgroup's limit: for ext4 the load \
          and the page cache, for Weir the load, its daemon and the page cache of both file systems. \
-         Of its {memory}, Weir may use {patch} for patches (the paper: 64 MB).\n\n\
+         Of its {memory}, Weir may use {patch} for patches (the paper: 64 MB). The kernel may hold dirty \
+         pages of the disk up to a fifth of that memory before it throttles writers, as on a machine \
+         of that memory.\n\n\
+         *Processors:* while an emulated disk runs, idle processors poll instead of halting, for \
+         both contestants alike. Where they halt, as they do by default, wake-ups take longer, and \
+         those of FUSE's daemon with them.\n\n\
          *Sizes and times:* profile `{name}`, {scaled}: a file of {file} (the paper: 5 GB); \
          {seconds} s for each personality (the paper: 60 s), {server_seconds} s for each mix of the file server, and the first \
          {trace_seconds} s of each trace, in its own time.\n\n\
