@@ -102,6 +102,12 @@ impl Pace {
         (self.alone_ns > 0).then(|| Duration::from_nanos(self.alone_ns))
     }
 
+    /// What a short transfer costs the device, which may execute several at once; `None` if that is
+    /// not known yet.
+    pub(crate) fn cost(&self) -> Option<Duration> {
+        (self.short_ns > 0).then(|| Duration::from_nanos(self.short_ns))
+    }
+
     /// Pages that cost as much as another transfer does.
     pub(crate) fn gap_pages(&self) -> u64 {
         let page_ns = if self.page_ns == 0 { PAGE_NS_UNKNOWN } else { self.page_ns };

@@ -41,6 +41,10 @@ const PROBE_EVERY: u64 = 32;
 /// Where a fetch takes less than this, patched pages are fetched early: it costs nobody much.
 const QUICK_FETCH: Duration = Duration::from_micros(300);
 
+/// Background fetches at once while somebody waits for another one, where fetches are quick: a
+/// device without an arm executes several side by side.
+const QUICK_BEHIND_READERS: usize = 4;
+
 /// How an attempt to start something ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -194,8 +198,7 @@ impl Engine {
 
     /// Whether patch memory should be brought down: early, lest a writer has to wait for it.
     pub(crate) fn patches_press(&self) -> bool {
-        let quick = self.fetch_pace.latency().is_some_and(|latency| latency < QUICK_FETCH);
-        let share = if quick { 4 } else { 2 };
+        let share = if self.fetches_are_quick() { 4 } else { 2 };
         self.census.patch_bytes > self.config.patch_bytes_max as usize / share
             || !self.starved.is_empty()
     }
@@ -216,8 +219,15 @@ impl Engine {
         self.waited_fetches > 0 || now.since(self.waited_ended) < quiet
     }
 
+    /// No arm has to travel for a fetch.
+    fn fetches_are_quick(&self) -> bool {
+        self.fetch_pace.latency().is_some_and(|latency| latency < QUICK_FETCH)
+    }
+
     fn fetches_allowed(&self, now: Time) -> usize {
-        if self.readers_first(now) { 1 } else { self.fetch_pace.depth() }
+        let depth = self.fetch_pace.depth();
+        let behind_readers = if self.fetches_are_quick() { QUICK_BEHIND_READERS } else { 1 };
+        if self.readers_first(now) { depth.min(behind_readers) } else { depth }
     }
 
     fn destages_allowed(&self, now: Time) -> usize {
@@ -252,13 +262,23 @@ impl Engine {
         Start::Started
     }
 
-    /// Patches that could go home by themselves take a request each; a fetch that reads through
-    /// gaps frees the memory of many.
+    /// Patches that could go home by themselves take a write each. Where patch memory is short, a
+    /// fetch may free it sooner: it takes in many at once where it reads through gaps, and on a
+    /// drive that writes more slowly than it reads even one costs less than the write it spares.
     fn rather_fetched(&self, ix: PageIx, urgency: Urgency) -> bool {
-        urgency == Urgency::Background
-            && self.files[self.pages[ix].file].readable
-            && self.patches_press()
-            && self.fetch_pace.gap_pages() > 1
+        if urgency != Urgency::Background
+            || !self.files[self.pages[ix].file].readable
+            || !self.patches_press()
+        {
+            return false;
+        }
+        let sooner = match (self.fetch_pace.cost(), self.destage_pace.cost()) {
+            (Some(fetch), Some(destage)) => fetch * 2 < destage,
+            // To see what it costs.
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        sooner || self.fetch_pace.gap_pages() > 1
     }
 
     /// The dirty resident pages around `number`, ascending, at most one transfer.

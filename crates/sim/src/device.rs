@@ -84,6 +84,9 @@ pub enum Latency {
     /// A disk with one arm, which does one thing after the other: the first to move it to where
     /// the last transfer did not end, the second for each page.
     OneArm(u64, u64),
+    /// A drive of flash: fetches take the first, any number side by side; writes the second, one
+    /// after the other.
+    Flash(u64, u64),
 }
 
 impl Latency {
@@ -93,7 +96,9 @@ impl Latency {
             Latency::Uniform(low, high) => rng.between(low, high),
             Latency::Bimodal(usual, _) if rng.chance(900) => usual,
             Latency::Bimodal(_, slow) => slow,
-            Latency::OneArm(..) => panic!("what an arm does depends on what it did"),
+            Latency::OneArm(..) | Latency::Flash(..) => {
+                panic!("what a drive does depends on what it did")
+            }
         })
     }
 }
@@ -384,6 +389,11 @@ impl Device {
         }
         let due = match self.config.latency {
             Latency::OneArm(move_ns, page_ns) => self.arm.execute(&command, now, move_ns, page_ns),
+            Latency::Flash(fetch_ns, write_ns) => match command {
+                Command::Fetch { .. } => now + Duration::from_nanos(fetch_ns),
+                Command::Write { .. } => self.arm.execute(&command, now, write_ns, 0),
+                Command::Sync { .. } | Command::Reserve { .. } => now,
+            },
             latency => now + latency.draw(&mut self.rng),
         };
         let flying = InFlight { command, due, checksums, snapshot };

@@ -124,7 +124,7 @@ fn memory(form: Form, profile: &Profile, cells: &mut Vec<Cell>) {
     const SIZE_BYTES: u64 = 2048;
     let kinds: &[Kind] = match form {
         Form::Quick => &[Kind::RandomWrite],
-        Form::Paper => &[Kind::SequentialWrite, Kind::RandomWrite, Kind::RandomReadwrite],
+        Form::Paper => &[Kind::RandomWrite, Kind::RandomReadwrite],
     };
     for &gib in form.memory_gib() {
         let memory_bytes = (gib << 30) / u64::from(profile.scale);
@@ -137,7 +137,7 @@ fn memory(form: Form, profile: &Profile, cells: &mut Vec<Cell>) {
                 size_bytes: SIZE_BYTES,
                 memory_bytes,
                 workload: personality(profile, kind, SIZE_BYTES),
-                contestants: form.writers(),
+                contestants: form.variants(),
                 rounds: profile.rounds,
                 seconds: profile.seconds,
             });
@@ -176,7 +176,7 @@ fn file_server(form: Form, profile: &Profile, disk: Model, cells: &mut Vec<Cell>
                 seconds: profile.file_server_seconds,
                 seed: SEED,
             }),
-            contestants: form.writers(),
+            contestants: form.variants(),
             rounds: profile.file_server_rounds,
             seconds: profile.file_server_seconds,
         });
@@ -199,10 +199,7 @@ fn traces(form: Form, profile: &Profile, disk: Model, cells: &mut Vec<Cell>) {
                     fsync,
                     seconds: profile.trace_seconds,
                 }),
-                contestants: match form {
-                    Form::Quick => form.readers(),
-                    Form::Paper => form.writers(),
-                },
+                contestants: form.replayers(),
                 rounds: profile.trace_rounds,
                 seconds: profile.trace_seconds,
             });

@@ -35,11 +35,11 @@ impl Form {
             memory_bytes: scaled(PAPER_MEMORY_BYTES),
             patch_bytes: scaled(PAPER_PATCH_BYTES),
             seconds,
-            file_server_seconds: 8.0,
-            trace_seconds: 30.0,
+            file_server_seconds: 6.0,
+            trace_seconds: 12.0,
             rounds: 3,
             file_server_rounds: 3,
-            trace_rounds: 1,
+            trace_rounds: 3,
         };
         match self {
             Form::Paper => paper,
@@ -51,6 +51,7 @@ impl Form {
                 trace_seconds: 5.0,
                 rounds: 1,
                 file_server_rounds: 1,
+                trace_rounds: 1,
                 ..paper
             },
         }
@@ -75,11 +76,16 @@ impl Form {
 
     /// Who is compared where writes are. ext4, the baseline, is first.
     pub fn writers(self) -> Vec<Contestant> {
-        let policies: &[Fetch] = match self {
-            Form::Quick => &[Fetch::Lazy, Fetch::Auto],
-            Form::Paper => &[Fetch::AsyncFg, Fetch::AsyncBg, Fetch::Lazy, Fetch::Auto],
-        };
-        with_ext4(policies)
+        match self {
+            Form::Quick => with_ext4(&[Fetch::Lazy, Fetch::Auto]),
+            Form::Paper => with_ext4(&[Fetch::AsyncBg, Fetch::Lazy, Fetch::Auto]),
+        }
+    }
+
+    /// Who is compared where the memory or the mix is varied: what the paper recommends, and the
+    /// default.
+    pub fn variants(self) -> Vec<Contestant> {
+        with_ext4(&[Fetch::Lazy, Fetch::Auto])
     }
 
     /// Who is compared at random writes: every policy in the long form.
@@ -94,6 +100,11 @@ impl Form {
                 Fetch::Auto,
             ]),
         }
+    }
+
+    /// Who replays the traces.
+    pub fn replayers(self) -> Vec<Contestant> {
+        with_ext4(&[Fetch::Auto])
     }
 
     /// Who is compared where nothing is written: a policy makes no difference there.
