@@ -1,0 +1,44 @@
+//! Weir's redo log: its format on disk, its writer and its replay, sans-I/O.
+//!
+//! The log is a ring of 4 KiB blocks behind two superblocks. Records (bytes written to a file, a
+//! truncation, a file's older records being void) are collected in *groups*; a group is what one
+//! write makes durable, and is replayed whole or not at all. docs/LOG_FORMAT.md is the layout, for
+//! those who write another program that reads it.
+//!
+//! Owns the bytes: what is written where, and what bytes that were read mean. Reads and writes
+//! nothing itself: [`writer`] hands out blocks and their places, [`scan`] asks a [`ReadLog`] for
+//! bytes, [`replay`] changes files through a [`Home`]. What is logged when is the engine's.
+//!
+//! Bytes read from a log are never trusted: whatever they are, the answer is a record or an error
+//! that names the place.
+
+#![forbid(unsafe_code)]
+
+mod block;
+mod group;
+mod record;
+mod replay;
+mod scan;
+mod superblock;
+mod writer;
+
+pub use block::{BLOCK_BYTES, Block};
+pub use group::{GROUP_BYTES_MAX, GroupHeader};
+pub use record::{IDENTITY_BYTES_MAX, RECORD_OVERHEAD_BYTES, Record, RecordError};
+pub use replay::{Home, ReplayError, Report, replay};
+pub use scan::{End, Group, ReadLog, Scan, ScanError};
+pub use superblock::{
+    DATA_START, Identity, LOG_BYTES_MIN, Superblock, SuperblockError, VERSION, newest,
+};
+pub use writer::{Commit, Full, Writer};
+
+/// A position in the log's endless stream of bytes (log sequence number). Its place in the file is
+/// [`Superblock::place`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lsn(pub u64);
+
+impl std::fmt::Display for Lsn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,211 @@
+//! Records: what a group consists of.
+//!
+//! ```text
+//!   0  kind     1   1 file, 2 write, 3 truncate, 4 revoke
+//!   1  (zero)   3
+//!   4  CRC32C   4   of the record without this field
+//!   8  bytes    4   of the record, padding not counted
+//!  12  (zero)   4
+//!  16  file     8   its number in this group
+//!  24  value    8   write: offset; truncate: size; revoke: LSN; file: zero
+//!  32  payload      write: the bytes; file: its identity at home; else none
+//! ```
+//!
+//! Records begin at multiples of 8 bytes, with zeros between.
+
+use crate::Lsn;
+use crate::block::{put, u32_at, u64_at};
+
+/// Bytes of a record beside its payload.
+pub const RECORD_OVERHEAD_BYTES: usize = 32;
+
+/// Longest identity of a file, bytes.
+pub const IDENTITY_BYTES_MAX: usize = 256;
+
+const ALIGN: usize = 8;
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// Which file of the back end a number means in the records that follow in this group. What an
+    /// identity consists of is the back end's business.
+    File {
+        /// The number.
+        file: u64,
+        /// The file.
+        identity: &'a [u8],
+    },
+    /// Bytes written to a file, which grows if they end past its end.
+    Write {
+        /// The file's number.
+        file: u64,
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: &'a [u8],
+    },
+    /// The file got this size.
+    Truncate {
+        /// The file's number.
+        file: u64,
+        /// Bytes.
+        size: u64,
+    },
+    /// Everything of the file before this position is durable at home or without meaning: it is
+    /// not to be replayed.
+    Revoke {
+        /// The file's number.
+        file: u64,
+        /// Records at lower positions are void.
+        before: Lsn,
+    },
+}
+
+/// Why bytes are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// It does not fit the group it is in.
+    #[error("a record's length of {0} bytes is out of range")]
+    Length(u64),
+    /// Its checksum is wrong.
+    #[error("a record's checksum is wrong")]
+    Checksum,
+    /// The checksum is right and the kind is unknown.
+    #[error("a record has the unknown kind {0}")]
+    Kind(u8),
+    /// The checksum is right and the content nonsense.
+    #[error("a record's {0} is out of range")]
+    Nonsense(&'static str),
+}
+
+impl<'a> Record<'a> {
+    /// The number of the file it concerns.
+    pub fn file(&self) -> u64 {
+        match *self {
+            Record::File { file, .. }
+            | Record::Write { file, .. }
+            | Record::Truncate { file, .. }
+            | Record::Revoke { file, .. } => file,
+        }
+    }
+
+    /// Bytes it takes in a group, padding counted.
+    pub fn padded_bytes(&self) -> usize {
+        let payload = match self {
+            Record::File { identity, .. } => identity.len(),
+            Record::Write { data, .. } => data.len(),
+            Record::Truncate { .. } | Record::Revoke { .. } => 0,
+        };
+        (RECORD_OVERHEAD_BYTES + payload).next_multiple_of(ALIGN)
+    }
+
+    /// Its first bytes, and its payload.
+    pub(crate) fn encode(&self) -> ([u8; RECORD_OVERHEAD_BYTES], &'a [u8]) {
+        let (kind, value, payload): (u8, u64, &[u8]) = match *self {
+            Record::File { identity, .. } => (1, 0, identity),
+            Record::Write { offset, data, .. } => (2, offset, data),
+            Record::Truncate { size, .. } => (3, size, &[]),
+            Record::Revoke { before, .. } => (4, before.0, &[]),
+        };
+        let len = u32::try_from(RECORD_OVERHEAD_BYTES + payload.len());
+        let len = len.expect("a record fits a group");
+        let mut head = [0; RECORD_OVERHEAD_BYTES];
+        head[0] = kind;
+        put(&mut head, 8, &len.to_le_bytes());
+        put(&mut head, 16, &self.file().to_le_bytes());
+        put(&mut head, 24, &value.to_le_bytes());
+        let crc = checksum(&head, payload);
+        put(&mut head, 4, &crc.to_le_bytes());
+        (head, payload)
+    }
+
+    /// The record at the start of `bytes`, and how many bytes it takes, padding counted.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    pub fn decode(bytes: &'a [u8]) -> Result<(Record<'a>, usize), RecordError> {
+        if bytes.len() < RECORD_OVERHEAD_BYTES {
+            return Err(RecordError::Length(bytes.len() as u64));
+        }
+        let len = u32_at(bytes, 8) as usize;
+        if len < RECORD_OVERHEAD_BYTES || len > bytes.len() {
+            return Err(RecordError::Length(len as u64));
+        }
+        let (head, payload) = bytes[..len].split_at(RECORD_OVERHEAD_BYTES);
+        let head: &[u8; RECORD_OVERHEAD_BYTES] = head.try_into().expect("split there");
+        if checksum(head, payload) != u32_at(head, 4) {
+            return Err(RecordError::Checksum);
+        }
+        let (file, value) = (u64_at(head, 16), u64_at(head, 24));
+        let end = value.checked_add(payload.len() as u64).filter(|&end| end <= i64::MAX as u64);
+        let record = match head[0] {
+            1 if payload.len() <= IDENTITY_BYTES_MAX => Record::File { file, identity: payload },
+            1 => return Err(RecordError::Nonsense("identity")),
+            2 if payload.is_empty() => return Err(RecordError::Nonsense("length")),
+            2 if end.is_none() => return Err(RecordError::Nonsense("offset")),
+            2 => Record::Write { file, offset: value, data: payload },
+            3 | 4 if !payload.is_empty() => return Err(RecordError::Nonsense("length")),
+            3 if end.is_none() => return Err(RecordError::Nonsense("size")),
+            3 => Record::Truncate { file, size: value },
+            4 => Record::Revoke { file, before: Lsn(value) },
+            kind => return Err(RecordError::Kind(kind)),
+        };
+        Ok((record, len.next_multiple_of(ALIGN).min(bytes.len())))
+    }
+}
+
+fn checksum(head: &[u8; RECORD_OVERHEAD_BYTES], payload: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&head[..4]);
+    let crc = crc32c::crc32c_append(crc, &head[8..]);
+    crc32c::crc32c_append(crc, payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes_of(record: &Record<'_>) -> Vec<u8> {
+        let (head, payload) = record.encode();
+        let mut bytes = [&head[..], payload].concat();
+        bytes.resize(record.padded_bytes(), 0);
+        bytes
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        for record in [
+            Record::File { file: 7, identity: b"handle" },
+            Record::Write { file: 7, offset: 1 << 40, data: b"some bytes" },
+            Record::Truncate { file: 7, size: 12345 },
+            Record::Revoke { file: 7, before: Lsn(99) },
+        ] {
+            let bytes = bytes_of(&record);
+            assert_eq!(bytes.len() % ALIGN, 0);
+            assert_eq!(Record::decode(&bytes), Ok((record, bytes.len())));
+        }
+    }
+
+    #[test]
+    fn a_write_past_the_largest_file_is_nonsense() {
+        let bytes = bytes_of(&Record::Write { file: 1, offset: i64::MAX as u64, data: b"x" });
+        assert_eq!(Record::decode(&bytes), Err(RecordError::Nonsense("offset")));
+    }
+
+    proptest! {
+        #[test]
+        fn any_changed_bit_is_found(len in 1usize..100, bit in any::<prop::sample::Index>()) {
+            let data = vec![0x5a; len];
+            let record = Record::Write { file: 3, offset: 4096, data: &data };
+            let mut bytes = bytes_of(&record);
+            let bit = bit.index((RECORD_OVERHEAD_BYTES + len) * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(Record::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Record::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Superblocks: what the log is, and where its replay starts.
+//!
+//! There are two, in blocks 0 and 1. Each new one takes the place of the older, so that one is
+//! whole whatever happens to the write; the higher generation counts. What a superblock says fits
+//! one sector of 512 bytes: no crash leaves it half new.
+//!
+//! ```text
+//!   0  magic        8   "WEIR-LOG"
+//!   8  version      4   1
+//!  12  flags        4   bit 0: nothing is to be replayed (the mount ended in order)
+//!  16  log          16  drawn when the log is made
+//!  32  mount        16  whose log it is
+//!  48  bytes        8   of the log, superblocks included
+//!  56  generation   8   one more for each superblock written
+//!  64  checkpoint   8   LSN of the first group to replay
+//!  72  (zero)
+//! 508  CRC32C       4   of bytes 0..508
+//! ```
+
+use crate::block::{BLOCK_BYTES, Block, field, put, u32_at, u64_at};
+use crate::{GROUP_BYTES_MAX, Lsn};
+
+/// Version of the format.
+pub const VERSION: u32 = 1;
+
+/// Where the ring begins in the file, bytes.
+pub const DATA_START: u64 = 2 * BLOCK_BYTES as u64;
+
+/// The smallest log, bytes.
+pub const LOG_BYTES_MIN: u64 = DATA_START + (64 << 10);
+
+const MAGIC: [u8; 8] = *b"WEIR-LOG";
+const SECTOR_BYTES: usize = 512;
+const CRC_AT: usize = SECTOR_BYTES - 4;
+const CLEAN: u32 = 1;
+
+/// Sixteen bytes that tell one thing from all others of its kind.
+pub type Identity = [u8; 16];
+
+/// What a superblock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The log, as every group repeats it.
+    pub log: Identity,
+    /// The mount whose log it is.
+    pub mount: Identity,
+    /// Bytes of the log, superblocks included.
+    pub bytes: u64,
+    /// One more for each superblock written.
+    pub generation: u64,
+    /// Where replay starts.
+    pub checkpoint: Lsn,
+    /// Nothing is to be replayed.
+    pub clean: bool,
+}
+
+/// Why bytes are no superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SuperblockError {
+    /// The magic number is missing.
+    #[error("it is not a Weir log")]
+    NotALog,
+    /// The checksum is wrong.
+    #[error("its checksum is wrong")]
+    Checksum,
+    /// Made by another version.
+    #[error("it has version {0} of the format, this program knows version {VERSION}")]
+    Version(u32),
+    /// The checksum is right and the content nonsense.
+    #[error("its {0} is out of range")]
+    Nonsense(&'static str),
+}
+
+impl Superblock {
+    /// Bytes of the ring.
+    pub fn data_bytes(&self) -> u64 {
+        (self.bytes - DATA_START) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64
+    }
+
+    /// Where a position of the stream is in the file, bytes.
+    pub fn place(&self, lsn: Lsn) -> u64 {
+        DATA_START + lsn.0 % self.data_bytes()
+    }
+
+    /// Where the ring ends in the file, bytes.
+    pub(crate) fn bytes_end(&self) -> u64 {
+        DATA_START + self.data_bytes()
+    }
+
+    /// Where this superblock itself belongs in the file, bytes.
+    pub fn own_place(&self) -> u64 {
+        self.generation % 2 * BLOCK_BYTES as u64
+    }
+
+    /// Longest group, bytes: several fit the ring.
+    pub fn group_bytes_max(&self) -> usize {
+        let quarter = usize::try_from(self.data_bytes() / 4).unwrap_or(usize::MAX);
+        (quarter / BLOCK_BYTES * BLOCK_BYTES).min(GROUP_BYTES_MAX)
+    }
+
+    /// The superblock with which the log is used again, once everything up to `end` was replayed and
+    /// is durable. It is to be durable itself before the first group is written.
+    ///
+    /// The stream goes on one lap later at the same place: what a crash may have left there, whole or
+    /// torn, has a position that does not count any more.
+    pub fn next_use(&self, end: Lsn) -> Superblock {
+        Superblock {
+            generation: self.generation + 1,
+            checkpoint: Lsn(end.0 + self.data_bytes()),
+            clean: false,
+            ..*self
+        }
+    }
+
+    /// As a block.
+    pub fn encode(&self) -> Block {
+        let mut block = Block::default();
+        let bytes = &mut block.0[..];
+        put(bytes, 0, &MAGIC);
+        put(bytes, 8, &VERSION.to_le_bytes());
+        put(bytes, 12, &(if self.clean { CLEAN } else { 0 }).to_le_bytes());
+        put(bytes, 16, &self.log);
+        put(bytes, 32, &self.mount);
+        put(bytes, 48, &self.bytes.to_le_bytes());
+        put(bytes, 56, &self.generation.to_le_bytes());
+        put(bytes, 64, &self.checkpoint.0.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+        put(bytes, CRC_AT, &crc.to_le_bytes());
+        block
+    }
+
+    /// What `block`, read from a log's superblock, says.
+    ///
+    /// # Errors
+    /// See [`SuperblockError`].
+    pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Superblock, SuperblockError> {
+        if block[..8] != MAGIC {
+            return Err(SuperblockError::NotALog);
+        }
+        if crc32c::crc32c(&block[..CRC_AT]) != u32_at(block, CRC_AT) {
+            return Err(SuperblockError::Checksum);
+        }
+        match u32_at(block, 8) {
+            VERSION => {}
+            version => return Err(SuperblockError::Version(version)),
+        }
+        let superblock = Superblock {
+            log: field(block, 16),
+            mount: field(block, 32),
+            bytes: u64_at(block, 48),
+            generation: u64_at(block, 56),
+            checkpoint: Lsn(u64_at(block, 64)),
+            clean: u32_at(block, 12) & CLEAN != 0,
+        };
+        if !(LOG_BYTES_MIN..=1 << 62).contains(&superblock.bytes) {
+            return Err(SuperblockError::Nonsense("size"));
+        }
+        let checkpoint = superblock.checkpoint.0;
+        if !checkpoint.is_multiple_of(BLOCK_BYTES as u64) || checkpoint > 1 << 62 {
+            return Err(SuperblockError::Nonsense("checkpoint"));
+        }
+        Ok(superblock)
+    }
+}
+
+/// The superblock that counts of the two a log has.
+///
+/// # Errors
+/// Why there is none: what the better of the two says.
+pub fn newest(blocks: [&[u8; BLOCK_BYTES]; 2]) -> Result<Superblock, SuperblockError> {
+    match blocks.map(Superblock::decode) {
+        [Ok(first), Ok(second)] => {
+            Ok(if first.generation > second.generation { first } else { second })
+        }
+        [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
+        [Err(SuperblockError::NotALog), Err(error)] | [Err(error), Err(_)] => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn superblock(generation: u64) -> Superblock {
+        Superblock {
+            log: [1; 16],
+            mount: [2; 16],
+            bytes: LOG_BYTES_MIN,
+            generation,
+            checkpoint: Lsn(8192),
+            clean: generation.is_multiple_of(3),
+        }
+    }
+
+    #[test]
+    fn it_says_what_it_was_told() {
+        for generation in 0..4 {
+            let superblock = superblock(generation);
+            assert_eq!(Superblock::decode(&superblock.encode().0), Ok(superblock));
+        }
+    }
+
+    #[test]
+    fn the_newer_of_two_whole_ones_counts() {
+        let (old, new) = (superblock(4).encode(), superblock(5).encode());
+        assert_eq!(newest([&old.0, &new.0]), Ok(superblock(5)));
+        assert_eq!(newest([&new.0, &old.0]), Ok(superblock(5)));
+        let torn = Block::default();
+        assert_eq!(newest([&old.0, &torn.0]), Ok(superblock(4)));
+        assert_eq!(newest([&torn.0, &torn.0]), Err(SuperblockError::NotALog));
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut block = superblock(1).encode();
+        put(&mut block.0, 8, &7u32.to_le_bytes());
+        let crc = crc32c::crc32c(&block.0[..CRC_AT]);
+        put(&mut block.0, CRC_AT, &crc.to_le_bytes());
+        assert_eq!(Superblock::decode(&block.0), Err(SuperblockError::Version(7)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_changed_bit_of_its_sector_is_found(bit in 0usize..SECTOR_BYTES * 8) {
+            let mut block = superblock(1).encode();
+            block.0[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(Superblock::decode(&block.0).is_err());
+        }
+    }
+}

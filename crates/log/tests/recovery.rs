@@ -1,0 +1,248 @@
+//! A log is written, the power goes, and it is replayed: to files in memory.
+
+#![allow(clippy::unwrap_used)] // What is missing fails the test.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+
+use proptest::prelude::*;
+use weir_log::{
+    BLOCK_BYTES, Commit, DATA_START, Home, Lsn, ReadLog, Record, ReplayError, Report, ScanError,
+    Superblock, Writer, newest, replay,
+};
+
+/// A log in memory.
+#[derive(Clone)]
+struct Disk(Vec<u8>);
+
+impl ReadLog for Disk {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let from = offset as usize;
+        buffer.copy_from_slice(&self.0[from..from + buffer.len()]);
+        Ok(())
+    }
+}
+
+impl Disk {
+    fn new(superblock: Superblock) -> Disk {
+        let mut disk = Disk(vec![0; superblock.bytes as usize]);
+        let place = superblock.own_place() as usize;
+        disk.0[place..place + BLOCK_BYTES].copy_from_slice(&superblock.encode().0);
+        disk
+    }
+
+    /// Writes the sectors of a commit that `keeps` says are written.
+    fn write(&mut self, commit: &Commit, mut keeps: impl FnMut(usize) -> bool) {
+        let mut blocks = commit.blocks.iter();
+        let mut sector = 0;
+        for &(place, count) in &commit.pieces {
+            for nth in 0..count {
+                let block = blocks.next().unwrap();
+                for (part, bytes) in block.0.chunks(512).enumerate() {
+                    if keeps(sector) {
+                        let at = place as usize + nth * BLOCK_BYTES + part * 512;
+                        self.0[at..at + 512].copy_from_slice(bytes);
+                    }
+                    sector += 1;
+                }
+            }
+        }
+    }
+
+    fn superblock(&self) -> Superblock {
+        let block = |at: usize| self.0[at..at + BLOCK_BYTES].try_into().unwrap();
+        newest([block(0), block(BLOCK_BYTES)]).unwrap()
+    }
+}
+
+/// Files in memory, by identity.
+#[derive(Default, Clone, PartialEq, Debug)]
+struct Files(HashMap<Vec<u8>, Vec<u8>>);
+
+impl Home for Files {
+    type File = Vec<u8>;
+    type Error = Infallible;
+
+    fn open(&mut self, identity: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
+        Ok(self.0.contains_key(identity).then(|| identity.to_vec()))
+    }
+
+    fn write(&mut self, file: &Vec<u8>, offset: u64, data: &[u8]) -> Result<(), Infallible> {
+        let bytes = self.0.get_mut(file).unwrap();
+        let end = offset as usize + data.len();
+        bytes.resize(bytes.len().max(end), 0);
+        bytes[offset as usize..end].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn truncate(&mut self, file: &Vec<u8>, size: u64) -> Result<(), Infallible> {
+        self.0.get_mut(file).unwrap().resize(size as usize, 0);
+        Ok(())
+    }
+
+    fn sync(&mut self, _file: &Vec<u8>) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+fn fresh() -> Superblock {
+    Superblock {
+        log: [1; 16],
+        mount: [2; 16],
+        bytes: DATA_START + (16 << 20),
+        generation: 1,
+        checkpoint: Lsn(0),
+        clean: false,
+    }
+}
+
+fn commit(writer: &mut Writer, disk: &mut Disk, records: &[Record<'_>]) {
+    for record in records {
+        writer.append(record).unwrap();
+    }
+    disk.write(&writer.commit().unwrap(), |_| true);
+    writer.committed();
+}
+
+fn recover(disk: &Disk, files: &mut Files) -> Result<Report, ReplayError<Infallible>> {
+    let superblock = disk.superblock();
+    replay(&mut disk.clone(), superblock, Some(files))
+}
+
+const A: Record<'static> = Record::File { file: 1, identity: b"a" };
+
+fn write(offset: u64, data: &[u8]) -> Record<'_> {
+    Record::Write { file: 1, offset, data }
+}
+
+fn one_file(content: &[u8]) -> Files {
+    Files(HashMap::from([(b"a".to_vec(), content.to_vec())]))
+}
+
+#[test]
+fn what_was_committed_is_replayed_in_order_and_as_often_as_wanted() {
+    let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+    commit(&mut writer, &mut disk, &[A, write(0, b"first"), write(2, b"RS")]);
+    commit(&mut writer, &mut disk, &[A, Record::Truncate { file: 1, size: 4 }, write(6, b"x")]);
+    let mut files = one_file(b"");
+    let report = recover(&disk, &mut files).unwrap();
+    assert_eq!(files, one_file(b"fiRS\0\0x"));
+    assert_eq!((report.groups, report.applied, report.files), (2, 4, 1));
+    assert!(!report.torn);
+    recover(&disk, &mut files).unwrap();
+    assert_eq!(files, one_file(b"fiRS\0\0x"));
+    let mut gone = Files::default();
+    assert_eq!(recover(&disk, &mut gone).unwrap().gone, 4);
+}
+
+#[test]
+fn what_is_revoked_is_not_replayed_and_what_comes_after_is() {
+    let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+    commit(&mut writer, &mut disk, &[A, write(0, b"old"), Record::Truncate { file: 1, size: 1 }]);
+    let before = writer.head();
+    commit(&mut writer, &mut disk, &[A, Record::Revoke { file: 1, before }, write(1, b"N")]);
+    let mut files = one_file(b"home");
+    let report = recover(&disk, &mut files).unwrap();
+    assert_eq!(files, one_file(b"hNme"));
+    assert_eq!((report.applied, report.void), (1, 2));
+    let would = replay::<_, Files>(&mut disk.clone(), disk.superblock(), None).unwrap();
+    assert_eq!((would.applied, would.void, would.files), (1, 2, 1));
+}
+
+#[test]
+fn a_broken_group_that_was_durable_is_damage() {
+    let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+    for _ in 0..3 {
+        commit(&mut writer, &mut disk, &[A, write(0, b"bytes")]);
+    }
+    let untouched = disk.clone();
+    for (group, damaged) in [(0, true), (1, true), (2, false)] {
+        let mut disk = untouched.clone();
+        disk.0[8192 + group * BLOCK_BYTES + 100] ^= 1;
+        let result = recover(&disk, &mut one_file(b""));
+        if damaged {
+            let Err(ReplayError::Scan(ScanError::Damaged { place, .. })) = result else {
+                panic!("{result:?}");
+            };
+            assert_eq!(place, 8192 + (group * BLOCK_BYTES) as u64);
+        } else {
+            assert!(result.unwrap().torn);
+        }
+    }
+}
+
+#[test]
+fn groups_go_around_the_end_of_the_ring_and_old_ones_do_not_count() {
+    let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+    let mut files = one_file(b"");
+    for round in 0..60u64 {
+        let data = vec![round as u8; 900_000 + 1000 * round as usize];
+        commit(&mut writer, &mut disk, &[A, write(round, &data)]);
+        let mut replayed = files.clone();
+        let report = recover(&disk, &mut replayed).unwrap();
+        assert_eq!(report.groups, 1 + round % 5);
+        files.write(&b"a".to_vec(), round, &data).unwrap();
+        assert_eq!(replayed, files);
+        if round % 5 == 4 {
+            let superblock = writer.checkpoint(writer.durable()).unwrap();
+            disk.write(&superblock, |_| true);
+            writer.checkpointed();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_torn_group_is_replayed_whole_or_not_at_all(
+        sizes in prop::collection::vec(1usize..9000, 1..6),
+        kept in prop::collection::vec(any::<bool>(), 64),
+        torn_superblock in any::<bool>(),
+    ) {
+        let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+        let mut expected = one_file(b"");
+        for (nth, &size) in sizes[..sizes.len() - 1].iter().enumerate() {
+            let data = vec![nth as u8 + 1; size];
+            commit(&mut writer, &mut disk, &[A, write(nth as u64 * 100, &data)]);
+            expected.write(&b"a".to_vec(), nth as u64 * 100, &data).unwrap();
+        }
+        if torn_superblock {
+            let superblock = writer.close();
+            disk.write(&superblock, |sector| sector != 0 && kept[sector]);
+        } else {
+            let data = vec![0xee; sizes[sizes.len() - 1]];
+            for record in [A, write(50, &data)] {
+                writer.append(&record).unwrap();
+            }
+            let group = writer.commit().unwrap();
+            disk.write(&group, |sector| kept[sector % 64]);
+            let mut with = expected.clone();
+            with.write(&b"a".to_vec(), 50, &data).unwrap();
+            let mut files = one_file(b"");
+            recover(&disk, &mut files).unwrap();
+            prop_assert!(files == expected || files == with);
+            return Ok(());
+        }
+        let mut files = one_file(b"");
+        recover(&disk, &mut files).unwrap();
+        prop_assert_eq!(files, expected);
+    }
+
+    #[test]
+    fn no_flipped_bit_makes_it_panic_or_invent_bytes(bits in prop::collection::vec(0usize..8 * 40_000, 1..4)) {
+        let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+        for nth in 0..5u8 {
+            commit(&mut writer, &mut disk, &[A, write(0, &[nth + 1; 3000])]);
+        }
+        for bit in bits {
+            disk.0[8192 + bit / 8] ^= 1 << (bit % 8);
+        }
+        let mut files = one_file(b"");
+        if recover(&disk, &mut files).is_ok() {
+            let content = &files.0[&b"a".to_vec()];
+            prop_assert!(content.iter().all(|byte| *byte == content[0] && *byte <= 5));
+        }
+    }
+}
