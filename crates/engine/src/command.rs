@@ -1,6 +1,7 @@
 //! The engine's vocabulary at its border: identifiers, events' answers, and device commands.
 
 use smallvec::SmallVec;
+use weir_log::Commit;
 
 use crate::error::{Error, ErrorKind};
 use crate::frame::Frame;
@@ -170,6 +171,23 @@ impl Command {
     }
 }
 
+/// Something to do for the redo log, to be answered through [`crate::Engine::log_completed`].
+#[derive(Debug)]
+pub enum LogCommand {
+    /// Write the blocks to the log and make them durable.
+    Write {
+        /// Answer with this.
+        io: IoId,
+        /// What goes where.
+        commit: Commit,
+    },
+    /// Make everything at home durable, names and removals too (syncfs(2)).
+    SyncHome {
+        /// Answer with this.
+        io: IoId,
+    },
+}
+
 /// How a command ended. Each gives back what its command carried.
 #[derive(Debug)]
 pub enum Completion {
@@ -211,6 +229,8 @@ pub enum Output {
     },
     /// Execute a device command.
     Command(Command),
+    /// Execute a command on the redo log.
+    Log(LogCommand),
     /// The file has no dirty data left at this moment. The caller may restore its modification
     /// time at home, which destaging disturbed.
     Cleaned(FileId),

@@ -109,7 +109,10 @@ impl Engine {
         for &(ix, seq) in pages {
             self.files[file].destaging_pages -= 1;
             match result {
-                Ok(()) => self.update(ix, |page| page.io = PageIo::None),
+                Ok(()) => {
+                    self.update(ix, |page| page.io = PageIo::None);
+                    self.home_without_log(file, ix);
+                }
                 Err(kind) => self.transfer_failed(ix, kind, now),
             }
             self.settle(file, seq, result);
@@ -150,6 +153,7 @@ impl Engine {
                         page.patches = PatchSet::default();
                     }
                 });
+                self.home_without_log(file, ix);
             }
             Err(kind) => {
                 self.files[file].record_error(kind);
@@ -162,12 +166,24 @@ impl Engine {
         self.report_clean(file);
     }
 
+    /// A page's content is home. If some of it never was in the log, and nothing newer of it is
+    /// here to be logged, the file's next sync must not rely on the log.
+    fn home_without_log(&mut self, file: FileIx, ix: PageIx) {
+        let page = &self.pages[ix];
+        if page.dirty_seq == 0 && !page.unlogged.is_empty() {
+            self.update(ix, |page| page.unlogged = Default::default());
+            self.home_is_ahead(file);
+            self.files[file].home_unsynced = true;
+        }
+    }
+
     /// What every ended write does to its file.
     fn write_ended(&mut self, file: FileIx, offset: u64, len: u64, result: Result<(), ErrorKind>) {
         self.destages_in_flight -= 1;
         let file = &mut self.files[file];
         file.io_in_flight -= 1;
-        file.home_unsynced = true;
+        // What is in the log is durable without home.
+        file.home_unsynced |= file.identity.is_empty();
         match result {
             Ok(()) => {
                 self.failed_in_a_row = 0;
@@ -188,6 +204,7 @@ impl Engine {
                 page.io = PageIo::None;
                 page.patches = PatchSet::default();
                 page.dirty_seq = 0;
+                page.unlogged = Default::default();
             });
             if dirty_seq != 0 {
                 self.settle(file, dirty_seq, Ok(()));

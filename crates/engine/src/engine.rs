@@ -25,6 +25,7 @@ use crate::error::{Error, ErrorCursor, ErrorKind};
 use crate::fetch::Fetch;
 use crate::file::{Event, File, Files};
 use crate::frame::{Frame, FramePool};
+use crate::log::Log;
 use crate::pace::{Ended, Pace};
 use crate::page::{
     DESCRIPTOR_BYTES, FileIx, ListKind, Listed, Page, PageIo, PageIx, PageState, Pages,
@@ -160,7 +161,12 @@ pub struct Engine {
     pub(crate) resident: Class,
     /// Dirty, idle pages whose transfer failed.
     pub(crate) retry: PageSet,
+    /// Pages with bytes that are to be logged should their file be synced.
+    pub(crate) unlogged: PageSet,
+    pub(crate) log: Option<Log>,
     pub(crate) retry_at: Time,
+    /// When the last event happened.
+    pub(crate) clock: Time,
     /// The last tick.
     ticked: Time,
     /// Frames handed out with fetches under way.
@@ -244,7 +250,10 @@ impl Engine {
             census: Census::default(),
             replacement: Replacement::default(),
             retry: PageSet::default(),
+            unlogged: PageSet::default(),
+            log: None,
             retry_at: Time::ZERO,
+            clock: Time::ZERO,
             ticked: Time::ZERO,
             frames_in_flight: 0,
             seq: 0,
@@ -303,10 +312,10 @@ impl Engine {
 
     /// Lets a file go: at once if it is clean and idle, else when its dirty data is home. Either
     /// way [`Output::Detached`] follows. Attaching it again before that cancels it.
-    pub fn detach(&mut self, file: FileId, _now: Time) {
+    pub fn detach(&mut self, file: FileId, now: Time) {
         if let Some(ix) = self.files.find(file) {
             self.files[ix].detaching = true;
-            self.try_detach(ix);
+            self.try_detach(ix, now);
         }
     }
 
@@ -323,12 +332,14 @@ impl Engine {
                 }
                 self.update(ix, |page| {
                     page.dirty_seq = 0;
+                    page.unlogged = Default::default();
                     page.frame = None;
                     page.patches = Default::default();
                 });
             } else {
                 self.update(ix, |page| {
                     page.dirty_seq = 0;
+                    page.unlogged = Default::default();
                     if page.io == PageIo::Fetch {
                         page.patches = Default::default();
                     }
@@ -349,6 +360,7 @@ impl Engine {
         }
         self.drop_pages(ix);
         self.files[ix].set_home(home);
+        self.home_is_ahead(ix);
         true
     }
 
@@ -393,6 +405,7 @@ impl Engine {
 
     /// A command ended. Its completion must be of the command's kind.
     pub fn complete(&mut self, io: IoId, completion: Completion, now: Time) {
+        self.clock = now;
         let record = self.ios.remove(&io).expect("a command is completed once");
         let file = match (record, completion) {
             (Io::Fetch(fetch), Completion::Fetched { frames, result }) => {
@@ -429,14 +442,17 @@ impl Engine {
         self.reopen_gates(now);
         self.progress(file, now);
         self.pump(now);
+        self.pump_log(now);
         self.feed_starved(now);
     }
 
     /// Ageing, thresholds, retries. To be called at [`Engine::next_tick`] or later.
     pub fn tick(&mut self, now: Time) {
+        self.clock = now;
         self.ticked = now;
         self.revive_failed(now);
         self.pump(now);
+        self.pump_log(now);
         self.feed_starved(now);
     }
 
@@ -452,7 +468,8 @@ impl Engine {
         let starved = (!self.starved.is_empty()).then_some(now);
         // They may have been left alone for the sake of readers.
         let wanted = (!self.wanted.is_empty()).then_some(now);
-        let next = expires.chain(retries).chain(starved).chain(wanted).min()?;
+        let next =
+            expires.chain(retries).chain(starved).chain(wanted).chain(self.log_tick()).min()?;
         Some(next.max(self.ticked + POLL))
     }
 
@@ -462,7 +479,7 @@ impl Engine {
         let descriptors = (self.pages.len() - self.census.patched) * DESCRIPTOR_BYTES;
         let oldest = [&self.patched, &self.resident].into_iter().filter_map(Class::oldest_ms).min();
         let oldest = oldest.unwrap_or(now.as_millis());
-        Stats {
+        let mut stats = Stats {
             // Counted as answered pages; those that were fetched for their read are no hits.
             read_hits: self.stats.read_hits.saturating_sub(self.stats.read_misses),
             writers_waiting: self.writers_waiting() as u64,
@@ -479,7 +496,9 @@ impl Engine {
             memory_bytes_max: self.config.memory_bytes_max,
             patch_bytes_max: self.config.patch_bytes_max,
             ..self.stats
-        }
+        };
+        self.log_stats(&mut stats);
+        stats
     }
 
     fn writers_waiting(&self) -> usize {
@@ -505,14 +524,22 @@ impl Engine {
         let page = &mut self.pages[ix];
         let before = Census::of(page);
         let was_dirty = page.dirty_seq != 0;
+        let was_unlogged = !page.unlogged.is_empty();
         let result = change(page);
         let after = Census::of(page);
         let is_dirty = page.dirty_seq != 0;
-        let file = page.file;
+        let is_unlogged = !page.unlogged.is_empty();
+        let (file, number) = (page.file, page.number);
         self.census.replace(before, after);
         if was_dirty != is_dirty {
             let file = &mut self.files[file];
             file.dirty_pages = file.dirty_pages + usize::from(is_dirty) - usize::from(was_dirty);
+        }
+        if was_unlogged != is_unlogged {
+            match is_unlogged {
+                true => self.unlogged.insert((file, number)),
+                false => self.unlogged.remove((file, number)),
+            }
         }
         self.place(ix);
         result
@@ -762,15 +789,15 @@ impl Engine {
     /// Something of the file ended: an exclusive section may start, or the file may go.
     pub(crate) fn progress(&mut self, file: FileIx, now: Time) {
         self.try_grant(file, now);
-        self.try_detach(file);
+        self.try_detach(file, now);
     }
 
-    fn try_detach(&mut self, ix: FileIx) {
+    fn try_detach(&mut self, ix: FileIx, now: Time) {
         let file = &self.files[ix];
-        if !file.detaching || file.is_unclean() || !file.is_idle() {
+        if !file.detaching || file.is_unclean() || !file.is_idle() || self.must_release(ix, now) {
             return;
         }
-        let id = file.id;
+        let id = self.files[ix].id;
         self.drop_pages(ix);
         self.urgent.remove(&ix);
         self.wanted.remove(&ix);
@@ -790,6 +817,7 @@ impl Engine {
     pub fn check_invariants(&self) {
         let mut census = Census::default();
         let mut dirty_idle = 0;
+        let mut unlogged = 0;
         for (file_ix, file) in self.files.iter() {
             let mut dirty = 0;
             for ix in self.pages.on_list(ListKind::File, &file.pages) {
@@ -800,12 +828,16 @@ impl Engine {
                 self.check_page(file, page);
                 dirty += usize::from(page.dirty_seq != 0);
                 dirty_idle += usize::from(page.listed != Listed::No);
+                unlogged += usize::from(!page.unlogged.is_empty());
+                assert!(page.unlogged.is_empty() || page.is_unclean());
                 assert_eq!(page.awaited, self.waiters.contains_key(&ix));
             }
             assert_eq!(file.dirty_pages, dirty, "dirty pages of {:?}", file.id);
             assert!(file.home_size <= file.size, "home never grows past the file's size");
         }
         assert_eq!(self.census, census);
+        assert_eq!(self.unlogged.len(), unlogged);
+        self.check_log();
         let listed = self.patched.pages().len() + self.resident.pages().len() + self.retry.len();
         assert_eq!(listed, dirty_idle);
         self.patched.check_invariants();

@@ -107,9 +107,11 @@ impl Engine {
             self.drop_range(file, from, to);
             let (first, last) = (from / PAGE * PAGE, to.saturating_add(PAGE - 1) / PAGE * PAGE);
             self.files[file].allocated.remove(first, last);
+            self.home_is_ahead(file);
         }
         if let Some(size) = end.size {
             self.resize(file, size);
+            self.log_truncation(file, size);
         }
         self.files[file].home_unsynced |= end.discard.is_some() || end.size.is_some();
         self.files[file].gate = Gate::Open;
@@ -154,6 +156,7 @@ impl Engine {
         let seq = self.update(ix, |page| {
             page.frame = None;
             page.patches = PatchSet::default();
+            page.unlogged = Default::default();
             std::mem::take(&mut page.dirty_seq)
         });
         if seq != 0 {
@@ -184,11 +187,17 @@ impl Engine {
             self.drop_page(file, ix);
             return;
         }
+        self.update(ix, |page| page.unlogged.truncate(from));
         let Some(frame) = self.pages[ix].frame.as_mut() else {
             let emptied = self.update(ix, |page| {
                 page.patches.truncate(from);
                 let empty = page.patches.is_empty();
-                if empty { std::mem::take(&mut page.dirty_seq) } else { 0 }
+                if empty {
+                    page.unlogged = Default::default();
+                    std::mem::take(&mut page.dirty_seq)
+                } else {
+                    0
+                }
             });
             if emptied != 0 {
                 self.stats.fetches_avoided += 1;

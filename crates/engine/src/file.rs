@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 
+use weir_log::Lsn;
+
 use crate::command::{Durability, FileId, HomeAttributes, RequestId};
 use crate::error::ErrorKind;
+use crate::log::{Full, Logged};
 use crate::page::{FileIx, List};
 use crate::ranges::RangeSet;
 use crate::reserve::Ahead;
@@ -41,6 +44,8 @@ pub(crate) enum SyncFor {
     All(RequestId),
     /// The exclusive section the gate is closing for.
     Exclusive,
+    /// The log, which is to be freed of the file's records.
+    Checkpoint,
 }
 
 /// A sync under way: first its dirty data goes home, then, for a program, the back end is synced.
@@ -57,6 +62,10 @@ pub(crate) struct SyncWaiter {
     pub(crate) done: SyncFor,
     /// The sync command is under way.
     pub(crate) syncing_home: bool,
+    /// It brings everything home, and so frees the log of older records of the file.
+    pub(crate) full: Option<Full>,
+    /// The log is to be durable beyond this position.
+    pub(crate) lsn: Option<Lsn>,
 }
 
 /// Where a sequential reader is.
@@ -104,6 +113,9 @@ pub(crate) struct File {
     pub(crate) home_syncs_in_flight: usize,
     /// Something changed at home since the last sync of it was issued.
     pub(crate) home_unsynced: bool,
+    /// How recovery finds the file; empty if it is not to be logged.
+    pub(crate) identity: Box<[u8]>,
+    pub(crate) logged: Logged,
     /// Error sequence; a description's cursor trails it.
     pub(crate) errors: u64,
     pub(crate) last_error: Option<ErrorKind>,
@@ -138,6 +150,8 @@ impl File {
             syncs: Vec::new(),
             home_syncs_in_flight: 0,
             home_unsynced: true,
+            identity: Box::default(),
+            logged: Logged::default(),
             errors: 0,
             last_error: None,
             readahead: ReadAhead::default(),

@@ -24,6 +24,7 @@ mod exclusive;
 mod fetch;
 mod file;
 mod frame;
+mod log;
 mod pace;
 mod page;
 mod patch;
@@ -38,8 +39,8 @@ mod time;
 mod write;
 
 pub use command::{
-    Command, Completion, Durability, ExclusiveEnd, FileId, HomeAttributes, IoId, Outcome, Output,
-    Part, ReadData, Reply, RequestId, Segment, Urgency,
+    Command, Completion, Durability, ExclusiveEnd, FileId, HomeAttributes, IoId, LogCommand,
+    Outcome, Output, Part, ReadData, Reply, RequestId, Segment, Urgency,
 };
 pub use config::{Config, ConfigError, FetchPolicy};
 pub use engine::Engine;

@@ -45,6 +45,36 @@ impl FileIx {
 
 const NONE: u32 = u32::MAX;
 
+/// Adjacent bytes of a page that hold all of several others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+}
+
+impl Span {
+    pub(crate) fn is_empty(self) -> bool {
+        self.from == self.to
+    }
+
+    /// Holds `len` bytes from `start` on as well; the two are inside one page.
+    pub(crate) fn cover(&mut self, start: usize, len: usize) {
+        let (from, to) = (start as u16, (start + len) as u16);
+        *self = match self.is_empty() {
+            true => Span { from, to },
+            false => Span { from: self.from.min(from), to: self.to.max(to) },
+        };
+    }
+
+    /// Holds nothing from byte `end` on.
+    pub(crate) fn truncate(&mut self, end: usize) {
+        self.to = self.to.min(end as u16);
+        if self.from >= self.to {
+            *self = Span::default();
+        }
+    }
+}
+
 /// The transfer a page is part of; at most one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageIo {
@@ -133,6 +163,9 @@ pub(crate) struct Page {
     pub(crate) dirty_seq: u64,
     /// When, in milliseconds.
     pub(crate) dirty_since_ms: u64,
+    /// What was written to it and is not in the log. Empty unless the page is unclean, and for
+    /// files that are not logged.
+    pub(crate) unlogged: Span,
     /// Replacement: the list the page belongs on, and its insertion stamp there.
     pub(crate) hot: bool,
     pub(crate) stamp: u32,
@@ -241,6 +274,7 @@ impl Pages {
             patches: PatchSet::default(),
             dirty_seq: 0,
             dirty_since_ms: OVERDUE,
+            unlogged: Span::default(),
             hot: false,
             stamp: 0,
             pins: 0,
@@ -272,6 +306,7 @@ impl Pages {
         let page = &mut self.slab[ix.0 as usize];
         assert_eq!(page.member, 0, "a page that goes stands on no list");
         assert_eq!(page.listed, Listed::No, "a page that goes is not dirty");
+        assert!(page.unlogged.is_empty(), "a page that goes is not dirty");
         page.frame = None;
         page.patches = PatchSet::default();
         let found = self.index.find_entry(hash(page.file, page.number), |&other| other == ix.0);

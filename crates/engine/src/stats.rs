@@ -48,6 +48,20 @@ pub struct Stats {
     pub destage_errors: u64,
     /// Syncs of the back end that failed.
     pub sync_errors: u64,
+    /// Records appended to the redo log.
+    pub log_records: u64,
+    /// Bytes of programs in them.
+    pub log_bytes: u64,
+    /// Groups of records made durable, or on their way.
+    pub log_groups: u64,
+    /// Blocks of 4 KiB they took.
+    pub log_blocks: u64,
+    /// Writes of the log that failed: the first one is the last.
+    pub log_errors: u64,
+    /// Bytes of the log that are in use.
+    pub log_used_bytes: u64,
+    /// Bytes it holds; 0 without a log.
+    pub log_capacity_bytes: u64,
     /// Pages evicted.
     pub evictions: u64,
     /// Files attached now.

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::file::{Gate, SyncFor, SyncWaiter};
 use crate::page::FileIx;
 use crate::time::Time;
+use weir_log::Lsn;
 
 impl Engine {
     /// Makes everything written to the file before this durable at home (fsync(2), or fdatasync(2)
@@ -40,17 +41,31 @@ impl Engine {
     /// # Errors
     /// The first that bringing the data home met.
     pub fn sync_all(&mut self, request: RequestId, now: Time) -> Outcome<()> {
-        let unclean: Vec<FileIx> =
-            self.files.iter().filter_map(|(ix, file)| file.is_unclean().then_some(ix)).collect();
-        if unclean.is_empty() {
+        let concerned: Vec<FileIx> = self
+            .files
+            .iter()
+            .filter_map(|(ix, file)| {
+                let concerned = file.is_unclean()
+                    || self.is_home_ahead(ix)
+                    || self.undurable_record(ix).is_some();
+                concerned.then_some(ix)
+            })
+            .collect();
+        if concerned.is_empty() {
             return Outcome::Done(Ok(()));
         }
-        let remaining = unclean.len();
+        let remaining = concerned.len();
         self.pending.insert(request, Pending::SyncAll { remaining, error: None });
-        for file in unclean {
-            self.add_waiter(file, Durability::None, SyncFor::All(request));
+        for file in concerned {
+            let done = SyncFor::All(request);
+            match self.undurable_record(file) {
+                // What home has must not be undone by records that lack those after them.
+                Some(lsn) if !self.files[file].is_unclean() && !self.is_home_ahead(file) => {
+                    self.add_log_waiter(file, Durability::None, done, Some(lsn));
+                }
+                _ => self.start_full_sync(file, Durability::None, done, now),
+            }
         }
-        self.pump(now);
         Outcome::Pending
     }
 
@@ -62,20 +77,63 @@ impl Engine {
         done: SyncFor,
         now: Time,
     ) -> Step<()> {
+        if durability != Durability::None
+            && let Some(step) = self.sync_by_log(file, durability, done, now)
+        {
+            return step;
+        }
         let of_file = &self.files[file];
-        if !of_file.is_unclean() {
+        if !of_file.is_unclean() && !self.is_home_ahead(file) {
             let durable = !of_file.home_unsynced && of_file.home_syncs_in_flight == 0;
             if durability == Durability::None || (durability == Durability::Data && durable) {
                 return Step::Done(Ok(()));
             }
         }
+        self.start_full_sync(file, durability, done, now);
+        Step::Pending
+    }
+
+    /// Starts a sync that brings everything home.
+    pub(crate) fn start_full_sync(
+        &mut self,
+        file: FileIx,
+        durability: Durability,
+        done: SyncFor,
+        now: Time,
+    ) {
         let id = self.add_waiter(file, durability, done);
         if self.files[file].is_unclean() {
             self.pump(now);
         } else {
-            self.sync_home(file, id);
+            self.all_home(file, id);
         }
-        Step::Pending
+    }
+
+    /// Registers a waiter for what is in the log, and for what it then asks home for.
+    pub(crate) fn add_log_waiter(
+        &mut self,
+        file: FileIx,
+        durability: Durability,
+        done: SyncFor,
+        lsn: Option<Lsn>,
+    ) -> u64 {
+        self.last_sync += 1;
+        let id = self.last_sync;
+        self.files[file].syncs.push(SyncWaiter {
+            id,
+            seq: self.seq,
+            remaining: 0,
+            error: None,
+            durability,
+            done,
+            syncing_home: false,
+            full: None,
+            lsn: None,
+        });
+        if let Some(lsn) = lsn {
+            self.wait_for_log(lsn, file, id);
+        }
+        id
     }
 
     /// Registers a waiter for all that is unclean in the file now.
@@ -88,6 +146,11 @@ impl Engine {
         self.revive_failed_of(file);
         self.last_sync += 1;
         let id = self.last_sync;
+        let full = match done {
+            SyncFor::Exclusive => None,
+            SyncFor::All(_) if !self.has_records(file) => None,
+            _ => self.full_sync_begins(file),
+        };
         let of_file = &mut self.files[file];
         of_file.syncs.push(SyncWaiter {
             id,
@@ -97,6 +160,8 @@ impl Engine {
             durability,
             done,
             syncing_home: false,
+            full,
+            lsn: None,
         });
         if of_file.is_urgent() {
             self.urgent.insert(file);
@@ -128,14 +193,14 @@ impl Engine {
         let of_file = &self.files[file];
         let sync = of_file.syncs.iter().find(|sync| sync.id == id).expect("a waiter stays");
         let for_program = matches!(sync.done, SyncFor::Sync(_) | SyncFor::Write(_));
-        if for_program && sync.error.is_none() {
+        if (for_program || sync.full.is_some()) && sync.error.is_none() {
             self.sync_home(file, id);
         } else {
             self.finish_sync(file, id);
         }
     }
 
-    fn sync_home(&mut self, file: FileIx, id: u64) {
+    pub(crate) fn sync_home(&mut self, file: FileIx, id: u64) {
         let of_file = &mut self.files[file];
         let sync = of_file.syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
         sync.syncing_home = true;
@@ -156,11 +221,51 @@ impl Engine {
             of_file.home_unsynced = true;
             of_file.record_error(kind);
             self.stats.sync_errors += 1;
-            let of_file = &mut self.files[file];
-            let sync = of_file.syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
-            sync.error = sync.error.or(Some(kind));
+            self.waiter(file, id).error.get_or_insert(kind);
         }
-        self.finish_sync(file, id);
+        let sync = self.waiter(file, id);
+        sync.syncing_home = false;
+        if let (Some(full), None) = (sync.full.take(), sync.error) {
+            match self.release(file, full) {
+                // The log's own sync need not wait for what it says: nobody was promised it.
+                Ok(_) if matches!(self.waiter(file, id).done, SyncFor::Checkpoint) => {}
+                Ok(Some(lsn)) if !self.is_durable(lsn) => self.wait_for_log(lsn, file, id),
+                Ok(_) => {}
+                // Everything is home: whoever asked for that sees to it that a log that failed is not
+                // replayed any more.
+                Err(_) if self.log_has_failed() && self.is_of_all(file, id) => {}
+                Err(kind) => {
+                    self.waiter(file, id).error = Some(kind);
+                }
+            }
+        }
+        self.advance_sync(file, id);
+    }
+
+    fn is_of_all(&mut self, file: FileIx, id: u64) -> bool {
+        matches!(self.waiter(file, id).done, SyncFor::All(_))
+    }
+
+    fn waiter(&mut self, file: FileIx, id: u64) -> &mut SyncWaiter {
+        let syncs = &mut self.files[file].syncs;
+        syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays")
+    }
+
+    /// Ends a sync unless something of it is outstanding.
+    pub(crate) fn advance_sync(&mut self, file: FileIx, id: u64) {
+        let sync = self.waiter(file, id);
+        let (busy, lsn) = (sync.remaining > 0 || sync.syncing_home, sync.lsn);
+        if !busy && lsn.is_none_or(|lsn| self.is_durable(lsn)) {
+            self.finish_sync(file, id);
+        }
+    }
+
+    /// The log does not get a sync's records to disk.
+    pub(crate) fn fail_sync(&mut self, file: FileIx, id: u64, kind: ErrorKind) {
+        let sync = self.waiter(file, id);
+        sync.error.get_or_insert(kind);
+        sync.lsn = None;
+        self.advance_sync(file, id);
     }
 
     fn finish_sync(&mut self, file: FileIx, id: u64) {
@@ -173,6 +278,7 @@ impl Engine {
             SyncFor::Write(request) => self.reply(request, Reply::Written(result)),
             SyncFor::All(request) => self.one_file_synced(request, sync.error),
             SyncFor::Exclusive => self.flushed_for_exclusive(file, result),
+            SyncFor::Checkpoint => self.checkpointed(file, result.is_err()),
         }
     }
 

@@ -110,14 +110,29 @@ impl Engine {
             let lazy = matches!(self.config.fetch_policy, FetchPolicy::Lazy | FetchPolicy::Auto);
             let over = lazy && page.patches.overwrite(start, data);
             self.stats.patch_writes += u64::from(over);
+            if over {
+                self.note_unlogged(file, ix, start, data.len());
+            }
             return over;
         };
         let Some(bytes) = frame.bytes_mut() else { return false };
         bytes[start..start + data.len()].copy_from_slice(data);
+        self.note_unlogged(file, ix, start, data.len());
         self.replacement.touch(&mut self.pages, ix);
         let file = &mut self.files[file];
         file.size = file.size.max(offset + data.len() as u64);
         true
+    }
+
+    /// Bytes of a page were written that are not in the log.
+    fn note_unlogged(&mut self, file: FileIx, ix: PageIx, start: usize, len: usize) {
+        if self.logs(file) {
+            let page = &mut self.pages[ix];
+            if page.unlogged.is_empty() {
+                self.unlogged.insert((file, page.number));
+            }
+            page.unlogged.cover(start, len);
+        }
     }
 
     /// A write on an open gate; see [`Engine::write`].
@@ -288,6 +303,7 @@ impl Engine {
             frame[start..start + bytes.len()].copy_from_slice(bytes);
             page.dirtied(seq, now);
         });
+        self.note_unlogged(self.pages[ix].file, ix, start, bytes.len());
         self.replacement.touch(&mut self.pages, ix);
     }
 
@@ -311,6 +327,7 @@ impl Engine {
             page.frame = Some(frame);
             page.dirtied(seq, now);
         });
+        self.note_unlogged(self.pages[ix].file, ix, start, bytes.len());
     }
 
     /// Adds a patch. Answers what the policy wants done about the page, `None` if it became
@@ -332,6 +349,7 @@ impl Engine {
             // A page covered wholly is turned into a frame at once, before anyone looks.
             page.patches.covers_page()
         });
+        self.note_unlogged(file, ix, start, bytes.len());
         if covered {
             let patches = self.pages[ix].patches.clone();
             let whole = patches.get(0, PAGE_BYTES).expect("a covered page is one run");

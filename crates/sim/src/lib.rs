@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+pub mod crash;
 mod device;
 mod finish;
 mod home;

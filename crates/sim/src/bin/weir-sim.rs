@@ -8,14 +8,14 @@ use std::thread;
 
 use clap::Parser;
 use weir_engine::Stats;
-use weir_sim::{Options, run};
+use weir_sim::{Options, crash, run};
 
 /// Simulates Weir's engine with a faulty device under virtual time and compares it with a model.
 #[derive(Parser)]
 #[command(name = "weir-sim")]
 struct Arguments {
     /// Run this seed twice and compare the runs.
-    #[arg(long, conflicts_with = "seeds", required_unless_present = "seeds")]
+    #[arg(long, conflicts_with = "seeds", required_unless_present_any = ["seeds", "cuts"])]
     seed: Option<u64>,
     /// Print everything that happens.
     #[arg(long, requires = "seed")]
@@ -26,6 +26,9 @@ struct Arguments {
     /// Run the seeds from A up to, not including, B.
     #[arg(long, value_name = "A..B", value_parser = parse_range)]
     seeds: Option<Range<u64>>,
+    /// Run the power cuts of the seeds from A up to, not including, B.
+    #[arg(long, value_name = "A..B", value_parser = parse_range, conflicts_with_all = ["seed", "seeds"])]
+    cuts: Option<Range<u64>>,
     /// Threads.
     #[arg(long, default_value_t = 2)]
     jobs: u64,
@@ -44,6 +47,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(seed) = arguments.seed {
         return run_one(seed, Options { print: arguments.trace, operations: arguments.operations });
+    }
+    if let Some(seeds) = &arguments.cuts {
+        return cut_many(seeds, arguments.jobs.max(1));
     }
     let seeds = arguments.seeds.clone().unwrap_or(0..0);
     run_many(&seeds, arguments.jobs.max(1), arguments.keep_going)
@@ -72,6 +78,46 @@ fn run_one(seed: u64, options: Options) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Lives of one seed's files, and operations in each.
+const LIVES: u32 = 3;
+const OPERATIONS: u32 = 150;
+
+/// Cuts the power at every device request of each seed's runs.
+fn cut_many(seeds: &Range<u64>, jobs: u64) -> ExitCode {
+    let next = AtomicU64::new(seeds.start);
+    let failed = AtomicU64::new(0);
+    let all = Mutex::new(crash::Tally::default());
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    match crash::run(seed, LIVES, OPERATIONS, 1) {
+                        Ok(tally) => {
+                            all.lock().unwrap_or_else(PoisonError::into_inner).add(&tally);
+                        }
+                        Err(broken) => {
+                            failed.fetch_add(1, Ordering::Relaxed);
+                            eprintln!("seed {seed}: {broken}");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let tally = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = failed.into_inner();
+    println!(
+        "{} power cuts ({} of them during recovery) under {} acknowledged syncs, {} groups, {} \
+         superblocks: {} bytes compared, {failed} seeds with lost or wrong bytes",
+        tally.cuts, tally.recovery_cuts, tally.syncs, tally.groups, tally.checkpoints, tally.bytes
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What happened in all runs together: whether the profiles reach what they are meant to.

@@ -1,0 +1,21 @@
+//! Power cuts under many seeds.
+
+use weir_sim::crash::{self, Tally};
+
+/// A seed's run, or where it failed and how to run it again.
+fn run(seed: u64, lives: u32, operations: u32, sparse: u64) -> Tally {
+    crash::run(seed, lives, operations, sparse)
+        .unwrap_or_else(|broken| panic!("seed {seed}: {broken}"))
+}
+
+#[test]
+fn what_was_synced_survives_a_cut_at_any_request() {
+    let mut tally = Tally::default();
+    for seed in 0..40 {
+        tally.add(&run(seed, 3, 150, 1));
+    }
+    println!("{tally:?}");
+    assert!(tally.cuts > 20_000, "{tally:?}");
+    assert!(tally.recovery_cuts > 500, "{tally:?}");
+    assert!(tally.syncs > 2_000 && tally.checkpoints > 20, "{tally:?}");
+}
