@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use weir_engine::{HomeAttributes, PAGE_BYTES};
 
 use crate::gate::{Gate, Mode};
+use crate::identity;
 use crate::times::Times;
 use crate::transfer::Transfer;
 
@@ -207,6 +208,16 @@ impl HomeFile {
             Unit::Buffered | Unit::Unknown => PAGE_BYTES as u32,
         };
         Ok(HomeAttributes { size, dense, write_unit, readable })
+    }
+
+    /// How recovery finds the file again; empty if it could not, because its file system, or that
+    /// of `source` being another one, does not allow it.
+    pub fn identity(&self, source: BorrowedFd<'_>) -> Vec<u8> {
+        let same = match (fs::fstat(&self.path), fs::fstat(source)) {
+            (Ok(file), Ok(source)) => file.st_dev == source.st_dev,
+            _ => false,
+        };
+        if same { identity::of(self.path.as_fd()).unwrap_or_default() } else { Vec::new() }
     }
 
     /// The times as programs see them.

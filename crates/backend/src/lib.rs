@@ -4,7 +4,7 @@
 //! [`HomeFile`] is one file they go to. Knows files by their descriptors only, never by name.
 //!
 //! Architecture invariants: nothing here decides what is read or written when, that is the
-//! engine's; unsafe code is in `ring` alone.
+//! engine's; unsafe code is in `ring` and `identity` alone.
 
 #![deny(unsafe_code)]
 
@@ -12,7 +12,11 @@ mod directory;
 mod error;
 mod gate;
 mod home_file;
+mod identity;
 mod jobs;
+mod log_file;
+mod recovery;
+mod redo_log;
 mod ring;
 mod times;
 mod transfer;
@@ -23,4 +27,7 @@ mod tests;
 pub use directory::{Directory, Method, Sink};
 pub use error::error_kind;
 pub use home_file::HomeFile;
+pub use log_file::{LogFile, LogFileError};
+pub use recovery::{Recovered, RecoveryError};
+pub use redo_log::{LogThread, OpenLogError, RedoLog, mount_identity, note_void, recover};
 pub use times::{Times, Timestamp};

@@ -21,6 +21,8 @@ struct State {
     ctime: Option<Timestamp>,
     /// Home's modification time may differ from `mtime`.
     disturbed: bool,
+    /// Attributes changed that no sync was asked for since.
+    changed: bool,
 }
 
 impl Times {
@@ -35,7 +37,9 @@ impl Times {
     /// A program changed attributes (mode, owner, links, extended attributes): the change time is
     /// `now`.
     pub fn note_change(&self, now: Timestamp) {
-        self.lock().ctime = Some(now);
+        let mut state = self.lock();
+        state.ctime = Some(now);
+        state.changed = true;
     }
 
     /// A program set the modification time (utimensat(2)) at `now`. To be called whether or not
@@ -45,12 +49,18 @@ impl Times {
         state.mtime = Some(mtime);
         state.ctime = Some(now);
         state.disturbed = true;
+        state.changed = true;
     }
 
     /// Modification and change time; `None` where home's own is right.
     pub fn overlay(&self) -> (Option<Timestamp>, Option<Timestamp>) {
         let state = self.lock();
         (state.mtime, state.ctime)
+    }
+
+    /// Whether attributes changed since this was last asked: a sync is to make them durable.
+    pub fn take_changed(&self) -> bool {
+        std::mem::take(&mut self.lock().changed)
     }
 
     /// Home was written, so its modification time moved.

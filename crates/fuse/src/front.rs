@@ -93,20 +93,18 @@ pub(crate) struct Front {
     pub(crate) behaviour: Behaviour,
     pub(crate) closing: Closing,
     pub(crate) janitor: Janitor,
-    /// SOURCE, opened for reading.
-    pub(crate) source: OwnedFd,
 }
 
 impl Front {
     /// The front end of `source`, a directory opened for reading.
     pub(crate) fn new(
         shard: Arc<Shard>,
-        source: OwnedFd,
+        source: &OwnedFd,
         behaviour: Behaviour,
         descriptors: Descriptors,
         janitor: Janitor,
     ) -> Result<Front, std::io::Error> {
-        let root = openat(&source, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let root = openat(source, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let stat = fstat(&root)?;
         Ok(Front {
             shard,
@@ -117,7 +115,6 @@ impl Front {
             behaviour,
             closing: Closing::new(descriptors.closing_max),
             janitor,
-            source,
         })
     }
 

@@ -109,7 +109,7 @@ pub fn mount(
     };
     let descriptors = share_out(raise_descriptor_limit());
     let (janitor, queue) = Janitor::new(descriptors.inodes_max);
-    let front = Front::new(shard, options.source, behaviour, descriptors, janitor);
+    let front = Front::new(shard, &options.source, behaviour, descriptors, janitor);
     let front = Arc::new(front.map_err(MountError::Source)?);
 
     let device = mount_device(&mountpoint, &request)?;

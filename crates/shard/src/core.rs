@@ -16,12 +16,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Instant;
 
-use weir_backend::{Directory, HomeFile, Sink};
+use weir_backend::{Directory, HomeFile, LogThread, Sink};
 use weir_engine::{
-    Command, Completion, Engine, Error, ExclusiveEnd, FileId, IoId, Output, ReadData, Reply, Time,
+    Command, Completion, Engine, Error, ErrorKind, ExclusiveEnd, FileId, IoId, LogCommand, Output,
+    ReadData, Reply, Time,
 };
 
 use crate::latency::{Measured, Recorder};
@@ -34,6 +35,8 @@ pub(crate) struct Core {
     state: Mutex<State>,
     pub(crate) directory: Directory,
     pub(crate) bell: Bell,
+    /// Executes commands on the redo log, if there is one.
+    pub(crate) log: OnceLock<LogThread>,
     origin: Instant,
 }
 
@@ -56,6 +59,7 @@ pub(crate) struct Attached {
 #[derive(Default)]
 pub(crate) struct Work {
     commands: Vec<(Command, Arc<HomeFile>)>,
+    log: Vec<LogCommand>,
     cleaned: Vec<Arc<HomeFile>>,
     answers: VecDeque<Ready>,
     ring_bell: bool,
@@ -94,6 +98,7 @@ impl Core {
             state: Mutex::new(state),
             directory,
             bell: Bell::default(),
+            log: OnceLock::new(),
             origin: Instant::now(),
         })
     }
@@ -133,6 +138,10 @@ impl Core {
             }
             for home in work.cleaned.drain(..) {
                 self.directory.defer(Box::new(move || restore_times(&home)));
+            }
+            for command in work.log.drain(..) {
+                let log = self.log.get().expect("the engine uses a log it was given");
+                log.execute(command);
             }
             if !work.commands.is_empty() {
                 let may_block = thread != Thread::Completion;
@@ -206,6 +215,18 @@ impl Core {
         answer
     }
 
+    /// A command on the log ended.
+    pub(crate) fn log_completed(&self, io: IoId, result: Result<(), ErrorKind>) {
+        let mut work = Work::default();
+        {
+            let mut state = self.lock();
+            let now = self.now();
+            state.engine.log_completed(io, result, now);
+            state.take_work(&mut work, now);
+        }
+        self.perform(work, Thread::Completion);
+    }
+
     /// The sleeper's life: ticks when ticks are due.
     pub(crate) fn run_ticker(&self) {
         let _guard = AbortOnPanic("the ticking thread panicked");
@@ -253,6 +274,7 @@ impl State {
                     let home = &file.expect("the engine commands files it has").home;
                     work.commands.push((command, Arc::clone(home)));
                 }
+                Output::Log(command) => work.log.push(command),
                 Output::Reply { request, reply } => {
                     let waiting = self.pending.remove(request);
                     let ready = self.ready(waiting, reply, now);
@@ -308,6 +330,7 @@ impl Ready {
 impl Work {
     fn is_empty(&self) -> bool {
         self.commands.is_empty()
+            && self.log.is_empty()
             && self.cleaned.is_empty()
             && self.answers.is_empty()
             && !self.ring_bell

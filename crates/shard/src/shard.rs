@@ -1,15 +1,17 @@
 //! The shard's calls.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use weir_backend::{Directory, HomeFile, Sink};
+use weir_backend::{Directory, HomeFile, RedoLog, Sink, error_kind, note_void};
 use weir_engine::{
     Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, ExclusiveEnd, FileId,
     FramePool, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Stats,
 };
+use weir_log::Identity;
 
 use crate::core::{Attached, Core, Thread, Work};
 use crate::latency::{Latencies, Measured};
@@ -54,6 +56,9 @@ pub enum StartError {
 /// only ask: these may be made under locks that continuations take.
 pub struct Shard {
     core: Arc<Core>,
+    source: Arc<OwnedFd>,
+    /// The redo log's name, if there is one.
+    log: Option<Identity>,
     ticker: Mutex<Option<JoinHandle<()>>>,
     attaching: [Mutex<()>; ATTACH_LOCKS],
 }
@@ -64,20 +69,47 @@ impl Shard {
     /// # Errors
     /// See [`StartError`].
     pub fn start(config: Config, source: BorrowedFd<'_>) -> Result<Arc<Shard>, StartError> {
+        Shard::start_with(config, source, None)
+    }
+
+    /// As [`Shard::start`], with a redo log.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_with(
+        config: Config,
+        source: BorrowedFd<'_>,
+        log: Option<RedoLog>,
+    ) -> Result<Arc<Shard>, StartError> {
         config.validate()?;
         let bytes = config.memory_bytes_max;
         let too_much = |source| StartError::Memory { bytes, source };
         let frames = bytes.div_ceil(PAGE_BYTES as u64).saturating_add(FRAMES_IN_FLIGHT);
         let frames = u32::try_from(frames).map_err(|error| too_much(io::Error::other(error)))?;
         let pool = FramePool::new(frames).map_err(too_much)?;
-        let engine = Engine::new(config, pool)?;
+        let mut engine = Engine::new(config, pool)?;
+        if let Some(log) = &log {
+            engine.start_log(log.writer());
+        }
         let shard = Shard {
             core: Core::new(engine, Directory::new(source)),
+            source: Arc::new(source.try_clone_to_owned().map_err(StartError::Backend)?),
+            log: log.as_ref().map(RedoLog::name),
             ticker: Mutex::default(),
             attaching: Default::default(),
         };
         let sink: Arc<dyn Sink> = Arc::<Core>::clone(&shard.core);
         shard.core.directory.start(sink).map_err(StartError::Backend)?;
+        if let Some(log) = log {
+            let core = Arc::downgrade(&shard.core);
+            let ended = move |io, result| {
+                if let Some(core) = core.upgrade() {
+                    core.log_completed(io, result);
+                }
+            };
+            let thread = log.start(Box::new(ended)).map_err(StartError::Backend)?;
+            shard.core.log.set(thread).expect("the log is started once");
+        }
         let core = Arc::clone(&shard.core);
         let ticker = thread::Builder::new()
             .name("weir-ticker".to_owned())
@@ -101,10 +133,13 @@ impl Shard {
             return Ok(());
         }
         let attributes = home.home_attributes()?;
+        let identity =
+            if self.log.is_some() { home.identity(self.source.as_fd()) } else { Vec::new() };
         self.core.event(Thread::Holding, |state, _| {
             let attached = Attached { home: Arc::clone(home), detached: Vec::new() };
             state.files.insert(file, attached);
             state.engine.attach(file, attributes);
+            state.engine.identify(file, &identity);
         });
         Ok(())
     }
@@ -194,6 +229,9 @@ impl Shard {
         durability: Durability,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
+        if durability != Durability::None {
+            self.note_attributes(file);
+        }
         let answered = self.core.event(Thread::Caller, |state, since| {
             let request = state.pending.next_id();
             match state.engine.write(request, file, offset, data, durability, since) {
@@ -246,12 +284,47 @@ impl Shard {
         durability: Durability,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
+        self.note_attributes(file);
         self.sync_by(done, |engine, request, now| engine.sync(request, file, durability, now));
+    }
+
+    /// Tells the engine if attributes of the file changed at home, which a sync by the log is to make
+    /// durable there.
+    fn note_attributes(&self, file: FileId) {
+        if self.log.is_some() {
+            let mut state = self.core.lock();
+            if state.files.get(&file).is_some_and(|file| file.home.times().take_changed()) {
+                state.engine.attributes_changed(file);
+            }
+        }
     }
 
     /// Everything dirty, of all files, is home and durable. The error is the first one met.
     pub fn sync_all(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.sync_by(done, |engine, request, now| engine.sync_all(request, now));
+    }
+
+    /// As [`Shard::sync_all`], and then SOURCE's file system as a whole is durable (syncfs(2)).
+    pub fn sync_durably(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        let core = Arc::clone(&self.core);
+        let source = Arc::clone(&self.source);
+        let log = self.log;
+        let inner = Arc::clone(&core);
+        self.sync_all(move |synced| {
+            // It may take seconds, and this thread has others' requests to answer.
+            inner.directory.defer(Box::new(move || {
+                let home = rustix::fs::syncfs(&*source).map_err(std::io::Error::from);
+                let home = home.and_then(|()| match log {
+                    // It cannot say itself that nothing of it is to be replayed.
+                    Some(log) if synced.is_ok() && core.lock().engine.log_has_failed() => {
+                        note_void(source.as_fd(), &log)
+                    }
+                    _ => Ok(()),
+                });
+                let home = home.map_err(|error| Error::Home(error_kind(&error)));
+                done(synced.and(home));
+            }));
+        });
     }
 
     fn sync_by(
@@ -331,6 +404,31 @@ impl Shard {
         &self.core.directory
     }
 
+    /// Everything is home and durable there: says so in the log, so that nothing of it is replayed
+    /// when SOURCE is mounted again; in SOURCE if the log has failed. False if neither takes it, or
+    /// there is no log.
+    pub fn close_log(&self) -> bool {
+        let Some(log) = &self.log else { return false };
+        self.await_log();
+        let closing = self.core.event(Thread::Caller, |state, _| state.engine.close_log());
+        self.await_log();
+        if closing && !self.core.lock().engine.log_has_failed() {
+            return true;
+        }
+        note_void(self.source.as_fd(), log)
+            .inspect_err(|error| {
+                tracing::error!("the log failed, and that cannot be noted in SOURCE: {error}; do not use it again");
+            })
+            .is_ok()
+    }
+
+    /// Waits until nothing is under way on the log. Once in the life of a mount: polling does.
+    fn await_log(&self) {
+        while self.core.lock().engine.log_is_busy() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Stops the threads. To be called after [`Shard::sync_all`]: what is dirty is lost. Requests
     /// still pending are not answered. Idempotent.
     pub fn stop(&self) {
@@ -343,6 +441,9 @@ impl Shard {
             let _ = ticker.join();
         }
         self.core.directory.shutdown();
+        if let Some(log) = self.core.log.get() {
+            log.shutdown();
+        }
     }
 }
 

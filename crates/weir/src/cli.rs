@@ -14,7 +14,7 @@ use crate::config_file::{self, ConfigFileError};
 use crate::failure::Failure;
 use crate::options::{self, Unknown};
 use crate::quantity::{self, Size};
-use crate::settings::Layer;
+use crate::settings::{Layer, LogChoice};
 
 pub use invocation::parse;
 
@@ -51,6 +51,32 @@ pub enum Command {
     /// Show what a mount, or every mount, is doing
     #[command(long_about = manual::STATUS, after_long_help = manual::STATUS_AFTER)]
     Status(StatusArguments),
+    /// Bring home what a redo log holds, without mounting
+    #[command(long_about = manual::RECOVER, after_long_help = manual::RECOVER_AFTER)]
+    Recover(RecoverArguments),
+    /// Show what is in a redo log
+    #[command(long_about = manual::LOG, after_long_help = manual::LOG_AFTER)]
+    Log(LogArguments),
+}
+
+/// Arguments of `weir recover`.
+#[derive(Debug, Args)]
+pub struct RecoverArguments {
+    /// The directory that was served; it must not be mounted
+    pub source: PathBuf,
+    /// The log, if it is not in SOURCE
+    #[arg(long, value_name = "PATH")]
+    pub log: Option<PathBuf>,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `weir log`.
+#[derive(Debug, Args)]
+pub struct LogArguments {
+    /// The directory that was served, or the log itself
+    pub path: PathBuf,
 }
 
 /// Arguments of `weir mount`.
@@ -93,6 +119,17 @@ pub struct MountArguments {
     /// A number with ms, s, m or h: from 100ms to 24h.
     #[arg(long, value_name = "DURATION", value_parser = quantity::parse_dirty_expire)]
     pub dirty_expire: Option<Duration>,
+    /// Where the redo log is: none (the default), source, or the path of a file or block device
+    ///
+    /// With a log an fsync costs one write to it, and fetches nothing; what was synced survives the
+    /// daemon's death and a power cut, and is brought home by the next mount or 'weir recover'.
+    /// source: in SOURCE/.weir while it is mounted. A path, absolute, may be on a faster device; the
+    /// file is made if it is missing, and kept.
+    #[arg(long, value_name = "PLACE")]
+    pub log: Option<LogChoice>,
+    /// Size of a redo log that is made, at least 1M; 64M by default
+    #[arg(long, value_name = "SIZE")]
+    pub log_size: Option<Size>,
     /// Let other users use the mount, with the permissions the files have
     ///
     /// An ordinary user may say so only where /etc/fuse.conf has the line user_allow_other.
@@ -145,6 +182,8 @@ impl MountArguments {
             memory: self.memory,
             patch_memory: self.patch_memory,
             dirty_expire: self.dirty_expire,
+            log: self.log.clone(),
+            log_size: self.log_size,
             allow_other: self.allow_other.then_some(true),
             read_only: self.read_only.then_some(true),
             log_level: self.log_level,

@@ -2,6 +2,7 @@
 
 mod ask;
 mod mount;
+mod redo_log;
 
 use std::process::ExitCode;
 
@@ -15,5 +16,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Umount(arguments) => ask::umount(&arguments),
         Command::Sync(arguments) => ask::sync(&arguments),
         Command::Status(arguments) => ask::status(&arguments),
+        Command::Recover(arguments) => redo_log::recover(&arguments),
+        Command::Log(arguments) => redo_log::show(&arguments),
     }
 }

@@ -170,6 +170,8 @@ fn read_key(
         "fetch" => into.fetch = Some(from_text(key, value)?),
         "memory" => into.memory = Some(size(key, value)?),
         "patch-memory" => into.patch_memory = Some(size(key, value)?),
+        "log" => into.log = Some(from_text(key, value)?),
+        "log-size" => into.log_size = Some(size(key, value)?),
         "dirty-expire" => into.dirty_expire = Some(dirty_expire(key, value)?),
         "allow-other" => into.allow_other = Some(boolean(key, value)?),
         "read-only" => into.read_only = Some(boolean(key, value)?),
@@ -182,8 +184,8 @@ fn read_key(
             *into = std::mem::take(into).over(layer);
         }
         _ => {
-            let known = "fetch, memory, patch-memory, dirty-expire, allow-other, read-only, \
-                         options, log-level, log-file and [mount.\"/path\"] tables";
+            let known = "fetch, memory, patch-memory, dirty-expire, log, log-size, \
+                         allow-other, read-only, options, log-level, log-file and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }
     }

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::Instant;
 
+use weir_backend::RedoLog;
 use weir_shard::Shard;
 
 use crate::allocator;
@@ -23,9 +24,9 @@ use crate::control::server::Server;
 use crate::fuse_access::{self, FuseAccessError};
 use crate::mountpoint::{self, MountpointError};
 use crate::mounts::{Device, MountTable};
-use crate::settings::Settings;
+use crate::settings::{LogChoice, Settings};
 use crate::signals;
-use crate::source::{Source, SourceError, SourceLock};
+use crate::source::{self, Source, SourceError, SourceLock};
 
 use account::Account;
 use lifecycle::{Event, Lifecycle, Place};
@@ -70,6 +71,15 @@ pub enum DaemonError {
     /// The log cannot be written.
     #[error(transparent)]
     Log(#[from] crate::log::LogError),
+    /// The redo log cannot be used.
+    #[error(transparent)]
+    RedoLog(#[from] weir_backend::OpenLogError),
+    /// SOURCE has a log that another one is to take the place of.
+    #[error(
+        "there is a log in SOURCE already, {}: run 'weir recover' first, so that it is brought home",
+        .0.display()
+    )]
+    LogLeft(PathBuf),
     /// Something the daemon needs from the system.
     #[error("cannot {doing}: {error}")]
     System {
@@ -142,7 +152,9 @@ impl Locked {
         let Locked { source, mountpoint, settings, lock } = self;
         let start_error =
             |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
-        let shard = Shard::start(settings.engine.clone(), source.as_fd()).map_err(start_error)?;
+        let log = open_log(&source, &settings)?;
+        let shard =
+            Shard::start_with(settings.engine.clone(), source.as_fd(), log).map_err(start_error)?;
         let (events, received) = mpsc::channel();
         let device = mount(&shard, &source, &mountpoint, &settings, events.clone())
             .inspect_err(|_| shard.stop())?;
@@ -177,9 +189,57 @@ impl Locked {
             return Ok(());
         }
         let ended = lifecycle.run();
+        if ended.log_is_void() && settings.log == LogChoice::Source {
+            source::remove_log(source.path());
+        }
         // Before whoever asked for it is told: SOURCE can be mounted again at once.
         drop(lock);
         ended.finish().map_err(DaemonError::Lost)
+    }
+}
+
+/// Opens the redo log, and brings home what is in it.
+///
+/// Also a log in SOURCE that this mount does not want: what was synced by the last one is in it.
+fn open_log(source: &Source, settings: &Settings) -> Result<Option<RedoLog>, DaemonError> {
+    let left = source::log_path(source.path());
+    let path = match &settings.log {
+        LogChoice::At(path) => path.clone(),
+        LogChoice::Source => left.clone(),
+        LogChoice::None if left.exists() && !settings.read_only => {
+            let log = RedoLog::open(&left, settings.log_bytes, source.as_fd())?;
+            tell(&log);
+            drop(log);
+            source::remove_log(source.path());
+            return Ok(None);
+        }
+        LogChoice::None => return Ok(None),
+    };
+    if path != left && left.exists() {
+        return Err(DaemonError::LogLeft(left));
+    }
+    if settings.read_only {
+        if !path.exists() {
+            return Ok(None);
+        }
+        tracing::warn!("mounted read-only: the log {} is not replayed", path.display());
+        return Ok(None);
+    }
+    let log = RedoLog::open(&path, settings.log_bytes, source.as_fd())?;
+    tell(&log);
+    Ok(Some(log))
+}
+
+/// Says what was brought home from a log.
+fn tell(log: &RedoLog) {
+    let recovered = &log.recovered;
+    if recovered.groups > 0 {
+        tracing::info!(
+            records = recovered.applied,
+            bytes = recovered.applied_bytes,
+            files = recovered.files,
+            "brought home what the last mount had logged"
+        );
     }
 }
 

@@ -36,6 +36,9 @@ pub enum OptionError {
         /// What is wrong.
         error: QuantityError,
     },
+    /// The value of `log` is no place.
+    #[error("mount option 'log': {0}")]
+    Log(String),
     /// The value of `fetch` is no policy.
     #[error("mount option 'fetch': {0}")]
     Fetch(#[from] ConfigError),
@@ -172,6 +175,8 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
         "patch_memory" | "patch-memory" => {
             into.patch_memory = Some(needed()?.parse().map_err(quantity)?);
         }
+        "log" => into.log = Some(needed()?.parse().map_err(OptionError::Log)?),
+        "log_size" | "log-size" => into.log_size = Some(needed()?.parse().map_err(quantity)?),
         "dirty_expire" | "dirty-expire" => {
             let age = quantity::parse_dirty_expire(needed()?).map_err(quantity)?;
             into.dirty_expire = Some(age);

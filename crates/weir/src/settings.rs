@@ -10,6 +10,37 @@ use weir_engine::{Config, FetchPolicy};
 use crate::machine;
 use crate::quantity::Size;
 
+/// Bytes of a redo log, unless said otherwise.
+const LOG_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// The smallest redo log that is worth having.
+const LOG_BYTES_MIN: u64 = 1 << 20;
+
+/// Where the redo log is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LogChoice {
+    /// Nowhere: every fsync brings its file home.
+    #[default]
+    None,
+    /// In SOURCE, while it is mounted.
+    Source,
+    /// In a file or on a block device of its own.
+    At(PathBuf),
+}
+
+impl std::str::FromStr for LogChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LogChoice, String> {
+        match text {
+            "none" => Ok(LogChoice::None),
+            "source" => Ok(LogChoice::Source),
+            path if path.starts_with('/') => Ok(LogChoice::At(path.into())),
+            _ => Err("give 'none', 'source', or the absolute path of a file or device".to_owned()),
+        }
+    }
+}
+
 /// What one place asks for; `None` leaves it to the layers below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
@@ -41,6 +72,10 @@ pub struct Layer {
     pub exec: Option<bool>,
     /// `-o atime`, `noatime`.
     pub atime: Option<bool>,
+    /// `--log`.
+    pub log: Option<LogChoice>,
+    /// `--log-size`.
+    pub log_size: Option<Size>,
     /// `--log-level`.
     pub log_level: Option<Level>,
     /// `--log-file`.
@@ -65,6 +100,8 @@ impl Layer {
             suid: self.suid.or(below.suid),
             exec: self.exec.or(below.exec),
             atime: self.atime.or(below.atime),
+            log: self.log.or(below.log),
+            log_size: self.log_size.or(below.log_size),
             log_level: self.log_level.or(below.log_level),
             log_file: self.log_file.or(below.log_file),
         }
@@ -88,6 +125,11 @@ impl Layer {
                 most: Size(memory / 2),
             });
         }
+        let log_bytes = self.log_size.map_or(LOG_BYTES_DEFAULT, |size| size.0);
+        if log_bytes < LOG_BYTES_MIN {
+            let (given, least) = (Size(log_bytes), Size(LOG_BYTES_MIN));
+            return Err(SettingsError::LogTooSmall { given, least });
+        }
         let defaults = Config::default();
         let engine = Config {
             memory_bytes_max: memory,
@@ -108,6 +150,8 @@ impl Layer {
             suid: self.suid.unwrap_or(false),
             exec: self.exec.unwrap_or(true),
             atime: self.atime.unwrap_or(true),
+            log: self.log.unwrap_or_default(),
+            log_bytes,
             log_level: self.log_level.unwrap_or(Level::INFO),
             log_file: self.log_file,
         })
@@ -139,6 +183,10 @@ pub struct Settings {
     pub exec: bool,
     /// Whether access times are kept.
     pub atime: bool,
+    /// Where the redo log is.
+    pub log: LogChoice,
+    /// Bytes of a redo log that is made.
+    pub log_bytes: u64,
     /// How much is logged.
     pub log_level: Level,
     /// Where the log goes, if not to the default place.
@@ -151,6 +199,14 @@ pub enum SettingsError {
     /// `--memory` is below what an engine can work in.
     #[error("memory of {given} is too small: give --memory at least {least}")]
     MemoryTooSmall {
+        /// What was asked for.
+        given: Size,
+        /// The bound.
+        least: Size,
+    },
+    /// `--log-size` is too little.
+    #[error("a log of {given} is too small: give --log-size at least {least}")]
+    LogTooSmall {
         /// What was asked for.
         given: Size,
         /// The bound.

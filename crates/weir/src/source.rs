@@ -22,6 +22,7 @@ use crate::mounts::{Device, MountTable};
 /// Weir's own directory in SOURCE.
 pub const WEIR_DIRECTORY: &str = ".weir";
 const LOCK_FILE: &str = "lock";
+const LOG_FILE: &str = "log";
 
 /// Why SOURCE cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -187,6 +188,18 @@ impl Drop for SourceLock {
                 });
             });
         }
+    }
+}
+
+/// Where the redo log of the SOURCE at `path` is, if it is in SOURCE.
+pub fn log_path(path: &Path) -> PathBuf {
+    path.join(WEIR_DIRECTORY).join(LOG_FILE)
+}
+
+/// Removes a log that holds nothing any more. One that cannot be removed stays, and is used again.
+pub fn remove_log(path: &Path) {
+    if let Err(error) = std::fs::remove_file(log_path(path)) {
+        tracing::warn!("{} was not removed: {error}", log_path(path).display());
     }
 }
 

@@ -95,6 +95,7 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
             stats.destages_in_flight
         ),
     )?;
+    row("log", log(status))?;
     row("errors", errors(status))?;
     writeln!(
         out,
@@ -136,12 +137,29 @@ fn dirty(status: &Status) -> String {
 
 fn errors(status: &Status) -> String {
     let stats = &status.stats;
+    if stats.log_errors > 0 {
+        return "the log failed: no fsync succeeds; unmount, and see the daemon's log".to_owned();
+    }
     if stats.fetch_errors + stats.destage_errors + stats.sync_errors == 0 {
         return "none".to_owned();
     }
     format!(
         "{} fetching, {} writing home, {} syncing",
         stats.fetch_errors, stats.destage_errors, stats.sync_errors
+    )
+}
+
+fn log(status: &Status) -> String {
+    let stats = &status.stats;
+    if stats.log_capacity_bytes == 0 {
+        return "none".to_owned();
+    }
+    format!(
+        "{} of {} used, {} in {} writes",
+        Size(stats.log_used_bytes),
+        Size(stats.log_capacity_bytes),
+        Size(stats.log_bytes),
+        stats.log_groups
     )
 }
 

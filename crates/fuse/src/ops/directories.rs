@@ -12,12 +12,9 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, fsync, seek, statat, syncfs};
-
-use weir_engine::Error;
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, fsync, seek, statat};
 
 use crate::attr::Attributes;
 use crate::errno::Errno;
@@ -243,33 +240,7 @@ impl Front {
         if stream.inode.node() != NodeId::ROOT {
             return done(fsync(&stream.home).map_err(Errno::from));
         }
-        // On a thread of its own: it may take seconds, and the one that completes the sync has
-        // requests to serve.
-        let (sender, receiver) = channel();
-        let front = Arc::clone(self);
-        let syncing = std::thread::Builder::new()
-            .name("weir-syncfs".into())
-            .spawn(move || sync_source(&front, &receiver));
-        match syncing {
-            Err(error) => done(Err(error.into())),
-            Ok(_) => self.shard.sync_all(move |synced| {
-                // The thread waits for it.
-                let _ = sender.send((synced, done));
-            }),
-        }
-    }
-}
-
-/// Once the engine's part, which comes from `engine` with the continuation, is done: makes SOURCE
-/// durable too.
-fn sync_source<Done: FnOnce(Result<(), Errno>)>(
-    front: &Front,
-    engine: &Receiver<(Result<(), Error>, Done)>,
-) {
-    // A shard that is being stopped drops the sending half.
-    if let Ok((synced, done)) = engine.recv() {
-        let home = syncfs(&front.source).map_err(Errno::from);
-        done(synced.map_err(Errno::from).and(home));
+        self.shard.sync_durably(move |synced| done(synced.map_err(Errno::from)));
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) const MOUNT_AFTER: &str = "\
 MOUNT OPTIONS (-o):
   ro, rw                          as --read-only
   allow_other                     as --allow-other
-  fetch=, memory=, patch_memory=, dirty_expire=
+  fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=
                                   as the long options
   direct_io                       every open bypasses the kernel's page cache
   dev, nodev, suid, nosuid, exec, noexec, atime, noatime
@@ -140,6 +140,39 @@ EXIT STATUS:
   1  something is not: standard error says what
   2  the command line makes no sense";
 
+pub(super) const RECOVER: &str = "\
+Bring home what the redo log of SOURCE holds: what was synced, and not written home, when the daemon died \
+or the power went. 'weir mount' does the same before it mounts.
+
+It may be interrupted at any time and be run again. A log that is damaged is left as it is, and so is \
+SOURCE: standard error says what is wrong and where.";
+
+pub(super) const RECOVER_AFTER: &str = "\
+EXAMPLES:
+  weir recover --dry-run /srv/data
+  weir recover --log /dev/nvme0n1p3 /srv/data
+
+EXIT STATUS:
+  0  everything that was synced is home and durable
+  1  it is not: standard error says why
+  2  the command line makes no sense";
+
+pub(super) const LOG: &str = "\
+Show the superblock, the groups and the records of a redo log, from its checkpoint to its end, also of \
+one that is damaged or in use.
+
+PATH is the directory that was served, or the log: a file or a block device.";
+
+pub(super) const LOG_AFTER: &str = "\
+EXAMPLES:
+  weir log /srv/data
+  weir log /dev/nvme0n1p3
+
+EXIT STATUS:
+  0  the log is whole
+  1  it is damaged, or cannot be read: standard error says where and why
+  2  the command line makes no sense";
+
 pub(super) const STATUS: &str = "\
 Show what a mount is doing, or every mount that this user may ask: what is dirty and patched, what was \
 fetched and what did not have to be, who waited, what failed, and how long requests took in the daemon.
@@ -159,10 +192,12 @@ JSON:
                         patch_writes, fetched_pages, gap_pages, fetch_commands, fetches_waited,
                         fetches_avoided, readahead_pages, writers_blocked_fetch,
                         writers_throttled, destage_commands, destage_bytes, fetch_errors,
-                        destage_errors, sync_errors, evictions;
+                        destage_errors, sync_errors, log_records, log_bytes, log_groups,
+                        log_blocks, log_errors, evictions;
                         as of now: writers_waiting, files, pages, frames, dirty_pages,
                         patched_pages, patch_bytes, patch_bytes_max, fetches_in_flight,
-                        destages_in_flight, oldest_dirty_ms, memory_bytes, memory_bytes_max
+                        destages_in_flight, oldest_dirty_ms, memory_bytes, memory_bytes_max,
+                        log_used_bytes, log_capacity_bytes
     latency             write, read, sync: each count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns
   Fields may be added; none changes its meaning.
 

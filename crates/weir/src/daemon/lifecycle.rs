@@ -54,7 +54,7 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
         }
         Request::Sync => {
             let (shard, source) = (account.shard.clone(), account.source.clone());
-            account.shard.sync_all(move |result| {
+            account.shard.sync_durably(move |result| {
                 responder.send(&match result {
                     Ok(()) => Reply::Done,
                     Err(error) => Reply::Failed { message: not_home(&shard, &source, error) },
@@ -123,9 +123,15 @@ pub struct Lifecycle {
 pub struct Ended {
     responders: Vec<Responder>,
     lost: Option<String>,
+    log_is_void: bool,
 }
 
 impl Ended {
+    /// Whether the redo log, if there is one, holds nothing that is not home.
+    pub fn log_is_void(&self) -> bool {
+        self.log_is_void
+    }
+
     /// Tells whoever asked for it how it ended. An error says what was lost.
     pub fn finish(self) -> Result<(), String> {
         let reply = match &self.lost {
@@ -312,6 +318,7 @@ impl Lifecycle {
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
         }
+        let log_is_void = lost.is_none() && self.shard.close_log();
         self.shard.stop();
         match &lost {
             None => tracing::info!("everything is home"),
@@ -323,7 +330,7 @@ impl Lifecycle {
                 self.responders.push(responder);
             }
         }
-        Ended { responders: self.responders, lost }
+        Ended { responders: self.responders, lost, log_is_void }
     }
 
     /// Sees to it that no program can write any more, so that what is brought home then is all.
@@ -354,7 +361,7 @@ impl Lifecycle {
     /// Everything is home and durable, or the first error met.
     fn write_home(&self) -> Result<(), Error> {
         let (done, result) = mpsc::sync_channel(1);
-        self.shard.sync_all(move |result| {
+        self.shard.sync_durably(move |result| {
             // The receiver waits below.
             let _ = done.send(result);
         });

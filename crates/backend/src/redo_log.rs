@@ -1,0 +1,230 @@
+//! The redo log under a mount: recovered when it is opened, then written by a thread of its own.
+//!
+//! One group is under way at a time, so one thread is enough. Owns the log file and the thread.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
+use weir_engine::{ErrorKind, IoId, LogCommand};
+use weir_log::{Commit, Identity, ReplayError, Report, Superblock, Writer, replay};
+
+use crate::identity;
+use crate::jobs::Jobs;
+use crate::log_file::{LogFile, LogFileError};
+use crate::recovery::{Recovered, RecoveryError};
+
+/// Why a log is not ready for use. It is left as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenLogError {
+    /// The log itself.
+    #[error(transparent)]
+    File(#[from] LogFileError),
+    /// What is in it could not be replayed.
+    #[error("cannot recover from the log {}: {why}", path.display())]
+    Replay {
+        /// The log.
+        path: std::path::PathBuf,
+        /// Why.
+        why: Box<ReplayError<RecoveryError>>,
+    },
+    /// Something else of the system.
+    #[error("cannot {doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// What tells one SOURCE from all others, also after the machine was started anew: its file
+/// system's number, and its directory's handle.
+///
+/// # Errors
+/// EOPNOTSUPP where the file system has no handles: nothing can be logged there.
+pub fn mount_identity(source: BorrowedFd<'_>) -> io::Result<Identity> {
+    let handle = identity::of(source)?;
+    let mut mount = [0; 16];
+    let system = rustix::fs::fstatvfs(source)?.f_fsid;
+    mount[..8].copy_from_slice(&system.to_le_bytes());
+    for (nth, part) in mount[8..].chunks_mut(4).enumerate() {
+        let crc = crc32c::crc32c_append(nth as u32, &handle);
+        part.copy_from_slice(&crc.to_le_bytes());
+    }
+    Ok(mount)
+}
+
+/// Replays a log of SOURCE to its files, says what it did, and has the log say that nothing of it is left
+/// to replay. If `dry`, only says what it would do.
+///
+/// # Errors
+/// See [`OpenLogError`].
+pub fn recover(log: &LogFile, source: BorrowedFd<'_>, dry: bool) -> Result<Report, OpenLogError> {
+    let mount = mount_identity(source)
+        .map_err(|source| OpenLogError::System { doing: "name SOURCE for its log", source })?;
+    let superblock = log.superblock(Some(mount))?;
+    let report = replay_to(log, superblock, source, dry)?;
+    if !dry {
+        use_again(log, Superblock { clean: true, ..superblock.next_use(report.end) }, source)?;
+    }
+    Ok(report)
+}
+
+fn replay_to(
+    log: &LogFile,
+    superblock: Superblock,
+    source: BorrowedFd<'_>,
+    dry: bool,
+) -> Result<Report, OpenLogError> {
+    let superblock = without_void(source, superblock);
+    let mut home = Recovered::new(source)
+        .map_err(|source| OpenLogError::System { doing: "open SOURCE", source })?;
+    let mut reader = log;
+    replay(&mut reader, superblock, (!dry).then_some(&mut home))
+        .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })
+}
+
+/// Notes in SOURCE that everything a log holds is home and durable: for a log that failed, and so cannot
+/// say that itself.
+///
+/// # Errors
+/// What creating `.weir/void-NAME` says.
+pub fn note_void(source: BorrowedFd<'_>, log: &Identity) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let note = openat(source, void_name(log), flags, Mode::RUSR | Mode::WUSR)?;
+    fsync(&note)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fsync(&openat(source, ".weir", flags, Mode::empty())?)?;
+    Ok(())
+}
+
+fn void_name(log: &Identity) -> String {
+    let name: String = log.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(".weir/void-{name}")
+}
+
+/// What is to be replayed of a log: nothing if it was noted as void.
+fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> Superblock {
+    let noted = statat(source, void_name(&superblock.log), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    Superblock { clean: superblock.clean || noted, ..superblock }
+}
+
+/// Has the log used again from `end` on. What was noted of it before is forgotten.
+fn use_again(
+    file: &LogFile,
+    superblock: Superblock,
+    source: BorrowedFd<'_>,
+) -> Result<(), OpenLogError> {
+    let pieces = vec![(superblock.own_place(), 1)];
+    file.write(&Commit { blocks: vec![superblock.encode()], pieces })
+        .map_err(|source| OpenLogError::System { doing: "write the log", source })?;
+    // Without a note there is nothing to remove.
+    let _ = unlinkat(source, void_name(&superblock.log), AtFlags::empty());
+    Ok(())
+}
+
+/// A log that is ready: nothing in it is left to replay.
+#[derive(Debug)]
+pub struct RedoLog {
+    file: LogFile,
+    superblock: Superblock,
+    source: OwnedFd,
+    /// What was replayed.
+    pub recovered: Report,
+}
+
+impl RedoLog {
+    /// Opens the log at `path` for the files below `source`, and replays what is in it. Where there
+    /// is none, one of `bytes` bytes is made.
+    ///
+    /// # Errors
+    /// See [`OpenLogError`]. The log is kept as it was.
+    pub fn open(path: &Path, bytes: u64, source: BorrowedFd<'_>) -> Result<RedoLog, OpenLogError> {
+        let system = |doing| move |source| OpenLogError::System { doing, source };
+        let mount = mount_identity(source).map_err(system("name SOURCE for its log"))?;
+        let (file, superblock) = match LogFile::open(path)? {
+            Some(file) if file.is_blank()? => {
+                let superblock = file.format(mount)?;
+                (file, superblock)
+            }
+            Some(file) => {
+                let superblock = file.superblock(Some(mount))?;
+                (file, superblock)
+            }
+            None => LogFile::create(path, bytes, mount)?,
+        };
+        let recovered = replay_to(&file, superblock, source, false)?;
+        let superblock = superblock.next_use(recovered.end);
+        use_again(&file, superblock, source)?;
+        let source = source.try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
+        Ok(RedoLog { file, superblock, source, recovered })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Identity {
+        self.superblock.log
+    }
+
+    /// What the engine writes it by.
+    pub fn writer(&self) -> Writer {
+        Writer::new(self.superblock)
+    }
+
+    /// Starts the thread that executes commands.
+    ///
+    /// # Errors
+    /// What thread creation says.
+    pub fn start(
+        self,
+        ended: Box<dyn Fn(IoId, Result<(), ErrorKind>) + Send>,
+    ) -> io::Result<LogThread> {
+        let jobs = Arc::new(Jobs::default());
+        let work = Arc::clone(&jobs);
+        let thread = thread::Builder::new().name("weir-log".to_owned()).spawn(move || {
+            while let Some(command) = work.pop() {
+                let (io, result) = match command {
+                    LogCommand::Write { io, commit } => (io, self.file.write(&commit)),
+                    LogCommand::SyncHome { io } => {
+                        (io, rustix::fs::syncfs(self.source.as_fd()).map_err(io::Error::from))
+                    }
+                };
+                if let Err(error) = &result {
+                    let log = self.file.path().display();
+                    tracing::error!("the log {log} failed: {error}; no fsync succeeds any more");
+                }
+                ended(io, result.map_err(|_| ErrorKind::Io));
+            }
+        })?;
+        Ok(LogThread { jobs, thread: Mutex::new(Some(thread)) })
+    }
+}
+
+/// The thread that writes a log.
+#[derive(Debug)]
+pub struct LogThread {
+    jobs: Arc<Jobs<LogCommand>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl LogThread {
+    /// Has a command executed, after those given before.
+    pub fn execute(&self, command: LogCommand) {
+        self.jobs.push(command);
+    }
+
+    /// Ends the thread when what was given is done. Called by the thread itself it does not wait.
+    pub fn shutdown(&self) {
+        self.jobs.close();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            // One that panicked has aborted the process.
+            let _ = thread.join();
+        }
+    }
+}
