@@ -3,6 +3,7 @@
 #   make demo       build, and watch a program stop stalling (under three minutes with the build done)
 #   make test       every test: the workspace's own, then real programs through mounts
 #   make test-long  the long forms of the same tests
+#   make crash-test power cuts: simulated ones at every device request, and of emulated disks
 #   make bench      the figures of docs/RESULTS.md on this machine's own disk, both sides of each in one run
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
@@ -19,7 +20,7 @@ BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
 
-.PHONY: all build setup setup-run setup-bench demo test test-long bench bench-nbw bench-paper lint install uninstall clean
+.PHONY: all build setup setup-run setup-bench demo test test-long crash-test bench bench-nbw bench-paper lint install uninstall clean
 
 all: build
 
@@ -44,6 +45,11 @@ test: setup build
 
 test-long: setup build
 	tests/run --cargo --long
+
+# At least 20,000 cuts in the simulator, and 48 of an emulated disk (ext4 and xfs).
+crash-test: setup build
+	$(CARGO) run --release -p weir-sim --bin weir-sim -- --cuts 0..60
+	tests/run --long redo-log-cut
 
 bench: setup-run build
 	mkdir -p $(BENCH_DIR)

@@ -172,3 +172,38 @@ loop_filesystem() {
     mkdir -p "$directory"
     mount -o loop "$image" "$directory" || skip "cannot mount a loop device"
 }
+
+# start_disk MODEL SIZE FILESYSTEM: an emulated disk below WORK with an empty file system. DISK is for 'weir-bench disk',
+# DISK_DEVICE the loop device, and stop_disk ends it.
+BENCH=${WEIR_BENCH:-$REPO/target/release/weir-bench}
+DISK=$WORK/disk
+start_disk() {
+    local tries
+    [ -x "$BENCH" ] || skip "weir-bench is not built: run 'make build'"
+    need_command losetup "mkfs.$3"
+    mkdir "$DISK"
+    "$BENCH" disk run --model "$1" --size "$2" --image "$WORK/image" --dir "$DISK" >"$WORK/held" &
+    DISK_RUNNER=$!
+    DISK_DEVICE=
+    for tries in $(seq 200); do
+        DISK_DEVICE=$(grep -o '^/dev/loop[0-9]*' "$WORK/held" || true)
+        if [ -n "$DISK_DEVICE" ]; then break; fi
+        sleep 0.05
+    done
+    [ -n "$DISK_DEVICE" ] || fail "the disk is not there after $tries tries"
+    "mkfs.$3" -q "$DISK_DEVICE"
+}
+
+# The kernel lets go of a killed daemon's files a moment after its end.
+umount_soon() {
+    for _ in $(seq 100); do
+        if umount "$1" 2>/dev/null; then return; fi
+        sleep 0.05
+    done
+    umount "$1"
+}
+
+stop_disk() {
+    kill "$DISK_RUNNER"
+    wait "$DISK_RUNNER" || true
+}

@@ -127,6 +127,7 @@ enum Suite {
     /// These three.
     All(Local),
     Nbw(nbw::command::Arguments),
+    Fsync(nbw::synced::Arguments),
 }
 
 /// What the benchmarks on this machine's own disk take.
@@ -175,6 +176,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::Memory(local) => local.run(&[memory]),
                 Suite::All(local) => local.run(&[engine, fuse, memory]),
                 Suite::Nbw(arguments) => arguments.run(),
+                Suite::Fsync(arguments) => arguments.run(),
             }
         }
         Task::Tables { results } => tables::print(&results),

@@ -17,6 +17,7 @@ pub mod results;
 #[cfg(test)]
 pub mod sample;
 mod summary;
+pub mod synced;
 pub mod table;
 
 use std::fs;

@@ -91,6 +91,8 @@ pub enum Contestant {
     Ext4,
     /// Weir in front of the same ext4.
     Weir(Fetch),
+    /// The same with its redo log, beside the files it serves.
+    WeirLog,
 }
 
 impl Contestant {
@@ -99,6 +101,7 @@ impl Contestant {
         match self {
             Contestant::Ext4 => "ext4".into(),
             Contestant::Weir(fetch) => format!("weir-{fetch}"),
+            Contestant::WeirLog => "weir-log".into(),
         }
     }
 }
@@ -255,7 +258,8 @@ impl Stage {
         let group = Group::new(&self.ledger, &name, self.terms.memory_bytes)?;
         let weir = match contestant {
             Contestant::Ext4 => None,
-            Contestant::Weir(fetch) => Some(self.mount(fetch, &group)?),
+            Contestant::Weir(fetch) => Some(self.mount(fetch, "none", &group)?),
+            Contestant::WeirLog => Some(self.mount(Fetch::Auto, "source", &group)?),
         };
         // After the mount: a signal has the newest undone first, and what is not home is not worth
         // waiting for.
@@ -269,7 +273,7 @@ impl Stage {
         Ok(Arena { abandon, weir, group, stage: self })
     }
 
-    fn mount(&self, fetch: Fetch, group: &Group) -> Result<Weir> {
+    fn mount(&self, fetch: Fetch, redo_log: &str, group: &Group) -> Result<Weir> {
         let weir = &self.terms.weir;
         let mountpoint = self.work.join("weir");
         let listed = self.ledger.list(Thing::Weir {
@@ -284,6 +288,7 @@ impl Stage {
             format!("--fetch={fetch}"),
             format!("--memory={}", self.terms.engine_bytes()),
             format!("--patch-memory={}", self.terms.patch_bytes),
+            format!("--log={redo_log}"),
             format!("--log-file={}", log.display()),
         ];
         let options: Vec<_> = options.iter().map(String::as_str).collect();

@@ -20,6 +20,7 @@ mod read_log;
 mod scratch;
 mod slots;
 mod stamp;
+mod synced_writes;
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -32,6 +33,7 @@ pub use file_server::{FileServer, Mix};
 pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, ClassOutcome, Outcome};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
+pub use synced_writes::SyncedWrites;
 
 /// Something to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +45,8 @@ pub enum Workload {
     FileServer(FileServer),
     /// A trace of a mobile application.
     Mobibench(Mobibench),
+    /// Writers that sync every write.
+    SyncedWrites(SyncedWrites),
 }
 
 impl Workload {
@@ -52,6 +56,7 @@ impl Workload {
             Workload::Personality(personality) => personality.prepare(home),
             Workload::FileServer(server) => server.prepare(home),
             Workload::Mobibench(trace) => trace.prepare(home),
+            Workload::SyncedWrites(writes) => writes.prepare(home),
         }
     }
 
@@ -66,6 +71,9 @@ impl Workload {
                 one.shares_files_with(other)
             }
             (Workload::Mobibench(one), Workload::Mobibench(other)) => one.trace == other.trace,
+            (Workload::SyncedWrites(one), Workload::SyncedWrites(other)) => {
+                (one.threads, one.file_bytes) == (other.threads, other.file_bytes)
+            }
             _ => false,
         }
     }
@@ -77,6 +85,7 @@ impl Workload {
             Workload::FileServer(server) => server.file_set_bytes,
             // Databases of a telephone: a few tens of megabytes.
             Workload::Mobibench(_) => 64 << 20,
+            Workload::SyncedWrites(writes) => writes.file_bytes,
         }
     }
 
@@ -88,6 +97,7 @@ impl Workload {
             Workload::Personality(personality) => personality.run(directory),
             Workload::FileServer(server) => server.run(directory),
             Workload::Mobibench(trace) => trace.run(directory),
+            Workload::SyncedWrites(writes) => writes.run(directory),
         }
     }
 
@@ -98,6 +108,7 @@ impl Workload {
             Workload::Personality(personality) => personality.verify(home, outcome),
             Workload::FileServer(server) => server.verify(home, outcome),
             Workload::Mobibench(trace) => trace.verify(home, outcome),
+            Workload::SyncedWrites(writes) => writes.verify(home, outcome),
         }
     }
 
@@ -108,6 +119,7 @@ impl Workload {
             Workload::Personality(personality) => personality.reset(home, outcome),
             Workload::FileServer(server) => server.reset(home, outcome),
             Workload::Mobibench(trace) => trace.reset(home, outcome),
+            Workload::SyncedWrites(writes) => writes.reset(home, outcome),
         }
     }
 }

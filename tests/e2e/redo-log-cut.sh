@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Power cuts of an emulated disk under a mount with a redo log: after each the file system is mounted again, the log replayed,
+# and every record that was synced is there.
+# cases: ext4 xfs
+# timeout: 240
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+need_filesystem "$1"
+cuts=6
+if [ -n "$LONG" ]; then cuts=24; fi
+start_disk none 512M "$1"
+total=0
+for cut in $(seq "$cuts"); do
+    mount "$DISK_DEVICE" "$SRC"
+    rm -rf "$WORK/acked"
+    rm -f "$SRC"/records-*
+    mount_weir_foreground "$SRC" "$MNT" --log source --log-size 2M --dirty-expire 200ms
+    python3 "$SUPPORT/records.py" write "$MNT" "$WORK/acked" 3 60 >"$WORK/load" &
+    load=$!
+    sleep "0.$((cut * 7 % 9 + 3))"
+    "$BENCH" disk cut --dir "$DISK" --seed "$cut" >/dev/null
+    wait "$load" || fail "the load: $(cat "$WORK/load")"
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
+    umount_soon "$SRC"
+    "$BENCH" disk restore --dir "$DISK"
+    mount "$DISK_DEVICE" "$SRC"
+    mount_weir "$SRC" "$MNT" --log source
+    synced=$(python3 "$SUPPORT/records.py" check "$MNT" "$WORK/acked") || fail "cut $cut: $synced"
+    umount_weir "$MNT"
+    umount "$SRC"
+    total=$((total + ${synced%% *}))
+done
+stop_disk
+counts "$cuts power cuts on $1, $total synced records, 0 lost"
