@@ -311,18 +311,22 @@ impl Shard {
         let log = self.log;
         let inner = Arc::clone(&core);
         self.sync_all(move |synced| {
+            if synced.is_err() {
+                // Nothing could be promised, and a disk that fails had better be left alone.
+                return done(synced);
+            }
             // It may take seconds, and this thread has others' requests to answer.
             inner.directory.defer(Box::new(move || {
                 let home = rustix::fs::syncfs(&*source).map_err(std::io::Error::from);
                 let home = home.and_then(|()| match log {
                     // It cannot say itself that nothing of it is to be replayed.
-                    Some(log) if synced.is_ok() && core.lock().engine.log_has_failed() => {
+                    Some(log) if core.lock().engine.log_has_failed() => {
                         note_void(source.as_fd(), &log)
                     }
                     _ => Ok(()),
                 });
                 let home = home.map_err(|error| Error::Home(error_kind(&error)));
-                done(synced.and(home));
+                done(home);
             }));
         });
     }

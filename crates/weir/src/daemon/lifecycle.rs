@@ -70,6 +70,13 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
 
 /// What is not home, and why.
 fn not_home(shard: &Shard, source: &Path, error: Error) -> String {
+    if shard.stats().dirty_pages == 0 {
+        return format!(
+            "everything is written home, but the file system of {} says that it could not make all of \
+             it durable: {error}; it says so once: try again, and check it",
+            source.display()
+        );
+    }
     let what = unwritten::describe(shard, source);
     format!("{what}, could not be written home: {error}; it is kept and tried again")
 }
