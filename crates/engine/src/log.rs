@@ -417,6 +417,11 @@ impl Engine {
         self.log.as_ref().is_none_or(|log| lsn < log.writer.durable())
     }
 
+    /// Whether a sync waits for the log.
+    pub(crate) fn log_is_awaited(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| !log.waiting.is_empty())
+    }
+
     /// Makes a sync wait for a position.
     pub(crate) fn wait_for_log(&mut self, lsn: Lsn, file: FileIx, id: u64) {
         let syncs = &mut self.files[file].syncs;

@@ -213,10 +213,12 @@ impl Engine {
             && self.census.unclean_frames < enough
     }
 
-    /// Somebody waits for a fetch, or did a moment ago.
+    /// Somebody waits for a fetch, or did a moment ago; or for the log, with which
+    /// a disk with one arm may be busy.
     fn readers_first(&self, now: Time) -> bool {
         let quiet = self.fetch_pace.latency().map_or(QUIET_MAX, |alone| QUIET_MAX.min(4 * alone));
-        self.waited_fetches > 0 || now.since(self.waited_ended) < quiet
+        let log = self.log_is_awaited() && !self.fetches_are_quick();
+        self.waited_fetches > 0 || log || now.since(self.waited_ended) < quiet
     }
 
     /// No arm has to travel for a fetch.
