@@ -28,6 +28,6 @@ pub use directory::{Directory, Method, Sink};
 pub use error::error_kind;
 pub use home_file::HomeFile;
 pub use log_file::{LogFile, LogFileError};
-pub use recovery::{Recovered, RecoveryError};
-pub use redo_log::{LogThread, OpenLogError, RedoLog, mount_identity, note_void, recover};
+pub use recovery::RecoveryError;
+pub use redo_log::{LogThread, OpenLogError, RedoLog, note_void, recover};
 pub use times::{Times, Timestamp};

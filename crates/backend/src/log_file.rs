@@ -5,7 +5,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -278,11 +277,6 @@ impl LogFile {
     /// Its path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// An open descriptor of it.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.buffered.as_fd()
     }
 
     fn bytes(&self) -> Result<u64, LogFileError> {

@@ -46,7 +46,7 @@ pub enum OpenLogError {
 ///
 /// # Errors
 /// EOPNOTSUPP where the file system has no handles: nothing can be logged there.
-pub fn mount_identity(source: BorrowedFd<'_>) -> io::Result<Identity> {
+fn mount_identity(source: BorrowedFd<'_>) -> io::Result<Identity> {
     let handle = identity::of(source)?;
     let mut mount = [0; 16];
     let system = rustix::fs::fstatvfs(source)?.f_fsid;

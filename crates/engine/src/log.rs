@@ -13,7 +13,8 @@
 //!   the tail never passes it;
 //! - a revoke is appended only when everything of its file that is older is home and durable
 //!   there, or was made void by what is durable;
-//! - once a write of the log has failed, no sync succeeds any more.
+//! - once a write of the log has failed, no sync of a file succeeds any more; a sync of everything
+//!   does, and its caller sees to it that the log is not replayed.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ use weir_log::{Commit, Lsn, Record, Writer};
 use crate::command::{Durability, FileId, IoId, LogCommand, Output};
 use crate::engine::{Engine, Step};
 use crate::error::{Error, ErrorKind};
-use crate::file::SyncFor;
+use crate::file::{File, SyncFor};
 use crate::page::{FileIx, Page};
 use crate::time::Time;
 use crate::{PAGE_BYTES, Stats};
@@ -94,6 +95,18 @@ impl Log {
         let orphans = self.orphans.first().copied();
         let syncing = self.orphans_syncing.first().copied();
         [held, orphans, syncing].into_iter().flatten().min().unwrap_or(self.writer.head())
+    }
+
+    /// Appends a record about a file to the open group, which names the file first if it does not yet.
+    /// There is room for both.
+    fn append(&mut self, file: &mut File, record: &Record<'_>) -> Lsn {
+        let head = self.writer.head();
+        if file.logged.named_in != Some(head) {
+            let name = Record::File { file: file.id.0, identity: &file.identity };
+            self.writer.append(&name).expect("room was looked for");
+            file.logged.named_in = Some(head);
+        }
+        self.writer.append(record).expect("room was looked for")
     }
 
     fn is_half_full(&self) -> bool {
@@ -234,7 +247,6 @@ impl Engine {
         if home {
             self.sync_home(file, id);
         }
-        self.commit_group();
         self.pump_log(now);
         Some(Step::Pending)
     }
@@ -273,15 +285,8 @@ impl Engine {
                     continue;
                 }
                 let log = self.log.as_mut().expect("there is a log");
-                let logged = &mut self.files[file].logged;
-                if logged.named_in != Some(log.writer.head()) {
-                    let identity = &self.files[file].identity;
-                    let name = Record::File { file: id, identity };
-                    log.writer.append(&name).expect("room was looked for");
-                    self.files[file].logged.named_in = Some(log.writer.head());
-                }
                 let record = Record::Write { file: id, offset, data: &data[..len] };
-                last = Some(log.writer.append(&record).expect("room was looked for"));
+                last = Some(log.append(&mut self.files[file], &record));
                 self.stats.log_bytes += len as u64;
                 self.stats.log_records += 1;
             }
@@ -299,12 +304,12 @@ impl Engine {
         logged.last_change = Some(lsn);
         if logged.oldest.is_none() {
             // The whole group is kept, its name for the file with it.
-            let head = self.log.as_ref().expect("there is a log").writer.head();
-            let logged = &mut self.files[file].logged;
+            let log = self.log.as_mut().expect("there is a log");
+            let head = log.writer.head();
             logged.oldest = Some(head);
             // What went home before is older than any record now.
             logged.ahead = 0;
-            self.log_mut().held.insert((head, file));
+            log.held.insert((head, file));
         }
     }
 
@@ -317,12 +322,8 @@ impl Engine {
         {
             return None;
         }
-        if of_file.logged.named_in != Some(log.writer.head()) {
-            log.writer.append(&name).expect("room was looked for");
-            of_file.logged.named_in = Some(log.writer.head());
-        }
         self.stats.log_records += 1;
-        Some(log.writer.append(record).expect("room was looked for"))
+        Some(log.append(of_file, record))
     }
 
     /// The file got a size at home. What the log has of it is to be cut at replay, too.

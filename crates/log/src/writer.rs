@@ -10,7 +10,7 @@
 
 use crate::Lsn;
 use crate::block::{BLOCK_BYTES, Block};
-use crate::group::{Builder, HEADER_BYTES};
+use crate::group::Builder;
 use crate::record::Record;
 use crate::superblock::Superblock;
 
@@ -107,11 +107,6 @@ impl Writer {
         self.used_bytes() + bytes <= self.capacity_bytes()
     }
 
-    /// Whether records of `bytes` in all could be appended to an empty group of an empty log.
-    pub fn can_ever_hold(&self, bytes: usize) -> bool {
-        bytes + HEADER_BYTES <= self.superblock.group_bytes_max()
-    }
-
     /// Appends a record to the open group; answers its position.
     ///
     /// # Errors
@@ -122,16 +117,6 @@ impl Writer {
         }
         let at = self.open.append(record);
         Ok(Lsn(self.head.0 + at as u64))
-    }
-
-    /// Whether the open group holds anything.
-    pub fn has_open(&self) -> bool {
-        !self.open.is_empty()
-    }
-
-    /// Whether a group is under way.
-    pub fn is_committing(&self) -> bool {
-        self.written.is_some()
     }
 
     /// Closes the open group and hands it out, unless it is empty or another one is under way.

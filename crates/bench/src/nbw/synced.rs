@@ -9,6 +9,7 @@ use clap::Args;
 use crate::disk::Model;
 use crate::error::Result;
 use crate::mount::weir_program;
+use crate::nbw::command::Place;
 use crate::nbw::perform::{self, Suite};
 use crate::nbw::plan::Cell;
 use crate::nbw::profile::Form;
@@ -32,15 +33,8 @@ pub struct Arguments {
     /// Three rounds of three seconds each; what there is.
     #[arg(long)]
     quick: bool,
-    /// Only these disks.
-    #[arg(long, value_name = "MODEL", value_delimiter = ',')]
-    disk: Vec<Model>,
-    /// The weir program; by default the one beside this program, or on PATH.
-    #[arg(long, value_name = "PATH")]
-    weir: Option<PathBuf>,
-    /// Where to work. A directory of its own is made in it and removed at the end.
-    #[arg(long, value_name = "WORKDIR", default_value = ".")]
-    dir: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// Keep the results here, case by case as they come.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -49,9 +43,10 @@ pub struct Arguments {
 impl Arguments {
     /// Runs it.
     pub fn run(self) -> Result<()> {
-        let weir = weir_program(self.weir)?;
+        let weir = weir_program(self.place.weir)?;
         let profile = profile();
-        let disks = if self.disk.is_empty() { vec![Model::Hdd, Model::Ssd] } else { self.disk };
+        let disks =
+            if self.place.disk.is_empty() { vec![Model::Hdd, Model::Ssd] } else { self.place.disk };
         let cells: Vec<Cell> = disks.iter().flat_map(|&disk| cells(disk, &profile)).collect();
         let mut results = Results {
             suite: SUITE.into(),
@@ -67,7 +62,7 @@ impl Arguments {
             results.save(path)?;
         }
         let disk_bytes = cells.iter().map(perform::disk_bytes).max().unwrap_or(0);
-        let run = Run::new(&self.dir, disk_bytes)?;
+        let run = Run::new(&self.place.dir, disk_bytes)?;
         let whole = cells.iter().map(|cell| cell.name.clone()).collect();
         let suite = Suite { weir, run, cells, whole, json: self.json };
         suite.perform(&mut results)?;

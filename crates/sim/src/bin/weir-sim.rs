@@ -80,35 +80,41 @@ fn run_one(seed: u64, options: Options) -> ExitCode {
     }
 }
 
+/// Runs each seed on one of `jobs` threads, as long as they say to go on.
+fn each_seed(seeds: &Range<u64>, jobs: u64, run: impl Fn(u64) -> bool + Sync) {
+    let next = AtomicU64::new(seeds.start);
+    let (next, run) = (&next, &run);
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end || !run(seed) {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
 /// Lives of one seed's files, and operations in each.
 const LIVES: u32 = 3;
 const OPERATIONS: u32 = 150;
 
 /// Cuts the power at every device request of each seed's runs.
 fn cut_many(seeds: &Range<u64>, jobs: u64) -> ExitCode {
-    let next = AtomicU64::new(seeds.start);
     let failed = AtomicU64::new(0);
     let all = Mutex::new(crash::Tally::default());
-    thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    match crash::run(seed, LIVES, OPERATIONS, 1) {
-                        Ok(tally) => {
-                            all.lock().unwrap_or_else(PoisonError::into_inner).add(&tally);
-                        }
-                        Err(broken) => {
-                            failed.fetch_add(1, Ordering::Relaxed);
-                            eprintln!("seed {seed}: {broken}");
-                        }
-                    }
-                }
-            });
+    each_seed(seeds, jobs, |seed| {
+        match crash::run(seed, LIVES, OPERATIONS, 1) {
+            Ok(tally) => all.lock().unwrap_or_else(PoisonError::into_inner).add(&tally),
+            Err(broken) => {
+                failed.fetch_add(1, Ordering::Relaxed);
+                eprintln!("seed {seed}: {broken}");
+            }
         }
+        true
     });
     let tally = all.into_inner().unwrap_or_else(PoisonError::into_inner);
     let failed = failed.into_inner();
@@ -155,31 +161,21 @@ impl Totals {
 }
 
 fn run_many(seeds: &Range<u64>, jobs: u64, keep_going: bool) -> ExitCode {
-    let next = AtomicU64::new(seeds.start);
     let (operations, failed) = (AtomicU64::new(0), AtomicU64::new(0));
     let totals = Mutex::new(Totals::default());
-    thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end || (!keep_going && failed.load(Ordering::Relaxed) > 0) {
-                        return;
-                    }
-                    match run(seed, Options::default()) {
-                        Ok(summary) => {
-                            operations.fetch_add(u64::from(summary.operations), Ordering::Relaxed);
-                            let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
-                            totals.add(&summary.stats);
-                        }
-                        Err(failure) => {
-                            failed.fetch_add(1, Ordering::Relaxed);
-                            eprintln!("{failure}\n");
-                        }
-                    }
-                }
-            });
+    each_seed(seeds, jobs, |seed| {
+        match run(seed, Options::default()) {
+            Ok(summary) => {
+                operations.fetch_add(u64::from(summary.operations), Ordering::Relaxed);
+                let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+                totals.add(&summary.stats);
+            }
+            Err(failure) => {
+                failed.fetch_add(1, Ordering::Relaxed);
+                eprintln!("{failure}\n");
+            }
         }
+        keep_going || failed.load(Ordering::Relaxed) == 0
     });
     let failed = failed.into_inner();
     println!("{:#?}", totals.into_inner().unwrap_or_else(PoisonError::into_inner));

@@ -2,6 +2,7 @@
 
 use weir_log::Home;
 
+use super::edit::Edit;
 use crate::rng::Rng;
 
 const SECTOR_BYTES: usize = 512;
@@ -20,31 +21,7 @@ struct Change {
     id: u64,
     /// A write is under way until it ended; then a sync covers it.
     ended: bool,
-    what: What,
-}
-
-#[derive(Clone)]
-enum What {
-    Write { offset: usize, bytes: Vec<u8> },
-    Size(usize),
-    Zero { from: usize, to: usize },
-}
-
-impl What {
-    fn apply(&self, content: &mut Vec<u8>) {
-        match self {
-            What::Write { offset, bytes } => {
-                let end = offset + bytes.len();
-                content.resize(content.len().max(end), 0);
-                content[*offset..end].copy_from_slice(bytes);
-            }
-            What::Size(size) => content.resize(*size, 0),
-            What::Zero { from, to } => {
-                let to = (*to).min(content.len());
-                content[(*from).min(to)..to].fill(0);
-            }
-        }
-    }
+    edit: Edit,
 }
 
 impl HomeFile {
@@ -56,19 +33,19 @@ impl HomeFile {
     pub(super) fn content(&self) -> Vec<u8> {
         let mut content = self.durable.clone();
         for change in &self.since {
-            change.what.apply(&mut content);
+            change.edit.apply(&mut content);
         }
         content
     }
 
-    fn push(&mut self, ended: bool, what: What) -> u64 {
+    fn push(&mut self, ended: bool, edit: Edit) -> u64 {
         self.last += 1;
-        self.since.push(Change { id: self.last, ended, what });
+        self.since.push(Change { id: self.last, ended, edit });
         self.last
     }
 
     pub(super) fn begin_write(&mut self, offset: usize, bytes: Vec<u8>) -> u64 {
-        self.push(false, What::Write { offset, bytes })
+        self.push(false, Edit::Write { offset, bytes })
     }
 
     pub(super) fn end_write(&mut self, id: u64) {
@@ -79,14 +56,14 @@ impl HomeFile {
     }
 
     pub(super) fn set_size(&mut self, size: usize) {
-        self.push(true, What::Size(size));
+        self.push(true, Edit::Size(size));
     }
 
     pub(super) fn zero(&mut self, from: usize, to: usize) {
-        self.push(true, What::Zero { from, to });
+        self.push(true, Edit::Zero { from, to });
     }
 
-    /// What a sync that begins now will make durable.
+    /// Edit a sync that begins now will make durable.
     pub(super) fn begin_sync(&self) -> Vec<u64> {
         self.since.iter().filter(|change| change.ended).map(|change| change.id).collect()
     }
@@ -98,21 +75,21 @@ impl HomeFile {
         self.since.retain(|change| {
             let covers = covered.contains(&change.id);
             if covers {
-                change.what.apply(&mut durable);
+                change.edit.apply(&mut durable);
             }
             !covers
         });
         self.durable = durable;
     }
 
-    /// What is left when the power goes. Sizes and holes are journaled in order: what comes after one
+    /// Edit is left when the power goes. Sizes and holes are journaled in order: what comes after one
     /// that is lost is lost, too.
     pub(super) fn cut(&self, rng: &mut Rng) -> Vec<u8> {
         let mut content = self.durable.clone();
         let likely = *rng.pick(&[0, 500, 1000]);
         for change in &self.since {
-            match &change.what {
-                What::Write { offset, bytes } => {
+            match &change.edit {
+                Edit::Write { offset, bytes } => {
                     let grows = rng.chance(500);
                     for (nth, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
                         let at = offset + nth * SECTOR_BYTES;

@@ -1,5 +1,7 @@
 //! What programs did to a file and were promised of it, and what may therefore be found after a cut.
 
+use super::edit::Edit;
+
 /// A promise that was not kept.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Broken {
@@ -44,18 +46,11 @@ pub enum Broken {
     Answer(String),
 }
 
-#[derive(Clone, Debug)]
-enum Done {
-    Write { offset: usize, bytes: Vec<u8> },
-    Size(usize),
-    Zero { from: usize, to: usize },
-}
-
 /// One file's history since the content that is known to be durable.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     durable: Vec<u8>,
-    since: Vec<Done>,
+    since: Vec<Edit>,
     /// Things forgotten since the beginning, for positions to stay good.
     forgotten: usize,
 }
@@ -66,22 +61,22 @@ impl History {
     }
 
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        self.since.push(Done::Write { offset, bytes: bytes.to_vec() });
+        self.since.push(Edit::Write { offset, bytes: bytes.to_vec() });
     }
 
     pub(super) fn set_size(&mut self, size: usize) {
-        self.since.push(Done::Size(size));
+        self.since.push(Edit::Size(size));
     }
 
     pub(super) fn zero(&mut self, from: usize, to: usize) {
-        self.since.push(Done::Zero { from, to });
+        self.since.push(Edit::Zero { from, to });
     }
 
     /// As programs see it.
     pub(super) fn content(&self) -> Vec<u8> {
         let mut content = self.durable.clone();
         for done in &self.since {
-            apply(&mut content, done);
+            done.apply(&mut content);
         }
         content
     }
@@ -95,7 +90,7 @@ impl History {
     pub(super) fn synced(&mut self, position: usize) {
         let count = position.saturating_sub(self.forgotten);
         for done in self.since.drain(..count) {
-            apply(&mut self.durable, &done);
+            done.apply(&mut self.durable);
         }
         self.forgotten += count;
     }
@@ -106,9 +101,9 @@ impl History {
         let mut size = self.durable.len();
         for done in &self.since {
             match done {
-                Done::Write { offset, bytes } => size = size.max(offset + bytes.len()),
-                Done::Size(to) => size = *to,
-                Done::Zero { .. } => {}
+                Edit::Write { offset, bytes } => size = size.max(offset + bytes.len()),
+                Edit::Size(to) => size = *to,
+                Edit::Zero { .. } => {}
             }
             sizes.push(size);
         }
@@ -131,26 +126,11 @@ impl History {
             return true;
         }
         self.since.iter().any(|done| match done {
-            Done::Write { offset, bytes } => {
+            Edit::Write { offset, bytes } => {
                 at.checked_sub(*offset).and_then(|at| bytes.get(at)) == Some(&byte)
             }
-            Done::Size(size) => byte == 0 && at >= *size,
-            Done::Zero { from, to } => byte == 0 && (*from..*to).contains(&at),
+            Edit::Size(size) => byte == 0 && at >= *size,
+            Edit::Zero { from, to } => byte == 0 && (*from..*to).contains(&at),
         })
-    }
-}
-
-fn apply(content: &mut Vec<u8>, done: &Done) {
-    match done {
-        Done::Write { offset, bytes } => {
-            let end = offset + bytes.len();
-            content.resize(content.len().max(end), 0);
-            content[*offset..end].copy_from_slice(bytes);
-        }
-        Done::Size(size) => content.resize(*size, 0),
-        Done::Zero { from, to } => {
-            let to = (*to).min(content.len());
-            content[(*from).min(to)..to].fill(0);
-        }
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! At the end of a life the power is cut in earnest: the next one goes on with what was recovered.
 
+mod edit;
 mod files;
 mod history;
 mod log_disk;
