@@ -19,7 +19,10 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
         Err(ControlError::Dead(_)) => return Err(remove_dead(&mount)),
         daemon => daemon?,
     };
-    let reply = daemon.ask(&Request::Unmount { force: arguments.force })?;
+    let reply = match daemon.ask(&Request::Unmount { force: arguments.force }) {
+        Err(ControlError::Dead(_)) => return Err(remove_dead(&mount)),
+        reply => reply?,
+    };
     if let Reply::Failed { message } = reply {
         return Err(Failure::Refused(message));
     }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::PidfdFlags;
 
@@ -16,6 +16,9 @@ use crate::mounts::{self, Mount, MountTable};
 
 /// How long a daemon may take to say how it is.
 const STATUS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a process that hung up is given to be gone.
+const END_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -146,14 +149,39 @@ impl Daemon {
             .set_read_timeout(patience)
             .and_then(|()| protocol::send(&self.connection, request))
             .and_then(|()| protocol::receive(&self.connection))
-            .map_err(|error| ControlError::Conversation { path: self.mountpoint.clone(), error })
+            .map_err(|error| self.broken_off(error))
+    }
+
+    /// What the end of a conversation before its answer means: a daemon that dies hangs up before
+    /// its mount is seen to be dead.
+    fn broken_off(&self, error: io::Error) -> ControlError {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let path = self.mountpoint.clone();
+        let hung_up = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
+        if hung_up
+            && self.has_ended(Some(&END_PATIENCE))
+            && matches!(rustix::fs::stat(&path), Err(Errno::NOTCONN))
+        {
+            return ControlError::Dead(path);
+        }
+        ControlError::Conversation { path, error }
     }
 
     /// Waits until the daemon's process has ended: only then is SOURCE unlocked.
     pub fn wait_for_end(self) {
-        let Some(process) = self.process else { return };
-        let mut ended = [PollFd::new(&process, PollFlags::IN)];
-        while let Err(Errno::INTR) = rustix::event::poll(&mut ended, None) {}
+        self.has_ended(None);
+    }
+
+    /// Whether the process has ended, or does so in time.
+    fn has_ended(&self, patience: Option<&Timespec>) -> bool {
+        let Some(process) = &self.process else { return true };
+        let mut ended = [PollFd::new(process, PollFlags::IN)];
+        loop {
+            match rustix::event::poll(&mut ended, patience) {
+                Err(Errno::INTR) => {}
+                result => return result.is_ok_and(|ready| ready > 0),
+            }
+        }
     }
 }
 
