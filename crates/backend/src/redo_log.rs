@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
 use weir_engine::{ErrorKind, IoId, LogCommand};
-use weir_log::{Commit, Identity, ReplayError, Report, Superblock, Writer, replay};
+use weir_log::{Block, Commit, Identity, ReplayError, Report, Superblock, Writer, replay};
 
 use crate::identity;
 use crate::jobs::Jobs;
@@ -130,7 +130,7 @@ fn use_again(
 /// A log that is ready: nothing in it is left to replay.
 #[derive(Debug)]
 pub struct RedoLog {
-    file: LogFile,
+    file: Arc<LogFile>,
     superblock: Superblock,
     source: OwnedFd,
     /// What was replayed.
@@ -161,7 +161,7 @@ impl RedoLog {
         let superblock = superblock.next_use(recovered.end);
         use_again(&file, superblock, source)?;
         let source = source.try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
-        Ok(RedoLog { file, superblock, source, recovered })
+        Ok(RedoLog { file: Arc::new(file), superblock, source, recovered })
     }
 
     /// Its name.
@@ -184,11 +184,12 @@ impl RedoLog {
     ) -> io::Result<LogThread> {
         let jobs = Arc::new(Jobs::default());
         let work = Arc::clone(&jobs);
+        let file = Arc::clone(&self.file);
         let thread = thread::Builder::new().name("weir-log".to_owned()).spawn(move || {
             while let Some(command) = work.pop() {
                 let (io, result) = match command {
-                    LogCommand::Write { io, commit } => (io, self.file.write(&commit)),
-                    LogCommand::SyncHome { io } => {
+                    LogJob::Write(io, commit) => (io, self.file.write(&commit)),
+                    LogJob::SyncHome(io) => {
                         (io, rustix::fs::syncfs(self.source.as_fd()).map_err(io::Error::from))
                     }
                 };
@@ -199,21 +200,59 @@ impl RedoLog {
                 ended(io, result.map_err(|_| ErrorKind::Io));
             }
         })?;
-        Ok(LogThread { jobs, thread: Mutex::new(Some(thread)) })
+        Ok(LogThread { jobs, file, thread: Mutex::new(Some(thread)) })
+    }
+}
+
+/// What the thread does.
+#[derive(Debug)]
+enum LogJob {
+    Write(IoId, Commit),
+    SyncHome(IoId),
+}
+
+/// A read of the log, to be done by whoever may block.
+#[derive(Debug)]
+pub struct LogRead {
+    /// Of its command.
+    pub io: IoId,
+    file: Arc<LogFile>,
+    places: Vec<u64>,
+}
+
+impl LogRead {
+    /// The blocks, in the command's order. Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn run(&self) -> Result<Vec<Block>, ErrorKind> {
+        self.file.read_blocks(&self.places).map_err(|error| {
+            tracing::error!("the log {} cannot be read: {error}", self.file.path().display());
+            ErrorKind::Io
+        })
     }
 }
 
 /// The thread that writes a log.
 #[derive(Debug)]
 pub struct LogThread {
-    jobs: Arc<Jobs<LogCommand>>,
+    jobs: Arc<Jobs<LogJob>>,
+    file: Arc<LogFile>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl LogThread {
-    /// Has a command executed, after those given before.
-    pub fn execute(&self, command: LogCommand) {
-        self.jobs.push(command);
+    /// Has a command executed, after those given before; but a read is handed back, to be done
+    /// beside them.
+    pub fn execute(&self, command: LogCommand) -> Option<LogRead> {
+        match command {
+            LogCommand::Write { io, commit } => self.jobs.push(LogJob::Write(io, commit)),
+            LogCommand::SyncHome { io } => self.jobs.push(LogJob::SyncHome(io)),
+            LogCommand::Read { io, places } => {
+                return Some(LogRead { io, file: Arc::clone(&self.file), places });
+            }
+        }
+        None
     }
 
     /// Ends the thread when what was given is done. Called by the thread itself it does not wait.

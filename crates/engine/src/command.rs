@@ -186,6 +186,14 @@ pub enum LogCommand {
         /// Answer with this.
         io: IoId,
     },
+    /// Read blocks of the log, to be answered through [`crate::Engine::log_read`]. Need not keep its
+    /// turn among the others.
+    Read {
+        /// Answer with this.
+        io: IoId,
+        /// Where each block begins, ascending, bytes.
+        places: Vec<u64>,
+    },
 }
 
 /// How a command ended. Each gives back what its command carried.

@@ -269,9 +269,11 @@ impl Engine {
         let unfetched = patches_full
             && !self.retry.is_empty()
             && self.fetches_failed > if none_left { 0 } else { FETCHES_FAILED_MAX };
+        // They lie over others in a log that cannot be read.
+        let stuck = patches_full && none_left && self.spill.is_stuck();
         // Every frame holds what failed: there is none for a reader either.
         let no_frames = all_failed && self.frames_in_flight == 0 && self.replacement.len() == 0;
-        if !all_failed && !unfetched {
+        if !all_failed && !unfetched && !stuck {
             return;
         }
         let kind = self.last_failure;

@@ -89,20 +89,20 @@ struct Age {
     earliest_ms: u64,
 }
 
-/// How many pages of a class became dirty when.
+/// How many pages of a kind became dirty when.
 #[derive(Debug)]
-struct Ages {
+pub(crate) struct Ages {
     step_ms: u64,
     by_step: BTreeMap<u64, Age>,
 }
 
 impl Ages {
-    fn new(dirty_expire: Duration) -> Ages {
+    pub(crate) fn new(dirty_expire: Duration) -> Ages {
         let step_ms = (dirty_expire.as_millis() as u64 / AGES).max(1);
         Ages { step_ms, by_step: BTreeMap::new() }
     }
 
-    fn insert(&mut self, since_ms: u64) {
+    pub(crate) fn insert(&mut self, since_ms: u64) {
         let age = self
             .by_step
             .entry(since_ms / self.step_ms)
@@ -111,13 +111,23 @@ impl Ages {
         age.earliest_ms = age.earliest_ms.min(since_ms);
     }
 
-    fn remove(&mut self, since_ms: u64) {
+    pub(crate) fn remove(&mut self, since_ms: u64) {
         let step = since_ms / self.step_ms;
         let age = self.by_step.get_mut(&step).expect("the page's age was counted");
         age.pages -= 1;
         if age.pages == 0 {
             self.by_step.remove(&step);
         }
+    }
+
+    /// When the oldest page became dirty, milliseconds; at most a 64th of `dirty_expire` too early.
+    pub(crate) fn oldest_ms(&self) -> Option<u64> {
+        self.by_step.first_key_value().map(|(_, age)| age.earliest_ms)
+    }
+
+    /// Pages counted.
+    pub(crate) fn len(&self) -> usize {
+        self.by_step.values().map(|age| age.pages).sum()
     }
 }
 
@@ -151,12 +161,11 @@ impl Class {
 
     /// When the oldest became dirty, milliseconds; at most a 64th of `dirty_expire` too early.
     pub(crate) fn oldest_ms(&self) -> Option<u64> {
-        self.ages.by_step.first_key_value().map(|(_, age)| age.earliest_ms)
+        self.ages.oldest_ms()
     }
 
     pub(crate) fn check_invariants(&self) {
-        let aged: usize = self.ages.by_step.values().map(|age| age.pages).sum();
-        assert_eq!(aged, self.pages.len(), "every page has its age counted");
+        assert_eq!(self.ages.len(), self.pages.len(), "every page has its age counted");
     }
 }
 

@@ -32,6 +32,7 @@ use crate::page::{
 };
 use crate::patch::Run;
 use crate::replacement::Replacement;
+use crate::spill::Spill;
 use crate::stats::Stats;
 use crate::time::Time;
 
@@ -164,6 +165,8 @@ pub struct Engine {
     /// Pages with bytes that are to be logged should their file be synced.
     pub(crate) unlogged: PageSet,
     pub(crate) log: Option<Log>,
+    /// Patches that left memory for it.
+    pub(crate) spill: Spill,
     pub(crate) retry_at: Time,
     /// When the last event happened.
     pub(crate) clock: Time,
@@ -239,6 +242,7 @@ impl Engine {
             hard_frames: frames_max * usize::from(config.dirty_hard_percent) / 100,
             patched: Class::new(config.dirty_expire),
             resident: Class::new(config.dirty_expire),
+            spill: Spill::new(config.dirty_expire),
             fetch_pace: Pace::new(FETCH_DEPTH_MIN, FETCH_DEPTH_MAX),
             destage_pace: Pace::new(DESTAGE_DEPTH_MIN, config.destages_in_flight_max as usize),
             config,
@@ -324,6 +328,7 @@ impl Engine {
     pub fn discard(&mut self, file: FileId) {
         let Some(file) = self.files.find(file) else { return };
         self.files[file].discarded = true;
+        self.drop_spilled(file, 0, u64::MAX);
         for ix in self.pages_of(file) {
             let seq = self.pages[ix].dirty_seq;
             if self.pages[ix].io == PageIo::None {
@@ -462,14 +467,15 @@ impl Engine {
         /// could not start (enough is under way, no frame is free, a file is frozen) is looked at
         /// again no sooner than this.
         const POLL: std::time::Duration = std::time::Duration::from_millis(10);
-        let expires =
-            [&self.patched, &self.resident].into_iter().filter_map(|class| self.expires(class));
+        let oldest =
+            [self.patched.oldest_ms(), self.resident.oldest_ms(), self.spill.index.oldest_ms()];
+        let expires = oldest.into_iter().filter_map(|oldest| self.expires_ms(oldest));
         let retries = (!self.retry.is_empty()).then_some(self.retry_at);
         let starved = (!self.starved.is_empty()).then_some(now);
         // They may have been left alone for the sake of readers.
         let wanted = (!self.wanted.is_empty()).then_some(now);
-        let next =
-            expires.chain(retries).chain(starved).chain(wanted).chain(self.log_tick()).min()?;
+        let log = self.log_tick().into_iter().chain(self.spill.retry_tick());
+        let next = expires.chain(retries).chain(starved).chain(wanted).chain(log).min()?;
         Some(next.max(self.ticked + POLL))
     }
 
@@ -477,8 +483,10 @@ impl Engine {
     pub fn stats(&self, now: Time) -> Stats {
         let frames = self.census.frames + self.frames_in_flight;
         let descriptors = (self.pages.len() - self.census.patched) * DESCRIPTOR_BYTES;
-        let oldest = [&self.patched, &self.resident].into_iter().filter_map(Class::oldest_ms).min();
-        let oldest = oldest.unwrap_or(now.as_millis());
+        let oldest =
+            [self.patched.oldest_ms(), self.resident.oldest_ms(), self.spill.index.oldest_ms()];
+        let oldest = oldest.into_iter().flatten().min().unwrap_or(now.as_millis());
+        let patch_bytes = self.census.patch_bytes + self.spill.index.bytes();
         let mut stats = Stats {
             // Counted as answered pages; those that were fetched for their read are no hits.
             read_hits: self.stats.read_hits.saturating_sub(self.stats.read_misses),
@@ -486,13 +494,15 @@ impl Engine {
             files: self.files.len() as u64,
             pages: self.pages.len() as u64,
             frames: frames as u64,
-            dirty_pages: self.census.unclean as u64,
+            dirty_pages: (self.census.unclean + self.spill.index.len() - self.spill.over.len())
+                as u64,
             patched_pages: self.census.patched as u64,
-            patch_bytes: self.census.patch_bytes as u64,
+            spilled_pages: self.spill.index.len() as u64,
+            patch_bytes: patch_bytes as u64,
             fetches_in_flight: self.fetches_in_flight as u64,
             destages_in_flight: self.destages_in_flight as u64,
             oldest_dirty_ms: now.as_millis().saturating_sub(oldest),
-            memory_bytes: (frames * PAGE_BYTES + descriptors + self.census.patch_bytes) as u64,
+            memory_bytes: (frames * PAGE_BYTES + descriptors + patch_bytes) as u64,
             memory_bytes_max: self.config.memory_bytes_max,
             patch_bytes_max: self.config.patch_bytes_max,
             ..self.stats
@@ -578,6 +588,7 @@ impl Engine {
         match page.listed {
             Listed::No => {}
             Listed::Patched => self.patched.remove(place, since_ms),
+            Listed::OverSpilled => self.spill.over.remove(place),
             Listed::Resident => self.resident.remove(place, since_ms),
             Listed::Retry => self.retry.remove(place),
         }
@@ -585,6 +596,7 @@ impl Engine {
         match listed {
             Listed::No => page.retrying = false,
             Listed::Patched => self.patched.insert(place, since_ms),
+            Listed::OverSpilled => self.spill.over.insert(place),
             Listed::Resident => self.resident.insert(place, since_ms),
             Listed::Retry => self.retry.insert(place),
         }
@@ -600,6 +612,7 @@ impl Engine {
             return ix;
         }
         let ix = self.pages.add(file, number);
+        self.pages[ix].spilled = self.is_spilled(file, number);
         self.pages.push_back(ListKind::File, &mut self.files[file].pages, ix);
         ix
     }
@@ -678,11 +691,13 @@ impl Engine {
     /// Whether patches take more than their bound even without those whose writers wait for the
     /// pages: fetches failed, or the file cannot be read.
     pub(crate) fn patches_exceed(&self) -> bool {
-        self.census.patch_bytes > self.config.patch_bytes_max as usize + self.blocked_patch_bytes
+        self.census.patch_bytes > self.patch_bound() + self.blocked_patch_bytes
     }
 
+    /// What writers may take. While patches are in the log, a share is kept for their way back.
     pub(crate) fn patch_memory_left(&self) -> usize {
-        (self.config.patch_bytes_max as usize).saturating_sub(self.census.patch_bytes)
+        let kept = if self.spill.index.is_empty() { 0 } else { self.patch_bound() / 4 };
+        (self.patch_bound() - kept).saturating_sub(self.census.patch_bytes)
     }
 
     pub(crate) fn reply(&mut self, request: RequestId, reply: Reply) {
@@ -832,13 +847,18 @@ impl Engine {
                 assert!(page.unlogged.is_empty() || page.is_unclean());
                 assert_eq!(page.awaited, self.waiters.contains_key(&ix));
             }
+            let dirty = dirty + file.spilled_pages;
             assert_eq!(file.dirty_pages, dirty, "dirty pages of {:?}", file.id);
             assert!(file.home_size <= file.size, "home never grows past the file's size");
         }
         assert_eq!(self.census, census);
         assert_eq!(self.unlogged.len(), unlogged);
         self.check_log();
-        let listed = self.patched.pages().len() + self.resident.pages().len() + self.retry.len();
+        self.check_spill();
+        let listed = self.patched.pages().len()
+            + self.spill.over.len()
+            + self.resident.pages().len()
+            + self.retry.len();
         assert_eq!(listed, dirty_idle);
         self.patched.check_invariants();
         self.resident.check_invariants();

@@ -77,11 +77,13 @@ impl Engine {
     }
 
     fn has_unclean(&self, file: FileIx, from: u64, to: u64) -> bool {
+        let spilled = self.spill.index.of(file, from / PAGE).next();
         self.files[file].is_unclean()
-            && self.pages_of(file).into_iter().any(|ix| {
+            && (spilled.is_some_and(|(number, _)| number * PAGE < to)
+                || self.pages_of(file).into_iter().any(|ix| {
                 let page = &self.pages[ix];
                 page.is_unclean() && page.number * PAGE < to && (page.number + 1) * PAGE > from
-            })
+            }))
     }
 
     fn is_quiet(&self, file: FileIx) -> bool {
@@ -140,6 +142,7 @@ impl Engine {
     }
 
     fn drop_range(&mut self, file: FileIx, from: u64, to: u64) {
+        self.drop_spilled(file, from, to);
         for ix in self.pages_of(file) {
             let number = self.pages[ix].number;
             if number * PAGE < to && (number + 1) * PAGE > from {
@@ -169,6 +172,7 @@ impl Engine {
         let old = self.files[file].size;
         if size < old {
             self.drop_range(file, size.next_multiple_of(PAGE), u64::MAX);
+            self.cut_spilled(file, size / PAGE, (size % PAGE) as usize);
             if let Some(ix) = self.pages.find(file, size / PAGE) {
                 self.cut_page(file, ix, (size % PAGE) as usize);
             }
@@ -187,7 +191,10 @@ impl Engine {
             self.drop_page(file, ix);
             return;
         }
-        self.update(ix, |page| page.unlogged.truncate(from));
+        self.update(ix, |page| {
+            page.unlogged.truncate(from);
+            page.spilling = 0;
+        });
         let Some(frame) = self.pages[ix].frame.as_mut() else {
             let emptied = self.update(ix, |page| {
                 page.patches.truncate(from);

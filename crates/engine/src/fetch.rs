@@ -25,7 +25,8 @@ pub(crate) struct Fetch {
 
 impl Engine {
     /// Fetches those of the pages (in ascending order) that are neither resident nor in transfer,
-    /// neighbours in one command. Absent pages are added. False, with nothing done, if frames are
+    /// neighbours in one command; spilled ones are brought back instead if somebody waits, who is
+    /// woken then. Absent pages are added. False, with nothing done, if frames are
     /// missing.
     pub(crate) fn fetch_pages(
         &mut self,
@@ -34,13 +35,17 @@ impl Engine {
         urgency: Urgency,
         now: Time,
     ) -> bool {
+        if urgency == Urgency::Waited {
+            self.return_awaited(file, numbers);
+        }
         let wanted: Vec<u64> = numbers
             .iter()
             .copied()
             .filter(|&number| {
-                self.pages.find(file, number).is_none_or(|ix| {
+                let idle = self.pages.find(file, number).is_none_or(|ix| {
                     self.pages[ix].frame.is_none() && self.pages[ix].io == PageIo::None
-                })
+                });
+                idle && !self.is_spilled(file, number)
             })
             .collect();
         if wanted.is_empty() {

@@ -94,10 +94,15 @@ pub(crate) struct File {
     /// Where the sweeps for the file's syncs go on, page numbers: through patched pages, and
     /// through resident ones.
     pub(crate) synced_to: [u64; 2],
+    /// Where bringing back its spilled pages goes on, for its syncs.
+    pub(crate) returned_to: u64,
     /// Which of these sweeps goes on next.
     pub(crate) resident_next: bool,
-    /// Pages with content that is not at home and not on its way.
+    /// Contents that are not at home and not on their way, in pages: of one page, what is in memory
+    /// and what was spilled count each.
     pub(crate) dirty_pages: usize,
+    /// Of these, spilled ones.
+    pub(crate) spilled_pages: usize,
     /// Pages' contents on their way home.
     pub(crate) destaging_pages: usize,
     /// Commands under way.
@@ -139,8 +144,10 @@ impl File {
             ahead: Ahead::default(),
             pages: List::default(),
             synced_to: [0; 2],
+            returned_to: 0,
             resident_next: false,
             dirty_pages: 0,
+            spilled_pages: 0,
             destaging_pages: 0,
             io_in_flight: 0,
             active: 0,
@@ -196,6 +203,12 @@ impl File {
     /// A sync waits for dirty data of this file to come home.
     pub(crate) fn is_urgent(&self) -> bool {
         self.syncs.iter().any(|sync| sync.remaining > 0)
+    }
+
+    /// A program waits for dirty data of this file to come home, not only the log.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let for_log = |sync: &SyncWaiter| sync.done == SyncFor::Checkpoint;
+        self.syncs.iter().any(|sync| sync.remaining > 0 && !for_log(sync))
     }
 
     pub(crate) fn record_error(&mut self, kind: ErrorKind) {

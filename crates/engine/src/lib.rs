@@ -32,6 +32,8 @@ mod ranges;
 mod read;
 mod replacement;
 mod reserve;
+mod spill;
+mod spilled;
 mod stats;
 mod sweep;
 mod sync;

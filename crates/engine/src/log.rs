@@ -70,7 +70,7 @@ pub(crate) struct Full {
 
 /// The log of one engine.
 pub(crate) struct Log {
-    writer: Writer,
+    pub(crate) writer: Writer,
     failed: Option<ErrorKind>,
     held: BTreeSet<(Lsn, FileIx)>,
     /// Oldest records of files that are gone from the engine, and perhaps not yet from home.
@@ -99,7 +99,7 @@ impl Log {
 
     /// Appends a record about a file to the open group, which names the file first if it does not yet.
     /// There is room for both.
-    fn append(&mut self, file: &mut File, record: &Record<'_>) -> Lsn {
+    pub(crate) fn append(&mut self, file: &mut File, record: &Record<'_>) -> Lsn {
         let head = self.writer.head();
         if file.logged.named_in != Some(head) {
             let name = Record::File { file: file.id.0, identity: &file.identity };
@@ -107,6 +107,11 @@ impl Log {
             file.logged.named_in = Some(head);
         }
         self.writer.append(record).expect("room was looked for")
+    }
+
+    /// Records can still be added to it.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.failed.is_none() && !self.closing
     }
 
     fn is_half_full(&self) -> bool {
@@ -204,7 +209,10 @@ impl Engine {
     /// Whether commands on the log are under way.
     pub fn log_is_busy(&self) -> bool {
         self.log.as_ref().is_some_and(|log| {
-            log.group.is_some() || log.superblock.is_some() || log.home.is_some()
+            log.group.is_some()
+                || log.superblock.is_some()
+                || log.home.is_some()
+                || self.spill.is_reading()
         })
     }
 
@@ -298,7 +306,7 @@ impl Engine {
     }
 
     /// A record that changes the file was appended.
-    fn changed_in_log(&mut self, file: FileIx, lsn: Lsn) {
+    pub(crate) fn changed_in_log(&mut self, file: FileIx, lsn: Lsn) {
         let logged = &mut self.files[file].logged;
         logged.last = Some(lsn);
         logged.last_change = Some(lsn);
@@ -509,7 +517,7 @@ impl Engine {
     }
 
     /// Closes the open group and sends it, unless another one is under way.
-    fn commit_group(&mut self) {
+    pub(crate) fn commit_group(&mut self) {
         let log = self.log_mut();
         if log.failed.is_some() {
             return;
@@ -532,7 +540,9 @@ impl Engine {
         let (ready, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut log.waiting).into_iter().partition(|&(lsn, ..)| lsn < durable);
         log.waiting = waiting;
-        if !log.waiting.is_empty() {
+        let wanted = !log.waiting.is_empty();
+        self.finish_spill(durable);
+        if wanted || self.spill.is_under_way() {
             self.commit_group();
         }
         for (_, file, id) in ready {
@@ -546,6 +556,7 @@ impl Engine {
         let log = self.log_mut();
         log.failed.get_or_insert(kind);
         let waiting = std::mem::take(&mut log.waiting);
+        self.fail_spill();
         self.stats.log_errors += 1;
         for (_, file, id) in waiting {
             self.fail_sync(file, id, kind);
@@ -559,12 +570,12 @@ impl Engine {
         io
     }
 
-    fn next_log_io(&mut self) -> IoId {
+    pub(crate) fn next_log_io(&mut self) -> IoId {
         self.last_io += 1;
         IoId(self.last_io)
     }
 
-    fn log_mut(&mut self) -> &mut Log {
+    pub(crate) fn log_mut(&mut self) -> &mut Log {
         self.log.as_mut().expect("there is a log")
     }
 

@@ -103,6 +103,8 @@ pub(crate) enum Listed {
     /// Nowhere: it is clean, or in transfer.
     No,
     Patched,
+    /// It has patches, and older ones in the log that must come back first.
+    OverSpilled,
     Resident,
     /// Its transfer failed: it is left alone for a while.
     Retry,
@@ -166,6 +168,12 @@ pub(crate) struct Page {
     /// What was written to it and is not in the log. Empty unless the page is unclean, and for
     /// files that are not logged.
     pub(crate) unlogged: Span,
+    /// The spill its patches are part of, unless they changed since; 0 if there is none.
+    pub(crate) spilling: u32,
+    /// Older patches of the page are in the log and not here.
+    pub(crate) spilled: bool,
+    /// Its patches came back from there, to go home.
+    pub(crate) returned: bool,
     /// Replacement: the list the page belongs on, and its insertion stamp there.
     pub(crate) hot: bool,
     pub(crate) stamp: u32,
@@ -210,6 +218,8 @@ impl Page {
             Listed::Retry
         } else if self.frame.is_some() {
             Listed::Resident
+        } else if self.spilled {
+            Listed::OverSpilled
         } else {
             Listed::Patched
         }
@@ -275,6 +285,9 @@ impl Pages {
             dirty_seq: 0,
             dirty_since_ms: OVERDUE,
             unlogged: Span::default(),
+            spilling: 0,
+            spilled: false,
+            returned: false,
             hot: false,
             stamp: 0,
             pins: 0,

@@ -20,7 +20,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn end(self) -> u16 {
+    pub(crate) fn end(self) -> u16 {
         self.start + self.len
     }
 }
@@ -33,7 +33,7 @@ pub(crate) struct PatchSet {
 }
 
 /// What the allocator keeps beside an allocation: a header, and on average half of its rounding.
-const ALLOCATION_BYTES: usize = 16;
+pub(crate) const ALLOCATION_BYTES: usize = 16;
 
 impl PatchSet {
     pub(crate) fn is_empty(&self) -> bool {

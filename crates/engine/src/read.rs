@@ -100,7 +100,9 @@ impl Engine {
                         page.patches.get(start, len).map(|bytes| Segment::Bytes(bytes.to_vec()))
                     }
                 },
-                None if number * PAGE >= self.files[file].home_size => {
+                None if number * PAGE >= self.files[file].home_size
+                    && !self.is_spilled(file, number) =>
+                {
                     frame_segment(&self.zeros, start, len)
                 }
                 None => None,
@@ -190,6 +192,10 @@ impl Engine {
         }
     }
 
+    fn is_absent(&self, file: FileIx, number: u64) -> bool {
+        self.pages.find(file, number).is_none() && !self.is_spilled(file, number)
+    }
+
     fn pin(&mut self, pages: &[PageIx]) {
         for &ix in pages {
             self.update(ix, |page| page.pins += 1);
@@ -231,7 +237,7 @@ impl Engine {
         }
         ahead.fetched_to = to;
         let absent: Vec<u64> =
-            (from..to).filter(|&number| self.pages.find(file, number).is_none()).collect();
+            (from..to).filter(|&number| self.is_absent(file, number)).collect();
         if absent.is_empty() || !self.ensure_frames(absent.len()) {
             return;
         }

@@ -58,6 +58,14 @@ pub struct Stats {
     pub log_blocks: u64,
     /// Writes of the log that failed: the first one is the last.
     pub log_errors: u64,
+    /// Pages whose patches left memory for the log, each time counted.
+    pub spilled: u64,
+    /// Reads of the log to bring patches back.
+    pub log_reads: u64,
+    /// Blocks of 4 KiB asked for by these.
+    pub log_read_blocks: u64,
+    /// Of these reads, those that failed.
+    pub log_read_errors: u64,
     /// Bytes of the log that are in use.
     pub log_used_bytes: u64,
     /// Bytes it holds; 0 without a log.
@@ -74,7 +82,9 @@ pub struct Stats {
     pub dirty_pages: u64,
     /// Patched pages now.
     pub patched_pages: u64,
-    /// Bytes of patch memory in use now, overhead counted.
+    /// Pages with patches in the log and not in memory, now.
+    pub spilled_pages: u64,
+    /// Bytes of patch memory in use now, overhead and the index of what is spilled counted.
     pub patch_bytes: u64,
     /// Fetches in flight now.
     pub fetches_in_flight: u64,

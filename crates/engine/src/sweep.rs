@@ -53,9 +53,20 @@ pub(crate) enum Start {
     NoRoom,
 }
 
+/// What a page is brought home for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// It is its turn.
+    Sweep,
+    /// A sync of its file, which a program waits for or only the log.
+    Sync { awaited: bool },
+}
+
 impl Engine {
     /// Starts as much as is wanted and allowed.
     pub(crate) fn pump(&mut self, now: Time) {
+        self.start_spill(now);
+        self.return_windows(now);
         self.pump_urgent(now);
         self.sweep_patched(now);
         self.sweep_resident(now);
@@ -66,21 +77,27 @@ impl Engine {
         let destages_max = self.config.destages_in_flight_max as usize;
         while self.destages_in_flight < destages_max && self.sweep_fetches < 4 * destages_max {
             let Some(ix) = self.next_urgent() else { return };
-            if self.start(ix, Urgency::Waited, now) == Start::NoRoom && !self.make_room_for(ix, now)
-            {
+            let awaited = self.files[self.pages[ix].file].is_awaited();
+            if !awaited && !self.sweeps_may_start(now) {
+                return;
+            }
+            let purpose = Purpose::Sync { awaited };
+            if self.start(ix, purpose, now) == Start::NoRoom && !self.make_room_for(ix, now) {
                 return;
             }
         }
     }
 
+    fn sweeps_may_start(&self, now: Time) -> bool {
+        self.sweep_fetches < self.fetches_allowed(now)
+            && self.destages_in_flight < self.destages_allowed(now)
+    }
+
     /// Sends patched pages on their way home: most have to be fetched first.
     pub(crate) fn sweep_patched(&mut self, now: Time) {
-        while self.sweep_fetches < self.fetches_allowed(now)
-            && self.destages_in_flight < self.destages_allowed(now)
-        {
+        while self.sweeps_may_start(now) {
             let Some(ix) = self.next_patched(now) else { return };
-            if self.start(ix, Urgency::Background, now) == Start::NoRoom
-                && !self.make_room_for(ix, now)
+            if self.start(ix, Purpose::Sweep, now) == Start::NoRoom && !self.make_room_for(ix, now)
             {
                 return;
             }
@@ -91,13 +108,24 @@ impl Engine {
     fn sweep_resident(&mut self, now: Time) {
         while self.destages_in_flight < self.destages_allowed(now) {
             let Some(ix) = self.next_resident(now) else { return };
-            self.start(ix, Urgency::Background, now);
+            self.start(ix, Purpose::Sweep, now);
         }
     }
 
+    /// The next page that a sync needs home; what a program waits for goes before what only the log
+    /// does.
     fn next_urgent(&mut self) -> Option<PageIx> {
-        while let Some(&file) = self.urgent.first() {
+        self.next_urgent_of(true).or_else(|| self.next_urgent_of(false))
+    }
+
+    fn next_urgent_of(&mut self, awaited: bool) -> Option<PageIx> {
+        let mut at = FileIx(0);
+        while let Some(&file) = self.urgent.range(at..).next() {
+            at = file.next();
             let of_file = &self.files[file];
+            if of_file.is_urgent() && of_file.is_awaited() != awaited {
+                continue;
+            }
             if of_file.gate != Gate::Frozen && of_file.is_urgent() {
                 let next = |pages: &PageSet, at| pages.next_of(file, at).or(pages.next_of(file, 0));
                 let patched = next(self.patched.pages(), of_file.synced_to[0]);
@@ -112,7 +140,9 @@ impl Engine {
                 }
             }
             // It comes back when a page of it becomes ready, or its gate opens.
-            self.urgent.remove(&file);
+            if of_file.spilled_pages == 0 || !of_file.is_urgent() {
+                self.urgent.remove(&file);
+            }
         }
         None
     }
@@ -190,17 +220,24 @@ impl Engine {
 
     /// When the oldest page of a class is to go home.
     pub(crate) fn expires(&self, class: &Class) -> Option<Time> {
-        class.oldest_ms().map(|oldest| match oldest {
+        self.expires_ms(class.oldest_ms())
+    }
+
+    /// When what became dirty then, milliseconds, is to go home.
+    pub(crate) fn expires_ms(&self, oldest_ms: Option<u64>) -> Option<Time> {
+        oldest_ms.map(|oldest| match oldest {
             crate::page::OVERDUE => Time::ZERO,
             oldest => Time::from_millis(oldest) + self.config.dirty_expire,
         })
     }
 
-    /// Whether patch memory should be brought down: early, lest a writer has to wait for it.
+    /// Whether patch memory should be brought down: early, lest a writer has to wait for it. The log
+    /// does that sooner than a slow device.
     pub(crate) fn patches_press(&self) -> bool {
-        let share = if self.fetches_are_quick() { 4 } else { 2 };
-        self.census.patch_bytes > self.config.patch_bytes_max as usize / share
-            || !self.starved.is_empty()
+        let quick = self.fetches_are_quick();
+        let share = if quick { 4 } else { 2 };
+        let high = self.census.patch_bytes > self.patch_bound() / share;
+        (high || !self.starved.is_empty()) && (quick || !self.can_spill())
     }
 
     /// While patch memory is short, a slow device had better fetch than write, as long as enough
@@ -239,7 +276,11 @@ impl Engine {
     }
 
     /// Starts to bring a listed page home, with others around it.
-    fn start(&mut self, ix: PageIx, urgency: Urgency, now: Time) -> Start {
+    fn start(&mut self, ix: PageIx, purpose: Purpose, now: Time) -> Start {
+        let urgency = match purpose {
+            Purpose::Sync { awaited: true } => Urgency::Waited,
+            _ => Urgency::Background,
+        };
         let (file, number) = (self.pages[ix].file, self.pages[ix].number);
         let resident = self.pages[ix].frame.is_some();
         let last = if resident {
@@ -252,7 +293,7 @@ impl Engine {
             self.fetch_patched(file, number, urgency, now)
         };
         let Some(last) = last else { return Start::NoRoom };
-        if urgency == Urgency::Waited {
+        if matches!(purpose, Purpose::Sync { .. }) {
             let of_file = &mut self.files[file];
             of_file.synced_to[usize::from(resident)] = last + 1;
             of_file.resident_next = !resident;
@@ -270,7 +311,7 @@ impl Engine {
     fn rather_fetched(&self, ix: PageIx, urgency: Urgency) -> bool {
         if urgency != Urgency::Background
             || !self.files[self.pages[ix].file].readable
-            || !self.patches_press()
+            || !(self.patches_press() || self.pages[ix].returned)
         {
             return false;
         }
@@ -365,6 +406,7 @@ impl Engine {
             let busy = |number| {
                 let found = self.pages.find(file, number);
                 found.is_some_and(|ix| self.pages[ix].io != PageIo::None)
+                    || self.is_spilled(file, number)
             };
             if (last + 1..next).any(busy) {
                 break;
@@ -383,7 +425,7 @@ impl Engine {
     }
 
     /// Dirty frames once what is being fetched for going home has come.
-    fn unclean_soon(&self) -> usize {
+    pub(crate) fn unclean_soon(&self) -> usize {
         self.census.unclean_frames + self.converting
     }
 
@@ -396,7 +438,7 @@ impl Engine {
         let of_file = || self.resident.pages().next_of(file, 0).map(|number| (file, number));
         if let Some((file, number)) = self.next_open(&self.resident).or_else(of_file) {
             let resident = self.listed(file, number);
-            return self.start(resident, Urgency::Background, now) == Start::Started;
+            return self.start(resident, Purpose::Sweep, now) == Start::Started;
         }
         let under_way = self.destages_in_flight + self.fetches_in_flight > 0;
         if under_way || self.failed_in_a_row == 0 {

@@ -132,6 +132,7 @@ impl Engine {
                 self.unlogged.insert((file, page.number));
             }
             page.unlogged.cover(start, len);
+            page.spilling = 0;
         }
     }
 
@@ -278,6 +279,7 @@ impl Engine {
         page.number * PAGE >= self.files[file].home_size
             && page.io == PageIo::None
             && page.patches.is_empty()
+            && !page.spilled
     }
 
     fn write_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
@@ -320,6 +322,7 @@ impl Engine {
         if patched && self.pages[ix].io != PageIo::Fetch {
             self.stats.fetches_avoided += 1;
         }
+        self.supersede_spilled(ix);
         let seq = self.dirty_seq_of(ix);
         self.replacement.admit(&mut self.pages, ix);
         self.update(ix, |page| {

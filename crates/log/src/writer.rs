@@ -95,6 +95,16 @@ impl Writer {
         self.superblock.data_bytes()
     }
 
+    /// Longest group, bytes.
+    pub fn group_bytes_max(&self) -> usize {
+        self.superblock.group_bytes_max()
+    }
+
+    /// Where in the log the block is that holds a position, bytes.
+    pub fn place(&self, lsn: Lsn) -> u64 {
+        self.superblock.place(Lsn(lsn.0 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64))
+    }
+
     /// Whether records of `bytes` in all, padding counted, can be appended to the open group.
     pub fn has_room(&self, bytes: usize) -> bool {
         let len = self.open.len() + bytes;

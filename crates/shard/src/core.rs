@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Instant;
 
-use weir_backend::{Directory, HomeFile, LogThread, Sink};
+use weir_backend::{Directory, HomeFile, LogRead, LogThread, Sink};
 use weir_engine::{
     Command, Completion, Engine, Error, ErrorKind, ExclusiveEnd, FileId, IoId, LogCommand, Output,
     ReadData, Reply, Time,
@@ -141,7 +141,10 @@ impl Core {
             }
             for command in work.log.drain(..) {
                 let log = self.log.get().expect("the engine uses a log it was given");
-                log.execute(command);
+                if let Some(read) = log.execute(command) {
+                    let core = self.me.upgrade().expect("its own methods run while it is there");
+                    self.directory.defer(Box::new(move || core.read_log(&read)));
+                }
             }
             if !work.commands.is_empty() {
                 let may_block = thread != Thread::Completion;
@@ -222,6 +225,18 @@ impl Core {
             let mut state = self.lock();
             let now = self.now();
             state.engine.log_completed(io, result, now);
+            state.take_work(&mut work, now);
+        }
+        self.perform(work, Thread::Completion);
+    }
+
+    fn read_log(&self, read: &LogRead) {
+        let result = read.run();
+        let mut work = Work::default();
+        {
+            let mut state = self.lock();
+            let now = self.now();
+            state.engine.log_read(read.io, result, now);
             state.take_work(&mut work, now);
         }
         self.perform(work, Thread::Completion);

@@ -140,12 +140,12 @@ fn errors(status: &Status) -> String {
     if stats.log_errors > 0 {
         return "the log failed: no fsync succeeds; unmount, and see the daemon's log".to_owned();
     }
-    if stats.fetch_errors + stats.destage_errors + stats.sync_errors == 0 {
+    if stats.fetch_errors + stats.destage_errors + stats.sync_errors + stats.log_read_errors == 0 {
         return "none".to_owned();
     }
     format!(
-        "{} fetching, {} writing home, {} syncing",
-        stats.fetch_errors, stats.destage_errors, stats.sync_errors
+        "{} fetching, {} writing home, {} syncing, {} reading the log",
+        stats.fetch_errors, stats.destage_errors, stats.sync_errors, stats.log_read_errors
     )
 }
 
@@ -154,8 +154,12 @@ fn log(status: &Status) -> String {
     if stats.log_capacity_bytes == 0 {
         return "none".to_owned();
     }
+    let spilled = match stats.spilled_pages {
+        0 => String::new(),
+        spilled => format!(", patches of {} only there", pages(spilled)),
+    };
     format!(
-        "{} of {} used, {} in {} writes",
+        "{} of {} used, {} in {} writes{spilled}",
         Size(stats.log_used_bytes),
         Size(stats.log_capacity_bytes),
         Size(stats.log_bytes),

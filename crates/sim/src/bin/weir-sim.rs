@@ -120,8 +120,16 @@ fn cut_many(seeds: &Range<u64>, jobs: u64) -> ExitCode {
     let failed = failed.into_inner();
     println!(
         "{} power cuts ({} of them during recovery) under {} acknowledged syncs, {} groups, {} \
-         superblocks: {} bytes compared, {failed} seeds with lost or wrong bytes",
-        tally.cuts, tally.recovery_cuts, tally.syncs, tally.groups, tally.checkpoints, tally.bytes
+         superblocks, {} spilled pages, {} reads of the log: {} bytes compared, {failed} seeds with \
+         lost or wrong bytes",
+        tally.cuts,
+        tally.recovery_cuts,
+        tally.syncs,
+        tally.groups,
+        tally.checkpoints,
+        tally.spilled,
+        tally.log_reads,
+        tally.bytes
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -55,12 +55,15 @@ impl LogDisk {
         }
     }
 
+    /// The block that begins at a byte.
+    pub(super) fn block(&self, place: u64) -> Block {
+        let block = self.blocks.get(&(place / BLOCK_BYTES as u64));
+        block.map_or_else(Block::default, |block| Block(**block))
+    }
+
     pub(super) fn superblock(&self) -> Superblock {
-        let block = |number| match self.blocks.get(&number) {
-            Some(block) => **block,
-            None => [0; BLOCK_BYTES],
-        };
-        newest([&block(0), &block(1)]).expect("one superblock is whole at any time")
+        let (first, second) = (self.block(0), self.block(BLOCK_BYTES as u64));
+        newest([&first.0, &second.0]).expect("one superblock is whole at any time")
     }
 }
 

@@ -34,6 +34,10 @@ pub struct Tally {
     pub groups: u64,
     /// Times the log's tail went on.
     pub checkpoints: u64,
+    /// Pages whose patches left memory for the log.
+    pub spilled: u64,
+    /// Reads of the log that brought some back.
+    pub log_reads: u64,
 }
 
 impl Tally {
@@ -45,6 +49,8 @@ impl Tally {
         self.syncs += other.syncs;
         self.groups += other.groups;
         self.checkpoints += other.checkpoints;
+        self.spilled += other.spilled;
+        self.log_reads += other.log_reads;
     }
 }
 

@@ -17,7 +17,7 @@ use crate::rng::Rng;
 
 const FILES: usize = 3;
 /// Largest file, bytes.
-const FILE_BYTES_MAX: u64 = 96 << 10;
+const FILE_BYTES_MAX: u64 = 192 << 10;
 /// The log: small, so that it is full now and then.
 const LOG_BYTES: u64 = DATA_START + (256 << 10);
 
@@ -36,6 +36,8 @@ pub struct Life {
     busy: Vec<bool>,
     /// Of these, those with a write.
     writing: Vec<bool>,
+    /// How often what is done: writes, syncs, changes of size, zeroing, syncs of everything, reads.
+    weights: [u32; 6],
     cuts: u64,
 }
 
@@ -44,6 +46,7 @@ enum Flight {
     Home { command: Command, change: u64, covered: Vec<u64> },
     Log { io: weir_engine::IoId, commit: Commit },
     SyncHome { io: weir_engine::IoId, covered: Vec<Vec<u64>> },
+    ReadLog { io: weir_engine::IoId, places: Vec<u64> },
 }
 
 /// A request under way.
@@ -86,7 +89,7 @@ impl Life {
     pub fn first(rng: &mut Rng) -> Life {
         let contents = (0..FILES)
             .map(|_| {
-                let len = rng.below(FILE_BYTES_MAX / 2) as usize;
+                let len = rng.below(FILE_BYTES_MAX) as usize;
                 rng.bytes(len)
             })
             .collect();
@@ -109,10 +112,13 @@ impl Life {
         superblock: Superblock,
         rng: &mut Rng,
     ) -> Life {
+        // In half of the lives patches are left alone and have little memory: they spill.
+        let spilling = rng.chance(500);
+        let lazy = [FetchPolicy::Lazy, FetchPolicy::Auto];
         let config = Config {
             memory_bytes_max: Config::MEMORY_BYTES_MIN,
-            patch_bytes_max: 4 << 20,
-            fetch_policy: *rng.pick(&FetchPolicy::ALL),
+            patch_bytes_max: if spilling { rng.between(2 << 10, 24 << 10) } else { 4 << 20 },
+            fetch_policy: *rng.pick(if spilling { &lazy } else { &FetchPolicy::ALL }),
             dirty_expire: Duration::from_millis(rng.between(5, 2000)),
             ..Config::default()
         };
@@ -142,6 +148,7 @@ impl Life {
             waiting: BTreeMap::new(),
             busy: vec![false; FILES],
             writing: vec![false; FILES],
+            weights: if spilling { [70, 4, 2, 2, 1, 10] } else { [50, 25, 6, 4, 2, 10] },
             cuts: 0,
         }
     }
@@ -175,6 +182,8 @@ impl Life {
         }
         let stats = self.engine.stats(self.now);
         tally.groups += stats.log_groups;
+        tally.spilled += stats.spilled;
+        tally.log_reads += stats.log_reads;
         tally.checkpoints += self.log_disk.superblock().generation - checkpoint;
         Ok(())
     }
@@ -249,7 +258,7 @@ impl Life {
     fn operate(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
         let file = rng.below(FILES as u64) as usize;
         let size = self.histories[file].content().len() as u64;
-        match rng.weighted(&[50, 25, 6, 4, 2, 10]) {
+        match rng.weighted(&self.weights) {
             Some(0) if !self.busy[file] => {
                 let offset = match rng.below(4) {
                     0 => size.min(FILE_BYTES_MAX - 9000),
@@ -426,6 +435,9 @@ impl Life {
                     let covered = self.homes.iter().map(HomeFile::begin_sync).collect();
                     self.fly(Flight::SyncHome { io, covered });
                 }
+                Output::Log(LogCommand::Read { io, places }) => {
+                    self.fly(Flight::ReadLog { io, places });
+                }
                 Output::Cleaned(_) | Output::Detached(_) => {}
             }
         }
@@ -470,6 +482,11 @@ impl Life {
             Flight::Log { io, commit } => {
                 self.log_disk.write(&commit);
                 self.engine.log_completed(io, Ok(()), self.now);
+            }
+            Flight::ReadLog { io, places } => {
+                // As the log is now: what is spilled must not be written over meanwhile.
+                let blocks = places.iter().map(|&place| self.log_disk.block(place)).collect();
+                self.engine.log_read(io, Ok(blocks), self.now);
             }
             Flight::SyncHome { io, covered } => {
                 for (home, covered) in self.homes.iter_mut().zip(&covered) {

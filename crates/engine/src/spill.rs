@@ -1,0 +1,603 @@
+//! Spill: patches that leave memory for the redo log, and come back when they are needed.
+//!
+//! Past half of their bound, patches are appended to the log in the order of their pages, a group
+//! at a time; once the group is durable their memory is free, and only where they are is kept
+//! (`spilled`). So a writer of many small pieces waits for nothing but the log's bandwidth, until
+//! the log is full.
+//!
+//! A page with spilled patches has no frame and is in no transfer: what a fetch or a destage needs
+//! of it is brought back first, and is then a patch like any other. A reader's page is brought back
+//! by itself. For sweeps and syncs a *window* of pages in ascending order is, as many as there is
+//! patch memory for: each spill lies in the log in the order of its pages, so that a window is one
+//! piece of each spill, read in one pass over the log.
+//!
+//! Invariants:
+//! - one spill is under way at a time; a page whose patches changed since it was appended stays;
+//! - what is in the index is durable in the log, and its file's records are not let go;
+//! - `over` holds the dirty, idle pages with patches in memory and older ones in the log;
+//! - a page is in `reading` exactly while a read for it is under way whose outcome counts.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use weir_log::{BLOCK_BYTES, Block, Lsn, RECORD_OVERHEAD_BYTES, Record, Writer};
+
+use crate::PAGE_BYTES;
+use crate::command::{IoId, LogCommand, Output};
+use crate::config::FetchPolicy;
+use crate::dirty::{FIRST, PageSet, Place};
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::file::Gate;
+use crate::page::{FileIx, Page, PageIo, PageIx};
+use crate::patch::PatchSet;
+use crate::spilled::{Extent, Extents, Spilled, SpilledPage};
+use crate::time::Time;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// Bytes of one spill: enough that the log is written at its bandwidth, little for a sync that waits
+/// behind it.
+const SPILL_BYTES_MAX: usize = 1 << 20;
+
+/// The log's share that spills leave to syncs.
+const SYNCS_SHARE: u64 = 8;
+
+/// Pages looked at for one spill, or one window.
+const LOOKED_AT_MAX: usize = 8192;
+
+/// After a spill that found nothing to take, none is tried for this long.
+const REST: Duration = Duration::from_millis(10);
+
+/// Patch memory a window may always take if nothing else is under way that frees some.
+const WINDOW_BYTES_MIN: usize = 64 << 10;
+
+/// Windows read at once: one is read while the one before it goes home.
+const WINDOWS_MAX: usize = 2;
+
+/// What is spilled, leaves, or comes back.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    pub(crate) index: Spilled,
+    pub(crate) over: PageSet,
+    /// Where the next spill goes on.
+    next: Place,
+    /// The number of the last spill.
+    last: u32,
+    /// The pages of the spill under way, and where in the log their patches are.
+    leaving: Vec<(Place, Extents)>,
+    /// The spill is durable when the log is up to here.
+    leaving_end: Lsn,
+    rest_until: Time,
+    reads: HashMap<IoId, Return>,
+    reading: HashMap<Place, IoId>,
+    /// Patch memory that reads under way will take at most.
+    returning_bytes: usize,
+    windows: usize,
+    /// Where the sweep that brings back goes on.
+    swept_to: Place,
+    /// Reads of the log that failed since one succeeded.
+    failed_in_a_row: usize,
+    /// No window is read before.
+    retry_at: Time,
+}
+
+/// A read of the log under way.
+#[derive(Debug)]
+struct Return {
+    file: FileIx,
+    numbers: Vec<u64>,
+    places: Vec<u64>,
+    bytes: usize,
+    window: bool,
+}
+
+impl Spill {
+    pub(crate) fn new(dirty_expire: Duration) -> Spill {
+        Spill {
+            index: Spilled::new(dirty_expire),
+            over: PageSet::default(),
+            next: FIRST,
+            last: 0,
+            leaving: Vec::new(),
+            leaving_end: Lsn(0),
+            rest_until: Time::ZERO,
+            reads: HashMap::new(),
+            reading: HashMap::new(),
+            returning_bytes: 0,
+            windows: 0,
+            swept_to: FIRST,
+            failed_in_a_row: 0,
+            retry_at: Time::ZERO,
+        }
+    }
+
+    /// A spill is on its way to the log.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Reads of the log are under way.
+    pub(crate) fn is_reading(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
+    /// The log cannot be read.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.failed_in_a_row > 0 && self.reads.is_empty()
+    }
+
+    /// When a window that failed is tried again.
+    pub(crate) fn retry_tick(&self) -> Option<Time> {
+        (self.failed_in_a_row > 0 && !self.index.is_empty()).then_some(self.retry_at)
+    }
+}
+
+/// Out.
+impl Engine {
+    /// What patches in memory may take.
+    pub(crate) fn patch_bound(&self) -> usize {
+        (self.config.patch_bytes_max as usize).saturating_sub(self.spill.index.bytes())
+    }
+
+    /// Whether patches can leave for the log: then nobody need be in a hurry to fetch their pages.
+    pub(crate) fn can_spill(&self) -> bool {
+        let Some(log) = self.log.as_ref().filter(|log| log.is_usable()) else { return false };
+        let share = log.writer.capacity_bytes() / SYNCS_SHARE;
+        self.config.fetch_policy != FetchPolicy::Blocking
+            && log.writer.has_space(share + spill_bytes(&log.writer) as u64)
+            && self.spill.index.bytes() <= self.config.patch_bytes_max as usize / 2
+    }
+
+    /// Sends patches to the log if they take more than half of their bound.
+    pub(crate) fn start_spill(&mut self, now: Time) {
+        let wanted = self.census.patch_bytes > self.patch_bound() / 2;
+        if !wanted || self.spill.is_under_way() || now < self.spill.rest_until || !self.can_spill()
+        {
+            return;
+        }
+        self.spill.last = self.spill.last.wrapping_add(1).max(1);
+        let mut left = spill_bytes(&self.log_mut().writer);
+        let from = self.spill.next;
+        let (mut at, mut turned) = (from, false);
+        for _ in 0..LOOKED_AT_MAX {
+            let next = match (self.patched.pages().next(at), self.spill.over.next(at)) {
+                (Some(patched), Some(over)) => Some(patched.min(over)),
+                (patched, over) => patched.or(over),
+            };
+            let Some(place) = next.filter(|&place| !turned || place < from) else {
+                if turned {
+                    break;
+                }
+                (at, turned) = (FIRST, true);
+                continue;
+            };
+            let (file, number) = place;
+            if !self.logs(file) || self.files[file].gate != Gate::Open {
+                at = (file.next(), 0);
+                continue;
+            }
+            let ix = self.pages.find(file, number).expect("a dirty page is in the table");
+            if self.may_leave(ix, place) {
+                let bytes = self.spill_cost(ix);
+                if bytes > left || !self.log_mut().writer.has_room(bytes) {
+                    break;
+                }
+                left -= bytes;
+                self.append_patches(ix);
+            }
+            at = (file, number + 1);
+        }
+        self.spill.next = at;
+        if self.spill.is_under_way() {
+            self.spill.leaving_end = self.log_mut().writer.position();
+            self.commit_group();
+        } else {
+            self.spill.rest_until = now + REST;
+        }
+    }
+
+    fn may_leave(&self, ix: PageIx, place: Place) -> bool {
+        let page = &self.pages[ix];
+        // What has just come back is on its way home.
+        !page.awaited
+            && page.pins == 0
+            && !page.returned
+            && !self.spill.reading.contains_key(&place)
+    }
+
+    /// Bytes of the log that a page's patches take at most.
+    fn spill_cost(&self, ix: PageIx) -> usize {
+        let page = &self.pages[ix];
+        let name = RECORD_OVERHEAD_BYTES + self.files[page.file].identity.len() + 8;
+        let records = page.patches.iter().map(|(_, bytes)| RECORD_OVERHEAD_BYTES + bytes.len() + 8);
+        name + records.sum::<usize>()
+    }
+
+    fn append_patches(&mut self, ix: PageIx) {
+        let page = &self.pages[ix];
+        let (file, number) = (page.file, page.number);
+        let log = self.log.as_mut().expect("there is a log");
+        let mut extents = Extents::new();
+        let mut last = Lsn(0);
+        for (run, data) in page.patches.iter() {
+            let offset = number * PAGE + u64::from(run.start);
+            let record = Record::Write { file: self.files[file].id.0, offset, data };
+            last = log.append(&mut self.files[file], &record);
+            extents.push(Extent::new(Lsn(last.0 + RECORD_OVERHEAD_BYTES as u64), run));
+            self.stats.log_records += 1;
+            self.stats.log_bytes += data.len() as u64;
+        }
+        self.changed_in_log(file, last);
+        let spill = self.spill.last;
+        self.update(ix, |page| {
+            page.unlogged = Default::default();
+            page.spilling = spill;
+        });
+        self.spill.leaving.push(((file, number), extents));
+    }
+
+    /// The log is durable up to a position: if the spill under way is, its patches leave memory.
+    pub(crate) fn finish_spill(&mut self, durable: Lsn) {
+        if !self.spill.is_under_way() || durable < self.spill.leaving_end {
+            return;
+        }
+        for (place, extents) in std::mem::take(&mut self.spill.leaving) {
+            let (file, number) = place;
+            let Some(ix) = self.pages.find(file, number) else { continue };
+            let page = &self.pages[ix];
+            let unchanged = page.spilling == self.spill.last && page.dirty_seq != 0;
+            let idle = page.io == PageIo::None && page.frame.is_none() && !page.retrying;
+            if !unchanged || !idle || !self.may_leave(ix, place) {
+                continue;
+            }
+            let (dirty_seq, dirty_since_ms) = (page.dirty_seq, page.dirty_since_ms);
+            self.update(ix, |page| {
+                page.patches = PatchSet::default();
+                page.dirty_seq = 0;
+            });
+            self.stats.spilled += 1;
+            let content = SpilledPage { dirty_seq, dirty_since_ms, extents };
+            if self.spill.index.add(place, content) {
+                self.files[file].dirty_pages += 1;
+                self.files[file].spilled_pages += 1;
+            } else {
+                // One content with what was spilled before, which whoever waits counted as well.
+                self.settle(file, dirty_seq, Ok(()));
+            }
+            if self.files[file].is_urgent() {
+                self.urgent.insert(file);
+            }
+        }
+    }
+
+    /// The spill under way does not get to disk: its patches stay.
+    pub(crate) fn fail_spill(&mut self) {
+        self.spill.leaving.clear();
+    }
+}
+
+/// Back.
+impl Engine {
+    /// Whether older patches of a page are in the log only.
+    pub(crate) fn is_spilled(&self, file: FileIx, number: u64) -> bool {
+        !self.spill.index.is_empty() && self.spill.index.contains((file, number))
+    }
+
+    /// Brings spilled pages back that somebody waits for, unless that is under way.
+    pub(crate) fn return_awaited(&mut self, file: FileIx, numbers: &[u64]) {
+        let wanted: Vec<u64> = numbers
+            .iter()
+            .copied()
+            .filter(|&number| {
+                self.is_spilled(file, number) && !self.spill.reading.contains_key(&(file, number))
+            })
+            .collect();
+        if !wanted.is_empty() {
+            self.read_log(file, wanted, false);
+        }
+    }
+
+    /// Brings back what syncs wait for, what is due, and what keeps the log full.
+    pub(crate) fn return_windows(&mut self, now: Time) {
+        if self.spill.index.is_empty() || now < self.spill.retry_at {
+            return;
+        }
+        let mut at = FileIx(0);
+        while let Some(&file) = self.urgent.range(at..).next() {
+            at = file.next();
+            let of_file = &self.files[file];
+            if of_file.spilled_pages == 0 || !of_file.is_urgent() || of_file.gate == Gate::Frozen {
+                continue;
+            }
+            let Some(last) = self.return_window(file, of_file.returned_to) else { continue };
+            self.files[file].returned_to = last + 1;
+        }
+        let due = self.expires_ms(self.spill.index.oldest_ms()).is_some_and(|due| due <= now);
+        let pressed = !self.can_spill() && self.patches_press();
+        if (due || pressed)
+            && let Some((file, number)) = self.next_spilled()
+            && let Some(last) = self.return_window(file, number)
+        {
+            self.spill.swept_to = (file, last + 1);
+        }
+    }
+
+    /// The next spilled page in the sweep's order of a file that is not held still.
+    fn next_spilled(&self) -> Option<Place> {
+        let open = |at| {
+            let mut places = self.spill.index.from(at).take(LOOKED_AT_MAX).map(|(place, _)| place);
+            places.find(|place| {
+                self.files[place.0].gate == Gate::Open && !self.spill.reading.contains_key(place)
+            })
+        };
+        open(self.spill.swept_to).or_else(|| open(FIRST))
+    }
+
+    /// Starts to bring back a window of a file from page `from` on, or from its first. The last page
+    /// of it; `None` if there is nothing to bring back, or no room.
+    fn return_window(&mut self, file: FileIx, from: u64) -> Option<u64> {
+        let room = self.window_bytes()?;
+        let frames = self.convertible().min(self.hard_frames.saturating_sub(self.unclean_soon()));
+        let pick = |from| {
+            let (mut bytes, mut covered) = (0, 0);
+            let mut numbers = Vec::new();
+            for (number, page) in self.spill.index.of(file, from).take(LOOKED_AT_MAX) {
+                if self.spill.reading.contains_key(&(file, number)) {
+                    continue;
+                }
+                bytes += page.patch_bytes_max();
+                covered += usize::from(page.may_cover_page());
+                if !numbers.is_empty() && (bytes > room || covered > frames) {
+                    break;
+                }
+                numbers.push(number);
+            }
+            numbers
+        };
+        let mut numbers = pick(from);
+        if numbers.is_empty() {
+            numbers = pick(0);
+        }
+        let last = *numbers.last()?;
+        self.read_log(file, numbers, true);
+        Some(last)
+    }
+
+    /// Patch memory the next window may take.
+    fn window_bytes(&self) -> Option<usize> {
+        if self.spill.windows >= WINDOWS_MAX {
+            return None;
+        }
+        let in_use = self.census.patch_bytes + self.spill.returning_bytes;
+        let left = self.patch_bound().saturating_sub(in_use);
+        let idle = self.spill.windows + self.sweep_fetches + self.destages_in_flight == 0;
+        if left >= WINDOW_BYTES_MIN {
+            Some(left.min(self.config.patch_bytes_max as usize / 4))
+        } else if idle {
+            Some(WINDOW_BYTES_MIN)
+        } else {
+            None
+        }
+    }
+
+    /// Reads what is spilled of a file's pages.
+    fn read_log(&mut self, file: FileIx, numbers: Vec<u64>, window: bool) {
+        let io = self.next_log_io();
+        let writer = &self.log.as_ref().expect("what is spilled is in a log").writer;
+        let mut places = Vec::new();
+        let mut bytes = 0;
+        for &number in &numbers {
+            let page = self.spill.index.get((file, number)).expect("the page is spilled");
+            bytes += page.patch_bytes_max();
+            for extent in &page.extents {
+                places.extend(blocks_of(*extent).map(|block| writer.place(block)));
+            }
+            self.spill.reading.insert((file, number), io);
+        }
+        places.sort_unstable();
+        places.dedup();
+        self.files[file].io_in_flight += 1;
+        self.spill.returning_bytes += bytes;
+        self.spill.windows += usize::from(window);
+        self.stats.log_reads += 1;
+        self.stats.log_read_blocks += places.len() as u64;
+        self.outputs.push_back(Output::Log(LogCommand::Read { io, places: places.clone() }));
+        self.spill.reads.insert(io, Return { file, numbers, places, bytes, window });
+    }
+
+    /// A read of the log ended: with the blocks it asked for, in their order.
+    pub fn log_read(&mut self, io: IoId, result: Result<Vec<Block>, ErrorKind>, now: Time) {
+        self.clock = now;
+        let read = self.spill.reads.remove(&io).expect("a read of the log ends once");
+        let Return { file, numbers, places, bytes, window } = read;
+        self.files[file].io_in_flight -= 1;
+        self.spill.returning_bytes -= bytes;
+        self.spill.windows -= usize::from(window);
+        match result {
+            Ok(_) => self.spill.failed_in_a_row = 0,
+            Err(kind) => {
+                self.stats.log_read_errors += 1;
+                self.spill.failed_in_a_row += 1;
+                self.spill.retry_at = now + self.config.retry_delay;
+                self.last_failure = kind;
+                self.files[file].record_error(kind);
+            }
+        }
+        for number in numbers {
+            let place = (file, number);
+            if self.spill.reading.get(&place) != Some(&io) {
+                continue; // Overwritten whole, cut off or dropped meanwhile.
+            }
+            self.spill.reading.remove(&place);
+            // The page is there for its waiters, who hold it there.
+            let ix = self.page_or_add(file, number);
+            self.update(ix, |page| page.pins += 1);
+            match &result {
+                Ok(blocks) => self.take_back(ix, &places, blocks),
+                Err(kind) => {
+                    let seq = self.next_seq();
+                    let before = self.spill.index.set_seq(place, seq);
+                    self.settle(file, before, Err(*kind));
+                }
+            }
+            self.wake(ix, result.as_ref().err().copied(), now);
+            self.update(ix, |page| page.pins -= 1);
+        }
+        self.reopen_gates(now);
+        self.progress(file, now);
+        self.pump(now);
+        self.pump_log(now);
+        self.feed_starved(now);
+    }
+
+    /// Makes patches of what was read of a page, under those it got since; left where it is if it
+    /// takes a frame and none is free.
+    fn take_back(&mut self, ix: PageIx, places: &[u64], blocks: &[Block]) {
+        let (file, number) = (self.pages[ix].file, self.pages[ix].number);
+        let writer = &self.log.as_ref().expect("what is spilled is in a log").writer;
+        let spilled = self.spill.index.get((file, number)).expect("the page is spilled");
+        let mut patches = PatchSet::default();
+        for &extent in &spilled.extents {
+            let bytes = bytes_of(extent, |block| {
+                let nth = places.binary_search(&writer.place(block));
+                &blocks[nth.expect("the block was asked for")]
+            });
+            patches.insert(usize::from(extent.run.start), &bytes);
+        }
+        for (run, bytes) in self.pages[ix].patches.iter() {
+            patches.insert(usize::from(run.start), bytes);
+        }
+        let frame = if patches.covers_page() {
+            if !self.ensure_frames(1) {
+                return;
+            }
+            let mut frame = self.take_frame();
+            patches.apply(frame.bytes_mut().expect("a frame just taken is not shared"));
+            self.replacement.admit(&mut self.pages, ix);
+            self.stats.fetches_avoided += 1;
+            Some(frame)
+        } else {
+            None
+        };
+        let spilled = self.remove_spilled((file, number)).expect("just looked up");
+        self.inherit(ix, &spilled, |page| {
+            page.patches = if frame.is_some() { PatchSet::default() } else { patches };
+            page.frame = frame;
+            page.returned = true;
+        });
+    }
+
+    /// Makes one dirty content of what is in memory of a page and what was spilled of it, as old as
+    /// the older one.
+    fn inherit(&mut self, ix: PageIx, spilled: &SpilledPage, change: impl FnOnce(&mut Page)) {
+        // In one step: the page stands nowhere under the age it had.
+        let own = self.update(ix, |page| {
+            change(page);
+            page.spilled = false;
+            let own = page.dirty_seq;
+            page.dirty_seq = if own == 0 { spilled.dirty_seq } else { own.min(spilled.dirty_seq) };
+            page.dirty_since_ms = spilled.dirty_since_ms;
+            own
+        });
+        if own != 0 {
+            // Whoever waits for the newer one counted both, and goes on waiting.
+            self.settle(self.pages[ix].file, own.max(spilled.dirty_seq), Ok(()));
+        }
+    }
+
+    /// Takes a page out of the index; the page itself is still to be told.
+    fn remove_spilled(&mut self, place: Place) -> Option<SpilledPage> {
+        let spilled = self.spill.index.remove(place)?;
+        self.spill.reading.remove(&place);
+        self.files[place.0].dirty_pages -= 1;
+        self.files[place.0].spilled_pages -= 1;
+        Some(spilled)
+    }
+
+    /// A page is about to be overwritten whole: what was spilled of it is not needed any more, but
+    /// whoever waits for it to come home now waits for what replaces it.
+    pub(crate) fn supersede_spilled(&mut self, ix: PageIx) {
+        if !self.pages[ix].spilled {
+            return;
+        }
+        let place = (self.pages[ix].file, self.pages[ix].number);
+        let spilled = self.remove_spilled(place).expect("the page says so");
+        self.inherit(ix, &spilled, |_| {});
+    }
+
+    /// What was spilled of the pages that a byte range touches does not count any more.
+    pub(crate) fn drop_spilled(&mut self, file: FileIx, from: u64, to: u64) {
+        let touched = self.spill.index.of(file, from / PAGE).map(|(number, _)| number);
+        let numbers: Vec<u64> = touched.take_while(|number| number * PAGE < to).collect();
+        for number in numbers {
+            self.drop_spilled_page(file, number);
+        }
+    }
+
+    fn drop_spilled_page(&mut self, file: FileIx, number: u64) {
+        let spilled = self.remove_spilled((file, number)).expect("the page is spilled");
+        if let Some(ix) = self.pages.find(file, number) {
+            self.update(ix, |page| page.spilled = false);
+        }
+        self.stats.fetches_avoided += 1;
+        self.settle(file, spilled.dirty_seq, Ok(()));
+    }
+
+    /// A page is cut at byte `from`.
+    pub(crate) fn cut_spilled(&mut self, file: FileIx, number: u64, from: usize) {
+        let place = (file, number);
+        match self.spill.index.get(place) {
+            None => {}
+            Some(page) if page.extents.iter().all(|extent| usize::from(extent.run.start) >= from) => {
+                self.drop_spilled_page(file, number);
+            }
+            Some(_) => self.spill.index.truncate(place, from),
+        }
+    }
+
+    /// Panics if an invariant does not hold.
+    pub(crate) fn check_spill(&self) {
+        self.spill.index.check_invariants();
+        let mut spilled = vec![];
+        for (place, _) in self.spill.index.from(FIRST) {
+            spilled.push(place);
+            if let Some(ix) = self.pages.find(place.0, place.1) {
+                let page = &self.pages[ix];
+                assert!(page.spilled, "{place:?} knows that it is spilled");
+                assert!(page.frame.is_none() && page.io == PageIo::None, "{place:?} waits");
+            }
+        }
+        for (ix, file) in self.files.iter() {
+            let of_file = spilled.iter().filter(|place| place.0 == ix).count();
+            assert_eq!(file.spilled_pages, of_file, "spilled pages of {:?}", file.id);
+        }
+        for place in self.spill.reading.keys() {
+            assert!(self.spill.index.contains(*place), "{place:?} is read because it is spilled");
+        }
+    }
+}
+
+/// Bytes one spill may take of a group.
+fn spill_bytes(writer: &Writer) -> usize {
+    SPILL_BYTES_MAX.min(writer.group_bytes_max() / 2)
+}
+
+/// The blocks an extent's bytes are in.
+fn blocks_of(extent: Extent) -> impl Iterator<Item = Lsn> {
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+    let (first, end) = (extent.lsn().0, extent.lsn().0 + u64::from(extent.run.len));
+    (first / BLOCK..end.div_ceil(BLOCK)).map(|block| Lsn(block * BLOCK))
+}
+
+/// An extent's bytes, out of the blocks that hold them.
+fn bytes_of<'a>(extent: Extent, block_at: impl Fn(Lsn) -> &'a Block) -> Vec<u8> {
+    let (start, end) = (extent.lsn().0, extent.lsn().0 + u64::from(extent.run.len));
+    let mut bytes = Vec::with_capacity(usize::from(extent.run.len));
+    for block in blocks_of(extent) {
+        let from = start.saturating_sub(block.0) as usize;
+        let to = (end - block.0).min(BLOCK_BYTES as u64) as usize;
+        bytes.extend_from_slice(&block_at(block).0[from..to]);
+    }
+    bytes
+}
