@@ -128,6 +128,7 @@ enum Suite {
     All(Local),
     Nbw(nbw::command::Arguments),
     Fsync(nbw::synced::Arguments),
+    Spill(nbw::spill::Arguments),
 }
 
 /// What the benchmarks on this machine's own disk take.
@@ -177,6 +178,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::All(local) => local.run(&[engine, fuse, memory]),
                 Suite::Nbw(arguments) => arguments.run(),
                 Suite::Fsync(arguments) => arguments.run(),
+                Suite::Spill(arguments) => arguments.run(),
             }
         }
         Task::Tables { results } => tables::print(&results),

@@ -27,6 +27,7 @@ mod drive;
 mod hdd;
 mod image;
 mod parameters;
+pub mod pass;
 mod remote;
 mod server;
 mod simulate;

@@ -16,6 +16,7 @@ mod progress;
 pub mod results;
 #[cfg(test)]
 pub mod sample;
+pub mod spill;
 mod summary;
 pub mod synced;
 pub mod table;
@@ -70,7 +71,8 @@ pub fn run(options: Options) -> Result<()> {
         Some(path) => resume(path, fresh)?,
         None => fresh,
     };
-    let disk_bytes = cells.iter().map(perform::disk_bytes).max().unwrap_or(0);
+    let disk_bytes =
+        cells.iter().map(|cell| perform::disk_bytes(cell, &results.profile)).max().unwrap_or(0);
     let run = Run::new(&options.dir, disk_bytes)?;
     let whole = plan::cells(options.form, &results.profile, &Filter::default());
     let whole = whole.into_iter().map(|cell| cell.name).collect();

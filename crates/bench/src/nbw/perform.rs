@@ -14,6 +14,7 @@ use crate::nbw::names::BASELINE;
 use crate::nbw::plan::Cell;
 use crate::nbw::progress::Progress;
 use crate::nbw::results::{Case, Experiment, Profile, Results, Round};
+use crate::nbw::spill::{self, watch};
 use crate::nbw::summary;
 use crate::stage::{Contestant, Run, Stage, Terms};
 use crate::workload::{Kind, Outcome, PERSONALITY_FILE};
@@ -41,8 +42,8 @@ pub struct Suite {
 }
 
 /// Size of the disk a cell runs on.
-pub fn disk_bytes(cell: &Cell) -> u64 {
-    (cell.workload.file_bytes() + DISK_BYTES_MORE).next_multiple_of(1 << 20)
+pub fn disk_bytes(cell: &Cell, profile: &Profile) -> u64 {
+    (cell.workload.file_bytes() + profile.log_bytes + DISK_BYTES_MORE).next_multiple_of(1 << 20)
 }
 
 /// A stage with its files, and what is known of its disk.
@@ -86,9 +87,10 @@ impl Suite {
         progress.say(&format!("{}: preparing", cell.name));
         let terms = Terms {
             disk: cell.disk,
-            disk_bytes: disk_bytes(cell),
+            disk_bytes: disk_bytes(cell, profile),
             memory_bytes: cell.memory_bytes,
             patch_bytes: profile.patch_bytes,
+            log_bytes: profile.log_bytes,
             weir: self.weir.clone(),
             limit: LIMIT + Duration::from_secs_f64(cell.seconds),
         };
@@ -110,7 +112,7 @@ impl Prepared {
             for turn in 0..cell.contestants.len() {
                 let nth = (turn + round) % cell.contestants.len();
                 progress.say(&format!("{}: {}", cell.name, cell.contestants[nth].name()));
-                rounds[nth].push(self.load(cell, cell.contestants[nth])?);
+                rounds[nth].push(self.load(cell, cell.contestants[nth], profile)?);
                 progress.done(cell.seconds);
             }
         }
@@ -134,12 +136,18 @@ impl Prepared {
     }
 
     /// One repetition by one contestant.
-    fn load(&self, cell: &Cell, contestant: Contestant) -> Result<Round> {
-        let (outcome, observed) =
-            self.stage.round(contestant, |arena| arena.load::<_, Outcome>(&cell.workload))?;
+    fn load(&self, cell: &Cell, contestant: Contestant, profile: &Profile) -> Result<Round> {
+        let watched = cell.experiment == Experiment::Spill;
+        let ((outcome, log), observed) = self.stage.round(contestant, |arena| {
+            if watched {
+                return watch::load(arena, &cell.workload);
+            }
+            Ok((arena.load::<_, Outcome>(&cell.workload)?, Vec::new()))
+        })?;
         cell.workload.verify(self.stage.home(), &outcome)?;
         cell.workload.reset(self.stage.home(), &outcome)?;
-        summary::round(&outcome, &observed)
+        let round = summary::round(&outcome, &observed)?;
+        Ok(if watched { spill::over_time(round, &outcome, &log, cell, profile) } else { round })
     }
 
     /// Measured once for a disk.

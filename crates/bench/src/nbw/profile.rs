@@ -3,7 +3,7 @@
 use crate::PAGE_BYTES;
 use crate::disk::Model;
 use crate::nbw::results::Profile;
-use crate::stage::{Contestant, Fetch};
+use crate::stage::{Contestant, Fetch, LOG_BYTES};
 
 /// What the paper ran with (000, section 6): a file of 5 GB, memory of 4 GB, patch memory of 64 MB, 60 seconds.
 const PAPER_FILE_BYTES: u64 = 5 << 30;
@@ -34,6 +34,7 @@ impl Form {
             file_bytes: scaled(PAPER_FILE_BYTES),
             memory_bytes: scaled(PAPER_MEMORY_BYTES),
             patch_bytes: scaled(PAPER_PATCH_BYTES),
+            log_bytes: LOG_BYTES,
             seconds,
             file_server_seconds: 6.0,
             trace_seconds: 12.0,

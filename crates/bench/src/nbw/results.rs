@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::disk::Model;
 use crate::error::{Doing, Error, Result};
+use crate::stage::LOG_BYTES;
 
 /// The name of the suite in its JSON.
 pub const SUITE: &str = "nbw";
@@ -52,6 +53,10 @@ pub struct Profile {
     pub memory_bytes: u64,
     /// Of it for patches, bytes; 64 MB in the paper.
     pub patch_bytes: u64,
+    /// Size of the redo log of the contestant that has one, bytes. Runs of before it was stated had
+    /// Weir's default.
+    #[serde(default = "default_log_bytes")]
+    pub log_bytes: u64,
     /// Length of one personality's run, seconds; 60 in the paper.
     pub seconds: f64,
     /// Length of one file-server run, seconds.
@@ -66,7 +71,11 @@ pub struct Profile {
     pub trace_rounds: u32,
 }
 
-/// Which part of the paper's evaluation a case belongs to.
+fn default_log_bytes() -> u64 {
+    LOG_BYTES
+}
+
+/// Which part of the paper's evaluation, or of what goes beyond it, a case belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
@@ -78,6 +87,19 @@ pub enum Experiment {
     FileServer,
     /// Trace replay: Figure 13.
     Trace,
+    /// Small random writes until the redo log is full, and after.
+    Spill,
+}
+
+impl Experiment {
+    /// Every one, in the order they are shown.
+    pub const ALL: [Experiment; 5] = [
+        Experiment::Personality,
+        Experiment::Memory,
+        Experiment::FileServer,
+        Experiment::Trace,
+        Experiment::Spill,
+    ];
 }
 
 /// One contestant in one experiment: medians over its repetitions.
@@ -125,6 +147,9 @@ pub struct Case {
     /// fetch rate set a bound; random-write personalities only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_ops_per_s: Option<f64>,
+    /// Until the redo log was full, and after: [`Experiment::Spill`], by whoever has a log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Phases>,
     /// Latencies by class of operation.
     pub classes: Vec<Class>,
     /// Each repetition.
@@ -148,6 +173,42 @@ pub struct Class {
     pub p99_us: f64,
     /// ext4's mean over this one's, median over the rounds: above 1 is better than ext4.
     pub ratio_to_blocking: f64,
+}
+
+/// A load in two parts: until the redo log was full, and after.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phases {
+    /// From the start until the log was full, or to the end if it never was.
+    pub until_full: Phase,
+    /// The rest, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Phase>,
+    /// What the rest could reach at most, operations a second, where the disk sets a bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_bound_ops_per_s: Option<f64>,
+}
+
+/// One part of a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Its length.
+    pub seconds: f64,
+    /// Operations a second.
+    pub ops_per_s: f64,
+    /// Against ext4's operations a second over the whole of the same round.
+    pub ratio_to_blocking: f64,
+}
+
+/// A moment of a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Seconds since the load began.
+    pub seconds: f64,
+    /// Writes a second since the step before.
+    pub writes_per_s: f64,
+    /// What the redo log held, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_used_bytes: Option<u64>,
 }
 
 /// One repetition.
@@ -177,6 +238,12 @@ pub struct Round {
     pub classes: Vec<Class>,
     /// As [`Case::ratio_to_blocking`], of this round.
     pub ratio_to_blocking: f64,
+    /// As [`Case::phases`], of this round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Phases>,
+    /// The load over time: [`Experiment::Spill`] only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
 }
 
 impl Results {

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::results::{Case, Class, Experiment, Profile, Results, Round, SUITE};
 use crate::disk::Model;
+use crate::stage::LOG_BYTES;
 
 fn case(
     name: &str,
@@ -32,6 +33,8 @@ fn case(
         device_seeks: 78,
         classes: classes.clone(),
         ratio_to_blocking: ratio,
+        phases: None,
+        steps: Vec::new(),
     };
     Case {
         name: name.into(),
@@ -52,6 +55,7 @@ fn case(
         ratio_to_blocking: ratio,
         ratio_spread: spread,
         bound_ops_per_s: None,
+        phases: None,
         classes: classes.clone(),
         rounds: vec![round(spread[0]), round(ratio), round(spread[1])],
     }
@@ -109,6 +113,7 @@ pub fn results() -> Results {
             file_bytes: 80 << 20,
             memory_bytes: 64 << 20,
             patch_bytes: 1 << 20,
+            log_bytes: LOG_BYTES,
             seconds: 1.0,
             file_server_seconds: 5.0,
             trace_seconds: 5.0,

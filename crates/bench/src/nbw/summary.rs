@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::nbw::plan::Cell;
-use crate::nbw::results::{Case, Class, Experiment, Round};
+use crate::nbw::results::{Case, Class, Experiment, Phase, Phases, Round};
 use crate::stage::{Contestant, Observed};
 use crate::workload::{ALL, ClassOutcome, Outcome};
 
@@ -30,6 +30,8 @@ pub fn round(outcome: &Outcome, observed: &Observed) -> Result<Round> {
         device_seeks: observed.device.seeks,
         classes: outcome.classes.iter().filter(|one| one.class != ALL).map(class).collect(),
         ratio_to_blocking: f64::NAN,
+        phases: None,
+        steps: Vec::new(),
     })
 }
 
@@ -62,12 +64,19 @@ pub fn cases(cell: &Cell, mut rounds: Vec<Vec<Round>>) -> Vec<Case> {
 
 fn compare(experiment: Experiment, own: &mut Round, ext4: &Round) {
     own.ratio_to_blocking = match experiment {
-        Experiment::Personality | Experiment::Memory => ratio(own.ops_per_s, ext4.ops_per_s),
+        Experiment::Personality | Experiment::Memory | Experiment::Spill => {
+            ratio(own.ops_per_s, ext4.ops_per_s)
+        }
         Experiment::FileServer | Experiment::Trace => ratio(ext4.mean_us, own.mean_us),
     };
     for class in &mut own.classes {
         let theirs = ext4.classes.iter().find(|theirs| theirs.class == class.class);
         class.ratio_to_blocking = theirs.map_or(0.0, |theirs| ratio(theirs.mean_us, class.mean_us));
+    }
+    if let Some(phases) = &mut own.phases {
+        for phase in std::iter::once(&mut phases.until_full).chain(&mut phases.after) {
+            phase.ratio_to_blocking = ratio(phase.ops_per_s, ext4.ops_per_s);
+        }
     }
 }
 
@@ -118,8 +127,31 @@ fn case(cell: &Cell, contestant: Contestant, rounds: Vec<Round>) -> Case {
         ratio_to_blocking: of(&|round| round.ratio_to_blocking),
         ratio_spread: spread,
         bound_ops_per_s: None,
+        phases: phases(&rounds),
         classes: classes.collect(),
         rounds,
+    }
+}
+
+/// The medians of the rounds' phases, each over the rounds that had it.
+fn phases(rounds: &[Round]) -> Option<Phases> {
+    let all: Vec<&Phases> = rounds.iter().filter_map(|round| round.phases.as_ref()).collect();
+    let first = all.first()?;
+    let until_full = all.iter().map(|phases| &phases.until_full).collect::<Vec<_>>();
+    let after: Vec<&Phase> = all.iter().filter_map(|phases| phases.after.as_ref()).collect();
+    Some(Phases {
+        until_full: phase(&until_full),
+        after: (!after.is_empty()).then(|| phase(&after)),
+        after_bound_ops_per_s: first.after_bound_ops_per_s,
+    })
+}
+
+fn phase(rounds: &[&Phase]) -> Phase {
+    let of = |get: &dyn Fn(&Phase) -> f64| median(rounds.iter().map(|phase| get(phase)).collect());
+    Phase {
+        seconds: of(&|phase| phase.seconds),
+        ops_per_s: of(&|phase| phase.ops_per_s),
+        ratio_to_blocking: of(&|phase| phase.ratio_to_blocking),
     }
 }
 
@@ -161,6 +193,8 @@ mod tests {
                 ratio_to_blocking: f64::NAN,
             }],
             ratio_to_blocking: f64::NAN,
+            phases: None,
+            steps: Vec::new(),
         }
     }
 

@@ -61,7 +61,8 @@ impl Arguments {
         if let Some(path) = &self.json {
             results.save(path)?;
         }
-        let disk_bytes = cells.iter().map(perform::disk_bytes).max().unwrap_or(0);
+        let disk_bytes =
+            cells.iter().map(|cell| perform::disk_bytes(cell, &results.profile)).max().unwrap_or(0);
         let run = Run::new(&self.place.dir, disk_bytes)?;
         let whole = cells.iter().map(|cell| cell.name.clone()).collect();
         let suite = Suite { weir, run, cells, whole, json: self.json };

@@ -13,9 +13,7 @@ pub fn table(results: &Results) -> String {
     let policies: Vec<&str> =
         contestants(results).into_iter().filter(|name| *name != BASELINE).collect();
     let mut rows = vec![header(&policies)];
-    for experiment in
-        [Experiment::Personality, Experiment::Memory, Experiment::FileServer, Experiment::Trace]
-    {
+    for experiment in Experiment::ALL {
         for group in groups(results, experiment) {
             rows.push(row(&group, &policies));
         }
@@ -60,13 +58,15 @@ fn row(group: &[&Case], policies: &[&str]) -> Vec<String> {
 /// What a case is judged by.
 fn absolute(case: &Case) -> String {
     match case.experiment {
-        Experiment::Personality | Experiment::Memory => format!("{}/s", rate(case.ops_per_s)),
+        Experiment::Personality | Experiment::Memory | Experiment::Spill => {
+            format!("{}/s", rate(case.ops_per_s))
+        }
         Experiment::FileServer | Experiment::Trace => latency(case.mean_us),
     }
 }
 
 /// Columns as wide as their widest cell, the first to the left, the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let wide = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Arena, Contestant, Fetch, Run, Stage, Terms};
+use super::{Arena, Contestant, Fetch, LOG_BYTES, Run, Stage, Terms};
 use crate::PAGE_BYTES;
 use crate::disk::Model;
 use crate::error::{Doing, Error, Result};
@@ -25,6 +25,7 @@ pub fn run(weir: PathBuf, dir: &Path, disk: Model, contestant: &str) -> Result<(
         disk_bytes: 256 << 20,
         memory_bytes: 96 << 20,
         patch_bytes: 4 << 20,
+        log_bytes: LOG_BYTES,
         weir,
         limit: Duration::from_secs(60),
     };

@@ -57,6 +57,9 @@ const PROCESS_BYTES: u64 = 16 << 20;
 /// The least `--memory`.
 const ENGINE_BYTES_MIN: u64 = 16 << 20;
 
+/// Weir's own default size of a redo log.
+pub const LOG_BYTES: u64 = 64 << 20;
+
 /// When Weir reads a page that is written in part; see `weir mount --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fetch {
@@ -117,6 +120,8 @@ pub struct Terms {
     pub memory_bytes: u64,
     /// Of Weir's memory, what patches may use.
     pub patch_bytes: u64,
+    /// Size of Weir's redo log, for the contestant that has one.
+    pub log_bytes: u64,
     /// The weir program.
     pub weir: PathBuf,
     /// How long one load may take.
@@ -289,6 +294,7 @@ impl Stage {
             format!("--memory={}", self.terms.engine_bytes()),
             format!("--patch-memory={}", self.terms.patch_bytes),
             format!("--log={redo_log}"),
+            format!("--log-size={}", self.terms.log_bytes),
             format!("--log-file={}", log.display()),
         ];
         let options: Vec<_> = options.iter().map(String::as_str).collect();
@@ -341,6 +347,11 @@ impl Arena<'_> {
         load::run(&self.group, self.directory(), workload, self.stage.terms.limit)
     }
 
+    /// Weir's mount, if the contestant has one.
+    pub fn mount(&self) -> Option<&WeirMount> {
+        self.weir.as_ref().map(|weir| &weir.mount)
+    }
+
     fn counters(&self) -> Result<Option<Counters>> {
         self.weir.as_ref().map(|weir| weir.mount.status()?.part("stats")).transpose()
     }
@@ -379,6 +390,7 @@ mod tests {
             disk_bytes: 1 << 30,
             memory_bytes,
             patch_bytes,
+            log_bytes: LOG_BYTES,
             weir: "weir".into(),
             limit: Duration::from_secs(1),
         }

@@ -21,6 +21,7 @@ mod scratch;
 mod slots;
 mod stamp;
 mod synced_writes;
+mod timeline;
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -34,6 +35,7 @@ pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, ClassOutcome, Outcome};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
 pub use synced_writes::SyncedWrites;
+pub use timeline::{Timeline, monotonic_ns};
 
 /// Something to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Latencies;
+use crate::workload::timeline::Timeline;
 
 /// The name of all classes together.
 pub const ALL: &str = "all";
@@ -96,6 +97,9 @@ pub struct Outcome {
     pub done: Vec<u64>,
     /// Reads whose every byte was compared with what may stand there.
     pub checked_reads: u64,
+    /// Writes over time, where the load keeps count of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes_over_time: Option<Timeline>,
 }
 
 impl Outcome {
@@ -105,7 +109,14 @@ impl Outcome {
             Class::ALL.into_iter().filter_map(|class| sum_up(tallies, &[class])).collect();
         classes.extend(sum_up(tallies, &Class::ALL));
         let seconds = tallies.iter().map(|tally| tally.seconds).fold(0.0, f64::max);
-        Outcome { seconds, offered_per_s: None, classes, done, checked_reads }
+        Outcome {
+            seconds,
+            offered_per_s: None,
+            classes,
+            done,
+            checked_reads,
+            writes_over_time: None,
+        }
     }
 
     /// One class by its name, `all` for all together. `None` if the load has no such operation.

@@ -24,6 +24,7 @@ use crate::workload::outcome::{Class, Outcome, Tally};
 use crate::workload::prepared::Prepared;
 use crate::workload::read_log::ReadLog;
 use crate::workload::slots::{PREPARED_SEED, Slots};
+use crate::workload::timeline::Timeline;
 
 /// The file's name in its directory.
 pub const FILE: &str = "personality.data";
@@ -159,8 +160,11 @@ impl Personality {
         });
         let mut tallies = Vec::new();
         let (mut writes, mut reads) = (0, 0);
+        let mut writes_over_time = None;
         if let Some(written) = written {
-            tallies.push(written?);
+            let (tally, timeline) = written?;
+            tallies.push(tally);
+            writes_over_time = Some(timeline);
             writes = load.ended.into_inner();
         }
         if let Some(read) = read {
@@ -169,7 +173,8 @@ impl Personality {
             tallies.push(tally);
             reads = count;
         }
-        Ok(Outcome::new(&tallies, vec![writes], reads))
+        let outcome = Outcome::new(&tallies, vec![writes], reads);
+        Ok(Outcome { writes_over_time, ..outcome })
     }
 }
 
@@ -198,9 +203,10 @@ struct Load {
 }
 
 impl Load {
-    fn write(&self) -> Result<Tally> {
+    fn write(&self) -> Result<(Tally, Timeline)> {
+        let mut timeline = Timeline::begun_at(self.start);
         let mut bytes = vec![0; self.slots.io_bytes as usize];
-        self.until_deadline(|write, tally| {
+        let (tally, _) = self.until_deadline(|write, tally| {
             let slot = self.slots.of_write(write);
             self.slots.stamps().fill(write, &mut bytes);
             self.begun.store(write + 1, Ordering::Release);
@@ -210,9 +216,10 @@ impl Load {
             result.doing("write", &self.path)?;
             self.ended.store(write + 1, Ordering::Release);
             tally.note(Class::Write, after - before, self.slots.io_bytes);
+            timeline.note(after - self.start);
             Ok(after)
-        })
-        .map(|(tally, _)| tally)
+        })?;
+        Ok((tally, timeline))
     }
 
     fn read(&self) -> Result<(Tally, ReadLog, u64)> {

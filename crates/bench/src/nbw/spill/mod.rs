@@ -1,0 +1,178 @@
+//! `weir-bench run spill`: small random writes to a cold file that is larger than memory, past what
+//! patch memory and, in the end, the redo log hold.
+//!
+//! With a log Weir need not wait for the file's pages until the log is full, and after that as long
+//! as sweeps take to bring home what it holds. `watch` looks at the log while the load runs, `phases`
+//! parts the load where the log was full, `bound` is what the rest could reach at most, `judge` shows
+//! it and holds it against the goals.
+
+mod bound;
+mod judge;
+mod phases;
+pub mod watch;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::bound::Sizes;
+use self::watch::Reading;
+use crate::disk::Model;
+use crate::error::Result;
+use crate::mount::weir_program;
+use crate::nbw::command::Place;
+use crate::nbw::perform::{self, Suite};
+use crate::nbw::plan::Cell;
+use crate::nbw::profile::Form;
+use crate::nbw::results::{Experiment, Profile, Results, Round};
+use crate::report::machine;
+use crate::stage::{Contestant, Fetch, Run};
+use crate::workload::{Kind, Outcome, Personality, Workload};
+
+/// The name of the suite in its JSON.
+const SUITE: &str = "spill";
+/// Bytes of a write.
+const IO_BYTES: u64 = 512;
+/// The file is so many times the memory of a contestant.
+const FILE_TO_MEMORY: u64 = 4;
+/// `--patch-memory`.
+const PATCH_BYTES: u64 = 16 << 20;
+/// `--log-size`.
+const LOG_BYTES: u64 = 128 << 20;
+/// The seed of what is written where.
+const SEED: u64 = 0x7370_696c;
+
+/// Small random writes past what patch memory and the redo log hold, on emulated disks: ext4 by the
+/// kernel, and Weir without and with a redo log, in the same memory, on the same disk, in turn. Needs
+/// root. Ends with zero only if every byte was found right.
+#[derive(Args)]
+pub struct Arguments {
+    /// One round of 25 seconds with half of the memory and half of the file, instead of three of a
+    /// minute.
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    place: Place,
+    /// Keep the results here, case by case as they come.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        let weir = weir_program(self.place.weir)?;
+        let profile = profile(self.quick);
+        let disks = if self.place.disk.is_empty() { vec![Model::Hdd] } else { self.place.disk };
+        let cells: Vec<Cell> = disks.iter().map(|&disk| cell(disk, &profile)).collect();
+        let mut results = Results {
+            suite: SUITE.into(),
+            command: super::command_line(),
+            machine: machine(),
+            profile,
+            weir: super::identity(&weir)?,
+            complete: false,
+            took_seconds: 0.0,
+            cases: Vec::new(),
+        };
+        if let Some(path) = &self.json {
+            results.save(path)?;
+        }
+        let disk_bytes = cells.iter().map(|cell| perform::disk_bytes(cell, &results.profile)).max();
+        let run = Run::new(&self.place.dir, disk_bytes.unwrap_or(0))?;
+        let whole = cells.iter().map(|cell| cell.name.clone()).collect();
+        let suite = Suite { weir, run, cells, whole, json: self.json };
+        suite.perform(&mut results)?;
+        println!("\n{}", judge::table(&results));
+        for share in judge::shares(&results) {
+            println!("{share}");
+        }
+        println!("Goals, Weir with its log");
+        for goal in judge::goals(&results) {
+            println!("  {goal}");
+        }
+        Ok(())
+    }
+}
+
+/// The quick form has half of everything but the log, so that its seconds are more than a sweep.
+fn profile(quick: bool) -> Profile {
+    let (name, memory_bytes, seconds, rounds) =
+        if quick { ("quick", 128 << 20, 25.0, 1) } else { ("full", 256 << 20, 60.0, 3) };
+    Profile {
+        name: name.into(),
+        scale: 1,
+        file_bytes: FILE_TO_MEMORY * memory_bytes,
+        memory_bytes,
+        patch_bytes: PATCH_BYTES,
+        log_bytes: LOG_BYTES,
+        seconds,
+        rounds,
+        ..Form::Quick.profile()
+    }
+}
+
+fn cell(disk: Model, profile: &Profile) -> Cell {
+    Cell {
+        name: format!("{disk}/spill/{IO_BYTES}"),
+        experiment: Experiment::Spill,
+        label: Kind::RandomWrite.to_string(),
+        disk,
+        size_bytes: IO_BYTES,
+        memory_bytes: profile.memory_bytes,
+        workload: Workload::Personality(Personality {
+            kind: Kind::RandomWrite,
+            io_bytes: IO_BYTES,
+            file_bytes: profile.file_bytes,
+            seconds: profile.seconds,
+            seed: SEED,
+        }),
+        contestants: vec![Contestant::Ext4, Contestant::Weir(Fetch::Auto), Contestant::WeirLog],
+        rounds: profile.rounds,
+        seconds: profile.seconds,
+    }
+}
+
+/// `round` with how it went over time: its steps and, for whoever has a log, its two parts.
+pub fn over_time(
+    round: Round,
+    outcome: &Outcome,
+    log: &[Reading],
+    cell: &Cell,
+    profile: &Profile,
+) -> Round {
+    let Some(writes) = &outcome.writes_over_time else { return round };
+    let sizes = Sizes {
+        io: cell.size_bytes,
+        file: profile.file_bytes,
+        patches: profile.patch_bytes,
+        log: profile.log_bytes,
+    };
+    let mut phases = phases::split(writes, outcome.seconds, log);
+    if let Some(phases) = &mut phases {
+        phases.after_bound_ops_per_s = sizes.ops_per_s(cell.disk);
+    }
+    Round { phases, steps: phases::steps(writes, outcome.seconds, log), ..round }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_outlast_a_sweep_of_the_hard_disk() {
+        for quick in [true, false] {
+            let profile = profile(quick);
+            assert_eq!(profile.file_bytes, 4 * profile.memory_bytes);
+            let sizes = Sizes {
+                io: IO_BYTES,
+                file: profile.file_bytes,
+                patches: profile.patch_bytes,
+                log: profile.log_bytes,
+            };
+            let bound = sizes.ops_per_s(Model::Hdd).unwrap();
+            let held = (profile.log_bytes / (IO_BYTES + 32)) as f64;
+            assert!(held / bound < profile.seconds, "{bound} writes a second");
+        }
+    }
+}
