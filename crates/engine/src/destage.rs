@@ -265,7 +265,9 @@ impl Engine {
         let patches_full = self.lacks_patch_memory(*file, event);
         let full = self.census.unclean_frames >= self.hard_frames || patches_full;
         let all_failed = full && self.failed_in_a_row >= self.census.unclean.max(1);
-        let none_left = self.patched.pages().is_empty() && self.sweep_fetches == 0;
+        let none_left = self.patched.pages().is_empty()
+            && self.spill.returned.is_empty()
+            && self.sweep_fetches == 0;
         let unfetched = patches_full
             && !self.retry.is_empty()
             && self.fetches_failed > if none_left { 0 } else { FETCHES_FAILED_MAX };

@@ -32,9 +32,12 @@ use crate::page::{
 };
 use crate::patch::Run;
 use crate::replacement::Replacement;
-use crate::spill::Spill;
+use crate::spill::{Spill, RETURN_SHARE};
 use crate::stats::Stats;
 use crate::time::Time;
+
+/// Memory of a resident page.
+pub(crate) const FRAME_BYTES: usize = PAGE_BYTES + DESCRIPTOR_BYTES;
 
 /// Fetches of sweeps in flight, however slow or quick the device.
 const FETCH_DEPTH_MIN: usize = 2;
@@ -116,6 +119,8 @@ pub(crate) struct Census {
     pub(crate) unclean_frames: usize,
     pub(crate) patched: usize,
     pub(crate) patch_bytes: usize,
+    /// Of these, those of pages that came back from the log.
+    pub(crate) returned_bytes: usize,
 }
 
 impl Census {
@@ -129,6 +134,7 @@ impl Census {
             unclean_frames: usize::from(unclean && resident),
             patched: usize::from(patch_bytes > 0),
             patch_bytes,
+            returned_bytes: if page.returned { patch_bytes } else { 0 },
         }
     }
 
@@ -138,6 +144,7 @@ impl Census {
         self.unclean_frames = self.unclean_frames + after.unclean_frames - before.unclean_frames;
         self.patched = self.patched + after.patched - before.patched;
         self.patch_bytes = self.patch_bytes + after.patch_bytes - before.patch_bytes;
+        self.returned_bytes = self.returned_bytes + after.returned_bytes - before.returned_bytes;
     }
 }
 
@@ -231,7 +238,7 @@ impl Engine {
     pub fn new(config: Config, pool: FramePool) -> Result<Engine, ConfigError> {
         config.validate()?;
         let frame_memory = config.memory_bytes_max - config.patch_bytes_max;
-        let frames_max = (frame_memory / (PAGE_BYTES + DESCRIPTOR_BYTES) as u64) as usize;
+        let frames_max = (frame_memory / FRAME_BYTES as u64) as usize;
         if (u64::from(pool.capacity())) < config.memory_bytes_max / PAGE_BYTES as u64 {
             return Err(ConfigError::OutOfRange("the frame pool's size"));
         }
@@ -473,7 +480,8 @@ impl Engine {
         let retries = (!self.retry.is_empty()).then_some(self.retry_at);
         let starved = (!self.starved.is_empty()).then_some(now);
         // They may have been left alone for the sake of readers.
-        let wanted = (!self.wanted.is_empty()).then_some(now);
+        let left = !self.wanted.is_empty() || !self.spill.returned.is_empty();
+        let wanted = left.then_some(now);
         let log = self.log_tick().into_iter().chain(self.spill.retry_tick());
         let next = expires.chain(retries).chain(starved).chain(wanted).chain(log).min()?;
         Some(next.max(self.ticked + POLL))
@@ -486,7 +494,8 @@ impl Engine {
         let oldest =
             [self.patched.oldest_ms(), self.resident.oldest_ms(), self.spill.index.oldest_ms()];
         let oldest = oldest.into_iter().flatten().min().unwrap_or(now.as_millis());
-        let patch_bytes = self.census.patch_bytes + self.spill.index.bytes();
+        let patch_bytes = self.census.patch_bytes;
+        let index_bytes = self.spill.index.bytes();
         let mut stats = Stats {
             // Counted as answered pages; those that were fetched for their read are no hits.
             read_hits: self.stats.read_hits.saturating_sub(self.stats.read_misses),
@@ -498,11 +507,12 @@ impl Engine {
                 as u64,
             patched_pages: self.census.patched as u64,
             spilled_pages: self.spill.index.len() as u64,
+            spill_index_bytes: index_bytes as u64,
             patch_bytes: patch_bytes as u64,
             fetches_in_flight: self.fetches_in_flight as u64,
             destages_in_flight: self.destages_in_flight as u64,
             oldest_dirty_ms: now.as_millis().saturating_sub(oldest),
-            memory_bytes: (frames * PAGE_BYTES + descriptors + patch_bytes) as u64,
+            memory_bytes: (frames * PAGE_BYTES + descriptors + patch_bytes + index_bytes) as u64,
             memory_bytes_max: self.config.memory_bytes_max,
             patch_bytes_max: self.config.patch_bytes_max,
             ..self.stats
@@ -589,6 +599,7 @@ impl Engine {
             Listed::No => {}
             Listed::Patched => self.patched.remove(place, since_ms),
             Listed::OverSpilled => self.spill.over.remove(place),
+            Listed::Returned => self.spill.returned.remove(place),
             Listed::Resident => self.resident.remove(place, since_ms),
             Listed::Retry => self.retry.remove(place),
         }
@@ -597,6 +608,7 @@ impl Engine {
             Listed::No => page.retrying = false,
             Listed::Patched => self.patched.insert(place, since_ms),
             Listed::OverSpilled => self.spill.over.insert(place),
+            Listed::Returned => self.spill.returned.insert(place),
             Listed::Resident => self.resident.insert(place, since_ms),
             Listed::Retry => self.retry.insert(place),
         }
@@ -637,7 +649,7 @@ impl Engine {
     /// Makes sure `count` frames can be taken, dropping clean pages for them as the replacement
     /// policy says. False if they cannot be had now.
     pub(crate) fn ensure_frames(&mut self, count: usize) -> bool {
-        while self.census.frames + self.frames_in_flight + count > self.frames_max {
+        while self.census.frames + self.frames_in_flight + count > self.frames_bound() {
             let Some(victim) = self.replacement.victim(&mut self.pages) else { return false };
             self.stats.evictions += 1;
             self.update(victim, |page| page.frame = None);
@@ -658,9 +670,14 @@ impl Engine {
         self.pool.take().expect("ensure_frames found enough, and only the engine takes frames")
     }
 
+    /// Frames there may be beside the index of what is spilled.
+    pub(crate) fn frames_bound(&self) -> usize {
+        self.frames_max.saturating_sub(self.spill.index.bytes() / FRAME_BYTES)
+    }
+
     /// Frames that are free or hold what can be dropped.
     pub(crate) fn frames_available(&self) -> usize {
-        let free = self.frames_max.saturating_sub(self.census.frames + self.frames_in_flight);
+        let free = self.frames_bound().saturating_sub(self.census.frames + self.frames_in_flight);
         free.min(self.pool.free() as usize) + self.replacement.len()
     }
 
@@ -691,13 +708,19 @@ impl Engine {
     /// Whether patches take more than their bound even without those whose writers wait for the
     /// pages: fetches failed, or the file cannot be read.
     pub(crate) fn patches_exceed(&self) -> bool {
-        self.census.patch_bytes > self.patch_bound() + self.blocked_patch_bytes
+        self.census.patch_bytes > self.config.patch_bytes_max as usize + self.blocked_patch_bytes
     }
 
     /// What writers may take. While patches are in the log, a share is kept for their way back.
     pub(crate) fn patch_memory_left(&self) -> usize {
-        let kept = if self.spill.index.is_empty() { 0 } else { self.patch_bound() / 4 };
-        (self.patch_bound() - kept).saturating_sub(self.census.patch_bytes)
+        let in_use = self.census.patch_bytes - self.census.returned_bytes;
+        self.patch_memory_for_writers().saturating_sub(in_use)
+    }
+
+    pub(crate) fn patch_memory_for_writers(&self) -> usize {
+        let most = self.config.patch_bytes_max as usize;
+        let kept = if self.spill.index.is_empty() { 0 } else { most / RETURN_SHARE };
+        most - kept.max(self.census.returned_bytes.min(most))
     }
 
     pub(crate) fn reply(&mut self, request: RequestId, reply: Reply) {
@@ -857,6 +880,7 @@ impl Engine {
         self.check_spill();
         let listed = self.patched.pages().len()
             + self.spill.over.len()
+            + self.spill.returned.len()
             + self.resident.pages().len()
             + self.retry.len();
         assert_eq!(listed, dirty_idle);

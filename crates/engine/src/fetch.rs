@@ -170,7 +170,7 @@ impl Engine {
     fn worth_a_frame(&self, ix: PageIx) -> bool {
         let page = &self.pages[ix];
         let plenty = self.census.frames + self.frames_in_flight + self.frames_max / 16;
-        page.dirty_seq != 0 || page.awaited || plenty < self.frames_max
+        page.dirty_seq != 0 || page.awaited || plenty < self.frames_bound()
     }
 
     /// Gives a page its fetched content, of which `read` bytes (or more) came from home.

@@ -105,6 +105,8 @@ pub(crate) enum Listed {
     Patched,
     /// It has patches, and older ones in the log that must come back first.
     OverSpilled,
+    /// Its patches came back from the log, to go home.
+    Returned,
     Resident,
     /// Its transfer failed: it is left alone for a while.
     Retry,
@@ -220,6 +222,8 @@ impl Page {
             Listed::Resident
         } else if self.spilled {
             Listed::OverSpilled
+        } else if self.returned {
+            Listed::Returned
         } else {
             Listed::Patched
         }

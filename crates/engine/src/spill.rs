@@ -14,7 +14,8 @@
 //! Invariants:
 //! - one spill is under way at a time; a page whose patches changed since it was appended stays;
 //! - what is in the index is durable in the log, and its file's records are not let go;
-//! - `over` holds the dirty, idle pages with patches in memory and older ones in the log;
+//! - `over` holds the dirty, idle pages with patches in memory and older ones in the log, `returned`
+//!   those whose patches are back;
 //! - a page is in `reading` exactly while a read for it is under way whose outcome counts.
 
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ use crate::PAGE_BYTES;
 use crate::command::{IoId, LogCommand, Output};
 use crate::config::FetchPolicy;
 use crate::dirty::{FIRST, PageSet, Place};
-use crate::engine::Engine;
+use crate::engine::{Engine, FRAME_BYTES};
 use crate::error::ErrorKind;
 use crate::file::Gate;
 use crate::page::{FileIx, Page, PageIo, PageIx};
@@ -52,6 +53,12 @@ const REST: Duration = Duration::from_millis(10);
 /// Patch memory a window may always take if nothing else is under way that frees some.
 const WINDOW_BYTES_MIN: usize = 64 << 10;
 
+/// Share of patch memory that is kept for patches on their way back.
+pub(crate) const RETURN_SHARE: usize = 2;
+
+/// Share of the memory for frames that the index may take.
+const INDEX_SHARE: usize = 4;
+
 /// Windows read at once: one is read while the one before it goes home.
 const WINDOWS_MAX: usize = 2;
 
@@ -60,6 +67,8 @@ const WINDOWS_MAX: usize = 2;
 pub(crate) struct Spill {
     pub(crate) index: Spilled,
     pub(crate) over: PageSet,
+    /// Those whose patches came back and can go home.
+    pub(crate) returned: PageSet,
     /// Where the next spill goes on.
     next: Place,
     /// The number of the last spill.
@@ -97,6 +106,7 @@ impl Spill {
         Spill {
             index: Spilled::new(dirty_expire),
             over: PageSet::default(),
+            returned: PageSet::default(),
             next: FIRST,
             last: 0,
             leaving: Vec::new(),
@@ -135,23 +145,18 @@ impl Spill {
 
 /// Out.
 impl Engine {
-    /// What patches in memory may take.
-    pub(crate) fn patch_bound(&self) -> usize {
-        (self.config.patch_bytes_max as usize).saturating_sub(self.spill.index.bytes())
-    }
-
     /// Whether patches can leave for the log: then nobody need be in a hurry to fetch their pages.
     pub(crate) fn can_spill(&self) -> bool {
         let Some(log) = self.log.as_ref().filter(|log| log.is_usable()) else { return false };
         let share = log.writer.capacity_bytes() / SYNCS_SHARE;
         self.config.fetch_policy != FetchPolicy::Blocking
             && log.writer.has_space(share + spill_bytes(&log.writer) as u64)
-            && self.spill.index.bytes() <= self.config.patch_bytes_max as usize / 2
+            && self.spill.index.bytes() <= self.frames_max / INDEX_SHARE * FRAME_BYTES
     }
 
     /// Sends patches to the log if they take more than half of their bound.
     pub(crate) fn start_spill(&mut self, now: Time) {
-        let wanted = self.census.patch_bytes > self.patch_bound() / 2;
+        let wanted = self.patch_memory_left() < self.patch_memory_for_writers() / 2;
         if !wanted || self.spill.is_under_way() || now < self.spill.rest_until || !self.can_spill()
         {
             return;
@@ -199,7 +204,6 @@ impl Engine {
 
     fn may_leave(&self, ix: PageIx, place: Place) -> bool {
         let page = &self.pages[ix];
-        // What has just come back is on its way home.
         !page.awaited
             && page.pins == 0
             && !page.returned
@@ -369,11 +373,12 @@ impl Engine {
         if self.spill.windows >= WINDOWS_MAX {
             return None;
         }
-        let in_use = self.census.patch_bytes + self.spill.returning_bytes;
-        let left = self.patch_bound().saturating_sub(in_use);
+        let in_use = self.census.returned_bytes + self.spill.returning_bytes;
+        let most = self.config.patch_bytes_max as usize / RETURN_SHARE;
+        let left = most.saturating_sub(in_use);
         let idle = self.spill.windows + self.sweep_fetches + self.destages_in_flight == 0;
-        if left >= WINDOW_BYTES_MIN {
-            Some(left.min(self.config.patch_bytes_max as usize / 4))
+        if left >= (most / WINDOWS_MAX).max(WINDOW_BYTES_MIN) {
+            Some(most / WINDOWS_MAX)
         } else if idle {
             Some(WINDOW_BYTES_MIN)
         } else {

@@ -84,7 +84,9 @@ pub struct Stats {
     pub patched_pages: u64,
     /// Pages with patches in the log and not in memory, now.
     pub spilled_pages: u64,
-    /// Bytes of patch memory in use now, overhead and the index of what is spilled counted.
+    /// Bytes of memory that the index of these takes.
+    pub spill_index_bytes: u64,
+    /// Bytes of patch memory in use now, overhead counted.
     pub patch_bytes: u64,
     /// Fetches in flight now.
     pub fetches_in_flight: u64,
@@ -92,7 +94,7 @@ pub struct Stats {
     pub destages_in_flight: u64,
     /// Age of the oldest dirty data, milliseconds.
     pub oldest_dirty_ms: u64,
-    /// Bytes of memory in use now: frames, patches, descriptors.
+    /// Bytes of memory in use now: frames, patches, descriptors, the index of what is spilled.
     pub memory_bytes: u64,
     /// The bound on it.
     pub memory_bytes_max: u64,

@@ -19,7 +19,7 @@ use crate::command::Urgency;
 use crate::config::FetchPolicy;
 use crate::dirty::{Class, FIRST, PageSet, Place};
 use crate::engine::Engine;
-use crate::file::Gate;
+use crate::file::{File, Gate};
 use crate::page::{FileIx, Listed, PageIo, PageIx};
 use crate::time::Time;
 
@@ -128,7 +128,10 @@ impl Engine {
             }
             if of_file.gate != Gate::Frozen && of_file.is_urgent() {
                 let next = |pages: &PageSet, at| pages.next_of(file, at).or(pages.next_of(file, 0));
-                let patched = next(self.patched.pages(), of_file.synced_to[0]);
+                let patched = next(&self.spill.returned, of_file.synced_to[0]).or_else(|| {
+                    next(self.patched.pages(), of_file.synced_to[0])
+                        .filter(|&number| self.goes_with_windows(file, number))
+                });
                 let resident = next(self.resident.pages(), of_file.synced_to[1]);
                 // In turns: writers may go on to add to either, and what fails comes back.
                 let found = match of_file.resident_next {
@@ -147,9 +150,21 @@ impl Engine {
         None
     }
 
+    /// Whether a sync's sweep may go on with a patched page, or is to wait for the windows of spilled
+    /// pages, which go before it: the arm then goes over all of them once.
+    fn goes_with_windows(&self, file: FileIx, number: u64) -> bool {
+        let of_file = &self.files[file];
+        let (swept, windows) = (of_file.synced_to[0], of_file.returned_to);
+        // Windows that have begun anew leave the rest of the file to the sweep.
+        let ahead = number < windows || (windows < swept && swept <= number);
+        of_file.spilled_pages == 0 || ahead
+    }
+
     fn next_patched(&mut self, now: Time) -> Option<PageIx> {
-        let place = if self.patches_press() || self.is_due(&self.patched, now) {
-            self.next_open(&self.patched)?
+        let place = if let Some(place) = self.next_returned() {
+            place
+        } else if self.patches_press() || self.is_due(&self.patched, now) {
+            self.next_swept(&self.patched)?
         } else if self.config.fetch_policy == FetchPolicy::Auto && self.readers_first(now) {
             // A courtesy to readers is none while it takes the device from them.
             return None;
@@ -164,17 +179,38 @@ impl Engine {
         if !pressed && !self.is_due(&self.resident, now) {
             return None;
         }
-        let (file, number) = self.next_open(&self.resident)?;
+        let (file, number) = self.next_swept(&self.resident)?;
         Some(self.listed(file, number))
     }
 
-    /// The next page of a class in the order of its sweep, of files that are not held still.
+    /// The next page of a class in the order of its sweep, of files that are not held still, nor being
+    /// synced: there a sweep is under way that need not be crossed.
+    fn next_swept(&self, class: &Class) -> Option<Place> {
+        self.next_of_class(class, |file| file.gate == Gate::Open && !file.is_urgent())
+    }
+
+    /// The same of all files that are not held still.
     fn next_open(&self, class: &Class) -> Option<Place> {
-        let mut at = class.swept_to;
+        self.next_of_class(class, |file| file.gate == Gate::Open)
+    }
+
+    fn next_of_class(&self, class: &Class, wanted: impl Fn(&File) -> bool) -> Option<Place> {
+        self.next_of(class.pages(), class.swept_to, wanted)
+    }
+
+    fn next_of(
+        &self,
+        pages: &PageSet,
+        mut at: Place,
+        wanted: impl Fn(&File) -> bool,
+    ) -> Option<Place> {
+        if pages.is_empty() {
+            return None;
+        }
         let mut turned = false;
         for _ in 0..FILES_PASSED_MAX {
-            match class.pages().next(at) {
-                Some((file, number)) if self.files[file].gate == Gate::Open => {
+            match pages.next(at) {
+                Some((file, number)) if wanted(&self.files[file]) => {
                     return Some((file, number));
                 }
                 Some((file, _)) => at = (file.next(), 0),
@@ -186,6 +222,12 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// The next page whose patches came back from the log for the sweep.
+    fn next_returned(&self) -> Option<Place> {
+        let swept = |file: &File| file.gate == Gate::Open && !file.is_urgent();
+        self.next_of(&self.spill.returned, self.patched.swept_to, swept)
     }
 
     /// The next patched page of the files whose patched pages are to be fetched soon.
@@ -236,7 +278,7 @@ impl Engine {
     pub(crate) fn patches_press(&self) -> bool {
         let quick = self.fetches_are_quick();
         let share = if quick { 4 } else { 2 };
-        let high = self.census.patch_bytes > self.patch_bound() / share;
+        let high = self.census.patch_bytes > self.config.patch_bytes_max as usize / share;
         (high || !self.starved.is_empty()) && (quick || !self.can_spill())
     }
 
@@ -395,7 +437,9 @@ impl Engine {
         let mut last = number;
         let mut wanted = 1;
         while wanted < room {
-            let Some(next) = self.patched.pages().next_of(file, last + 1) else { break };
+            let patched = self.patched.pages().next_of(file, last + 1);
+            let returned = self.spill.returned.next_of(file, last + 1);
+            let Some(next) = patched.into_iter().chain(returned).min() else { break };
             if next - number >= pages_max || next - last - 1 > gap {
                 break;
             }
@@ -420,7 +464,7 @@ impl Engine {
     /// How many patched pages may be fetched to go home, or because they were written: each
     /// becomes a dirty frame. Some frames are always left for readers.
     pub(crate) fn convertible(&self) -> usize {
-        let most = self.frames_max - self.frames_max / 8;
+        let most = self.frames_bound() - self.frames_max / 8;
         most.saturating_sub(self.census.unclean_frames + self.frames_in_flight)
     }
 

@@ -196,8 +196,9 @@ JSON:
                         log_blocks, log_errors, spilled, log_reads, log_read_blocks,
                         log_read_errors, evictions;
                         as of now: writers_waiting, files, pages, frames, dirty_pages,
-                        patched_pages, spilled_pages, patch_bytes, patch_bytes_max,
-                        fetches_in_flight, destages_in_flight, oldest_dirty_ms, memory_bytes, memory_bytes_max,
+                        patched_pages, spilled_pages, spill_index_bytes, patch_bytes,
+                        patch_bytes_max, fetches_in_flight, destages_in_flight,
+                        oldest_dirty_ms, memory_bytes, memory_bytes_max,
                         log_used_bytes, log_capacity_bytes
     latency             write, read, sync: each count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns
   Fields may be added; none changes its meaning.

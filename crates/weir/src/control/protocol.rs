@@ -171,6 +171,7 @@ stats_report!(
     dirty_pages,
     patched_pages,
     spilled_pages,
+    spill_index_bytes,
     patch_bytes,
     fetches_in_flight,
     destages_in_flight,
