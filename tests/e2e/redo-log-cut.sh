@@ -16,7 +16,13 @@ for cut in $(seq "$cuts"); do
     mount "$DISK_DEVICE" "$SRC"
     rm -rf "$WORK/acked"
     rm -f "$SRC"/records-*
-    mount_weir_foreground "$SRC" "$MNT" --log source --log-size 2M --dirty-expire 200ms
+    # Every other log is one for a disk that turns, whose groups stand in rows.
+    turns=$((cut % 2))
+    echo "$turns" >"/sys/block/${DISK_DEVICE#/dev/}/queue/rotational"
+    size=2M rows=one
+    if [ "$turns" = 1 ]; then size=20M rows="rows of"; fi
+    mount_weir_foreground "$SRC" "$MNT" --log source --log-size "$size" --dirty-expire 200ms
+    "$WEIR" log "$SRC" | grep -q "$rows" || fail "weir log: $("$WEIR" log "$SRC" | head -4)"
     python3 "$SUPPORT/records.py" write "$MNT" "$WORK/acked" 3 60 >"$WORK/load" &
     load=$!
     sleep "0.$((cut * 7 % 9 + 3))"

@@ -69,9 +69,8 @@ refused() {
     if is_mounted "$MNT"; then fail "mounted over a log that was refused"; fi
 }
 # The first group after the checkpoint: a later one proves that it was durable.
-first=$("$WEIR" log "$SRC" | sed -n 's/^group \([0-9]*\):.*/\1/p;T;q')
-ring=$((4 * 1024 * 1024 - 8192))
-printf '\377' | dd of="$log" bs=1 seek=$((8192 + first % ring + 70)) conv=notrunc status=none
+first=$("$WEIR" log "$SRC" | sed -n 's/^group .* at byte \([0-9]*\):.*/\1/p;T;q')
+printf '\377' | dd of="$log" bs=1 seek=$((first + 70)) conv=notrunc status=none
 refused "is damaged at byte"
 expect_failure "is damaged at byte" "$WEIR" log "$SRC"
 cp "$WORK/whole" "$log"

@@ -1,17 +1,18 @@
 //! Groups: records that become durable together, by one write.
 //!
-//! A group begins at a block and fills whole blocks, the last one padded with zeros. It may run past
-//! the end of the ring and go on at its start.
+//! A group begins at a block and fills whole blocks, the last one padded with zeros. Where it may
+//! stand is in [`crate::rows`]. It may run past the end of the ring and go on at its start.
 //!
 //! ```text
 //!   0  magic     4   "WGRP"
 //!   4  CRC32C    4   of bytes 8..`bytes` of the group
-//!   8  LSN       8   of this group: what is found here counts only if this is its place
+//!   8  LSN       8   of this group
 //!  16  log       16  as in the superblock
 //!  32  bytes     4   of the group, this header counted, padding not
 //!  36  records   4
 //!  40  durable   8   LSN before which every group was durable when this one was written
-//!  48  (zero)    16
+//!  48  place     8   byte of the log it begins at: what is found elsewhere does not count
+//!  56  (zero)    8
 //!  64  records
 //! ```
 
@@ -43,6 +44,8 @@ pub struct GroupHeader {
     pub records: u32,
     /// Every group before this position was durable when this one was written.
     pub durable: Lsn,
+    /// Where it stands, bytes of the log.
+    pub place: u64,
 }
 
 impl GroupHeader {
@@ -59,6 +62,7 @@ impl GroupHeader {
             bytes: u32_at(block, 32),
             records: u32_at(block, 36),
             durable: Lsn(u64_at(block, 40)),
+            place: u64_at(block, 48),
         };
         (HEADER_BYTES..=GROUP_BYTES_MAX).contains(&(header.bytes as usize)).then_some(header)
     }
@@ -66,11 +70,6 @@ impl GroupHeader {
     /// Blocks the group fills.
     pub fn blocks(&self) -> u64 {
         u64::from(self.bytes).div_ceil(BLOCK_BYTES as u64)
-    }
-
-    /// Where the next group begins.
-    pub fn end(&self) -> Lsn {
-        Lsn(self.lsn.0 + self.blocks() * BLOCK_BYTES as u64)
     }
 
     /// Whether `bytes`, the group without its padding, is what the header was made for.
@@ -131,7 +130,13 @@ impl Builder {
     }
 
     /// The group's blocks, header and checksum filled in.
-    pub(crate) fn finish(mut self, lsn: Lsn, log: &Identity, durable: Lsn) -> Vec<Block> {
+    pub(crate) fn finish(
+        mut self,
+        lsn: Lsn,
+        place: u64,
+        log: &Identity,
+        durable: Lsn,
+    ) -> Vec<Block> {
         let len = u32::try_from(self.len()).expect("a group is bounded");
         let head = &mut self.blocks[0].0;
         put(head, 0, &MAGIC);
@@ -140,6 +145,7 @@ impl Builder {
         put(head, 32, &len.to_le_bytes());
         put(head, 36, &self.records.to_le_bytes());
         put(head, 40, &durable.0.to_le_bytes());
+        put(head, 48, &place.to_le_bytes());
         let mut crc = 0;
         let mut left = len as usize;
         for (nth, block) in self.blocks.iter().enumerate() {
@@ -167,12 +173,12 @@ mod tests {
                 let record = Record::Write { file: nth, offset: 100 * nth, data: &data };
                 starts.push(builder.append(&record));
             }
-            let group = builder.finish(Lsn(8192), &[9; 16], Lsn(4096));
+            let group = builder.finish(Lsn(8192), 65_536, &[9; 16], Lsn(4096));
             assert_eq!(group.len(), blocks);
             let bytes: Vec<u8> = group.iter().flat_map(|block| block.0).collect();
             let header = GroupHeader::decode(&bytes).unwrap();
             assert_eq!(header.lsn, Lsn(8192));
-            assert_eq!(header.end(), Lsn(8192 + (blocks * BLOCK_BYTES) as u64));
+            assert_eq!((header.place, header.blocks()), (65_536, blocks as u64));
             let whole = &bytes[..header.bytes as usize];
             assert!(header.fits(whole));
             for (nth, &start) in starts.iter().enumerate() {

@@ -18,6 +18,7 @@ mod block;
 mod group;
 mod record;
 mod replay;
+mod rows;
 mod scan;
 mod superblock;
 mod writer;
@@ -28,12 +29,13 @@ pub use record::{IDENTITY_BYTES_MAX, RECORD_OVERHEAD_BYTES, Record, RecordError}
 pub use replay::{Home, ReplayError, Report, replay};
 pub use scan::{End, Group, ReadLog, Scan, ScanError};
 pub use superblock::{
-    DATA_START, Identity, LOG_BYTES_MIN, Superblock, SuperblockError, VERSION, newest,
+    DATA_START, Identity, LOG_BYTES_MIN, ROW_BLOCKS_MAX, Superblock, SuperblockError, VERSION,
+    newest,
 };
 pub use writer::{Commit, Full, Writer};
 
-/// A position in the log's endless stream of bytes (log sequence number). Its place in the file is
-/// [`Superblock::place`].
+/// A position in the log's endless stream of bytes (log sequence number). Where in the file it is
+/// follows from the group it is in: see [`Writer::pieces`] and [`Group::place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 

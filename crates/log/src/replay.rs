@@ -182,7 +182,7 @@ fn each_group<R: ReadLog, E: std::error::Error>(
                 each(&group).map_err(|broken| match broken {
                     Broken::Replay(error) => error,
                     Broken::Record(lsn, error) => {
-                        let place = superblock.place(lsn);
+                        let place = group.place(lsn);
                         ScanError::Record { lsn, place, error }.into()
                     }
                 })?;

@@ -9,7 +9,8 @@ use std::io;
 use crate::block::BLOCK_BYTES;
 use crate::group::{GroupHeader, HEADER_BYTES};
 use crate::record::{Record, RecordError};
-use crate::superblock::Superblock;
+use crate::rows::Row;
+use crate::superblock::{DATA_START, Superblock};
 use crate::{GROUP_BYTES_MAX, Lsn};
 
 /// Where a log's bytes come from.
@@ -34,13 +35,13 @@ pub enum ScanError {
     },
     /// A group that was durable is not whole.
     #[error(
-        "the log is damaged at byte {place} (LSN {lsn}): a group that was written there is not \
-         whole, and the one at LSN {later} was written after it"
+        "the log is damaged at byte {place} or later in that row (LSN {lsn}): a group that was \
+         written there is not whole, and the one at LSN {later} was written after it"
     )]
     Damaged {
-        /// Where it was to be.
+        /// The group's.
         lsn: Lsn,
-        /// Byte of the log.
+        /// Where the row begins that it was to be in, byte of the log.
         place: u64,
         /// A group that proves it.
         later: Lsn,
@@ -63,6 +64,7 @@ pub struct Group {
     /// What its header says.
     pub header: GroupHeader,
     bytes: Vec<u8>,
+    superblock: Superblock,
 }
 
 impl Group {
@@ -84,6 +86,11 @@ impl Group {
         }
         Ok(records)
     }
+
+    /// Where in the log one of its positions is, bytes.
+    pub fn place(&self, lsn: Lsn) -> u64 {
+        self.superblock.ahead_of(self.header.place, lsn.0 - self.header.lsn.0)
+    }
 }
 
 /// How a log ended.
@@ -100,6 +107,10 @@ pub struct Scan<'a, R: ReadLog> {
     log: &'a mut R,
     superblock: Superblock,
     at: Lsn,
+    /// One lap is over there.
+    limit: Lsn,
+    /// The row that was read last, and what it holds.
+    row: Option<(Row, Vec<GroupHeader>)>,
     /// A group's bytes, kept for the next one's.
     buffer: Vec<u8>,
 }
@@ -107,7 +118,9 @@ pub struct Scan<'a, R: ReadLog> {
 impl<'a, R: ReadLog> Scan<'a, R> {
     /// From the checkpoint on.
     pub fn new(log: &'a mut R, superblock: Superblock) -> Scan<'a, R> {
-        Scan { log, superblock, at: superblock.checkpoint, buffer: Vec::new() }
+        let at = superblock.checkpoint;
+        let limit = superblock.limit(at);
+        Scan { log, superblock, at, limit, row: None, buffer: Vec::new() }
     }
 
     /// The next group; `Err` with how the log ended if there is none.
@@ -115,19 +128,23 @@ impl<'a, R: ReadLog> Scan<'a, R> {
     /// # Errors
     /// See [`ScanError`].
     pub fn next_group(&mut self) -> Result<Result<Group, End>, ScanError> {
-        let begun = self.at.0 - self.superblock.checkpoint.0;
-        if begun >= self.superblock.data_bytes() {
-            return Ok(Err(End { lsn: self.at, torn: false }));
+        let mut torn = false;
+        if self.at >= self.limit {
+            return Ok(Err(End { lsn: self.at, torn }));
         }
-        let header = self.header_at(self.at)?;
-        if let Some(header) = header
-            && header.end().0 - self.superblock.checkpoint.0 <= self.superblock.data_bytes()
-            && self.read_group(&header)?
-        {
-            self.at = header.end();
-            return Ok(Ok(Group { header, bytes: std::mem::take(&mut self.buffer) }));
+        let row = self.superblock.row_of(self.at);
+        let next = self.superblock.row_of(row.end());
+        let limit = self.limit;
+        for row in [row, next].into_iter().filter(|row| row.start < limit) {
+            for header in self.headers_at(row, self.at)? {
+                if let Some(after) = self.read_group(&header)? {
+                    self.at = after;
+                    let bytes = std::mem::take(&mut self.buffer);
+                    return Ok(Ok(Group { header, bytes, superblock: self.superblock }));
+                }
+                torn = true;
+            }
         }
-        let torn = header.is_some();
         self.look_for_later()?;
         Ok(Err(End { lsn: self.at, torn }))
     }
@@ -137,44 +154,43 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         self.buffer = group.bytes;
     }
 
-    /// The header at a position, if it says that it belongs there.
-    fn header_at(&mut self, lsn: Lsn) -> Result<Option<GroupHeader>, ScanError> {
-        let mut block = [0; BLOCK_BYTES];
-        self.read(lsn, &mut block)?;
-        let header = GroupHeader::decode(&block);
-        Ok(header.filter(|header| header.lsn == lsn && header.log == self.superblock.log))
+    /// The headers in a row that say that they belong there and have this position.
+    fn headers_at(&mut self, row: Row, lsn: Lsn) -> Result<Vec<GroupHeader>, ScanError> {
+        if self.row.as_ref().is_none_or(|(known, _)| *known != row) {
+            let mut headers = Vec::new();
+            self.each_header(row.start, row.end(), |_, header| {
+                headers.push(header);
+                Ok(())
+            })?;
+            self.row = Some((row, headers));
+        }
+        let headers = self.row.iter().flat_map(|(_, headers)| headers);
+        Ok(headers.filter(|header| header.lsn == lsn).copied().collect())
     }
 
-    /// Reads a group into the buffer; says whether it is whole.
-    fn read_group(&mut self, header: &GroupHeader) -> Result<bool, ScanError> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(header.blocks() as usize * BLOCK_BYTES, 0);
-        self.read(header.lsn, &mut buffer)?;
-        buffer.truncate(header.bytes as usize);
-        let whole = header.fits(&buffer);
-        self.buffer = buffer;
-        Ok(whole)
-    }
-
-    /// Makes sure that nothing after the end was written when what is missing here was durable.
-    fn look_for_later(&mut self) -> Result<(), ScanError> {
-        const CHUNK_BYTES: usize = 1 << 20;
-        let end = self.superblock.checkpoint.0 + self.superblock.data_bytes();
-        let mut chunk = vec![0; CHUNK_BYTES];
-        let mut at = self.at.0 + BLOCK_BYTES as u64;
-        while at < end {
-            let len = CHUNK_BYTES.min((end - at) as usize);
-            self.read(Lsn(at), &mut chunk[..len])?;
+    /// Calls `each` with the headers in whole rows, from one position to another, that say that they
+    /// belong to this lap of the log and stand where they belong.
+    fn each_header(
+        &mut self,
+        from: Lsn,
+        to: Lsn,
+        mut each: impl FnMut(&mut Self, GroupHeader) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        const CHUNK_BYTES: u64 = 1 << 20;
+        let mut chunk = vec![0; CHUNK_BYTES.min(to.0 - from.0) as usize];
+        let mut at = from.0;
+        while at < to.0 {
+            let len = CHUNK_BYTES.min(to.0 - at) as usize;
+            let place = self.superblock.place(Lsn(at));
+            self.read(place, &mut chunk[..len])?;
             for (nth, block) in chunk[..len].chunks_exact(BLOCK_BYTES).enumerate() {
-                let lsn = Lsn(at + (nth * BLOCK_BYTES) as u64);
                 let Some(header) = GroupHeader::decode(block) else { continue };
-                let proves = header.lsn == lsn
-                    && header.log == self.superblock.log
-                    && header.durable > self.at
-                    && header.end().0 <= end;
-                if proves && self.read_group(&header)? {
-                    let place = self.superblock.place(self.at);
-                    return Err(ScanError::Damaged { lsn: self.at, place, later: lsn });
+                let here = self.superblock.ahead_of(place, (nth * BLOCK_BYTES) as u64);
+                if header.log == self.superblock.log
+                    && header.place == here
+                    && (self.at..self.limit).contains(&header.lsn)
+                {
+                    each(self, header)?;
                 }
             }
             at += len as u64;
@@ -182,13 +198,38 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Ok(())
     }
 
+    /// Reads a group into the buffer, if it stands where it may; the position after it if it is
+    /// whole.
+    fn read_group(&mut self, header: &GroupHeader) -> Result<Option<Lsn>, ScanError> {
+        let after = self.superblock.after(header).filter(|&after| after <= self.limit);
+        let Some(after) = after else { return Ok(None) };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(header.blocks() as usize * BLOCK_BYTES, 0);
+        self.read(header.place, &mut buffer)?;
+        buffer.truncate(header.bytes as usize);
+        let whole = header.fits(&buffer);
+        self.buffer = buffer;
+        Ok(whole.then_some(after))
+    }
+
+    /// Makes sure that nothing after the end was written when what is missing here was durable.
+    fn look_for_later(&mut self) -> Result<(), ScanError> {
+        let row = self.superblock.row_of(self.at);
+        self.each_header(row.start, self.limit, |scan, header| {
+            let proves = header.lsn > scan.at && header.durable > scan.at;
+            if proves && scan.read_group(&header)?.is_some() {
+                let (lsn, later) = (scan.at, header.lsn);
+                return Err(ScanError::Damaged { lsn, place: row.place, later });
+            }
+            Ok(())
+        })
+    }
+
     /// Reads from the ring, around its end if need be.
-    fn read(&mut self, lsn: Lsn, buffer: &mut [u8]) -> Result<(), ScanError> {
-        let place = self.superblock.place(lsn);
+    fn read(&mut self, place: u64, buffer: &mut [u8]) -> Result<(), ScanError> {
         let to_end = (self.superblock.bytes_end() - place).min(buffer.len() as u64) as usize;
         let (first, rest) = buffer.split_at_mut(to_end);
-        let start = self.superblock.place(Lsn(0));
-        for (place, part) in [(place, first), (start, rest)] {
+        for (place, part) in [(place, first), (DATA_START, rest)] {
             if !part.is_empty() {
                 let read = self.log.read(place, part);
                 read.map_err(|source| ScanError::Read { place, source })?;

@@ -6,14 +6,15 @@
 //!
 //! ```text
 //!   0  magic        8   "WEIR-LOG"
-//!   8  version      4   1
+//!   8  version      4   2
 //!  12  flags        4   bit 0: nothing is to be replayed (the mount ended in order)
 //!  16  log          16  drawn when the log is made
 //!  32  mount        16  whose log it is
 //!  48  bytes        8   of the log, superblocks included
 //!  56  generation   8   one more for each superblock written
 //!  64  checkpoint   8   LSN of the first group to replay
-//!  72  (zero)
+//!  72  row          4   blocks in a row; 1: groups follow one another
+//!  76  (zero)
 //! 508  CRC32C       4   of bytes 0..508
 //! ```
 
@@ -21,13 +22,23 @@ use crate::block::{BLOCK_BYTES, Block, field, put, u32_at, u64_at};
 use crate::{GROUP_BYTES_MAX, Lsn};
 
 /// Version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Where the ring begins in the file, bytes.
 pub const DATA_START: u64 = 2 * BLOCK_BYTES as u64;
 
 /// The smallest log, bytes.
 pub const LOG_BYTES_MIN: u64 = DATA_START + (64 << 10);
+
+/// The longest row, blocks.
+pub const ROW_BLOCKS_MAX: u32 = 4096;
+
+/// The shortest row that is worth it on a disk that turns, blocks: with shorter ones groups would
+/// come to stand behind one another after all.
+const ROW_BLOCKS_MIN: u64 = 256;
+
+/// The least number of rows longer than a block: the ring is freed by rows.
+const ROWS_MIN: u64 = 4;
 
 const MAGIC: [u8; 8] = *b"WEIR-LOG";
 const SECTOR_BYTES: usize = 512;
@@ -52,6 +63,9 @@ pub struct Superblock {
     pub checkpoint: Lsn,
     /// Nothing is to be replayed.
     pub clean: bool,
+    /// Blocks in a row, which a group may stand anywhere in. With rows of one block groups follow
+    /// one another.
+    pub row_blocks: u32,
 }
 
 /// Why bytes are no superblock.
@@ -77,14 +91,40 @@ impl Superblock {
         (self.bytes - DATA_START) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64
     }
 
-    /// Where a position of the stream is in the file, bytes.
-    pub fn place(&self, lsn: Lsn) -> u64 {
+    /// The rows that suit a log of `bytes` on a disk that turns, blocks.
+    pub fn row_blocks_to_turn(bytes: u64) -> u32 {
+        let sixteenth = bytes.saturating_sub(DATA_START) / BLOCK_BYTES as u64 / 16;
+        if sixteenth < ROW_BLOCKS_MIN { 1 } else { sixteenth.min(1024) as u32 }
+    }
+
+    /// Where a position is in the file if all stands in order, bytes. Rows begin there.
+    pub(crate) fn place(&self, lsn: Lsn) -> u64 {
         DATA_START + lsn.0 % self.data_bytes()
     }
 
     /// Where the ring ends in the file, bytes.
     pub(crate) fn bytes_end(&self) -> u64 {
         DATA_START + self.data_bytes()
+    }
+
+    /// The place so many bytes after another one in the ring.
+    pub(crate) fn ahead_of(&self, place: u64, bytes: u64) -> u64 {
+        DATA_START + (place - DATA_START + bytes) % self.data_bytes()
+    }
+
+    /// So many blocks from a place on, around the end of the ring if need be.
+    pub(crate) fn around(&self, place: u64, blocks: usize) -> Vec<(u64, usize)> {
+        let to_end = ((self.bytes_end() - place) / BLOCK_BYTES as u64) as usize;
+        if blocks <= to_end {
+            return vec![(place, blocks)];
+        }
+        vec![(place, to_end), (DATA_START, blocks - to_end)]
+    }
+
+    /// The first position for which there is no room while everything from `tail` on is kept. Whole
+    /// rows are kept: groups stand anywhere in them.
+    pub(crate) fn limit(&self, tail: Lsn) -> Lsn {
+        Lsn(self.row_of(tail).start.0 + self.data_bytes())
     }
 
     /// Where this superblock itself belongs in the file, bytes.
@@ -124,6 +164,7 @@ impl Superblock {
         put(bytes, 48, &self.bytes.to_le_bytes());
         put(bytes, 56, &self.generation.to_le_bytes());
         put(bytes, 64, &self.checkpoint.0.to_le_bytes());
+        put(bytes, 72, &self.row_blocks.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..CRC_AT]);
         put(bytes, CRC_AT, &crc.to_le_bytes());
         block
@@ -151,6 +192,7 @@ impl Superblock {
             generation: u64_at(block, 56),
             checkpoint: Lsn(u64_at(block, 64)),
             clean: u32_at(block, 12) & CLEAN != 0,
+            row_blocks: u32_at(block, 72),
         };
         if !(LOG_BYTES_MIN..=1 << 62).contains(&superblock.bytes) {
             return Err(SuperblockError::Nonsense("size"));
@@ -158,6 +200,11 @@ impl Superblock {
         let checkpoint = superblock.checkpoint.0;
         if !checkpoint.is_multiple_of(BLOCK_BYTES as u64) || checkpoint > 1 << 62 {
             return Err(SuperblockError::Nonsense("checkpoint"));
+        }
+        let rows = superblock.data_bytes() / BLOCK_BYTES as u64 / ROWS_MIN;
+        let longest = rows.min(u64::from(ROW_BLOCKS_MAX));
+        if !(1..=longest).contains(&u64::from(superblock.row_blocks)) {
+            return Err(SuperblockError::Nonsense("length of rows"));
         }
         Ok(superblock)
     }
@@ -190,6 +237,7 @@ mod tests {
             generation,
             checkpoint: Lsn(8192),
             clean: generation.is_multiple_of(3),
+            row_blocks: 1 + (generation % 4) as u32,
         }
     }
 
@@ -218,6 +266,20 @@ mod tests {
         let crc = crc32c::crc32c(&block.0[..CRC_AT]);
         put(&mut block.0, CRC_AT, &crc.to_le_bytes());
         assert_eq!(Superblock::decode(&block.0), Err(SuperblockError::Version(7)));
+    }
+
+    #[test]
+    fn rows_are_in_range_and_four_of_them_fit() {
+        for (row_blocks, fits) in [(0, false), (1, true), (4, true), (5, false), (u32::MAX, false)]
+        {
+            let superblock = Superblock { row_blocks, ..superblock(1) };
+            assert_eq!(Superblock::decode(&superblock.encode().0).is_ok(), fits, "{row_blocks}");
+        }
+        for bytes in [LOG_BYTES_MIN, 4 << 20, 16 << 20, 64 << 20, 1 << 40] {
+            let row_blocks = Superblock::row_blocks_to_turn(bytes);
+            let superblock = Superblock { bytes, row_blocks, ..superblock(1) };
+            assert!(Superblock::decode(&superblock.encode().0).is_ok(), "{bytes}");
+        }
     }
 
     proptest! {

@@ -4,14 +4,18 @@
 //! its caller takes a [`Commit`], has it written and made durable, and says so.
 //!
 //! Invariants:
-//! - tail <= durable <= written <= head, all within one ring's length;
+//! - tail <= durable <= written <= head, all within one ring's length of the start of tail's row;
 //! - at most one group is under way: a torn one is the log's last;
-//! - nothing at or after the tail is overwritten, where the tail is what a durable superblock says.
+//! - nothing in the tail's row or after it is overwritten, where the tail is what a durable
+//!   superblock says, except what was there before this use of the log.
+
+use std::collections::VecDeque;
 
 use crate::Lsn;
 use crate::block::{BLOCK_BYTES, Block};
 use crate::group::Builder;
 use crate::record::Record;
+use crate::rows::Filling;
 use crate::superblock::Superblock;
 
 /// Blocks to write, and to make durable together.
@@ -35,7 +39,7 @@ pub struct Writer {
     superblock: Superblock,
     /// A new one is under way.
     superblock_in_flight: bool,
-    /// The checkpoint of the last superblock that is durable: space before it is free.
+    /// The checkpoint of the last superblock that is durable: the rows before it are free.
     tail: Lsn,
     durable: Lsn,
     /// The group under way ends here.
@@ -43,6 +47,24 @@ pub struct Writer {
     /// Where the open group begins.
     head: Lsn,
     open: Builder,
+    filling: Filling,
+    /// Where groups stand, from the one at the tail on, in order.
+    places: VecDeque<Placed>,
+}
+
+/// A group that was handed out.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    lsn: Lsn,
+    blocks: u32,
+    place: u64,
+}
+
+impl Placed {
+    /// The position after its last block.
+    fn end(&self) -> Lsn {
+        Lsn(self.lsn.0 + u64::from(self.blocks) * BLOCK_BYTES as u64)
+    }
 }
 
 impl Writer {
@@ -58,6 +80,8 @@ impl Writer {
             written: None,
             head,
             open: Builder::default(),
+            filling: Filling::new(&superblock, head),
+            places: VecDeque::new(),
         }
     }
 
@@ -79,15 +103,15 @@ impl Writer {
         }
     }
 
-    /// Space before this position is free.
+    /// The rows before this position are free.
     pub fn tail(&self) -> Lsn {
         self.tail
     }
 
-    /// Bytes between tail and head, and of the open group.
+    /// Bytes of the rows from the tail to the head, and of the open group.
     pub fn used_bytes(&self) -> u64 {
         let open = if self.open.is_empty() { 0 } else { self.open.padded_bytes() };
-        self.head.0 - self.tail.0 + open
+        self.head.0 - self.superblock.row_of(self.tail).start.0 + open
     }
 
     /// Bytes the ring holds.
@@ -108,13 +132,17 @@ impl Writer {
     /// Whether records of `bytes` in all, padding counted, can be appended to the open group.
     pub fn has_room(&self, bytes: usize) -> bool {
         let len = self.open.len() + bytes;
-        let end = self.head.0 + len.next_multiple_of(BLOCK_BYTES) as u64;
-        len <= self.superblock.group_bytes_max() && end <= self.tail.0 + self.capacity_bytes()
+        let padded = len.next_multiple_of(BLOCK_BYTES) as u64;
+        len <= self.superblock.group_bytes_max()
+            && self.filling.after(&self.superblock, self.head, padded)
+                <= self.superblock.limit(self.tail)
     }
 
-    /// Whether so many bytes are free in the ring beside the open group.
+    /// Whether so many bytes are free in the ring beside the open group, and beside what it may
+    /// leave free of its row if it does not fit there.
     pub fn has_space(&self, bytes: u64) -> bool {
-        self.used_bytes() + bytes <= self.capacity_bytes()
+        let left = (u64::from(self.superblock.row_blocks) - 1) * BLOCK_BYTES as u64;
+        self.used_bytes() + left + bytes <= self.capacity_bytes()
     }
 
     /// Appends a record to the open group; answers its position.
@@ -136,18 +164,27 @@ impl Writer {
         }
         let builder = std::mem::take(&mut self.open);
         let lsn = self.head;
-        let blocks = builder.finish(lsn, &self.superblock.log, self.durable);
-        self.head = Lsn(lsn.0 + (blocks.len() * BLOCK_BYTES) as u64);
+        let bytes = builder.padded_bytes();
+        self.head = self.filling.after(&self.superblock, lsn, bytes);
+        let place = self.filling.take(&self.superblock, lsn, bytes);
+        let blocks = builder.finish(lsn, place, &self.superblock.log, self.durable);
         self.written = Some(self.head);
-        let first = self.superblock.place(lsn);
-        let to_end = (self.superblock.bytes_end() - first) as usize / BLOCK_BYTES;
-        let pieces = if blocks.len() <= to_end {
-            vec![(first, blocks.len())]
-        } else {
-            let start = self.superblock.place(Lsn(0));
-            vec![(first, to_end), (start, blocks.len() - to_end)]
-        };
-        Some(Commit { blocks, pieces })
+        let count = u32::try_from(blocks.len()).expect("a group is bounded");
+        self.places.push_back(Placed { lsn, blocks: count, place });
+        Some(Commit { pieces: self.superblock.around(place, blocks.len()), blocks })
+    }
+
+    /// Where `bytes` bytes from a position on stand: so many blocks each, in order; the first one
+    /// holds the position. `None` if they are not in one group that was handed out and is still
+    /// kept.
+    pub fn pieces(&self, lsn: Lsn, bytes: usize) -> Option<Vec<(u64, usize)>> {
+        let next = self.places.partition_point(|group| group.lsn <= lsn);
+        let group = self.places.get(next.checked_sub(1)?)?;
+        let end = lsn.0.checked_add(bytes as u64).filter(|&end| end <= group.end().0)?;
+        let first = lsn.0 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let blocks = (end - first).div_ceil(BLOCK_BYTES as u64) as usize;
+        let place = self.superblock.ahead_of(group.place, first - group.lsn.0);
+        Some(self.superblock.around(place, blocks))
     }
 
     /// The group under way is durable.
@@ -186,6 +223,9 @@ impl Writer {
         assert!(self.superblock_in_flight, "a superblock is under way");
         self.superblock_in_flight = false;
         self.tail = self.superblock.checkpoint;
+        while self.places.front().is_some_and(|group| group.lsn < self.tail) {
+            self.places.pop_front();
+        }
     }
 }
 
@@ -202,6 +242,7 @@ mod tests {
             generation: 1,
             checkpoint: Lsn(0),
             clean: true,
+            row_blocks: 1,
         })
     }
 
@@ -219,6 +260,35 @@ mod tests {
         writer.committed();
         assert_eq!(writer.durable(), Lsn(4096));
         assert_eq!(writer.commit().unwrap().pieces, [(crate::DATA_START + 4096, 1)]);
+    }
+
+    #[test]
+    fn what_was_handed_out_is_found_until_it_is_freed() {
+        let superblock = Superblock { row_blocks: 256, ..writer().superblock };
+        let mut writer = Writer::new(superblock);
+        let mut groups = Vec::new();
+        for len in [100, 20_000, 100, 9000] {
+            let data = vec![3; len];
+            writer.append(&Record::Truncate { file: 1, size: 9 }).unwrap();
+            let lsn = writer.append(&Record::Write { file: 1, offset: 0, data: &data }).unwrap();
+            assert_eq!(writer.pieces(lsn, 1), None, "it is not handed out yet");
+            let commit = writer.commit().unwrap();
+            writer.committed();
+            groups.push((lsn, len, commit));
+        }
+        for (lsn, len, commit) in &groups {
+            assert_eq!(writer.pieces(*lsn, 32 + len).as_ref(), Some(&commit.pieces));
+            let last = Lsn(lsn.0 + 31 + *len as u64);
+            let (place, blocks) = commit.pieces[0];
+            let last_place = place + (blocks as u64 - 1) * BLOCK_BYTES as u64;
+            assert_eq!(writer.pieces(last, 1), Some(vec![(last_place, 1)]));
+            assert_eq!(writer.pieces(*lsn, 8 * BLOCK_BYTES), None, "not in one group");
+        }
+        assert_eq!(writer.pieces(writer.head(), 1), None);
+        writer.checkpoint(Lsn(groups[1].0.0 / 4096 * 4096)).unwrap();
+        writer.checkpointed();
+        assert_eq!(writer.pieces(groups[0].0, 1), None, "freed");
+        assert!(writer.pieces(groups[1].0, 1).is_some());
     }
 
     #[test]

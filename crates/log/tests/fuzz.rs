@@ -89,6 +89,7 @@ fn corpus(rng: &mut Rng, laps: usize) -> (Disk, Vec<Place>) {
         generation: 4,
         checkpoint: Lsn(0),
         clean: false,
+        row_blocks: [1, 3, 8][rng.below(3)],
     };
     let mut disk =
         Disk { bytes: vec![0; superblock.bytes as usize], end: superblock.bytes as usize };

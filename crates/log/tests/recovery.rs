@@ -86,7 +86,12 @@ impl Home for Files {
     }
 }
 
+/// Groups follow one another.
 fn fresh() -> Superblock {
+    fresh_in_rows(1)
+}
+
+fn fresh_in_rows(row_blocks: u32) -> Superblock {
     Superblock {
         log: [1; 16],
         mount: [2; 16],
@@ -94,6 +99,7 @@ fn fresh() -> Superblock {
         generation: 1,
         checkpoint: Lsn(0),
         clean: false,
+        row_blocks,
     }
 }
 
@@ -173,8 +179,44 @@ fn a_broken_group_that_was_durable_is_damage() {
 }
 
 #[test]
+fn what_is_missing_in_a_row_is_damage_if_it_was_durable() {
+    let superblock = fresh_in_rows(256);
+    let (mut writer, mut disk) = (Writer::new(superblock), Disk::new(superblock));
+    let mut places = Vec::new();
+    for nth in 0..300u64 {
+        for record in [A, write(nth, b"bytes")] {
+            writer.append(&record).unwrap();
+        }
+        let group = writer.commit().unwrap();
+        places.push(group.pieces[0].0 as usize);
+        disk.write(&group, |_| true);
+        writer.committed();
+    }
+    assert!(!places.is_sorted());
+    for nth in [0, 1, 200, 255, 256, 298, 299] {
+        let place = places[nth];
+        let mut disk = disk.clone();
+        disk.0[place + 100] ^= 1;
+        match recover(&disk, &mut one_file(b"")) {
+            Ok(report) => assert!(nth == 299 && report.torn && report.groups == 299),
+            Err(ReplayError::Scan(ScanError::Damaged { lsn, .. })) => {
+                assert_eq!(lsn, Lsn((nth * BLOCK_BYTES) as u64));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
 fn groups_go_around_the_end_of_the_ring_and_old_ones_do_not_count() {
-    let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+    for row_blocks in [1, 7, 100, 256, 1000, 1024] {
+        goes_around(row_blocks);
+    }
+}
+
+fn goes_around(row_blocks: u32) {
+    let superblock = fresh_in_rows(row_blocks);
+    let (mut writer, mut disk) = (Writer::new(superblock), Disk::new(superblock));
     let mut files = one_file(b"");
     for round in 0..60u64 {
         let data = vec![round as u8; 900_000 + 1000 * round as usize];
@@ -200,8 +242,10 @@ proptest! {
         sizes in prop::collection::vec(1usize..9000, 1..6),
         kept in prop::collection::vec(any::<bool>(), 64),
         torn_superblock in any::<bool>(),
+        row_blocks in prop::sample::select(vec![1, 2, 3, 64]),
     ) {
-        let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+        let superblock = fresh_in_rows(row_blocks);
+        let (mut writer, mut disk) = (Writer::new(superblock), Disk::new(superblock));
         let mut expected = one_file(b"");
         for (nth, &size) in sizes[..sizes.len() - 1].iter().enumerate() {
             let data = vec![nth as u8 + 1; size];

@@ -100,6 +100,7 @@ impl Life {
             generation: 1,
             checkpoint: Lsn(0),
             clean: false,
+            row_blocks: *rng.pick(&[1, 1, 5, 16]),
         };
         let mut log_disk = LogDisk::default();
         log_disk.write(&as_commit(&superblock));

@@ -77,7 +77,7 @@ pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
             Ok(group) => {
                 print(&group_text(&group))?;
                 if let Err((lsn, error)) = group.records() {
-                    let place = superblock.place(lsn);
+                    let place = group.place(lsn);
                     return Err(refused(format!("at byte {place} (LSN {lsn}): {error}")));
                 }
                 scan.recycle(group);
@@ -93,12 +93,17 @@ pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
 
 fn header(path: &Path, superblock: &Superblock) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let rows = match superblock.row_blocks {
+        1 => "groups one after the other".to_owned(),
+        blocks => format!("rows of {blocks} blocks"),
+    };
     format!(
-        "log {}\n  name {}\n  mount {}\n  {} bytes, generation {}, checkpoint {}{}\n",
+        "log {}\n  name {}\n  mount {}\n  {} bytes, {}, generation {}, checkpoint {}{}\n",
         path.display(),
         hex(&superblock.log),
         hex(&superblock.mount),
         superblock.bytes,
+        rows,
         superblock.generation,
         superblock.checkpoint,
         if superblock.clean { ", clean: nothing is replayed" } else { "" }
@@ -108,8 +113,8 @@ fn header(path: &Path, superblock: &Superblock) -> String {
 fn group_text(group: &Group) -> String {
     let header = &group.header;
     let mut text = format!(
-        "group {}: {} records, {} bytes, durable before {}\n",
-        header.lsn, header.records, header.bytes, header.durable
+        "group {} at byte {}: {} records, {} bytes, durable before {}\n",
+        header.lsn, header.place, header.records, header.bytes, header.durable
     );
     for (lsn, record) in group.records().into_iter().flatten() {
         let _ = match record {
