@@ -75,7 +75,11 @@ def check(directory, acked):
         wanted = {}
         for number in range(max(since, 1), last + 1):
             wanted[slot_of(number)] = number
-        content = (directory / f"records-{thread}").read_bytes()
+        kept = directory / f"records-{thread}"
+        if last == 0 and not kept.exists():
+            # Nothing of it was synced, its name neither.
+            continue
+        content = kept.read_bytes()
         following = last + 1
         cut = following % CUT_EVERY == 0
         for slot in range(SLOTS):
