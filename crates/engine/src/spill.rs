@@ -396,7 +396,7 @@ impl Engine {
             let page = self.spill.index.get((file, number)).expect("the page is spilled");
             bytes += page.patch_bytes_max();
             for extent in &page.extents {
-                places.extend(blocks_of(*extent).map(|block| writer.place(block)));
+                places.extend(blocks_of(*extent).map(|block| place_of(writer, block)));
             }
             self.spill.reading.insert((file, number), io);
         }
@@ -465,7 +465,7 @@ impl Engine {
         let mut patches = PatchSet::default();
         for &extent in &spilled.extents {
             let bytes = bytes_of(extent, |block| {
-                let nth = places.binary_search(&writer.place(block));
+                let nth = places.binary_search(&place_of(writer, block));
                 &blocks[nth.expect("the block was asked for")]
             });
             patches.insert(usize::from(extent.run.start), &bytes);
@@ -586,6 +586,10 @@ impl Engine {
 /// Bytes one spill may take of a group.
 fn spill_bytes(writer: &Writer) -> usize {
     SPILL_BYTES_MAX.min(writer.group_bytes_max() / 2)
+}
+
+fn place_of(writer: &Writer, block: Lsn) -> u64 {
+    writer.place(block).expect("the log keeps what is spilled")
 }
 
 /// The blocks an extent's bytes are in.

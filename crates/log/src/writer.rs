@@ -124,11 +124,6 @@ impl Writer {
         self.superblock.group_bytes_max()
     }
 
-    /// Where in the log the block is that holds a position, bytes.
-    pub fn place(&self, lsn: Lsn) -> u64 {
-        self.superblock.place(Lsn(lsn.0 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64))
-    }
-
     /// Whether records of `bytes` in all, padding counted, can be appended to the open group.
     pub fn has_room(&self, bytes: usize) -> bool {
         let len = self.open.len() + bytes;
@@ -174,17 +169,14 @@ impl Writer {
         Some(Commit { pieces: self.superblock.around(place, blocks.len()), blocks })
     }
 
-    /// Where `bytes` bytes from a position on stand: so many blocks each, in order; the first one
-    /// holds the position. `None` if they are not in one group that was handed out and is still
-    /// kept.
-    pub fn pieces(&self, lsn: Lsn, bytes: usize) -> Option<Vec<(u64, usize)>> {
+    /// Where in the log the block is that holds a position, bytes. `None` if the position is in no
+    /// group that was handed out and is still kept.
+    pub fn place(&self, lsn: Lsn) -> Option<u64> {
         let next = self.places.partition_point(|group| group.lsn <= lsn);
         let group = self.places.get(next.checked_sub(1)?)?;
-        let end = lsn.0.checked_add(bytes as u64).filter(|&end| end <= group.end().0)?;
         let first = lsn.0 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-        let blocks = (end - first).div_ceil(BLOCK_BYTES as u64) as usize;
-        let place = self.superblock.ahead_of(group.place, first - group.lsn.0);
-        Some(self.superblock.around(place, blocks))
+        (first < group.end().0)
+            .then(|| self.superblock.ahead_of(group.place, first - group.lsn.0))
     }
 
     /// The group under way is durable.
@@ -271,24 +263,23 @@ mod tests {
             let data = vec![3; len];
             writer.append(&Record::Truncate { file: 1, size: 9 }).unwrap();
             let lsn = writer.append(&Record::Write { file: 1, offset: 0, data: &data }).unwrap();
-            assert_eq!(writer.pieces(lsn, 1), None, "it is not handed out yet");
+            assert_eq!(writer.place(lsn), None, "it is not handed out yet");
             let commit = writer.commit().unwrap();
             writer.committed();
             groups.push((lsn, len, commit));
         }
         for (lsn, len, commit) in &groups {
-            assert_eq!(writer.pieces(*lsn, 32 + len).as_ref(), Some(&commit.pieces));
-            let last = Lsn(lsn.0 + 31 + *len as u64);
             let (place, blocks) = commit.pieces[0];
+            assert_eq!(writer.place(*lsn), Some(place));
+            let last = Lsn(lsn.0 + 31 + *len as u64);
             let last_place = place + (blocks as u64 - 1) * BLOCK_BYTES as u64;
-            assert_eq!(writer.pieces(last, 1), Some(vec![(last_place, 1)]));
-            assert_eq!(writer.pieces(*lsn, 8 * BLOCK_BYTES), None, "not in one group");
+            assert_eq!(writer.place(last), Some(last_place));
         }
-        assert_eq!(writer.pieces(writer.head(), 1), None);
+        assert_eq!(writer.place(writer.head()), None);
         writer.checkpoint(Lsn(groups[1].0.0 / 4096 * 4096)).unwrap();
         writer.checkpointed();
-        assert_eq!(writer.pieces(groups[0].0, 1), None, "freed");
-        assert!(writer.pieces(groups[1].0, 1).is_some());
+        assert_eq!(writer.place(groups[0].0), None, "freed");
+        assert!(writer.place(groups[1].0).is_some());
     }
 
     #[test]
