@@ -19,6 +19,7 @@ mod mount_table;
 mod nbw;
 mod passthrough;
 mod plot;
+mod recovery;
 mod report;
 mod stage;
 mod tables;
@@ -129,6 +130,7 @@ enum Suite {
     Nbw(nbw::command::Arguments),
     Fsync(nbw::synced::Arguments),
     Spill(nbw::spill::Arguments),
+    Recovery(recovery::Arguments),
 }
 
 /// What the benchmarks on this machine's own disk take.
@@ -179,6 +181,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::Nbw(arguments) => arguments.run(),
                 Suite::Fsync(arguments) => arguments.run(),
                 Suite::Spill(arguments) => arguments.run(),
+                Suite::Recovery(arguments) => arguments.run(),
             }
         }
         Task::Tables { results } => tables::print(&results),

@@ -93,7 +93,7 @@ fn load(path: &Path, writer: u64, deadline: Instant) -> Result<Latencies> {
 }
 
 /// VmHWM of a process (proc(5)).
-fn peak_resident_mib(pid: u64) -> Result<f64> {
+pub fn peak_resident_mib(pid: u64) -> Result<f64> {
     let path = format!("/proc/{pid}/status");
     let text = fs::read_to_string(&path).doing("read", Path::new(&path))?;
     text.lines()

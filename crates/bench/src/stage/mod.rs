@@ -39,13 +39,13 @@ use serde::de::DeserializeOwned;
 use self::cgroup::Group;
 use self::file_system::{FileSystem, Kind};
 use self::ledger::{Listed, Thing};
-use self::process::Process;
 use crate::cleanup::{Undo, undo};
 use crate::disk::{Counts, Disk, Model};
 use crate::error::{Doing, Error, Result};
 use crate::mount::WeirMount;
 
 pub use self::counters::Counters;
+pub use self::process::{Process, wait_for_end};
 pub use self::run::Run;
 
 /// The kernel's default vm.dirty_ratio: percent of memory that may be dirty before writers are

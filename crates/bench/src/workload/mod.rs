@@ -34,6 +34,7 @@ pub use file_server::{FileServer, Mix};
 pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, ClassOutcome, Outcome};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
+pub use slots::{PREPARED_SEED, Slots};
 pub use synced_writes::SyncedWrites;
 pub use timeline::{Timeline, monotonic_ns};
 
