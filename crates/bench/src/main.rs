@@ -21,6 +21,7 @@ mod passthrough;
 mod plot;
 mod recovery;
 mod report;
+mod sqlite_shell;
 mod stage;
 mod tables;
 mod updates;

@@ -17,6 +17,7 @@ use crate::cold::{free_bytes, make_cold, make_file};
 use crate::error::{Doing, Error, Result};
 use crate::measure::{Latencies, median};
 use crate::mount::{Status, WeirMount, find_program, require_fuse};
+use crate::sqlite_shell::Shell;
 use crate::updates::Plan;
 use crate::workspace::Workspace;
 
@@ -203,15 +204,15 @@ fn compare_updates(plan: &Plan, files: &Files, mount: &WeirMount) -> Result<(Com
 
 /// SQLite's shell on either side, and the number of the next transaction.
 struct Shells {
-    plain: sqlite::Shell,
-    through: sqlite::Shell,
+    plain: Shell,
+    through: Shell,
     next: u64,
 }
 
 impl Shells {
     fn start(files: &Files, mount: &WeirMount) -> Result<Shells> {
-        let plain = sqlite::Shell::start(&files.plain.database)?;
-        let through = sqlite::Shell::start(&Pair::of(mount.path()).database)?;
+        let plain = Shell::start(&files.plain.database)?;
+        let through = Shell::start(&Pair::of(mount.path()).database)?;
         Ok(Shells { plain, through, next: 0 })
     }
 

@@ -1,21 +1,18 @@
 //! A real program: SQLite's own shell, given the same transactions on both sides.
 //!
-//! The shell reads scripts, and prints a line after each transaction, so that each can be timed.
 //! What it is told follows from a seed; both databases start as equal files and must end as equal
 //! files.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Read;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::PAGE_BYTES;
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
-use crate::measure::Latencies;
+use crate::sqlite_shell::{DONE, Shell};
 
 /// Accounts in the database.
 const ACCOUNTS: u64 = 300_000;
@@ -25,8 +22,6 @@ pub const UPDATES: u64 = 2;
 pub const INSERTS: u64 = 16;
 /// Accounts to a message that was deleted: so many that the pages freed lie apart.
 const ACCOUNTS_A_MESSAGE: u64 = 16;
-
-const DONE: &str = "-- weir-bench: done --";
 
 /// How SQLite keeps its transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,125 +98,13 @@ fn transaction(seed: u64, index: u64) -> String {
     sql + " COMMIT;"
 }
 
-/// A running shell with a database open.
-pub struct Shell {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Shell {
-    /// Starts it on a database.
-    pub fn start(path: &Path) -> Result<Shell> {
-        let program = Path::new("sqlite3");
-        let mut child = Command::new(program)
-            .args(["-batch", "-bail", "-init", "/dev/null"])
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .doing("run", program)?;
-        let stdin = child.stdin.take().expect("asked for a pipe");
-        let stdout = BufReader::new(child.stdout.take().expect("asked for a pipe"));
-        Ok(Shell { child, stdin, stdout })
-    }
-
-    /// Has it run some statements to their end; what it printed.
-    pub fn tell(&mut self, sql: &str) -> Result<String> {
-        let told = writeln!(self.stdin, "{sql}\n.print {DONE}").and_then(|()| self.stdin.flush());
-        let mut said = String::new();
-        let mut line = String::new();
-        while told.is_ok() {
-            line.clear();
-            match self.stdout.read_line(&mut line) {
-                Ok(0) | Err(_) => break,
-                Ok(_) if line.trim_end() == DONE => return Ok(said),
-                Ok(_) => said += &line,
-            }
-        }
-        Err(self.failure())
-    }
-
-    /// Has it run a script of transactions made by [`write_script`], and times each of them from
-    /// the end of the one before.
-    pub fn run_script(
-        &mut self,
-        script: &Path,
-        count: u64,
-        latencies: &mut Latencies,
-    ) -> Result<()> {
-        let mut last = Instant::now();
-        let told = writeln!(self.stdin, ".read {}", script.display());
-        if told.and_then(|()| self.stdin.flush()).is_err() {
-            return Err(self.failure());
-        }
-        let mut line = String::new();
-        for _ in 0..count {
-            line.clear();
-            match self.stdout.read_line(&mut line) {
-                Ok(_) if line.trim_end() == DONE => {
-                    let now = Instant::now();
-                    latencies.note(now - last);
-                    last = now;
-                }
-                _ => return Err(self.failure()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Pages it has had read from a disk itself; through a mount the daemon reads instead.
-    pub fn pages_read(&self) -> u64 {
-        crate::cold::disk_bytes_read_by(self.child.id()) / PAGE_BYTES as u64
-    }
-
-    /// Closes the database and ends it.
-    pub fn end(mut self) -> Result<()> {
-        let told = writeln!(self.stdin, ".quit").and_then(|()| self.stdin.flush());
-        match (told, self.child.wait()) {
-            (Ok(()), Ok(status)) if status.success() => Ok(()),
-            _ => Err(self.failure()),
-        }
-    }
-
-    fn failure(&mut self) -> Error {
-        let mut said = String::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
-            let _ = stderr.read_to_string(&mut said);
-        }
-        let status = self.child.wait().map_or_else(|error| error.to_string(), |s| s.to_string());
-        Error::Command {
-            command: "sqlite3".into(),
-            status,
-            said: said.trim().lines().next().unwrap_or("it said nothing").to_owned(),
-        }
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        // Already over unless something failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Checks both databases and that they hold the same, byte for byte as files and as SQLite dumps
 /// them; the bytes compared.
 pub fn verify(straight: &Path, through: &Path) -> Result<u64> {
     for path in [straight, through] {
         let mut shell = Shell::start(path)?;
-        let said = shell.tell("PRAGMA integrity_check;")?;
+        shell.check_integrity(path)?;
         shell.end()?;
-        if said.trim() != "ok" {
-            let first = said.lines().next().unwrap_or("nothing").to_owned();
-            return Err(Error::Different(format!(
-                "integrity check of {}: {first}",
-                path.display()
-            )));
-        }
     }
     let [mut left, mut right] = [dump(straight)?, dump(through)?];
     let (mut left_out, mut right_out) = (pipe_of(&mut left), pipe_of(&mut right));

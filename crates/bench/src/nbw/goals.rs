@@ -239,7 +239,8 @@ fn sorted(parts: impl Iterator<Item = (String, f64)>) -> Vec<(String, f64)> {
     parts
 }
 
-fn worst(parts: impl Iterator<Item = (String, f64)>) -> Option<Measured> {
+/// The least of some figures, each of a case.
+pub fn worst(parts: impl Iterator<Item = (String, f64)>) -> Option<Measured> {
     let parts = sorted(parts);
     let (name, value) = parts.first().cloned()?;
     Some(Measured { value, decided_by: Some(name), parts })

@@ -91,6 +91,7 @@ impl Suite {
             memory_bytes: cell.memory_bytes,
             patch_bytes: profile.patch_bytes,
             log_bytes: profile.log_bytes,
+            other_users: cell.workload.is_of_another_user(),
             weir: self.weir.clone(),
             limit: LIMIT + Duration::from_secs_f64(cell.seconds),
         };

@@ -62,7 +62,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn wants(&self, cell: &Cell) -> bool {
+    /// Whether `cell` is.
+    pub fn wants(&self, cell: &Cell) -> bool {
         let disk = self.disks.is_empty() || self.disks.contains(&cell.disk);
         let name = self.names.is_empty() || self.names.iter().any(|part| cell.name.contains(part));
         disk && name

@@ -26,6 +26,7 @@ pub fn run(weir: PathBuf, dir: &Path, disk: Model, contestant: &str) -> Result<(
         memory_bytes: 96 << 20,
         patch_bytes: 4 << 20,
         log_bytes: LOG_BYTES,
+        other_users: false,
         weir,
         limit: Duration::from_secs(60),
     };

@@ -24,17 +24,19 @@ use crate::error::{Doing, Error, Result};
 /// This program, even if its file was replaced since it started.
 const OWN: &str = "/proc/self/exe";
 
-/// Runs `workload` on `directory` in `group` for at most `limit`.
+/// Runs `workload` on `directory` in `group` for at most `limit`. What it makes for itself it makes in
+/// `scratch`, where it is cleared away even if the load is killed.
 pub fn run<W: Serialize, O: DeserializeOwned>(
     group: &Group,
     directory: &Path,
+    scratch: &Path,
     workload: &W,
     limit: Duration,
 ) -> Result<O> {
     let input = serde_json::to_vec(workload)
         .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
     let mut command = Command::new(OWN);
-    command.arg0("weir-bench").arg("load").arg(directory);
+    command.arg0("weir-bench").arg("load").arg(directory).env("TMPDIR", scratch);
     let output = answer(group, &mut command, input, limit)?;
     serde_json::from_slice(&output)
         .map_err(|error| Error::Answer { from: "weir-bench load", why: error.to_string() })

@@ -122,6 +122,8 @@ pub struct Terms {
     pub patch_bytes: u64,
     /// Size of Weir's redo log, for the contestant that has one.
     pub log_bytes: u64,
+    /// Whether other users than root must get at the files.
+    pub other_users: bool,
     /// The weir program.
     pub weir: PathBuf,
     /// How long one load may take.
@@ -177,6 +179,7 @@ pub struct Stage {
     _disk_listed: [Listed; 2],
     home: PathBuf,
     work: PathBuf,
+    scratch: PathBuf,
     ledger: ledger::Ledger,
     terms: Terms,
     rounds: Cell<u32>,
@@ -217,6 +220,7 @@ impl Stage {
             disk,
             _disk_listed: [listed, process_listed],
             home,
+            scratch: directory("scratch")?,
             work,
             ledger,
             terms,
@@ -297,7 +301,10 @@ impl Stage {
             format!("--log-size={}", self.terms.log_bytes),
             format!("--log-file={}", log.display()),
         ];
-        let options: Vec<_> = options.iter().map(String::as_str).collect();
+        let mut options: Vec<_> = options.iter().map(String::as_str).collect();
+        if self.terms.other_users {
+            options.push("--allow-other");
+        }
         let mount = WeirMount::start_by(weir, &self.home, &mountpoint, &options, |command| {
             group.admit(command)
         })?;
@@ -344,7 +351,8 @@ impl Arena<'_> {
 
     /// Runs `workload` by `weir-bench load` in the contestant's memory, and returns its outcome.
     pub fn load<W: Serialize, O: DeserializeOwned>(&self, workload: &W) -> Result<O> {
-        load::run(&self.group, self.directory(), workload, self.stage.terms.limit)
+        let (directory, scratch) = (self.directory(), &self.stage.scratch);
+        load::run(&self.group, directory, scratch, workload, self.stage.terms.limit)
     }
 
     /// Weir's mount, if the contestant has one.
@@ -391,6 +399,7 @@ mod tests {
             memory_bytes,
             patch_bytes,
             log_bytes: LOG_BYTES,
+            other_users: false,
             weir: "weir".into(),
             limit: Duration::from_secs(1),
         }

@@ -14,11 +14,13 @@ mod file_server;
 mod mobibench;
 mod outcome;
 mod personality;
+mod pgbench;
 mod prepared;
 mod read_log;
 #[cfg(test)]
 mod scratch;
 mod slots;
+mod sqlite;
 mod stamp;
 mod synced_writes;
 mod timeline;
@@ -34,7 +36,9 @@ pub use file_server::{FileServer, Mix};
 pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, ClassOutcome, Outcome};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
+pub use pgbench::{Pgbench, require as require_postgres};
 pub use slots::{PREPARED_SEED, Slots};
+pub use sqlite::Sqlite;
 pub use synced_writes::SyncedWrites;
 pub use timeline::{Timeline, monotonic_ns};
 
@@ -50,6 +54,10 @@ pub enum Workload {
     Mobibench(Mobibench),
     /// Writers that sync every write.
     SyncedWrites(SyncedWrites),
+    /// Small transactions of SQLite.
+    Sqlite(Sqlite),
+    /// PostgreSQL's own benchmark.
+    Pgbench(Pgbench),
 }
 
 impl Workload {
@@ -60,6 +68,8 @@ impl Workload {
             Workload::FileServer(server) => server.prepare(home),
             Workload::Mobibench(trace) => trace.prepare(home),
             Workload::SyncedWrites(writes) => writes.prepare(home),
+            Workload::Sqlite(sqlite) => sqlite.prepare(home),
+            Workload::Pgbench(pgbench) => pgbench.prepare(home),
         }
     }
 
@@ -77,8 +87,15 @@ impl Workload {
             (Workload::SyncedWrites(one), Workload::SyncedWrites(other)) => {
                 (one.threads, one.file_bytes) == (other.threads, other.file_bytes)
             }
+            (Workload::Sqlite(_), Workload::Sqlite(_)) => true,
+            (Workload::Pgbench(one), Workload::Pgbench(other)) => one.scale == other.scale,
             _ => false,
         }
+    }
+
+    /// Whether some of it is done by another user than the one who mounts.
+    pub fn is_of_another_user(&self) -> bool {
+        matches!(self, Workload::Pgbench(_))
     }
 
     /// What its files take up, bytes, about.
@@ -89,6 +106,8 @@ impl Workload {
             // Databases of a telephone: a few tens of megabytes.
             Workload::Mobibench(_) => 64 << 20,
             Workload::SyncedWrites(writes) => writes.file_bytes,
+            Workload::Sqlite(sqlite) => sqlite.file_bytes(),
+            Workload::Pgbench(pgbench) => pgbench.file_bytes(),
         }
     }
 
@@ -101,6 +120,8 @@ impl Workload {
             Workload::FileServer(server) => server.run(directory),
             Workload::Mobibench(trace) => trace.run(directory),
             Workload::SyncedWrites(writes) => writes.run(directory),
+            Workload::Sqlite(sqlite) => sqlite.run(directory),
+            Workload::Pgbench(pgbench) => pgbench.run(directory),
         }
     }
 
@@ -112,6 +133,8 @@ impl Workload {
             Workload::FileServer(server) => server.verify(home, outcome),
             Workload::Mobibench(trace) => trace.verify(home, outcome),
             Workload::SyncedWrites(writes) => writes.verify(home, outcome),
+            Workload::Sqlite(sqlite) => sqlite.verify(home, outcome),
+            Workload::Pgbench(pgbench) => pgbench.verify(home, outcome),
         }
     }
 
@@ -123,6 +146,8 @@ impl Workload {
             Workload::FileServer(server) => server.reset(home, outcome),
             Workload::Mobibench(trace) => trace.reset(home, outcome),
             Workload::SyncedWrites(writes) => writes.reset(home, outcome),
+            Workload::Sqlite(sqlite) => sqlite.reset(home, outcome),
+            Workload::Pgbench(pgbench) => pgbench.reset(home, outcome),
         }
     }
 }

@@ -23,10 +23,13 @@ pub enum Class {
     Sync,
     /// Everything about names and attributes.
     Other,
+    /// Transactions of a database, each with its own reads, writes and syncs.
+    Transaction,
 }
 
 impl Class {
-    const ALL: [Class; 4] = [Class::Read, Class::Write, Class::Sync, Class::Other];
+    const ALL: [Class; 5] =
+        [Class::Read, Class::Write, Class::Sync, Class::Other, Class::Transaction];
 
     /// Its name in an [`Outcome`].
     pub fn name(self) -> &'static str {
@@ -35,13 +38,14 @@ impl Class {
             Class::Write => "write",
             Class::Sync => "sync",
             Class::Other => "other",
+            Class::Transaction => "transaction",
         }
     }
 }
 
 /// The latencies one thread saw.
 pub struct Tally {
-    classes: [(Latencies, u64); 4],
+    classes: [(Latencies, u64); 5],
     /// From the start of the load to the end of the thread's last operation, seconds.
     pub seconds: f64,
 }
@@ -63,7 +67,7 @@ impl Tally {
 /// One class of a load's operations. Latencies in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassOutcome {
-    /// `read`, `write`, `sync` or `other`; `all` for all of them together.
+    /// `read`, `write`, `sync`, `other` or `transaction`; `all` for all of them together.
     pub class: String,
     /// Operations.
     pub ops: u64,
