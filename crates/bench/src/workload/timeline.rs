@@ -26,6 +26,8 @@ pub struct Timeline {
     pub step_ms: u64,
     /// How many operations ended in each step from the first on.
     pub ended: Vec<u64>,
+    /// When the last of them did, seconds after the beginning: the last step is no longer than that.
+    pub seconds: f64,
 }
 
 impl Timeline {
@@ -33,7 +35,7 @@ impl Timeline {
     pub fn begun_at(start: Instant) -> Timeline {
         let elapsed_ns = start.elapsed().as_nanos() as u64;
         let began_ns = monotonic_ns() - elapsed_ns;
-        Timeline { began_ns, step_ms: STEP_MS, ended: Vec::new() }
+        Timeline { began_ns, step_ms: STEP_MS, ended: Vec::new(), seconds: 0.0 }
     }
 
     /// An operation ended so long after the beginning.
@@ -43,6 +45,7 @@ impl Timeline {
             self.ended.resize(step + 1, 0);
         }
         self.ended[step] += 1;
+        self.seconds = after.as_secs_f64();
     }
 
     /// Seconds of a step.
@@ -53,11 +56,15 @@ impl Timeline {
     /// How many operations ended up to `seconds` after the beginning; of a step that is cut, in
     /// proportion.
     pub fn ended_by(&self, seconds: f64) -> f64 {
-        let steps = (seconds / self.step_seconds()).max(0.0);
-        let whole = (steps as usize).min(self.ended.len());
+        if seconds >= self.seconds {
+            return self.ended.iter().sum::<u64>() as f64;
+        }
+        let whole = ((seconds / self.step_seconds()).max(0.0) as usize).min(self.ended.len());
         let before: u64 = self.ended[..whole].iter().sum();
-        let cut = self.ended.get(whole).map_or(0.0, |ended| *ended as f64 * (steps - whole as f64));
-        before as f64 + cut
+        let start = whole as f64 * self.step_seconds();
+        let length = self.step_seconds().min(self.seconds - start);
+        let part = ((seconds - start) / length).max(0.0);
+        before as f64 + self.ended.get(whole).map_or(0.0, |ended| *ended as f64 * part)
     }
 }
 
@@ -67,14 +74,16 @@ mod tests {
 
     #[test]
     fn operations_are_counted_in_the_step_they_end_in() {
-        let mut timeline = Timeline { began_ns: 0, step_ms: 250, ended: Vec::new() };
-        for ms in [0, 249, 250, 1000] {
+        let mut timeline = Timeline { began_ns: 0, step_ms: 250, ended: Vec::new(), seconds: 0.0 };
+        for ms in [0, 249, 250, 1000, 1002] {
             timeline.note(Duration::from_millis(ms));
         }
-        assert_eq!(timeline.ended, [2, 1, 0, 0, 1]);
+        assert_eq!(timeline.ended, [2, 1, 0, 0, 2]);
         assert_eq!(timeline.ended_by(0.125), 1.0);
         assert_eq!(timeline.ended_by(0.5), 3.0);
-        assert_eq!(timeline.ended_by(99.0), 4.0);
+        let cut = timeline.ended_by(1.001);
+        assert!((cut - 4.0).abs() < 1e-6, "half of the 2 ms that the last step has: {cut}");
+        assert_eq!(timeline.ended_by(1.002), 5.0);
         assert_eq!(timeline.ended_by(-1.0), 0.0);
     }
 

@@ -74,7 +74,12 @@ mod tests {
 
     /// 1000 writes in each step of the first second, 10 in those after.
     fn writes() -> Timeline {
-        Timeline { began_ns: BEGAN_NS, step_ms: 250, ended: [[1000; 4], [10; 4]].concat() }
+        Timeline {
+            began_ns: BEGAN_NS,
+            step_ms: 250,
+            ended: [[1000; 4], [10; 4]].concat(),
+            seconds: 2.0,
+        }
     }
 
     fn reading(seconds: f64, used_bytes: u64) -> Reading {
@@ -112,11 +117,13 @@ mod tests {
     fn steps_have_what_was_seen_last() {
         let mut writes = writes();
         writes.ended.push(5);
+        writes.seconds = 2.125;
         let steps = steps(&writes, 2.125, &[reading(0.4, 7), reading(2.1, 8)]);
         assert_eq!(steps.len(), 9);
         assert_eq!((steps[0].writes_per_s, steps[0].log_used_bytes), (4000.0, None));
         assert_eq!(steps[1].log_used_bytes, Some(7));
         let last = &steps[8];
         assert_eq!((last.seconds, last.log_used_bytes), (2.125, Some(8)));
+        assert_eq!(last.writes_per_s, 40.0, "all of a step that was cut short");
     }
 }
