@@ -227,8 +227,8 @@ impl Front {
         Ok(added)
     }
 
-    /// fsync(2) of a directory. That of the root makes the whole mount durable: the kernel sends no
-    /// syncfs(2) to a file system like this.
+    /// fsync(2) of a directory: its names are durable. On a worker, for it may wait for a disk, and
+    /// this thread has others' requests to answer.
     pub(crate) fn sync_directory(
         self: &Arc<Self>,
         handle: u64,
@@ -237,10 +237,9 @@ impl Front {
         let Some(stream) = self.directories.get(handle) else {
             return done(Err(Errno::ESTALE));
         };
-        if stream.inode.node() != NodeId::ROOT {
-            return done(fsync(&stream.home).map_err(Errno::from));
-        }
-        self.shard.sync_durably(move |synced| done(synced.map_err(Errno::from)));
+        self.shard.directory().defer(Box::new(move || {
+            done(fsync(&stream.home).map_err(Errno::from));
+        }));
     }
 }
 

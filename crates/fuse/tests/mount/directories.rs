@@ -17,7 +17,7 @@ pub const TESTS: &[Test] = &[
     ("rewinding_shows_what_is_new", rewinding_shows_what_is_new),
     ("dot_entries_have_the_right_numbers", dot_entries_have_the_right_numbers),
     ("names_are_listed_without_search_permission", names_are_listed_without_search_permission),
-    ("syncing_the_root_brings_everything_home", syncing_the_root_brings_everything_home),
+    ("a_directorys_sync_is_not_its_files", a_directorys_sync_is_not_its_files),
 ];
 
 fn open_directory(path: &std::path::Path) -> rustix::fd::OwnedFd {
@@ -114,13 +114,13 @@ fn names_are_listed_without_search_permission() {
     assert!(!fixture.stranger("cat dir/inside 2>/dev/null"));
 }
 
-fn syncing_the_root_brings_everything_home() {
+fn a_directorys_sync_is_not_its_files() {
     let fixture = Fixture::new();
     fs::create_dir(fixture.at("dir")).unwrap();
     fs::write(fixture.at("dir/file"), vec![3; 50_000]).unwrap();
-    assert!(fixture.shard.stats().dirty_pages > 0);
-    fs::File::open(&fixture.mount).unwrap().sync_all().unwrap();
-    assert_eq!(fixture.shard.stats().dirty_pages, 0);
-    assert_eq!(fs::read(fixture.home("dir/file")).unwrap(), vec![3; 50_000]);
+    let dirty = fixture.shard.stats().dirty_pages;
+    assert!(dirty > 0);
     fs::File::open(fixture.at("dir")).unwrap().sync_all().unwrap();
+    fs::File::open(&fixture.mount).unwrap().sync_all().unwrap();
+    assert_eq!(fixture.shard.stats().dirty_pages, dirty);
 }
