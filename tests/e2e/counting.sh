@@ -55,9 +55,12 @@ case $1 in
         write >/dev/null
         expect_status "$MNT" writers_blocked_fetch 0
         settle
-        expect_status "$MNT" fetched_pages "$writes"
+        # A page between two others may have been read along before it was written: then it never was patched.
+        patched=$(status "$MNT" stats.patch_writes)
+        [ "$patched" -gt "$((writes * 9 / 10))" ] || fail "only $patched of $writes writes left a patch"
+        expect_status "$MNT" fetched_pages "$patched"
         expect_status "$MNT" patched_pages 0
-        counts "$writes writes: $writes fetches, 0 waits"
+        counts "$writes writes: $patched fetches, 0 waits"
         ;;
     pieces)
         write --pieces 8 >/dev/null

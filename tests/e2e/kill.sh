@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # kill -9 of the daemon: programs get errors instead of hanging, files in SOURCE are ordinary files with all that was
-# synced, and the same SOURCE can be mounted on the same place again.
+# synced once the redo log is recovered, and the same SOURCE can be mounted on the same place again.
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -26,6 +26,7 @@ if wait "$load"; then fail "a writer noticed nothing"; fi
 expect_failure "" timeout 10 stat "$MNT/synced"
 
 step "SOURCE"
+"$WEIR" recover "$SRC" >"$WORK/recovered" || fail "weir recover: $(cat "$WORK/recovered")"
 python3 "$SUPPORT/patches.py" verify "$SRC/synced" "$pages" 1 2
 expect_equal "size of the other file" "$(stat -c %s "$SRC/busy")" "$((pages * 4096))"
 echo ordinary >>"$SRC/busy"

@@ -52,7 +52,7 @@ expect_equal "a second time" "$("$WEIR" recover "$SRC")" "there is no log: nothi
 
 step "mounted without a log after a crash"
 crash 0.4
-mount_weir "$SRC" "$MNT"
+mount_weir "$SRC" "$MNT" --log none
 python3 "$SUPPORT/records.py" check "$MNT" "$WORK/acked" >/dev/null || fail "what was synced is not there"
 umount_weir "$MNT"
 [ ! -e "$SRC/.weir" ] || fail "left: $(ls "$SRC/.weir")"

@@ -4,7 +4,7 @@
 //! (RWF_DSYNC): a disk that can writes past its cache (FUA) and need not empty it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{IoSliceMut, self, IoSlice, Seek, SeekFrom};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 

@@ -32,7 +32,7 @@ use crate::page::{
 };
 use crate::patch::Run;
 use crate::replacement::Replacement;
-use crate::spill::{Spill, RETURN_SHARE};
+use crate::spill::{RETURN_SHARE, Spill};
 use crate::stats::Stats;
 use crate::time::Time;
 

@@ -81,9 +81,9 @@ impl Engine {
         self.files[file].is_unclean()
             && (spilled.is_some_and(|(number, _)| number * PAGE < to)
                 || self.pages_of(file).into_iter().any(|ix| {
-                let page = &self.pages[ix];
-                page.is_unclean() && page.number * PAGE < to && (page.number + 1) * PAGE > from
-            }))
+                    let page = &self.pages[ix];
+                    page.is_unclean() && page.number * PAGE < to && (page.number + 1) * PAGE > from
+                }))
     }
 
     fn is_quiet(&self, file: FileIx) -> bool {

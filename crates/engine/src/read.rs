@@ -236,8 +236,7 @@ impl Engine {
             return;
         }
         ahead.fetched_to = to;
-        let absent: Vec<u64> =
-            (from..to).filter(|&number| self.is_absent(file, number)).collect();
+        let absent: Vec<u64> = (from..to).filter(|&number| self.is_absent(file, number)).collect();
         if absent.is_empty() || !self.ensure_frames(absent.len()) {
             return;
         }

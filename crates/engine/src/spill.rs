@@ -554,7 +554,9 @@ impl Engine {
         let place = (file, number);
         match self.spill.index.get(place) {
             None => {}
-            Some(page) if page.extents.iter().all(|extent| usize::from(extent.run.start) >= from) => {
+            Some(page)
+                if page.extents.iter().all(|extent| usize::from(extent.run.start) >= from) =>
+            {
                 self.drop_spilled_page(file, number);
             }
             Some(_) => self.spill.index.truncate(place, from),

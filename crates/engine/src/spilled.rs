@@ -69,7 +69,10 @@ impl SpilledPage {
 
     /// At most how much patch memory the page takes when it is back.
     pub(crate) fn patch_bytes_max(&self) -> usize {
-        DESCRIPTOR_BYTES + 2 * ALLOCATION_BYTES + self.covered_max() + 2 * self.extents.len() * size_of::<Run>()
+        DESCRIPTOR_BYTES
+            + 2 * ALLOCATION_BYTES
+            + self.covered_max()
+            + 2 * self.extents.len() * size_of::<Run>()
     }
 
     /// Whether the page may be covered wholly when it is back.
@@ -123,8 +126,14 @@ impl Spilled {
     }
 
     /// The pages of a file from `number` on.
-    pub(crate) fn of(&self, file: FileIx, number: u64) -> impl Iterator<Item = (u64, &SpilledPage)> {
-        self.pages.range((file, number)..=(file, u64::MAX)).map(|(&(_, number), page)| (number, page))
+    pub(crate) fn of(
+        &self,
+        file: FileIx,
+        number: u64,
+    ) -> impl Iterator<Item = (u64, &SpilledPage)> {
+        self.pages
+            .range((file, number)..=(file, u64::MAX))
+            .map(|(&(_, number), page)| (number, page))
     }
 
     /// When the oldest became dirty, milliseconds.

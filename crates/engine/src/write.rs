@@ -171,8 +171,11 @@ impl Engine {
         let over = self.census.unclean_frames >= self.background_frames || self.patches_press();
         if over {
             self.pump(now);
-        } else if !self.wanted.is_empty() {
-            self.sweep_patched(now);
+        } else {
+            self.start_spill(now);
+            if !self.wanted.is_empty() {
+                self.sweep_patched(now);
+            }
         }
         if waits.is_empty() {
             return self.written(request, file, durability, now);

@@ -175,8 +175,7 @@ impl Writer {
         let next = self.places.partition_point(|group| group.lsn <= lsn);
         let group = self.places.get(next.checked_sub(1)?)?;
         let first = lsn.0 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-        (first < group.end().0)
-            .then(|| self.superblock.ahead_of(group.place, first - group.lsn.0))
+        (first < group.end().0).then(|| self.superblock.ahead_of(group.place, first - group.lsn.0))
     }
 
     /// The group under way is durable.

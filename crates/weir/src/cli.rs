@@ -119,15 +119,16 @@ pub struct MountArguments {
     /// A number with ms, s, m or h: from 100ms to 24h.
     #[arg(long, value_name = "DURATION", value_parser = quantity::parse_dirty_expire)]
     pub dirty_expire: Option<Duration>,
-    /// Where the redo log is: none (the default), source, or the path of a file or block device
+    /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
     ///
-    /// With a log an fsync costs one write to it, and fetches nothing; what was synced survives the
-    /// daemon's death and a power cut, and is brought home by the next mount or 'weir recover'.
-    /// source: in SOURCE/.weir while it is mounted. A path, absolute, may be on a faster device; the
-    /// file is made if it is missing, and kept.
+    /// With a log an fsync costs one write to it, and fetches nothing, and small writes go on when patch
+    /// memory is full. What was synced survives the daemon's death and a power cut, and is brought home
+    /// by the next mount or 'weir recover'. source: in SOURCE/.weir while it is mounted. auto: the
+    /// same, or none where that cannot be made. A path, absolute, may be on a faster device; the file
+    /// is made if it is missing, and kept.
     #[arg(long, value_name = "PLACE")]
     pub log: Option<LogChoice>,
-    /// Size of a redo log that is made, at least 1M; 64M by default
+    /// Size of a redo log that is made, at least 1M; 64M by default, or a sixteenth of the free space
     #[arg(long, value_name = "SIZE")]
     pub log_size: Option<Size>,
     /// Let other users use the mount, with the permissions the files have

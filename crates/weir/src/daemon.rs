@@ -24,7 +24,7 @@ use crate::control::server::Server;
 use crate::fuse_access::{self, FuseAccessError};
 use crate::mountpoint::{self, MountpointError};
 use crate::mounts::{Device, MountTable};
-use crate::settings::{LogChoice, Settings};
+use crate::settings::{LOG_BYTES_MIN, LogChoice, Settings};
 use crate::signals;
 use crate::source::{self, Source, SourceError, SourceLock};
 
@@ -189,7 +189,8 @@ impl Locked {
             return Ok(());
         }
         let ended = lifecycle.run();
-        if ended.log_is_void() && settings.log == LogChoice::Source {
+        let in_source = matches!(settings.log, LogChoice::Source | LogChoice::Auto);
+        if ended.log_is_void() && in_source && source::log_path(source.path()).exists() {
             source::remove_log(source.path());
         }
         // Before whoever asked for it is told: SOURCE can be mounted again at once.
@@ -205,7 +206,7 @@ fn open_log(source: &Source, settings: &Settings) -> Result<Option<RedoLog>, Dae
     let left = source::log_path(source.path());
     let path = match &settings.log {
         LogChoice::At(path) => path.clone(),
-        LogChoice::Source => left.clone(),
+        LogChoice::Source | LogChoice::Auto => left.clone(),
         LogChoice::None if left.exists() && !settings.read_only => {
             let log = RedoLog::open(&left, settings.log_bytes, source.as_fd())?;
             tell(&log);
@@ -225,9 +226,40 @@ fn open_log(source: &Source, settings: &Settings) -> Result<Option<RedoLog>, Dae
         tracing::warn!("mounted read-only: the log {} is not replayed", path.display());
         return Ok(None);
     }
-    let log = RedoLog::open(&path, settings.log_bytes, source.as_fd())?;
-    tell(&log);
-    Ok(Some(log))
+    let made = !path.exists();
+    let bytes = match log_bytes(source, settings) {
+        None if made => {
+            tracing::warn!("SOURCE has too little space left for a redo log: mounted without one");
+            return Ok(None);
+        }
+        bytes => bytes.unwrap_or(settings.log_bytes),
+    };
+    match RedoLog::open(&path, bytes, source.as_fd()) {
+        Ok(log) => {
+            tell(&log);
+            Ok(Some(log))
+        }
+        // Nobody asked for one, and nothing can be in it.
+        Err(error) if made && settings.log == LogChoice::Auto => {
+            tracing::warn!("mounted without a redo log: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Bytes of a log that is made: not much of the space there is, unless somebody said how many.
+/// `None` if that is too little.
+fn log_bytes(source: &Source, settings: &Settings) -> Option<u64> {
+    /// Free space for each byte of the log.
+    const FREE_SHARE: u64 = 16;
+    if !settings.log_bytes_by_default || settings.log != LogChoice::Auto {
+        return Some(settings.log_bytes);
+    }
+    let Ok(system) = rustix::fs::fstatvfs(source.as_fd()) else { return Some(settings.log_bytes) };
+    let share = system.f_bavail.saturating_mul(system.f_frsize) / FREE_SHARE;
+    let bytes = settings.log_bytes.min(share / LOG_BYTES_MIN * LOG_BYTES_MIN);
+    (bytes >= LOG_BYTES_MIN).then_some(bytes)
 }
 
 /// Says what was brought home from a log.

@@ -14,13 +14,15 @@ use crate::quantity::Size;
 const LOG_BYTES_DEFAULT: u64 = 64 << 20;
 
 /// The smallest redo log that is worth having.
-const LOG_BYTES_MIN: u64 = 1 << 20;
+pub const LOG_BYTES_MIN: u64 = 1 << 20;
 
 /// Where the redo log is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogChoice {
-    /// Nowhere: every fsync brings its file home.
+    /// In SOURCE, where one can be made.
     #[default]
+    Auto,
+    /// Nowhere: every fsync brings its file home.
     None,
     /// In SOURCE, while it is mounted.
     Source,
@@ -33,10 +35,12 @@ impl std::str::FromStr for LogChoice {
 
     fn from_str(text: &str) -> Result<LogChoice, String> {
         match text {
+            "auto" => Ok(LogChoice::Auto),
             "none" => Ok(LogChoice::None),
             "source" => Ok(LogChoice::Source),
             path if path.starts_with('/') => Ok(LogChoice::At(path.into())),
-            _ => Err("give 'none', 'source', or the absolute path of a file or device".to_owned()),
+            _ => Err("give 'auto', 'none', 'source', or the absolute path of a file or device"
+                .to_owned()),
         }
     }
 }
@@ -152,6 +156,7 @@ impl Layer {
             atime: self.atime.unwrap_or(true),
             log: self.log.unwrap_or_default(),
             log_bytes,
+            log_bytes_by_default: self.log_size.is_none(),
             log_level: self.log_level.unwrap_or(Level::INFO),
             log_file: self.log_file,
         })
@@ -187,6 +192,8 @@ pub struct Settings {
     pub log: LogChoice,
     /// Bytes of a redo log that is made.
     pub log_bytes: u64,
+    /// Nobody said so: a log that is made may be smaller.
+    pub log_bytes_by_default: bool,
     /// How much is logged.
     pub log_level: Level,
     /// Where the log goes, if not to the default place.

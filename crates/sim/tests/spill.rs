@@ -1,0 +1,441 @@
+//! Counts with a redo log: what a sync costs, what leaves memory for the log, and that it comes back.
+//!
+//! One engine over homes and a log in memory, every command ended when the test says so.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_engine::{
+    Command, Completion, Config, Durability, Engine, Error, ErrorKind, FetchPolicy, FileId,
+    FramePool, HomeAttributes, LogCommand, Outcome, Output, PAGE_BYTES, Reply, RequestId, Stats,
+    Time,
+};
+use weir_log::{BLOCK_BYTES, Block, DATA_START, Lsn, Superblock, Writer};
+
+const PAGE: usize = PAGE_BYTES;
+
+struct Rig {
+    engine: Engine,
+    homes: BTreeMap<FileId, Vec<u8>>,
+    log: BTreeMap<u64, Block>,
+    outputs: VecDeque<Output>,
+    replies: BTreeMap<RequestId, Reply>,
+    requests: u64,
+    /// Reads of the log fail.
+    unreadable: bool,
+    now: Time,
+}
+
+fn pattern(file: u64, at: usize) -> u8 {
+    (at as u64 / 7 * 31 + file * 101 + at as u64) as u8
+}
+
+impl Rig {
+    fn new(files: u64, pages: usize, patch_bytes_max: u64, log_bytes: u64) -> Rig {
+        let config = Config {
+            memory_bytes_max: Config::MEMORY_BYTES_MIN,
+            patch_bytes_max,
+            fetch_policy: FetchPolicy::Lazy,
+            readahead_pages_max: 0,
+            ..Config::default()
+        };
+        let pool = FramePool::new((config.memory_bytes_max / PAGE as u64) as u32 + 512).unwrap();
+        let mut engine = Engine::new(config, pool).unwrap();
+        engine.start_log(Writer::new(Superblock {
+            log: [7; 16],
+            mount: [8; 16],
+            bytes: DATA_START + log_bytes,
+            generation: 1,
+            checkpoint: Lsn(0),
+            clean: false,
+            row_blocks: 1,
+        }));
+        let mut homes = BTreeMap::new();
+        for file in 1..=files {
+            let bytes: Vec<u8> = (0..pages * PAGE).map(|at| pattern(file, at)).collect();
+            let home = HomeAttributes {
+                size: bytes.len() as u64,
+                dense: true,
+                write_unit: 512,
+                readable: true,
+            };
+            engine.attach(FileId(file), home);
+            engine.identify(FileId(file), &[file as u8; 20]);
+            homes.insert(FileId(file), bytes);
+        }
+        let mut rig = Rig {
+            engine,
+            homes,
+            log: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            replies: BTreeMap::new(),
+            requests: 0,
+            unreadable: false,
+            now: Time::from_nanos(1_000_000_000),
+        };
+        // The first sync of a file makes its attributes durable, too.
+        for file in 1..=files {
+            assert_eq!(rig.sync(file), Ok(()));
+        }
+        rig
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats(self.now)
+    }
+
+    fn request(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId(self.requests)
+    }
+
+    fn start_write(&mut self, file: u64, offset: usize, data: &[u8]) -> Option<RequestId> {
+        let request = self.request();
+        let (file, offset) = (FileId(file), offset as u64);
+        let outcome = self.engine.write(request, file, offset, data, Durability::None, self.now);
+        self.take_outputs();
+        match outcome {
+            Outcome::Done(result) => {
+                result.unwrap();
+                None
+            }
+            Outcome::Pending => Some(request),
+        }
+    }
+
+    fn start_sync(&mut self, file: u64) -> RequestId {
+        let request = self.request();
+        let outcome = self.engine.sync(request, FileId(file), Durability::Data, self.now);
+        self.take_outputs();
+        if let Outcome::Done(result) = outcome {
+            self.replies.insert(request, Reply::Synced(result));
+        }
+        request
+    }
+
+    fn sync(&mut self, file: u64) -> Result<(), Error> {
+        let request = self.start_sync(file);
+        self.finish_all();
+        self.synced(request)
+    }
+
+    fn synced(&mut self, request: RequestId) -> Result<(), Error> {
+        match self.replies.remove(&request) {
+            Some(Reply::Synced(result)) => result,
+            other => panic!("{other:?} answers a sync"),
+        }
+    }
+
+    fn read(&mut self, file: u64, offset: usize, len: usize) -> Result<Vec<u8>, Error> {
+        let request = self.request();
+        let reply = match self.engine.read(request, FileId(file), offset as u64, len, self.now) {
+            Outcome::Done(result) => Reply::Read(result),
+            Outcome::Pending => {
+                self.finish_all();
+                self.replies.remove(&request).expect("the read is answered")
+            }
+        };
+        self.take_outputs();
+        match reply {
+            Reply::Read(result) => result.map(|data| data.to_vec()),
+            other => panic!("{other:?} answers a read"),
+        }
+    }
+
+    fn take_outputs(&mut self) {
+        while let Some(output) = self.engine.next_output() {
+            match output {
+                Output::Reply { request, reply } => {
+                    self.replies.insert(request, reply);
+                }
+                Output::Cleaned(_) | Output::Detached(_) => {}
+                command => self.outputs.push_back(command),
+            }
+        }
+    }
+
+    /// Writes of the log under way.
+    fn groups_in_flight(&self) -> usize {
+        let is_group = |output: &&Output| matches!(output, Output::Log(LogCommand::Write { .. }));
+        self.outputs.iter().filter(is_group).count()
+    }
+
+    /// Ends commands, one after the other, until there are none.
+    fn finish_all(&mut self) {
+        self.take_outputs();
+        while self.finish_one() {}
+    }
+
+    fn finish_one(&mut self) -> bool {
+        let Some(output) = self.outputs.pop_front() else { return false };
+        self.now = self.now + std::time::Duration::from_micros(100);
+        match output {
+            Output::Log(LogCommand::Write { io, commit }) => {
+                let mut blocks = commit.blocks.into_iter();
+                for (place, count) in commit.pieces {
+                    for nth in 0..count as u64 {
+                        let at = place + nth * BLOCK_BYTES as u64;
+                        self.log.insert(at, blocks.next().unwrap());
+                    }
+                }
+                self.engine.log_completed(io, Ok(()), self.now);
+            }
+            Output::Log(LogCommand::SyncHome { io }) => {
+                self.engine.log_completed(io, Ok(()), self.now);
+            }
+            Output::Log(LogCommand::Read { io, places }) => {
+                let blocks = places.iter().map(|place| self.log[place].clone()).collect();
+                let result = if self.unreadable { Err(ErrorKind::Io) } else { Ok(blocks) };
+                self.engine.log_read(io, result, self.now);
+            }
+            Output::Command(command) => self.finish_command(command),
+            other => panic!("{other:?} is no command"),
+        }
+        self.take_outputs();
+        self.engine.check_invariants();
+        true
+    }
+
+    fn finish_command(&mut self, command: Command) {
+        let home = self.homes.get_mut(&command.file()).unwrap();
+        let io = command.io();
+        let completion = match command {
+            Command::Fetch { offset, mut frames, .. } => {
+                let from = home.len().min(offset as usize);
+                let read = (home.len() - from).min(frames.len() * PAGE);
+                for (frame, bytes) in frames.iter_mut().zip(home[from..from + read].chunks(PAGE)) {
+                    frame.bytes_mut().unwrap()[..bytes.len()].copy_from_slice(bytes);
+                }
+                Completion::Fetched { frames, result: Ok(read) }
+            }
+            Command::Write { offset, parts, .. } => {
+                let mut at = offset as usize;
+                for part in parts {
+                    let (start, len) = (usize::from(part.start), usize::from(part.len));
+                    home.resize(home.len().max(at + len), 0);
+                    home[at..at + len].copy_from_slice(&part.frame.bytes()[start..start + len]);
+                    at += len;
+                }
+                Completion::Written { result: Ok(()) }
+            }
+            Command::Sync { .. } => Completion::Synced { result: Ok(()) },
+            Command::Reserve { .. } => Completion::Reserved { result: Ok(()) },
+        };
+        self.engine.complete(io, completion, self.now);
+    }
+}
+
+/// What write number `nth` writes.
+fn data(nth: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (nth * 13 + at * 5 + 1) as u8).collect()
+}
+
+/// Writes `len` bytes to each of the first `pages` of file 1, with every command ended at once;
+/// answers what programs see then.
+fn write_to_each(rig: &mut Rig, pages: usize, at: usize, len: usize) -> Vec<u8> {
+    let mut expected = rig.homes[&FileId(1)].clone();
+    for nth in 0..pages {
+        // Not in order: what spills is.
+        let page = nth * 7919 % pages;
+        let (offset, data) = (page * PAGE + at, data(nth, len));
+        assert_eq!(rig.start_write(1, offset, &data), None, "write {nth} waits");
+        expected[offset..offset + len].copy_from_slice(&data);
+        rig.finish_all();
+    }
+    expected
+}
+
+#[test]
+fn a_sync_of_patched_cold_pages_is_one_group_and_no_fetch() {
+    const N: usize = 200;
+    let mut rig = Rig::new(1, N, 4 << 20, 16 << 20);
+    let before = rig.stats();
+    for page in 0..N {
+        rig.start_write(1, page * PAGE + 100, &data(page, 100));
+    }
+    let request = rig.start_sync(1);
+    assert_eq!((rig.outputs.len(), rig.groups_in_flight()), (1, 1));
+    rig.finish_all();
+    assert_eq!(rig.synced(request), Ok(()));
+    let after = rig.stats();
+    assert_eq!(after.fetch_commands, 0);
+    assert_eq!(after.destage_commands, 0);
+    assert_eq!(after.log_groups - before.log_groups, 1);
+    assert_eq!(after.log_bytes - before.log_bytes, 100 * N as u64);
+}
+
+#[test]
+fn concurrent_syncs_share_groups() {
+    let mut rig = Rig::new(8, 4, 4 << 20, 16 << 20);
+    let before = rig.stats().log_groups;
+    for file in 1..=8 {
+        rig.start_write(file, 10, b"some bytes");
+    }
+    let requests: Vec<_> = (1..=8).map(|file| rig.start_sync(file)).collect();
+    assert_eq!(rig.groups_in_flight(), 1, "one is under way, the others wait for the next");
+    rig.finish_all();
+    for request in requests {
+        assert_eq!(rig.synced(request), Ok(()));
+    }
+    assert_eq!(rig.stats().log_groups - before, 2);
+}
+
+#[test]
+fn spilled_patches_are_read_back_exactly_and_come_home() {
+    const N: usize = 2000;
+    let mut rig = Rig::new(1, N, 128 << 10, 16 << 20);
+    let expected = write_to_each(&mut rig, N, 512, 512);
+    let stats = rig.stats();
+    assert_eq!((stats.fetch_commands, stats.destage_commands), (0, 0));
+    assert_eq!((stats.writers_throttled, stats.writers_blocked_fetch), (0, 0));
+    assert!(stats.spilled_pages as usize > N * 9 / 10, "{} pages", stats.spilled_pages);
+    assert!(stats.patch_bytes <= stats.patch_bytes_max);
+    for page in (0..N).step_by(37) {
+        // Inside the patch, across its edges, and far from it.
+        for (at, len) in [(600, 50), (500, 600), (3000, 10)] {
+            let from = page * PAGE + at;
+            assert_eq!(rig.read(1, from, len).unwrap(), expected[from..from + len], "page {page}");
+        }
+    }
+    assert!(rig.stats().log_reads > 0);
+    rig.requests += 1;
+    let request = RequestId(rig.requests);
+    assert!(matches!(rig.engine.sync_all(request, rig.now), Outcome::Pending));
+    rig.finish_all();
+    assert_eq!(rig.synced(request), Ok(()));
+    assert!(rig.homes[&FileId(1)] == expected, "home differs");
+    assert_eq!(rig.stats().spilled_pages, 0);
+    assert_eq!(rig.stats().dirty_pages, 0);
+}
+
+#[test]
+fn newer_patches_over_spilled_ones_win_whichever_way_they_meet() {
+    const N: usize = 400;
+    let mut rig = Rig::new(1, N, 64 << 10, 16 << 20);
+    write_to_each(&mut rig, N, 0, 1024);
+    // Overlapping, and spilled again over the first ones.
+    let mut expected = rig.homes[&FileId(1)].clone();
+    for page in 0..N {
+        let first = data((0..N).find(|nth| nth * 7919 % N == page).unwrap(), 1024);
+        expected[page * PAGE..page * PAGE + 1024].copy_from_slice(&first);
+    }
+    for page in 0..N {
+        let (offset, data) = (page * PAGE + 700, data(page + 5000, 700));
+        assert_eq!(rig.start_write(1, offset, &data), None);
+        expected[offset..offset + 700].copy_from_slice(&data);
+        if page % 3 == 0 {
+            // Whole: what was spilled does not count any more.
+            let whole = self::data(page + 9000, PAGE);
+            assert_eq!(rig.start_write(1, page * PAGE, &whole), None);
+            expected[page * PAGE..][..PAGE].copy_from_slice(&whole);
+        }
+        rig.finish_all();
+    }
+    for page in (0..N).rev() {
+        let read = rig.read(1, page * PAGE, PAGE).unwrap();
+        assert!(read == expected[page * PAGE..][..PAGE], "page {page} differs");
+    }
+    // What is durable is what was written: a full sync takes all of it home.
+    rig.requests += 1;
+    let request = RequestId(rig.requests);
+    if let Outcome::Done(result) = rig.engine.sync_all(request, rig.now) {
+        rig.replies.insert(request, Reply::Synced(result));
+    }
+    rig.finish_all();
+    assert_eq!(rig.synced(request), Ok(()));
+    assert!(rig.homes[&FileId(1)] == expected, "home differs");
+}
+
+#[test]
+fn writers_go_on_when_the_log_is_full() {
+    const N: usize = 3000;
+    let mut rig = Rig::new(1, N, 64 << 10, 1 << 20);
+    let mut expected = rig.homes[&FileId(1)].clone();
+    let mut waited = 0;
+    for nth in 0..3 * N {
+        let (offset, data) = (nth * 7919 % N * PAGE + nth / N * 600, data(nth, 300));
+        expected[offset..offset + 300].copy_from_slice(&data);
+        if let Some(request) = rig.start_write(1, offset, &data) {
+            waited += 1;
+            rig.finish_all();
+            let reply = rig.replies.remove(&request);
+            assert!(matches!(reply, Some(Reply::Written(Ok(())))), "{reply:?}");
+        } else {
+            rig.finish_one();
+        }
+    }
+    let stats = rig.stats();
+    assert!(stats.log_used_bytes <= stats.log_capacity_bytes);
+    assert_eq!(stats.writers_blocked_fetch, 0, "nobody waited for a fetch of his own");
+    println!("{waited} of {} writes waited; {} spilled", 3 * N, stats.spilled);
+    rig.requests += 1;
+    let request = RequestId(rig.requests);
+    if let Outcome::Done(result) = rig.engine.sync_all(request, rig.now) {
+        rig.replies.insert(request, Reply::Synced(result));
+    }
+    rig.finish_all();
+    assert_eq!(rig.synced(request), Ok(()));
+    assert!(rig.homes[&FileId(1)] == expected, "home differs");
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_an_error_and_loses_nothing() {
+    const N: usize = 500;
+    let mut rig = Rig::new(1, N, 64 << 10, 16 << 20);
+    let expected = write_to_each(&mut rig, N, 100, 200);
+    let spilled = rig.stats().spilled_pages;
+    assert!(spilled > 0);
+    let page = (0..N).find(|&page| {
+        rig.engine.page_state(FileId(1), page as u64) == weir_engine::PageState::Absent
+    });
+    let at = page.unwrap() * PAGE + 100;
+    rig.unreadable = true;
+    assert_eq!(rig.read(1, at, 200), Err(Error::Home(ErrorKind::Io)));
+    assert_eq!(rig.stats().spilled_pages, spilled);
+    assert_eq!(rig.stats().log_read_errors, 1);
+    rig.requests += 1;
+    let request = RequestId(rig.requests);
+    assert!(matches!(rig.engine.sync_all(request, rig.now), Outcome::Pending));
+    rig.finish_all();
+    while !rig.replies.contains_key(&request) {
+        rig.now = rig.engine.next_tick(rig.now).expect("it is tried again").max(rig.now);
+        rig.engine.tick(rig.now);
+        rig.finish_all();
+    }
+    assert_eq!(rig.synced(request), Err(Error::Home(ErrorKind::Io)));
+    rig.unreadable = false;
+    assert_eq!(rig.read(1, at, 200).unwrap(), expected[at..at + 200]);
+    while rig.stats().dirty_pages > 0 {
+        rig.now = rig.engine.next_tick(rig.now).expect("what is dirty is due").max(rig.now);
+        rig.engine.tick(rig.now);
+        rig.finish_all();
+    }
+    assert!(rig.homes[&FileId(1)] == expected, "home differs");
+}
+
+#[test]
+fn what_is_cut_off_or_unlinked_does_not_come_back() {
+    const N: usize = 300;
+    let mut rig = Rig::new(2, N, 64 << 10, 16 << 20);
+    let expected = write_to_each(&mut rig, N, 100, 200);
+    let request = rig.request();
+    let size = 100 * PAGE + 150;
+    let granted = rig.engine.begin_exclusive(request, FileId(1), None, rig.now);
+    if matches!(granted, Outcome::Pending) {
+        rig.finish_all();
+    }
+    rig.homes.get_mut(&FileId(1)).unwrap().truncate(size);
+    let end = weir_engine::ExclusiveEnd { discard: None, size: Some(size as u64) };
+    rig.engine.end_exclusive(FileId(1), end, rig.now);
+    rig.finish_all();
+    // It waits for space to be reserved.
+    rig.start_write(1, 101 * PAGE, b"beyond");
+    rig.finish_all();
+    let page = rig.read(1, 100 * PAGE, PAGE).unwrap();
+    assert_eq!(page[..150], expected[100 * PAGE..size]);
+    assert!(page[150..].iter().all(|&byte| byte == 0), "zeros past the cut");
+    assert!(rig.stats().spilled_pages <= 101);
+    rig.engine.discard(FileId(1));
+    rig.finish_all();
+    assert_eq!((rig.stats().spilled_pages, rig.stats().dirty_pages), (0, 0));
+    rig.engine.check_invariants();
+}
