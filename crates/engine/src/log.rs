@@ -25,6 +25,8 @@ use crate::engine::{Engine, Step};
 use crate::error::{Error, ErrorKind};
 use crate::file::{File, SyncFor};
 use crate::page::{FileIx, Page};
+use crate::patch::Run;
+use crate::spilled::{Extent, Extents};
 use crate::time::Time;
 use crate::{PAGE_BYTES, Stats};
 
@@ -285,6 +287,8 @@ impl Engine {
         while let Some(number) = self.unlogged.next_of(file, at) {
             at = number + 1;
             let ix = self.pages.find(file, number).expect("an unlogged page is in the table");
+            let may_leave = self.logged_may_leave(ix);
+            let mut extents = Extents::new();
             let mut last = None;
             for (start, data) in unlogged_of(&self.pages[ix]) {
                 let offset = number * PAGE + start as u64;
@@ -294,7 +298,12 @@ impl Engine {
                 }
                 let log = self.log.as_mut().expect("there is a log");
                 let record = Record::Write { file: id, offset, data: &data[..len] };
-                last = Some(log.append(&mut self.files[file], &record));
+                let lsn = log.append(&mut self.files[file], &record);
+                last = Some(lsn);
+                if may_leave {
+                    let run = Run { start: start as u16, len: len as u16 };
+                    extents.push(Extent::of_record(lsn, run));
+                }
                 self.stats.log_bytes += len as u64;
                 self.stats.log_records += 1;
             }
@@ -302,6 +311,9 @@ impl Engine {
                 self.changed_in_log(file, lsn);
             }
             self.update(ix, |page| page.unlogged = Default::default());
+            if may_leave {
+                self.logged_to_leave(ix, extents);
+            }
         }
     }
 

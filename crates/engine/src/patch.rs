@@ -41,7 +41,6 @@ impl PatchSet {
     }
 
     /// Bytes covered.
-    #[cfg(test)]
     pub(crate) fn covered(&self) -> usize {
         self.bytes.len()
     }
@@ -163,6 +162,12 @@ impl PatchSet {
             at += usize::from(run.len);
         }
         None
+    }
+
+    /// Whether all runs are inside the bytes `from .. to` of the page.
+    pub(crate) fn is_inside(&self, from: usize, to: usize) -> bool {
+        let first = self.runs.first().is_none_or(|run| usize::from(run.start) >= from);
+        first && self.runs.last().is_none_or(|run| usize::from(run.end()) <= to)
     }
 
     /// Writes the runs over a page's content.

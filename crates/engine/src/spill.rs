@@ -18,7 +18,7 @@
 //!   those whose patches are back;
 //! - a page is in `reading` exactly while a read for it is under way whose outcome counts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use weir_log::{BLOCK_BYTES, Block, Lsn, RECORD_OVERHEAD_BYTES, Record, Writer};
@@ -71,12 +71,12 @@ pub(crate) struct Spill {
     pub(crate) returned: PageSet,
     /// Where the next spill goes on.
     next: Place,
-    /// The number of the last spill.
+    /// The number of the last page that was appended.
     last: u32,
-    /// The pages of the spill under way, and where in the log their patches are.
-    leaving: Vec<(Place, Extents)>,
-    /// The spill is durable when the log is up to here.
-    leaving_end: Lsn,
+    /// Pages that may leave when the log is durable up to where they were appended, in its order.
+    leaving: VecDeque<Leaving>,
+    /// The spill under way ends here.
+    spill_end: Option<Lsn>,
     rest_until: Time,
     reads: HashMap<IoId, Return>,
     reading: HashMap<Place, IoId>,
@@ -89,6 +89,17 @@ pub(crate) struct Spill {
     failed_in_a_row: usize,
     /// No window is read before.
     retry_at: Time,
+}
+
+/// A page whose patches were appended to the log.
+#[derive(Debug)]
+struct Leaving {
+    place: Place,
+    extents: Extents,
+    /// The page's `spilling`, if its patches are still those.
+    number: u32,
+    /// The log is to be durable up to here.
+    end: Lsn,
 }
 
 /// A read of the log under way.
@@ -109,8 +120,8 @@ impl Spill {
             returned: PageSet::default(),
             next: FIRST,
             last: 0,
-            leaving: Vec::new(),
-            leaving_end: Lsn(0),
+            leaving: VecDeque::new(),
+            spill_end: None,
             rest_until: Time::ZERO,
             reads: HashMap::new(),
             reading: HashMap::new(),
@@ -124,7 +135,7 @@ impl Spill {
 
     /// A spill is on its way to the log.
     pub(crate) fn is_under_way(&self) -> bool {
-        !self.leaving.is_empty()
+        self.spill_end.is_some()
     }
 
     /// Reads of the log are under way.
@@ -161,10 +172,9 @@ impl Engine {
         {
             return;
         }
-        self.spill.last = self.spill.last.wrapping_add(1).max(1);
         let mut left = spill_bytes(&self.log_mut().writer);
         let from = self.spill.next;
-        let (mut at, mut turned) = (from, false);
+        let (mut at, mut turned, mut any) = (from, false, false);
         for _ in 0..LOOKED_AT_MAX {
             let next = match (self.patched.pages().next(at), self.spill.over.next(at)) {
                 (Some(patched), Some(over)) => Some(patched.min(over)),
@@ -190,12 +200,13 @@ impl Engine {
                 }
                 left -= bytes;
                 self.append_patches(ix);
+                any = true;
             }
             at = (file, number + 1);
         }
         self.spill.next = at;
-        if self.spill.is_under_way() {
-            self.spill.leaving_end = self.log_mut().writer.position();
+        if any {
+            self.spill.spill_end = Some(self.log_mut().writer.position());
             self.commit_group();
         } else {
             self.spill.rest_until = now + REST;
@@ -228,29 +239,54 @@ impl Engine {
             let offset = number * PAGE + u64::from(run.start);
             let record = Record::Write { file: self.files[file].id.0, offset, data };
             last = log.append(&mut self.files[file], &record);
-            extents.push(Extent::new(Lsn(last.0 + RECORD_OVERHEAD_BYTES as u64), run));
+            extents.push(Extent::of_record(last, run));
             self.stats.log_records += 1;
             self.stats.log_bytes += data.len() as u64;
         }
         self.changed_in_log(file, last);
-        let spill = self.spill.last;
-        self.update(ix, |page| {
-            page.unlogged = Default::default();
-            page.spilling = spill;
-        });
-        self.spill.leaving.push(((file, number), extents));
+        self.update(ix, |page| page.unlogged = Default::default());
+        self.to_leave(ix, extents);
+    }
+
+    fn to_leave(&mut self, ix: PageIx, extents: Extents) {
+        let number = self.spill.last.wrapping_add(1).max(1);
+        self.spill.last = number;
+        let page = &mut self.pages[ix];
+        page.spilling = number;
+        let place = (page.file, page.number);
+        let end = self.log_mut().writer.position();
+        self.spill.leaving.push_back(Leaving { place, extents, number, end });
+    }
+
+    /// Whether a page's patches, all of which a sync is about to append, had better leave memory then:
+    /// a spill would append them once more.
+    pub(crate) fn logged_may_leave(&self, ix: PageIx) -> bool {
+        let page = &self.pages[ix];
+        page.frame.is_none()
+            && !page.patches.is_empty()
+            && page.patches.is_inside(page.unlogged.from.into(), page.unlogged.to.into())
+            && self.patch_memory_left() < self.patch_memory_for_writers() / 4 * 3
+            && self.can_spill()
+    }
+
+    /// A sync has appended all of a page's patches.
+    pub(crate) fn logged_to_leave(&mut self, ix: PageIx, extents: Extents) {
+        let whole: usize = extents.iter().map(|extent| usize::from(extent.run.len)).sum();
+        if whole == self.pages[ix].patches.covered() {
+            self.to_leave(ix, extents);
+        }
     }
 
     /// The log is durable up to a position: if the spill under way is, its patches leave memory.
     pub(crate) fn finish_spill(&mut self, durable: Lsn) {
-        if !self.spill.is_under_way() || durable < self.spill.leaving_end {
-            return;
-        }
-        for (place, extents) in std::mem::take(&mut self.spill.leaving) {
+        self.spill.spill_end = self.spill.spill_end.filter(|&end| end > durable);
+        while self.spill.leaving.front().is_some_and(|leaving| leaving.end <= durable) {
+            let leaving = self.spill.leaving.pop_front().expect("just looked at");
+            let Leaving { place, extents, number: appended, .. } = leaving;
             let (file, number) = place;
             let Some(ix) = self.pages.find(file, number) else { continue };
             let page = &self.pages[ix];
-            let unchanged = page.spilling == self.spill.last && page.dirty_seq != 0;
+            let unchanged = page.spilling == appended && page.dirty_seq != 0;
             let idle = page.io == PageIo::None && page.frame.is_none() && !page.retrying;
             if !unchanged || !idle || !self.may_leave(ix, place) {
                 continue;
@@ -278,6 +314,7 @@ impl Engine {
     /// The spill under way does not get to disk: its patches stay.
     pub(crate) fn fail_spill(&mut self) {
         self.spill.leaving.clear();
+        self.spill.spill_end = None;
     }
 }
 

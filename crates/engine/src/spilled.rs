@@ -13,7 +13,7 @@ use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use weir_log::Lsn;
+use weir_log::{Lsn, RECORD_OVERHEAD_BYTES};
 
 use crate::PAGE_BYTES;
 use crate::dirty::{Ages, Place};
@@ -29,8 +29,13 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// The run is what the record at `lsn` writes.
+    pub(crate) fn of_record(lsn: Lsn, run: Run) -> Extent {
+        Extent::new(Lsn(lsn.0 + RECORD_OVERHEAD_BYTES as u64), run)
+    }
+
     /// The run's first byte is at `lsn`.
-    pub(crate) fn new(lsn: Lsn, run: Run) -> Extent {
+    fn new(lsn: Lsn, run: Run) -> Extent {
         Extent { lsn: [(lsn.0 >> 32) as u32, lsn.0 as u32], run }
     }
 
