@@ -18,6 +18,7 @@ mod log_file;
 mod recovery;
 mod redo_log;
 mod ring;
+mod rotation;
 mod times;
 mod transfer;
 
@@ -30,4 +31,5 @@ pub use home_file::HomeFile;
 pub use log_file::{LogFile, LogFileError};
 pub use recovery::RecoveryError;
 pub use redo_log::{LogRead, LogThread, OpenLogError, RedoLog, note_void, recover};
+pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};

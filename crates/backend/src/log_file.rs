@@ -5,15 +5,18 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use weir_log::{
     BLOCK_BYTES, Block, Commit, Identity, LOG_BYTES_MIN, Lsn, ReadLog, Superblock, SuperblockError,
     newest,
 };
+
+use crate::rotation::is_rotational;
 
 /// Blocks in one call (IOV_MAX).
 const BLOCKS_MAX: usize = 1024;
@@ -185,7 +188,7 @@ impl LogFile {
             return Err(LogFileError::TooSmall(bytes));
         }
         let log = random().map_err(|source| self.io("draw a name for", source))?;
-        let row_blocks = match self.is_rotational() {
+        let row_blocks = match is_rotational(self.buffered.as_fd()) {
             true => Superblock::row_blocks_to_turn(bytes),
             false => 1,
         };
@@ -331,20 +334,6 @@ impl LogFile {
     /// Its path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Whether it is on a disk that turns, as far as the kernel knows (sysfs-block(5),
-    /// queue/rotational). A partition has no queue of its own, and a file system without a device no
-    /// entry: it is taken for one that does not turn.
-    fn is_rotational(&self) -> bool {
-        let Ok(stat) = rustix::fs::fstat(&self.buffered) else { return false };
-        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-        let device = if is_device { stat.st_rdev } else { stat.st_dev };
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        ["queue", "../queue"].into_iter().any(|queue| {
-            let path = format!("/sys/dev/block/{major}:{minor}/{queue}/rotational");
-            std::fs::read(path).is_ok_and(|said| said.trim_ascii() == b"1")
-        })
     }
 
     fn bytes(&self) -> Result<u64, LogFileError> {

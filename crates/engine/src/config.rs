@@ -81,6 +81,8 @@ pub struct Config {
     pub readahead_pages_max: u32,
     /// Pause before a failed destage or background fetch is tried again.
     pub retry_delay: Duration,
+    /// The back end is known to have an arm that travels, however quick its cache makes it look.
+    pub one_arm: bool,
 }
 
 impl Config {
@@ -103,6 +105,7 @@ impl Default for Config {
             destages_in_flight_max: 64,
             readahead_pages_max: 512,
             retry_delay: Duration::from_secs(1),
+            one_arm: false,
         }
     }
 }

@@ -165,12 +165,15 @@ impl Engine {
         }
     }
 
-    /// Whether a page that a sweep read is kept: it is patched, somebody waits for it, or frames
-    /// are plenty.
+    /// Whether a page that a sweep read is kept: it is patched, somebody waits for it, frames are
+    /// plenty, or it will be written with those around it.
     fn worth_a_frame(&self, ix: PageIx) -> bool {
         let page = &self.pages[ix];
         let plenty = self.census.frames + self.frames_in_flight + self.frames_max / 16;
-        page.dirty_seq != 0 || page.awaited || plenty < self.frames_bound()
+        page.dirty_seq != 0
+            || page.awaited
+            || plenty < self.frames_bound()
+            || self.fetches_are_slow()
     }
 
     /// Gives a page its fetched content, of which `read` bytes (or more) came from home.

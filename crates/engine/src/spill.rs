@@ -41,6 +41,10 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// behind it.
 const SPILL_BYTES_MAX: usize = 1 << 20;
 
+/// Patches spill when less than this share of what writers may take is left. The more there is of them
+/// in a spill, the fewer pieces a window is in.
+const SPILL_SHARE: usize = 4;
+
 /// The log's share that spills leave to syncs.
 const SYNCS_SHARE: u64 = 8;
 
@@ -58,9 +62,6 @@ pub(crate) const RETURN_SHARE: usize = 2;
 
 /// Share of the memory for frames that the index may take.
 const INDEX_SHARE: usize = 4;
-
-/// Windows read at once: one is read while the one before it goes home.
-const WINDOWS_MAX: usize = 2;
 
 /// What is spilled, leaves, or comes back.
 #[derive(Debug)]
@@ -82,6 +83,7 @@ pub(crate) struct Spill {
     reading: HashMap<Place, IoId>,
     /// Patch memory that reads under way will take at most.
     returning_bytes: usize,
+    /// Windows being read: one at a time, since two would be two passes over the log.
     windows: usize,
     /// Where the sweep that brings back goes on.
     swept_to: Place,
@@ -167,7 +169,7 @@ impl Engine {
 
     /// Sends patches to the log if they take more than half of their bound.
     pub(crate) fn start_spill(&mut self, now: Time) {
-        let wanted = self.patch_memory_left() < self.patch_memory_for_writers() / 2;
+        let wanted = self.patch_memory_left() < self.patch_memory_for_writers() / SPILL_SHARE;
         if !wanted || self.spill.is_under_way() || now < self.spill.rest_until || !self.can_spill()
         {
             return;
@@ -245,10 +247,10 @@ impl Engine {
         }
         self.changed_in_log(file, last);
         self.update(ix, |page| page.unlogged = Default::default());
-        self.to_leave(ix, extents);
+        self.note_leaving(ix, extents);
     }
 
-    fn to_leave(&mut self, ix: PageIx, extents: Extents) {
+    fn note_leaving(&mut self, ix: PageIx, extents: Extents) {
         let number = self.spill.last.wrapping_add(1).max(1);
         self.spill.last = number;
         let page = &mut self.pages[ix];
@@ -265,7 +267,7 @@ impl Engine {
         page.frame.is_none()
             && !page.patches.is_empty()
             && page.patches.is_inside(page.unlogged.from.into(), page.unlogged.to.into())
-            && self.patch_memory_left() < self.patch_memory_for_writers() / 4 * 3
+            && self.patch_memory_left() < self.patch_memory_for_writers() / 2
             && self.can_spill()
     }
 
@@ -273,7 +275,7 @@ impl Engine {
     pub(crate) fn logged_to_leave(&mut self, ix: PageIx, extents: Extents) {
         let whole: usize = extents.iter().map(|extent| usize::from(extent.run.len)).sum();
         if whole == self.pages[ix].patches.covered() {
-            self.to_leave(ix, extents);
+            self.note_leaving(ix, extents);
         }
     }
 
@@ -407,15 +409,15 @@ impl Engine {
 
     /// Patch memory the next window may take.
     fn window_bytes(&self) -> Option<usize> {
-        if self.spill.windows >= WINDOWS_MAX {
+        if self.spill.windows > 0 {
             return None;
         }
         let in_use = self.census.returned_bytes + self.spill.returning_bytes;
         let most = self.config.patch_bytes_max as usize / RETURN_SHARE;
         let left = most.saturating_sub(in_use);
-        let idle = self.spill.windows + self.sweep_fetches + self.destages_in_flight == 0;
-        if left >= (most / WINDOWS_MAX).max(WINDOW_BYTES_MIN) {
-            Some(most / WINDOWS_MAX)
+        let idle = self.sweep_fetches + self.destages_in_flight == 0;
+        if left >= (most - most / 4).max(WINDOW_BYTES_MIN) {
+            Some(left)
         } else if idle {
             Some(WINDOW_BYTES_MIN)
         } else {

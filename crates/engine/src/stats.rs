@@ -38,6 +38,9 @@ pub struct Stats {
     pub writers_throttled: u64,
     /// Writers waiting now.
     pub writers_waiting: u64,
+    /// Clean pages written home again, because they lay between dirty ones and that took less time than
+    /// another request.
+    pub gap_pages_written: u64,
     /// Destage commands issued.
     pub destage_commands: u64,
     /// Bytes destaged.

@@ -15,6 +15,7 @@
 
 use std::time::Duration;
 
+use crate::PAGE_BYTES;
 use crate::command::Urgency;
 use crate::config::FetchPolicy;
 use crate::dirty::{Class, FIRST, PageSet, Place};
@@ -22,6 +23,8 @@ use crate::engine::Engine;
 use crate::file::{File, Gate};
 use crate::page::{FileIx, Listed, PageIo, PageIx};
 use crate::time::Time;
+
+const PAGE: u64 = PAGE_BYTES as u64;
 
 /// Files passed over in search of one that is not held still.
 const FILES_PASSED_MAX: usize = 256;
@@ -37,6 +40,10 @@ const ROOM_MIN: usize = 64;
 
 /// Every so many fetches of a sweep one reads no gap, to see what it then costs.
 const PROBE_EVERY: u64 = 32;
+
+/// Clean pages between two dirty ones that are written with them on a slow device, at most. A constant,
+/// because a drive's cache hides what a write costs the arm.
+const GAP_WRITTEN_MAX: u64 = 16;
 
 /// Where a fetch takes less than this, patched pages are fetched early: it costs nobody much.
 const QUICK_FETCH: Duration = Duration::from_micros(300);
@@ -285,7 +292,7 @@ impl Engine {
     /// While patch memory is short, a slow device had better fetch than write, as long as enough
     /// frames can be dirty.
     fn frames_yield(&self) -> bool {
-        let slow = self.fetch_pace.latency().is_some_and(|latency| latency >= QUICK_FETCH);
+        let slow = self.fetches_are_slow();
         let enough = (self.background_frames + self.hard_frames) / 2;
         slow && !self.patched.pages().is_empty()
             && self.patches_press()
@@ -300,9 +307,16 @@ impl Engine {
         self.waited_fetches > 0 || log || now.since(self.waited_ended) < quiet
     }
 
+    /// An arm has to.
+    pub(crate) fn fetches_are_slow(&self) -> bool {
+        self.config.one_arm
+            || self.fetch_pace.latency().is_some_and(|latency| latency >= QUICK_FETCH)
+    }
+
     /// No arm has to travel for a fetch.
     fn fetches_are_quick(&self) -> bool {
-        self.fetch_pace.latency().is_some_and(|latency| latency < QUICK_FETCH)
+        !self.config.one_arm
+            && self.fetch_pace.latency().is_some_and(|latency| latency < QUICK_FETCH)
     }
 
     fn fetches_allowed(&self, now: Time) -> usize {
@@ -327,6 +341,7 @@ impl Engine {
         let resident = self.pages[ix].frame.is_some();
         let last = if resident {
             let run = self.dirty_run(file, number);
+            self.dirty_between(file, &run, now);
             self.destage_frames(file, &run, now);
             run.last().copied()
         } else if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
@@ -363,25 +378,57 @@ impl Engine {
             (None, Some(_)) => true,
             (_, None) => false,
         };
-        sooner || self.fetch_pace.gap_pages() > 1
+        // What comes back lies close together: read through, it is written in long runs.
+        sooner
+            || (self.config.one_arm && self.pages[ix].returned)
+            || self.fetch_pace.gap_pages() > 1
     }
 
-    /// The dirty resident pages around `number`, ascending, at most one transfer.
+    /// The dirty resident pages around `number`, ascending, at most one transfer; on a slow device
+    /// with clean ones between them, where writing these again costs less than another request.
     fn dirty_run(&self, file: FileIx, number: u64) -> Vec<u64> {
         let is_dirty = |number: u64| {
             let found = self.pages.find(file, number);
             found.is_some_and(|ix| self.pages[ix].listed == Listed::Resident)
         };
+        let of_file = &self.files[file];
+        let is_clean = |number: u64| {
+            let (start, end) = (number * PAGE, (number + 1) * PAGE);
+            let found = self.pages.find(file, number).map(|ix| &self.pages[ix]);
+            let clean = found.is_some_and(|page| {
+                page.frame.is_some() && page.io == PageIo::None && page.dirty_seq == 0
+            });
+            // A hole stays one, and the file as long as it is.
+            clean && end <= of_file.home_size && of_file.allocated.first_gap(start, end).is_none()
+        };
+        let gap = if self.fetches_are_slow() { GAP_WRITTEN_MAX } else { 0 };
         let max = u64::from(self.config.transfer_pages_max);
         let mut first = number;
         while first > 0 && number - first + 1 < max && is_dirty(first - 1) {
             first -= 1;
         }
         let mut last = number;
-        while last - first + 1 < max && is_dirty(last + 1) {
-            last += 1;
+        loop {
+            let reach = (gap + 1).min(max - (last - first + 1));
+            let next = (1..=reach).map(|step| last + step).find(|&number| !is_clean(number));
+            match next {
+                Some(next) if is_dirty(next) => last = next,
+                _ => break,
+            }
         }
         (first..=last).collect()
+    }
+
+    /// Makes the clean pages of a run dirty, to be written with the others.
+    fn dirty_between(&mut self, file: FileIx, run: &[u64], now: Time) {
+        for &number in run {
+            let ix = self.pages.find(file, number).expect("a run's pages are resident");
+            if self.pages[ix].dirty_seq == 0 {
+                let seq = self.next_seq();
+                self.update(ix, |page| page.dirtied(seq, now));
+                self.stats.gap_pages_written += 1;
+            }
+        }
     }
 
     /// Fetches a patched page and those after it that one request reaches. The last page read;
@@ -409,6 +456,9 @@ impl Engine {
         self.sweeps += 1;
         let mut pages_max = u64::from(self.config.transfer_pages_max).min(frames as u64);
         let mut gap = self.fetch_pace.gap_pages();
+        if self.config.one_arm {
+            gap = gap.max(GAP_WRITTEN_MAX);
+        }
         if self.sweeps.is_multiple_of(PROBE_EVERY) || 2 * pages_max > frames as u64 {
             gap = 0;
         } else if urgency == Urgency::Background && self.readers_first(now) {

@@ -2,6 +2,8 @@
 //!
 //! One engine over homes and a log in memory, every command ended when the test says so.
 
+#![allow(clippy::unwrap_used)] // What is missing fails the test.
+
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_engine::{
@@ -95,7 +97,7 @@ impl Rig {
         self.take_outputs();
         match outcome {
             Outcome::Done(result) => {
-                result.unwrap();
+                result.expect("the write is taken");
                 None
             }
             Outcome::Pending => Some(request),
@@ -174,7 +176,7 @@ impl Rig {
                 for (place, count) in commit.pieces {
                     for nth in 0..count as u64 {
                         let at = place + nth * BLOCK_BYTES as u64;
-                        self.log.insert(at, blocks.next().unwrap());
+                        self.log.insert(at, blocks.next().expect("a block for each place"));
                     }
                 }
                 self.engine.log_completed(io, Ok(()), self.now);
@@ -196,14 +198,15 @@ impl Rig {
     }
 
     fn finish_command(&mut self, command: Command) {
-        let home = self.homes.get_mut(&command.file()).unwrap();
+        let home = self.homes.get_mut(&command.file()).expect("a known file");
         let io = command.io();
         let completion = match command {
             Command::Fetch { offset, mut frames, .. } => {
                 let from = home.len().min(offset as usize);
                 let read = (home.len() - from).min(frames.len() * PAGE);
                 for (frame, bytes) in frames.iter_mut().zip(home[from..from + read].chunks(PAGE)) {
-                    frame.bytes_mut().unwrap()[..bytes.len()].copy_from_slice(bytes);
+                    frame.bytes_mut().expect("an unshared frame")[..bytes.len()]
+                        .copy_from_slice(bytes);
                 }
                 Completion::Fetched { frames, result: Ok(read) }
             }

@@ -199,3 +199,27 @@ fn what_lies_between_is_let_go_when_frames_are_short() {
     assert!(kept > 1000, "{kept} of {} pages are left", hot.len());
     load.finish();
 }
+
+#[test]
+fn clean_pages_between_dirty_ones_go_home_with_them_but_holes_stay_holes() {
+    for hole in [false, true] {
+        let mut bytes = Rng::new(5).bytes(5 * PAGE as usize);
+        if hole {
+            bytes[PAGE as usize..2 * PAGE as usize].fill(0);
+        }
+        let holes: &[u64] = if hole { &[1] } else { &[] };
+        let mut load = Load::over(Home::new(bytes, holes, 512, true), |world| {
+            world.engine.fetch_policy = FetchPolicy::Lazy;
+            world.engine.one_arm = true;
+        });
+        load.read(0, 5 * PAGE);
+        load.drain();
+        load.write(10, 20);
+        load.write(2 * PAGE + 10, 20);
+        load.drain();
+        assert_eq!(load.sync(), Ok(()));
+        let stats = load.finish();
+        let expected = if hole { (2, 0) } else { (1, 1) };
+        assert_eq!((stats.destage_commands, stats.gap_pages_written), expected, "hole {hole}");
+    }
+}

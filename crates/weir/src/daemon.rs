@@ -16,7 +16,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use weir_backend::RedoLog;
+use weir_backend::{RedoLog, is_rotational};
+use weir_engine::Config;
 use weir_shard::Shard;
 
 use crate::allocator;
@@ -153,8 +154,8 @@ impl Locked {
         let start_error =
             |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
         let log = open_log(&source, &settings)?;
-        let shard =
-            Shard::start_with(settings.engine.clone(), source.as_fd(), log).map_err(start_error)?;
+        let config = Config { one_arm: is_rotational(source.as_fd()), ..settings.engine.clone() };
+        let shard = Shard::start_with(config, source.as_fd(), log).map_err(start_error)?;
         let (events, received) = mpsc::channel();
         let device = mount(&shard, &source, &mountpoint, &settings, events.clone())
             .inspect_err(|_| shard.stop())?;

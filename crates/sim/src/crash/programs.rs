@@ -121,6 +121,7 @@ impl Life {
             patch_bytes_max: if spilling { rng.between(2 << 10, 24 << 10) } else { 4 << 20 },
             fetch_policy: *rng.pick(if spilling { &lazy } else { &FetchPolicy::ALL }),
             dirty_expire: Duration::from_millis(rng.between(5, 2000)),
+            one_arm: rng.chance(500),
             ..Config::default()
         };
         let frames = (config.memory_bytes_max / PAGE_BYTES as u64) as u32 + 512;

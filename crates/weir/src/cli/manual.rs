@@ -191,8 +191,8 @@ JSON:
     stats               counters: writes, write_bytes, reads, read_bytes, read_hits, read_misses,
                         patch_writes, fetched_pages, gap_pages, fetch_commands, fetches_waited,
                         fetches_avoided, readahead_pages, writers_blocked_fetch,
-                        writers_throttled, destage_commands, destage_bytes, fetch_errors,
-                        destage_errors, sync_errors, log_records, log_bytes, log_groups,
+                        writers_throttled, gap_pages_written, destage_commands, destage_bytes,
+                        fetch_errors, destage_errors, sync_errors, log_records, log_bytes, log_groups,
                         log_blocks, log_errors, spilled, log_reads, log_read_blocks,
                         log_read_errors, evictions;
                         as of now: writers_waiting, files, pages, frames, dirty_pages,

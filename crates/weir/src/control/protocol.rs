@@ -148,6 +148,7 @@ stats_report!(
     writers_blocked_fetch,
     writers_throttled,
     writers_waiting,
+    gap_pages_written,
     destage_commands,
     destage_bytes,
     fetch_errors,

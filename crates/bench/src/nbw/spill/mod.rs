@@ -37,7 +37,7 @@ const IO_BYTES: u64 = 512;
 const FILE_TO_MEMORY: u64 = 4;
 /// `--patch-memory`.
 const PATCH_BYTES: u64 = 16 << 20;
-/// `--log-size`.
+/// `--log-size`, in the full form.
 const LOG_BYTES: u64 = 128 << 20;
 /// The seed of what is written where.
 const SEED: u64 = 0x7370_696c;
@@ -47,8 +47,8 @@ const SEED: u64 = 0x7370_696c;
 /// root. Ends with zero only if every byte was found right.
 #[derive(Args)]
 pub struct Arguments {
-    /// One round of 25 seconds with half of the memory and half of the file, instead of three of a
-    /// minute.
+    /// One round of half a minute with a quarter of the memory and of the file and half of the log,
+    /// instead of three of a minute.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -95,17 +95,19 @@ impl Arguments {
     }
 }
 
-/// The quick form has half of everything but the log, so that its seconds are more than a sweep.
+/// The quick form has less of everything, so that its seconds are several sweeps.
 fn profile(quick: bool) -> Profile {
-    let (name, memory_bytes, seconds, rounds) =
-        if quick { ("quick", 128 << 20, 25.0, 1) } else { ("full", 256 << 20, 60.0, 3) };
+    let (name, memory_bytes, log_bytes, seconds, rounds) = match quick {
+        true => ("quick", 64 << 20, LOG_BYTES / 2, 30.0, 1),
+        false => ("full", 256 << 20, LOG_BYTES, 60.0, 3),
+    };
     Profile {
         name: name.into(),
         scale: 1,
         file_bytes: FILE_TO_MEMORY * memory_bytes,
         memory_bytes,
         patch_bytes: PATCH_BYTES,
-        log_bytes: LOG_BYTES,
+        log_bytes,
         seconds,
         rounds,
         ..Form::Quick.profile()
