@@ -264,7 +264,9 @@ impl Engine {
         let Some((_, file, event)) = self.starved.front() else { return };
         let patches_full = self.lacks_patch_memory(*file, event);
         let full = self.census.unclean_frames >= self.hard_frames || patches_full;
-        let all_failed = full && self.failed_in_a_row >= self.census.unclean.max(1);
+        // Patches over spilled ones cannot be tried before those are back.
+        let tried = self.census.unclean - self.spill.over.len();
+        let all_failed = full && self.failed_in_a_row >= tried.max(1);
         let none_left = self.patched.pages().is_empty()
             && self.spill.returned.is_empty()
             && self.sweep_fetches == 0;
