@@ -14,7 +14,12 @@ crash() {
     rm -f "$SRC"/records-*
     mount_weir_foreground "$SRC" "$MNT" --log source --log-size 4M --dirty-expire 300ms "${options[@]}"
     python3 "$SUPPORT/records.py" write "$MNT" "$WORK/acked" 4 60 >"$WORK/load" &
-    local load=$!
+    local load=$! _
+    # On a busy machine the first one takes its time.
+    for _ in $(seq 200); do
+        [ -z "$(find "$WORK/acked" -type f -size +0 2>/dev/null)" ] || break
+        sleep 0.05
+    done
     sleep "$1"
     kill -9 "$WEIR_PID"
     wait "$WEIR_PID" 2>/dev/null || true

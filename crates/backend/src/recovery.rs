@@ -1,19 +1,27 @@
 //! The files of SOURCE as a log is replayed to them.
+//!
+//! Most records are smaller than a page, and the kernel reads a page before it changes a part of it. So
+//! what is to be written waits a little, in order, while the kernel reads its pages side by side.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::fs::{Advice, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use weir_log::Home;
 
 use crate::identity;
+
+/// Bytes that wait to be written while their pages are read, overhead counted.
+const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// A file that cannot be recovered.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +41,17 @@ pub struct Recovered {
     source: OwnedFd,
     /// Every file by its identity: made where the kernel does not open files by handle for us.
     walked: Option<HashMap<Vec<u8>, PathBuf>>,
+    /// To be written, in this order.
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
+}
+
+/// Bytes on their way to a file.
+#[derive(Debug)]
+struct Waiting {
+    file: Arc<File>,
+    offset: u64,
+    data: Box<[u8]>,
 }
 
 impl Recovered {
@@ -41,7 +60,22 @@ impl Recovered {
     /// # Errors
     /// EMFILE.
     pub fn new(source: BorrowedFd<'_>) -> io::Result<Recovered> {
-        Ok(Recovered { source: source.try_clone_to_owned()?, walked: None })
+        Ok(Recovered {
+            source: source.try_clone_to_owned()?,
+            walked: None,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+        })
+    }
+
+    /// Writes what waits, until no more than `bytes` of it are left.
+    fn write_down_to(&mut self, bytes: usize) -> Result<(), RecoveryError> {
+        while self.waiting_bytes > bytes {
+            let Some(Waiting { file, offset, data }) = self.waiting.pop_front() else { break };
+            self.waiting_bytes -= data.len() + size_of::<Waiting>();
+            file.write_all_at(&data, offset).map_err(failed("write"))?;
+        }
+        Ok(())
     }
 
     fn find_by_walking(&mut self, wanted: &[u8]) -> io::Result<Option<OwnedFd>> {
@@ -58,10 +92,10 @@ impl Recovered {
 }
 
 impl Home for Recovered {
-    type File = File;
+    type File = Arc<File>;
     type Error = RecoveryError;
 
-    fn open(&mut self, wanted: &[u8]) -> Result<Option<File>, RecoveryError> {
+    fn open(&mut self, wanted: &[u8]) -> Result<Option<Arc<File>>, RecoveryError> {
         let opened = match identity::open(self.source.as_fd(), wanted) {
             Ok(file) => Ok(Some(file)),
             Err(error) => match Errno::from_io_error(&error) {
@@ -70,18 +104,28 @@ impl Home for Recovered {
                 _ => Err(error),
             },
         };
-        Ok(opened.map_err(failed("open"))?.map(File::from))
+        Ok(opened.map_err(failed("open"))?.map(|file| Arc::new(File::from(file))))
     }
 
-    fn write(&mut self, file: &File, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {
-        file.write_all_at(data, offset).map_err(failed("write"))
+    /// An error may be that of an earlier write.
+    fn write(&mut self, file: &Arc<File>, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {
+        if let Some(len) = NonZeroU64::new(data.len() as u64) {
+            // It is advice: without it all works the same.
+            let _ = rustix::fs::fadvise(&**file, offset, Some(len), Advice::WillNeed);
+        }
+        self.waiting_bytes += data.len() + size_of::<Waiting>();
+        let (file, data) = (Arc::clone(file), data.into());
+        self.waiting.push_back(Waiting { file, offset, data });
+        self.write_down_to(WAITING_BYTES_MAX)
     }
 
-    fn truncate(&mut self, file: &File, size: u64) -> Result<(), RecoveryError> {
+    fn truncate(&mut self, file: &Arc<File>, size: u64) -> Result<(), RecoveryError> {
+        self.write_down_to(0)?;
         file.set_len(size).map_err(failed("truncate"))
     }
 
-    fn sync(&mut self, file: &File) -> Result<(), RecoveryError> {
+    fn sync(&mut self, file: &Arc<File>) -> Result<(), RecoveryError> {
+        self.write_down_to(0)?;
         file.sync_all().map_err(failed("sync"))
     }
 }
