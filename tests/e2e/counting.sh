@@ -59,7 +59,7 @@ case $1 in
         patched=$(status "$MNT" stats.patch_writes)
         fetched=$(status "$MNT" stats.fetched_pages)
         along=$(status "$MNT" stats.gap_pages)
-        [ "$patched" -gt "$((writes * 9 / 10))" ] || fail "only $patched of $writes writes left a patch"
+        [ "$fetched" -gt "$((writes * 9 / 10))" ] || fail "only $fetched fetches for $writes writes"
         [ "$fetched" -le "$patched" ] && [ "$((fetched + along))" -ge "$patched" ] ||
             fail "$patched patched pages, but $fetched fetched and $along read along"
         expect_status "$MNT" patched_pages 0

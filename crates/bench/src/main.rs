@@ -17,6 +17,7 @@ mod memory;
 mod mount;
 mod mount_table;
 mod nbw;
+mod own_disk;
 mod passthrough;
 mod plot;
 mod recovery;
@@ -35,6 +36,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::error::{Doing, Result};
+use crate::own_disk::OwnDisk;
 use crate::report::Report;
 
 /// Bytes in a page, here as in the engine.
@@ -137,16 +139,8 @@ enum Suite {
 /// What the benchmarks on this machine's own disk take.
 #[derive(clap::Args)]
 struct Local {
-    /// The weir program; by default the one beside this program, or on PATH.
-    #[arg(long, value_name = "PATH")]
-    weir: Option<PathBuf>,
-    /// Where to work, on the disk to be measured. A directory of its own is made in it and
-    /// removed at the end.
-    #[arg(long, value_name = "WORKDIR", default_value = ".")]
-    dir: PathBuf,
-    /// Also write the results here.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    own: OwnDisk,
     /// Seconds of load in the memory benchmark.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     memory_seconds: u64,
@@ -213,21 +207,21 @@ fn engine(_: &Local, _: &Path, report: &mut Report) -> Result<()> {
 }
 
 fn fuse(local: &Local, weir: &Path, report: &mut Report) -> Result<()> {
-    fuse::run(weir, &local.dir, report)
+    fuse::run(weir, &local.own.dir, report)
 }
 
 fn memory(local: &Local, weir: &Path, report: &mut Report) -> Result<()> {
-    memory::run(weir, &local.dir, Duration::from_secs(local.memory_seconds), report)
+    memory::run(weir, &local.own.dir, Duration::from_secs(local.memory_seconds), report)
 }
 
 impl Local {
     fn run(self, benchmarks: &[Benchmark]) -> Result<()> {
-        let weir = mount::weir_program(self.weir.clone())?;
+        let weir = mount::weir_program(self.own.weir.clone())?;
         let mut report = Report::default();
         for benchmark in benchmarks {
             benchmark(&self, &weir, &mut report)?;
         }
         report.print_goals();
-        self.json.as_ref().map_or(Ok(()), |path| report.save(path))
+        self.own.json.as_ref().map_or(Ok(()), |path| report.save(path))
     }
 }

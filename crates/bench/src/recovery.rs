@@ -22,6 +22,7 @@ use crate::error::{Doing, Error, Result};
 use crate::measure::median;
 use crate::memory::peak_resident_mib;
 use crate::mount::{WeirMount, force_unmount, require_fuse, weir_program};
+use crate::own_disk::OwnDisk;
 use crate::report::{Goal, Report};
 use crate::stage::{Process, wait_for_end};
 use crate::workload::{PREPARED_SEED, Slots};
@@ -55,16 +56,8 @@ pub struct Arguments {
     /// One round instead of three.
     #[arg(long)]
     quick: bool,
-    /// The weir program; by default the one beside this program, or on PATH.
-    #[arg(long, value_name = "PATH")]
-    weir: Option<PathBuf>,
-    /// Where to work, on the disk to be measured. A directory of its own is made in it and
-    /// removed at the end.
-    #[arg(long, value_name = "WORKDIR", default_value = ".")]
-    dir: PathBuf,
-    /// Also write the results here.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    own: OwnDisk,
 }
 
 /// One recovery.
@@ -88,11 +81,11 @@ impl Arguments {
     /// Runs it.
     pub fn run(self) -> Result<()> {
         require_fuse()?;
-        let weir = weir_program(self.weir)?;
+        let weir = weir_program(self.own.weir)?;
         let rounds = if self.quick { 1 } else { 3 };
         println!("Recovery ({IO_BYTES} B writes over {} GiB, fsynced)", FILE_BYTES >> 30);
         let logs_bytes = LOGS_MIB.iter().max().copied().unwrap_or(0) << 20;
-        let space = Workspace::new(&self.dir, FILE_BYTES + logs_bytes)?;
+        let space = Workspace::new(&self.own.dir, FILE_BYTES + logs_bytes)?;
         let source = space.directory("source")?;
         let place = Place { weir, source, mountpoint: space.path().join("mount") };
         let mut all = Vec::new();
@@ -111,7 +104,7 @@ impl Arguments {
             }
         }
         let report = judge(&all);
-        self.json.as_ref().map_or(Ok(()), |path| report.save(path))
+        self.own.json.as_ref().map_or(Ok(()), |path| report.save(path))
     }
 }
 

@@ -61,9 +61,9 @@ impl FromStr for FetchPolicy {
 pub struct Config {
     /// Bytes for page frames, patches and their descriptors together.
     pub memory_bytes_max: u64,
-    /// Bytes for patches, their overhead counted, within `memory_bytes_max`. At this bound a
-    /// partial write to a page that is not in memory waits until some of it is free; one that
-    /// would never fit behaves as under [`FetchPolicy::Blocking`].
+    /// Bytes for patches, their overhead counted, within `memory_bytes_max`. Short of this
+    /// bound patches spill to the redo log, if there is one. At the bound a partial write to a page that is
+    /// not in memory waits until some of it is free; one that would never fit behaves as under [`FetchPolicy::Blocking`].
     pub patch_bytes_max: u64,
     /// When pages under patches are fetched.
     pub fetch_policy: FetchPolicy,

@@ -1,11 +1,12 @@
 //! The engine: its state, the files it serves, and the bookkeeping every event shares.
 //!
-//! The events themselves are in `write`, `read`, `fetch`, `destage`, `sync` and `exclusive`. All of
-//! them change pages through [`Engine::update`], which keeps counters and lists true to the page.
+//! The events themselves are in `write`, `read`, `fetch`, `destage`, `sync`, `exclusive`, `log` and
+//! `spill`. All of them change pages through [`Engine::update`], which keeps counters and lists true to the page.
 //!
 //! Invariants ([`Engine::check_invariants`]):
 //! - a page is part of at most one transfer; a dirty page that is idle is in exactly one of the sets
-//!   of what could go home (`dirty`) or of what failed to, and no other page is;
+//!   of what could go home (`dirty`), of what failed to, or of what spilled or came back (`spill`), and
+//!   no other page is;
 //! - patches and a frame never coexist, and patches are dirty or on their way home;
 //! - a frame's bytes past the end of the file are zero;
 //! - nothing is forgotten while it is dirty, except by truncate and discard;

@@ -227,6 +227,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn runs_are_inside_what_holds_the_first_and_the_last() {
+        let patches = set(&[(100, 50, 1), (300, 20, 2)]);
+        assert!(patches.is_inside(100, 320) && patches.is_inside(0, 4096));
+        assert!(!patches.is_inside(101, 320) && !patches.is_inside(100, 319));
+    }
+
     fn set(writes: &[(usize, usize, u8)]) -> PatchSet {
         let mut patches = PatchSet::default();
         for &(start, len, byte) in writes {

@@ -100,9 +100,7 @@ impl Engine {
                         page.patches.get(start, len).map(|bytes| Segment::Bytes(bytes.to_vec()))
                     }
                 },
-                None if number * PAGE >= self.files[file].home_size
-                    && !self.is_spilled(file, number) =>
-                {
+                None if number * PAGE >= self.files[file].home_size => {
                     frame_segment(&self.zeros, start, len)
                 }
                 None => None,

@@ -1,7 +1,7 @@
 //! Spill: patches that leave memory for the redo log, and come back when they are needed.
 //!
-//! Past half of their bound, patches are appended to the log in the order of their pages, a group
-//! at a time; once the group is durable their memory is free, and only where they are is kept
+//! When little patch memory is left, patches are appended to the log in the order of their pages, a
+//! group at a time; once the group is durable their memory is free, and only where they are is kept
 //! (`spilled`). So a writer of many small pieces waits for nothing but the log's bandwidth, until
 //! the log is full.
 //!
@@ -14,6 +14,7 @@
 //! Invariants:
 //! - one spill is under way at a time; a page whose patches changed since it was appended stays;
 //! - what is in the index is durable in the log, and its file's records are not let go;
+//! - what is spilled lies before the end of the file at home: past it there is nothing to patch;
 //! - `over` holds the dirty, idle pages with patches in memory and older ones in the log, `returned`
 //!   those whose patches are back;
 //! - a page is in `reading` exactly while a read for it is under way whose outcome counts.
@@ -167,7 +168,7 @@ impl Engine {
             && self.spill.index.bytes() <= self.frames_max / INDEX_SHARE * FRAME_BYTES
     }
 
-    /// Sends patches to the log if they take more than half of their bound.
+    /// Sends patches to the log if little of their memory is left.
     pub(crate) fn start_spill(&mut self, now: Time) {
         let wanted = self.patch_memory_left() < self.patch_memory_for_writers() / SPILL_SHARE;
         if !wanted || self.spill.is_under_way() || now < self.spill.rest_until || !self.can_spill()
@@ -608,6 +609,8 @@ impl Engine {
         let mut spilled = vec![];
         for (place, _) in self.spill.index.from(FIRST) {
             spilled.push(place);
+            let home_size = self.files[place.0].home_size;
+            assert!(place.1 * PAGE < home_size, "{place:?} is a page at home");
             if let Some(ix) = self.pages.find(place.0, place.1) {
                 let page = &self.pages[ix];
                 assert!(page.spilled, "{place:?} knows that it is spilled");

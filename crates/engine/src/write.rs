@@ -282,7 +282,6 @@ impl Engine {
         page.number * PAGE >= self.files[file].home_size
             && page.io == PageIo::None
             && page.patches.is_empty()
-            && !page.spilled
     }
 
     fn write_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {

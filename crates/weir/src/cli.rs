@@ -110,7 +110,8 @@ pub struct MountArguments {
     pub memory: Option<Size>,
     /// Memory for writes to pages that are not in memory, at most half of --memory
     ///
-    /// When it is full, such writes wait until some of it is free. The default is 64M or a quarter
+    /// What does not fit goes to the redo log. Without one, or when that is full, such writes wait until
+    /// some of it is free. The default is 64M or a quarter
     /// of --memory, whichever is less.
     #[arg(long, value_name = "SIZE")]
     pub patch_memory: Option<Size>,

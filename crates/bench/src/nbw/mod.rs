@@ -27,9 +27,9 @@ use std::process::Command;
 
 use crate::error::{Doing, Error, Result};
 use crate::nbw::perform::Suite;
-use crate::nbw::plan::Filter;
+use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::profile::Form;
-use crate::nbw::results::{Results, SUITE};
+use crate::nbw::results::{Profile, Results, SUITE};
 use crate::report::machine;
 use crate::stage::Run;
 
@@ -57,23 +57,12 @@ pub fn run(options: Options) -> Result<()> {
             remedy: "see 'weir-bench run nbw --help'".into(),
         });
     }
-    let fresh = Results {
-        suite: SUITE.into(),
-        command: command_line(),
-        machine: machine(),
-        profile,
-        weir: identity(&options.weir)?,
-        complete: false,
-        took_seconds: 0.0,
-        cases: Vec::new(),
-    };
+    let fresh = begin(SUITE, profile, &options.weir)?;
     let mut results = match &options.json {
         Some(path) => resume(path, fresh)?,
         None => fresh,
     };
-    let disk_bytes =
-        cells.iter().map(|cell| perform::disk_bytes(cell, &results.profile)).max().unwrap_or(0);
-    let run = Run::new(&options.dir, disk_bytes)?;
+    let run = place(&options.dir, &cells, &results.profile)?;
     let whole = plan::cells(options.form, &results.profile, &Filter::default());
     let whole = whole.into_iter().map(|cell| cell.name).collect();
     let suite = Suite { weir: options.weir, run, cells, whole, json: options.json };
@@ -83,6 +72,46 @@ pub fn run(options: Options) -> Result<()> {
         println!("  {goal}");
     }
     Ok(())
+}
+
+/// Runs all of another suite's plan, from its beginning.
+fn run_whole(
+    suite: &str,
+    profile: Profile,
+    cells: Vec<Cell>,
+    weir: PathBuf,
+    dir: &Path,
+    json: Option<PathBuf>,
+) -> Result<Results> {
+    let mut results = begin(suite, profile, &weir)?;
+    if let Some(path) = &json {
+        // Found out now whether it can be written, not after the first minutes.
+        results.save(path)?;
+    }
+    let run = place(dir, &cells, &results.profile)?;
+    let whole = cells.iter().map(|cell| cell.name.clone()).collect();
+    Suite { weir, run, cells, whole, json }.perform(&mut results)?;
+    Ok(results)
+}
+
+/// Results of a suite of which nothing has been run.
+fn begin(suite: &str, profile: Profile, weir: &Path) -> Result<Results> {
+    Ok(Results {
+        suite: suite.into(),
+        command: command_line(),
+        machine: machine(),
+        profile,
+        weir: identity(weir)?,
+        complete: false,
+        took_seconds: 0.0,
+        cases: Vec::new(),
+    })
+}
+
+/// A place below `dir` with room for the largest disk of a plan.
+fn place(dir: &Path, cells: &[Cell], profile: &Profile) -> Result<Run> {
+    let disk_bytes = cells.iter().map(|cell| perform::disk_bytes(cell, profile)).max();
+    Run::new(dir, disk_bytes.unwrap_or(0))
 }
 
 /// What `path` already holds of the same run, else `fresh`.

@@ -9,17 +9,16 @@ use clap::Args;
 use crate::disk::Model;
 use crate::error::{Error, Result};
 use crate::mount::weir_program;
+use crate::nbw;
 use crate::nbw::command::Place;
 use crate::nbw::goals::{Goal, SLOWER, Unit, worst};
 use crate::nbw::names::DEFAULT;
-use crate::nbw::perform::{self, Suite};
 use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::profile::Form;
 use crate::nbw::results::{Case, Experiment, Profile, Results};
 use crate::nbw::table;
-use crate::report::machine;
 use crate::sqlite_shell;
-use crate::stage::{Contestant, Fetch, Run};
+use crate::stage::{Contestant, Fetch};
 use crate::workload::{
     Mobibench, Pgbench, Sqlite, SyncedWrites, Trace, Workload, require_postgres,
 };
@@ -74,25 +73,7 @@ impl Arguments {
         for why in &passed_over {
             println!("{why}");
         }
-        let mut results = Results {
-            suite: SUITE.into(),
-            command: super::command_line(),
-            machine: machine(),
-            profile,
-            weir: super::identity(&weir)?,
-            complete: false,
-            took_seconds: 0.0,
-            cases: Vec::new(),
-        };
-        if let Some(path) = &self.json {
-            results.save(path)?;
-        }
-        let disk_bytes =
-            cells.iter().map(|cell| perform::disk_bytes(cell, &results.profile)).max().unwrap_or(0);
-        let run = Run::new(&self.place.dir, disk_bytes)?;
-        let whole = cells.iter().map(|cell| cell.name.clone()).collect();
-        let suite = Suite { weir, run, cells, whole, json: self.json };
-        suite.perform(&mut results)?;
+        let results = nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json)?;
         println!("\n{}", table::table(&results));
         for why in &passed_over {
             println!("{why}");

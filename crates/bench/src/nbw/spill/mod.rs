@@ -20,13 +20,12 @@ use self::watch::Reading;
 use crate::disk::Model;
 use crate::error::Result;
 use crate::mount::weir_program;
+use crate::nbw;
 use crate::nbw::command::Place;
-use crate::nbw::perform::{self, Suite};
 use crate::nbw::plan::Cell;
 use crate::nbw::profile::Form;
-use crate::nbw::results::{Experiment, Profile, Results, Round};
-use crate::report::machine;
-use crate::stage::{Contestant, Fetch, Run};
+use crate::nbw::results::{Experiment, Profile, Round};
+use crate::stage::{Contestant, Fetch};
 use crate::workload::{Kind, Outcome, Personality, Workload};
 
 /// The name of the suite in its JSON.
@@ -65,24 +64,7 @@ impl Arguments {
         let profile = profile(self.quick);
         let disks = if self.place.disk.is_empty() { vec![Model::Hdd] } else { self.place.disk };
         let cells: Vec<Cell> = disks.iter().map(|&disk| cell(disk, &profile)).collect();
-        let mut results = Results {
-            suite: SUITE.into(),
-            command: super::command_line(),
-            machine: machine(),
-            profile,
-            weir: super::identity(&weir)?,
-            complete: false,
-            took_seconds: 0.0,
-            cases: Vec::new(),
-        };
-        if let Some(path) = &self.json {
-            results.save(path)?;
-        }
-        let disk_bytes = cells.iter().map(|cell| perform::disk_bytes(cell, &results.profile)).max();
-        let run = Run::new(&self.place.dir, disk_bytes.unwrap_or(0))?;
-        let whole = cells.iter().map(|cell| cell.name.clone()).collect();
-        let suite = Suite { weir, run, cells, whole, json: self.json };
-        suite.perform(&mut results)?;
+        let results = nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json)?;
         println!("\n{}", judge::table(&results));
         for share in judge::shares(&results) {
             println!("{share}");
