@@ -9,6 +9,7 @@
 use hashbrown::HashTable;
 
 use crate::frame::Frame;
+use crate::needs::Segment;
 use crate::patch::PatchSet;
 use crate::time::Time;
 
@@ -170,6 +171,9 @@ pub(crate) struct Page {
     /// What was written to it and is not in the log. Empty unless the page is unclean, and for
     /// files that are not logged.
     pub(crate) unlogged: Span,
+    /// Where in the log the oldest record is that its content needs: none if it was never logged since
+    /// it was last home, or is all there.
+    pub(crate) rec: Option<Segment>,
     /// The spill its patches are part of, unless they changed since; 0 if there is none.
     pub(crate) spilling: u32,
     /// Older patches of the page are in the log and not here.
@@ -289,6 +293,7 @@ impl Pages {
             dirty_seq: 0,
             dirty_since_ms: OVERDUE,
             unlogged: Span::default(),
+            rec: None,
             spilling: 0,
             spilled: false,
             returned: false,
