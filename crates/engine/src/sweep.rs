@@ -395,7 +395,8 @@ impl Engine {
     fn has_dirty_neighbour(&self, ix: PageIx) -> bool {
         let (file, number) = (self.pages[ix].file, self.pages[ix].number);
         let near = |pages: &PageSet| {
-            let next = |at| pages.next_of(file, at).filter(|&next| next <= number + GAP_WRITTEN_MAX);
+            let next =
+                |at| pages.next_of(file, at).filter(|&next| next <= number + GAP_WRITTEN_MAX);
             let before = next(number.saturating_sub(GAP_WRITTEN_MAX)).is_some_and(|n| n < number);
             before || next(number + 1).is_some()
         };
