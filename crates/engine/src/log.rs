@@ -37,7 +37,7 @@ use crate::{PAGE_BYTES, Stats};
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// A sync of no more than this is logged, whatever it costs.
-const LOGGED_BYTES_MIN: usize = 64 << 10;
+const LOGGED_BYTES_MIN: usize = 256 << 10;
 
 /// A sync of more than this goes home directly, written once and not twice, while the costs of the
 /// two are not known.
