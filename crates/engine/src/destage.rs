@@ -15,6 +15,7 @@ use crate::frame::Frame;
 use crate::page::{FileIx, PageIo, PageIx};
 use crate::patch::{PatchSet, Run};
 use crate::time::Time;
+use crate::write_back::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -60,7 +61,7 @@ impl Engine {
     /// Starts to send a page's patches home, run after run. They stay readable, and a write
     /// meanwhile makes the page dirty again. False if no frame is free to carry them.
     pub(crate) fn destage_patches(&mut self, ix: PageIx, now: Time) -> bool {
-        if !self.ensure_frames(1) {
+        if !self.ensure_frames(1, Need::Write) {
             return false;
         }
         let mut frame = self.take_frame();

@@ -178,6 +178,8 @@ pub(crate) struct Page {
     pub(crate) returned: bool,
     /// Replacement: the list the page belongs on, and its insertion stamp there.
     pub(crate) hot: bool,
+    /// It is on a list and in the ghost hit cache (`ghost`).
+    pub(crate) ghost_hit: bool,
     pub(crate) stamp: u32,
     /// Requests that need the page to stay.
     pub(crate) pins: u32,
@@ -293,6 +295,7 @@ impl Pages {
             spilled: false,
             returned: false,
             hot: false,
+            ghost_hit: false,
             stamp: 0,
             pins: 0,
             retrying: false,
@@ -378,6 +381,12 @@ impl Pages {
     pub(crate) fn next(&self, kind: ListKind, ix: PageIx) -> Option<PageIx> {
         let next = self.slab[ix.0 as usize].links[kind as usize].next;
         (next != NONE).then_some(PageIx(next))
+    }
+
+    /// The page before `ix` on its list of this kind.
+    pub(crate) fn prev(&self, kind: ListKind, ix: PageIx) -> Option<PageIx> {
+        let prev = self.slab[ix.0 as usize].links[kind as usize].prev;
+        (prev != NONE).then_some(PageIx(prev))
     }
 
     /// The pages of a list, front to back.

@@ -35,6 +35,7 @@ use crate::page::{FileIx, Page, PageIo, PageIx};
 use crate::patch::PatchSet;
 use crate::spilled::{Extent, Extents, Spilled, SpilledPage};
 use crate::time::Time;
+use crate::write_back::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -514,7 +515,7 @@ impl Engine {
             patches.insert(usize::from(run.start), bytes);
         }
         let frame = if patches.covers_page() {
-            if !self.ensure_frames(1) {
+            if !self.ensure_frames(1, Need::Write) {
                 return;
             }
             let mut frame = self.take_frame();
