@@ -59,6 +59,8 @@ pub struct Status {
     pub uptime_ms: u64,
     /// The fetch policy's name.
     pub fetch_policy: String,
+    /// The write-back policy's name.
+    pub write_back: String,
     /// Whether nothing may be changed through the mount.
     pub read_only: bool,
     /// Whether files are transferred with O_DIRECT, as far as is known.
