@@ -76,7 +76,7 @@ impl Engine {
             return Outcome::Done(Ok(()));
         }
         // Nobody passes over those who wait for patch memory, or are paced.
-        let turns = || self.takes_turns(file, offset, end) || self.is_above_pressure();
+        let turns = || self.takes_turns(file, offset, end) || self.is_paced(file, offset, end);
         let step = if !self.starved.is_empty() && turns() {
             Step::Starved
         } else {
@@ -152,7 +152,7 @@ impl Engine {
         if self.census.unclean_frames >= self.hard_frames
             || self.patches_exceed() && self.needs_patch(file, offset, end)
             || self.must_wait_for_patch_memory(file, offset, end)
-            || self.is_paced(now)
+            || self.is_held(file, offset, end, now)
         {
             return Step::Starved;
         }
@@ -170,8 +170,9 @@ impl Engine {
         if end > self.files[file].size {
             self.reserve_ahead(file, end);
         }
-        self.pace_writers(pages, now);
+        let dirtied = self.pages_dirtied();
         let waits = self.apply(file, offset, data, now);
+        self.pace_writers(dirtied, now);
         let over = self.write_back_is_on() || self.patches_press();
         if over {
             self.pump(now);

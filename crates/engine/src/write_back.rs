@@ -269,30 +269,41 @@ impl Engine {
         }
     }
 
-    /// Whether a write has to wait for those before it to be paid for. Patches are left out while
-    /// the log can take them: spilling comes before throttling.
-    pub(crate) fn is_paced(&self, now: Time) -> bool {
+    /// Whether a write has to wait for those before it to be paid for.
+    pub(crate) fn is_held(&self, file: FileIx, offset: u64, end: u64, now: Time) -> bool {
         self.write_back.is_adaptive()
             && self.write_back.throttle.holds(now)
-            && self.is_above_pressure()
+            && self.is_paced(file, offset, end)
     }
 
-    /// Whether writers are paced.
-    pub(crate) fn is_above_pressure(&self) -> bool {
-        self.write_back.is_adaptive() && self.pacing_frames() > self.write_back.pressure
+    /// Whether writes like this one are paced: too much is dirty, and it makes more so.
+    pub(crate) fn is_paced(&self, file: FileIx, offset: u64, end: u64) -> bool {
+        let is_clean =
+            |number| self.pages.find(file, number).is_none_or(|ix| self.pages[ix].dirty_seq == 0);
+        self.write_back.is_adaptive()
+            && self.pacing_frames() > self.write_back.pressure
+            && (offset / PAGE..end.div_ceil(PAGE)).any(is_clean)
     }
 
+    /// Dirty memory as far as pacing goes. Patches are left out while the log can take them: spilling comes
+    /// before throttling.
     fn pacing_frames(&self) -> usize {
         let patches = if self.can_spill() { 0 } else { self.patch_frames() };
         self.census.unclean_frames + patches
     }
 
-    /// A write of so many pages was admitted.
-    pub(crate) fn pace_writers(&mut self, pages: u64, now: Time) {
+    /// Pages that ever became dirty by being written.
+    pub(crate) fn pages_dirtied(&self) -> u64 {
+        self.write_back.dirtied
+    }
+
+    /// A write was admitted, and made dirty what has become so since [`Engine::pages_dirtied`] was asked.
+    pub(crate) fn pace_writers(&mut self, dirtied_before: u64, now: Time) {
         // Nearly always so, and quickly found.
         if !self.write_back.is_adaptive() || self.dirty_frames() <= self.write_back.pressure {
             return;
         }
+        let pages = self.write_back.dirtied - dirtied_before;
         let dirty = self.pacing_frames();
         let state = &mut self.write_back;
         // Little came home in an interval in which little was to.

@@ -224,6 +224,30 @@ fn writers_are_paced_above_the_pressure_point_and_never_stopped() {
 }
 
 #[test]
+fn a_paced_writer_may_rewrite_what_is_dirty_already() {
+    // With a pressure point inside the file, where no space has to be reserved.
+    let mut load = adaptive(Latency::Fixed(10_000_000_000), |config| config.dirty_max_percent = 20);
+    let mut pages = 0;
+    while load.waiting() == 0 {
+        load.write(pages * PAGE, PAGE);
+        pages += 1;
+    }
+    let stats = load.stats();
+    assert!(stats.dirty_memory_pages > stats.pressure_pages, "{stats:?}");
+    assert!(stats.dirty_memory_pages < stats.dirty_bound_pages, "{stats:?}");
+    let dirtied = stats.dirtied_pages;
+    // The last pages are not on their way home yet.
+    for page in pages - 100..pages - 5 {
+        load.write(page * PAGE + 100, 2 * PAGE);
+    }
+    assert_eq!((load.waiting(), load.stats().dirtied_pages), (1, dirtied));
+    // Another page's writer waits, and passes over nobody.
+    load.write((pages + 100) * PAGE, PAGE);
+    assert_eq!(load.waiting(), 2);
+    load.finish();
+}
+
+#[test]
 fn a_stalled_device_bounds_memory_paces_writers_and_leaves_readers_alone() {
     let usual = Latency::Flash(100_000, 2_000_000);
     let mut load = adaptive(usual, |config| config.transfer_pages_max = 64);
