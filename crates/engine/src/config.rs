@@ -110,8 +110,9 @@ pub struct Config {
     /// How often adaptive write-back looks at the load: 10 ms to a minute. A second did well in the paper
     /// (section 5.2); much less follows every burst.
     pub write_back_interval: Duration,
-    /// h_max: the dirty share of the memory for frames, in percent, that adaptive write-back's high watermark
-    /// never exceeds; at most `dirty_hard_percent`. Writers are paced from halfway between it and 100 on.
+    /// h_max: the dirty share of the memory for frames, in percent, that adaptive write-back's high
+    /// watermark never exceeds; at most `dirty_hard_percent`. Writers are paced from halfway between it
+    /// and 100 on, or, should they wait before that, halfway between it and `dirty_hard_percent`.
     pub dirty_max_percent: u8,
     /// Dirty share of `memory_bytes_max`, in percent, above which destaging starts. Adaptive write-back's
     /// high watermark begins there.

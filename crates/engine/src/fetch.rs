@@ -25,10 +25,10 @@ pub(crate) struct Fetch {
 }
 
 impl Engine {
-    /// For a reader (or ahead of one) or for what was written, fetches those of the pages (in ascending order) that are neither resident nor in transfer,
+    /// Fetches those of the pages (in ascending order) that are neither resident nor in transfer,
     /// neighbours in one command; spilled ones are brought back instead if somebody waits, who is
     /// woken then. Absent pages are added. False, with nothing done, if frames are
-    /// missing.
+    /// missing. `need` says whether it is for a read or for what was written.
     pub(crate) fn fetch_pages(
         &mut self,
         file: FileIx,

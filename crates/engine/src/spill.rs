@@ -383,7 +383,8 @@ impl Engine {
     /// of it; `None` if there is nothing to bring back, or no room.
     fn return_window(&mut self, file: FileIx, from: u64) -> Option<u64> {
         let room = self.window_bytes()?;
-        let frames = self.convertible().min(self.hard_frames.saturating_sub(self.unclean_soon()));
+        let frames =
+            self.convertible().min(self.converted_max().saturating_sub(self.unclean_soon()));
         let pick = |from| {
             let (mut bytes, mut covered) = (0, 0);
             let mut numbers = Vec::new();

@@ -445,7 +445,7 @@ impl Engine {
     ) -> Option<u64> {
         let room = match urgency {
             Urgency::Waited => self.convertible(),
-            _ => self.convertible().min(self.hard_frames.saturating_sub(self.unclean_soon())),
+            _ => self.convertible().min(self.converted_max().saturating_sub(self.unclean_soon())),
         };
         let frames = self.frames_available();
         // Not page by page as room is made for it.

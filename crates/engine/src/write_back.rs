@@ -226,9 +226,9 @@ impl Engine {
     /// Whether sweeps are to bring home what is not due yet. To be asked before they go on.
     ///
     /// Adaptive: from when dirty memory that is not on its way home is at the high watermark until it is
-    /// below the low one, by a transfer at most. It does not begin for less than what lies between the two ("the amount of data
-    /// to destage upon activation", section 3.1): patches that wait for the log would else have
-    /// every frame written as it becomes dirty.
+    /// below the low one, by a transfer at most. It does not begin for less than what lies between the
+    /// two ("the amount of data to destage upon activation", section 3.1): patches that wait for the log
+    /// would else have every frame written as it becomes dirty.
     pub(crate) fn write_back_is_on(&mut self) -> bool {
         if !self.write_back.is_adaptive() {
             return self.census.unclean_frames >= self.background_frames;
@@ -261,10 +261,19 @@ impl Engine {
             && self.write_back_is_on()
     }
 
-    /// Dirty frames from which on bringing them home goes before everything but readers' own fetches.
+    /// Dirty frames from which on bringing them home goes before everything but readers' own fetches:
+    /// before writers are paced, or wait.
     pub(crate) fn pressing_frames(&self) -> usize {
         match self.write_back.policy {
             WriteBackPolicy::Static => (self.background_frames + self.hard_frames) / 2,
+            WriteBackPolicy::Adaptive => (self.write_back.max + self.write_back.pressure) / 2,
+        }
+    }
+
+    /// Dirty frames that sweeps may make of patched pages: no writer is to be paced for that.
+    pub(crate) fn converted_max(&self) -> usize {
+        match self.write_back.policy {
+            WriteBackPolicy::Static => self.hard_frames,
             WriteBackPolicy::Adaptive => self.write_back.pressure,
         }
     }
