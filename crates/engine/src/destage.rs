@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::PAGE_BYTES;
 use crate::command::{Command, Output, Part, Reply};
 use crate::dirty::{FIRST, Place};
-use crate::engine::{Engine, Io, PatchDestage};
+use crate::engine::{Content, Engine, Io, PatchDestage};
 use crate::error::ErrorKind;
 use crate::file::Event;
 use crate::frame::Frame;
@@ -40,13 +40,10 @@ impl Engine {
             let ix = self.pages.find(file, number).expect("a dirty page is in the table");
             let inside = (size - number * PAGE).min(PAGE);
             len += inside;
-            let (frame, seq) = self.update(ix, |page| {
-                let seq = std::mem::take(&mut page.dirty_seq);
-                page.io = PageIo::Destage;
-                (page.frame.clone().expect("the page is resident"), seq)
-            });
+            let content = self.send_home(ix, PageIo::Destage);
+            let frame = self.pages[ix].frame.clone().expect("the page is resident");
             parts.push(Part { frame, start: 0, len: inside as u16 });
-            pages.push((ix, seq));
+            pages.push(content);
         }
         self.files[file].destaging_pages += pages.len();
         let issue = self.issue_now(now);
@@ -70,14 +67,35 @@ impl Engine {
         let mut runs: Vec<_> = self.pages[ix].patches.iter().map(|(run, _)| run).collect();
         runs.reverse();
         let first = runs.pop().expect("a patched page has a run");
-        let (file, seq) = self.update(ix, |page| {
-            page.io = PageIo::DestagePatches;
-            (page.file, std::mem::take(&mut page.dirty_seq))
-        });
+        let content = self.send_home(ix, PageIo::DestagePatches);
+        let file = self.pages[ix].file;
         self.files[file].destaging_pages += 1;
         self.destage_run(file, ix, first, frame.clone(), now);
-        self.patch_destages.insert(ix, PatchDestage { seq, frame, runs });
+        self.patch_destages.insert(ix, PatchDestage { content, frame, runs });
         true
+    }
+
+    /// A page's content starts on its way home.
+    fn send_home(&mut self, ix: PageIx, io: PageIo) -> Content {
+        self.log_before_home(ix);
+        self.update(ix, |page| {
+            page.io = io;
+            let seq = std::mem::take(&mut page.dirty_seq);
+            Content { page: ix, seq, rec: page.rec.take() }
+        })
+    }
+
+    /// A page's content did not get home: the page needs of the log what the content did.
+    fn take_back_need(&mut self, content: Content) {
+        let (file, own) = (self.pages[content.page].file, self.pages[content.page].rec);
+        self.pages[content.page].rec = self.one_need(file, content.rec, own);
+    }
+
+    /// A page's content is home.
+    fn settle_need(&mut self, file: FileIx, content: Content) {
+        if let Some(rec) = content.rec {
+            self.files[file].logged.needs.settle(rec);
+        }
     }
 
     fn destage_run(&mut self, file: FileIx, ix: PageIx, run: Run, frame: Frame, now: Time) {
@@ -99,7 +117,7 @@ impl Engine {
         file: FileIx,
         offset: u64,
         len: u64,
-        pages: &[(PageIx, u64)],
+        pages: &[Content],
         result: Result<(), ErrorKind>,
         now: Time,
     ) {
@@ -107,16 +125,21 @@ impl Engine {
         if let Err(kind) = result {
             self.files[file].record_error(kind);
         }
-        for &(ix, seq) in pages {
+        for &content in pages {
+            let ix = content.page;
             self.files[file].destaging_pages -= 1;
             match result {
                 Ok(()) => {
+                    self.settle_need(file, content);
                     self.update(ix, |page| page.io = PageIo::None);
                     self.home_without_log(file, ix);
                 }
-                Err(kind) => self.transfer_failed(ix, kind, now),
+                Err(kind) => {
+                    self.take_back_need(content);
+                    self.transfer_failed(ix, kind, now);
+                }
             }
-            self.settle(file, seq, result);
+            self.settle(file, content.seq, result);
         }
         self.report_clean(file);
     }
@@ -148,6 +171,7 @@ impl Engine {
                 let rewritten = self.pages[ix].dirty_seq != 0;
                 let resident = self.pages[ix].frame.is_some();
                 self.stats.fetches_avoided += u64::from(!rewritten && !resident);
+                self.settle_need(file, destage.content);
                 self.update(ix, |page| {
                     page.io = PageIo::None;
                     if !rewritten {
@@ -158,23 +182,28 @@ impl Engine {
             }
             Err(kind) => {
                 self.files[file].record_error(kind);
+                self.take_back_need(destage.content);
                 self.transfer_failed(ix, kind, now);
             }
         }
-        self.settle(file, destage.seq, result);
+        self.settle(file, destage.content.seq, result);
         self.wake(ix, None, now);
         self.update(ix, |page| page.pins -= 1);
         self.report_clean(file);
     }
 
     /// A page's content is home. If some of it never was in the log, and nothing newer of it is
-    /// here to be logged, the file's next sync must not rely on the log.
+    /// here to be logged, the file's next sync has to sync home; and must not rely on the log if that
+    /// has older bytes of the page.
     fn home_without_log(&mut self, file: FileIx, ix: PageIx) {
         let page = &self.pages[ix];
         if page.dirty_seq == 0 && !page.unlogged.is_empty() {
+            let number = page.number;
             self.update(ix, |page| page.unlogged = Default::default());
-            self.home_is_ahead(file);
             self.files[file].home_unsynced = true;
+            if self.may_be_replayed(file, number) {
+                self.home_is_ahead(file);
+            }
         }
     }
 

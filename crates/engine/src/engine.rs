@@ -27,6 +27,7 @@ use crate::fetch::Fetch;
 use crate::file::{Event, File, Files};
 use crate::frame::{Frame, FramePool};
 use crate::log::Log;
+use crate::needs::Segment;
 use crate::pace::{Ended, Pace};
 use crate::page::{
     DESCRIPTOR_BYTES, FileIx, ListKind, Listed, Page, PageIo, PageIx, PageState, Pages,
@@ -80,7 +81,7 @@ pub(crate) enum Pending {
 #[derive(Debug)]
 pub(crate) enum Io {
     Fetch(Fetch),
-    Destage { file: FileIx, offset: u64, len: u64, pages: Vec<(PageIx, u64)>, issue: Issue },
+    Destage { file: FileIx, offset: u64, len: u64, pages: Vec<Content>, issue: Issue },
     DestagePatches { file: FileIx, offset: u64, len: u64, page: PageIx, issue: Issue },
     Sync { file: FileIx, waiter: u64 },
     Reserve { file: FileIx, request: RequestId, from: u64, to: u64 },
@@ -94,11 +95,21 @@ pub(crate) struct Issue {
     ahead: usize,
 }
 
+/// A page's content on its way home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content {
+    pub(crate) page: PageIx,
+    /// Its place in the order of dirtying.
+    pub(crate) seq: u64,
+    /// Where the log is needed from until it is durable at home.
+    pub(crate) rec: Option<Segment>,
+}
+
 /// How far the destage of one page's patches is. Runs go one after the other: two transfers of one
 /// page at a time, one past the page cache and one through it, could lose one of them.
 #[derive(Debug)]
 pub(crate) struct PatchDestage {
-    pub(crate) seq: u64,
+    pub(crate) content: Content,
     /// Holds the runs' bytes where they belong in the page.
     pub(crate) frame: Frame,
     /// Runs not sent yet, last first.
@@ -571,6 +582,12 @@ impl Engine {
         let is_unlogged = !page.unlogged.is_empty();
         let (file, number) = (page.file, page.number);
         self.write_back.changed(before_write_back, page);
+        if !page.is_unclean()
+            && let Some(rec) = page.rec.take()
+        {
+            // Home, or dropped there as well as here.
+            self.files[file].logged.needs.settle(rec);
+        }
         self.census.replace(before, after);
         if was_dirty != is_dirty {
             let file = &mut self.files[file];
@@ -894,6 +911,7 @@ impl Engine {
                 dirty_idle += usize::from(page.listed != Listed::No);
                 unlogged += usize::from(!page.unlogged.is_empty());
                 assert!(page.unlogged.is_empty() || page.is_unclean());
+                assert!(page.rec.is_none() || page.is_unclean());
                 assert_eq!(page.awaited, self.waiters.contains_key(&ix));
             }
             let dirty = dirty + file.spilled_pages;

@@ -7,6 +7,7 @@ use weir_log::Lsn;
 use crate::command::{Durability, FileId, HomeAttributes, RequestId};
 use crate::error::ErrorKind;
 use crate::log::{Full, Logged};
+use crate::needs::Counts;
 use crate::page::{FileIx, List};
 use crate::ranges::RangeSet;
 use crate::reserve::Ahead;
@@ -46,6 +47,8 @@ pub(crate) enum SyncFor {
     Exclusive,
     /// The log, which is to be freed of the file's records.
     Checkpoint,
+    /// The log, of what is home already.
+    Freeing,
 }
 
 /// A sync under way: first its dirty data goes home, then, for a program, the back end is synced.
@@ -62,6 +65,8 @@ pub(crate) struct SyncWaiter {
     pub(crate) done: SyncFor,
     /// The sync command is under way.
     pub(crate) syncing_home: bool,
+    /// What of the log it then frees.
+    pub(crate) covered: Counts,
     /// It brings everything home, and so frees the log of older records of the file.
     pub(crate) full: Option<Full>,
     /// The log is to be durable beyond this position.
@@ -207,7 +212,8 @@ impl File {
 
     /// A program waits for dirty data of this file to come home, not only the log.
     pub(crate) fn is_awaited(&self) -> bool {
-        let for_log = |sync: &SyncWaiter| sync.done == SyncFor::Checkpoint;
+        let for_log =
+            |sync: &SyncWaiter| matches!(sync.done, SyncFor::Checkpoint | SyncFor::Freeing);
         self.syncs.iter().any(|sync| sync.remaining > 0 && !for_log(sync))
     }
 

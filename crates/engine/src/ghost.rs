@@ -67,7 +67,7 @@ pub(crate) struct GhostHits {
 impl GhostHits {
     /// Whether a resident page is in the ghost hit cache. One on no list is dirty, or just used.
     pub(crate) fn contains(&self, pages: &Pages, ix: PageIx) -> bool {
-        !pages[ix].is_on(KIND) || pages[ix].ghost_hit
+        !pages[ix].is_on(KIND) || pages[ix].is_ghost_hit()
     }
 
     /// The page has been put where it belongs in the order. To be followed by `settle`.
@@ -76,8 +76,8 @@ impl GhostHits {
             return;
         }
         let before = order.prev(pages, ix);
-        let inside = before.is_none_or(|before| pages[before].ghost_hit);
-        pages[ix].ghost_hit = inside;
+        let inside = before.is_none_or(|before| pages[before].is_ghost_hit());
+        pages[ix].set_ghost_hit(inside);
         if inside {
             self.inside += 1;
             if self.last == before {
@@ -88,11 +88,11 @@ impl GhostHits {
 
     /// The page is about to be taken out of the order. To be followed by `settle`, once it is.
     pub(crate) fn leaves(&mut self, pages: &mut Pages, order: Order<'_>, ix: PageIx) {
-        if pages[ix].ghost_hit {
+        if pages[ix].is_ghost_hit() {
             if self.last == Some(ix) {
                 self.last = order.prev(pages, ix);
             }
-            pages[ix].ghost_hit = false;
+            pages[ix].set_ghost_hit(false);
             self.inside -= 1;
         }
     }
@@ -107,7 +107,7 @@ impl GhostHits {
     pub(crate) fn settle(&mut self, pages: &mut Pages, order: Order<'_>) {
         while self.inside > self.room {
             let last = self.last.expect("some page is inside");
-            pages[last].ghost_hit = false;
+            pages[last].set_ghost_hit(false);
             self.inside -= 1;
             self.last = order.prev(pages, last);
         }
@@ -117,7 +117,7 @@ impl GhostHits {
                 None => order.front(),
             };
             let Some(next) = next else { break };
-            pages[next].ghost_hit = true;
+            pages[next].set_ghost_hit(true);
             self.inside += 1;
             self.last = Some(next);
         }
@@ -127,8 +127,13 @@ impl GhostHits {
         let mut last = None;
         let mut count = 0;
         for ix in order.iter(pages) {
-            assert_eq!(pages[ix].ghost_hit, count < self.room, "the first {} pages", self.room);
-            if pages[ix].ghost_hit {
+            assert_eq!(
+                pages[ix].is_ghost_hit(),
+                count < self.room,
+                "the first {} pages",
+                self.room
+            );
+            if pages[ix].is_ghost_hit() {
                 last = Some(ix);
             }
             count += 1;

@@ -9,8 +9,8 @@
 //!
 //! Invariants:
 //! - `unlogged` holds exactly the pages whose span of unlogged bytes is not empty;
-//! - a file stands in `held` under the oldest of its records that may have to be replayed, and
-//!   the tail never passes it;
+//! - a file stands in `held` under the first segment that its contents need (`needs`), and the tail
+//!   never passes that;
 //! - a revoke is appended only when everything of its file that is older is home and durable
 //!   there, or was made void by what is durable;
 //! - once a write of the log has failed, no sync of a file succeeds any more; a sync of everything
@@ -18,14 +18,16 @@
 
 use std::collections::BTreeSet;
 
-use weir_log::{Commit, Lsn, Record, Writer};
+use weir_log::{Commit, Lsn, RECORD_OVERHEAD_BYTES, Record, Writer};
 
 use crate::command::{Durability, FileId, IoId, LogCommand, Output};
-use crate::engine::{Engine, Step};
+use crate::engine::{Engine, Io, Step};
 use crate::error::{Error, ErrorKind};
 use crate::file::{File, SyncFor};
-use crate::page::{FileIx, Page};
+use crate::needs::{Counts, Needs, Segment, Segments};
+use crate::page::{FileIx, Page, PageIx};
 use crate::patch::Run;
+use crate::recorded::Recorded;
 use crate::spilled::{Extent, Extents};
 use crate::time::Time;
 use crate::{PAGE_BYTES, Stats};
@@ -38,25 +40,34 @@ const DIRECT_BYTES_MIN: usize = 1 << 20;
 /// The log's share that is left for records that void what must not be replayed.
 const SLACK_SHARE: u64 = 16;
 
+/// The log's share that is freed at once.
+const FREED_SHARE: u64 = 16;
+
 /// Files brought home at once to free the log.
 const CHECKPOINTS_MAX: usize = 8;
 
 /// What the engine knows of a file's records.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Logged {
     /// The group that names the file, by its position.
     named_in: Option<Lsn>,
-    /// Oldest record that may have to be replayed.
-    oldest: Option<Lsn>,
+    /// The group of the first record that no revoke made void. The tail may have passed it.
+    first: Option<Lsn>,
     /// The last record that changes the file.
     last_change: Option<Lsn>,
+    /// The last record that cuts it.
+    last_cut: Option<Lsn>,
     /// The last record of all.
     last: Option<Lsn>,
     /// The last event by which home went past the records: it has newer bytes that are in no
     /// record, or was rearranged. 0 if it is not ahead.
     ahead: u64,
+    /// What of it keeps the tail where it is.
+    pub(crate) needs: Needs,
     /// A full sync is under way to free the log.
     checkpointing: bool,
+    /// A sync of home alone is.
+    freeing: bool,
 }
 
 /// Where a full sync of a file began.
@@ -74,11 +85,13 @@ pub(crate) struct Full {
 pub(crate) struct Log {
     pub(crate) writer: Writer,
     failed: Option<ErrorKind>,
-    held: BTreeSet<(Lsn, FileIx)>,
-    /// Oldest records of files that are gone from the engine, and perhaps not yet from home.
-    orphans: BTreeSet<Lsn>,
+    pub(crate) segments: Segments,
+    recorded: Recorded,
+    held: BTreeSet<(Segment, FileIx)>,
+    /// What files need that are gone from the engine, and perhaps not yet from home.
+    orphans: Counts,
     /// Of these, those that the sync of home under way frees.
-    orphans_syncing: BTreeSet<Lsn>,
+    orphans_syncing: Counts,
     /// Syncs that wait for a position to be durable.
     waiting: Vec<(Lsn, FileIx, u64)>,
     group: Option<IoId>,
@@ -92,11 +105,20 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    fn oldest_needed(&self) -> Lsn {
-        let held = self.held.first().map(|&(lsn, _)| lsn);
-        let orphans = self.orphans.first().copied();
-        let syncing = self.orphans_syncing.first().copied();
-        [held, orphans, syncing].into_iter().flatten().min().unwrap_or(self.writer.head())
+    /// The first segment that is needed.
+    fn first_needed(&self) -> Option<Segment> {
+        let held = self.held.first().map(|&(segment, _)| segment);
+        [held, self.orphans.first(), self.orphans_syncing.first()].into_iter().flatten().min()
+    }
+
+    /// Where the tail may go on to.
+    fn needed_from(&self) -> Lsn {
+        let durable = self.writer.durable();
+        self.first_needed().map_or(durable, |segment| self.segments.start(segment).min(durable))
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.group.is_some() || self.superblock.is_some() || self.home.is_some()
     }
 
     /// Appends a record about a file to the open group, which names the file first if it does not yet.
@@ -124,12 +146,15 @@ impl Log {
 impl Engine {
     /// Gives the engine a redo log, before anything is attached.
     pub fn start_log(&mut self, writer: Writer) {
+        let capacity = writer.capacity_bytes();
         self.log = Some(Log {
+            segments: Segments::new(capacity, writer.head()),
+            recorded: Recorded::new(capacity, writer.position()),
             writer,
             failed: None,
             held: BTreeSet::new(),
-            orphans: BTreeSet::new(),
-            orphans_syncing: BTreeSet::new(),
+            orphans: Counts::default(),
+            orphans_syncing: Counts::default(),
             waiting: Vec::new(),
             group: None,
             superblock: None,
@@ -168,15 +193,20 @@ impl Engine {
         } else if log.superblock == Some(io) {
             log.superblock = None;
             match result {
-                Ok(()) => log.writer.checkpointed(),
+                Ok(()) => {
+                    log.writer.checkpointed();
+                    let tail = log.writer.tail();
+                    log.segments.freed(tail);
+                    log.recorded.freed(tail, log.writer.position());
+                }
                 Err(kind) => self.log_failed(kind, now),
             }
         } else {
             assert_eq!(log.home, Some(io), "a command is completed once");
             log.home = None;
-            let mut syncing = std::mem::take(&mut log.orphans_syncing);
+            let syncing = std::mem::take(&mut log.orphans_syncing);
             if result.is_err() {
-                log.orphans.append(&mut syncing);
+                log.orphans.add_all(&syncing);
                 log.retry_at = now + self.config.retry_delay;
             }
         }
@@ -190,8 +220,7 @@ impl Engine {
     /// The last command on the log; false if there is none to wait for.
     pub fn close_log(&mut self) -> bool {
         let Some(log) = &mut self.log else { return false };
-        let idle = log.group.is_none() && log.superblock.is_none() && log.home.is_none();
-        if log.failed.is_some() || log.closing || !idle {
+        if log.failed.is_some() || log.closing || log.is_under_way() {
             return false;
         }
         log.closing = true;
@@ -210,12 +239,7 @@ impl Engine {
 
     /// Whether commands on the log are under way.
     pub fn log_is_busy(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| {
-            log.group.is_some()
-                || log.superblock.is_some()
-                || log.home.is_some()
-                || self.spill.is_reading()
-        })
+        self.log.as_ref().is_some_and(|log| log.is_under_way() || self.spill.is_reading())
     }
 
     /// Whether writes to a file are to be noted as not logged.
@@ -235,14 +259,11 @@ impl Engine {
         if let Some(kind) = log.failed {
             return Some(Step::Done(Err(Error::Home(kind))));
         }
-        let logged = self.files[file].logged;
-        if !self.logs(file) || (logged.ahead != 0 && logged.oldest.is_some()) {
+        if !self.logs(file) || self.is_home_ahead(file) {
             return None;
         }
         let bytes = self.unlogged_bytes(file)?;
-        let writer = &self.log_mut().writer;
-        let slack = writer.capacity_bytes() / SLACK_SHARE;
-        if !writer.has_room(bytes) || !writer.has_space(bytes as u64 + slack) {
+        if !self.has_room_for(bytes) {
             return None;
         }
         self.log_unlogged(file);
@@ -264,13 +285,11 @@ impl Engine {
     /// Bytes that logging what is unlogged of a file takes, names counted; `None` if it had better
     /// go home directly.
     fn unlogged_bytes(&self, file: FileIx) -> Option<usize> {
-        let mut bytes = 2 * weir_log::RECORD_OVERHEAD_BYTES + self.files[file].identity.len();
+        let mut bytes = self.name_bytes(file);
         let mut at = 0;
         while let Some(number) = self.unlogged.next_of(file, at) {
             let ix = self.pages.find(file, number).expect("an unlogged page is in the table");
-            for (_, data) in unlogged_of(&self.pages[ix]) {
-                bytes += weir_log::RECORD_OVERHEAD_BYTES + data.len().next_multiple_of(8);
-            }
+            bytes += unlogged_bytes(&self.pages[ix]);
             if bytes > DIRECT_BYTES_MIN {
                 return None;
             }
@@ -281,56 +300,162 @@ impl Engine {
 
     /// Appends what is unlogged of a file; there is room.
     fn log_unlogged(&mut self, file: FileIx) {
-        let id = self.files[file].id.0;
-        let size = self.files[file].size;
         let mut at = 0;
         while let Some(number) = self.unlogged.next_of(file, at) {
             at = number + 1;
             let ix = self.pages.find(file, number).expect("an unlogged page is in the table");
             let may_leave = self.logged_may_leave(ix);
-            let mut extents = Extents::new();
-            let mut last = None;
-            for (start, data) in unlogged_of(&self.pages[ix]) {
-                let offset = number * PAGE + start as u64;
-                let len = data.len().min(size.saturating_sub(offset) as usize);
-                if len == 0 {
-                    continue;
-                }
-                let log = self.log.as_mut().expect("there is a log");
-                let record = Record::Write { file: id, offset, data: &data[..len] };
-                let lsn = log.append(&mut self.files[file], &record);
-                last = Some(lsn);
-                if may_leave {
-                    let run = Run { start: start as u16, len: len as u16 };
-                    extents.push(Extent::of_record(lsn, run));
-                }
-                self.stats.log_bytes += len as u64;
-                self.stats.log_records += 1;
-            }
-            if let Some(lsn) = last {
-                self.changed_in_log(file, lsn);
-            }
-            self.update(ix, |page| page.unlogged = Default::default());
+            let extents = self.log_page(ix);
             if may_leave {
                 self.logged_to_leave(ix, extents);
             }
         }
     }
 
-    /// A record that changes the file was appended.
-    pub(crate) fn changed_in_log(&mut self, file: FileIx, lsn: Lsn) {
+    /// Appends what is unlogged of a page; there is room. Where it is.
+    fn log_page(&mut self, ix: PageIx) -> Extents {
+        let page = &self.pages[ix];
+        let (file, number) = (page.file, page.number);
+        let (id, size) = (self.files[file].id.0, self.files[file].size);
+        let log = self.log.as_mut().expect("there is a log");
+        let mut extents = Extents::new();
+        for (start, data) in unlogged_of(page) {
+            let offset = number * PAGE + start as u64;
+            let len = data.len().min(size.saturating_sub(offset) as usize);
+            if len == 0 {
+                continue;
+            }
+            let record = Record::Write { file: id, offset, data: &data[..len] };
+            let lsn = log.append(&mut self.files[file], &record);
+            extents.push(Extent::of_record(lsn, Run { start: start as u16, len: len as u16 }));
+            self.stats.log_bytes += len as u64;
+            self.stats.log_records += 1;
+        }
+        self.page_logged(ix, &extents);
+        extents
+    }
+
+    /// All that was unlogged of a page was appended.
+    pub(crate) fn page_logged(&mut self, ix: PageIx, extents: &Extents) {
+        let (file, number) = (self.pages[ix].file, self.pages[ix].number);
+        let rec = extents.last().map(|last| {
+            let segment = self.changed_in_log(file, last.record());
+            self.log_mut().recorded.insert((file, number));
+            segment
+        });
+        if let (Some(segment), None) = (rec, self.pages[ix].rec) {
+            self.pages[ix].rec = Some(segment);
+            self.need(file, segment);
+        }
+        self.update(ix, |page| page.unlogged = Default::default());
+    }
+
+    /// A record that changes the file was appended to the open group. The group's segment.
+    fn changed_in_log(&mut self, file: FileIx, lsn: Lsn) -> Segment {
+        let replayable = self.has_records(file);
+        let log = self.log.as_mut().expect("there is a log");
         let logged = &mut self.files[file].logged;
+        let head = log.writer.head();
         logged.last = Some(lsn);
         logged.last_change = Some(lsn);
-        if logged.oldest.is_none() {
-            // The whole group is kept, its name for the file with it.
-            let log = self.log.as_mut().expect("there is a log");
-            let head = log.writer.head();
-            logged.oldest = Some(head);
+        if !replayable {
+            logged.first = Some(head);
             // What went home before is older than any record now.
             logged.ahead = 0;
-            log.held.insert((head, file));
         }
+        log.segments.of_group(head)
+    }
+
+    /// A content of a file needs the log from a segment on.
+    pub(crate) fn need(&mut self, file: FileIx, segment: Segment) {
+        self.change_needs(file, |needs| needs.away.add(segment));
+    }
+
+    /// It does not any more: others of the same page do.
+    pub(crate) fn need_not(&mut self, file: FileIx, segment: Segment) {
+        self.change_needs(file, |needs| needs.away.remove(segment));
+    }
+
+    /// Two contents of a page become one: which of the segments that they need it needs.
+    pub(crate) fn one_need(
+        &mut self,
+        file: FileIx,
+        a: Option<Segment>,
+        b: Option<Segment>,
+    ) -> Option<Segment> {
+        if let (Some(a), Some(b)) = (a, b) {
+            self.need_not(file, a.max(b));
+        }
+        a.into_iter().chain(b).min()
+    }
+
+    fn change_needs<T>(&mut self, file: FileIx, change: impl FnOnce(&mut Needs) -> T) -> T {
+        let needs = &mut self.files[file].logged.needs;
+        let before = needs.first();
+        let result = change(needs);
+        let after = needs.first();
+        if before != after {
+            let held = &mut self.log.as_mut().expect("records are in a log").held;
+            if let Some(segment) = before {
+                held.remove(&(segment, file));
+            }
+            if let Some(segment) = after {
+                held.insert((segment, file));
+            }
+        }
+        result
+    }
+
+    /// A sync of a file's home begins; answers what it covers.
+    pub(crate) fn home_sync_begins(&mut self, file: FileIx) -> Counts {
+        self.files[file].logged.needs.begin_sync()
+    }
+
+    /// It ended.
+    pub(crate) fn home_sync_ended(&mut self, file: FileIx, covered: &Counts, durable: bool) {
+        if !covered.is_empty() {
+            self.change_needs(file, |needs| needs.end_sync(covered, durable));
+        }
+    }
+
+    /// A page's content is about to go home. If older bytes of it might be replayed over it then, what of
+    /// it is not in the log is appended, so that the file's next sync can rely on the log. Nobody
+    /// waits for that: until then either is right.
+    pub(crate) fn log_before_home(&mut self, ix: PageIx) {
+        let page = &self.pages[ix];
+        let (file, number) = (page.file, page.number);
+        if page.unlogged.is_empty()
+            || self.files[file].detaching
+            || !self.may_be_replayed(file, number)
+        {
+            return;
+        }
+        let bytes = self.name_bytes(file) + unlogged_bytes(page);
+        if self.has_room_for(bytes) {
+            self.log_page(ix);
+        }
+    }
+
+    /// Whether records might be replayed over what a page has at home.
+    pub(crate) fn may_be_replayed(&self, file: FileIx, number: u64) -> bool {
+        let Some(log) = &self.log else { return false };
+        let cut = self.files[file].logged.last_cut.is_some_and(|lsn| lsn >= log.writer.tail());
+        self.has_records(file) && (cut || log.recorded.may_hold((file, number)))
+    }
+
+    /// Whether records of so many bytes fit, and still leave what is kept for others that void them.
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.log.as_ref().is_some_and(|log| {
+            let slack = log.writer.capacity_bytes() / SLACK_SHARE;
+            log.is_usable()
+                && log.writer.has_room(bytes)
+                && log.writer.has_space(bytes as u64 + slack)
+        })
+    }
+
+    /// At most what naming a file takes.
+    fn name_bytes(&self, file: FileIx) -> usize {
+        RECORD_OVERHEAD_BYTES + self.files[file].identity.len().next_multiple_of(8)
     }
 
     /// Appends a record about a file, naming it; `None` if the log is full or has failed.
@@ -348,12 +473,17 @@ impl Engine {
 
     /// The file got a size at home. What the log has of it is to be cut at replay, too.
     pub(crate) fn log_truncation(&mut self, file: FileIx, size: u64) {
-        if self.files[file].logged.oldest.is_none() {
+        if !self.has_records(file) {
             return;
         }
         let record = Record::Truncate { file: self.files[file].id.0, size };
         match self.append(file, &record) {
-            Some(lsn) => self.changed_in_log(file, lsn),
+            Some(lsn) => {
+                let segment = self.changed_in_log(file, lsn);
+                self.files[file].logged.last_cut = Some(lsn);
+                // Home was cut, and has only to be synced.
+                self.change_needs(file, |needs| needs.settling.add(segment));
+            }
             None => self.home_is_ahead(file),
         }
     }
@@ -368,8 +498,7 @@ impl Engine {
 
     /// Whether the next sync of a file must bring it home.
     pub(crate) fn is_home_ahead(&self, file: FileIx) -> bool {
-        let logged = &self.files[file].logged;
-        logged.oldest.is_some() && logged.ahead != 0
+        self.files[file].logged.ahead != 0 && self.has_records(file)
     }
 
     /// What a full sync that begins now will free.
@@ -388,7 +517,9 @@ impl Engine {
 
     /// Whether records of the file may have to be replayed.
     pub(crate) fn has_records(&self, file: FileIx) -> bool {
-        self.files[file].logged.oldest.is_some()
+        let logged = &self.files[file].logged;
+        let Some(log) = &self.log else { return false };
+        logged.first.is_some() && logged.last_change.is_some_and(|lsn| lsn >= log.writer.tail())
     }
 
     /// A full sync of the file ended well: records from before it are void. Answers the position of
@@ -401,26 +532,20 @@ impl Engine {
             return Err(kind);
         }
         let Full { before, group, ahead } = full;
-        let logged = self.files[file].logged;
-        let oldest = logged.oldest.filter(|&oldest| oldest < before);
-        let Some(oldest) = oldest else {
+        let logged = &self.files[file].logged;
+        if !self.has_records(file) || logged.first.is_none_or(|first| first >= before) {
+            let last = logged.last;
             self.caught_up(file, ahead);
-            return Ok(logged.last);
-        };
+            return Ok(last);
+        }
         let record = Record::Revoke { file: self.files[file].id.0, before };
         let Some(lsn) = self.append(file, &record) else {
             self.home_is_ahead(file);
             return Err(ErrorKind::NoSpace);
         };
-        let rest = logged.last_change.filter(|&last| last >= before).map(|_| group);
         let logged = &mut self.files[file].logged;
         logged.last = Some(lsn);
-        logged.oldest = rest;
-        let log = self.log_mut();
-        log.held.remove(&(oldest, file));
-        if let Some(rest) = rest {
-            log.held.insert((rest, file));
-        }
+        logged.first = logged.last_change.filter(|&last| last >= before).map(|_| group);
         self.caught_up(file, ahead);
         Ok(Some(lsn))
     }
@@ -454,19 +579,21 @@ impl Engine {
 
     /// Whether a file on its way out of the engine has records to be freed first; starts that.
     pub(crate) fn must_release(&mut self, file: FileIx, now: Time) -> bool {
-        let logged = self.files[file].logged;
-        let Some(oldest) = logged.oldest else { return false };
-        let log = self.log.as_ref().expect("records are in a log");
-        if logged.checkpointing {
+        if !self.has_records(file) {
+            self.change_needs(file, std::mem::take);
+            return false;
+        }
+        if self.files[file].logged.checkpointing {
             return true;
         }
+        let log = self.log.as_ref().expect("records are in a log");
         if self.files[file].discarded || log.failed.is_some() || now < log.retry_at {
             // Gone for programs. Its removal may not be durable at home yet: if it comes back,
             // so must what was synced of it.
-            self.files[file].logged.oldest = None;
-            let log = self.log_mut();
-            log.held.remove(&(oldest, file));
-            log.orphans.insert(oldest);
+            self.files[file].logged.first = None;
+            let needs = self.change_needs(file, std::mem::take);
+            assert!(needs.away.is_empty() && needs.syncing.is_empty(), "the file is idle");
+            self.log_mut().orphans.add_all(&needs.settling);
             return false;
         }
         self.start_checkpoint(file, now);
@@ -493,10 +620,10 @@ impl Engine {
         if log.failed.is_some() || log.closing {
             return;
         }
-        let needed = log.oldest_needed();
+        let needed = log.needed_from();
         let freed = needed.0.saturating_sub(log.writer.tail().0);
         if log.superblock.is_none()
-            && freed >= log.writer.capacity_bytes() / 16
+            && freed >= log.writer.capacity_bytes() / FREED_SHARE
             && let Some(commit) = log.writer.checkpoint(needed)
         {
             let io = self.log_command(commit);
@@ -506,7 +633,8 @@ impl Engine {
         if !log.is_half_full() || now < log.retry_at {
             return;
         }
-        if log.home.is_none() && log.orphans.first().is_some_and(|&lsn| lsn == needed) {
+        let first = log.first_needed();
+        if log.home.is_none() && first.is_some() && log.orphans.first() == first {
             log.orphans_syncing = std::mem::take(&mut log.orphans);
             let io = self.next_log_io();
             self.log_mut().home = Some(io);
@@ -517,7 +645,34 @@ impl Engine {
         for file in held {
             if !self.files[file].logged.checkpointing {
                 self.start_checkpoint(file, now);
+            } else if self.home_sync_frees(file) {
+                self.files[file].logged.freeing = true;
+                let id = self.add_log_waiter(file, Durability::Data, SyncFor::Freeing, None);
+                self.sync_home(file, id);
             }
+        }
+    }
+
+    /// Whether a sync of home alone would free a good part of the log: while a checkpoint goes on, what
+    /// was logged long before it passed by is home.
+    fn home_sync_frees(&self, file: FileIx) -> bool {
+        let Logged { needs, freeing, .. } = &self.files[file].logged;
+        let Some(log) = &self.log else { return false };
+        let Some(settling) = needs.settling.first() else { return false };
+        let held = needs.away.first().is_some_and(|away| away <= settling);
+        if *freeing || held || !needs.syncing.is_empty() {
+            return false;
+        }
+        let left = needs.away.first().map_or(log.writer.durable(), |away| log.segments.start(away));
+        left.0.saturating_sub(log.writer.tail().0) >= log.writer.capacity_bytes() / FREED_SHARE
+    }
+
+    /// A sync of home to free the log ended.
+    pub(crate) fn freed(&mut self, file: FileIx, failed: bool) {
+        self.files[file].logged.freeing = false;
+        if failed {
+            let retry_at = self.clock + self.config.retry_delay;
+            self.log_mut().retry_at = retry_at;
         }
     }
 
@@ -598,6 +753,23 @@ impl Engine {
         }
     }
 
+    /// What the pages of a file need, those on their way home and those in the log alone counted.
+    fn contents_away(&self, file: FileIx) -> Counts {
+        let mut away = Counts::default();
+        let pages = self.pages_of(file).into_iter().filter_map(|ix| self.pages[ix].rec);
+        let of_patches = self.patch_destages.iter().filter(|&(&ix, _)| self.pages[ix].file == file);
+        let of_frames = self.ios.values().filter_map(|io| match io {
+            Io::Destage { file: of, pages, .. } if *of == file => Some(pages),
+            _ => None,
+        });
+        pages
+            .chain(of_patches.filter_map(|(_, destage)| destage.content.rec))
+            .chain(of_frames.flatten().filter_map(|content| content.rec))
+            .chain(self.spill.index.of(file, 0).map(|(_, page)| self.rec_of(page)))
+            .for_each(|segment| away.add(segment));
+        away
+    }
+
     /// Panics if an invariant does not hold.
     pub(crate) fn check_log(&self) {
         let Some(log) = &self.log else {
@@ -606,13 +778,24 @@ impl Engine {
         };
         let mut held = 0;
         for (ix, file) in self.files.iter() {
-            if let Some(oldest) = file.logged.oldest {
-                assert!(log.held.contains(&(oldest, ix)), "{:?} is held", file.id);
+            let needs = &file.logged.needs;
+            if let Some(first) = needs.first() {
+                assert!(log.held.contains(&(first, ix)), "{:?} is held", file.id);
+                // Of two syncs of home the later one may end first, and void what both cover.
+                let void = needs.away.is_empty();
+                assert!(self.has_records(ix) || void, "{:?} needs what may be replayed", file.id);
                 held += 1;
             }
+            assert_eq!(needs.away, self.contents_away(ix), "contents of {:?}", file.id);
         }
         assert_eq!(held, log.held.len());
     }
+}
+
+/// At most what a page's unlogged bytes take in the log.
+fn unlogged_bytes(page: &Page) -> usize {
+    let pieces = unlogged_of(page);
+    pieces.map(|(_, data)| RECORD_OVERHEAD_BYTES + data.len().next_multiple_of(8)).sum()
 }
 
 /// The unlogged bytes of a page, each piece with where in the page it begins.

@@ -9,6 +9,7 @@
 use hashbrown::HashTable;
 
 use crate::frame::Frame;
+use crate::needs::Segment;
 use crate::patch::PatchSet;
 use crate::time::Time;
 
@@ -97,6 +98,9 @@ pub(crate) enum ListKind {
 
 const LIST_KINDS: usize = 2;
 
+/// The bit of a page's membership that is no list's.
+const GHOST_HIT: u8 = 1 << 7;
+
 /// Where a dirty, idle page waits to go home (`dirty`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
@@ -170,6 +174,9 @@ pub(crate) struct Page {
     /// What was written to it and is not in the log. Empty unless the page is unclean, and for
     /// files that are not logged.
     pub(crate) unlogged: Span,
+    /// Where in the log the oldest record is that its content needs: none if it was never logged since
+    /// it was last home, or is all there.
+    pub(crate) rec: Option<Segment>,
     /// The spill its patches are part of, unless they changed since; 0 if there is none.
     pub(crate) spilling: u32,
     /// Older patches of the page are in the log and not here.
@@ -178,8 +185,6 @@ pub(crate) struct Page {
     pub(crate) returned: bool,
     /// Replacement: the list the page belongs on, and its insertion stamp there.
     pub(crate) hot: bool,
-    /// It is on a list and in the ghost hit cache (`ghost`).
-    pub(crate) ghost_hit: bool,
     pub(crate) stamp: u32,
     /// Requests that need the page to stay.
     pub(crate) pins: u32,
@@ -188,6 +193,7 @@ pub(crate) struct Page {
     pub(crate) listed: Listed,
     /// Somebody is in the engine's table of waiters for this page.
     pub(crate) awaited: bool,
+    /// Lists it is on, and [`GHOST_HIT`]. No field of its own: a page is to take as little as it can.
     member: u8,
     links: [Link; LIST_KINDS],
 }
@@ -233,6 +239,15 @@ impl Page {
 
     pub(crate) fn is_on(&self, kind: ListKind) -> bool {
         self.member & (1 << kind as u8) != 0
+    }
+
+    /// It is on the clean list and in the ghost hit cache (`ghost`).
+    pub(crate) fn is_ghost_hit(&self) -> bool {
+        self.member & GHOST_HIT != 0
+    }
+
+    pub(crate) fn set_ghost_hit(&mut self, inside: bool) {
+        self.member = if inside { self.member | GHOST_HIT } else { self.member & !GHOST_HIT };
     }
 
     pub(crate) fn state(&self) -> PageState {
@@ -291,11 +306,11 @@ impl Pages {
             dirty_seq: 0,
             dirty_since_ms: OVERDUE,
             unlogged: Span::default(),
+            rec: None,
             spilling: 0,
             spilled: false,
             returned: false,
             hot: false,
-            ghost_hit: false,
             stamp: 0,
             pins: 0,
             retrying: false,

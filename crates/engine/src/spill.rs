@@ -31,6 +31,7 @@ use crate::dirty::{FIRST, PageSet, Place};
 use crate::engine::{Engine, FRAME_BYTES};
 use crate::error::ErrorKind;
 use crate::file::Gate;
+use crate::needs::Segment;
 use crate::page::{FileIx, Page, PageIo, PageIx};
 use crate::patch::PatchSet;
 use crate::spilled::{Extent, Extents, Spilled, SpilledPage};
@@ -238,17 +239,15 @@ impl Engine {
         let (file, number) = (page.file, page.number);
         let log = self.log.as_mut().expect("there is a log");
         let mut extents = Extents::new();
-        let mut last = Lsn(0);
         for (run, data) in page.patches.iter() {
             let offset = number * PAGE + u64::from(run.start);
             let record = Record::Write { file: self.files[file].id.0, offset, data };
-            last = log.append(&mut self.files[file], &record);
-            extents.push(Extent::of_record(last, run));
+            let lsn = log.append(&mut self.files[file], &record);
+            extents.push(Extent::of_record(lsn, run));
             self.stats.log_records += 1;
             self.stats.log_bytes += data.len() as u64;
         }
-        self.changed_in_log(file, last);
-        self.update(ix, |page| page.unlogged = Default::default());
+        self.page_logged(ix, &extents);
         self.note_leaving(ix, extents);
     }
 
@@ -296,13 +295,17 @@ impl Engine {
                 continue;
             }
             let (dirty_seq, dirty_since_ms) = (page.dirty_seq, page.dirty_since_ms);
-            self.update(ix, |page| {
+            let rec = self.update(ix, |page| {
                 page.patches = PatchSet::default();
                 page.dirty_seq = 0;
+                page.rec.take()
             });
             self.stats.spilled += 1;
             let content = SpilledPage { dirty_seq, dirty_since_ms, extents };
-            if self.spill.index.add(place, content) {
+            let added = self.change_spilled(place, |index| index.add(place, content));
+            // What was logged of it before is in the log anew.
+            rec.into_iter().for_each(|rec| self.need_not(file, rec));
+            if added {
                 self.files[file].dirty_pages += 1;
                 self.files[file].spilled_pages += 1;
             } else {
@@ -313,6 +316,24 @@ impl Engine {
                 self.urgent.insert(file);
             }
         }
+    }
+
+    /// Changes what of a page is in the index, where it stays if it was, and what is needed of the log
+    /// for it.
+    fn change_spilled<T>(&mut self, place: Place, change: impl FnOnce(&mut Spilled) -> T) -> T {
+        let before = self.spill.index.get(place).map(|page| self.rec_of(page));
+        let result = change(&mut self.spill.index);
+        let page = self.spill.index.get(place).expect("the page is spilled");
+        self.need(place.0, self.rec_of(page));
+        before.into_iter().for_each(|before| self.need_not(place.0, before));
+        result
+    }
+
+    /// Where the log is needed from for a spilled page.
+    pub(crate) fn rec_of(&self, page: &SpilledPage) -> Segment {
+        let oldest = page.extents.iter().map(|extent| extent.lsn()).min();
+        let segments = &self.log.as_ref().expect("what is spilled is in a log").segments;
+        segments.of(oldest.expect("a spilled page has an extent"))
     }
 
     /// The spill under way does not get to disk: its patches stay.
@@ -538,6 +559,8 @@ impl Engine {
     /// Makes one dirty content of what is in memory of a page and what was spilled of it, as old as
     /// the older one.
     fn inherit(&mut self, ix: PageIx, spilled: &SpilledPage, change: impl FnOnce(&mut Page)) {
+        let page = &self.pages[ix];
+        let rec = self.one_need(page.file, page.rec, Some(self.rec_of(spilled)));
         // In one step: the page stands nowhere under the age it had.
         let own = self.update(ix, |page| {
             change(page);
@@ -545,6 +568,7 @@ impl Engine {
             let own = page.dirty_seq;
             page.dirty_seq = if own == 0 { spilled.dirty_seq } else { own.min(spilled.dirty_seq) };
             page.dirty_since_ms = spilled.dirty_since_ms;
+            page.rec = rec;
             own
         });
         if own != 0 {
@@ -587,6 +611,8 @@ impl Engine {
         if let Some(ix) = self.pages.find(file, number) {
             self.update(ix, |page| page.spilled = false);
         }
+        let rec = self.rec_of(&spilled);
+        self.files[file].logged.needs.settle(rec);
         self.stats.fetches_avoided += 1;
         self.settle(file, spilled.dirty_seq, Ok(()));
     }
@@ -601,7 +627,7 @@ impl Engine {
             {
                 self.drop_spilled_page(file, number);
             }
-            Some(_) => self.spill.index.truncate(place, from),
+            Some(_) => self.change_spilled(place, |index| index.truncate(place, from)),
         }
     }
 

@@ -39,6 +39,11 @@ impl Extent {
         Extent { lsn: [(lsn.0 >> 32) as u32, lsn.0 as u32], run }
     }
 
+    /// Where the record begins, if the run is what it writes.
+    pub(crate) fn record(self) -> Lsn {
+        Lsn(self.lsn().0 - RECORD_OVERHEAD_BYTES as u64)
+    }
+
     pub(crate) fn lsn(self) -> Lsn {
         Lsn(u64::from(self.lsn[0]) << 32 | u64::from(self.lsn[1]))
     }

@@ -8,6 +8,7 @@ use crate::command::{Command, Durability, FileId, Outcome, Reply, RequestId};
 use crate::engine::{Engine, Io, Pending, Step};
 use crate::error::{Error, ErrorKind};
 use crate::file::{Gate, SyncFor, SyncWaiter};
+use crate::needs::Counts;
 use crate::page::FileIx;
 use crate::time::Time;
 use weir_log::Lsn;
@@ -127,6 +128,7 @@ impl Engine {
             durability,
             done,
             syncing_home: false,
+            covered: Counts::default(),
             full: None,
             lsn: None,
         });
@@ -160,6 +162,7 @@ impl Engine {
             durability,
             done,
             syncing_home: false,
+            covered: Counts::default(),
             full,
             lsn: None,
         });
@@ -201,9 +204,11 @@ impl Engine {
     }
 
     pub(crate) fn sync_home(&mut self, file: FileIx, id: u64) {
+        let covered = self.home_sync_begins(file);
         let of_file = &mut self.files[file];
         let sync = of_file.syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
         sync.syncing_home = true;
+        sync.covered = covered;
         let datasync = sync.durability != Durability::All;
         of_file.home_unsynced = false;
         of_file.home_syncs_in_flight += 1;
@@ -225,6 +230,9 @@ impl Engine {
         }
         let sync = self.waiter(file, id);
         sync.syncing_home = false;
+        let covered = std::mem::take(&mut sync.covered);
+        self.home_sync_ended(file, &covered, result.is_ok());
+        let sync = self.waiter(file, id);
         if let (Some(full), None) = (sync.full.take(), sync.error) {
             match self.release(file, full) {
                 // The log's own sync need not wait for what it says: nobody was promised it.
@@ -279,6 +287,7 @@ impl Engine {
             SyncFor::All(request) => self.one_file_synced(request, sync.error),
             SyncFor::Exclusive => self.flushed_for_exclusive(file, result),
             SyncFor::Checkpoint => self.checkpointed(file, result.is_err()),
+            SyncFor::Freeing => self.freed(file, result.is_err()),
         }
     }
 
