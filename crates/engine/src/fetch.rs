@@ -20,8 +20,10 @@ pub(crate) struct Fetch {
     issue: Issue,
     /// Somebody waits for it.
     waited: bool,
-    /// Patched pages it takes in, if it is a sweep's.
+    /// Pages it is to make dirty frames of, if it is a sweep's.
     swept: Option<usize>,
+    /// Those between patched ones are written with them.
+    gaps_written: bool,
 }
 
 impl Engine {
@@ -84,17 +86,20 @@ impl Engine {
             self.update(ix, |page| page.io = PageIo::Fetch);
         }
         let pages = wanted.unwrap_or(run.len());
+        let gaps_written = wanted.is_some() && self.writes_gaps();
+        let swept = if gaps_written { Some(run.len()) } else { wanted };
         let fetch = Fetch {
             file,
             first,
             issue: self.issue_now(now),
             waited: urgency == Urgency::Waited,
-            swept: wanted,
+            swept,
+            gaps_written,
         };
         self.frames_in_flight += frames.len();
         self.fetches_in_flight += 1;
-        self.sweep_fetches += usize::from(wanted.is_some());
-        self.converting += wanted.unwrap_or(0);
+        self.sweep_fetches += usize::from(swept.is_some());
+        self.converting += swept.unwrap_or(0);
         self.stats.fetch_commands += 1;
         self.stats.fetched_pages += pages as u64;
         self.stats.gap_pages += (run.len() - pages) as u64;
@@ -116,7 +121,7 @@ impl Engine {
         result: Result<usize, ErrorKind>,
         now: Time,
     ) {
-        let Fetch { file, first, issue, waited, swept } = fetch;
+        let Fetch { file, first, issue, waited, swept, gaps_written } = fetch;
         self.files[file].io_in_flight -= 1;
         self.fetches_in_flight -= 1;
         self.frames_in_flight -= frames.len();
@@ -146,6 +151,8 @@ impl Engine {
             self.update(ix, |page| page.pins += 1);
             let error = result.err().filter(|_| self.pages[ix].frame.is_none());
             match result {
+                // Patches that are in the log alone go before what is at home.
+                Ok(_) if self.pages[ix].spilled => self.update(ix, |page| page.io = PageIo::None),
                 Ok(_) if swept.is_some() && !self.worth_a_frame(ix) => {
                     self.update(ix, |page| page.io = PageIo::None);
                 }
@@ -160,6 +167,10 @@ impl Engine {
                 }
             }
             self.wake(ix, error, now);
+            if gaps_written && self.may_write_clean(ix) {
+                // At once, lest it is dropped before those around it are written.
+                self.dirty_clean(ix, now);
+            }
             self.update(ix, |page| page.pins -= 1);
         }
         if let (true, Err(kind)) = (failed_patches, result) {

@@ -138,6 +138,12 @@ impl Log {
         self.failed.is_none() && !self.closing
     }
 
+    /// The open group is sent though nobody waits for it, lest the next one who does finds no room.
+    fn is_open_group_long(&self) -> bool {
+        let bytes = (self.writer.position().0 - self.writer.head().0) as usize;
+        bytes >= self.writer.group_bytes_max() / 4
+    }
+
     fn is_half_full(&self) -> bool {
         self.writer.used_bytes() > self.writer.capacity_bytes() / 2
     }
@@ -420,19 +426,24 @@ impl Engine {
 
     /// A page's content is about to go home. If older bytes of it might be replayed over it then, what of
     /// it is not in the log is appended, so that the file's next sync can rely on the log. Nobody
-    /// waits for that: until then either is right.
+    /// waits for that: until then either is right. Not while the log is being freed, which that would
+    /// undo.
     pub(crate) fn log_before_home(&mut self, ix: PageIx) {
         let page = &self.pages[ix];
         let (file, number) = (page.file, page.number);
         if page.unlogged.is_empty()
             || self.files[file].detaching
             || !self.may_be_replayed(file, number)
+            || self.log.as_ref().is_some_and(Log::is_half_full)
         {
             return;
         }
         let bytes = self.name_bytes(file) + unlogged_bytes(page);
         if self.has_room_for(bytes) {
             self.log_page(ix);
+            if self.log_mut().is_open_group_long() {
+                self.commit_group();
+            }
         }
     }
 
@@ -664,7 +675,7 @@ impl Engine {
             return false;
         }
         let left = needs.away.first().map_or(log.writer.durable(), |away| log.segments.start(away));
-        left.0.saturating_sub(log.writer.tail().0) >= log.writer.capacity_bytes() / FREED_SHARE
+        left.0.saturating_sub(log.writer.tail().0) >= 2 * log.writer.capacity_bytes() / FREED_SHARE
     }
 
     /// A sync of home to free the log ended.
@@ -707,7 +718,7 @@ impl Engine {
         let (ready, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut log.waiting).into_iter().partition(|&(lsn, ..)| lsn < durable);
         log.waiting = waiting;
-        let wanted = !log.waiting.is_empty();
+        let wanted = !log.waiting.is_empty() || log.is_open_group_long();
         self.finish_spill(durable);
         if wanted || self.spill.is_under_way() {
             self.commit_group();

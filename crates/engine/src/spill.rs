@@ -5,8 +5,9 @@
 //! (`spilled`). So a writer of many small pieces waits for nothing but the log's bandwidth, until
 //! the log is full.
 //!
-//! A page with spilled patches has no frame and is in no transfer: what a fetch or a destage needs
-//! of it is brought back first, and is then a patch like any other. A reader's page is brought back
+//! A page with spilled patches has no frame and goes nowhere: what a fetch or a destage needs of it is
+//! brought back first, and is then a patch like any other; a fetch that only reads through the page
+//! leaves it as it is. A reader's page is brought back
 //! by itself. For sweeps and syncs a *window* of pages in ascending order is, as many as there is
 //! patch memory for: each spill lies in the log in the order of its pages, so that a window is one
 //! piece of each spill, read in one pass over the log.
@@ -57,6 +58,9 @@ const LOOKED_AT_MAX: usize = 8192;
 /// After a spill that found nothing to take, none is tried for this long.
 const REST: Duration = Duration::from_millis(10);
 
+/// Pages ahead of the sweep through a window that had better not leave before it.
+const NEXT_SWEPT_PAGES: u64 = 2048;
+
 /// Patch memory a window may always take if nothing else is under way that frees some.
 const WINDOW_BYTES_MIN: usize = 64 << 10;
 
@@ -88,6 +92,8 @@ pub(crate) struct Spill {
     returning_bytes: usize,
     /// Windows being read: one at a time, since two would be two passes over the log.
     windows: usize,
+    /// The last one.
+    window: Option<Window>,
     /// Where the sweep that brings back goes on.
     swept_to: Place,
     /// Reads of the log that failed since one succeeded.
@@ -105,6 +111,14 @@ struct Leaving {
     number: u32,
     /// The log is to be durable up to here.
     end: Lsn,
+}
+
+/// Pages of a file that were brought back together, and those between them.
+#[derive(Debug)]
+struct Window {
+    file: FileIx,
+    first: u64,
+    last: u64,
 }
 
 /// A read of the log under way.
@@ -132,6 +146,7 @@ impl Spill {
             reading: HashMap::new(),
             returning_bytes: 0,
             windows: 0,
+            window: None,
             swept_to: FIRST,
             failed_in_a_row: 0,
             retry_at: Time::ZERO,
@@ -141,6 +156,11 @@ impl Spill {
     /// A spill is on its way to the log.
     pub(crate) fn is_under_way(&self) -> bool {
         self.spill_end.is_some()
+    }
+
+    /// A window is on its way back: its reads need the log's disk, and then there is more to sweep.
+    pub(crate) fn awaits_window(&self) -> bool {
+        self.windows > 0
     }
 
     /// Reads of the log are under way.
@@ -224,6 +244,15 @@ impl Engine {
             && page.pins == 0
             && !page.returned
             && !self.spill.reading.contains_key(&place)
+            && !self.is_in_window(place)
+    }
+
+    /// Whether a sweep is about to take the page home, with those around it that came back: were it to
+    /// leave now, it would part them.
+    fn is_in_window(&self, (file, number): Place) -> bool {
+        let Some(window) = &self.spill.window else { return false };
+        let Some(next) = self.spill.returned.next_of(file, window.first) else { return false };
+        file == window.file && (next..=window.last.min(next + NEXT_SWEPT_PAGES)).contains(&number)
     }
 
     /// Bytes of the log that a page's patches take at most.
@@ -426,7 +455,8 @@ impl Engine {
         if numbers.is_empty() {
             numbers = pick(0);
         }
-        let last = *numbers.last()?;
+        let (first, last) = (*numbers.first()?, *numbers.last()?);
+        self.spill.window = Some(Window { file, first, last });
         self.read_log(file, numbers, true);
         Some(last)
     }
@@ -439,7 +469,9 @@ impl Engine {
         let in_use = self.census.returned_bytes + self.spill.returning_bytes;
         let most = self.config.patch_bytes_max as usize / RETURN_SHARE;
         let left = most.saturating_sub(in_use);
-        let idle = self.sweep_fetches + self.destages_in_flight == 0;
+        // Where sweeps wait for windows, what they have been given goes first.
+        let swept = self.spill.returned.is_empty() || !self.config.one_arm;
+        let idle = self.sweep_fetches + self.destages_in_flight == 0 && swept;
         if left >= (most - most / 4).max(WINDOW_BYTES_MIN) {
             Some(left)
         } else if idle {
@@ -642,7 +674,8 @@ impl Engine {
             if let Some(ix) = self.pages.find(place.0, place.1) {
                 let page = &self.pages[ix];
                 assert!(page.spilled, "{place:?} knows that it is spilled");
-                assert!(page.frame.is_none() && page.io == PageIo::None, "{place:?} waits");
+                let idle = matches!(page.io, PageIo::None | PageIo::Fetch);
+                assert!(page.frame.is_none() && idle, "{place:?} waits");
             }
         }
         for (ix, file) in self.files.iter() {

@@ -36,7 +36,9 @@ const QUIET_MAX: Duration = Duration::from_millis(4);
 /// Most pages of a background fetch while somebody waits for another one.
 const PAGES_MAX_BEHIND_READERS: u64 = 64;
 
-/// Pages that a sweep's fetch should be able to make dirty frames of.
+/// Pages that a sweep's fetch should be able to make dirty frames of, on a device with an arm, which has
+/// to travel for each, and on others.
+const ROOM_MIN_ARM: usize = 256;
 const ROOM_MIN: usize = 64;
 
 /// Every so many fetches of a sweep one reads no gap, to see what it then costs.
@@ -97,7 +99,10 @@ impl Engine {
     }
 
     fn sweeps_may_start(&self, now: Time) -> bool {
-        self.sweep_fetches < self.fetches_allowed(now)
+        // One arm had better read the log in one go.
+        let log_first = self.config.one_arm && self.spill.awaits_window();
+        !log_first
+            && self.sweep_fetches < self.fetches_allowed(now)
             && self.destages_in_flight < self.destages_allowed(now)
     }
 
@@ -368,10 +373,15 @@ impl Engine {
     /// fetch may free it sooner: it takes in many at once where it reads through gaps, and on a
     /// drive that writes more slowly than it reads even one costs less than the write it spares.
     fn rather_fetched(&self, ix: PageIx, urgency: Urgency) -> bool {
-        if urgency != Urgency::Background
-            || !self.files[self.pages[ix].file].readable
-            || !(self.patches_press() || self.pages[ix].returned)
-        {
+        let page = &self.pages[ix];
+        if urgency != Urgency::Background || !self.files[page.file].readable {
+            return false;
+        }
+        if self.config.one_arm && (page.returned || self.has_dirty_neighbour(ix)) {
+            // Read through, what lies close together is written in long runs.
+            return true;
+        }
+        if !(self.patches_press() || page.returned) {
             return false;
         }
         let sooner = match (self.fetch_pace.cost(), self.destage_pace.cost()) {
@@ -380,10 +390,18 @@ impl Engine {
             (None, Some(_)) => true,
             (_, None) => false,
         };
-        // What comes back lies close together: read through, it is written in long runs.
-        sooner
-            || (self.config.one_arm && self.pages[ix].returned)
-            || self.fetch_pace.gap_pages() > 1
+        sooner || self.fetch_pace.gap_pages() > 1
+    }
+
+    /// Whether another page so near that the gap is written through is to go home, too.
+    fn has_dirty_neighbour(&self, ix: PageIx) -> bool {
+        let (file, number) = (self.pages[ix].file, self.pages[ix].number);
+        let near = |pages: &PageSet| {
+            let next = |at| pages.next_of(file, at).filter(|&next| next <= number + GAP_WRITTEN_MAX);
+            let before = next(number.saturating_sub(GAP_WRITTEN_MAX)).is_some_and(|n| n < number);
+            before || next(number + 1).is_some()
+        };
+        near(self.patched.pages()) || near(&self.spill.returned) || near(self.resident.pages())
     }
 
     /// The dirty resident pages around `number`, ascending, at most one transfer; on a slow device
@@ -393,17 +411,11 @@ impl Engine {
             let found = self.pages.find(file, number);
             found.is_some_and(|ix| self.pages[ix].listed == Listed::Resident)
         };
-        let of_file = &self.files[file];
         let is_clean = |number: u64| {
-            let (start, end) = (number * PAGE, (number + 1) * PAGE);
-            let found = self.pages.find(file, number).map(|ix| &self.pages[ix]);
-            let clean = found.is_some_and(|page| {
-                page.frame.is_some() && page.io == PageIo::None && page.dirty_seq == 0
-            });
-            // A hole stays one, and the file as long as it is.
-            clean && end <= of_file.home_size && of_file.allocated.first_gap(start, end).is_none()
+            let found = self.pages.find(file, number);
+            found.is_some_and(|ix| self.may_write_clean(ix))
         };
-        let gap = if self.fetches_are_slow() { GAP_WRITTEN_MAX } else { 0 };
+        let gap = if self.writes_gaps() { GAP_WRITTEN_MAX } else { 0 };
         let max = u64::from(self.config.transfer_pages_max);
         let mut first = number;
         while first > 0 && number - first + 1 < max && is_dirty(first - 1) {
@@ -421,17 +433,41 @@ impl Engine {
         (first..=last).collect()
     }
 
+    /// Whether clean pages between dirty ones are written with them.
+    pub(crate) fn writes_gaps(&self) -> bool {
+        self.fetches_are_slow()
+    }
+
+    /// Whether a page is clean and here, and to write it changes nothing at home: a hole stays one, and
+    /// the file as long as it is.
+    pub(crate) fn may_write_clean(&self, ix: PageIx) -> bool {
+        let page = &self.pages[ix];
+        let of_file = &self.files[page.file];
+        let (start, end) = (page.number * PAGE, (page.number + 1) * PAGE);
+        page.frame.is_some()
+            && page.io == PageIo::None
+            && page.dirty_seq == 0
+            && !of_file.discarded
+            && end <= of_file.home_size
+            && of_file.allocated.first_gap(start, end).is_none()
+    }
+
     /// Makes the clean pages of a run dirty, to be written with the others.
     fn dirty_between(&mut self, file: FileIx, run: &[u64], now: Time) {
         for &number in run {
             let ix = self.pages.find(file, number).expect("a run's pages are resident");
             if self.pages[ix].dirty_seq == 0 {
-                let seq = self.next_seq();
-                self.update(ix, |page| page.dirtied(seq, now));
-                self.write_back.not_dirtied_by_a_program();
-                self.stats.gap_pages_written += 1;
+                self.dirty_clean(ix, now);
             }
         }
+    }
+
+    /// Makes a clean page dirty, to be written with those around it.
+    pub(crate) fn dirty_clean(&mut self, ix: PageIx, now: Time) {
+        let seq = self.next_seq();
+        self.update(ix, |page| page.dirtied(seq, now));
+        self.write_back.not_dirtied_by_a_program();
+        self.stats.gap_pages_written += 1;
     }
 
     /// Fetches a patched page and those after it that one request reaches. The last page read;
@@ -449,7 +485,10 @@ impl Engine {
         };
         let frames = self.frames_available();
         // Not page by page as room is made for it.
-        let worthwhile = ROOM_MIN.min(self.hard_frames / 8);
+        let worthwhile = match self.config.one_arm {
+            true => ROOM_MIN_ARM.min(self.hard_frames / 4),
+            false => ROOM_MIN.min(self.hard_frames / 8),
+        };
         let later = urgency == Urgency::Background
             && room < worthwhile
             && !self.resident.pages().is_empty();
@@ -466,6 +505,9 @@ impl Engine {
             gap = 0;
         } else if urgency == Urgency::Background && self.readers_first(now) {
             pages_max = pages_max.min(PAGES_MAX_BEHIND_READERS);
+        }
+        if self.writes_gaps() {
+            pages_max = pages_max.min(room as u64);
         }
         let (last, wanted) = self.reach(file, number, gap, pages_max, room, urgency);
         let run: Vec<u64> = (number..=last).collect();
@@ -503,7 +545,6 @@ impl Engine {
             let busy = |number| {
                 let found = self.pages.find(file, number);
                 found.is_some_and(|ix| self.pages[ix].io != PageIo::None)
-                    || self.is_spilled(file, number)
             };
             if (last + 1..next).any(busy) {
                 break;

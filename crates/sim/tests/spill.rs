@@ -360,7 +360,7 @@ fn newer_patches_over_spilled_ones_win_whichever_way_they_meet() {
 
 #[test]
 fn writers_go_on_when_the_log_is_full() {
-    const N: usize = 3000;
+    const N: usize = 6000;
     let mut rig = Rig::new(1, N, 64 << 10, 256 << 10);
     let mut expected = rig.homes[&FileId(1)].clone();
     let (mut waited, mut used_most) = (0, 0);
