@@ -133,6 +133,7 @@ enum Suite {
     Nbw(nbw::command::Arguments),
     Fsync(nbw::synced::Arguments),
     Spill(nbw::spill::Arguments),
+    Awol(nbw::awol::Arguments),
     Recovery(recovery::Arguments),
 }
 
@@ -176,6 +177,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::Nbw(arguments) => arguments.run(),
                 Suite::Fsync(arguments) => arguments.run(),
                 Suite::Spill(arguments) => arguments.run(),
+                Suite::Awol(arguments) => arguments.run(),
                 Suite::Recovery(arguments) => arguments.run(),
             }
         }

@@ -5,6 +5,7 @@
 //! `results` is the JSON they are kept in, `bound` what could be reached at most, `goals` what was
 //! to be reached, `table` what is printed.
 
+pub mod awol;
 mod bound;
 pub mod command;
 pub mod goals;

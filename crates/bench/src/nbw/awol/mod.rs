@@ -1,0 +1,149 @@
+//! `weir-bench run awol`: AWOL's evaluation (paper 002, section 5) on emulated disks: readers and
+//! writers side by side, by ext4, by Weir with write-back at fixed shares of memory, and by Weir
+//! with write-back that adapts.
+//!
+//! `plan` says what is run at which size, `judge` shows what was found and holds it against the
+//! goals. The workloads are [`crate::workload::SideBySide`]'s.
+
+mod judge;
+mod plan;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Args, ValueEnum};
+
+use crate::disk::Model;
+use crate::error::{Error, Result};
+use crate::mount::{run, weir_program};
+use crate::nbw;
+use crate::nbw::command::Place;
+use crate::nbw::plan::Filter;
+use crate::nbw::results::DiskUse;
+use crate::stage::{Contestant, Fetch, Observed, WriteBack};
+use crate::workload::{ALL, Outcome};
+
+/// The name of the suite in its JSON.
+const SUITE: &str = "awol";
+/// What `weir mount` must know for the contestants of the paper.
+const OPTION: &str = "--write-back";
+
+/// AWOL's evaluation on emulated disks: ext4 by the kernel, and Weir with static and with adaptive
+/// write-back, in the same memory, on the same disk, in turn. Needs root. Ends with zero only if
+/// every byte was found right.
+#[derive(Args)]
+pub struct Arguments {
+    /// One round of six seconds instead of three of twenty, at most ten minutes in all.
+    #[arg(long)]
+    quick: bool,
+    /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Who runs beside ext4.
+    #[arg(long, value_name = "WHO", value_delimiter = ',', default_value = "static,adaptive")]
+    contestants: Vec<Weir>,
+    #[command(flatten)]
+    place: Place,
+    /// Keep the results here, case by case as they come.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Weir, one way or the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Weir {
+    /// `--write-back static`.
+    Static,
+    /// `--write-back adaptive`.
+    Adaptive,
+    /// As it is by default; also a weir that has no such option.
+    Plain,
+}
+
+impl Weir {
+    fn contestant(self) -> Contestant {
+        match self {
+            Weir::Static => Contestant::WeirWriteBack(WriteBack::Static),
+            Weir::Adaptive => Contestant::WeirWriteBack(WriteBack::Adaptive),
+            Weir::Plain => Contestant::Weir(Fetch::Auto),
+        }
+    }
+}
+
+impl Arguments {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        let weir = weir_program(self.place.weir)?;
+        if self.contestants.iter().any(|who| *who != Weir::Plain) {
+            require_write_back(&weir)?;
+        }
+        let mut contestants = vec![Contestant::Ext4];
+        for who in self.contestants.iter().map(|who| who.contestant()) {
+            if !contestants.contains(&who) {
+                contestants.push(who);
+            }
+        }
+        let disks =
+            if self.place.disk.is_empty() { vec![Model::Hdd, Model::Ssd] } else { self.place.disk };
+        let filter = Filter { disks, names: self.only };
+        let profile = plan::profile(self.quick);
+        let cells = plan::cells(&profile, &contestants, &filter);
+        if cells.is_empty() {
+            return Err(Error::Missing {
+                what: "nothing of the suite has that disk and name".into(),
+                remedy: "see 'weir-bench run awol --help'".into(),
+            });
+        }
+        let results = nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json)?;
+        print!("\n{}", judge::report(&results));
+        Ok(())
+    }
+}
+
+/// Fails, saying what to do, if `weir` cannot be told when to write home.
+fn require_write_back(weir: &Path) -> Result<()> {
+    let help = run(Command::new(weir).args(["mount", "--help"]))?;
+    if String::from_utf8_lossy(&help.stdout).contains(OPTION) {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        what: format!("{} has no option '{OPTION}'", weir.display()),
+        remedy: "give a weir that has it, or compare only '--contestants plain'".into(),
+    })
+}
+
+/// What a round had the disk do.
+pub fn disk_use(outcome: &Outcome, observed: &Observed) -> DiskUse {
+    let (device, left) = (&observed.device, &observed.left);
+    let operations = outcome.class(ALL).map_or(0, |all| all.ops).max(1);
+    let requests = device.reads + device.writes + left.writes;
+    DiskUse {
+        read_bytes: device.read_bytes as f64,
+        written_bytes: device.written_bytes as f64,
+        left_writes: left.writes as f64,
+        left_bytes: left.written_bytes as f64,
+        requests_a_thousand: requests as f64 * 1e3 / operations as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_weir_without_the_option_is_refused_and_what_to_do_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let weir = directory.path().join("weir");
+        let script = |help: &str| {
+            fs::write(&weir, format!("#!/bin/sh\necho '{help}'\n")).unwrap();
+            fs::set_permissions(&weir, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        script("--memory SIZE");
+        let said = require_write_back(&weir).unwrap_err().to_string();
+        assert!(said.contains("no option '--write-back'") && said.contains("plain"), "{said}");
+        script("--write-back POLICY");
+        require_write_back(&weir).unwrap();
+    }
+}
