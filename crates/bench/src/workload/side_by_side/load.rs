@@ -25,14 +25,15 @@ pub fn run(workload: &SideBySide, clients: &[Client], directory: &Path) -> Resul
     for client in clients {
         threads.push(Thread::writer(client, directory)?);
         if workload.reader.is_some() {
-            threads.push(Thread::reader(client, directory)?);
+            let once = clients.len() > 1 || workload.reader == Some(Access::Sequential);
+            threads.push(Thread::reader(client, directory, once)?);
         }
     }
     let load = Load {
         start: Instant::now(),
         // Clients that come and go are there to the end of the schedule, running or not.
         seconds: if clients.len() > 1 { workload.seconds } else { 0.0 },
-        once: workload.reader == Some(Access::Sequential),
+        to_its_end: workload.reader == Some(Access::Sequential),
         over: AtomicBool::new(false),
     };
     let ended: Vec<Result<(Tally, Vec<u64>)>> = thread::scope(|scope| {
@@ -58,19 +59,23 @@ struct Thread<'a> {
     client: &'a Client,
     path: PathBuf,
     file: File,
+    /// The most operations of a session.
+    most: u64,
 }
 
 impl<'a> Thread<'a> {
     fn writer(client: &'a Client, directory: &Path) -> Result<Thread<'a>> {
         let path = client.written(directory);
         let file = OpenOptions::new().write(true).open(&path).doing("open", &path)?;
-        Ok(Thread { class: Class::Write, client, path, file })
+        Ok(Thread { class: Class::Write, client, path, file, most: u64::MAX })
     }
 
-    fn reader(client: &'a Client, directory: &Path) -> Result<Thread<'a>> {
+    /// `once`: no more than its file's length in a session.
+    fn reader(client: &'a Client, directory: &Path, once: bool) -> Result<Thread<'a>> {
         let path = client.read(directory);
         let file = File::open(&path).doing("open", &path)?;
-        Ok(Thread { class: Class::Read, client, path, file })
+        let most = if once { client.pages } else { u64::MAX };
+        Ok(Thread { class: Class::Read, client, path, file, most })
     }
 }
 
@@ -80,7 +85,7 @@ struct Load {
     /// The least time that rates are over.
     seconds: f64,
     /// Whether the load is over when the reader has read its file once.
-    once: bool,
+    to_its_end: bool,
     /// Nobody is to begin an operation any more.
     over: AtomicBool,
 }
@@ -93,7 +98,10 @@ impl Load {
             Class::Read => self.read(thread, &mut tally),
             _ => self.write(thread, &mut tally),
         };
-        let done = followed.inspect_err(|_| self.over.store(true, Ordering::Relaxed))?;
+        if followed.is_err() || (thread.class == Class::Read && self.to_its_end) {
+            self.over.store(true, Ordering::Relaxed);
+        }
+        let done = followed?;
         tally.seconds = tally.seconds.max(self.seconds);
         Ok((tally, done))
     }
@@ -116,7 +124,6 @@ impl Load {
     fn read(&self, thread: &Thread<'_>, tally: &mut Tally) -> Result<Vec<u64>> {
         let mut prepared = thread.client.prepared();
         let mut bytes = vec![0; PAGE_BYTES];
-        let (pages, mut count) = (thread.client.pages, 0);
         self.each(thread, READS, tally, |page| {
             let before = Instant::now();
             let result = thread.file.read_exact_at(&mut bytes, page * PAGE);
@@ -127,10 +134,6 @@ impl Load {
                     "a read of page {page} of {} saw something else than what was prepared",
                     thread.path.display()
                 )));
-            }
-            count += 1;
-            if self.once && count == pages {
-                self.over.store(true, Ordering::Relaxed);
             }
             Ok((before, after))
         })
@@ -149,7 +152,7 @@ impl Load {
         for (session, order) in thread.client.orders(side) {
             self.wait_until(self.at(session.begin));
             let end = self.at(session.end);
-            done.push(self.until(end, &order, |page| {
+            done.push(self.until(end, thread.most, &order, |page| {
                 let (before, after) = operation(page)?;
                 tally.note(thread.class, after - before, PAGE);
                 tally.seconds = (after - self.start).as_secs_f64();
@@ -159,16 +162,17 @@ impl Load {
         Ok(done)
     }
 
-    /// Until it is `end` or over; how many operations there were.
+    /// Until it is `end` or over, and `most` at the most; how many operations there were.
     fn until(
         &self,
         end: Instant,
+        most: u64,
         order: &Order,
         mut operation: impl FnMut(u64) -> Result<Instant>,
     ) -> Result<u64> {
         let mut now = Instant::now();
         let mut number = 0;
-        while now < end && !self.over.load(Ordering::Relaxed) {
+        while now < end && number < most && !self.over.load(Ordering::Relaxed) {
             now = operation(order.page(number))?;
             number += 1;
         }

@@ -12,8 +12,9 @@
 //! | VRVW | one to each writer, as it goes | the same |
 //!
 //! The paper's processes end when their gigabyte is done; here a load has its time, in which a
-//! writer goes around, and it is over early if a lone sequential reader has read its file once:
-//! nothing that it reads was in memory before.
+//! writer goes around. It is over early if a lone sequential reader has read its file once: nothing
+//! that it reads was in memory before. Of clients that come and go each reads at most its file's
+//! length in a session, lest all that is measured is memory.
 //!
 //! Invariants: no two threads write one file, and no file that is read is written; a client's
 //! writes are numbered on through its sessions, and their bytes follow from client and number.
