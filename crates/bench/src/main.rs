@@ -70,7 +70,8 @@ enum Task {
         /// The results.
         results: PathBuf,
     },
-    /// Write plots and the tables of RESULTS.md from what 'run nbw --json' wrote.
+    /// Write plots and the tables of RESULTS.md from what 'run nbw --json' or 'run awol
+    /// --json' wrote.
     Report {
         /// The results.
         results: PathBuf,

@@ -129,6 +129,9 @@ fn resume(path: &Path, fresh: Results) -> Result<Results> {
         })
     };
     let found = Results::load(path)?;
+    if found.suite != fresh.suite {
+        return refuse("holds a run of another suite");
+    }
     if found.profile != fresh.profile {
         return refuse("holds a run of other sizes or times");
     }

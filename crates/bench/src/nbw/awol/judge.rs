@@ -31,7 +31,9 @@ const READ_TAIL: f64 = 2.0;
 
 /// Tables, goals, and everything that fell short of ext4.
 pub fn report(results: &Results) -> String {
-    let mut text = format!("{}\n{}", rates(results), costs(results));
+    let mut text = aligned(&rates(results));
+    text += "(x ext4 of reads in vrvw: by their mean time)\n\n";
+    text += &aligned(&costs(results));
     text += "\nGoals, adaptive write-back\n";
     for goal in goals(results) {
         let _ = writeln!(text, "  {goal}");
@@ -42,8 +44,9 @@ pub fn report(results: &Results) -> String {
     text
 }
 
-/// Rates and latencies: a row for each contestant in each case.
-fn rates(results: &Results) -> String {
+/// Rates and latencies: headings, then a row for each contestant in each case. The first two columns
+/// are text.
+pub fn rates(results: &Results) -> Vec<Vec<String>> {
     let head = [
         "case",
         "contestant",
@@ -67,7 +70,7 @@ fn rates(results: &Results) -> String {
             rows.push(row);
         }
     }
-    aligned(&rows)
+    rows
 }
 
 /// Rate, ratio and latencies of one side.
@@ -84,8 +87,8 @@ fn side(results: &Results, case: &Case, class: &str) -> [String; 5] {
     ]
 }
 
-/// What it cost the disk: a row for each contestant in each case.
-fn costs(results: &Results) -> String {
+/// The same of what it cost the disk.
+pub fn costs(results: &Results) -> Vec<Vec<String>> {
     let head = [
         "case",
         "contestant",
@@ -113,7 +116,7 @@ fn costs(results: &Results) -> String {
             times(cost.requests_a_thousand),
         ]);
     }
-    aligned(&rows)
+    rows
 }
 
 /// The goals, in the order they are shown.
@@ -180,7 +183,7 @@ fn tail(results: &Results, case: &Case) -> Option<Goal> {
 }
 
 /// Each rate of a contestant other than ext4 that is below ext4's, worst first.
-fn below_baseline(results: &Results) -> Vec<String> {
+pub fn below_baseline(results: &Results) -> Vec<String> {
     let mut found = Vec::new();
     for who in [ADAPTIVE, STATIC, "weir-auto"] {
         for class in ["read", "write"] {
@@ -213,6 +216,18 @@ fn speed(case: &str, class: &str) -> impl Fn(&Round) -> Option<f64> {
         let class = find(&round.classes, class)?;
         Some(if by_time { 1e6 / class.mean_us } else { class.ops_per_s })
     }
+}
+
+/// How fast `who`'s operations of a class are, times ext4's: the median over the rounds, the least and
+/// the most.
+pub fn times_baseline(
+    results: &Results,
+    case: &str,
+    who: &str,
+    class: &str,
+) -> Option<(f64, f64, f64)> {
+    let ratios = against(results, case, who, BASELINE, &speed(case, class))?;
+    Some((ratios.median, ratios.least, ratios.most))
 }
 
 /// Whether that is the mean time of an operation, and not the rate.

@@ -5,7 +5,7 @@
 //! `plan` says what is run at which size, `judge` shows what was found and holds it against the
 //! goals. The workloads are [`crate::workload::SideBySide`]'s.
 
-mod judge;
+pub mod judge;
 mod plan;
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::stage::{Contestant, Fetch, Observed, WriteBack};
 use crate::workload::{ALL, Outcome};
 
 /// The name of the suite in its JSON.
-const SUITE: &str = "awol";
+pub const SUITE: &str = "awol";
 /// What `weir mount` must know for the contestants of the paper.
 const OPTION: &str = "--write-back";
 
