@@ -105,6 +105,15 @@ impl fmt::Display for WriteBack {
     }
 }
 
+/// A setting of adaptive write-back that is not its default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Setting {
+    /// How often it looks at the load.
+    IntervalMs(u32),
+    /// The most it lets become dirty, percent: the paper's h_max.
+    DirtyMaxPercent(u8),
+}
+
 /// Who runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contestant {
@@ -116,6 +125,8 @@ pub enum Contestant {
     WeirLog,
     /// Weir without a log, told when to write home.
     WeirWriteBack(WriteBack),
+    /// Weir without a log, with adaptive write-back and one setting of it.
+    WeirAdaptive(Setting),
 }
 
 impl Contestant {
@@ -126,11 +137,15 @@ impl Contestant {
             Contestant::Weir(fetch) => format!("weir-{fetch}"),
             Contestant::WeirLog => "weir-log".into(),
             Contestant::WeirWriteBack(policy) => format!("weir-{policy}"),
+            Contestant::WeirAdaptive(Setting::IntervalMs(ms)) => format!("weir-every-{ms}-ms"),
+            Contestant::WeirAdaptive(Setting::DirtyMaxPercent(most)) => {
+                format!("weir-dirty-{most}")
+            }
         }
     }
 
     /// What `weir mount` is told that other contestants are not; `None` for who is not Weir.
-    fn mount_options(self) -> Option<Vec<String>> {
+    pub fn mount_options(self) -> Option<Vec<String>> {
         let options =
             |fetch: Fetch, log: &str| vec![format!("--fetch={fetch}"), format!("--log={log}")];
         match self {
@@ -140,6 +155,14 @@ impl Contestant {
             Contestant::WeirWriteBack(policy) => {
                 let mut all = options(Fetch::Auto, "none");
                 all.push(format!("--write-back={policy}"));
+                Some(all)
+            }
+            Contestant::WeirAdaptive(setting) => {
+                let mut all = Contestant::WeirWriteBack(WriteBack::Adaptive).mount_options()?;
+                all.push(match setting {
+                    Setting::IntervalMs(ms) => format!("--write-back-interval={ms}ms"),
+                    Setting::DirtyMaxPercent(most) => format!("--dirty-max={most}"),
+                });
                 Some(all)
             }
         }
@@ -451,6 +474,10 @@ mod tests {
         let options = adaptive.mount_options().unwrap();
         assert_eq!(options, ["--fetch=auto", "--log=none", "--write-back=adaptive"]);
         assert!(Contestant::Ext4.mount_options().is_none());
+        let often = Contestant::WeirAdaptive(Setting::IntervalMs(100));
+        assert_eq!(often.name(), "weir-every-100-ms");
+        let options = often.mount_options().unwrap();
+        assert_eq!(options[2..], ["--write-back=adaptive", "--write-back-interval=100ms"]);
     }
 
     #[test]

@@ -29,12 +29,17 @@ const FEWER_REQUESTS: f64 = 20.0;
 /// How much shorter than ext4's the 99th percentile of reads is to be, times.
 const READ_TAIL: f64 = 2.0;
 
-/// Tables, goals, and everything that fell short of ext4.
-pub fn report(results: &Results) -> String {
+/// What was found.
+pub fn tables(results: &Results) -> String {
     let mut text = aligned(&rates(results));
     text += "(x ext4 of reads in vrvw: by their mean time)\n\n";
     text += &aligned(&costs(results));
-    text += "\nGoals, adaptive write-back\n";
+    text
+}
+
+/// The goals, and everything that fell short of ext4.
+pub fn verdict(results: &Results) -> String {
+    let mut text = "Goals, adaptive write-back\n".to_owned();
     for goal in goals(results) {
         let _ = writeln!(text, "  {goal}");
     }
@@ -345,7 +350,7 @@ mod tests {
             assert_eq!(reached(&run, goal), Some(false), "{goal}");
         }
         assert_eq!(below_baseline(&run).len(), 2, "the writes of both");
-        assert!(report(&run).contains("MISSED") && report(&run).contains("0.800!"));
+        assert!(verdict(&run).contains("MISSED") && tables(&run).contains("0.800!"));
     }
 
     #[test]
@@ -354,7 +359,7 @@ mod tests {
         assert_eq!(reached(&run, "ssd/nrzw, adaptive to static: writes"), Some(true));
         assert_eq!(reached(&run, "no rate of reads"), None);
         assert!(goals(&run).iter().all(|goal| !goal.name.contains("p99")));
-        assert!(report(&run).contains(DASH));
+        assert!(tables(&run).contains(DASH));
     }
 
     #[test]
@@ -363,6 +368,6 @@ mod tests {
         run.cases.retain(|case| case.contestant != ADAPTIVE);
         assert!(goals(&run).iter().all(|goal| goal.reached().is_none()));
         run.cases.clear();
-        assert!(report(&run).contains("not measured"));
+        assert!(verdict(&run).contains("not measured"));
     }
 }

@@ -3,16 +3,19 @@
 //! with write-back that adapts.
 //!
 //! `plan` says what is run at which size, `judge` shows what was found and holds it against the
-//! goals. The workloads are [`crate::workload::SideBySide`]'s.
+//! goals, `sweep` is the settings that are gone through. The workloads are
+//! [`crate::workload::SideBySide`]'s.
 
 pub mod judge;
 mod plan;
+mod sweep;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{Args, ValueEnum};
 
+use self::sweep::Sweep;
 use crate::disk::Model;
 use crate::error::{Error, Result};
 use crate::mount::{run, weir_program};
@@ -25,8 +28,6 @@ use crate::workload::{ALL, Outcome};
 
 /// The name of the suite in its JSON.
 pub const SUITE: &str = "awol";
-/// What `weir mount` must know for the contestants of the paper.
-const OPTION: &str = "--write-back";
 
 /// AWOL's evaluation on emulated disks: ext4 by the kernel, and Weir with static and with adaptive
 /// write-back, in the same memory, on the same disk, in turn. Needs root. Ends with zero only if
@@ -42,6 +43,10 @@ pub struct Arguments {
     /// Who runs beside ext4.
     #[arg(long, value_name = "WHO", value_delimiter = ',', default_value = "static,adaptive")]
     contestants: Vec<Weir>,
+    /// Instead, go through the values of a setting of adaptive write-back, on the workloads that
+    /// the paper has for it.
+    #[arg(long, value_name = "SETTING", conflicts_with = "contestants")]
+    sweep: Option<Sweep>,
     #[command(flatten)]
     place: Place,
     /// Keep the results here, case by case as they come.
@@ -74,20 +79,23 @@ impl Arguments {
     /// Runs it.
     pub fn run(self) -> Result<()> {
         let weir = weir_program(self.place.weir)?;
-        if self.contestants.iter().any(|who| *who != Weir::Plain) {
-            require_write_back(&weir)?;
-        }
         let mut contestants = vec![Contestant::Ext4];
-        for who in self.contestants.iter().map(|who| who.contestant()) {
+        let weirs = match self.sweep {
+            Some(sweep) => sweep.contestants(),
+            None => self.contestants.iter().map(|who| who.contestant()).collect(),
+        };
+        for who in weirs {
             if !contestants.contains(&who) {
                 contestants.push(who);
             }
         }
+        require_options(&weir, &contestants)?;
         let disks =
             if self.place.disk.is_empty() { vec![Model::Hdd, Model::Ssd] } else { self.place.disk };
         let filter = Filter { disks, names: self.only };
         let profile = plan::profile(self.quick);
-        let cells = plan::cells(&profile, &contestants, &filter);
+        let mut cells = plan::cells(&profile, &contestants, &filter);
+        cells.retain(|cell| self.sweep.is_none_or(|sweep| sweep.wants(&cell.label)));
         if cells.is_empty() {
             return Err(Error::Missing {
                 what: "nothing of the suite has that disk and name".into(),
@@ -95,21 +103,30 @@ impl Arguments {
             });
         }
         let results = nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json)?;
-        print!("\n{}", judge::report(&results));
+        print!("\n{}", judge::tables(&results));
+        if self.sweep.is_none() {
+            print!("\n{}", judge::verdict(&results));
+        }
         Ok(())
     }
 }
 
-/// Fails, saying what to do, if `weir` cannot be told when to write home.
-fn require_write_back(weir: &Path) -> Result<()> {
+/// Fails, saying what to do, if `weir` lacks an option that one of `contestants` is mounted with.
+fn require_options(weir: &Path, contestants: &[Contestant]) -> Result<()> {
     let help = run(Command::new(weir).args(["mount", "--help"]))?;
-    if String::from_utf8_lossy(&help.stdout).contains(OPTION) {
-        return Ok(());
+    let help = String::from_utf8_lossy(&help.stdout);
+    let options = contestants.iter().flat_map(|who| who.mount_options().unwrap_or_default());
+    for option in options {
+        let name = option.split('=').next().unwrap_or_default();
+        // As a word: the names of some begin like those of others.
+        if !help.split_whitespace().any(|word| word.trim_end_matches(',') == name) {
+            return Err(Error::Missing {
+                what: format!("{} has no option '{name}'", weir.display()),
+                remedy: "give a weir that has it, or compare only '--contestants plain'".into(),
+            });
+        }
     }
-    Err(Error::Missing {
-        what: format!("{} has no option '{OPTION}'", weir.display()),
-        remedy: "give a weir that has it, or compare only '--contestants plain'".into(),
-    })
+    Ok(())
 }
 
 /// What a round had the disk do.
@@ -137,13 +154,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let weir = directory.path().join("weir");
         let script = |help: &str| {
-            fs::write(&weir, format!("#!/bin/sh\necho '{help}'\n")).unwrap();
+            fs::write(&weir, format!("#!/bin/sh\necho '--fetch POLICY --log PLACE {help}'\n"))
+                .unwrap();
             fs::set_permissions(&weir, fs::Permissions::from_mode(0o755)).unwrap();
         };
-        script("--memory SIZE");
-        let said = require_write_back(&weir).unwrap_err().to_string();
+        let plain = [Contestant::Ext4, Weir::Plain.contestant()];
+        let adaptive = [Contestant::Ext4, Weir::Adaptive.contestant()];
+        script("--write-back-interval DURATION");
+        require_options(&weir, &plain).unwrap();
+        let said = require_options(&weir, &adaptive).unwrap_err().to_string();
         assert!(said.contains("no option '--write-back'") && said.contains("plain"), "{said}");
         script("--write-back POLICY");
-        require_write_back(&weir).unwrap();
+        require_options(&weir, &adaptive).unwrap();
+        assert!(require_options(&weir, &Sweep::DirtyMax.contestants()).is_err());
     }
 }
