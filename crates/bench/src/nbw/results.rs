@@ -74,8 +74,9 @@ pub struct Profile {
     pub side_by_side: Option<Sizes>,
 }
 
-/// The files and times of [`Experiment::SideBySide`]. Of AWOL's sizes, not of NBW's, are these
-/// divided by [`Profile::scale`], but for `sequential_bytes`.
+/// The files and times of [`Experiment::SideBySide`]. It is AWOL's sizes, not NBW's, that are divided
+/// by [`Profile::scale`]: the files, but for `sequential_bytes`, and the 2 GB of memory.
+/// [`Profile::seconds`] is for the hard disk; on others a load has half of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sizes {
     /// Each file that is read or written at random or by Zipf's law; 1 GB in the paper.

@@ -34,7 +34,8 @@ pub const SUITE: &str = "awol";
 /// every byte was found right.
 #[derive(Args)]
 pub struct Arguments {
-    /// One round of six seconds instead of three of twenty, at most ten minutes in all.
+    /// One round of ten seconds on the hard disk and five elsewhere, at most ten minutes in all,
+    /// instead of three rounds three times as long.
     #[arg(long)]
     quick: bool,
     /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'.
