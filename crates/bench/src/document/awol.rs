@@ -49,8 +49,9 @@ fn how(profile: &Profile) -> String {
         "The workloads of *AWOL: An Adaptive Write Optimizations Layer* (section 5): the letters are \
          no, sequential, random, Zipf or variable Reader, and the same of the Writer. All access is \
          of one page, by pread and pwrite at full speed; reader and writer are a thread each and have \
-         a file each. Memory is {} a contestant (the paper: 2 GB, divided by {}), {} s a load on the hard disk and half of it elsewhere, {} \
-         rounds, in turn, each from a cold start; every byte is compared afterwards.\n",
+         a file each. Memory is {} a contestant (the paper: 2 GB, divided by {}). A load takes {} s \
+         on the hard disk and half of it elsewhere; rounds: {}, in turn, each from a cold start; \
+         every byte is compared afterwards.\n",
         bytes(profile.memory_bytes),
         profile.scale,
         number(profile.seconds),
