@@ -8,7 +8,6 @@ use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -298,51 +297,55 @@ impl LogFile {
     /// # Errors
     /// The device's; the end of the log too.
     pub fn read_blocks(&self, places: &[u64]) -> io::Result<Vec<Block>> {
-        const PIECES_AT_ONCE: usize = 16;
-        let pieces = pieces_of(places);
-        let next = AtomicUsize::new(0);
-        let read = Mutex::new(Vec::with_capacity(pieces.len()));
+        const PIECES_AT_ONCE: usize = 8;
+        let mut blocks = vec![Block::default(); places.len()];
+        let pieces = pieces_of(places, &mut blocks);
+        let threads = pieces.len().min(PIECES_AT_ONCE);
+        let pieces = Mutex::new(pieces);
+        let failed = Mutex::new(None);
+        let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let work = || {
-            while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let blocks = self.read_piece(piece);
-                let failed = blocks.is_err();
-                read.lock().unwrap_or_else(PoisonError::into_inner).push((piece[0], blocks));
-                if failed {
+            while let Some((places, blocks)) = next() {
+                if let Err(error) = self.read_piece(places, blocks) {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     return;
                 }
             }
         };
         thread::scope(|scope| {
-            for _ in 1..pieces.len().min(PIECES_AT_ONCE) {
+            for _ in 1..threads {
                 // Without another thread the pieces take longer.
                 let _ = thread::Builder::new().name("log read".into()).spawn_scoped(scope, work);
             }
             work();
         });
-        let mut read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
-        read.sort_unstable_by_key(|&(place, _)| place);
-        let mut wanted = Vec::with_capacity(places.len());
-        for (_, blocks) in read {
-            wanted.append(&mut blocks?);
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(blocks),
         }
-        Ok(wanted)
     }
 
-    /// Reads what lies from the first of some places to the last; answers the blocks at them.
-    fn read_piece(&self, places: &[u64]) -> io::Result<Vec<Block>> {
+    /// Reads from the first of some places to the last, in one go: their blocks, and what is between.
+    fn read_piece(&self, places: &[u64], blocks: &mut [Block]) -> io::Result<()> {
         let nth = |place: u64| ((place - places[0]) / BLOCK_BYTES as u64) as usize;
-        let mut blocks = vec![Block::default(); nth(places[places.len() - 1]) + 1];
-        self.read_chunk(places[0], &mut blocks)?;
-        Ok(places.iter().map(|&place| std::mem::take(&mut blocks[nth(place)])).collect())
-    }
-    fn read_chunk(&self, place: u64, blocks: &mut [Block]) -> io::Result<()> {
+        let count = nth(places[places.len() - 1]) + 1;
+        let mut between = vec![Block::default(); count - places.len()];
         let mut done = 0;
-        while done < blocks.len() * BLOCK_BYTES {
+        while done < count * BLOCK_BYTES {
             // A part of a block read is read again whole.
             let first = done / BLOCK_BYTES;
-            let at = place + (first * BLOCK_BYTES) as u64;
-            let mut slices: Vec<IoSliceMut<'_>> =
-                blocks[first..].iter_mut().map(|block| IoSliceMut::new(&mut block.0)).collect();
+            let at = places[0] + (first * BLOCK_BYTES) as u64;
+            let (mut blocks, mut between) = (blocks.iter_mut(), between.iter_mut());
+            let mut places = places.iter().map(|&place| nth(place)).peekable();
+            let all = (0..count).map(|block| match places.next_if_eq(&block) {
+                Some(_) => blocks.next(),
+                None => between.next(),
+            });
+            let mut slices: Vec<IoSliceMut<'_>> = all
+                .map(|block| block.expect("a block for each place, and each between"))
+                .map(|block| IoSliceMut::new(&mut block.0))
+                .skip(first)
+                .collect();
             match rustix::io::preadv(&self.direct, &mut slices, at) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => done = first * BLOCK_BYTES + read,
@@ -367,21 +370,26 @@ impl LogFile {
     }
 }
 
-/// Places, ascending, in pieces that are each read at once.
-fn pieces_of(places: &[u64]) -> Vec<&[u64]> {
+/// Places, ascending, in pieces that are each read at once, the last first; with the blocks of each.
+fn pieces_of<'a>(
+    places: &'a [u64],
+    blocks: &'a mut [Block],
+) -> Vec<(&'a [u64], &'a mut [Block])> {
     const GAP_BYTES_MAX: u64 = 128 << 10;
     let mut pieces = Vec::new();
-    let mut rest = places;
-    while let Some(&first) = rest.first() {
+    let (mut places, mut blocks) = (places, blocks);
+    while let Some(&first) = places.first() {
         let near = |pair: &[u64]| {
             pair[1] - pair[0] <= GAP_BYTES_MAX
                 && pair[1] - first < (BLOCKS_MAX * BLOCK_BYTES) as u64
         };
-        let count = 1 + rest.windows(2).take_while(|pair| near(pair)).count();
-        let (piece, others) = rest.split_at(count);
-        pieces.push(piece);
-        rest = others;
+        let count = 1 + places.windows(2).take_while(|pair| near(pair)).count();
+        let (of_piece, other_places) = places.split_at(count);
+        let (its_blocks, other_blocks) = blocks.split_at_mut(count);
+        pieces.push((of_piece, its_blocks));
+        (places, blocks) = (other_places, other_blocks);
     }
+    pieces.reverse();
     pieces
 }
 

@@ -13,6 +13,7 @@
 //! - nothing becomes clean because an error was reported.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -37,6 +38,7 @@ use crate::replacement::Replacement;
 use crate::spill::{RETURN_SHARE, Spill};
 use crate::stats::Stats;
 use crate::time::Time;
+use crate::write::Waited;
 use crate::write_back::{Before, Need, WriteBack};
 
 /// Memory of a resident page.
@@ -69,6 +71,8 @@ pub(crate) enum Pending {
         /// Patch memory of the pages it waits for, not counted against the bound meanwhile.
         patch_bytes: usize,
         failed: Option<ErrorKind>,
+        /// What was written, bytes of the file.
+        range: (u64, u64),
         durability: Durability,
     },
     /// A write waits for space to be reserved.
@@ -231,6 +235,8 @@ pub struct Engine {
     pub(crate) sweeps: u64,
     pub(crate) fetch_pace: Pace,
     pub(crate) destage_pace: Pace,
+    /// What a sync of home takes, on average.
+    pub(crate) home_sync_cost: Duration,
     /// When the last transfer ended.
     transfer_ended: Time,
     pub(crate) write_back: WriteBack,
@@ -307,6 +313,7 @@ impl Engine {
             waited_fetches: 0,
             waited_ended: Time::ZERO,
             sweeps: 0,
+            home_sync_cost: Duration::ZERO,
             transfer_ended: Time::ZERO,
             last_failure: ErrorKind::Io,
             failed_in_a_row: 0,
@@ -806,10 +813,17 @@ impl Engine {
                 self.resume_read(request, file, offset, len, &pinned, failed, now);
             }
             Some(Pending::Write {
-                file, partial_pages, patch_bytes, failed, durability, ..
+                file,
+                partial_pages,
+                patch_bytes,
+                failed,
+                range,
+                durability,
+                ..
             }) => {
                 self.blocked_patch_bytes -= patch_bytes;
-                self.resume_write(request, file, partial_pages, failed, durability, now);
+                let waited = Waited { partial_pages, range, durability };
+                self.resume_write(request, file, waited, failed, now);
             }
             other => panic!("only reads and writes are resumed, not {other:?}"),
         }

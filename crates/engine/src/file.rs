@@ -67,6 +67,7 @@ pub(crate) struct SyncWaiter {
     pub(crate) syncing_home: bool,
     /// What of the log it then frees.
     pub(crate) covered: Counts,
+    pub(crate) home_sync_began: Time,
     /// It brings everything home, and so frees the log of older records of the file.
     pub(crate) full: Option<Full>,
     /// The log is to be durable beyond this position.

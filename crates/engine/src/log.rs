@@ -17,6 +17,7 @@
 //!   does, and its caller sees to it that the log is not replayed.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use weir_log::{Commit, Lsn, RECORD_OVERHEAD_BYTES, Record, Writer};
 
@@ -25,6 +26,7 @@ use crate::engine::{Engine, Io, Step};
 use crate::error::{Error, ErrorKind};
 use crate::file::{File, SyncFor};
 use crate::needs::{Counts, Needs, Segment, Segments};
+use crate::pace::{Ended, Pace};
 use crate::page::{FileIx, Page, PageIx};
 use crate::patch::Run;
 use crate::recorded::Recorded;
@@ -34,8 +36,16 @@ use crate::{PAGE_BYTES, Stats};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// A sync of more than this goes home directly: written once, not twice.
-const DIRECT_BYTES_MIN: usize = 1 << 20;
+/// A sync of no more than this is logged, whatever it costs.
+const LOGGED_BYTES_MIN: usize = 64 << 10;
+
+/// A sync of more than this goes home directly, written once and not twice, while the costs of the
+/// two are not known.
+const LOGGED_BYTES_UNKNOWN: usize = 1 << 20;
+
+/// A sync is logged where that takes no more than this share of the time that going home does: what is
+/// logged still has to go there.
+const LOGGED_COST_SHARE: u32 = 2;
 
 /// The log's share that is left for records that void what must not be replayed.
 const SLACK_SHARE: u64 = 16;
@@ -70,6 +80,18 @@ pub(crate) struct Logged {
     freeing: bool,
 }
 
+/// What logging some of a file comes to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unlogged {
+    /// In the log, at most, its name counted.
+    bytes: usize,
+    pages: u32,
+    /// Of neighbouring pages.
+    runs: u32,
+    /// Pages without a frame.
+    patched: u32,
+}
+
 /// Where a full sync of a file began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
@@ -95,6 +117,10 @@ pub(crate) struct Log {
     /// Syncs that wait for a position to be durable.
     waiting: Vec<(Lsn, FileIx, u64)>,
     group: Option<IoId>,
+    /// Its blocks, and when it was sent.
+    group_sent: (usize, Time),
+    /// What groups have cost.
+    pace: Pace,
     superblock: Option<IoId>,
     home: Option<IoId>,
     /// Events by which home went past the records of a file.
@@ -163,6 +189,8 @@ impl Engine {
             orphans_syncing: Counts::default(),
             waiting: Vec::new(),
             group: None,
+            group_sent: (0, Time::ZERO),
+            pace: Pace::new(1, 1),
             superblock: None,
             home: None,
             ahead_events: 0,
@@ -253,10 +281,12 @@ impl Engine {
         self.log.is_some() && !self.files[file].identity.is_empty()
     }
 
-    /// Starts a sync by the log, if that is possible and worth it.
+    /// Starts a sync of the pages that a byte range touches by the log, if that is possible and worth
+    /// it.
     pub(crate) fn sync_by_log(
         &mut self,
         file: FileIx,
+        range: (u64, u64),
         durability: Durability,
         done: SyncFor,
         now: Time,
@@ -268,11 +298,11 @@ impl Engine {
         if !self.logs(file) || self.is_home_ahead(file) {
             return None;
         }
-        let bytes = self.unlogged_bytes(file)?;
-        if !self.has_room_for(bytes) {
+        let unlogged = self.unlogged_in(file, range);
+        if !self.has_room_for(unlogged.bytes) || !self.is_worth_logging(unlogged) {
             return None;
         }
-        self.log_unlogged(file);
+        self.log_unlogged(file, range);
         let durable = self.log_mut().writer.durable();
         let of_file = &self.files[file];
         let wait = of_file.logged.last.filter(|&last| last >= durable);
@@ -288,26 +318,53 @@ impl Engine {
         Some(Step::Pending)
     }
 
-    /// Bytes that logging what is unlogged of a file takes, names counted; `None` if it had better
-    /// go home directly.
-    fn unlogged_bytes(&self, file: FileIx) -> Option<usize> {
-        let mut bytes = self.name_bytes(file);
-        let mut at = 0;
-        while let Some(number) = self.unlogged.next_of(file, at) {
+    /// What is unlogged of the pages of a file that a byte range touches; no more than a group takes is
+    /// looked at.
+    fn unlogged_in(&self, file: FileIx, (from, to): (u64, u64)) -> Unlogged {
+        let most = self.log.as_ref().map_or(0, |log| log.writer.group_bytes_max());
+        let mut unlogged = Unlogged { bytes: self.name_bytes(file), ..Unlogged::default() };
+        let mut at = from / PAGE;
+        while let Some(number) = self.unlogged.next_of(file, at).filter(|&next| next * PAGE < to) {
             let ix = self.pages.find(file, number).expect("an unlogged page is in the table");
-            bytes += unlogged_bytes(&self.pages[ix]);
-            if bytes > DIRECT_BYTES_MIN {
-                return None;
+            let page = &self.pages[ix];
+            unlogged.bytes += unlogged_bytes(page);
+            unlogged.pages += 1;
+            unlogged.patched += u32::from(page.frame.is_none());
+            unlogged.runs += u32::from(number != at || unlogged.runs == 0);
+            if unlogged.bytes > most {
+                break;
             }
             at = number + 1;
         }
-        Some(bytes)
+        unlogged
     }
 
-    /// Appends what is unlogged of a file; there is room.
-    fn log_unlogged(&mut self, file: FileIx) {
-        let mut at = 0;
-        while let Some(number) = self.unlogged.next_of(file, at) {
+    /// Whether to log is much quicker than to go home at once, as far as either is known.
+    fn is_worth_logging(&self, unlogged: Unlogged) -> bool {
+        let Unlogged { bytes, pages, runs, patched } = unlogged;
+        if bytes <= LOGGED_BYTES_MIN {
+            return true;
+        }
+        let log = self.log.as_ref().expect("there is a log");
+        let (Some(group), Some(home)) = (log.pace.cost(), self.destage_pace.cost()) else {
+            return bytes <= LOGGED_BYTES_UNKNOWN;
+        };
+        let logging = group + log.pace.page() * (bytes / PAGE_BYTES) as u32;
+        // Patched pages are fetched first, and lie as the others do.
+        let fetching = match self.fetch_pace.cost() {
+            Some(fetch) if patched > 0 => {
+                (fetch * runs + self.fetch_pace.page() * pages) * patched / pages
+            }
+            _ => Duration::ZERO,
+        };
+        let writing = home * runs + self.destage_pace.page() * pages;
+        logging * LOGGED_COST_SHARE <= fetching + writing + self.home_sync_cost
+    }
+
+    /// Appends what is unlogged of the pages of a file that a byte range touches; there is room.
+    fn log_unlogged(&mut self, file: FileIx, (from, to): (u64, u64)) {
+        let mut at = from / PAGE;
+        while let Some(number) = self.unlogged.next_of(file, at).filter(|&next| next * PAGE < to) {
             at = number + 1;
             let ix = self.pages.find(file, number).expect("an unlogged page is in the table");
             let may_leave = self.logged_may_leave(ix);
@@ -702,9 +759,13 @@ impl Engine {
         }
         if let Some(commit) = log.writer.commit() {
             self.stats.log_groups += 1;
-            self.stats.log_blocks += commit.blocks.len() as u64;
+            let blocks = commit.blocks.len();
+            self.stats.log_blocks += blocks as u64;
             let io = self.log_command(commit);
-            self.log_mut().group = Some(io);
+            let sent = self.clock;
+            let log = self.log_mut();
+            log.group = Some(io);
+            log.group_sent = (blocks, sent);
         }
     }
 
@@ -713,6 +774,9 @@ impl Engine {
             return self.log_failed(kind, now);
         }
         let log = self.log_mut();
+        let (pages, sent) = log.group_sent;
+        let took = now.since(sent);
+        log.pace.ended(Ended { pages, took, service: took, ahead: 0 });
         log.writer.committed();
         let durable = log.writer.durable();
         let (ready, waiting): (Vec<_>, Vec<_>) =

@@ -108,10 +108,18 @@ impl Pace {
         (self.short_ns > 0).then(|| Duration::from_nanos(self.short_ns))
     }
 
+    /// What a page of a long transfer costs; a guess if none has ended yet.
+    pub(crate) fn page(&self) -> Duration {
+        Duration::from_nanos(self.page_ns())
+    }
+
     /// Pages that cost as much as another transfer does.
     pub(crate) fn gap_pages(&self) -> u64 {
-        let page_ns = if self.page_ns == 0 { PAGE_NS_UNKNOWN } else { self.page_ns };
-        self.short_ns / page_ns
+        self.short_ns / self.page_ns()
+    }
+
+    fn page_ns(&self) -> u64 {
+        if self.page_ns == 0 { PAGE_NS_UNKNOWN } else { self.page_ns }
     }
 }
 

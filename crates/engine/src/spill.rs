@@ -58,7 +58,7 @@ const LOOKED_AT_MAX: usize = 8192;
 /// After a spill that found nothing to take, none is tried for this long.
 const REST: Duration = Duration::from_millis(10);
 
-/// Pages ahead of the sweep through a window that had better not leave before it.
+/// Pages ahead of the sweep through a window, few of which came back, that had better not leave before it.
 const NEXT_SWEPT_PAGES: u64 = 2048;
 
 /// Patch memory a window may always take if nothing else is under way that frees some.
@@ -119,6 +119,8 @@ struct Window {
     file: FileIx,
     first: u64,
     last: u64,
+    /// A good part of these pages came back.
+    is_dense: bool,
 }
 
 /// A read of the log under way.
@@ -252,7 +254,8 @@ impl Engine {
     fn is_in_window(&self, (file, number): Place) -> bool {
         let Some(window) = &self.spill.window else { return false };
         let Some(next) = self.spill.returned.next_of(file, window.first) else { return false };
-        file == window.file && (next..=window.last.min(next + NEXT_SWEPT_PAGES)).contains(&number)
+        let ahead = if window.is_dense { u64::MAX } else { next + NEXT_SWEPT_PAGES };
+        file == window.file && (next..=window.last.min(ahead)).contains(&number)
     }
 
     /// Bytes of the log that a page's patches take at most.
@@ -456,7 +459,8 @@ impl Engine {
             numbers = pick(0);
         }
         let (first, last) = (*numbers.first()?, *numbers.last()?);
-        self.spill.window = Some(Window { file, first, last });
+        let is_dense = last - first <= 8 * numbers.len() as u64;
+        self.spill.window = Some(Window { file, first, last, is_dense });
         self.read_log(file, numbers, true);
         Some(last)
     }

@@ -13,6 +13,9 @@ use crate::page::FileIx;
 use crate::time::Time;
 use weir_log::Lsn;
 
+/// All of a file.
+const WHOLE: (u64, u64) = (0, u64::MAX);
+
 impl Engine {
     /// Makes everything written to the file before this durable at home (fsync(2), or fdatasync(2)
     /// with [`Durability::Data`]). Answered as [`Reply::Synced`] unless there is nothing to do.
@@ -30,7 +33,7 @@ impl Engine {
         let Some(file) = self.files.find(file) else {
             return Outcome::Done(Err(Error::NotAttached));
         };
-        match self.start_sync(file, durability, SyncFor::Sync(request), now) {
+        match self.start_sync(file, WHOLE, durability, SyncFor::Sync(request), now) {
             Step::Done(result) => Outcome::Done(result),
             _ => Outcome::Pending,
         }
@@ -70,16 +73,17 @@ impl Engine {
         Outcome::Pending
     }
 
-    /// Starts a sync for a program, or as the end of its durable write.
+    /// Starts a sync for a program, or as the end of its durable write to a byte range.
     pub(crate) fn start_sync(
         &mut self,
         file: FileIx,
+        range: (u64, u64),
         durability: Durability,
         done: SyncFor,
         now: Time,
     ) -> Step<()> {
         if durability != Durability::None
-            && let Some(step) = self.sync_by_log(file, durability, done, now)
+            && let Some(step) = self.sync_by_log(file, range, durability, done, now)
         {
             return step;
         }
@@ -129,6 +133,7 @@ impl Engine {
             done,
             syncing_home: false,
             covered: Counts::default(),
+            home_sync_began: Time::ZERO,
             full: None,
             lsn: None,
         });
@@ -163,6 +168,7 @@ impl Engine {
             done,
             syncing_home: false,
             covered: Counts::default(),
+            home_sync_began: Time::ZERO,
             full,
             lsn: None,
         });
@@ -205,9 +211,11 @@ impl Engine {
 
     pub(crate) fn sync_home(&mut self, file: FileIx, id: u64) {
         let covered = self.home_sync_begins(file);
+        let clock = self.clock;
         let of_file = &mut self.files[file];
         let sync = of_file.syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
         sync.syncing_home = true;
+        sync.home_sync_began = clock;
         sync.covered = covered;
         let datasync = sync.durability != Durability::All;
         of_file.home_unsynced = false;
@@ -228,10 +236,13 @@ impl Engine {
             self.stats.sync_errors += 1;
             self.waiter(file, id).error.get_or_insert(kind);
         }
+        let clock = self.clock;
         let sync = self.waiter(file, id);
         sync.syncing_home = false;
+        let took = clock.since(sync.home_sync_began);
         let covered = std::mem::take(&mut sync.covered);
         self.home_sync_ended(file, &covered, result.is_ok());
+        self.home_sync_cost = self.home_sync_cost * 7 / 8 + took / 8;
         let sync = self.waiter(file, id);
         if let (Some(full), None) = (sync.full.take(), sync.error) {
             match self.release(file, full) {

@@ -33,6 +33,14 @@ enum Fetching {
     Lazy,
 }
 
+/// A write, applied, that a policy has wait for fetches.
+pub(crate) struct Waited {
+    pub(crate) partial_pages: SmallVec<[u64; 2]>,
+    /// Its bytes of the file.
+    pub(crate) range: (u64, u64),
+    pub(crate) durability: Durability,
+}
+
 impl Engine {
     /// Writes `data` at `offset`, growing the file if need be (write(2)). Answered when the bytes
     /// are visible to every later read and, if `durability` asks for it, durable at home.
@@ -182,11 +190,13 @@ impl Engine {
                 self.sweep_patched(now);
             }
         }
+        let range = (offset, end);
         if waits.is_empty() {
-            return self.written(request, file, durability, now);
+            return self.written(request, file, range, durability, now);
         }
         self.stats.writers_blocked_fetch += 1;
-        self.await_fetches(request, file, waits, durability, now)
+        let waited = Waited { partial_pages: waits, range, durability };
+        self.await_fetches(request, file, waited, now)
     }
 
     /// Whether a write would leave a patch: only its first and its last page can be partial.
@@ -406,21 +416,21 @@ impl Engine {
         &mut self,
         request: RequestId,
         file: FileIx,
-        partial_pages: SmallVec<[u64; 2]>,
-        durability: Durability,
+        waited: Waited,
         now: Time,
     ) -> Step<()> {
+        let Waited { partial_pages, range, durability } = waited;
         let waiting: SmallVec<[PageIx; 2]> = partial_pages
             .iter()
             .filter_map(|&number| self.pages.find(file, number))
             .filter(|&ix| self.pages[ix].frame.is_none())
             .collect();
         if waiting.is_empty() {
-            return self.written(request, file, durability, now);
+            return self.written(request, file, range, durability, now);
         }
         // Not merely a courtesy to the device: without a fetch under way nobody would wake us.
         if !self.fetch_pages(file, &partial_pages, Urgency::Waited, Need::Write, now) {
-            return self.written(request, file, durability, now);
+            return self.written(request, file, range, durability, now);
         }
         for &ix in &waiting {
             self.wait_for(ix, request);
@@ -435,6 +445,7 @@ impl Engine {
             remaining,
             patch_bytes,
             failed: None,
+            range,
             durability,
         };
         self.pending.insert(request, pending);
@@ -446,15 +457,14 @@ impl Engine {
         &mut self,
         request: RequestId,
         file: FileIx,
-        partial_pages: SmallVec<[u64; 2]>,
+        waited: Waited,
         failed: Option<ErrorKind>,
-        durability: Durability,
         now: Time,
     ) {
         self.files[file].active -= 1;
         let step = match failed {
             Some(kind) => Step::Done(Err(kind.into())),
-            None => self.await_fetches(request, file, partial_pages, durability, now),
+            None => self.await_fetches(request, file, waited, now),
         };
         if let Step::Done(result) = step {
             self.reply(request, Reply::Written(result));
@@ -466,13 +476,14 @@ impl Engine {
         &mut self,
         request: RequestId,
         file: FileIx,
+        range: (u64, u64),
         durability: Durability,
         now: Time,
     ) -> Step<()> {
         if durability == Durability::None {
             return Step::Done(Ok(()));
         }
-        self.start_sync(file, durability, SyncFor::Write(request), now)
+        self.start_sync(file, range, durability, SyncFor::Write(request), now)
     }
 
     /// The number a page's dirtiness has, or the next one if it is clean.

@@ -91,9 +91,19 @@ impl Rig {
     }
 
     fn start_write(&mut self, file: u64, offset: usize, data: &[u8]) -> Option<RequestId> {
+        self.start_write_as(file, offset, data, Durability::None)
+    }
+
+    fn start_write_as(
+        &mut self,
+        file: u64,
+        offset: usize,
+        data: &[u8],
+        durability: Durability,
+    ) -> Option<RequestId> {
         let request = self.request();
         let (file, offset) = (FileId(file), offset as u64);
-        let outcome = self.engine.write(request, file, offset, data, Durability::None, self.now);
+        let outcome = self.engine.write(request, file, offset, data, durability, self.now);
         self.take_outputs();
         match outcome {
             Outcome::Done(result) => {
@@ -300,6 +310,79 @@ fn concurrent_syncs_share_groups() {
         assert_eq!(rig.synced(request), Ok(()));
     }
     assert_eq!(rig.stats().log_groups - before, 2);
+}
+
+#[test]
+fn a_durable_write_logs_its_own_pages_alone() {
+    let mut rig = Rig::new(1, 100, 4 << 20, 16 << 20);
+    for page in 0..50 {
+        assert_eq!(rig.start_write(1, page * PAGE, &data(page, 100)), None);
+    }
+    let before = rig.stats();
+    let request = rig.start_write_as(1, 70 * PAGE + 5, b"durable", Durability::Data).unwrap();
+    rig.finish_all();
+    assert!(matches!(rig.replies.remove(&request), Some(Reply::Written(Ok(())))));
+    assert_eq!(rig.stats().log_bytes - before.log_bytes, 7);
+    assert_eq!(rig.sync(1), Ok(()));
+    assert_eq!(rig.stats().log_bytes - before.log_bytes, 7 + 50 * 100);
+}
+
+#[test]
+fn a_sync_relies_on_the_log_whatever_went_home_since() {
+    const N: usize = 40;
+    let mut rig = Rig::new(1, 2 * N, 4 << 20, 16 << 20);
+    let home = |rig: &mut Rig| {
+        while rig.stats().dirty_pages > 0 {
+            rig.tick();
+        }
+    };
+    write_to_each(&mut rig, N, 100, 200);
+    assert_eq!(rig.sync(1), Ok(()));
+    // Newer bytes of pages that have records: these must not be replayed over them.
+    write_to_each(&mut rig, N, 150, 200);
+    home(&mut rig);
+    let request = rig.start_sync(1);
+    assert_eq!((rig.outputs.len(), rig.groups_in_flight()), (1, 1), "one write of the log");
+    rig.finish_all();
+    assert_eq!(rig.synced(request), Ok(()));
+    // Pages that have none.
+    for page in N..2 * N {
+        rig.start_write(1, page * PAGE, &data(page, 64));
+    }
+    home(&mut rig);
+    let before = rig.stats();
+    let request = rig.start_sync(1);
+    assert_eq!((rig.outputs.len(), rig.groups_in_flight()), (1, 0), "one sync of home");
+    rig.finish_all();
+    assert_eq!(rig.synced(request), Ok(()));
+    assert_eq!(rig.stats().log_records, before.log_records);
+}
+
+#[test]
+fn the_log_is_freed_while_a_checkpoint_goes_on() {
+    const N: usize = 600;
+    let mut rig = Rig::new(1, N, 4 << 20, 384 << 10);
+    let mut most = 0;
+    for page in 0..N {
+        rig.start_write(1, page * PAGE, &data(page, 400));
+        if page % 50 == 49 {
+            let request = rig.start_sync(1);
+            while !rig.replies.contains_key(&request) {
+                assert!(rig.finish_one(), "the sync is answered");
+            }
+            most = most.max(rig.stats().log_used_bytes);
+        }
+    }
+    let capacity = rig.stats().log_capacity_bytes;
+    assert!(most > capacity / 2);
+    let mut least_while_dirty = most;
+    while rig.finish_one() {
+        let stats = rig.stats();
+        if stats.dirty_pages > 0 {
+            least_while_dirty = least_while_dirty.min(stats.log_used_bytes);
+        }
+    }
+    assert!(least_while_dirty + capacity / 8 < most, "{least_while_dirty} of {most} bytes");
 }
 
 #[test]
