@@ -371,10 +371,7 @@ impl LogFile {
 }
 
 /// Places, ascending, in pieces that are each read at once, the last first; with the blocks of each.
-fn pieces_of<'a>(
-    places: &'a [u64],
-    blocks: &'a mut [Block],
-) -> Vec<(&'a [u64], &'a mut [Block])> {
+fn pieces_of<'a>(places: &'a [u64], blocks: &'a mut [Block]) -> Vec<(&'a [u64], &'a mut [Block])> {
     const GAP_BYTES_MAX: u64 = 128 << 10;
     let mut pieces = Vec::new();
     let (mut places, mut blocks) = (places, blocks);

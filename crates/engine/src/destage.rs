@@ -293,7 +293,7 @@ impl Engine {
     pub(crate) fn fail_hopeless(&mut self) {
         let Some((_, file, event)) = self.starved.front() else { return };
         let patches_full = self.lacks_patch_memory(*file, event);
-        let full = self.census.unclean_frames >= self.hard_frames || patches_full;
+        let full = self.census.unclean_frames >= self.dirty_bound() || patches_full;
         // Patches over spilled ones cannot be tried before those are back.
         let tried = self.census.unclean - self.spill.over.len();
         let all_failed = full && self.failed_in_a_row >= tried.max(1);

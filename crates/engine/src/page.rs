@@ -98,8 +98,9 @@ pub(crate) enum ListKind {
 
 const LIST_KINDS: usize = 2;
 
-/// The bit of a page's membership that is no list's.
+/// The bits of a page's membership that are no list's.
 const GHOST_HIT: u8 = 1 << 7;
+const BETWEEN: u8 = 1 << 6;
 
 /// Where a dirty, idle page waits to go home (`dirty`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +194,8 @@ pub(crate) struct Page {
     pub(crate) listed: Listed,
     /// Somebody is in the engine's table of waiters for this page.
     pub(crate) awaited: bool,
-    /// Lists it is on, and [`GHOST_HIT`]. No field of its own: a page is to take as little as it can.
+    /// Lists it is on, [`GHOST_HIT`] and [`BETWEEN`]. No fields of their own: a page is to take as little
+    /// as it can.
     member: u8,
     links: [Link; LIST_KINDS],
 }
@@ -248,6 +250,15 @@ impl Page {
 
     pub(crate) fn set_ghost_hit(&mut self, inside: bool) {
         self.member = if inside { self.member | GHOST_HIT } else { self.member & !GHOST_HIT };
+    }
+
+    /// It is dirty only because it lies between pages that are to be written together.
+    pub(crate) fn is_between(&self) -> bool {
+        self.member & BETWEEN != 0
+    }
+
+    pub(crate) fn set_between(&mut self, between: bool) {
+        self.member = if between { self.member | BETWEEN } else { self.member & !BETWEEN };
     }
 
     pub(crate) fn state(&self) -> PageState {

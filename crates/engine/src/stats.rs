@@ -101,7 +101,7 @@ pub struct Stats {
     pub oldest_dirty_ms: u64,
     /// Times a clean page was written, or one on its way home again.
     pub dirtied_pages: u64,
-    /// Times a page came home.
+    /// Times such a page came home; without `gap_pages_written`.
     pub cleaned_pages: u64,
     /// Of the pages found in memory by reads, those that a memory of the size that dirty data may take would
     /// have held as well. 0 under static write-back, as the next one.

@@ -397,7 +397,8 @@ impl Engine {
     fn has_dirty_neighbour(&self, ix: PageIx) -> bool {
         let (file, number) = (self.pages[ix].file, self.pages[ix].number);
         let near = |pages: &PageSet| {
-            let next = |at| pages.next_of(file, at).filter(|&next| next <= number + GAP_WRITTEN_MAX);
+            let next =
+                |at| pages.next_of(file, at).filter(|&next| next <= number + GAP_WRITTEN_MAX);
             let before = next(number.saturating_sub(GAP_WRITTEN_MAX)).is_some_and(|n| n < number);
             before || next(number + 1).is_some()
         };
@@ -465,8 +466,10 @@ impl Engine {
     /// Makes a clean page dirty, to be written with those around it.
     pub(crate) fn dirty_clean(&mut self, ix: PageIx, now: Time) {
         let seq = self.next_seq();
-        self.update(ix, |page| page.dirtied(seq, now));
-        self.write_back.not_dirtied_by_a_program();
+        self.update(ix, |page| {
+            page.dirtied(seq, now);
+            page.set_between(true);
+        });
         self.stats.gap_pages_written += 1;
     }
 

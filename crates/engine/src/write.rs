@@ -157,7 +157,7 @@ impl Engine {
         now: Time,
     ) -> Step<()> {
         let end = offset + data.len() as u64;
-        if self.census.unclean_frames >= self.hard_frames
+        if self.census.unclean_frames >= self.dirty_bound()
             || self.patches_exceed() && self.needs_patch(file, offset, end)
             || self.must_wait_for_patch_memory(file, offset, end)
             || self.is_held(file, offset, end, now)

@@ -53,9 +53,6 @@ pub(crate) struct WriteBack {
     marks: Watermarks,
     /// h_max, frames: the size of the ghost hit cache.
     max: usize,
-    /// Dirty frames above which writers are paced, and those at which they wait.
-    pressure: usize,
-    bound: usize,
     /// Sweeps are on: the high watermark was reached, and the low one not yet.
     on: bool,
     /// Since the last sample.
@@ -79,6 +76,7 @@ pub(crate) struct Before {
     dirty: bool,
     destaging: bool,
     returned: bool,
+    between: bool,
 }
 
 impl Before {
@@ -87,6 +85,7 @@ impl Before {
             dirty: page.dirty_seq != 0,
             destaging: is_destaging(page),
             returned: page.returned,
+            between: page.is_between(),
         }
     }
 }
@@ -115,8 +114,6 @@ impl WriteBack {
             interval: config.write_back_interval,
             marks: Watermarks::new(frames, max, background),
             max,
-            pressure: pressure_point(max, frames, bound),
-            bound,
             on: false,
             sample: Sample::default(),
             sampled_at: None,
@@ -144,22 +141,24 @@ impl WriteBack {
     }
 
     /// Notes what a change of a page was: written anew, come home, or neither. What failed and what came
-    /// back from the log is dirty as it was before.
-    pub(crate) fn changed(&mut self, before: Before, page: &Page) {
+    /// back from the log is dirty as it was before; what is written home once more, with those around it, is
+    /// nothing that came home.
+    pub(crate) fn changed(&mut self, before: Before, page: &mut Page) {
         let is_dirty = page.dirty_seq != 0;
         let returned = page.returned && !before.returned;
+        let between = before.between || page.is_between();
         let dirtied = !before.dirty && is_dirty && !page.retrying && !returned;
-        let cleaned = before.destaging && page.io == PageIo::None && !page.retrying;
+        // A program may have written to it on its way home.
+        let dirtied = dirtied && (before.between || !between);
+        let ended = before.destaging && page.io == PageIo::None && !page.retrying;
+        let cleaned = ended && !between;
+        if ended || !page.is_unclean() {
+            page.set_between(false);
+        }
         self.sample.dirtied += u64::from(dirtied);
         self.sample.cleaned += u64::from(cleaned);
         self.dirtied += u64::from(dirtied);
         self.cleaned += u64::from(cleaned);
-    }
-
-    /// A clean page was made dirty, to be written with its neighbours: no program did that.
-    pub(crate) fn not_dirtied_by_a_program(&mut self) {
-        self.sample.dirtied -= 1;
-        self.dirtied -= 1;
     }
 
     /// Bytes of memory for ghosts.
@@ -203,6 +202,18 @@ impl Engine {
         let wanted = self.write_back.is_adaptive() && self.census.unclean > 0;
         let begun = self.write_back.sampled_at;
         wanted.then(|| begun.map_or(Time::ZERO, |begun| begun + self.write_back.interval))
+    }
+
+    /// Dirty frames at which writers wait. What is in the log alone is dirty, too, and its index takes
+    /// frames: with all of the others dirty there would be none for readers.
+    pub(crate) fn dirty_bound(&self) -> usize {
+        self.hard_frames.min(self.frames_bound().saturating_sub(self.frames_max / 8))
+    }
+
+    /// The pressure point: dirty frames above which adaptive write-back paces writers.
+    fn pressure(&self) -> usize {
+        let bound = self.dirty_bound();
+        pressure_point(self.write_back.max.min(bound), self.frames_bound(), bound)
     }
 
     /// Frames that patches would be.
@@ -266,7 +277,7 @@ impl Engine {
     pub(crate) fn pressing_frames(&self) -> usize {
         match self.write_back.policy {
             WriteBackPolicy::Static => (self.background_frames + self.hard_frames) / 2,
-            WriteBackPolicy::Adaptive => (self.write_back.max + self.write_back.pressure) / 2,
+            WriteBackPolicy::Adaptive => (self.write_back.max + self.pressure()) / 2,
         }
     }
 
@@ -274,7 +285,7 @@ impl Engine {
     pub(crate) fn converted_max(&self) -> usize {
         match self.write_back.policy {
             WriteBackPolicy::Static => self.hard_frames,
-            WriteBackPolicy::Adaptive => self.write_back.pressure,
+            WriteBackPolicy::Adaptive => self.pressure(),
         }
     }
 
@@ -290,7 +301,7 @@ impl Engine {
         let is_clean =
             |number| self.pages.find(file, number).is_none_or(|ix| self.pages[ix].dirty_seq == 0);
         self.write_back.is_adaptive()
-            && self.pacing_frames() > self.write_back.pressure
+            && self.pacing_frames() > self.pressure()
             && (offset / PAGE..end.div_ceil(PAGE)).any(is_clean)
     }
 
@@ -308,17 +319,20 @@ impl Engine {
 
     /// A write was admitted, and made dirty what has become so since [`Engine::pages_dirtied`] was asked.
     pub(crate) fn pace_writers(&mut self, dirtied_before: u64, now: Time) {
-        // Nearly always so, and quickly found.
-        if !self.write_back.is_adaptive() || self.dirty_frames() <= self.write_back.pressure {
+        if !self.write_back.is_adaptive() {
+            return;
+        }
+        let (dirty, pressure, bound) = (self.pacing_frames(), self.pressure(), self.dirty_bound());
+        // Nearly always so.
+        if dirty <= pressure {
             return;
         }
         let pages = self.write_back.dirtied - dirtied_before;
-        let dirty = self.pacing_frames();
         let state = &mut self.write_back;
         // Little came home in an interval in which little was to.
         let rate = state.marks.cleaned().max(Some(state.sample.cleaned));
         let interval = state.interval;
-        let pause = throttle::pause(pages, rate, interval, dirty, state.pressure, state.bound);
+        let pause = throttle::pause(pages, rate, interval, dirty, pressure, bound);
         if pause > Duration::ZERO {
             state.throttle.admit(pause, now);
             state.paced += 1;
@@ -393,18 +407,18 @@ impl Engine {
         let (high, low, max, pressure) = match state.policy {
             WriteBackPolicy::Static => {
                 let background = self.background_frames;
-                (background, background, background, self.hard_frames)
+                (background, background, background, self.dirty_bound())
             }
             WriteBackPolicy::Adaptive => {
                 let marks = &state.marks;
-                (marks.high(), marks.low(), marks.ceiling(), state.pressure)
+                (marks.high(), marks.low(), marks.ceiling(), self.pressure())
             }
         };
         stats.watermark_high_pages = high as u64;
         stats.watermark_low_pages = low as u64;
         stats.watermark_max_pages = max as u64;
         stats.pressure_pages = pressure as u64;
-        stats.dirty_bound_pages = self.hard_frames as u64;
+        stats.dirty_bound_pages = self.dirty_bound() as u64;
     }
 }
 

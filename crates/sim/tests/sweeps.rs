@@ -221,5 +221,10 @@ fn clean_pages_between_dirty_ones_go_home_with_them_but_holes_stay_holes() {
         let stats = load.finish();
         let expected = if hole { (2, 0) } else { (1, 1) };
         assert_eq!((stats.destage_commands, stats.gap_pages_written), expected, "hole {hole}");
+        assert_eq!(
+            (stats.dirtied_pages, stats.cleaned_pages),
+            (2, 2),
+            "no program wrote the others"
+        );
     }
 }
