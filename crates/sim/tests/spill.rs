@@ -533,7 +533,7 @@ fn what_is_cut_off_or_unlinked_does_not_come_back() {
 /// With the index of what is spilled at its largest, a stream of whole pages to a home that takes none.
 #[test]
 fn readers_keep_frames_beside_the_index_and_adaptive_writers() {
-    const PAGES: usize = 48_000;
+    const PAGES: usize = 52_000;
     let config = Config {
         patch_bytes_max: 256 << 10,
         write_back: WriteBackPolicy::Adaptive,
@@ -544,7 +544,7 @@ fn readers_keep_frames_beside_the_index_and_adaptive_writers() {
     let (cache, bound) = (rig.stats().cache_pages, rig.stats().dirty_bound_pages);
     assert_eq!(bound, cache * 80 / 100);
     let mut page = 0;
-    while rig.stats().spill_index_bytes < cache / 5 * PAGE as u64 {
+    while rig.stats().spill_index_bytes < cache * PAGE as u64 * 24 / 100 {
         assert_eq!(rig.start_write(1, page * PAGE, &data(page, 16)), None);
         rig.finish_all();
         page += 1;

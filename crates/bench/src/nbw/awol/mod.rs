@@ -105,9 +105,7 @@ impl Arguments {
         }
         let results = nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json)?;
         print!("\n{}", judge::tables(&results));
-        if self.sweep.is_none() {
-            print!("\n{}", judge::verdict(&results));
-        }
+        print!("\n{}", judge::verdict(&results));
         Ok(())
     }
 }
