@@ -210,7 +210,9 @@ impl Engine {
         self.hard_frames.min(self.frames_bound().saturating_sub(self.frames_max / 8))
     }
 
-    /// The pressure point: dirty frames above which adaptive write-back paces writers.
+    /// The pressure point: dirty frames above which adaptive write-back paces writers. Patches are no part of
+    /// that: readers have no use for their memory, and with or without a log it is made use of to its own
+    /// bound, where writers wait in turn.
     fn pressure(&self) -> usize {
         let bound = self.dirty_bound();
         pressure_point(self.write_back.max.min(bound), self.frames_bound(), bound)
@@ -291,25 +293,24 @@ impl Engine {
 
     /// Whether a write has to wait for those before it to be paid for.
     pub(crate) fn is_held(&self, file: FileIx, offset: u64, end: u64, now: Time) -> bool {
-        self.write_back.is_adaptive()
+        self.paces_writers()
             && self.write_back.throttle.holds(now)
             && self.is_paced(file, offset, end)
+    }
+
+    /// Where home takes nothing, there is no pace to keep: the sooner writers come to their bound, the sooner
+    /// they are told.
+    fn paces_writers(&self) -> bool {
+        self.write_back.is_adaptive() && self.failed_in_a_row == 0
     }
 
     /// Whether writes like this one are paced: too much is dirty, and it makes more so.
     pub(crate) fn is_paced(&self, file: FileIx, offset: u64, end: u64) -> bool {
         let is_clean =
             |number| self.pages.find(file, number).is_none_or(|ix| self.pages[ix].dirty_seq == 0);
-        self.write_back.is_adaptive()
-            && self.pacing_frames() > self.pressure()
+        self.paces_writers()
+            && self.census.unclean_frames > self.pressure()
             && (offset / PAGE..end.div_ceil(PAGE)).any(is_clean)
-    }
-
-    /// Dirty memory as far as pacing goes. Patches are left out while the log can take them: spilling comes
-    /// before throttling.
-    fn pacing_frames(&self) -> usize {
-        let patches = if self.can_spill() { 0 } else { self.patch_frames() };
-        self.census.unclean_frames + patches
     }
 
     /// Pages that ever became dirty by being written.
@@ -319,10 +320,11 @@ impl Engine {
 
     /// A write was admitted, and made dirty what has become so since [`Engine::pages_dirtied`] was asked.
     pub(crate) fn pace_writers(&mut self, dirtied_before: u64, now: Time) {
-        if !self.write_back.is_adaptive() {
+        if !self.paces_writers() {
             return;
         }
-        let (dirty, pressure, bound) = (self.pacing_frames(), self.pressure(), self.dirty_bound());
+        let dirty = self.census.unclean_frames;
+        let (pressure, bound) = (self.pressure(), self.dirty_bound());
         // Nearly always so.
         if dirty <= pressure {
             return;

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use weir_engine::{Config, FetchPolicy, PAGE_BYTES, Stats, WriteBackPolicy};
-use weir_sim::{Action, Home, Latency, Load, Rng};
+use weir_engine::{Config, ErrorKind, FetchPolicy, PAGE_BYTES, Stats, WriteBackPolicy};
+use weir_sim::{Action, Fault, Faults, Home, Latency, Load, Rng};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -178,6 +178,31 @@ fn readers_that_need_the_memory_lower_the_ceiling() {
 }
 
 #[test]
+fn dirty_pages_take_the_room_of_clean_ones_in_the_ghost_hit_cache() {
+    let mut load = adaptive(Latency::Fixed(100_000), |_| {});
+    let (_, high, max) = marks(&load.stats());
+    let read = max * 3 / 4 / 8 * 8;
+    assert!(max - high < read && read < max);
+    let mut hits_outside = || {
+        let before = load.stats();
+        read_through(&mut load, read);
+        let after = load.stats();
+        let hits = after.read_hits - before.read_hits;
+        let outside = hits - (after.ghost_hits - before.ghost_hits);
+        for page in 0..if before.reads == 0 { 0 } else { high - 1 } {
+            load.write((PAGES + page) * PAGE, PAGE);
+            load.drain();
+        }
+        (hits, outside)
+    };
+    assert_eq!(hits_outside(), (0, 0));
+    assert_eq!(hits_outside(), (read, 0), "nothing is dirty");
+    let (hits, outside) = hits_outside();
+    assert!(hits == read && outside > 0, "{outside} of {hits}");
+    load.finish();
+}
+
+#[test]
 fn pages_that_made_room_for_writes_are_known_when_they_are_missed() {
     let mut load = adaptive(Latency::Fixed(100_000), |_| {});
     let cache = load.stats().cache_pages;
@@ -340,5 +365,31 @@ fn a_clock_that_stands_still_or_jumps_does_no_harm() {
         "so long nothing was written"
     );
     load.write(0, PAGE);
+    load.finish();
+}
+
+#[test]
+fn writers_soon_learn_that_home_takes_nothing() {
+    let mut load = adaptive(Latency::Fixed(1_000_000), |_| {});
+    // As far as is known, the device writes a page a second.
+    load.write(0, PAGE);
+    assert_eq!(load.sync(), Ok(()));
+    load.write(0, PAGE);
+    load.sleep(1000);
+    assert_eq!(load.stats().cleaned_last_interval, 1);
+    let fault = Fault { kind: ErrorKind::Io, per_mille: 1000, sticky: Duration::ZERO };
+    load.set_faults(Faults { write: Some(fault), ..Faults::default() });
+    let (begun, bound) = (load.world.now(), load.stats().dirty_bound_pages);
+    let mut page = 0;
+    while load.world.last_answer() == Some(Ok(())) {
+        assert!(page <= bound, "no writer is told");
+        load.write(page * PAGE, PAGE);
+        load.drain();
+        page += 1;
+    }
+    assert!(load.stats().dirty_memory_pages > load.stats().pressure_pages);
+    let took = load.world.now().since(begun);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    load.set_faults(Faults::default());
     load.finish();
 }
