@@ -26,6 +26,17 @@ fn adaptive(latency: Latency, set: impl FnOnce(&mut Config)) -> Load {
     })
 }
 
+/// As far as is known then, the device writes a few pages a second.
+fn write_home_slowly(load: &mut Load) {
+    for page in 0..5 {
+        load.write(page * PAGE, PAGE);
+    }
+    assert_eq!(load.sync(), Ok(()));
+    load.write(0, PAGE);
+    load.sleep(1100);
+    assert_eq!(load.stats().cleaned_last_interval, 5);
+}
+
 /// Whole pages, so many a second, in order from `from` on; then the second is over.
 fn write_for_a_second(load: &mut Load, from: u64, pages: u64) {
     const SLICES: u64 = 20;
@@ -251,7 +262,9 @@ fn writers_are_paced_above_the_pressure_point_and_never_stopped() {
 #[test]
 fn a_paced_writer_may_rewrite_what_is_dirty_already() {
     // With a pressure point inside the file, where no space has to be reserved.
-    let mut load = adaptive(Latency::Fixed(10_000_000_000), |config| config.dirty_max_percent = 20);
+    let mut load = adaptive(Latency::Fixed(1_000_000), |config| config.dirty_max_percent = 20);
+    write_home_slowly(&mut load);
+    load.world.device_mut().set_latency(Latency::Fixed(10_000_000_000));
     let mut pages = 0;
     while load.waiting() == 0 {
         load.write(pages * PAGE, PAGE);
@@ -261,8 +274,9 @@ fn a_paced_writer_may_rewrite_what_is_dirty_already() {
     assert!(stats.dirty_memory_pages > stats.pressure_pages, "{stats:?}");
     assert!(stats.dirty_memory_pages < stats.dirty_bound_pages, "{stats:?}");
     let dirtied = stats.dirtied_pages;
+    assert!(pages < PAGES && stats.writers_waiting == 1, "{stats:?}");
     // The last pages are not on their way home yet.
-    for page in pages - 100..pages - 5 {
+    for page in pages - 10..pages - 5 {
         load.write(page * PAGE + 100, 2 * PAGE);
     }
     assert_eq!((load.waiting(), load.stats().dirtied_pages), (1, dirtied));
@@ -371,12 +385,7 @@ fn a_clock_that_stands_still_or_jumps_does_no_harm() {
 #[test]
 fn writers_soon_learn_that_home_takes_nothing() {
     let mut load = adaptive(Latency::Fixed(1_000_000), |_| {});
-    // As far as is known, the device writes a page a second.
-    load.write(0, PAGE);
-    assert_eq!(load.sync(), Ok(()));
-    load.write(0, PAGE);
-    load.sleep(1000);
-    assert_eq!(load.stats().cleaned_last_interval, 1);
+    write_home_slowly(&mut load);
     let fault = Fault { kind: ErrorKind::Io, per_mille: 1000, sticky: Duration::ZERO };
     load.set_faults(Faults { write: Some(fault), ..Faults::default() });
     let (begun, bound) = (load.world.now(), load.stats().dirty_bound_pages);
