@@ -4,6 +4,8 @@
 //! in the engine's order of dirtying, and waits for those alone: writers that go on do not hold it
 //! up. Contents that fail are reported to it and do not hold it up either.
 
+use std::time::Duration;
+
 use crate::command::{Command, Durability, FileId, Outcome, Reply, RequestId};
 use crate::engine::{Engine, Io, Pending, Step};
 use crate::error::{Error, ErrorKind};
@@ -242,7 +244,10 @@ impl Engine {
         let took = clock.since(sync.home_sync_began);
         let covered = std::mem::take(&mut sync.covered);
         self.home_sync_ended(file, &covered, result.is_ok());
-        self.home_sync_cost = self.home_sync_cost * 7 / 8 + took / 8;
+        self.home_sync_cost = match self.home_sync_cost {
+            Duration::ZERO => took,
+            average => average * 7 / 8 + took / 8,
+        };
         let sync = self.waiter(file, id);
         if let (Some(full), None) = (sync.full.take(), sync.error) {
             match self.release(file, full) {

@@ -46,11 +46,19 @@ pub enum Broken {
     Answer(String),
 }
 
+/// One change to a file.
+#[derive(Clone, Debug)]
+struct Done {
+    edit: Edit,
+    /// It was promised to be durable by itself, whatever becomes of those before it.
+    promised: bool,
+}
+
 /// One file's history since the content that is known to be durable.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     durable: Vec<u8>,
-    since: Vec<Edit>,
+    since: Vec<Done>,
     /// Things forgotten since the beginning, for positions to stay good.
     forgotten: usize,
 }
@@ -61,22 +69,26 @@ impl History {
     }
 
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        self.since.push(Edit::Write { offset, bytes: bytes.to_vec() });
+        self.did(Edit::Write { offset, bytes: bytes.to_vec() });
     }
 
     pub(super) fn set_size(&mut self, size: usize) {
-        self.since.push(Edit::Size(size));
+        self.did(Edit::Size(size));
     }
 
     pub(super) fn zero(&mut self, from: usize, to: usize) {
-        self.since.push(Edit::Zero { from, to });
+        self.did(Edit::Zero { from, to });
+    }
+
+    fn did(&mut self, edit: Edit) {
+        self.since.push(Done { edit, promised: false });
     }
 
     /// As programs see it.
     pub(super) fn content(&self) -> Vec<u8> {
         let mut content = self.durable.clone();
         for done in &self.since {
-            done.apply(&mut content);
+            done.edit.apply(&mut content);
         }
         content
     }
@@ -90,9 +102,16 @@ impl History {
     pub(super) fn synced(&mut self, position: usize) {
         let count = position.saturating_sub(self.forgotten);
         for done in self.since.drain(..count) {
-            done.apply(&mut self.durable);
+            done.edit.apply(&mut self.durable);
         }
         self.forgotten += count;
+    }
+
+    /// The durable write that was the last change before `position` was acknowledged.
+    pub(super) fn wrote_durably(&mut self, position: usize) {
+        if let Some(last) = position.checked_sub(self.forgotten + 1) {
+            self.since[last].promised = true;
+        }
     }
 
     /// Whether `found` may be left after a cut.
@@ -100,8 +119,14 @@ impl History {
         let mut sizes = vec![self.durable.len()];
         let mut size = self.durable.len();
         for done in &self.since {
-            match done {
-                Edit::Write { offset, bytes } => size = size.max(offset + bytes.len()),
+            match &done.edit {
+                Edit::Write { offset, bytes } => {
+                    let end = offset + bytes.len();
+                    size = size.max(end);
+                    if done.promised {
+                        sizes.iter_mut().for_each(|size| *size = end.max(*size));
+                    }
+                }
                 Edit::Size(to) => size = *to,
                 Edit::Zero { .. } => {}
             }
@@ -112,25 +137,40 @@ impl History {
         if !(least..=most).contains(&found.len()) {
             return Err(Broken::Size { file, found: found.len(), least, most, cut });
         }
-        for (at, &byte) in found.iter().enumerate() {
-            if !self.allows(at, byte) {
-                let allowed = (0..=255).filter(|&byte| self.allows(at, byte)).collect();
-                return Err(Broken::Byte { file, at, found: byte, allowed, cut });
-            }
+        if let Some(at) = self.are_allowed(found).iter().position(|&allowed| !allowed) {
+            let with = |byte| {
+                let mut found = found.to_vec();
+                found[at] = byte;
+                self.are_allowed(&found)[at]
+            };
+            let allowed = (0..=255).filter(|&byte| with(byte)).collect();
+            return Err(Broken::Byte { file, at, found: found[at], allowed, cut });
         }
         Ok(())
     }
 
-    fn allows(&self, at: usize, byte: u8) -> bool {
-        if self.durable.get(at).copied().unwrap_or(0) == byte {
-            return true;
-        }
-        self.since.iter().any(|done| match done {
-            Edit::Write { offset, bytes } => {
-                at.checked_sub(*offset).and_then(|at| bytes.get(at)) == Some(&byte)
+    /// Which of the bytes may be what is left.
+    fn are_allowed(&self, found: &[u8]) -> Vec<bool> {
+        let durable = self.durable.iter().chain(std::iter::repeat(&0));
+        let mut allowed: Vec<bool> = found.iter().zip(durable).map(|(a, b)| a == b).collect();
+        let zeros = |allowed: &mut [bool], from: usize, to: usize| {
+            for at in from..to.min(found.len()) {
+                allowed[at] |= found[at] == 0;
             }
-            Edit::Size(size) => byte == 0 && at >= *size,
-            Edit::Zero { from, to } => byte == 0 && (*from..*to).contains(&at),
-        })
+        };
+        for done in &self.since {
+            match &done.edit {
+                Edit::Write { offset, bytes } => {
+                    for (at, byte) in (*offset..found.len()).zip(bytes) {
+                        let equal = found[at] == *byte;
+                        // What was promised replaced what was before it.
+                        allowed[at] = equal || (allowed[at] && !done.promised);
+                    }
+                }
+                Edit::Size(size) => zeros(&mut allowed, *size, found.len()),
+                Edit::Zero { from, to } => zeros(&mut allowed, *from, *to),
+            }
+        }
+        allowed
     }
 }

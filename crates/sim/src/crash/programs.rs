@@ -383,7 +383,7 @@ impl Life {
                 self.writing[file] = false;
                 if let Some(position) = position {
                     tally.syncs += 1;
-                    self.histories[file].synced(position);
+                    self.histories[file].wrote_durably(position);
                 }
             }
             (Waiting::Sync { file, position }, _) => {
