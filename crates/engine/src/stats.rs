@@ -36,7 +36,7 @@ pub struct Stats {
     /// Writers that had to wait because too much was dirty, patch memory was full or no frame was
     /// free.
     pub writers_throttled: u64,
-    /// Writes that made the next one wait, because dirty memory was above the pressure point.
+    /// Writes that made the next one wait, because dirty frames were above the pressure point.
     pub writers_paced: u64,
     /// Writers waiting now.
     pub writers_waiting: u64,
@@ -120,7 +120,7 @@ pub struct Stats {
     pub watermark_low_pages: u64,
     /// h_max(t): the high watermark is not above, for the sake of readers.
     pub watermark_max_pages: u64,
-    /// The pressure point: writers are paced above.
+    /// The pressure point: writers are paced above so many dirty frames, patches not counted.
     pub pressure_pages: u64,
     /// The bound on dirty frames: writers wait.
     pub dirty_bound_pages: u64,

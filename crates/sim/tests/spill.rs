@@ -577,3 +577,29 @@ fn readers_keep_frames_beside_the_index_and_adaptive_writers() {
         .any(|output| matches!(output, Output::Command(Command::Fetch { .. })));
     assert!(fetches, "a reader has a frame: {stats:?}");
 }
+
+#[test]
+fn patches_that_wait_for_the_log_do_not_send_frames_home_one_by_one() {
+    const PATCHED: usize = 1500;
+    let config = Config {
+        patch_bytes_max: 8 << 20,
+        write_back: WriteBackPolicy::Adaptive,
+        dirty_hard_percent: Config::DIRTY_HARD_PERCENT_ADAPTIVE,
+        one_arm: true,
+        ..Config::default()
+    };
+    let mut rig = Rig::with(config, 1, 2 * PATCHED, 64 << 20);
+    for page in 0..PATCHED {
+        assert_eq!(rig.start_write(1, page * PAGE + 10, &data(page, 1500)), None);
+    }
+    let stats = rig.stats();
+    let (low, high) = (stats.watermark_low_pages, stats.watermark_high_pages);
+    assert!(stats.dirty_memory_pages > high && stats.spilled == 0, "{stats:?}");
+    assert_eq!((stats.fetch_commands, stats.destage_commands), (0, 0), "they can spill");
+    for nth in 1..=(high - low) as usize {
+        assert_eq!(rig.stats().destage_commands, 0, "after {nth} of {high} - {low} pages");
+        let page = PATCHED + nth;
+        assert_eq!(rig.start_write(1, page * PAGE, &data(page, PAGE)), None);
+    }
+    assert!(rig.stats().destage_commands > 0);
+}

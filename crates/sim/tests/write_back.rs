@@ -342,6 +342,25 @@ fn patches_count_as_dirty_memory() {
     load.finish();
 }
 
+#[test]
+fn patches_alone_go_home_between_the_watermarks() {
+    // Half of patch memory is more than the high watermark.
+    let mut load = adaptive(Latency::Fixed(1_000_000), |config| config.patch_bytes_max = 8 << 20);
+    let (low, high, _) = marks(&load.stats());
+    let mut page = 0;
+    while load.stats().fetch_commands == 0 {
+        assert!(load.stats().dirty_memory_pages <= high, "nothing was fetched at {high} pages");
+        load.write(page * PAGE + 10, 1500);
+        page += 1;
+    }
+    let stats = load.stats();
+    assert!(stats.dirty_memory_pages >= high && 2 * stats.patch_bytes < stats.patch_bytes_max);
+    load.sleep(900);
+    let stats = load.stats();
+    assert!(stats.dirty_memory_pages < low, "{stats:?}");
+    load.finish();
+}
+
 fn descriptor_bytes() -> u64 {
     weir_engine::DESCRIPTOR_BYTES as u64
 }
