@@ -70,7 +70,8 @@ enum Task {
         /// The results.
         results: PathBuf,
     },
-    /// Write plots and the tables of RESULTS.md from what 'run nbw --json' wrote.
+    /// Write plots and the tables of RESULTS.md from what 'run nbw --json' or 'run awol
+    /// --json' wrote.
     Report {
         /// The results.
         results: PathBuf,
@@ -133,6 +134,7 @@ enum Suite {
     Nbw(nbw::command::Arguments),
     Fsync(nbw::synced::Arguments),
     Spill(nbw::spill::Arguments),
+    Awol(nbw::awol::Arguments),
     Recovery(recovery::Arguments),
 }
 
@@ -176,6 +178,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::Nbw(arguments) => arguments.run(),
                 Suite::Fsync(arguments) => arguments.run(),
                 Suite::Spill(arguments) => arguments.run(),
+                Suite::Awol(arguments) => arguments.run(),
                 Suite::Recovery(arguments) => arguments.run(),
             }
         }

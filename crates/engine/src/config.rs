@@ -56,6 +56,42 @@ impl FromStr for FetchPolicy {
     }
 }
 
+/// When dirty data that is not old goes home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WriteBackPolicy {
+    /// From a fixed share of memory on, as a kernel does: the baseline.
+    #[default]
+    Static,
+    /// Between watermarks that follow the rates of writing and of going home, below a ceiling that follows
+    /// what readers need of the memory (AWOL, FAST'08, section 3). Writers are paced before they
+    /// have to wait.
+    Adaptive,
+}
+
+impl WriteBackPolicy {
+    /// Every policy, in the order they are documented.
+    pub const ALL: [WriteBackPolicy; 2] = [WriteBackPolicy::Static, WriteBackPolicy::Adaptive];
+
+    /// The name used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WriteBackPolicy::Static => "static",
+            WriteBackPolicy::Adaptive => "adaptive",
+        }
+    }
+}
+
+impl FromStr for WriteBackPolicy {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|policy| policy.name() == name)
+            .ok_or_else(|| ConfigError::UnknownWriteBack(name.to_owned()))
+    }
+}
+
 /// Bounds and policies of one engine. Validated by [`crate::Engine::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -69,7 +105,17 @@ pub struct Config {
     pub fetch_policy: FetchPolicy,
     /// Dirty data older than this is destaged.
     pub dirty_expire: Duration,
-    /// Dirty share of `memory_bytes_max`, in percent, above which destaging starts.
+    /// When dirty data that is not old is destaged.
+    pub write_back: WriteBackPolicy,
+    /// How often adaptive write-back looks at the load: 10 ms to a minute. A second did well in the paper
+    /// (section 5.2); much less follows every burst.
+    pub write_back_interval: Duration,
+    /// h_max: the dirty share of the memory for frames, in percent, that adaptive write-back's high
+    /// watermark never exceeds; at most `dirty_hard_percent`. Writers are paced from halfway between it
+    /// and 100 on, or, should they wait before that, halfway between it and `dirty_hard_percent`.
+    pub dirty_max_percent: u8,
+    /// Dirty share of `memory_bytes_max`, in percent, above which destaging starts. Adaptive write-back's
+    /// high watermark begins there.
     pub dirty_background_percent: u8,
     /// Dirty share of `memory_bytes_max`, in percent, at which writers wait for destages.
     pub dirty_hard_percent: u8,
@@ -90,6 +136,15 @@ impl Config {
     pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
     /// Default of `patch_bytes_max`.
     pub const PATCH_BYTES_DEFAULT: u64 = 64 << 20;
+    /// `dirty_hard_percent` that leaves adaptive write-back room to pace writers below it, for every
+    /// `dirty_max_percent` up to [`Config::DIRTY_MAX_PERCENT_MOST`].
+    pub const DIRTY_HARD_PERCENT_ADAPTIVE: u8 = 80;
+    /// Most that `dirty_max_percent` should be: then the pressure point is at 75 %.
+    pub const DIRTY_MAX_PERCENT_MOST: u8 = 50;
+    /// Shortest `write_back_interval`.
+    pub const WRITE_BACK_INTERVAL_MIN: Duration = Duration::from_millis(10);
+    /// Longest `write_back_interval`.
+    pub const WRITE_BACK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 }
 
 impl Default for Config {
@@ -99,6 +154,9 @@ impl Default for Config {
             patch_bytes_max: Config::PATCH_BYTES_DEFAULT,
             fetch_policy: FetchPolicy::Auto,
             dirty_expire: Duration::from_secs(30),
+            write_back: WriteBackPolicy::default(),
+            write_back_interval: Duration::from_secs(1),
+            dirty_max_percent: 40,
             dirty_background_percent: 20,
             dirty_hard_percent: 50,
             transfer_pages_max: 256,
@@ -138,12 +196,23 @@ pub enum ConfigError {
         /// Hard ratio, percent.
         hard: u8,
     },
+    /// h_max is 0, or above the hard ratio.
+    #[error("the most dirty share must be from 1 to the hard ratio of {hard}, not {given}")]
+    DirtyMax {
+        /// h_max asked for, percent.
+        given: u8,
+        /// Hard ratio, percent.
+        hard: u8,
+    },
     /// A count that must be at least one is zero, or a transfer is longer than 256 pages.
     #[error("{0} is out of range")]
     OutOfRange(&'static str),
     /// No such fetch policy.
     #[error("unknown fetch policy '{0}': use blocking, async-fg, async-bg, lazy or auto")]
     UnknownPolicy(String),
+    /// No such write-back policy.
+    #[error("unknown write-back policy '{0}': use static or adaptive")]
+    UnknownWriteBack(String),
 }
 
 impl Config {
@@ -162,6 +231,16 @@ impl Config {
         if background == 0 || background >= hard || hard > 80 {
             return Err(ConfigError::DirtyRatios { background, hard });
         }
+        if self.write_back == WriteBackPolicy::Adaptive {
+            let given = self.dirty_max_percent;
+            if given == 0 || given > hard {
+                return Err(ConfigError::DirtyMax { given, hard });
+            }
+            let range = Config::WRITE_BACK_INTERVAL_MIN..=Config::WRITE_BACK_INTERVAL_MAX;
+            if !range.contains(&self.write_back_interval) {
+                return Err(ConfigError::OutOfRange("write_back_interval"));
+            }
+        }
         if self.transfer_pages_max == 0 || self.transfer_pages_max > 256 {
             return Err(ConfigError::OutOfRange("transfer_pages_max"));
         }
@@ -172,5 +251,36 @@ impl Config {
             return Err(ConfigError::OutOfRange("readahead_pages_max"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_found_by_their_names() {
+        for policy in WriteBackPolicy::ALL {
+            assert_eq!(policy.name().parse(), Ok(policy));
+        }
+        let error = "eager".parse::<WriteBackPolicy>().unwrap_err().to_string();
+        assert_eq!(error, "unknown write-back policy 'eager': use static or adaptive");
+    }
+
+    #[test]
+    fn adaptive_write_backs_bounds_are_checked() {
+        let adaptive = Config { write_back: WriteBackPolicy::Adaptive, ..Config::default() };
+        assert_eq!(adaptive.validate(), Ok(()));
+        for given in [0, 51, 255] {
+            let config = Config { dirty_max_percent: given, ..adaptive.clone() };
+            assert_eq!(config.validate(), Err(ConfigError::DirtyMax { given, hard: 50 }));
+        }
+        for interval in [Duration::ZERO, Duration::from_millis(9), Duration::from_secs(61)] {
+            let config = Config { write_back_interval: interval, ..adaptive.clone() };
+            assert_eq!(config.validate(), Err(ConfigError::OutOfRange("write_back_interval")));
+        }
+        // They mean nothing to the static policy.
+        let config = Config { dirty_max_percent: 0, ..Config::default() };
+        assert_eq!(config.validate(), Ok(()));
     }
 }

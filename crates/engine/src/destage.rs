@@ -15,6 +15,7 @@ use crate::frame::Frame;
 use crate::page::{FileIx, PageIo, PageIx};
 use crate::patch::{PatchSet, Run};
 use crate::time::Time;
+use crate::write_back::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -57,7 +58,7 @@ impl Engine {
     /// Starts to send a page's patches home, run after run. They stay readable, and a write
     /// meanwhile makes the page dirty again. False if no frame is free to carry them.
     pub(crate) fn destage_patches(&mut self, ix: PageIx, now: Time) -> bool {
-        if !self.ensure_frames(1) {
+        if !self.ensure_frames(1, Need::Write) {
             return false;
         }
         let mut frame = self.take_frame();
@@ -292,7 +293,7 @@ impl Engine {
     pub(crate) fn fail_hopeless(&mut self) {
         let Some((_, file, event)) = self.starved.front() else { return };
         let patches_full = self.lacks_patch_memory(*file, event);
-        let full = self.census.unclean_frames >= self.hard_frames || patches_full;
+        let full = self.census.unclean_frames >= self.dirty_bound() || patches_full;
         // Patches over spilled ones cannot be tried before those are back.
         let tried = self.census.unclean - self.spill.over.len();
         let all_failed = full && self.failed_in_a_row >= tried.max(1);

@@ -39,6 +39,7 @@ use crate::spill::{RETURN_SHARE, Spill};
 use crate::stats::Stats;
 use crate::time::Time;
 use crate::write::Waited;
+use crate::write_back::{Before, Need, WriteBack};
 
 /// Memory of a resident page.
 pub(crate) const FRAME_BYTES: usize = PAGE_BYTES + DESCRIPTOR_BYTES;
@@ -133,6 +134,8 @@ pub(crate) struct Census {
     pub(crate) frames: usize,
     pub(crate) unclean: usize,
     pub(crate) unclean_frames: usize,
+    /// Of these, those that are clean once they are home.
+    pub(crate) homebound: usize,
     pub(crate) patched: usize,
     pub(crate) patch_bytes: usize,
     /// Of these, those of pages that came back from the log.
@@ -148,6 +151,7 @@ impl Census {
             frames: usize::from(resident),
             unclean: usize::from(unclean),
             unclean_frames: usize::from(unclean && resident),
+            homebound: usize::from(resident && page.dirty_seq == 0 && page.io == PageIo::Destage),
             patched: usize::from(patch_bytes > 0),
             patch_bytes,
             returned_bytes: if page.returned { patch_bytes } else { 0 },
@@ -158,6 +162,7 @@ impl Census {
         self.frames = self.frames + after.frames - before.frames;
         self.unclean = self.unclean + after.unclean - before.unclean;
         self.unclean_frames = self.unclean_frames + after.unclean_frames - before.unclean_frames;
+        self.homebound = self.homebound + after.homebound - before.homebound;
         self.patched = self.patched + after.patched - before.patched;
         self.patch_bytes = self.patch_bytes + after.patch_bytes - before.patch_bytes;
         self.returned_bytes = self.returned_bytes + after.returned_bytes - before.returned_bytes;
@@ -234,6 +239,7 @@ pub struct Engine {
     pub(crate) home_sync_cost: Duration,
     /// When the last transfer ended.
     transfer_ended: Time,
+    pub(crate) write_back: WriteBack,
     pub(crate) last_failure: ErrorKind,
     /// Dirty pages whose transfer failed since one last succeeded.
     pub(crate) failed_in_a_row: usize,
@@ -256,15 +262,19 @@ impl Engine {
     pub fn new(config: Config, pool: FramePool) -> Result<Engine, ConfigError> {
         config.validate()?;
         let frame_memory = config.memory_bytes_max - config.patch_bytes_max;
-        let frames_max = (frame_memory / FRAME_BYTES as u64) as usize;
+        let frame_bytes = FRAME_BYTES + WriteBack::bytes_a_frame(&config);
+        let frames_max = (frame_memory / frame_bytes as u64) as usize;
         if (u64::from(pool.capacity())) < config.memory_bytes_max / PAGE_BYTES as u64 {
             return Err(ConfigError::OutOfRange("the frame pool's size"));
         }
         let mut zeros = pool.take().ok_or(ConfigError::OutOfRange("the frame pool's size"))?;
         zeros.bytes_mut().expect("a frame just taken is not shared").fill(0);
+        let background_frames = frames_max * usize::from(config.dirty_background_percent) / 100;
+        let hard_frames = frames_max * usize::from(config.dirty_hard_percent) / 100;
         Ok(Engine {
-            background_frames: frames_max * usize::from(config.dirty_background_percent) / 100,
-            hard_frames: frames_max * usize::from(config.dirty_hard_percent) / 100,
+            write_back: WriteBack::new(&config, frames_max, background_frames, hard_frames),
+            background_frames,
+            hard_frames,
             patched: Class::new(config.dirty_expire),
             resident: Class::new(config.dirty_expire),
             spill: Spill::new(config.dirty_expire),
@@ -481,6 +491,7 @@ impl Engine {
     pub fn tick(&mut self, now: Time) {
         self.clock = now;
         self.ticked = now;
+        self.tick_write_back(now);
         self.revive_failed(now);
         self.pump(now);
         self.pump_log(now);
@@ -502,7 +513,9 @@ impl Engine {
         let left = !self.wanted.is_empty() || !self.spill.returned.is_empty();
         let wanted = left.then_some(now);
         let log = self.log_tick().into_iter().chain(self.spill.retry_tick());
-        let next = expires.chain(retries).chain(starved).chain(wanted).chain(log).min()?;
+        let sample = self.write_back_tick();
+        let next =
+            expires.chain(retries).chain(starved).chain(wanted).chain(log).chain(sample).min()?;
         Some(next.max(self.ticked + POLL))
     }
 
@@ -531,12 +544,17 @@ impl Engine {
             fetches_in_flight: self.fetches_in_flight as u64,
             destages_in_flight: self.destages_in_flight as u64,
             oldest_dirty_ms: now.as_millis().saturating_sub(oldest),
-            memory_bytes: (frames * PAGE_BYTES + descriptors + patch_bytes + index_bytes) as u64,
+            memory_bytes: (frames * PAGE_BYTES
+                + descriptors
+                + patch_bytes
+                + index_bytes
+                + self.write_back.bytes()) as u64,
             memory_bytes_max: self.config.memory_bytes_max,
             patch_bytes_max: self.config.patch_bytes_max,
             ..self.stats
         };
         self.log_stats(&mut stats);
+        self.write_back_stats(&mut stats);
         stats
     }
 
@@ -562,6 +580,7 @@ impl Engine {
     pub(crate) fn update<T>(&mut self, ix: PageIx, change: impl FnOnce(&mut Page) -> T) -> T {
         let page = &mut self.pages[ix];
         let before = Census::of(page);
+        let before_write_back = Before::of(page);
         let was_dirty = page.dirty_seq != 0;
         let was_unlogged = !page.unlogged.is_empty();
         let result = change(page);
@@ -569,6 +588,7 @@ impl Engine {
         let is_dirty = page.dirty_seq != 0;
         let is_unlogged = !page.unlogged.is_empty();
         let (file, number) = (page.file, page.number);
+        self.write_back.changed(before_write_back, page);
         if !page.is_unclean()
             && let Some(rec) = page.rec.take()
         {
@@ -587,6 +607,7 @@ impl Engine {
             }
         }
         self.place(ix);
+        self.fit_ghost_hits();
         result
     }
 
@@ -673,11 +694,10 @@ impl Engine {
 
     /// Makes sure `count` frames can be taken, dropping clean pages for them as the replacement
     /// policy says. False if they cannot be had now.
-    pub(crate) fn ensure_frames(&mut self, count: usize) -> bool {
+    pub(crate) fn ensure_frames(&mut self, count: usize, need: Need) -> bool {
         while self.census.frames + self.frames_in_flight + count > self.frames_bound() {
             let Some(victim) = self.replacement.victim(&mut self.pages) else { return false };
-            self.stats.evictions += 1;
-            self.update(victim, |page| page.frame = None);
+            self.replace(victim, need);
         }
         // Frames shared with transfers and answers under way may still be missing from the pool.
         for _ in 0..count {
@@ -685,10 +705,15 @@ impl Engine {
                 return true;
             }
             let Some(victim) = self.replacement.victim(&mut self.pages) else { return false };
-            self.stats.evictions += 1;
-            self.update(victim, |page| page.frame = None);
+            self.replace(victim, need);
         }
         self.pool.free() as usize >= count
+    }
+
+    fn replace(&mut self, victim: PageIx, need: Need) {
+        self.note_replaced(victim, need);
+        self.stats.evictions += 1;
+        self.update(victim, |page| page.frame = None);
     }
 
     pub(crate) fn take_frame(&self) -> Frame {

@@ -8,6 +8,7 @@ use crate::frame::Frame;
 use crate::page::{FileIx, PageIo, PageIx};
 use crate::patch::PatchSet;
 use crate::time::Time;
+use crate::write_back::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -29,12 +30,13 @@ impl Engine {
     /// Fetches those of the pages (in ascending order) that are neither resident nor in transfer,
     /// neighbours in one command; spilled ones are brought back instead if somebody waits, who is
     /// woken then. Absent pages are added. False, with nothing done, if frames are
-    /// missing.
+    /// missing. `need` says whether it is for a read or for what was written.
     pub(crate) fn fetch_pages(
         &mut self,
         file: FileIx,
         numbers: &[u64],
         urgency: Urgency,
+        need: Need,
         now: Time,
     ) -> bool {
         if urgency == Urgency::Waited {
@@ -53,7 +55,7 @@ impl Engine {
         if wanted.is_empty() {
             return true;
         }
-        if !self.ensure_frames(wanted.len()) {
+        if !self.ensure_frames(wanted.len(), need) {
             return false;
         }
         let transfer_max = self.config.transfer_pages_max as usize;

@@ -24,6 +24,7 @@ mod exclusive;
 mod fetch;
 mod file;
 mod frame;
+mod ghost;
 mod log;
 mod needs;
 mod pace;
@@ -39,14 +40,17 @@ mod spilled;
 mod stats;
 mod sweep;
 mod sync;
+mod throttle;
 mod time;
+mod watermarks;
 mod write;
+mod write_back;
 
 pub use command::{
     Command, Completion, Durability, ExclusiveEnd, FileId, HomeAttributes, IoId, LogCommand,
     Outcome, Output, Part, ReadData, Reply, RequestId, Segment, Urgency,
 };
-pub use config::{Config, ConfigError, FetchPolicy};
+pub use config::{Config, ConfigError, FetchPolicy, WriteBackPolicy};
 pub use engine::Engine;
 pub use error::{Error, ErrorCursor, ErrorKind};
 pub use frame::{Frame, FramePool};

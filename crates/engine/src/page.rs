@@ -98,6 +98,10 @@ pub(crate) enum ListKind {
 
 const LIST_KINDS: usize = 2;
 
+/// The bits of a page's membership that are no list's.
+const GHOST_HIT: u8 = 1 << 7;
+const BETWEEN: u8 = 1 << 6;
+
 /// Where a dirty, idle page waits to go home (`dirty`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
@@ -190,6 +194,8 @@ pub(crate) struct Page {
     pub(crate) listed: Listed,
     /// Somebody is in the engine's table of waiters for this page.
     pub(crate) awaited: bool,
+    /// Lists it is on, [`GHOST_HIT`] and [`BETWEEN`]. No fields of their own: a page is to take as little
+    /// as it can.
     member: u8,
     links: [Link; LIST_KINDS],
 }
@@ -235,6 +241,24 @@ impl Page {
 
     pub(crate) fn is_on(&self, kind: ListKind) -> bool {
         self.member & (1 << kind as u8) != 0
+    }
+
+    /// It is on the clean list and in the ghost hit cache (`ghost`).
+    pub(crate) fn is_ghost_hit(&self) -> bool {
+        self.member & GHOST_HIT != 0
+    }
+
+    pub(crate) fn set_ghost_hit(&mut self, inside: bool) {
+        self.member = if inside { self.member | GHOST_HIT } else { self.member & !GHOST_HIT };
+    }
+
+    /// It is dirty only because it lies between pages that are to be written together.
+    pub(crate) fn is_between(&self) -> bool {
+        self.member & BETWEEN != 0
+    }
+
+    pub(crate) fn set_between(&mut self, between: bool) {
+        self.member = if between { self.member | BETWEEN } else { self.member & !BETWEEN };
     }
 
     pub(crate) fn state(&self) -> PageState {
@@ -383,6 +407,12 @@ impl Pages {
     pub(crate) fn next(&self, kind: ListKind, ix: PageIx) -> Option<PageIx> {
         let next = self.slab[ix.0 as usize].links[kind as usize].next;
         (next != NONE).then_some(PageIx(next))
+    }
+
+    /// The page before `ix` on its list of this kind.
+    pub(crate) fn prev(&self, kind: ListKind, ix: PageIx) -> Option<PageIx> {
+        let prev = self.slab[ix.0 as usize].links[kind as usize].prev;
+        (prev != NONE).then_some(PageIx(prev))
     }
 
     /// The pages of a list, front to back.

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::file::{Event, Gate};
 use crate::page::{FileIx, PageIo, PageIx};
 use crate::time::Time;
+use crate::write_back::Need;
 use crate::{PAGE_BYTES, REQUEST_BYTES_MAX};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -41,6 +42,7 @@ impl Engine {
             return Outcome::Done(Err(Error::OutOfRange));
         }
         self.stats.reads += 1;
+        self.note_reads(file, offset, len);
         if self.files[file].gate != Gate::Open {
             self.files[file].queue.push_back((request, Event::Read { offset, len }));
             return Outcome::Pending;
@@ -138,7 +140,7 @@ impl Engine {
             self.pages.find(file, number).is_none_or(|ix| self.pages[ix].io == PageIo::None)
         });
         let needed = idle.count();
-        if !self.ensure_frames(needed) {
+        if !self.ensure_frames(needed, Need::Read) {
             self.unpin(&pinned);
             return Step::Starved;
         }
@@ -155,7 +157,7 @@ impl Engine {
             };
             self.wait_for(ix, request);
         }
-        let fetched = self.fetch_pages(file, &misses, Urgency::Waited, now);
+        let fetched = self.fetch_pages(file, &misses, Urgency::Waited, Need::Read, now);
         assert!(fetched, "room for the fetch was made above");
         self.files[file].active += 1;
         let remaining = misses.len();
@@ -235,11 +237,14 @@ impl Engine {
         }
         ahead.fetched_to = to;
         let absent: Vec<u64> = (from..to).filter(|&number| self.is_absent(file, number)).collect();
-        if absent.is_empty() || !self.ensure_frames(absent.len()) {
+        if absent.is_empty() || !self.ensure_frames(absent.len(), Need::Read) {
             return;
         }
         self.stats.readahead_pages += absent.len() as u64;
-        self.fetch_pages(file, &absent, Urgency::Foreground, now);
+        for &number in &absent {
+            self.note_miss(file, number);
+        }
+        self.fetch_pages(file, &absent, Urgency::Foreground, Need::Read, now);
     }
 }
 

@@ -8,6 +8,7 @@
 //! Owns the two lists' ends, not the pages. Dirty, pinned and busy pages are on neither list, so
 //! finding a victim takes constant time.
 
+use crate::ghost::{GhostHits, Order};
 use crate::page::{List, ListKind, PageIx, Pages};
 
 const KIND: ListKind = ListKind::Clean;
@@ -18,9 +19,44 @@ pub(crate) struct Replacement {
     active: List,
     /// Counts insertions; a page's stamp is its value when the page came in.
     clock: u32,
+    /// Which of the pages a smaller memory would hold.
+    ghost_hits: GhostHits,
 }
 
 impl Replacement {
+    /// All pages, those that would stay longest first.
+    pub(crate) fn order(&self) -> Order<'_> {
+        Order { active: &self.active, inactive: &self.inactive }
+    }
+
+    /// Whether a resident page is in the ghost hit cache.
+    pub(crate) fn is_ghost_hit(&self, pages: &Pages, ix: PageIx) -> bool {
+        self.ghost_hits.contains(pages, ix)
+    }
+
+    /// The ghost hit cache has room for so many clean pages; 0 where there is none.
+    pub(crate) fn set_ghost_room(&mut self, pages: &mut Pages, room: usize) {
+        let order = Order { active: &self.active, inactive: &self.inactive };
+        self.ghost_hits.set_room(pages, order, room);
+    }
+
+    fn link(&mut self, pages: &mut Pages, ix: PageIx) {
+        let list = if pages[ix].hot { &mut self.active } else { &mut self.inactive };
+        pages.push_front(KIND, list, ix);
+        let order = Order { active: &self.active, inactive: &self.inactive };
+        self.ghost_hits.entered(pages, order, ix);
+        self.ghost_hits.settle(pages, order);
+    }
+
+    fn unlink(&mut self, pages: &mut Pages, ix: PageIx) {
+        let order = Order { active: &self.active, inactive: &self.inactive };
+        self.ghost_hits.leaves(pages, order, ix);
+        let list = if pages[ix].hot { &mut self.active } else { &mut self.inactive };
+        pages.unlink(KIND, list, ix);
+        let order = Order { active: &self.active, inactive: &self.inactive };
+        self.ghost_hits.settle(pages, order);
+    }
+
     /// Clean pages that could go.
     pub(crate) fn len(&self) -> usize {
         self.inactive.len() + self.active.len()
@@ -38,8 +74,8 @@ impl Replacement {
         let page = &pages[ix];
         if page.hot {
             if page.is_on(KIND) && self.active.front() != Some(ix) {
-                pages.unlink(KIND, &mut self.active, ix);
-                pages.push_front(KIND, &mut self.active, ix);
+                self.unlink(pages, ix);
+                self.link(pages, ix);
             }
             return;
         }
@@ -47,29 +83,31 @@ impl Replacement {
         if self.clock.wrapping_sub(page.stamp) <= correlated {
             return;
         }
-        if page.is_on(KIND) {
-            pages.unlink(KIND, &mut self.inactive, ix);
-            pages.push_front(KIND, &mut self.active, ix);
+        let listed = page.is_on(KIND);
+        if listed {
+            self.unlink(pages, ix);
         }
         pages[ix].hot = true;
+        if listed {
+            self.link(pages, ix);
+        }
     }
 
     /// Makes a page that became clean, idle and unpinned a candidate.
     pub(crate) fn insert(&mut self, pages: &mut Pages, ix: PageIx) {
-        let list = if pages[ix].hot { &mut self.active } else { &mut self.inactive };
-        pages.push_front(KIND, list, ix);
+        self.link(pages, ix);
     }
 
     /// Takes a page off the lists: it became dirty, busy or pinned, or goes.
     pub(crate) fn remove(&mut self, pages: &mut Pages, ix: PageIx) {
-        let list = if pages[ix].hot { &mut self.active } else { &mut self.inactive };
-        pages.unlink(KIND, list, ix);
+        self.unlink(pages, ix);
     }
 
     /// The next page to go, left on its list; `None` if there is no candidate.
     pub(crate) fn victim(&mut self, pages: &mut Pages) -> Option<PageIx> {
         while self.inactive.len() * 2 < self.active.len() {
             let ix = self.active.back()?;
+            // In the order of both it stays where it is, and so does the ghost hit cache.
             pages.unlink(KIND, &mut self.active, ix);
             pages[ix].hot = false;
             pages[ix].stamp = self.clock;
@@ -89,5 +127,10 @@ impl Replacement {
             }
             assert_eq!(count, list.len());
         }
+        self.check_ghost_hits(pages);
+    }
+
+    pub(crate) fn check_ghost_hits(&self, pages: &Pages) {
+        self.ghost_hits.check_invariants(pages, self.order());
     }
 }

@@ -37,6 +37,7 @@ use crate::page::{FileIx, Page, PageIo, PageIx};
 use crate::patch::PatchSet;
 use crate::spilled::{Extent, Extents, Spilled, SpilledPage};
 use crate::time::Time;
+use crate::write_back::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -435,7 +436,8 @@ impl Engine {
     /// of it; `None` if there is nothing to bring back, or no room.
     fn return_window(&mut self, file: FileIx, from: u64) -> Option<u64> {
         let room = self.window_bytes()?;
-        let frames = self.convertible().min(self.hard_frames.saturating_sub(self.unclean_soon()));
+        let frames =
+            self.convertible().min(self.converted_max().saturating_sub(self.unclean_soon()));
         let pick = |from| {
             let (mut bytes, mut covered) = (0, 0);
             let mut numbers = Vec::new();
@@ -571,7 +573,7 @@ impl Engine {
             patches.insert(usize::from(run.start), bytes);
         }
         let frame = if patches.covers_page() {
-            if !self.ensure_frames(1) {
+            if !self.ensure_frames(1, Need::Write) {
                 return;
             }
             let mut frame = self.take_frame();

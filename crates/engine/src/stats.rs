@@ -36,6 +36,8 @@ pub struct Stats {
     /// Writers that had to wait because too much was dirty, patch memory was full or no frame was
     /// free.
     pub writers_throttled: u64,
+    /// Writes that made the next one wait, because dirty frames were above the pressure point.
+    pub writers_paced: u64,
     /// Writers waiting now.
     pub writers_waiting: u64,
     /// Clean pages written home again, because they lay between dirty ones and that took less time than
@@ -97,7 +99,35 @@ pub struct Stats {
     pub destages_in_flight: u64,
     /// Age of the oldest dirty data, milliseconds.
     pub oldest_dirty_ms: u64,
-    /// Bytes of memory in use now: frames, patches, descriptors, the index of what is spilled.
+    /// Times a clean page was written, or one on its way home again.
+    pub dirtied_pages: u64,
+    /// Times such a page came home; without `gap_pages_written`.
+    pub cleaned_pages: u64,
+    /// Of the pages found in memory by reads, those that a memory of the size that dirty data may take would
+    /// have held as well. 0 under static write-back, as the next one.
+    pub ghost_hits: u64,
+    /// Pages not found in memory by reads because they had made room for written ones.
+    pub ghost_misses: u64,
+    /// d(t): `dirtied_pages` in the last sampling interval; 0 under static write-back, as the next one.
+    pub dirtied_last_interval: u64,
+    /// c(t): `cleaned_pages` in it.
+    pub cleaned_last_interval: u64,
+    /// Dirty memory now, in pages: dirty frames, and as many as fit the memory of patches.
+    pub dirty_memory_pages: u64,
+    /// h(t): write-back starts here.
+    pub watermark_high_pages: u64,
+    /// l(t): write-back stops below.
+    pub watermark_low_pages: u64,
+    /// h_max(t): the high watermark is not above, for the sake of readers.
+    pub watermark_max_pages: u64,
+    /// The pressure point: writers are paced above so many dirty frames, patches not counted.
+    pub pressure_pages: u64,
+    /// The bound on dirty frames: writers wait.
+    pub dirty_bound_pages: u64,
+    /// Frames there may be, which the six before are out of.
+    pub cache_pages: u64,
+    /// Bytes of memory in use now: frames, patches, descriptors, the index of what is spilled, the names
+    /// of ghosts.
     pub memory_bytes: u64,
     /// The bound on it.
     pub memory_bytes_max: u64,

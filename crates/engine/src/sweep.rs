@@ -23,6 +23,7 @@ use crate::engine::Engine;
 use crate::file::{File, Gate};
 use crate::page::{FileIx, Listed, PageIo, PageIx};
 use crate::time::Time;
+use crate::write_back::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -175,7 +176,10 @@ impl Engine {
     fn next_patched(&mut self, now: Time) -> Option<PageIx> {
         let place = if let Some(place) = self.next_returned() {
             place
-        } else if self.patches_press() || self.is_due(&self.patched, now) {
+        } else if self.patches_press()
+            || self.is_due(&self.patched, now)
+            || self.write_back_takes_patches()
+        {
             self.next_swept(&self.patched)?
         } else if self.config.fetch_policy == FetchPolicy::Auto && self.readers_first(now) {
             // A courtesy to readers is none while it takes the device from them.
@@ -187,7 +191,7 @@ impl Engine {
     }
 
     fn next_resident(&mut self, now: Time) -> Option<PageIx> {
-        let pressed = self.census.unclean_frames >= self.background_frames && !self.frames_yield();
+        let pressed = self.write_back_is_on() && !self.frames_yield();
         if !pressed && !self.is_due(&self.resident, now) {
             return None;
         }
@@ -298,10 +302,9 @@ impl Engine {
     /// frames can be dirty.
     fn frames_yield(&self) -> bool {
         let slow = self.fetches_are_slow();
-        let enough = (self.background_frames + self.hard_frames) / 2;
         slow && !self.patched.pages().is_empty()
             && self.patches_press()
-            && self.census.unclean_frames < enough
+            && self.census.unclean_frames < self.pressing_frames()
     }
 
     /// Somebody waits for a fetch, or did a moment ago; or for the log, with which
@@ -331,8 +334,7 @@ impl Engine {
     }
 
     fn destages_allowed(&self, now: Time) -> usize {
-        let enough = (self.background_frames + self.hard_frames) / 2;
-        let short = self.census.unclean_frames >= enough;
+        let short = self.census.unclean_frames >= self.pressing_frames();
         if self.readers_first(now) && !short { 1 } else { self.destage_pace.depth() }
     }
 
@@ -464,7 +466,10 @@ impl Engine {
     /// Makes a clean page dirty, to be written with those around it.
     pub(crate) fn dirty_clean(&mut self, ix: PageIx, now: Time) {
         let seq = self.next_seq();
-        self.update(ix, |page| page.dirtied(seq, now));
+        self.update(ix, |page| {
+            page.dirtied(seq, now);
+            page.set_between(true);
+        });
         self.stats.gap_pages_written += 1;
     }
 
@@ -479,7 +484,7 @@ impl Engine {
     ) -> Option<u64> {
         let room = match urgency {
             Urgency::Waited => self.convertible(),
-            _ => self.convertible().min(self.hard_frames.saturating_sub(self.unclean_soon())),
+            _ => self.convertible().min(self.converted_max().saturating_sub(self.unclean_soon())),
         };
         let frames = self.frames_available();
         // Not page by page as room is made for it.
@@ -509,7 +514,7 @@ impl Engine {
         }
         let (last, wanted) = self.reach(file, number, gap, pages_max, room, urgency);
         let run: Vec<u64> = (number..=last).collect();
-        if !self.ensure_frames(run.len()) {
+        if !self.ensure_frames(run.len(), Need::Write) {
             return None;
         }
         self.issue_fetch(file, &run, urgency, Some(wanted), now);

@@ -16,6 +16,7 @@ use crate::file::{Event, Gate, SyncFor};
 use crate::page::{DESCRIPTOR_BYTES, FileIx, PageIo, PageIx};
 use crate::patch::PatchSet;
 use crate::time::Time;
+use crate::write_back::Need;
 use crate::{PAGE_BYTES, REQUEST_BYTES_MAX};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -82,8 +83,9 @@ impl Engine {
         if durability == Durability::None && self.overwrite(file, offset, data) {
             return Outcome::Done(Ok(()));
         }
-        // Nobody passes over those who wait for patch memory.
-        let step = if !self.starved.is_empty() && self.takes_turns(file, offset, end) {
+        // Nobody passes over those who wait for patch memory, or are paced.
+        let turns = || self.takes_turns(file, offset, end) || self.is_paced(file, offset, end);
+        let step = if !self.starved.is_empty() && turns() {
             Step::Starved
         } else {
             self.try_write(request, file, offset, data, durability, now)
@@ -155,9 +157,10 @@ impl Engine {
         now: Time,
     ) -> Step<()> {
         let end = offset + data.len() as u64;
-        if self.census.unclean_frames >= self.hard_frames
+        if self.census.unclean_frames >= self.dirty_bound()
             || self.patches_exceed() && self.needs_patch(file, offset, end)
             || self.must_wait_for_patch_memory(file, offset, end)
+            || self.is_held(file, offset, end, now)
         {
             return Step::Starved;
         }
@@ -169,14 +172,16 @@ impl Engine {
             return Step::Pending;
         }
         let pages = (end - 1) / PAGE - offset / PAGE + 1;
-        if !self.ensure_frames(pages as usize) {
+        if !self.ensure_frames(pages as usize, Need::Write) {
             return Step::Starved;
         }
         if end > self.files[file].size {
             self.reserve_ahead(file, end);
         }
+        let dirtied = self.pages_dirtied();
         let waits = self.apply(file, offset, data, now);
-        let over = self.census.unclean_frames >= self.background_frames || self.patches_press();
+        self.pace_writers(dirtied, now);
+        let over = self.write_back_is_on() || self.patches_press();
         if over {
             self.pump(now);
         } else {
@@ -281,7 +286,7 @@ impl Engine {
             at += len as u64;
         }
         if fetches.len() <= self.convertible() {
-            self.fetch_pages(file, &fetches, Urgency::Foreground, now);
+            self.fetch_pages(file, &fetches, Urgency::Foreground, Need::Write, now);
         }
         blocking
     }
@@ -424,7 +429,7 @@ impl Engine {
             return self.written(request, file, range, durability, now);
         }
         // Not merely a courtesy to the device: without a fetch under way nobody would wake us.
-        if !self.fetch_pages(file, &partial_pages, Urgency::Waited, now) {
+        if !self.fetch_pages(file, &partial_pages, Urgency::Waited, Need::Write, now) {
             return self.written(request, file, range, durability, now);
         }
         for &ix in &waiting {

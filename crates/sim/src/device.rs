@@ -282,6 +282,11 @@ impl Device {
         self.sticky_until = [Time::ZERO; 4];
     }
 
+    /// Changes how long commands take that are submitted from now on.
+    pub fn set_latency(&mut self, latency: Latency) {
+        self.config.latency = latency;
+    }
+
     /// Changes the space left; `None` is no bound.
     pub fn set_free_pages(&mut self, free_pages: Option<u64>) {
         self.config.free_pages = free_pages;

@@ -307,6 +307,9 @@ impl World {
         };
         let config = &self.config.engine;
         check("memory", stats.memory_bytes, config.memory_bytes_max + own_bytes)?;
+        check("the low watermark", stats.watermark_low_pages, stats.watermark_high_pages)?;
+        check("the high watermark", stats.watermark_high_pages, stats.watermark_max_pages)?;
+        check("the ceiling of watermarks", stats.watermark_max_pages, stats.dirty_bound_pages)?;
         check("patch memory", stats.patch_bytes, config.patch_bytes_max + own_bytes)?;
         check("writers waiting", stats.writers_waiting, writers)
     }

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use weir_engine::{Config, Durability, ErrorKind, FetchPolicy, FileId, PAGE_BYTES};
+use weir_engine::{
+    Config, Durability, ErrorKind, FetchPolicy, FileId, PAGE_BYTES, WriteBackPolicy,
+};
 
 use crate::action::{Action, Section};
 use crate::device::{DeviceConfig, Fault, Faults, Latency};
@@ -119,18 +121,30 @@ impl Profile {
 
 fn draw_config(rng: &mut Rng) -> Config {
     let (background, hard) = *rng.pick(&[(1, 2), (1, 5), (5, 10), (20, 50)]);
+    let patch_bytes_max = *rng.pick(&[0, 4 << 10, 64 << 10, 1 << 20, 8 << 20]);
+    let fetch_policy = *rng.pick(&FetchPolicy::ALL);
+    let expire_ms = *rng.pick(&[1, 100, 5_000, 30_000]);
+    // No draws of their own: seeds that found something once have the bounds they had.
+    let write_back = match expire_ms {
+        1 | 5_000 => WriteBackPolicy::Static,
+        _ => WriteBackPolicy::Adaptive,
+    };
+    let interval_ms = if patch_bytes_max <= 4 << 10 { 10 } else { 1_000 };
     Config {
         memory_bytes_max: Config::MEMORY_BYTES_MIN,
-        patch_bytes_max: *rng.pick(&[0, 4 << 10, 64 << 10, 1 << 20, 8 << 20]),
-        fetch_policy: *rng.pick(&FetchPolicy::ALL),
-        dirty_expire: Duration::from_millis(*rng.pick(&[1, 100, 5_000, 30_000])),
+        patch_bytes_max,
+        fetch_policy,
+        dirty_expire: Duration::from_millis(expire_ms),
+        write_back,
+        write_back_interval: Duration::from_millis(interval_ms),
+        dirty_max_percent: (hard * 4 / 5).max(1),
         dirty_background_percent: background,
         dirty_hard_percent: hard,
         transfer_pages_max: *rng.pick(&[1, 2, 8, 256]),
         destages_in_flight_max: *rng.pick(&[1, 2, 16]),
         readahead_pages_max: *rng.pick(&[0, 1, 8, 256]),
         retry_delay: Duration::from_millis(*rng.pick(&[100, 1_000])),
-        // No draw of its own: seeds that found something once stay what they were.
+        // No draw of its own either.
         one_arm: hard == 5,
     }
 }

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use weir_engine::{Config, Durability, ErrorKind, FetchPolicy, FileId, PAGE_BYTES};
+use weir_engine::{
+    Config, Durability, ErrorKind, FetchPolicy, FileId, PAGE_BYTES, WriteBackPolicy,
+};
 use weir_sim::{
     Action, DeviceConfig, Fault, Faults, Home, Latency, Rng, Section, Violation, World, WorldConfig,
 };
@@ -101,36 +103,40 @@ fn config() -> impl Strategy<Value = WorldConfig> {
         prop::sample::select(vec![0u32, 4]),
         any::<bool>(),
         any::<bool>(),
+        prop::sample::select(WriteBackPolicy::ALL.to_vec()),
     )
-        .prop_map(|(fetch_policy, patch_bytes_max, transfer, readahead, reserve, lock)| {
-            let engine = Config {
-                memory_bytes_max: Config::MEMORY_BYTES_MIN,
-                patch_bytes_max,
-                fetch_policy,
-                transfer_pages_max: transfer,
-                readahead_pages_max: readahead,
-                dirty_expire: Duration::from_secs(5),
-                ..Config::default()
-            };
-            let device = DeviceConfig {
-                latency: Latency::Uniform(1_000, 1_000_000),
-                faults: Faults::default(),
-                free_pages: None,
-                can_reserve: reserve,
-                transfer_pages_max: transfer,
-                writes_in_flight_max: engine.destages_in_flight_max,
-            };
-            WorldConfig {
-                engine,
-                device,
-                check_every: 1,
-                reads_held_max: 2,
-                inode_lock: lock,
-                frames_spare: 0,
-                ages: lock,
-                print: false,
-            }
-        })
+        .prop_map(
+            |(fetch_policy, patch_bytes_max, transfer, readahead, reserve, lock, write_back)| {
+                let engine = Config {
+                    memory_bytes_max: Config::MEMORY_BYTES_MIN,
+                    patch_bytes_max,
+                    fetch_policy,
+                    transfer_pages_max: transfer,
+                    readahead_pages_max: readahead,
+                    dirty_expire: Duration::from_secs(5),
+                    write_back,
+                    ..Config::default()
+                };
+                let device = DeviceConfig {
+                    latency: Latency::Uniform(1_000, 1_000_000),
+                    faults: Faults::default(),
+                    free_pages: None,
+                    can_reserve: reserve,
+                    transfer_pages_max: transfer,
+                    writes_in_flight_max: engine.destages_in_flight_max,
+                };
+                WorldConfig {
+                    engine,
+                    device,
+                    check_every: 1,
+                    reads_held_max: 2,
+                    inode_lock: lock,
+                    frames_spare: 0,
+                    ages: lock,
+                    print: false,
+                }
+            },
+        )
 }
 
 fn check(config: WorldConfig, actions: &[Action]) -> Result<(), Violation> {

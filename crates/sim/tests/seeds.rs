@@ -24,6 +24,8 @@ fn chosen() -> Range<u64> {
 fn no_seed_diverges_from_the_model() {
     let seeds = chosen();
     let (next, operations) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
+    let (paced, ghost_hits, ghost_misses) =
+        (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -32,6 +34,9 @@ fn no_seed_diverges_from_the_model() {
             }
             let first = run(seed, Options::default()).unwrap_or_else(|failure| panic!("{failure}"));
             operations.fetch_add(u64::from(first.operations), Ordering::Relaxed);
+            paced.fetch_add(first.stats.writers_paced, Ordering::Relaxed);
+            ghost_hits.fetch_add(first.stats.ghost_hits, Ordering::Relaxed);
+            ghost_misses.fetch_add(first.stats.ghost_misses, Ordering::Relaxed);
             if seed.is_multiple_of(TWICE) {
                 let second = run(seed, Options::default());
                 let second =
@@ -49,5 +54,9 @@ fn no_seed_diverges_from_the_model() {
     let (count, operations) = (seeds.end - seeds.start, operations.into_inner());
     // Not through the test harness, which would keep it to itself.
     writeln!(io::stderr(), "{count} seeds, {operations} operations, no divergence").unwrap();
+    let reached = [paced, ghost_hits, ghost_misses].map(AtomicU64::into_inner);
+    if count >= 1000 {
+        assert!(reached.iter().all(|&times| times > 100), "adaptive write-back did {reached:?}");
+    }
     assert!(operations >= 150 * count, "a run is a few hundred operations");
 }

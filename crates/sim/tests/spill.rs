@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weir_engine::{
     Command, Completion, Config, Durability, Engine, Error, ErrorKind, FetchPolicy, FileId,
     FramePool, HomeAttributes, LogCommand, Outcome, Output, PAGE_BYTES, Reply, RequestId, Stats,
-    Time,
+    Time, WriteBackPolicy,
 };
 use weir_log::{BLOCK_BYTES, Block, DATA_START, Lsn, Superblock, Writer};
 
@@ -33,12 +33,16 @@ fn pattern(file: u64, at: usize) -> u8 {
 
 impl Rig {
     fn new(files: u64, pages: usize, patch_bytes_max: u64, log_bytes: u64) -> Rig {
+        let config = Config { patch_bytes_max, ..Config::default() };
+        Rig::with(config, files, pages, log_bytes)
+    }
+
+    fn with(config: Config, files: u64, pages: usize, log_bytes: u64) -> Rig {
         let config = Config {
             memory_bytes_max: Config::MEMORY_BYTES_MIN,
-            patch_bytes_max,
             fetch_policy: FetchPolicy::Lazy,
             readahead_pages_max: 0,
-            ..Config::default()
+            ..config
         };
         let pool = FramePool::new((config.memory_bytes_max / PAGE as u64) as u32 + 512).unwrap();
         let mut engine = Engine::new(config, pool).unwrap();
@@ -524,4 +528,78 @@ fn what_is_cut_off_or_unlinked_does_not_come_back() {
     rig.finish_all();
     assert_eq!((rig.stats().spilled_pages, rig.stats().dirty_pages), (0, 0));
     rig.engine.check_invariants();
+}
+
+/// With the index of what is spilled at its largest, a stream of whole pages to a home that takes none.
+#[test]
+fn readers_keep_frames_beside_the_index_and_adaptive_writers() {
+    const PAGES: usize = 52_000;
+    let config = Config {
+        patch_bytes_max: 256 << 10,
+        write_back: WriteBackPolicy::Adaptive,
+        dirty_hard_percent: Config::DIRTY_HARD_PERCENT_ADAPTIVE,
+        ..Config::default()
+    };
+    let mut rig = Rig::with(config, 1, PAGES, 64 << 20);
+    let (cache, bound) = (rig.stats().cache_pages, rig.stats().dirty_bound_pages);
+    assert_eq!(bound, cache * 80 / 100);
+    let mut page = 0;
+    while rig.stats().spill_index_bytes < cache * PAGE as u64 * 24 / 100 {
+        assert_eq!(rig.start_write(1, page * PAGE, &data(page, 16)), None);
+        rig.finish_all();
+        page += 1;
+    }
+    let mut waiting = None;
+    for number in (page..PAGES).take(cache as usize) {
+        waiting = rig.start_write(1, number * PAGE, &data(number, PAGE));
+        // A paced write is taken in a few moments, one at the bound never.
+        for _ in 0..30 {
+            let Some(request) = waiting else { break };
+            rig.now = rig.now + std::time::Duration::from_millis(20);
+            rig.engine.tick(rig.now);
+            rig.take_outputs();
+            waiting = waiting.filter(|_| rig.replies.remove(&request).is_none());
+        }
+        if waiting.is_some() {
+            break;
+        }
+    }
+    assert!(waiting.is_some(), "a writer waits at last");
+    let stats = rig.stats();
+    assert!(stats.watermark_max_pages < stats.pressure_pages, "{stats:?}");
+    assert!(stats.pressure_pages < stats.dirty_bound_pages && stats.writers_paced > 0, "{stats:?}");
+    rig.outputs.retain(|output| !matches!(output, Output::Command(Command::Fetch { .. })));
+    let request = rig.request();
+    let outcome =
+        rig.engine.read(request, FileId(1), (PAGES - 1) as u64 * PAGE as u64, 10, rig.now);
+    assert!(matches!(outcome, Outcome::Pending), "{outcome:?}");
+    let fetches = std::iter::from_fn(|| rig.engine.next_output())
+        .any(|output| matches!(output, Output::Command(Command::Fetch { .. })));
+    assert!(fetches, "a reader has a frame: {stats:?}");
+}
+
+#[test]
+fn patches_that_wait_for_the_log_do_not_send_frames_home_one_by_one() {
+    const PATCHED: usize = 1500;
+    let config = Config {
+        patch_bytes_max: 8 << 20,
+        write_back: WriteBackPolicy::Adaptive,
+        dirty_hard_percent: Config::DIRTY_HARD_PERCENT_ADAPTIVE,
+        one_arm: true,
+        ..Config::default()
+    };
+    let mut rig = Rig::with(config, 1, 2 * PATCHED, 64 << 20);
+    for page in 0..PATCHED {
+        assert_eq!(rig.start_write(1, page * PAGE + 10, &data(page, 1500)), None);
+    }
+    let stats = rig.stats();
+    let (low, high) = (stats.watermark_low_pages, stats.watermark_high_pages);
+    assert!(stats.dirty_memory_pages > high && stats.spilled == 0, "{stats:?}");
+    assert_eq!((stats.fetch_commands, stats.destage_commands), (0, 0), "they can spill");
+    for nth in 1..=(high - low) as usize {
+        assert_eq!(rig.stats().destage_commands, 0, "after {nth} of {high} - {low} pages");
+        let page = PATCHED + nth;
+        assert_eq!(rig.start_write(1, page * PAGE, &data(page, PAGE)), None);
+    }
+    assert!(rig.stats().destage_commands > 0);
 }

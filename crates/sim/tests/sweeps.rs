@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use weir_engine::{Config, FetchPolicy, PAGE_BYTES, PageState, Urgency};
+use weir_engine::{Config, FetchPolicy, PAGE_BYTES, PageState, Urgency, WriteBackPolicy};
 use weir_sim::{Action, FILE, Home, Latency, Load, Rng};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -57,6 +57,28 @@ fn random_small_writes_seldom_move_the_arm() {
         load.finish();
     }
     blocking.finish();
+}
+
+/// Patch memory is large, as by default in a small memory, and adds much to what is dirty.
+#[test]
+fn adaptive_write_back_takes_random_small_writes_no_more_slowly_than_static() {
+    for (latency, one_arm) in
+        [(Latency::OneArm(10_000_000, 40_000), true), (Latency::Flash(100_000, 10_000_000), false)]
+    {
+        let took = |policy| {
+            let mut load = on_drive(latency, PAGES, |config| {
+                config.one_arm = one_arm;
+                config.patch_bytes_max = 4 << 20;
+                config.write_back = policy;
+                if policy == WriteBackPolicy::Adaptive {
+                    config.dirty_hard_percent = Config::DIRTY_HARD_PERCENT_ADAPTIVE;
+                }
+            });
+            scribble(&mut load, 100_000, &mut Rng::new(3))
+        };
+        let (fixed, adaptive) = (took(WriteBackPolicy::Static), took(WriteBackPolicy::Adaptive));
+        assert!(adaptive <= fixed, "one arm {one_arm}: {adaptive:?} instead of {fixed:?}");
+    }
 }
 
 #[test]
@@ -221,5 +243,10 @@ fn clean_pages_between_dirty_ones_go_home_with_them_but_holes_stay_holes() {
         let stats = load.finish();
         let expected = if hole { (2, 0) } else { (1, 1) };
         assert_eq!((stats.destage_commands, stats.gap_pages_written), expected, "hole {hole}");
+        assert_eq!(
+            (stats.dirtied_pages, stats.cleaned_pages),
+            (2, 2),
+            "no program wrote the others"
+        );
     }
 }

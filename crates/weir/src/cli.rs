@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use tracing::Level;
-use weir_engine::FetchPolicy;
+use weir_engine::{FetchPolicy, WriteBackPolicy};
 
 use crate::config_file::{self, ConfigFileError};
 use crate::failure::Failure;
@@ -120,6 +120,25 @@ pub struct MountArguments {
     /// A number with ms, s, m or h: from 100ms to 24h.
     #[arg(long, value_name = "DURATION", value_parser = quantity::parse_dirty_expire)]
     pub dirty_expire: Option<Duration>,
+    /// When written data that is not old goes home: static (the default) or adaptive
+    ///
+    /// static: from a fifth of the memory for pages on; writers wait when half of it is dirty. adaptive:
+    /// between two watermarks that follow how fast programs write and the disk takes it, and that leave
+    /// readers the memory they use; writers are slowed down before they would have to wait, which
+    /// is at four fifths.
+    #[arg(long, value_name = "POLICY")]
+    pub write_back: Option<WriteBackPolicy>,
+    /// How often adaptive write-back looks at the load, 1s by default
+    ///
+    /// From 10ms to 60s. Less follows the load sooner, and every burst of it.
+    #[arg(long, value_name = "DURATION", value_parser = quantity::parse_write_back_interval)]
+    pub write_back_interval: Option<Duration>,
+    /// Share of the memory for pages that adaptive write-back lets become dirty, 40 by default
+    ///
+    /// In percent, from 1 to 50. It may let less, and writers who are faster than the disk make it more:
+    /// they are slowed down from halfway between this and all of the memory on.
+    #[arg(long, value_name = "PERCENT", value_parser = quantity::parse_dirty_max)]
+    pub dirty_max: Option<u8>,
     /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
     ///
     /// With a log an fsync costs one write to it, and fetches nothing, and small writes go on when patch
@@ -184,6 +203,9 @@ impl MountArguments {
             memory: self.memory,
             patch_memory: self.patch_memory,
             dirty_expire: self.dirty_expire,
+            write_back: self.write_back,
+            write_back_interval: self.write_back_interval,
+            dirty_max: self.dirty_max,
             log: self.log.clone(),
             log_size: self.log_size,
             allow_other: self.allow_other.then_some(true),

@@ -17,13 +17,12 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::options::{self, Unknown};
-use crate::quantity::{self, Size};
+use crate::quantity::{self, QuantityError, Size};
 use crate::settings::Layer;
 
 /// Where the machine's configuration is.
@@ -172,7 +171,15 @@ fn read_key(
         "patch-memory" => into.patch_memory = Some(size(key, value)?),
         "log" => into.log = Some(from_text(key, value)?),
         "log-size" => into.log_size = Some(size(key, value)?),
-        "dirty-expire" => into.dirty_expire = Some(dirty_expire(key, value)?),
+        "dirty-expire" => {
+            into.dirty_expire = Some(quantity(key, value, quantity::parse_dirty_expire)?);
+        }
+        "write-back" => into.write_back = Some(from_text(key, value)?),
+        "write-back-interval" => {
+            let interval = quantity(key, value, quantity::parse_write_back_interval)?;
+            into.write_back_interval = Some(interval);
+        }
+        "dirty-max" => into.dirty_max = Some(dirty_max(key, value)?),
         "allow-other" => into.allow_other = Some(boolean(key, value)?),
         "read-only" => into.read_only = Some(boolean(key, value)?),
         "log-level" => into.log_level = Some(from_text(key, value)?),
@@ -184,7 +191,8 @@ fn read_key(
             *into = std::mem::take(into).over(layer);
         }
         _ => {
-            let known = "fetch, memory, patch-memory, dirty-expire, log, log-size, \
+            let known = "fetch, memory, patch-memory, dirty-expire, write-back, write-back-interval, \
+                         dirty-max, log, log-size, \
                          allow-other, read-only, options, log-level, log-file and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }
@@ -223,9 +231,23 @@ fn size(key: &str, value: &Spanned<DeValue<'_>>) -> Result<Size, Fault> {
     }
 }
 
-fn dirty_expire(key: &str, value: &Spanned<DeValue<'_>>) -> Result<Duration, Fault> {
-    quantity::parse_dirty_expire(text(key, value)?)
-        .map_err(|error| (value.span(), format!("'{key}': {error}")))
+fn quantity<T>(
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    parse: impl Fn(&str) -> Result<T, QuantityError>,
+) -> Result<T, Fault> {
+    parse(text(key, value)?).map_err(|error| (value.span(), format!("'{key}': {error}")))
+}
+
+/// A percentage: a string, or a plain number.
+fn dirty_max(key: &str, value: &Spanned<DeValue<'_>>) -> Result<u8, Fault> {
+    match value.get_ref() {
+        DeValue::Integer(number) if number.radix() == 10 => {
+            quantity::parse_dirty_max(number.as_str())
+                .map_err(|error| (value.span(), format!("'{key}': {error}")))
+        }
+        _ => quantity(key, value, quantity::parse_dirty_max),
+    }
 }
 
 /// Relative paths would depend on where the command was run.
@@ -245,8 +267,10 @@ fn line_of(text: &str, byte: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tracing::Level;
-    use weir_engine::FetchPolicy;
+    use weir_engine::{FetchPolicy, WriteBackPolicy};
 
     use super::*;
 
@@ -260,13 +284,18 @@ mod tests {
         let layer = parsed(
             "fetch = \"lazy\"\nmemory = \"1G\"\npatch-memory = 8388608\ndirty-expire = \"5s\"\n\
              allow-other = true\nread-only = false\noptions = \"noatime,ro\"\n\
-             log-level = \"debug\"\nlog-file = \"/var/log/w.log\"\n",
+             log-level = \"debug\"\nlog-file = \"/var/log/w.log\"\nwrite-back = \"adaptive\"\n\
+             write-back-interval = \"2s\"\ndirty-max = 30\n",
         )
         .unwrap();
         assert_eq!(layer.fetch, Some(FetchPolicy::Lazy));
         assert_eq!(layer.memory, Some(Size(1 << 30)));
         assert_eq!(layer.patch_memory, Some(Size(8 << 20)));
         assert_eq!(layer.dirty_expire, Some(Duration::from_secs(5)));
+        assert_eq!(layer.write_back, Some(WriteBackPolicy::Adaptive));
+        assert_eq!(layer.write_back_interval, Some(Duration::from_secs(2)));
+        assert_eq!(layer.dirty_max, Some(30));
+        assert_eq!(parsed("dirty-max = \"30%\"").unwrap().dirty_max, Some(30));
         assert_eq!(layer.allow_other, Some(true));
         assert_eq!(layer.read_only, Some(false), "a key counts over 'options'");
         assert_eq!(layer.atime, Some(false));
@@ -297,6 +326,20 @@ mod tests {
             ("log-level = \"loud\"\n", "/etc/weir.toml:1: 'log-level': "),
             ("log-file = \"weir.log\"\n", "/etc/weir.toml:1: 'log-file' must be an absolute path"),
             ("dirty-expire = \"5\"\n", "/etc/weir.toml:1: 'dirty-expire': '5' has no unit"),
+            ("write-back = 1\n", "/etc/weir.toml:1: 'write-back' must be a string"),
+            (
+                "write-back = \"eager\"\n",
+                "/etc/weir.toml:1: 'write-back': unknown write-back policy",
+            ),
+            (
+                "write-back-interval = \"1h\"\n",
+                "/etc/weir.toml:1: 'write-back-interval': '1h' is out",
+            ),
+            (
+                "dirty-max = 51\n",
+                "/etc/weir.toml:1: 'dirty-max': '51' is out of range: from 1 to 50",
+            ),
+            ("dirty-max = 0.3\n", "/etc/weir.toml:1: 'dirty-max' must be a string"),
             ("mount = 1\n", "/etc/weir.toml:1: 'mount' must be tables"),
             ("[mount]\na = 1\n", "/etc/weir.toml:2: 'mount.a' must be a table"),
             ("[mount.data]\n", "/etc/weir.toml:1: 'data' must be an absolute mount point"),

@@ -165,6 +165,7 @@ impl Locked {
             source: source.path().to_owned(),
             mountpoint: mountpoint.clone(),
             fetch_policy: settings.engine.fetch_policy,
+            write_back: settings.engine.write_back,
             read_only: settings.read_only,
             mounted_at: Instant::now(),
             stopping: stopping.clone(),

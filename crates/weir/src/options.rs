@@ -3,7 +3,7 @@
 //! Every option is known or refused; nothing is passed on unread. What FUSE users may expect and
 //! Weir does not do is refused with the reason, never taken in silence.
 
-use weir_engine::{ConfigError, FetchPolicy};
+use weir_engine::{ConfigError, FetchPolicy, WriteBackPolicy};
 
 use crate::quantity::{self, QuantityError};
 use crate::settings::Layer;
@@ -41,7 +41,10 @@ pub enum OptionError {
     Log(String),
     /// The value of `fetch` is no policy.
     #[error("mount option 'fetch': {0}")]
-    Fetch(#[from] ConfigError),
+    Fetch(ConfigError),
+    /// The value of `write_back` is no policy.
+    #[error("mount option 'write_back': {0}")]
+    WriteBack(ConfigError),
 }
 
 /// What is to be done with options nobody knows.
@@ -170,7 +173,9 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
                 _ => {}
             }
         }
-        "fetch" => into.fetch = Some(needed()?.parse::<FetchPolicy>()?),
+        "fetch" => {
+            into.fetch = Some(needed()?.parse::<FetchPolicy>().map_err(OptionError::Fetch)?);
+        }
         "memory" => into.memory = Some(needed()?.parse().map_err(quantity)?),
         "patch_memory" | "patch-memory" => {
             into.patch_memory = Some(needed()?.parse().map_err(quantity)?);
@@ -180,6 +185,17 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
         "dirty_expire" | "dirty-expire" => {
             let age = quantity::parse_dirty_expire(needed()?).map_err(quantity)?;
             into.dirty_expire = Some(age);
+        }
+        "write_back" | "write-back" => {
+            let policy = needed()?.parse::<WriteBackPolicy>().map_err(OptionError::WriteBack)?;
+            into.write_back = Some(policy);
+        }
+        "write_back_interval" | "write-back-interval" => {
+            let interval = quantity::parse_write_back_interval(needed()?).map_err(quantity)?;
+            into.write_back_interval = Some(interval);
+        }
+        "dirty_max" | "dirty-max" => {
+            into.dirty_max = Some(quantity::parse_dirty_max(needed()?).map_err(quantity)?);
         }
         _ => return Err(OptionError::Unknown(name.to_owned())),
     }
@@ -273,6 +289,14 @@ mod tests {
     }
 
     #[test]
+    fn write_back_can_be_chosen() {
+        let layer = layer("write_back=adaptive,write_back_interval=500ms,dirty_max=30").unwrap();
+        assert_eq!(layer.write_back, Some(WriteBackPolicy::Adaptive));
+        assert_eq!(layer.write_back_interval, Some(Duration::from_millis(500)));
+        assert_eq!(layer.dirty_max, Some(30));
+    }
+
+    #[test]
     fn the_last_one_counts() {
         assert_eq!(layer("ro,rw").unwrap().read_only, Some(false));
         assert_eq!(layer("memory=1G,memory=2G").unwrap().memory, Some(Size(2 << 30)));
@@ -294,6 +318,9 @@ mod tests {
         assert_eq!(layer("memory="), Err(OptionError::NoValue("memory".into())));
         assert!(matches!(layer("memory=many"), Err(OptionError::Quantity { .. })));
         assert!(matches!(layer("fetch=never"), Err(OptionError::Fetch(_))));
+        assert!(matches!(layer("write_back=eager"), Err(OptionError::WriteBack(_))));
+        assert!(matches!(layer("write_back_interval=1h"), Err(OptionError::Quantity { .. })));
+        assert!(matches!(layer("dirty_max=51"), Err(OptionError::Quantity { .. })));
         assert!(matches!(layer("dirty_expire=5"), Err(OptionError::Quantity { .. })));
         for (name, reason) in UNSUPPORTED {
             let error = layer(&format!("{name}=1")).unwrap_err().to_string();

@@ -7,6 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use weir_engine::Config;
+
 /// A number of bytes, written as digits and at most one unit of the powers of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
@@ -130,6 +132,31 @@ pub fn parse_dirty_expire(text: &str) -> Result<Duration, QuantityError> {
     Ok(age)
 }
 
+/// Reads how often write-back looks at the load: 10 ms to a minute.
+pub fn parse_write_back_interval(text: &str) -> Result<Duration, QuantityError> {
+    let interval = parse_duration(text)?;
+    if (Config::WRITE_BACK_INTERVAL_MIN..=Config::WRITE_BACK_INTERVAL_MAX).contains(&interval) {
+        return Ok(interval);
+    }
+    Err(QuantityError::OutOfRange { text: text.to_owned(), least: "10ms", most: "60s" })
+}
+
+/// Reads the most dirty share of memory, percent: 1 to 50, with or without `%`.
+pub fn parse_dirty_max(text: &str) -> Result<u8, QuantityError> {
+    let (number, unit) = split(text, "40%")?;
+    if !matches!(unit, "" | "%") {
+        return Err(QuantityError::UnknownUnit {
+            text: text.to_owned(),
+            unit: unit.to_owned(),
+            known: "%, or none",
+        });
+    }
+    u8::try_from(number)
+        .ok()
+        .filter(|percent| (1..=Config::DIRTY_MAX_PERCENT_MOST).contains(percent))
+        .ok_or(QuantityError::OutOfRange { text: text.to_owned(), least: "1", most: "50" })
+}
+
 /// Reads a FUSE cache timeout: seconds with an optional fraction as FUSE's own options have it
 /// (`1.5`), or a duration with its unit. At most a day.
 pub fn parse_timeout(text: &str) -> Result<Duration, QuantityError> {
@@ -234,10 +261,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn write_backs_quantities_are_bounded() {
+        assert_eq!(parse_write_back_interval("250ms"), Ok(Duration::from_millis(250)));
+        for text in ["", "1", "9ms", "0s", "61s", "1h"] {
+            assert!(parse_write_back_interval(text).is_err(), "{text}");
+        }
+        assert_eq!((parse_dirty_max("1"), parse_dirty_max("50%")), (Ok(1), Ok(50)));
+        for text in ["", "%", "0", "51", "256", "40 %", "40%%", "0.4", "-1", "4M"] {
+            assert!(parse_dirty_max(text).is_err(), "{text}");
+        }
+        let error = parse_dirty_max("51").unwrap_err().to_string();
+        assert_eq!(error, "'51' is out of range: from 1 to 50");
+    }
+
     proptest::proptest! {
         #[test]
-        fn nothing_panics(text in "[0-9a-zA-Z. +é-]{0,24}") {
+        fn nothing_panics(text in "[0-9a-zA-Z. %+é-]{0,24}") {
             let _ = (text.parse::<Size>(), parse_timeout(&text), parse_dirty_expire(&text));
+            let _ = (parse_write_back_interval(&text), parse_dirty_max(&text));
         }
 
         #[test]

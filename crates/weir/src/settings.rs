@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing::Level;
-use weir_engine::{Config, FetchPolicy};
+use weir_engine::{Config, FetchPolicy, WriteBackPolicy};
 
 use crate::machine;
 use crate::quantity::Size;
@@ -56,6 +56,12 @@ pub struct Layer {
     pub patch_memory: Option<Size>,
     /// `--dirty-expire`.
     pub dirty_expire: Option<Duration>,
+    /// `--write-back`.
+    pub write_back: Option<WriteBackPolicy>,
+    /// `--write-back-interval`.
+    pub write_back_interval: Option<Duration>,
+    /// `--dirty-max`, percent.
+    pub dirty_max: Option<u8>,
     /// `--allow-other`.
     pub allow_other: Option<bool>,
     /// `--read-only`.
@@ -94,6 +100,9 @@ impl Layer {
             memory: self.memory.or(below.memory),
             patch_memory: self.patch_memory.or(below.patch_memory),
             dirty_expire: self.dirty_expire.or(below.dirty_expire),
+            write_back: self.write_back.or(below.write_back),
+            write_back_interval: self.write_back_interval.or(below.write_back_interval),
+            dirty_max: self.dirty_max.or(below.dirty_max),
             allow_other: self.allow_other.or(below.allow_other),
             read_only: self.read_only.or(below.read_only),
             direct_io: self.direct_io.or(below.direct_io),
@@ -135,11 +144,20 @@ impl Layer {
             return Err(SettingsError::LogTooSmall { given, least });
         }
         let defaults = Config::default();
+        let write_back = self.write_back.unwrap_or_default();
+        let dirty_hard_percent = match write_back {
+            WriteBackPolicy::Static => defaults.dirty_hard_percent,
+            WriteBackPolicy::Adaptive => Config::DIRTY_HARD_PERCENT_ADAPTIVE,
+        };
         let engine = Config {
             memory_bytes_max: memory,
             patch_bytes_max: patch_memory,
             fetch_policy: self.fetch.unwrap_or_default(),
             dirty_expire: self.dirty_expire.unwrap_or(defaults.dirty_expire),
+            write_back,
+            write_back_interval: self.write_back_interval.unwrap_or(defaults.write_back_interval),
+            dirty_max_percent: self.dirty_max.unwrap_or(defaults.dirty_max_percent),
+            dirty_hard_percent,
             ..defaults
         };
         Ok(Settings {
@@ -253,6 +271,24 @@ mod tests {
         let settings = Layer::default().resolve().unwrap();
         settings.engine.validate().unwrap();
         assert!(!settings.dev && !settings.suid && settings.exec && settings.atime);
+    }
+
+    #[test]
+    fn every_write_back_that_can_be_asked_for_is_valid_for_the_engine() {
+        for write_back in WriteBackPolicy::ALL {
+            for dirty_max in 1..=Config::DIRTY_MAX_PERCENT_MOST {
+                let layer = Layer {
+                    write_back: Some(write_back),
+                    dirty_max: Some(dirty_max),
+                    ..Layer::default()
+                };
+                let engine = layer.resolve().unwrap().engine;
+                engine.validate().unwrap();
+                assert_eq!((engine.write_back, engine.dirty_max_percent), (write_back, dirty_max));
+            }
+        }
+        let engine = Layer::default().resolve().unwrap().engine;
+        assert_eq!((engine.write_back, engine.dirty_hard_percent), (WriteBackPolicy::Static, 50));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use weir_engine::WriteBackPolicy;
+
 use crate::control::protocol::{PercentilesReport, Status};
 use crate::failure::one_line;
 use crate::quantity::Size;
@@ -49,6 +51,12 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
         ),
     )?;
     row("dirty", dirty(status))?;
+    row("write-back", write_back(status))?;
+    if status.write_back == ADAPTIVE {
+        row("last interval", rates(status))?;
+        row("ghost caches", ghosts(status))?;
+        row("paced", format!("{} writes", stats.writers_paced))?;
+    }
     row(
         "patched",
         format!(
@@ -133,6 +141,44 @@ fn dirty(status: &Status) -> String {
     let oldest = Duration::from_millis(stats.oldest_dirty_ms);
     let bytes = Size(stats.dirty_pages.saturating_mul(PAGE_BYTES));
     format!("{} ({bytes}), the oldest for {}", pages(stats.dirty_pages), age(oldest))
+}
+
+const ADAPTIVE: &str = WriteBackPolicy::Adaptive.name();
+
+/// When write-back starts and stops, and where it presses writers, in shares of the memory for pages.
+fn write_back(status: &Status) -> String {
+    let stats = &status.stats;
+    let share = |pages: u64| percent(pages, stats.cache_pages);
+    let (now, high) = (share(stats.dirty_memory_pages), share(stats.watermark_high_pages));
+    if status.write_back == ADAPTIVE {
+        format!(
+            "at {now} of {high}, to {} (max {}, pressure {})",
+            share(stats.watermark_low_pages),
+            share(stats.watermark_max_pages),
+            share(stats.pressure_pages)
+        )
+    } else {
+        format!("at {now} of {high}, writers wait at {}", share(stats.dirty_bound_pages))
+    }
+}
+
+fn rates(status: &Status) -> String {
+    let stats = &status.stats;
+    let home = stats.cleaned_last_interval;
+    format!("{} dirtied, {home} written home", pages(stats.dirtied_last_interval))
+}
+
+fn ghosts(status: &Status) -> String {
+    let stats = &status.stats;
+    format!("{} hits, {} misses", stats.ghost_hits, stats.ghost_misses)
+}
+
+/// Exact enough for a person.
+fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        _ => format!("{:.1} %", 100.0 * part as f64 / whole as f64),
+    }
 }
 
 fn errors(status: &Status) -> String {
@@ -261,6 +307,39 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    }
+
+    #[test]
+    fn write_back_is_told_in_shares_of_the_memory() {
+        let stats = StatsReport {
+            cache_pages: 1000,
+            dirty_memory_pages: 150,
+            watermark_high_pages: 200,
+            watermark_low_pages: 100,
+            watermark_max_pages: 400,
+            pressure_pages: 700,
+            dirty_bound_pages: 800,
+            dirtied_last_interval: 12_345_678,
+            cleaned_last_interval: 12_345_678,
+            writers_paced: 12_345_678,
+            ghost_hits: 5,
+            ghost_misses: 6,
+            ..StatsReport::default()
+        };
+        let status = Status { write_back: "adaptive".into(), stats, ..Status::default() };
+        let text = render(&status);
+        for part in [
+            "write-back        at 15.0 % of 20.0 %, to 10.0 % (max 40.0 %, pressure 70.0 %)",
+            "12345678 pages dirtied, 12345678 written home",
+            "12345678 writes",
+            "5 hits, 6 misses",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        let text = render(&Status { write_back: "static".into(), stats, ..Status::default() });
+        assert!(text.contains("at 15.0 % of 20.0 %, writers wait at 80.0 %"), "{text}");
+        assert!(!text.contains("ghost"), "{text}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub fn all(results: &Results) -> Vec<(&'static str, Figure)> {
 }
 
 /// Colours that the colour-blind tell apart (Okabe and Ito's), and shapes for the others.
-fn series(results: &Results) -> Vec<Series> {
+pub fn series(results: &Results) -> Vec<Series> {
     const OTHERS: [(&str, Marker); 2] = [("#0072b2", Marker::Up), ("#c9b000", Marker::Down)];
     let mut others = OTHERS.iter().cycle();
     let mut look = |name: &str| match name {
@@ -36,7 +36,7 @@ fn series(results: &Results) -> Vec<Series> {
         "weir-blocking" => ("#cc79a7", Marker::Cross),
         "weir-async-fg" => ("#e69f00", Marker::Up),
         "weir-async-bg" => ("#56b4e9", Marker::Down),
-        "weir-lazy" => ("#009e73", Marker::Diamond),
+        "weir-lazy" | "weir-adaptive" => ("#009e73", Marker::Diamond),
         DEFAULT => ("#d55e00", Marker::Disc),
         _ => others.next().copied().unwrap_or(OTHERS[0]),
     };

@@ -1,7 +1,9 @@
-//! `weir-bench report`: plots and the tables of docs/RESULTS.md from what `run nbw --json` wrote.
+//! `weir-bench report`: plots and the tables of docs/RESULTS.md from what `run nbw --json` or
+//! `run awol --json` wrote.
 //!
 //! Measures nothing and rounds only what it prints: the same file gives the same documents.
 
+mod awol;
 mod figures;
 mod markdown;
 mod markers;
@@ -14,10 +16,34 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Doing, Error, Result};
-use crate::nbw::results::Results;
+use crate::nbw::results::{Results, SUITE};
+use crate::plot::Figure;
 
-/// Where plots and results are, in the directory of the documents.
-const FOLDER: &str = "nbw";
+/// What is made of the results of one suite.
+struct Part {
+    /// The suite: also the name of its markers, and of the folder of its plots and results in the
+    /// directory of the documents.
+    suite: &'static str,
+    heading: &'static str,
+    section: fn(&Results, &str) -> String,
+    figures: fn(&Results) -> Vec<(&'static str, Figure)>,
+}
+
+const PARTS: [Part; 2] = [
+    Part {
+        suite: SUITE,
+        heading: section::HEADING,
+        section: section::section,
+        figures: figures::all,
+    },
+    Part {
+        suite: crate::nbw::awol::SUITE,
+        heading: awol::HEADING,
+        section: awol::section,
+        figures: awol::figures,
+    },
+];
+
 /// The document.
 const DOCUMENT: &str = "RESULTS.md";
 
@@ -25,13 +51,19 @@ const DOCUMENT: &str = "RESULTS.md";
 /// under `out`. What else is in the document stays. Returns what was written.
 pub fn report(file: &Path, out: &Path) -> Result<Vec<PathBuf>> {
     let results = Results::load(file)?;
-    let folder = out.join(FOLDER);
+    let part = PARTS.iter().find(|part| part.suite == results.suite);
+    let part = part.ok_or_else(|| Error::Missing {
+        what: format!("{} is of the suite '{}'", file.display(), results.suite),
+        remedy: "give the file that 'run nbw --json FILE' or 'run awol --json FILE' wrote".into(),
+    })?;
+    let folder = out.join(part.suite);
     let name = format!("{}.json", file_name(&results.profile.name, file)?);
     let document = out.join(DOCUMENT);
-    let text = updated(&document, &results, &format!("{FOLDER}/{name}"))?;
+    let section = (part.section)(&results, &format!("{}/{name}", part.suite));
+    let text = updated(&document, part, &section)?;
     fs::create_dir_all(&folder).doing("create", &folder)?;
     let mut written = Vec::new();
-    for (name, figure) in figures::all(&results) {
+    for (name, figure) in (part.figures)(&results) {
         let path = folder.join(name);
         write(&path, figure.svg().as_bytes())?;
         written.push(path);
@@ -58,17 +90,21 @@ fn file_name<'a>(profile: &'a str, file: &Path) -> Result<&'a str> {
     })
 }
 
-/// The document with the part about `results` in it.
-fn updated(document: &Path, results: &Results, raw: &str) -> Result<String> {
+/// The document with `section` as its `part`.
+fn updated(document: &Path, part: &Part, section: &str) -> Result<String> {
     let text = match fs::read_to_string(document) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error).doing("read", document),
     };
-    let section = section::section(results, raw);
-    markers::replace(&text, section::HEADING, &section).map_err(|why| Error::Missing {
+    let name = part.suite;
+    markers::replace(&text, name, part.heading, section).map_err(|why| Error::Missing {
         what: format!("cannot tell which part of {} is to be replaced: {why}", document.display()),
-        remedy: format!("leave one '{}' and one '{}' after it", markers::BEGIN, markers::END),
+        remedy: format!(
+            "leave one '{}' and one '{}' after it",
+            markers::begin(name),
+            markers::end(name)
+        ),
     })
 }
 
@@ -123,7 +159,7 @@ mod tests {
         assert_eq!(written.len(), 4 + 1 + 1);
         let read = |path: &PathBuf| fs::read(path).expect("written");
         let before: Vec<Vec<u8>> = written.iter().map(read).collect();
-        let copy = out.join(FOLDER).join("quick.json");
+        let copy = out.join(SUITE).join("quick.json");
         let again = report(&copy, &out).expect("a report of the copy");
         assert_eq!(again.len(), 4 + 1, "the copy is not copied onto itself");
         let after: Vec<Vec<u8>> = written.iter().map(read).collect();
@@ -167,6 +203,26 @@ mod tests {
     }
 
     #[test]
+    fn each_suite_has_its_own_part_and_others_have_none() {
+        let folder = Folder::new("suites");
+        let file = folder.0.join("out.json");
+        let save = |suite: &str| {
+            let mut results = sample::results();
+            results.suite = suite.into();
+            results.save(&file).expect("saved");
+        };
+        for suite in ["nbw", "awol"] {
+            save(suite);
+            report(&file, &folder.0).expect("a report");
+            assert!(folder.0.join(suite).join("quick.json").exists());
+        }
+        let document = fs::read_to_string(folder.0.join(DOCUMENT)).expect("text");
+        assert!(document.contains(section::HEADING) && document.contains(awol::HEADING));
+        save("spill");
+        assert!(report(&file, &folder.0).is_err());
+    }
+
+    #[test]
     fn refuses_what_would_leave_the_directory_or_lose_text() {
         let folder = Folder::new("refused");
         let file = folder.0.join("out.json");
@@ -176,10 +232,10 @@ mod tests {
         assert!(report(&file, &folder.0).is_err());
         results.profile.name = "paper".into();
         results.save(&file).expect("saved");
-        fs::write(folder.0.join(DOCUMENT), markers::BEGIN).expect("written");
+        fs::write(folder.0.join(DOCUMENT), markers::begin(SUITE)).expect("written");
         let error = report(&file, &folder.0).expect_err("an open marker");
         assert!(error.to_string().contains("nbw:end"), "{error}");
-        assert!(!folder.0.join(FOLDER).exists(), "nothing is written before that is known");
+        assert!(!folder.0.join(SUITE).exists(), "nothing is written before that is known");
         assert!(report(&folder.0.join("none.json"), &folder.0).is_err());
     }
 }

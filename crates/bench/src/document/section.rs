@@ -52,12 +52,13 @@ fn opening(results: &Results, raw: &str) -> String {
     text
 }
 
-fn one_line(command: &str) -> String {
+/// A command in one line, whatever is in it.
+pub fn one_line(command: &str) -> String {
     command.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect::<String>()
 }
 
 /// The facts about a machine that are single figures or words.
-fn machine(machine: &Value) -> String {
+pub fn machine(machine: &Value) -> String {
     let facts = machine.as_object().into_iter().flatten().filter_map(|(name, value)| {
         let value = match value {
             Value::String(text) => text.clone(),
@@ -71,7 +72,7 @@ fn machine(machine: &Value) -> String {
 }
 
 /// Whole seconds, minutes or hours and minutes.
-fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0).round() as u64;
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -141,7 +142,7 @@ fn how(profile: &Profile) -> String {
 }
 
 /// Seconds, without a fraction that is zero.
-fn number(seconds: f64) -> String {
+pub fn number(seconds: f64) -> String {
     if seconds.fract() == 0.0 && seconds.abs() < 1e9 {
         show_count(seconds.max(0.0) as u64)
     } else {
@@ -284,8 +285,8 @@ mod tests {
         ] {
             assert!(text.contains(expected), "no '{expected}' in:\n{text}");
         }
-        let once = markers::replace("# Title\n", HEADING, &text).expect("no markers");
-        assert_eq!(markers::replace(&once, HEADING, &text).expect("markers"), once);
+        let once = markers::replace("# Title\n", "nbw", HEADING, &text).expect("no markers");
+        assert_eq!(markers::replace(&once, "nbw", HEADING, &text).expect("markers"), once);
     }
 
     #[test]

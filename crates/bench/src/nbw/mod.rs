@@ -5,6 +5,7 @@
 //! `results` is the JSON they are kept in, `bound` what could be reached at most, `goals` what was
 //! to be reached, `table` what is printed.
 
+pub mod awol;
 mod bound;
 pub mod command;
 pub mod goals;
@@ -128,6 +129,9 @@ fn resume(path: &Path, fresh: Results) -> Result<Results> {
         })
     };
     let found = Results::load(path)?;
+    if found.suite != fresh.suite {
+        return refuse("holds a run of another suite");
+    }
     if found.profile != fresh.profile {
         return refuse("holds a run of other sizes or times");
     }

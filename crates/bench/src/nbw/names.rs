@@ -18,8 +18,16 @@ pub const PERSONALITIES: [&str; 5] =
 const WRITING: usize = 3;
 
 /// The order in which contestants are shown; others come after them.
-const CONTESTANTS: [&str; 6] =
-    [BASELINE, "weir-blocking", "weir-async-fg", "weir-async-bg", "weir-lazy", DEFAULT];
+const CONTESTANTS: [&str; 8] = [
+    BASELINE,
+    "weir-blocking",
+    "weir-async-fg",
+    "weir-async-bg",
+    "weir-lazy",
+    DEFAULT,
+    "weir-static",
+    "weir-adaptive",
+];
 
 /// Whether the personality writes at all.
 pub fn writes(workload: &str) -> bool {

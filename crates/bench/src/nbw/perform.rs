@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+use crate::nbw::awol;
 use crate::nbw::bound;
 use crate::nbw::names::BASELINE;
 use crate::nbw::plan::Cell;
@@ -147,7 +148,10 @@ impl Prepared {
         })?;
         cell.workload.verify(self.stage.home(), &outcome)?;
         cell.workload.reset(self.stage.home(), &outcome)?;
-        let round = summary::round(&outcome, &observed)?;
+        let mut round = summary::round(&outcome, &observed)?;
+        if cell.experiment == Experiment::SideBySide {
+            round.disk_use = Some(awol::disk_use(&outcome, &observed));
+        }
         Ok(if watched { spill::over_time(round, &outcome, &log, cell, profile) } else { round })
     }
 

@@ -41,6 +41,7 @@ impl Form {
             rounds: 3,
             file_server_rounds: 3,
             trace_rounds: 3,
+            side_by_side: None,
         };
         match self {
             Form::Paper => paper,

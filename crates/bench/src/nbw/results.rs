@@ -21,7 +21,7 @@ pub const SUITE: &str = "nbw";
 /// One run, or what of it is done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// Always [`SUITE`].
+    /// Which it is: [`SUITE`] or another that keeps its results alike.
     pub suite: String,
     /// The command that made it.
     pub command: String,
@@ -69,6 +69,27 @@ pub struct Profile {
     pub file_server_rounds: u32,
     /// Repetitions of each trace; 5 in the paper.
     pub trace_rounds: u32,
+    /// The files of [`Experiment::SideBySide`], in a run that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub side_by_side: Option<Sizes>,
+}
+
+/// The files and times of [`Experiment::SideBySide`]. It is AWOL's sizes, not NBW's, that are divided
+/// by [`Profile::scale`]: the files, but for `sequential_bytes`, and the 2 GB of memory.
+/// [`Profile::seconds`] is for the hard disk; on others a load has half of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sizes {
+    /// Each file that is read or written at random or by Zipf's law; 1 GB in the paper.
+    pub file_bytes: u64,
+    /// Each file that is read or written in order by one reader or writer; 1 GB in the paper. It is
+    /// more than memory and not scaled, so that one pass lasts.
+    pub sequential_bytes: u64,
+    /// The least and the greatest file of clients that come and go; 100 and 512 MB in the paper.
+    pub variable_bytes: [u64; 2],
+    /// The mean time between their comings and goings.
+    pub change_seconds: f64,
+    /// What everything that is drawn follows from.
+    pub seed: u64,
 }
 
 fn default_log_bytes() -> u64 {
@@ -89,16 +110,19 @@ pub enum Experiment {
     Trace,
     /// Small random writes until the redo log is full, and after.
     Spill,
+    /// AWOL's readers and writers (paper 002).
+    SideBySide,
 }
 
 impl Experiment {
     /// Every one, in the order they are shown.
-    pub const ALL: [Experiment; 5] = [
+    pub const ALL: [Experiment; 6] = [
         Experiment::Personality,
         Experiment::Memory,
         Experiment::FileServer,
         Experiment::Trace,
         Experiment::Spill,
+        Experiment::SideBySide,
     ];
 }
 
@@ -139,7 +163,8 @@ pub struct Case {
     /// As above.
     pub device_writes: u64,
     /// Against ext4 in the same round, median over the rounds: of operations a second for the
-    /// personalities, of the mean latency otherwise. Above 1 is better than ext4 in either case.
+    /// personalities, of reads a second, or writes where nobody reads, for readers and writers side
+    /// by side, of the mean latency otherwise. Above 1 is better than ext4 in any case.
     pub ratio_to_blocking: f64,
     /// The least and the most of that ratio among the rounds.
     pub ratio_spread: [f64; 2],
@@ -150,6 +175,9 @@ pub struct Case {
     /// Until the redo log was full, and after: [`Experiment::Spill`], by whoever has a log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
+    /// What the disk had to do in all: [`Experiment::SideBySide`] only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_use: Option<DiskUse>,
     /// Latencies by class of operation.
     pub classes: Vec<Class>,
     /// Each repetition.
@@ -171,8 +199,33 @@ pub struct Class {
     pub p50_us: f64,
     /// 99th percentile, microseconds.
     pub p99_us: f64,
+    /// Longest, microseconds; runs of before it was kept have none.
+    #[serde(default)]
+    pub max_us: f64,
     /// ext4's mean over this one's, median over the rounds: above 1 is better than ext4.
     pub ratio_to_blocking: f64,
+}
+
+/// What a load cost the disk, with what was not home yet when the load was over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskUse {
+    /// Bytes read during the load.
+    pub read_bytes: f64,
+    /// Bytes written during the load.
+    pub written_bytes: f64,
+    /// Requests that wrote after the load what it had left.
+    pub left_writes: f64,
+    /// Bytes of these.
+    pub left_bytes: f64,
+    /// All requests, those after the load too, for 1000 operations of programs.
+    pub requests_a_thousand: f64,
+}
+
+impl Class {
+    /// What a load of readers and writers is judged by: its reads, and its writes where it has none.
+    pub fn leading(classes: &[Class]) -> Option<&Class> {
+        classes.iter().find(|class| class.class == "read").or(classes.first())
+    }
 }
 
 /// A load in two parts: until the redo log was full, and after.
@@ -241,25 +294,23 @@ pub struct Round {
     /// As [`Case::phases`], of this round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
+    /// As [`Case::disk_use`], of this round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_use: Option<DiskUse>,
     /// The load over time: [`Experiment::Spill`] only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
 }
 
 impl Results {
-    /// Reads what a run wrote.
+    /// Reads what a run wrote, of whichever suite that keeps its results like this.
     pub fn load(path: &Path) -> Result<Results> {
         let text = fs::read(path).doing("read", path)?;
         let results: Results = serde_json::from_slice(&text).map_err(|error| Error::Missing {
-            what: format!("{} holds no results of the suite nbw ({error})", path.display()),
-            remedy: "give the file that 'weir-bench run nbw --json FILE' wrote".into(),
+            what: format!("{} holds no results of such a suite ({error})", path.display()),
+            remedy: "give the file that 'weir-bench run nbw --json FILE' wrote, or 'run awol'"
+                .into(),
         })?;
-        if results.suite != SUITE {
-            return Err(Error::Missing {
-                what: format!("{} is of the suite '{}'", path.display(), results.suite),
-                remedy: "give the file that 'weir-bench run nbw --json FILE' wrote".into(),
-            });
-        }
         Ok(results)
     }
 

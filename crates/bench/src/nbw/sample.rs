@@ -34,6 +34,7 @@ fn case(
         classes: classes.clone(),
         ratio_to_blocking: ratio,
         phases: None,
+        disk_use: None,
         steps: Vec::new(),
     };
     Case {
@@ -56,6 +57,7 @@ fn case(
         ratio_spread: spread,
         bound_ops_per_s: None,
         phases: None,
+        disk_use: None,
         classes: classes.clone(),
         rounds: vec![round(spread[0]), round(ratio), round(spread[1])],
     }
@@ -69,6 +71,7 @@ fn class(name: &str, ratio: f64) -> Class {
         mean_us: 10_000.0 / ratio,
         p50_us: 9_000.0 / ratio,
         p99_us: 20_000.0 / ratio,
+        max_us: 30_000.0 / ratio,
         ratio_to_blocking: ratio,
     }
 }
@@ -120,6 +123,7 @@ pub fn results() -> Results {
             rounds: 3,
             file_server_rounds: 1,
             trace_rounds: 1,
+            side_by_side: None,
         },
         weir: "weir 0.1.0 <a|b>".into(),
         complete: false,

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::nbw::plan::Cell;
-use crate::nbw::results::{Case, Class, Experiment, Phase, Phases, Round};
+use crate::nbw::results::{Case, Class, DiskUse, Experiment, Phase, Phases, Round};
 use crate::stage::{Contestant, Observed};
 use crate::workload::{ALL, ClassOutcome, Outcome};
 
@@ -31,6 +31,7 @@ pub fn round(outcome: &Outcome, observed: &Observed) -> Result<Round> {
         classes: outcome.classes.iter().filter(|one| one.class != ALL).map(class).collect(),
         ratio_to_blocking: f64::NAN,
         phases: None,
+        disk_use: None,
         steps: Vec::new(),
     })
 }
@@ -43,6 +44,7 @@ fn class(outcome: &ClassOutcome) -> Class {
         mean_us: outcome.mean_us,
         p50_us: outcome.p50_us,
         p99_us: outcome.p99_us,
+        max_us: outcome.max_us,
         ratio_to_blocking: f64::NAN,
     }
 }
@@ -68,6 +70,11 @@ fn compare(experiment: Experiment, own: &mut Round, ext4: &Round) {
             ratio(own.ops_per_s, ext4.ops_per_s)
         }
         Experiment::FileServer | Experiment::Trace => ratio(ext4.mean_us, own.mean_us),
+        Experiment::SideBySide => {
+            let rate =
+                |round: &Round| Class::leading(&round.classes).map_or(0.0, |it| it.ops_per_s);
+            ratio(rate(own), rate(ext4))
+        }
     };
     for class in &mut own.classes {
         let theirs = ext4.classes.iter().find(|theirs| theirs.class == class.class);
@@ -105,6 +112,7 @@ fn case(cell: &Cell, contestant: Contestant, rounds: Vec<Round>) -> Case {
             mean_us: of_class(&|class| class.mean_us),
             p50_us: of_class(&|class| class.p50_us),
             p99_us: of_class(&|class| class.p99_us),
+            max_us: of_class(&|class| class.max_us),
             ratio_to_blocking: of_class(&|class| class.ratio_to_blocking),
         }
     });
@@ -128,9 +136,23 @@ fn case(cell: &Cell, contestant: Contestant, rounds: Vec<Round>) -> Case {
         ratio_spread: spread,
         bound_ops_per_s: None,
         phases: phases(&rounds),
+        disk_use: disk_use(&rounds),
         classes: classes.collect(),
         rounds,
     }
+}
+
+/// The medians of what the rounds had the disk do.
+fn disk_use(rounds: &[Round]) -> Option<DiskUse> {
+    let all: Vec<&DiskUse> = rounds.iter().filter_map(|round| round.disk_use.as_ref()).collect();
+    let of = |get: fn(&DiskUse) -> f64| median(all.iter().map(|one| get(one)).collect());
+    (!all.is_empty()).then(|| DiskUse {
+        read_bytes: of(|one| one.read_bytes),
+        written_bytes: of(|one| one.written_bytes),
+        left_writes: of(|one| one.left_writes),
+        left_bytes: of(|one| one.left_bytes),
+        requests_a_thousand: of(|one| one.requests_a_thousand),
+    })
 }
 
 /// The medians of the rounds' phases, each over the rounds that had it.
@@ -156,7 +178,7 @@ fn phase(rounds: &[&Phase]) -> Phase {
 }
 
 /// The median; of an even number, the mean of the two in the middle. Zero of none.
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     match values.len() {
         0 => 0.0,
@@ -190,10 +212,12 @@ mod tests {
                 mean_us,
                 p50_us: mean_us,
                 p99_us: mean_us,
+                max_us: mean_us,
                 ratio_to_blocking: f64::NAN,
             }],
             ratio_to_blocking: f64::NAN,
             phases: None,
+            disk_use: None,
             steps: Vec::new(),
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::goals::SLOWER;
 use super::names::{BASELINE, contestants, groups, latency, or_dash, rate, times};
-use super::results::{Case, Experiment, Results};
+use super::results::{Case, Class, Experiment, Results};
 
 /// The table. Ratios are of operations a second for the personalities and of mean latencies for
 /// the others: above 1 is better than ext4; a `!` follows those that are slower.
@@ -62,6 +62,9 @@ fn absolute(case: &Case) -> String {
             format!("{}/s", rate(case.ops_per_s))
         }
         Experiment::FileServer | Experiment::Trace => latency(case.mean_us),
+        Experiment::SideBySide => or_dash(Class::leading(&case.classes), |class| {
+            format!("{} {}s/s", rate(class.ops_per_s), class.class)
+        }),
     }
 }
 

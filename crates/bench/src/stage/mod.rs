@@ -87,6 +87,33 @@ impl fmt::Display for Fetch {
     }
 }
 
+/// When Weir writes home; see `weir mount --help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WriteBack {
+    /// By fixed shares of memory.
+    Static,
+    /// By shares that follow the rates of writing and of writing home, as in AWOL (paper 002).
+    Adaptive,
+}
+
+impl fmt::Display for WriteBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WriteBack::Static => "static",
+            WriteBack::Adaptive => "adaptive",
+        })
+    }
+}
+
+/// A setting of adaptive write-back that is not its default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Setting {
+    /// How often it looks at the load.
+    IntervalMs(u32),
+    /// The most it lets become dirty, percent: the paper's h_max.
+    DirtyMaxPercent(u8),
+}
+
 /// Who runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contestant {
@@ -96,6 +123,10 @@ pub enum Contestant {
     Weir(Fetch),
     /// The same with its redo log, beside the files it serves.
     WeirLog,
+    /// Weir without a log, told when to write home.
+    WeirWriteBack(WriteBack),
+    /// Weir without a log, with adaptive write-back and one setting of it.
+    WeirAdaptive(Setting),
 }
 
 impl Contestant {
@@ -105,6 +136,35 @@ impl Contestant {
             Contestant::Ext4 => "ext4".into(),
             Contestant::Weir(fetch) => format!("weir-{fetch}"),
             Contestant::WeirLog => "weir-log".into(),
+            Contestant::WeirWriteBack(policy) => format!("weir-{policy}"),
+            Contestant::WeirAdaptive(Setting::IntervalMs(ms)) => format!("weir-every-{ms}-ms"),
+            Contestant::WeirAdaptive(Setting::DirtyMaxPercent(most)) => {
+                format!("weir-dirty-{most}")
+            }
+        }
+    }
+
+    /// What `weir mount` is told that other contestants are not; `None` for who is not Weir.
+    pub fn mount_options(self) -> Option<Vec<String>> {
+        let options =
+            |fetch: Fetch, log: &str| vec![format!("--fetch={fetch}"), format!("--log={log}")];
+        match self {
+            Contestant::Ext4 => None,
+            Contestant::Weir(fetch) => Some(options(fetch, "none")),
+            Contestant::WeirLog => Some(options(Fetch::Auto, "source")),
+            Contestant::WeirWriteBack(policy) => {
+                let mut all = options(Fetch::Auto, "none");
+                all.push(format!("--write-back={policy}"));
+                Some(all)
+            }
+            Contestant::WeirAdaptive(setting) => {
+                let mut all = Contestant::WeirWriteBack(WriteBack::Adaptive).mount_options()?;
+                all.push(match setting {
+                    Setting::IntervalMs(ms) => format!("--write-back-interval={ms}ms"),
+                    Setting::DirtyMaxPercent(most) => format!("--dirty-max={most}"),
+                });
+                Some(all)
+            }
         }
     }
 }
@@ -164,6 +224,9 @@ impl Terms {
 pub struct Observed {
     /// Requests to the disk during the closure.
     pub device: Counts,
+    /// Requests to the disk after it, until everything was home: what the closure left to be
+    /// written, and the file system's unmounting and mounting.
+    pub left: Counts,
     /// Weir's counts during the closure.
     pub weir: Option<Counters>,
     /// The most memory the contestant held, page cache included.
@@ -257,7 +320,9 @@ impl Stage {
         }
         let peak_bytes = arena.group.peak_bytes();
         arena.leave()?;
-        Ok((value, Observed { device: after? - before, weir, peak_bytes }))
+        let after = after?;
+        let left = self.disk.counts()? - after;
+        Ok((value, Observed { device: after - before, left, weir, peak_bytes }))
     }
 
     fn enter(&self, contestant: Contestant) -> Result<Arena<'_>> {
@@ -265,11 +330,8 @@ impl Stage {
         self.rounds.set(self.rounds.get() + 1);
         let name = format!("{}-{}", contestant.name(), self.rounds.get());
         let group = Group::new(&self.ledger, &name, self.terms.memory_bytes)?;
-        let weir = match contestant {
-            Contestant::Ext4 => None,
-            Contestant::Weir(fetch) => Some(self.mount(fetch, "none", &group)?),
-            Contestant::WeirLog => Some(self.mount(Fetch::Auto, "source", &group)?),
-        };
+        let options = contestant.mount_options();
+        let weir = options.map(|options| self.mount(options, &group)).transpose()?;
         // After the mount: a signal has the newest undone first, and what is not home is not worth
         // waiting for.
         let abandon = {
@@ -282,7 +344,7 @@ impl Stage {
         Ok(Arena { abandon, weir, group, stage: self })
     }
 
-    fn mount(&self, fetch: Fetch, redo_log: &str, group: &Group) -> Result<Weir> {
+    fn mount(&self, own: Vec<String>, group: &Group) -> Result<Weir> {
         let weir = &self.terms.weir;
         let mountpoint = self.work.join("weir");
         let listed = self.ledger.list(Thing::Weir {
@@ -294,14 +356,12 @@ impl Stage {
         let options = [
             // No settings but these, whatever the machine's are.
             "--config=/dev/null".to_owned(),
-            format!("--fetch={fetch}"),
             format!("--memory={}", self.terms.engine_bytes()),
             format!("--patch-memory={}", self.terms.patch_bytes),
-            format!("--log={redo_log}"),
             format!("--log-size={}", self.terms.log_bytes),
             format!("--log-file={}", log.display()),
         ];
-        let mut options: Vec<_> = options.iter().map(String::as_str).collect();
+        let mut options: Vec<_> = options.iter().chain(&own).map(String::as_str).collect();
         if self.terms.other_users {
             options.push("--allow-other");
         }
@@ -409,6 +469,15 @@ mod tests {
     fn contestants_have_the_names_of_the_results() {
         let names = [Contestant::Ext4, Contestant::Weir(Fetch::AsyncBg)].map(Contestant::name);
         assert_eq!(names, ["ext4", "weir-async-bg"]);
+        let adaptive = Contestant::WeirWriteBack(WriteBack::Adaptive);
+        assert_eq!(adaptive.name(), "weir-adaptive");
+        let options = adaptive.mount_options().unwrap();
+        assert_eq!(options, ["--fetch=auto", "--log=none", "--write-back=adaptive"]);
+        assert!(Contestant::Ext4.mount_options().is_none());
+        let often = Contestant::WeirAdaptive(Setting::IntervalMs(100));
+        assert_eq!(often.name(), "weir-every-100-ms");
+        let options = often.mount_options().unwrap();
+        assert_eq!(options[2..], ["--write-back=adaptive", "--write-back-interval=100ms"]);
     }
 
     #[test]

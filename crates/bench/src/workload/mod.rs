@@ -19,11 +19,13 @@ mod prepared;
 mod read_log;
 #[cfg(test)]
 mod scratch;
+mod side_by_side;
 mod slots;
 mod sqlite;
 mod stamp;
 mod synced_writes;
 mod timeline;
+mod zipf;
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -37,6 +39,7 @@ pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, ClassOutcome, Outcome};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
 pub use pgbench::{Pgbench, require as require_postgres};
+pub use side_by_side::{Access, SideBySide};
 pub use slots::{PREPARED_SEED, Slots};
 pub use sqlite::Sqlite;
 pub use synced_writes::SyncedWrites;
@@ -58,6 +61,8 @@ pub enum Workload {
     Sqlite(Sqlite),
     /// PostgreSQL's own benchmark.
     Pgbench(Pgbench),
+    /// Readers and writers, each with files of its own.
+    SideBySide(SideBySide),
 }
 
 impl Workload {
@@ -70,6 +75,7 @@ impl Workload {
             Workload::SyncedWrites(writes) => writes.prepare(home),
             Workload::Sqlite(sqlite) => sqlite.prepare(home),
             Workload::Pgbench(pgbench) => pgbench.prepare(home),
+            Workload::SideBySide(sides) => sides.prepare(home),
         }
     }
 
@@ -89,6 +95,9 @@ impl Workload {
             }
             (Workload::Sqlite(_), Workload::Sqlite(_)) => true,
             (Workload::Pgbench(one), Workload::Pgbench(other)) => one.scale == other.scale,
+            (Workload::SideBySide(one), Workload::SideBySide(other)) => {
+                one.shares_files_with(other)
+            }
             _ => false,
         }
     }
@@ -108,6 +117,7 @@ impl Workload {
             Workload::SyncedWrites(writes) => writes.file_bytes,
             Workload::Sqlite(sqlite) => sqlite.file_bytes(),
             Workload::Pgbench(pgbench) => pgbench.file_bytes(),
+            Workload::SideBySide(sides) => sides.files_bytes(),
         }
     }
 
@@ -122,6 +132,7 @@ impl Workload {
             Workload::SyncedWrites(writes) => writes.run(directory),
             Workload::Sqlite(sqlite) => sqlite.run(directory),
             Workload::Pgbench(pgbench) => pgbench.run(directory),
+            Workload::SideBySide(sides) => sides.run(directory),
         }
     }
 
@@ -135,6 +146,7 @@ impl Workload {
             Workload::SyncedWrites(writes) => writes.verify(home, outcome),
             Workload::Sqlite(sqlite) => sqlite.verify(home, outcome),
             Workload::Pgbench(pgbench) => pgbench.verify(home, outcome),
+            Workload::SideBySide(sides) => sides.verify(home, outcome),
         }
     }
 
@@ -148,6 +160,7 @@ impl Workload {
             Workload::SyncedWrites(writes) => writes.reset(home, outcome),
             Workload::Sqlite(sqlite) => sqlite.reset(home, outcome),
             Workload::Pgbench(pgbench) => pgbench.reset(home, outcome),
+            Workload::SideBySide(sides) => sides.reset(home, outcome),
         }
     }
 }

@@ -84,7 +84,11 @@ impl Slots {
 
     /// Compares every byte of the file with what `writes` writes leave there.
     pub fn verify(self, path: &Path, writes: u64) -> Result<()> {
-        let last = self.last_writes(writes)?;
+        self.verify_last(path, &self.last_writes(writes)?)
+    }
+
+    /// The same, by each slot's last write: its number plus one, or 0 where there was none.
+    pub fn verify_last(self, path: &Path, last: &[u32]) -> Result<()> {
         let mut prepared = Prepared::new(PREPARED_SEED);
         let mut slot_bytes = vec![0; self.io_bytes as usize];
         let expect = |page: u64, bytes: &mut [u8; PAGE_BYTES]| {
@@ -96,7 +100,7 @@ impl Slots {
                 }
             }
         };
-        compare(path, self.file_bytes, expect, |byte| self.describe(path, byte, &last))
+        compare(path, self.file_bytes, expect, |byte| self.describe(path, byte, last))
     }
 
     /// The slots that lie in a page, in part at least.
@@ -139,6 +143,11 @@ impl Slots {
             let end = (start + self.io_bytes).div_ceil(PAGE);
             changed[(start / PAGE) as usize..end as usize].fill(true);
         }
+        self.restore(path, &changed)
+    }
+
+    /// Writes what was prepared over each page that `changed` says so of, and syncs the file.
+    pub fn restore(self, path: &Path, changed: &[bool]) -> Result<()> {
         let file = OpenOptions::new().write(true).open(path).doing("open", path)?;
         let mut prepared = Prepared::new(PREPARED_SEED);
         let mut page = 0;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_engine::{
     Command, Completion, Config, Durability, Engine, ExclusiveEnd, FetchPolicy, FileId, FramePool,
     HomeAttributes, LogCommand, Outcome, Output, PAGE_BYTES, Reply, RequestId, Time,
+    WriteBackPolicy,
 };
 use weir_log::{BLOCK_BYTES, Commit, DATA_START, Lsn, Superblock, Writer, replay};
 
@@ -122,6 +123,7 @@ impl Life {
             fetch_policy: *rng.pick(if spilling { &lazy } else { &FetchPolicy::ALL }),
             dirty_expire: Duration::from_millis(rng.between(5, 2000)),
             one_arm: rng.chance(500),
+            write_back: *rng.pick(&WriteBackPolicy::ALL),
             ..Config::default()
         };
         let frames = (config.memory_bytes_max / PAGE_BYTES as u64) as u32 + 512;

@@ -46,7 +46,8 @@ pub(super) const MOUNT_AFTER: &str = "\
 MOUNT OPTIONS (-o):
   ro, rw                          as --read-only
   allow_other                     as --allow-other
-  fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=
+  fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=,
+  write_back=, write_back_interval=, dirty_max=
                                   as the long options
   direct_io                       every open bypasses the kernel's page cache
   dev, nodev, suid, nosuid, exec, noexec, atime, noatime
@@ -184,6 +185,7 @@ JSON:
   With MOUNTPOINT an object, without it an array of them. Fields:
     weir_version, pid, source, mountpoint, uptime_ms
     fetch_policy        as --fetch
+    write_back          as --write-back
     read_only, direct   direct: files are transferred with O_DIRECT
     transfer            \"ring\" (io_uring) or \"threads\"
     resident_bytes      memory of the daemon as the kernel counts it
@@ -191,15 +193,20 @@ JSON:
     stats               counters: writes, write_bytes, reads, read_bytes, read_hits, read_misses,
                         patch_writes, fetched_pages, gap_pages, fetch_commands, fetches_waited,
                         fetches_avoided, readahead_pages, writers_blocked_fetch,
-                        writers_throttled, gap_pages_written, destage_commands, destage_bytes,
+                        writers_throttled, writers_paced, gap_pages_written, destage_commands, destage_bytes,
                         fetch_errors, destage_errors, sync_errors, log_records, log_bytes, log_groups,
                         log_blocks, log_errors, spilled, log_reads, log_read_blocks,
-                        log_read_errors, evictions;
+                        log_read_errors, evictions, dirtied_pages, cleaned_pages, ghost_hits,
+                        ghost_misses;
+                        of the last sampling interval, adaptive write-back only:
+                        dirtied_last_interval, cleaned_last_interval;
                         as of now: writers_waiting, files, pages, frames, dirty_pages,
                         patched_pages, spilled_pages, spill_index_bytes, patch_bytes,
                         patch_bytes_max, fetches_in_flight, destages_in_flight,
                         oldest_dirty_ms, memory_bytes, memory_bytes_max,
-                        log_used_bytes, log_capacity_bytes
+                        log_used_bytes, log_capacity_bytes, dirty_memory_pages,
+                        watermark_high_pages, watermark_low_pages, watermark_max_pages,
+                        pressure_pages, dirty_bound_pages, cache_pages
     latency             write, read, sync: each count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns
   Fields may be added; none changes its meaning.
 

@@ -59,6 +59,8 @@ pub struct Status {
     pub uptime_ms: u64,
     /// The fetch policy's name.
     pub fetch_policy: String,
+    /// The write-back policy's name.
+    pub write_back: String,
     /// Whether nothing may be changed through the mount.
     pub read_only: bool,
     /// Whether files are transferred with O_DIRECT, as far as is known.
@@ -147,6 +149,7 @@ stats_report!(
     readahead_pages,
     writers_blocked_fetch,
     writers_throttled,
+    writers_paced,
     writers_waiting,
     gap_pages_written,
     destage_commands,
@@ -177,6 +180,19 @@ stats_report!(
     fetches_in_flight,
     destages_in_flight,
     oldest_dirty_ms,
+    dirtied_pages,
+    cleaned_pages,
+    ghost_hits,
+    ghost_misses,
+    dirtied_last_interval,
+    cleaned_last_interval,
+    dirty_memory_pages,
+    watermark_high_pages,
+    watermark_low_pages,
+    watermark_max_pages,
+    pressure_pages,
+    dirty_bound_pages,
+    cache_pages,
     memory_bytes,
     memory_bytes_max,
     patch_bytes_max,

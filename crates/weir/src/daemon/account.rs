@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use weir_backend::Method;
-use weir_engine::FetchPolicy;
+use weir_engine::{FetchPolicy, WriteBackPolicy};
 use weir_shard::Shard;
 
 use crate::control::protocol::Status;
@@ -22,6 +22,8 @@ pub struct Account {
     pub mountpoint: PathBuf,
     /// The fetch policy.
     pub fetch_policy: FetchPolicy,
+    /// The write-back policy.
+    pub write_back: WriteBackPolicy,
     /// Whether nothing may be changed.
     pub read_only: bool,
     /// When the mount was made.
@@ -45,6 +47,7 @@ impl Account {
             mountpoint: self.mountpoint.to_string_lossy().into_owned(),
             uptime_ms: u64::try_from(self.mounted_at.elapsed().as_millis()).unwrap_or(u64::MAX),
             fetch_policy: self.fetch_policy.name().to_owned(),
+            write_back: self.write_back.name().to_owned(),
             read_only: self.read_only,
             direct: directory.is_direct(),
             transfer: transfer.to_owned(),

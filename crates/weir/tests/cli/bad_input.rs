@@ -88,6 +88,26 @@ fn sizes_and_durations_are_strict() {
     refused(&scene, &["source", "mount", "--fetch=never"], 2, &["'never'", "async-bg, lazy"]);
     refused(&scene, &["source", "mount", "-o", "fetch=never"], 2, &["'never'"]);
     refused(&scene, &["source", "mount", "--log-level=loud"], 2, &["'loud'"]);
+    refused(
+        &scene,
+        &["source", "mount", "--write-back=eager"],
+        2,
+        &["'eager'", "static or adaptive"],
+    );
+    refused(
+        &scene,
+        &["source", "mount", "-o", "write_back=eager"],
+        2,
+        &["'write_back'", "'eager'"],
+    );
+    for interval in ["", "1", "9ms", "61s", "often"] {
+        let flag = format!("--write-back-interval={interval}");
+        refused(&scene, &["source", "mount", &flag], 2, &["--write-back-interval"]);
+    }
+    for percent in ["", "0", "51", "400", "0.4", "many"] {
+        let flag = format!("--dirty-max={percent}");
+        refused(&scene, &["source", "mount", &flag], 2, &["--dirty-max"]);
+    }
 }
 
 #[test]

@@ -31,6 +31,32 @@ fn the_command_line_counts_over_the_table_over_the_file() {
     assert_eq!(status["fetch_policy"], "auto");
     assert_eq!(status["stats"]["memory_bytes_max"], 40 << 20);
     assert_eq!(status["read_only"], false);
+    assert_eq!(status["write_back"], "static");
+    assert_silent_success(&scene.umount(&[]));
+}
+
+#[test]
+fn adaptive_write_back_is_asked_for_and_shown() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("adaptive");
+    scene.mount(&["--write-back=adaptive", "--write-back-interval=50ms", "--dirty-max=30"]);
+    for number in 0..50 {
+        let name = scene.mountpoint.join(format!("file {number}"));
+        fs::write(&name, vec![7u8; 1 << 20]).unwrap();
+        assert_eq!(fs::read(name).unwrap().len(), 1 << 20);
+    }
+    let status = scene.status();
+    assert_eq!(status["write_back"], "adaptive");
+    let stats = &status["stats"];
+    let count = |name: &str| stats[name].as_u64().expect(name);
+    assert!(count("dirtied_pages") >= 50 * 256);
+    assert!(count("watermark_low_pages") <= count("watermark_high_pages"));
+    assert!(count("watermark_high_pages") <= count("watermark_max_pages"));
+    assert!(count("watermark_max_pages") <= count("cache_pages") * 30 / 100);
+    assert!(count("pressure_pages") <= count("dirty_bound_pages"));
+    assert!(count("memory_bytes") <= count("memory_bytes_max"));
     assert_silent_success(&scene.umount(&[]));
 }
 

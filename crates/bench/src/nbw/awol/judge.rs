@@ -1,0 +1,391 @@
+//! What the suite found, for a terminal, and the goals it is held against.
+//!
+//! Pure: results in, text out. Ratios are between two contestants of one round, and figures are
+//! medians over the rounds. Of an equal amount of reading and writing by two programs the reader is
+//! done last, for its reads wait and writes do not: so where there is a reader its rate stands for
+//! the paper's execution times. In VRVW it is the mean time of a read, as in the paper's Figure 19:
+//! how much clients read depends on their schedule.
+
+use std::fmt::Write;
+
+use crate::disk::Model;
+use crate::measure::show_us;
+use crate::nbw::goals::{Goal, Measured, SLOWER, Unit, worst};
+use crate::nbw::names::{BASELINE, contestants, groups, or_dash, rate, times};
+use crate::nbw::results::{Case, Class, Experiment, Results, Round};
+use crate::nbw::summary::median;
+use crate::nbw::table::aligned;
+
+/// The contestant that is held against the goals.
+const ADAPTIVE: &str = "weir-adaptive";
+/// The one it is to be better than.
+const STATIC: &str = "weir-static";
+
+/// What is asked of a workload on the hard disk: the paper's gains over static write-back, as
+/// ratios of rates. Elsewhere nothing is to be lost.
+const GAINS: [(&str, f64); 3] = [("srsw", 1.10), ("rrrw", 1.35), ("zrzw", 1.35)];
+/// How many requests fewer than static write-back RRRW is to need, percent.
+const FEWER_REQUESTS: f64 = 20.0;
+/// What else is to be reached, that nothing here measures yet: ratios to static write-back.
+const UNMEASURED: [(&str, f64); 3] = [
+    ("adaptive to the best static setting, found by search, in each workload", SLOWER),
+    ("hdd, unpacking and building a C project: static's time to adaptive's", 1.27),
+    ("hdd, adaptive to static: transactions of a TPC-C-like load on PostgreSQL", 1.25),
+];
+/// How much shorter than ext4's the 99th percentile of reads is to be, times.
+const READ_TAIL: f64 = 2.0;
+
+/// What was found.
+pub fn tables(results: &Results) -> String {
+    let mut text = aligned(&rates(results));
+    text += "(x ext4 of reads in vrvw: by their mean time)\n\n";
+    text += &aligned(&costs(results));
+    text
+}
+
+/// The goals, and everything that fell short of ext4.
+pub fn verdict(results: &Results) -> String {
+    let mut text = "Goals, adaptive write-back\n".to_owned();
+    for goal in goals(results) {
+        let _ = writeln!(text, "  {goal}");
+    }
+    for short in below_baseline(results) {
+        let _ = writeln!(text, "  below ext4: {short}");
+    }
+    text
+}
+
+/// Rates and latencies: headings, then a row for each contestant in each case. The first two columns
+/// are text.
+pub fn rates(results: &Results) -> Vec<Vec<String>> {
+    let head = [
+        "case",
+        "contestant",
+        "reads/s",
+        "x ext4",
+        "p50",
+        "p99",
+        "max",
+        "writes/s",
+        "x ext4",
+        "p50",
+        "p99",
+        "max",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for group in groups(results, Experiment::SideBySide) {
+        for case in &group {
+            let mut row = vec![case.name.clone(), case.contestant.clone()];
+            row.extend(side(results, case, "read"));
+            row.extend(side(results, case, "write"));
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// Rate, ratio and latencies of one side.
+fn side(results: &Results, case: &Case, class: &str) -> [String; 5] {
+    let found = find(&case.classes, class);
+    let against =
+        against(results, &case.name, &case.contestant, BASELINE, &speed(&case.name, class));
+    [
+        or_dash(found, |found| rate(found.ops_per_s)),
+        or_dash(against, |ratios| ratios.show()),
+        or_dash(found, |found| show_us(found.p50_us)),
+        or_dash(found, |found| show_us(found.p99_us)),
+        or_dash(found, |found| show_us(found.max_us)),
+    ]
+}
+
+/// The same of what it cost the disk.
+pub fn costs(results: &Results) -> Vec<Vec<String>> {
+    let head = [
+        "case",
+        "contestant",
+        "disk reads",
+        "MiB",
+        "disk writes",
+        "MiB",
+        "left: writes",
+        "MiB",
+        "requests for 1000 operations",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let mib = |bytes: f64| format!("{:.0}", bytes / f64::from(1 << 20));
+    for case in groups(results, Experiment::SideBySide).into_iter().flatten() {
+        let Some(cost) = case.disk_use else { continue };
+        rows.push(vec![
+            case.name.clone(),
+            case.contestant.clone(),
+            rate(case.device_reads as f64),
+            mib(cost.read_bytes),
+            rate(case.device_writes as f64),
+            mib(cost.written_bytes),
+            rate(cost.left_writes),
+            mib(cost.left_bytes),
+            times(cost.requests_a_thousand),
+        ]);
+    }
+    rows
+}
+
+/// The goals, in the order they are shown.
+pub fn goals(results: &Results) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for group in groups(results, Experiment::SideBySide) {
+        goals.push(to_static(results, group[0]));
+    }
+    let requests = against(results, "hdd/rrrw", ADAPTIVE, STATIC, &|round| {
+        Some(round.disk_use?.requests_a_thousand)
+    });
+    goals.push(Goal {
+        name: "hdd/rrrw, adaptive to static: disk requests for equal work, fewer by".into(),
+        need: FEWER_REQUESTS,
+        unit: Unit::Percent,
+        measured: requests.map(|ratios| single((1.0 - ratios.median) * 100.0)),
+        best: None,
+    });
+    for (class, name) in [("read", "reads"), ("write", "writes")] {
+        let measure = |who: &str| worst(to_baseline(results, who, class).into_iter());
+        goals.push(Goal {
+            name: format!("no rate of {name} below ext4's"),
+            need: SLOWER,
+            unit: Unit::Times,
+            measured: measure(ADAPTIVE),
+            best: measure(STATIC).map(|found| (STATIC.to_owned(), found)),
+        });
+    }
+    let groups = groups(results, Experiment::SideBySide);
+    let on_hdd = groups.iter().map(|group| group[0]).filter(|case| case.disk == Model::Hdd);
+    goals.extend(on_hdd.filter_map(|case| tail(results, case)));
+    goals.extend(UNMEASURED.map(|(name, need)| Goal {
+        name: name.into(),
+        need,
+        unit: Unit::Times,
+        measured: None,
+        best: None,
+    }));
+    goals
+}
+
+/// What adaptive write-back gains over static in the workload of `case`.
+fn to_static(results: &Results, case: &Case) -> Goal {
+    let class = Class::leading(&case.classes).map_or("write", |class| &class.class);
+    let gain = GAINS.iter().find(|(name, _)| case.disk == Model::Hdd && *name == case.workload);
+    let ratios = against(results, &case.name, ADAPTIVE, STATIC, &speed(&case.name, class));
+    Goal {
+        name: format!("{}, adaptive to static: {}", case.name, called(&case.name, class)),
+        need: gain.map_or(SLOWER, |(_, gain)| *gain),
+        unit: Unit::Times,
+        measured: ratios.map(|ratios| single(ratios.median)),
+        best: None,
+    }
+}
+
+/// How much shorter the longest waits of readers are than ext4's; `None` where nobody reads. Each
+/// workload has its own: where a file is read in order, what was read ahead answers most reads, and
+/// of those that waited one percent knows nothing.
+fn tail(results: &Results, case: &Case) -> Option<Goal> {
+    find(&case.classes, "read")?;
+    let tail = |round: &Round| Some(1.0 / find(&round.classes, "read")?.p99_us);
+    let measure =
+        |who: &str| Some(single(against(results, &case.name, who, BASELINE, &tail)?.median));
+    Some(Goal {
+        name: format!("{}, p99 of reads beside a writer: ext4's to adaptive's", case.name),
+        need: READ_TAIL,
+        unit: Unit::Times,
+        measured: measure(ADAPTIVE),
+        best: measure(STATIC).map(|found| (STATIC.to_owned(), found)),
+    })
+}
+
+/// Each rate of a contestant other than ext4 that is below ext4's, worst first.
+pub fn below_baseline(results: &Results) -> Vec<String> {
+    let mut found = Vec::new();
+    for who in contestants(results).into_iter().filter(|who| *who != BASELINE) {
+        for class in ["read", "write"] {
+            for (name, ratio) in to_baseline(results, who, class) {
+                if ratio < SLOWER {
+                    found.push((
+                        ratio,
+                        format!("{name}, {who}: {} {} x", called(&name, class), times(ratio)),
+                    ));
+                }
+            }
+        }
+    }
+    found.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    found.into_iter().map(|(_, text)| text).collect()
+}
+
+/// A figure of one case, which the goal's name has.
+fn single(value: f64) -> Measured {
+    Measured { value, decided_by: None, parts: Vec::new() }
+}
+
+/// A figure of a round, where it has it.
+type Figure<'a> = &'a dyn Fn(&Round) -> Option<f64>;
+
+/// What one class of operations is judged by in the case of that name; more is better.
+fn speed(case: &str, class: &str) -> impl Fn(&Round) -> Option<f64> {
+    let by_time = by_time(case, class);
+    move |round| {
+        let class = find(&round.classes, class)?;
+        Some(if by_time { 1e6 / class.mean_us } else { class.ops_per_s })
+    }
+}
+
+/// How fast `who`'s operations of a class are, times ext4's: the median over the rounds, the least and
+/// the most.
+pub fn times_baseline(
+    results: &Results,
+    case: &str,
+    who: &str,
+    class: &str,
+) -> Option<(f64, f64, f64)> {
+    let ratios = against(results, case, who, BASELINE, &speed(case, class))?;
+    Some((ratios.median, ratios.least, ratios.most))
+}
+
+/// Whether that is the mean time of an operation, and not the rate.
+fn by_time(case: &str, class: &str) -> bool {
+    case.ends_with("/vrvw") && class == "read"
+}
+
+/// What it is called.
+fn called(case: &str, class: &str) -> String {
+    if by_time(case, class) { format!("mean {class}") } else { format!("{class}s/s") }
+}
+
+fn find<'a>(classes: &'a [Class], name: &str) -> Option<&'a Class> {
+    classes.iter().find(|class| class.class == name)
+}
+
+/// The ratios of a figure of two contestants in the rounds of one case.
+struct Ratios {
+    median: f64,
+    least: f64,
+    most: f64,
+    rounds: usize,
+}
+
+impl Ratios {
+    fn show(&self) -> String {
+        let mark = if self.median < SLOWER { "!" } else { "" };
+        let median = times(self.median);
+        match self.rounds {
+            1 => format!("{median}{mark}"),
+            _ => format!("{median}{mark} ({}–{})", times(self.least), times(self.most)),
+        }
+    }
+}
+
+/// `who`'s figure over `other`'s; `None` if one of them has none.
+fn against(
+    results: &Results,
+    case: &str,
+    who: &str,
+    other: &str,
+    figure: Figure<'_>,
+) -> Option<Ratios> {
+    let rounds = results.find(case, who)?.rounds.iter().zip(&results.find(case, other)?.rounds);
+    let ratios = rounds.filter_map(|(own, other)| Some(figure(own)? / figure(other)?));
+    let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
+    let bound = |pick: fn(f64, f64) -> f64| ratios.iter().copied().reduce(pick);
+    let (least, most) = (bound(f64::min)?, bound(f64::max)?);
+    Some(Ratios { least, most, rounds: ratios.len(), median: median(ratios) })
+}
+
+/// For each case, how fast `who`'s operations of a class are, times ext4's.
+fn to_baseline(results: &Results, who: &str, class: &str) -> Vec<(String, f64)> {
+    let groups = groups(results, Experiment::SideBySide);
+    let names = groups.iter().map(|group| &group[0].name);
+    names
+        .filter_map(|name| {
+            let ratios = against(results, name, who, BASELINE, &speed(name, class))?;
+            Some((name.clone(), ratios.median))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nbw::names::DASH;
+    use crate::nbw::results::DiskUse;
+    use crate::nbw::sample;
+
+    /// One case by three contestants, with so many reads and writes a second and so long reads.
+    fn results(name: &str, of: [(f64, f64, f64); 3]) -> Results {
+        let mut results = sample::results();
+        let mut cases = Vec::new();
+        for (who, (reads, writes, p99_us)) in [BASELINE, STATIC, ADAPTIVE].into_iter().zip(of) {
+            let mut case = results.cases[0].clone();
+            (case.name, case.contestant) = (name.into(), who.into());
+            (case.experiment, case.workload) = (Experiment::SideBySide, name[4..].into());
+            let class = |class: &str, ops_per_s| Class {
+                class: class.into(),
+                ops_per_s,
+                p99_us,
+                ..case.classes[0].clone()
+            };
+            let mut classes = vec![class("write", writes)];
+            if reads > 0.0 {
+                classes.insert(0, class("read", reads));
+            }
+            let disk_use = DiskUse { requests_a_thousand: writes, ..DiskUse::default() };
+            for round in &mut case.rounds {
+                (round.classes, round.disk_use) = (classes.clone(), Some(disk_use));
+            }
+            (case.classes, case.disk_use) = (classes, Some(disk_use));
+            cases.push(case);
+        }
+        results.cases = cases;
+        results
+    }
+
+    fn reached(results: &Results, name: &str) -> Option<bool> {
+        let goals = goals(results);
+        goals.iter().find(|goal| goal.name.contains(name)).expect("a goal of that name").reached()
+    }
+
+    #[test]
+    fn each_goal_is_held_against_its_two_contestants() {
+        let run = results("hdd/rrrw", [(100.0, 50.0, 9e4), (100.0, 90.0, 8e4), (140.0, 60.0, 4e4)]);
+        assert_eq!(reached(&run, "hdd/rrrw, adaptive to static: reads"), Some(true));
+        assert_eq!(reached(&run, "fewer by"), Some(true), "60 to 90 is a third fewer");
+        assert_eq!(reached(&run, "no rate of reads"), Some(true));
+        assert_eq!(reached(&run, "p99 of reads"), Some(true));
+        assert!(below_baseline(&run).is_empty());
+        let mut run =
+            results("hdd/rrrw", [(100.0, 50.0, 9e4), (100.0, 40.0, 8e4), (130.0, 40.0, 5e4)]);
+        for goal in ["adaptive to static: reads", "fewer by", "no rate of writes", "p99 of"] {
+            assert_eq!(reached(&run, goal), Some(false), "{goal}");
+        }
+        assert_eq!(below_baseline(&run).len(), 2, "the writes of both");
+        run.cases[2].contestant = "weir-dirty-10".into();
+        let below = below_baseline(&run).join("\n");
+        assert!(below.contains("weir-dirty-10: writes/s 0.800"), "whoever it is: {below}");
+        run.cases[2].contestant = ADAPTIVE.into();
+        assert!(verdict(&run).contains("MISSED") && tables(&run).contains("0.800!"));
+    }
+
+    #[test]
+    fn without_a_reader_writes_count_and_other_disks_need_no_gain() {
+        let run = results("ssd/nrzw", [(0.0, 50.0, 1e3), (0.0, 100.0, 1e3), (0.0, 97.0, 1e3)]);
+        assert_eq!(reached(&run, "ssd/nrzw, adaptive to static: writes"), Some(true));
+        assert_eq!(reached(&run, "no rate of reads"), None);
+        assert!(goals(&run).iter().all(|goal| !goal.name.contains("p99")));
+        assert!(tables(&run).contains(DASH));
+    }
+
+    #[test]
+    fn who_did_not_run_is_not_measured() {
+        let mut run = results("hdd/zrzw", [(1.0, 1.0, 1.0); 3]);
+        run.cases.retain(|case| case.contestant != ADAPTIVE);
+        assert!(goals(&run).iter().all(|goal| goal.reached().is_none()));
+        run.cases.clear();
+        assert!(verdict(&run).contains("not measured"));
+    }
+}

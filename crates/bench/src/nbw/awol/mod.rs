@@ -1,0 +1,170 @@
+//! `weir-bench run awol`: AWOL's evaluation (paper 002, section 5) on emulated disks: readers and
+//! writers side by side, by ext4, by Weir with write-back at fixed shares of memory, and by Weir
+//! with write-back that adapts.
+//!
+//! `plan` says what is run at which size, `judge` shows what was found and holds it against the
+//! goals, `sweep` is the settings that are gone through. The workloads are
+//! [`crate::workload::SideBySide`]'s.
+
+pub mod judge;
+mod plan;
+mod sweep;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Args, ValueEnum};
+
+use self::sweep::Sweep;
+use crate::disk::Model;
+use crate::error::{Error, Result};
+use crate::mount::{run, weir_program};
+use crate::nbw;
+use crate::nbw::command::Place;
+use crate::nbw::plan::Filter;
+use crate::nbw::results::DiskUse;
+use crate::stage::{Contestant, Fetch, Observed, WriteBack};
+use crate::workload::{ALL, Outcome};
+
+/// The name of the suite in its JSON.
+pub const SUITE: &str = "awol";
+
+/// AWOL's evaluation on emulated disks: ext4 by the kernel, and Weir with static and with adaptive
+/// write-back, in the same memory, on the same disk, in turn. Needs root. Ends with zero only if
+/// every byte was found right.
+#[derive(Args)]
+pub struct Arguments {
+    /// One round of ten seconds on the hard disk and five elsewhere, at most ten minutes in all,
+    /// instead of three rounds three times as long.
+    #[arg(long)]
+    quick: bool,
+    /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Who runs beside ext4.
+    #[arg(long, value_name = "WHO", value_delimiter = ',', default_value = "static,adaptive")]
+    contestants: Vec<Weir>,
+    /// Instead, go through the values of a setting of adaptive write-back, on the workloads that
+    /// the paper has for it.
+    #[arg(long, value_name = "SETTING", conflicts_with = "contestants")]
+    sweep: Option<Sweep>,
+    #[command(flatten)]
+    place: Place,
+    /// Keep the results here, case by case as they come.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Weir, one way or the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Weir {
+    /// `--write-back static`.
+    Static,
+    /// `--write-back adaptive`.
+    Adaptive,
+    /// As it is by default; also a weir that has no such option.
+    Plain,
+}
+
+impl Weir {
+    fn contestant(self) -> Contestant {
+        match self {
+            Weir::Static => Contestant::WeirWriteBack(WriteBack::Static),
+            Weir::Adaptive => Contestant::WeirWriteBack(WriteBack::Adaptive),
+            Weir::Plain => Contestant::Weir(Fetch::Auto),
+        }
+    }
+}
+
+impl Arguments {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        let weir = weir_program(self.place.weir)?;
+        let mut contestants = vec![Contestant::Ext4];
+        let weirs = match self.sweep {
+            Some(sweep) => sweep.contestants(),
+            None => self.contestants.iter().map(|who| who.contestant()).collect(),
+        };
+        for who in weirs {
+            if !contestants.contains(&who) {
+                contestants.push(who);
+            }
+        }
+        require_options(&weir, &contestants)?;
+        let disks =
+            if self.place.disk.is_empty() { vec![Model::Hdd, Model::Ssd] } else { self.place.disk };
+        let filter = Filter { disks, names: self.only };
+        let profile = plan::profile(self.quick);
+        let mut cells = plan::cells(&profile, &contestants, &filter);
+        cells.retain(|cell| self.sweep.is_none_or(|sweep| sweep.wants(&cell.label)));
+        if cells.is_empty() {
+            return Err(Error::Missing {
+                what: "nothing of the suite has that disk and name".into(),
+                remedy: "see 'weir-bench run awol --help'".into(),
+            });
+        }
+        let results = nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json)?;
+        print!("\n{}", judge::tables(&results));
+        print!("\n{}", judge::verdict(&results));
+        Ok(())
+    }
+}
+
+/// Fails, saying what to do, if `weir` lacks an option that one of `contestants` is mounted with.
+fn require_options(weir: &Path, contestants: &[Contestant]) -> Result<()> {
+    let help = run(Command::new(weir).args(["mount", "--help"]))?;
+    let help = String::from_utf8_lossy(&help.stdout);
+    let options = contestants.iter().flat_map(|who| who.mount_options().unwrap_or_default());
+    for option in options {
+        let name = option.split('=').next().unwrap_or_default();
+        // As a word: the names of some begin like those of others.
+        if !help.split_whitespace().any(|word| word.trim_end_matches(',') == name) {
+            return Err(Error::Missing {
+                what: format!("{} has no option '{name}'", weir.display()),
+                remedy: "give a weir that has it, or compare only '--contestants plain'".into(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What a round had the disk do.
+pub fn disk_use(outcome: &Outcome, observed: &Observed) -> DiskUse {
+    let (device, left) = (&observed.device, &observed.left);
+    let operations = outcome.class(ALL).map_or(0, |all| all.ops).max(1);
+    let requests = device.reads + device.writes + left.writes;
+    DiskUse {
+        read_bytes: device.read_bytes as f64,
+        written_bytes: device.written_bytes as f64,
+        left_writes: left.writes as f64,
+        left_bytes: left.written_bytes as f64,
+        requests_a_thousand: requests as f64 * 1e3 / operations as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_weir_without_the_option_is_refused_and_what_to_do_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let weir = directory.path().join("weir");
+        let script = |help: &str| {
+            fs::write(&weir, format!("#!/bin/sh\necho '--fetch POLICY --log PLACE {help}'\n"))
+                .unwrap();
+            fs::set_permissions(&weir, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        let plain = [Contestant::Ext4, Weir::Plain.contestant()];
+        let adaptive = [Contestant::Ext4, Weir::Adaptive.contestant()];
+        script("--write-back-interval DURATION");
+        require_options(&weir, &plain).unwrap();
+        let said = require_options(&weir, &adaptive).unwrap_err().to_string();
+        assert!(said.contains("no option '--write-back'") && said.contains("plain"), "{said}");
+        script("--write-back POLICY");
+        require_options(&weir, &adaptive).unwrap();
+        assert!(require_options(&weir, &Sweep::DirtyMax.contestants()).is_err());
+    }
+}
