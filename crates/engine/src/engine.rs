@@ -896,6 +896,7 @@ impl Engine {
         self.drop_pages(ix);
         self.urgent.remove(&ix);
         self.wanted.remove(&ix);
+        self.left_log(ix);
         self.files.remove(ix);
         self.outputs.push_back(Output::Detached(id));
     }

@@ -114,6 +114,8 @@ pub(crate) struct Log {
     orphans: Counts,
     /// Of these, those that the sync of home under way frees.
     orphans_syncing: Counts,
+    /// Files on their way out of the engine whose checkpoint is to be tried again.
+    leaving: BTreeSet<FileIx>,
     /// Syncs that wait for a position to be durable.
     waiting: Vec<(Lsn, FileIx, u64)>,
     group: Option<IoId>,
@@ -187,6 +189,7 @@ impl Engine {
             held: BTreeSet::new(),
             orphans: Counts::default(),
             orphans_syncing: Counts::default(),
+            leaving: BTreeSet::new(),
             waiting: Vec::new(),
             group: None,
             group_sent: (0, Time::ZERO),
@@ -654,8 +657,8 @@ impl Engine {
         if self.files[file].logged.checkpointing {
             return true;
         }
-        let log = self.log.as_ref().expect("records are in a log");
-        if self.files[file].discarded || log.failed.is_some() || now < log.retry_at {
+        let log = self.log.as_mut().expect("records are in a log");
+        if self.files[file].discarded || log.failed.is_some() {
             // Gone for programs. Its removal may not be durable at home yet: if it comes back,
             // so must what was synced of it.
             self.files[file].logged.first = None;
@@ -664,8 +667,19 @@ impl Engine {
             self.log_mut().orphans.add_all(&needs.settling);
             return false;
         }
-        self.start_checkpoint(file, now);
+        if now < log.retry_at {
+            log.leaving.insert(file);
+        } else {
+            self.start_checkpoint(file, now);
+        }
         true
+    }
+
+    /// A file left the engine.
+    pub(crate) fn left_log(&mut self, file: FileIx) {
+        if let Some(log) = &mut self.log {
+            log.leaving.remove(&file);
+        }
     }
 
     fn start_checkpoint(&mut self, file: FileIx, now: Time) {
@@ -696,6 +710,13 @@ impl Engine {
         {
             let io = self.log_command(commit);
             self.log_mut().superblock = Some(io);
+        }
+        let log = self.log_mut();
+        if now < log.retry_at {
+            return;
+        }
+        for file in std::mem::take(&mut log.leaving) {
+            self.progress(file, now);
         }
         let log = self.log_mut();
         if !log.is_half_full() || now < log.retry_at {
@@ -747,7 +768,8 @@ impl Engine {
     /// When the log has something to do though nothing happens.
     pub(crate) fn log_tick(&self) -> Option<Time> {
         let log = self.log.as_ref()?;
-        let due = log.is_half_full() && log.failed.is_none() && !log.closing;
+        let wanted = log.is_half_full() || !log.leaving.is_empty();
+        let due = wanted && log.failed.is_none() && !log.closing;
         due.then_some(log.retry_at)
     }
 
@@ -798,8 +820,12 @@ impl Engine {
         let log = self.log_mut();
         log.failed.get_or_insert(kind);
         let waiting = std::mem::take(&mut log.waiting);
+        let leaving = std::mem::take(&mut log.leaving);
         self.fail_spill();
         self.stats.log_errors += 1;
+        for file in leaving {
+            self.progress(file, now);
+        }
         for (_, file, id) in waiting {
             self.fail_sync(file, id, kind);
             self.progress(file, now);

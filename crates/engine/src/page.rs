@@ -8,6 +8,7 @@
 
 use hashbrown::HashTable;
 
+use crate::PAGE_BYTES;
 use crate::frame::Frame;
 use crate::needs::Segment;
 use crate::patch::PatchSet;
@@ -153,6 +154,26 @@ impl List {
     pub(crate) fn back(&self) -> Option<PageIx> {
         (self.tail != NONE).then_some(PageIx(self.tail))
     }
+}
+
+/// What of one page a byte range of its file touches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) number: u64,
+    /// Where in the page it begins, bytes.
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+/// A byte range of a file, page by page; none if it ends before it begins.
+pub(crate) fn pieces(from: u64, to: u64) -> impl Iterator<Item = Piece> {
+    const PAGE: u64 = PAGE_BYTES as u64;
+    let first = from / PAGE;
+    let after = if from < to { to.div_ceil(PAGE) } else { first };
+    (first..after).map(move |number| {
+        let (start, end) = (from.max(number * PAGE), to.min((number + 1) * PAGE));
+        Piece { number, start: (start % PAGE) as usize, len: (end - start) as usize }
+    })
 }
 
 /// As the time a page became dirty: it is due whatever the time.

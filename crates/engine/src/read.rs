@@ -7,7 +7,7 @@ use crate::command::{FileId, Outcome, ReadData, Reply, RequestId, Segment, Urgen
 use crate::engine::{Engine, Pending, ReadStep, Step};
 use crate::error::{Error, ErrorKind};
 use crate::file::{Event, Gate};
-use crate::page::{FileIx, PageIo, PageIx};
+use crate::page::{FileIx, PageIo, PageIx, Piece, pieces};
 use crate::time::Time;
 use crate::write_back::Need;
 use crate::{PAGE_BYTES, REQUEST_BYTES_MAX};
@@ -88,12 +88,7 @@ impl Engine {
     fn gather(&mut self, file: FileIx, offset: u64, end: u64) -> Result<ReadData, Vec<u64>> {
         let mut data = ReadData::default();
         let mut misses = Vec::new();
-        let mut at = offset;
-        while at < end {
-            let number = at / PAGE;
-            let start = (at % PAGE) as usize;
-            let len = (PAGE_BYTES - start).min((end - at) as usize);
-            at += len as u64;
+        for Piece { number, start, len } in pieces(offset, end) {
             let found = self.pages.find(file, number);
             let segment = match found.map(|ix| &self.pages[ix]) {
                 Some(page) => match &page.frame {

@@ -13,7 +13,7 @@ use crate::config::FetchPolicy;
 use crate::engine::{Engine, Pending, Step};
 use crate::error::{Error, ErrorKind};
 use crate::file::{Event, Gate, SyncFor};
-use crate::page::{DESCRIPTOR_BYTES, FileIx, PageIo, PageIx};
+use crate::page::{DESCRIPTOR_BYTES, FileIx, PageIo, PageIx, Piece, pieces};
 use crate::patch::PatchSet;
 use crate::time::Time;
 use crate::write_back::Need;
@@ -262,11 +262,8 @@ impl Engine {
         let mut fetches: SmallVec<[u64; 2]> = SmallVec::new();
         let end = offset + data.len() as u64;
         self.files[file].size = self.files[file].size.max(end);
-        let mut at = offset;
-        while at < end {
-            let number = at / PAGE;
-            let start = (at % PAGE) as usize;
-            let len = (PAGE_BYTES - start).min((end - at) as usize);
+        for Piece { number, start, len } in pieces(offset, end) {
+            let at = number * PAGE + start as u64;
             let bytes = &data[(at - offset) as usize..][..len];
             let ix = self.page_or_add(file, number);
             if self.pages[ix].frame.is_some() {
@@ -283,7 +280,6 @@ impl Engine {
                     }
                 }
             }
-            at += len as u64;
         }
         if fetches.len() <= self.convertible() {
             self.fetch_pages(file, &fetches, Urgency::Foreground, Need::Write, now);

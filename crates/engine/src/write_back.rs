@@ -24,7 +24,7 @@ use crate::PAGE_BYTES;
 use crate::config::{Config, WriteBackPolicy};
 use crate::engine::{Engine, FRAME_BYTES};
 use crate::ghost::{GHOST_BYTES_MAX, GhostMisses};
-use crate::page::{FileIx, Page, PageIo, PageIx};
+use crate::page::{FileIx, Page, PageIo, PageIx, Piece, pieces};
 use crate::stats::Stats;
 use crate::throttle::{self, Throttle};
 use crate::time::Time;
@@ -356,12 +356,7 @@ impl Engine {
             return;
         }
         let end = offset.saturating_add(len as u64).min(self.files[file].size);
-        let mut at = offset;
-        while at < end {
-            let number = at / PAGE;
-            let start = (at % PAGE) as usize;
-            let len = (PAGE_BYTES - start).min((end - at) as usize);
-            at += len as u64;
+        for Piece { number, start, len } in pieces(offset, end) {
             let found = self.pages.find(file, number);
             let hit = match found.map(|ix| (ix, &self.pages[ix])) {
                 Some((ix, page)) if page.frame.is_some() => {

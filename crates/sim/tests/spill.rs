@@ -24,6 +24,8 @@ struct Rig {
     requests: u64,
     /// Reads of the log fail.
     unreadable: bool,
+    /// Writes to this file's home fail, and syncs of it.
+    failing: Option<FileId>,
     now: Time,
 }
 
@@ -76,6 +78,7 @@ impl Rig {
             replies: BTreeMap::new(),
             requests: 0,
             unreadable: false,
+            failing: None,
             now: Time::from_nanos(1_000_000_000),
         };
         // The first sync of a file makes its attributes durable, too.
@@ -234,7 +237,10 @@ impl Rig {
     fn finish_command(&mut self, command: Command) {
         let home = self.homes.get_mut(&command.file()).expect("a known file");
         let io = command.io();
+        let failing = self.failing == Some(command.file());
         let completion = match command {
+            Command::Write { .. } if failing => Completion::Written { result: Err(ErrorKind::Io) },
+            Command::Sync { .. } if failing => Completion::Synced { result: Err(ErrorKind::Io) },
             Command::Fetch { offset, mut frames, .. } => {
                 let from = home.len().min(offset as usize);
                 let read = (home.len() - from).min(frames.len() * PAGE);
@@ -401,6 +407,57 @@ fn the_log_is_freed_while_a_checkpoint_goes_on() {
         }
     }
     assert!(least_while_dirty + capacity / 8 < most, "{least_while_dirty} of {most} bytes");
+}
+
+#[test]
+fn what_does_not_get_home_keeps_its_records() {
+    let mut rig = Rig::new(2, 1000, 4 << 20, 384 << 10);
+    rig.start_write(1, 0, &data(0, 400));
+    assert_eq!(rig.sync(1), Ok(()));
+    rig.failing = Some(FileId(1));
+    let capacity = rig.stats().log_capacity_bytes;
+    let mut page = 0;
+    while rig.stats().log_used_bytes <= capacity / 2 {
+        rig.start_write(2, page * PAGE, &data(page, 400));
+        page += 1;
+        if page % 50 == 0 {
+            assert_eq!(rig.sync(2), Ok(()));
+        }
+    }
+    rig.finish_all();
+    // What failed is tried again, and the rest comes home meanwhile.
+    for _ in 0..10 {
+        rig.tick();
+    }
+    let stats = rig.stats();
+    assert!(stats.destage_errors > 1 && stats.dirty_pages == 1, "it was tried");
+    assert!(stats.log_used_bytes > capacity / 2, "the first record is the oldest");
+    rig.failing = None;
+    while rig.stats().dirty_pages > 0 {
+        rig.tick();
+    }
+    assert!(rig.stats().log_used_bytes < capacity / 2);
+}
+
+#[test]
+fn a_file_does_not_leave_before_its_records_are_void() {
+    let mut rig = Rig::new(1, 10, 4 << 20, 16 << 20);
+    rig.start_write(1, 0, b"logged");
+    assert_eq!(rig.sync(1), Ok(()));
+    rig.failing = Some(FileId(1));
+    rig.engine.detach(FileId(1), rig.now);
+    rig.finish_all();
+    for _ in 0..3 {
+        rig.tick();
+        assert!(rig.engine.is_attached(FileId(1)), "opened again, it is known to have records");
+    }
+    rig.failing = None;
+    let records = rig.stats().log_records;
+    while rig.engine.is_attached(FileId(1)) {
+        rig.tick();
+    }
+    assert_eq!(rig.stats().log_records, records + 1, "a revoke");
+    assert_eq!(rig.homes[&FileId(1)][..6], *b"logged");
 }
 
 #[test]
