@@ -156,7 +156,8 @@ impl Directory {
 
     /// Starts every command, emptying `commands`. Those that were executed at once, in this
     /// thread, are answered in `done`; all others through the sink. Never waits for a transfer;
-    /// a reservation is executed at once if `may_block`, and left to a worker if not.
+    /// a reservation is executed at once if `may_block`, and left to a worker if not; where a file is
+    /// on its device is always looked up by one.
     pub fn execute(
         &self,
         commands: &mut Vec<(Command, Arc<HomeFile>)>,
@@ -169,7 +170,13 @@ impl Directory {
         }
         let mut submit = false;
         for (command, file) in commands.drain(..) {
-            if matches!(command, Command::Reserve { .. }) && !may_block {
+            let blocks = match command {
+                Command::Reserve { .. } => !may_block,
+                // Extents may have to be read.
+                Command::Map { .. } => true,
+                _ => false,
+            };
+            if blocks {
                 self.shared.under_way.begin();
                 self.shared.workers.push(Job::Execute(command, file));
                 continue;

@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode as FileMode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use weir_engine::{HomeAttributes, PAGE_BYTES};
+use weir_engine::{Extent, HomeAttributes, PAGE_BYTES};
 
+use crate::extents;
 use crate::gate::{Gate, Mode};
 use crate::identity;
 use crate::times::Times;
@@ -378,6 +379,11 @@ impl HomeFile {
         let mut data = self.lock_data();
         data.reserved_end = data.reserved_end.max(offset.saturating_add(len));
         Ok(())
+    }
+
+    /// Where on its device the file is, as far as that is known.
+    pub(crate) fn extents(&self) -> Vec<Extent> {
+        self.any_data().map_or_else(Vec::new, extents::extents)
     }
 
     /// Lets a write through the file's gate; see [`Gate::enter`].

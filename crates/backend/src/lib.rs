@@ -4,12 +4,13 @@
 //! [`HomeFile`] is one file they go to. Knows files by their descriptors only, never by name.
 //!
 //! Architecture invariants: nothing here decides what is read or written when, that is the
-//! engine's; unsafe code is in `ring` and `identity` alone.
+//! engine's; unsafe code is in `ring`, `identity` and `extents` alone.
 
 #![deny(unsafe_code)]
 
 mod directory;
 mod error;
+mod extents;
 mod gate;
 mod home_file;
 mod identity;

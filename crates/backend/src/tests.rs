@@ -12,7 +12,8 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 use weir_engine::{
-    Command, Completion, ErrorKind, FileId, Frame, FramePool, IoId, PAGE_BYTES, Part, Urgency,
+    Command, Completion, ErrorKind, Extent, FileId, Frame, FramePool, IoId, PAGE_BYTES, Part,
+    Urgency,
 };
 
 use crate::home_file::{Access, HomeFile};
@@ -177,6 +178,14 @@ impl Bench {
         }
     }
 
+    fn map(&self, file: &Arc<HomeFile>) -> Vec<Extent> {
+        let command = Command::Map { io: self.io(), file: FileId(1) };
+        match self.execute(file, vec![command]).remove(0) {
+            Completion::Mapped { extents } => extents,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn reserve(&self, file: &Arc<HomeFile>, offset: u64, len: u64) -> Result<(), ErrorKind> {
         let command = Command::Reserve { io: self.io(), file: FileId(1), offset, len };
         match self.execute(file, vec![command]).remove(0) {
@@ -226,6 +235,38 @@ fn random_transfers_agree_with_a_model() {
         bench.directory.shutdown();
         assert_eq!(bench.pool.free(), bench.pool.capacity(), "frames are leaked");
     }
+}
+
+#[test]
+fn a_file_is_told_to_be_where_it_was_written_and_its_holes_are_nowhere() {
+    for bench in benches() {
+        let file = bench.file("file", &[1; 16 * PAGE_BYTES]);
+        bench.write(&file, 1 << 20, &[1; PAGE_BYTES]).unwrap();
+        bench.sync(&file, true);
+        let extents = bench.map(&file);
+        let covers = |offset: u64| {
+            extents.iter().any(|of| of.offset <= offset && offset < of.offset + of.len)
+        };
+        if bench.place.path().starts_with("/dev/shm") {
+            assert!(extents.is_empty(), "memory is no device: {extents:?}");
+        } else {
+            assert!(covers(0) && covers(16 * PAGE - 1) && covers(1 << 20), "{extents:?}");
+        }
+        assert!(!covers(512 << 10), "{extents:?}");
+    }
+}
+
+#[test]
+fn of_a_file_in_more_pieces_than_one_answer_holds_every_piece_is_told() {
+    let bench = Bench::new(&places()[0], true);
+    let file = bench.file("file", b"");
+    for piece in 0..700 {
+        bench.write(&file, 2 * piece * PAGE, &[1; PAGE_BYTES]).unwrap();
+    }
+    bench.sync(&file, true);
+    let extents = bench.map(&file);
+    let pieces = extents.iter().filter(|of| of.len == PAGE).count();
+    assert!(pieces == 700 && extents.is_sorted_by_key(|of| of.offset), "{pieces} pieces");
 }
 
 /// A few writes to disjoint groups of pages at once, then a few fetches at once.

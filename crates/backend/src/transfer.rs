@@ -80,7 +80,7 @@ pub(crate) enum Started {
 }
 
 impl Transfer {
-    /// Plans a command. A reservation is executed here and now.
+    /// Plans a command. A reservation, and looking up where a file is, is executed here and now.
     pub(crate) fn start(command: Command, file: Arc<HomeFile>) -> Started {
         let io = command.io();
         let (offset, payload) = match command {
@@ -93,6 +93,9 @@ impl Transfer {
             Command::Reserve { offset, len, .. } => {
                 let result = file.reserve(offset, len).map_err(|error| error_kind(&error));
                 return Started::Done(io, Completion::Reserved { result });
+            }
+            Command::Map { .. } => {
+                return Started::Done(io, Completion::Mapped { extents: file.extents() });
             }
         };
         let channel = match &payload {

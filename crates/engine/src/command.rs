@@ -147,6 +147,24 @@ pub enum Command {
         /// Bytes.
         len: u64,
     },
+    /// Say where on the device the file's content is, as far as that is known (FIEMAP). Nobody waits.
+    Map {
+        /// Answer with [`Completion::Mapped`].
+        io: IoId,
+        /// The file.
+        file: FileId,
+    },
+}
+
+/// Consecutive bytes of a file that are consecutive on their device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// First byte on the device.
+    pub place: u64,
 }
 
 impl Command {
@@ -156,7 +174,8 @@ impl Command {
             Command::Fetch { io, .. }
             | Command::Write { io, .. }
             | Command::Sync { io, .. }
-            | Command::Reserve { io, .. } => *io,
+            | Command::Reserve { io, .. }
+            | Command::Map { io, .. } => *io,
         }
     }
 
@@ -166,7 +185,8 @@ impl Command {
             Command::Fetch { file, .. }
             | Command::Write { file, .. }
             | Command::Sync { file, .. }
-            | Command::Reserve { file, .. } => *file,
+            | Command::Reserve { file, .. }
+            | Command::Map { file, .. } => *file,
         }
     }
 }
@@ -222,6 +242,11 @@ pub enum Completion {
     Reserved {
         /// Reserved, or why not.
         result: Result<(), ErrorKind>,
+    },
+    /// Of [`Command::Map`]. Empty if nothing is known.
+    Mapped {
+        /// In any order, apart from each other in the file.
+        extents: Vec<Extent>,
     },
 }
 

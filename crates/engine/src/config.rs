@@ -129,6 +129,13 @@ pub struct Config {
     pub retry_delay: Duration,
     /// The back end is known to have an arm that travels, however quick its cache makes it look.
     pub one_arm: bool,
+    /// Dirty pages that the arm is about to pass go along with the request it is on its way for (AWOL,
+    /// section 4). Without effect where there is no arm.
+    pub opportunistic: bool,
+    /// Most transfers with the back end at once that somebody waits for, and most of the others. A device
+    /// with an arm is never given more than its own queue holds, nor any device more of the others than
+    /// keep it busy: that is found by measuring.
+    pub requests_in_flight_max: u32,
 }
 
 impl Config {
@@ -164,6 +171,8 @@ impl Default for Config {
             readahead_pages_max: 512,
             retry_delay: Duration::from_secs(1),
             one_arm: false,
+            opportunistic: false,
+            requests_in_flight_max: 1024,
         }
     }
 }
@@ -246,6 +255,9 @@ impl Config {
         }
         if self.destages_in_flight_max == 0 {
             return Err(ConfigError::OutOfRange("destages_in_flight_max"));
+        }
+        if self.requests_in_flight_max == 0 {
+            return Err(ConfigError::OutOfRange("requests_in_flight_max"));
         }
         if self.readahead_pages_max > 1024 {
             return Err(ConfigError::OutOfRange("readahead_pages_max"));

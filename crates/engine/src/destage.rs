@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::PAGE_BYTES;
-use crate::command::{Command, Output, Part, Reply};
+use crate::command::{Command, IoId, Output, Part, Reply};
 use crate::dirty::{FIRST, Place};
 use crate::engine::{Content, Engine, Io, PatchDestage};
 use crate::error::ErrorKind;
@@ -30,7 +30,7 @@ impl Engine {
         !file.readable || page.patches.covers_units(file.write_unit, file_end)
     }
 
-    pub(crate) fn destage_frames(&mut self, file: FileIx, run: &[u64], now: Time) {
+    pub(crate) fn destage_frames(&mut self, file: FileIx, run: &[u64], now: Time) -> IoId {
         let size = self.files[file].size;
         let offset = run[0] * PAGE;
         let mut parts = Vec::with_capacity(run.len());
@@ -53,6 +53,7 @@ impl Engine {
         let io = self.next_io(Io::Destage { file, offset, len, pages, issue });
         let id = self.files[file].id;
         self.issue(Command::Write { io, file: id, offset, parts });
+        io
     }
 
     /// Starts to send a page's patches home, run after run. They stay readable, and a write

@@ -19,14 +19,17 @@ use smallvec::SmallVec;
 
 use crate::PAGE_BYTES;
 use crate::command::{
-    Completion, Durability, FileId, HomeAttributes, IoId, Output, ReadData, Reply, RequestId,
+    Command, Completion, Durability, FileId, HomeAttributes, IoId, Output, ReadData, Reply,
+    RequestId,
 };
 use crate::config::{Config, ConfigError};
 use crate::dirty::{Class, PageSet};
+use crate::dispatch::ArmShare;
 use crate::error::{Error, ErrorCursor, ErrorKind};
 use crate::fetch::Fetch;
 use crate::file::{Event, File, Files};
 use crate::frame::{Frame, FramePool};
+use crate::layout::Layouts;
 use crate::log::Log;
 use crate::needs::Segment;
 use crate::pace::{Ended, Pace};
@@ -35,6 +38,7 @@ use crate::page::{
 };
 use crate::patch::Run;
 use crate::replacement::Replacement;
+use crate::schedule::{Rank, Scheduler};
 use crate::spill::{RETURN_SHARE, Spill};
 use crate::stats::Stats;
 use crate::time::Time;
@@ -90,13 +94,18 @@ pub(crate) enum Io {
     Sync { file: FileIx, waiter: u64 },
     Reserve { file: FileIx, request: RequestId, from: u64, to: u64 },
     ReserveAhead { file: FileIx, from: u64, to: u64, epoch: u32 },
+    Map { file: FileIx },
 }
 
-/// When a transfer was issued, and how many were under way then.
+/// When a transfer was dispatched, and how many were under way then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Issue {
-    at: Time,
-    ahead: usize,
+    pub(crate) at: Time,
+    pub(crate) ahead: usize,
+    /// Of a transfer that was joined to others: another one speaks for it.
+    pub(crate) joined: bool,
+    /// Pages of others that it speaks for.
+    pub(crate) more_pages: usize,
 }
 
 /// A page's content on its way home.
@@ -184,6 +193,10 @@ pub struct Engine {
     pub(crate) pages: Pages,
     pub(crate) census: Census,
     pub(crate) replacement: Replacement,
+    /// Transfers that wait for the device.
+    pub(crate) scheduler: Scheduler<Command>,
+    pub(crate) layouts: Layouts,
+    pub(crate) arm: ArmShare,
     /// Dirty, idle pages without a frame.
     pub(crate) patched: Class,
     /// Dirty, idle pages with one.
@@ -275,6 +288,9 @@ impl Engine {
             write_back: WriteBack::new(&config, frames_max, background_frames, hard_frames),
             background_frames,
             hard_frames,
+            scheduler: Scheduler::new(u64::from(config.transfer_pages_max)),
+            layouts: Layouts::default(),
+            arm: ArmShare::default(),
             patched: Class::new(config.dirty_expire),
             resident: Class::new(config.dirty_expire),
             spill: Spill::new(config.dirty_expire),
@@ -390,6 +406,7 @@ impl Engine {
                 self.settle(file, seq, Ok(()));
             }
         }
+        self.withdraw(file);
     }
 
     /// The file changed at home behind Weir's back: forgets what is cached of it and takes its
@@ -441,12 +458,20 @@ impl Engine {
 
     /// What to do next; `None` when nothing is left to do.
     pub fn next_output(&mut self) -> Option<Output> {
+        // All that an event asks of the device is put in order together.
+        self.dispatch();
         self.outputs.pop_front()
     }
 
     /// A command ended. Its completion must be of the command's kind.
     pub fn complete(&mut self, io: IoId, completion: Completion, now: Time) {
         self.clock = now;
+        for (io, completion) in self.parts(io, completion) {
+            self.complete_one(io, completion, now);
+        }
+    }
+
+    pub(crate) fn complete_one(&mut self, io: IoId, completion: Completion, now: Time) {
         let record = self.ios.remove(&io).expect("a command is completed once");
         let file = match (record, completion) {
             (Io::Fetch(fetch), Completion::Fetched { frames, result }) => {
@@ -476,6 +501,10 @@ impl Engine {
             }
             (Io::ReserveAhead { file, from, to, epoch }, Completion::Reserved { result }) => {
                 self.reserved_ahead(file, (from, to), epoch, result);
+                file
+            }
+            (Io::Map { file }, Completion::Mapped { extents }) => {
+                self.mapped(file, &extents);
                 file
             }
             (record, completion) => panic!("{completion:?} does not answer {record:?}"),
@@ -513,7 +542,7 @@ impl Engine {
         let left = !self.wanted.is_empty() || !self.spill.returned.is_empty();
         let wanted = left.then_some(now);
         let log = self.log_tick().into_iter().chain(self.spill.retry_tick());
-        let sample = self.write_back_tick();
+        let sample = self.write_back_tick().into_iter().chain(self.arm_tick(now));
         let next =
             expires.chain(retries).chain(starved).chain(wanted).chain(log).chain(sample).min()?;
         Some(next.max(self.ticked + POLL))
@@ -543,6 +572,8 @@ impl Engine {
             patch_bytes: patch_bytes as u64,
             fetches_in_flight: self.fetches_in_flight as u64,
             destages_in_flight: self.destages_in_flight as u64,
+            requests_waiting: [Rank::Sync, Rank::Async]
+                .map(|rank| self.scheduler.waiting(rank) as u64),
             oldest_dirty_ms: now.as_millis().saturating_sub(oldest),
             memory_bytes: (frames * PAGE_BYTES
                 + descriptors
@@ -732,14 +763,21 @@ impl Engine {
     }
 
     pub(crate) fn issue_now(&self, now: Time) -> Issue {
-        Issue { at: now, ahead: self.fetches_in_flight + self.destages_in_flight }
+        Issue { at: now, ahead: self.scheduler.under_way(), joined: false, more_pages: 0 }
     }
 
-    /// Notes that a transfer ended.
-    pub(crate) fn transfer_ended(&mut self, issue: Issue, pages: usize, now: Time) -> Ended {
+    /// Notes that a transfer ended; how it went, unless another one speaks for it.
+    pub(crate) fn transfer_ended(
+        &mut self,
+        issue: Issue,
+        pages: usize,
+        now: Time,
+    ) -> Option<Ended> {
         let before = self.transfer_ended.max(issue.at);
         self.transfer_ended = now;
-        Ended { pages, took: now.since(issue.at), service: now.since(before), ahead: issue.ahead }
+        let (took, service) = (now.since(issue.at), now.since(before));
+        let pages = pages + issue.more_pages;
+        (!issue.joined).then_some(Ended { pages, took, service, ahead: issue.ahead })
     }
 
     fn learn_destage(
@@ -750,7 +788,7 @@ impl Engine {
         now: Time,
     ) {
         let ended = self.transfer_ended(issue, pages, now);
-        if result.is_ok() {
+        if let (Ok(()), Some(ended)) = (result, ended) {
             self.destage_pace.ended(ended);
         }
     }
@@ -804,6 +842,9 @@ impl Engine {
 
     pub(crate) fn wait_for(&mut self, ix: PageIx, request: RequestId) {
         self.pages[ix].awaited = true;
+        if self.pages[ix].io == PageIo::Fetch {
+            self.hurry(self.pages[ix].file);
+        }
         self.waiters.entry(ix).or_default().push(request);
     }
 
@@ -897,6 +938,7 @@ impl Engine {
         self.urgent.remove(&ix);
         self.wanted.remove(&ix);
         self.left_log(ix);
+        self.layouts.forget(ix);
         self.files.remove(ix);
         self.outputs.push_back(Output::Detached(id));
     }
@@ -943,6 +985,7 @@ impl Engine {
             + self.resident.pages().len()
             + self.retry.len();
         assert_eq!(listed, dirty_idle);
+        self.scheduler.check_invariants();
         self.patched.check_invariants();
         self.resident.check_invariants();
         assert!(census.frames + self.frames_in_flight <= self.frames_max, "frames are bounded");

@@ -32,6 +32,7 @@ impl Engine {
         let Some(file) = self.files.find(file) else {
             return Outcome::Done(Err(Error::NotAttached));
         };
+        self.clock = now;
         if self.files[file].gate != Gate::Open {
             self.files[file].queue.push_back((request, Event::Exclusive { flush }));
             return Outcome::Pending;
@@ -103,6 +104,7 @@ impl Engine {
     /// The section is over. Cached pages that `end.discard` touches are dropped, dirty or not: the
     /// caller flushed what of them must not be lost. Queued events go on.
     pub fn end_exclusive(&mut self, file: FileId, end: ExclusiveEnd, now: Time) {
+        self.clock = now;
         let file = self.files.find(file).expect("a frozen file stays attached");
         assert_eq!(self.files[file].gate, Gate::Frozen, "the section was granted");
         if let Some((from, to)) = end.discard {
@@ -115,6 +117,7 @@ impl Engine {
             self.resize(file, size);
             self.log_truncation(file, size);
         }
+        self.files[file].mapped.stale = true;
         self.files[file].home_unsynced |= end.discard.is_some() || end.size.is_some();
         self.files[file].gate = Gate::Open;
         self.open_gate(file, now);

@@ -17,7 +17,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 pub(crate) struct Fetch {
     pub(crate) file: FileIx,
     first: u64,
-    issue: Issue,
+    pub(crate) issue: Issue,
     /// Somebody waits for it.
     waited: bool,
     /// Pages it is to make dirty frames of, if it is a sweep's.
@@ -134,9 +134,12 @@ impl Engine {
         let ended = self.transfer_ended(issue, frames.len(), now);
         match result {
             Ok(_) => {
-                self.fetch_pace.ended(ended);
+                if let Some(ended) = ended {
+                    self.fetch_pace.ended(ended);
+                }
                 self.fetches_failed = 0;
             }
+            Err(_) if self.files[file].discarded => {}
             Err(_) => {
                 self.stats.fetch_errors += 1;
                 self.fetches_failed += 1;

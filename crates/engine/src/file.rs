@@ -74,6 +74,17 @@ pub(crate) struct SyncWaiter {
     pub(crate) lsn: Option<Lsn>,
 }
 
+/// What is known of where a file is on its device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mapped {
+    /// The back end is being asked.
+    pub(crate) asked: bool,
+    /// When it was asked last.
+    pub(crate) at: Option<Time>,
+    /// It may have been laid out anew since.
+    pub(crate) stale: bool,
+}
+
 /// Where a sequential reader is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReadAhead {
@@ -130,6 +141,7 @@ pub(crate) struct File {
     /// Error sequence; a description's cursor trails it.
     pub(crate) errors: u64,
     pub(crate) last_error: Option<ErrorKind>,
+    pub(crate) mapped: Mapped,
     pub(crate) readahead: ReadAhead,
     pub(crate) last_read: Option<Time>,
     pub(crate) detaching: bool,
@@ -167,6 +179,7 @@ impl File {
             logged: Logged::default(),
             errors: 0,
             last_error: None,
+            mapped: Mapped::default(),
             readahead: ReadAhead::default(),
             last_read: None,
             detaching: false,
@@ -189,6 +202,7 @@ impl File {
         }
         // What happened before is not known.
         self.home_unsynced = true;
+        self.mapped.stale = true;
         self.readahead = ReadAhead::default();
     }
 

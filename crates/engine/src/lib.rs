@@ -18,6 +18,7 @@ mod command;
 mod config;
 mod destage;
 mod dirty;
+mod dispatch;
 mod engine;
 mod error;
 mod exclusive;
@@ -25,6 +26,7 @@ mod fetch;
 mod file;
 mod frame;
 mod ghost;
+mod layout;
 mod log;
 mod needs;
 mod pace;
@@ -35,6 +37,7 @@ mod read;
 mod recorded;
 mod replacement;
 mod reserve;
+mod schedule;
 mod spill;
 mod spilled;
 mod stats;
@@ -47,8 +50,8 @@ mod write;
 mod write_back;
 
 pub use command::{
-    Command, Completion, Durability, ExclusiveEnd, FileId, HomeAttributes, IoId, LogCommand,
-    Outcome, Output, Part, ReadData, Reply, RequestId, Segment, Urgency,
+    Command, Completion, Durability, ExclusiveEnd, Extent, FileId, HomeAttributes, IoId,
+    LogCommand, Outcome, Output, Part, ReadData, Reply, RequestId, Segment, Urgency,
 };
 pub use config::{Config, ConfigError, FetchPolicy, WriteBackPolicy};
 pub use engine::Engine;

@@ -41,6 +41,7 @@ impl Engine {
         if len > REQUEST_BYTES_MAX {
             return Outcome::Done(Err(Error::OutOfRange));
         }
+        self.clock = now;
         self.stats.reads += 1;
         self.note_reads(file, offset, len);
         if self.files[file].gate != Gate::Open {

@@ -98,7 +98,10 @@ impl Engine {
             panic!("the write that waits for a reservation is pending");
         };
         match result {
-            Ok(()) => of_file.allocated.insert(from, to),
+            Ok(()) => {
+                of_file.allocated.insert(from, to);
+                of_file.mapped.stale = true;
+            }
             Err(ErrorKind::Unsupported) => of_file.reservable = false,
             Err(kind) => return self.reply(request, Reply::Written(Err(kind.into()))),
         }
@@ -116,6 +119,7 @@ impl Engine {
         let of_file = &mut self.files[file];
         of_file.io_in_flight -= 1;
         of_file.ahead.in_flight = false;
+        of_file.mapped.stale = true;
         match result {
             Ok(()) if of_file.ahead.epoch == epoch => of_file.allocated.insert(from, to),
             Ok(()) => {}

@@ -47,6 +47,12 @@ pub struct Stats {
     pub destage_commands: u64,
     /// Bytes destaged.
     pub destage_bytes: u64,
+    /// Of the fetches and destages, those that went as part of another one, which they touched.
+    pub requests_joined: u64,
+    /// Pages destaged because an arm passed them on its way.
+    pub opportunistic_pages: u64,
+    /// Requests that wait for their turn now: those somebody waits for, and the others.
+    pub requests_waiting: [u64; 2],
     /// Fetches that failed.
     pub fetch_errors: u64,
     /// Destages that failed.

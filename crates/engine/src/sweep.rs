@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use crate::PAGE_BYTES;
-use crate::command::Urgency;
+use crate::command::{IoId, Urgency};
 use crate::config::FetchPolicy;
 use crate::dirty::{Class, FIRST, PageSet, Place};
 use crate::engine::Engine;
@@ -63,6 +63,15 @@ pub(crate) enum Start {
     NoRoom,
 }
 
+/// A run on its way home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Destaged {
+    pub(crate) io: IoId,
+    /// Its last page.
+    pub(crate) last: u64,
+    pub(crate) pages: u64,
+}
+
 /// What a page is brought home for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
@@ -102,6 +111,7 @@ impl Engine {
         // One arm had better read the log in one go.
         let log_first = self.config.one_arm && self.spill.awaits_window();
         !log_first
+            && self.arm_is_paid(now)
             && self.sweep_fetches < self.fetches_allowed(now)
             && self.destages_in_flight < self.destages_allowed(now)
     }
@@ -119,7 +129,7 @@ impl Engine {
 
     /// Writes resident pages home.
     fn sweep_resident(&mut self, now: Time) {
-        while self.destages_in_flight < self.destages_allowed(now) {
+        while self.destages_in_flight < self.destages_allowed(now) && self.arm_is_paid(now) {
             let Some(ix) = self.next_resident(now) else { return };
             self.start(ix, Purpose::Sweep, now);
         }
@@ -309,7 +319,7 @@ impl Engine {
 
     /// Somebody waits for a fetch, or did a moment ago; or for the log, with which
     /// a disk with one arm may be busy.
-    fn readers_first(&self, now: Time) -> bool {
+    pub(crate) fn readers_first(&self, now: Time) -> bool {
         let quiet = self.fetch_pace.latency().map_or(QUIET_MAX, |alone| QUIET_MAX.min(4 * alone));
         let log = self.log_is_awaited() && !self.fetches_are_quick();
         self.waited_fetches > 0 || log || now.since(self.waited_ended) < quiet
@@ -347,10 +357,7 @@ impl Engine {
         let (file, number) = (self.pages[ix].file, self.pages[ix].number);
         let resident = self.pages[ix].frame.is_some();
         let last = if resident {
-            let run = self.dirty_run(file, number);
-            self.dirty_between(file, &run, now);
-            self.destage_frames(file, &run, now);
-            run.last().copied()
+            Some(self.destage_around(file, number, now).last)
         } else if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
             self.destage_patches(ix, now).then_some(number)
         } else {
@@ -432,6 +439,15 @@ impl Engine {
             }
         }
         (first..=last).collect()
+    }
+
+    /// Writes a dirty resident page home, with those around it.
+    pub(crate) fn destage_around(&mut self, file: FileIx, number: u64, now: Time) -> Destaged {
+        let run = self.dirty_run(file, number);
+        self.dirty_between(file, &run, now);
+        let io = self.destage_frames(file, &run, now);
+        let last = run.last().copied().unwrap_or(number);
+        Destaged { io, last, pages: run.len() as u64 }
     }
 
     /// Whether clean pages between dirty ones are written with them.

@@ -35,6 +35,7 @@ impl Engine {
         let Some(file) = self.files.find(file) else {
             return Outcome::Done(Err(Error::NotAttached));
         };
+        self.clock = now;
         match self.start_sync(file, WHOLE, durability, SyncFor::Sync(request), now) {
             Step::Done(result) => Outcome::Done(result),
             _ => Outcome::Pending,
@@ -47,6 +48,7 @@ impl Engine {
     /// # Errors
     /// The first that bringing the data home met.
     pub fn sync_all(&mut self, request: RequestId, now: Time) -> Outcome<()> {
+        self.clock = now;
         let concerned: Vec<FileIx> = self
             .files
             .iter()
@@ -176,6 +178,9 @@ impl Engine {
         });
         if of_file.is_urgent() {
             self.urgent.insert(file);
+            if self.files[file].is_awaited() {
+                self.hurry(file);
+            }
         }
         id
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::command::{Command, Durability, FileId, Outcome, Reply, RequestId, Urgency};
+use crate::command::{Durability, FileId, Outcome, Reply, RequestId, Urgency};
 use crate::config::FetchPolicy;
 use crate::engine::{Engine, Pending, Step};
 use crate::error::{Error, ErrorKind};
@@ -73,6 +73,7 @@ impl Engine {
         if data.is_empty() {
             return Outcome::Done(Ok(()));
         }
+        self.clock = now;
         self.stats.writes += 1;
         self.stats.write_bytes += data.len() as u64;
         let queued = || Event::Write { offset, data: data.into(), durability };
@@ -488,12 +489,5 @@ impl Engine {
             0 => self.next_seq(),
             seq => seq,
         }
-    }
-
-    /// Hands a command to the caller.
-    pub(crate) fn issue(&mut self, command: Command) {
-        let file = self.files.find(command.file()).expect("commands are for attached files");
-        self.files[file].io_in_flight += 1;
-        self.outputs.push_back(crate::command::Output::Command(command));
     }
 }

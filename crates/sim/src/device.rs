@@ -15,7 +15,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_engine::{
-    Command, Completion, ErrorKind, FileId, Frame, HomeAttributes, IoId, PAGE_BYTES, Part, Time,
+    Command, Completion, ErrorKind, Extent, FileId, Frame, HomeAttributes, IoId, PAGE_BYTES, Part,
+    Time,
 };
 
 use crate::home::{Home, pages};
@@ -120,7 +121,7 @@ impl Arm {
                 Some((*offset, (frames.len() * PAGE_BYTES) as u64))
             }
             Command::Write { offset, parts, .. } => Some((*offset, length(parts))),
-            Command::Sync { .. } | Command::Reserve { .. } => None,
+            Command::Sync { .. } | Command::Reserve { .. } | Command::Map { .. } => None,
         };
         let Some((offset, len)) = range else { return start };
         let mut nanos = len.div_ceil(PAGE_BYTES as u64) * page_ns;
@@ -390,14 +391,14 @@ impl Device {
             }
             Command::Sync { .. } => snapshot = Some(home.snapshot()),
             Command::Reserve { len: 0, .. } => return Err(Breach::Malformed(io, "no bytes")),
-            Command::Reserve { .. } => {}
+            Command::Reserve { .. } | Command::Map { .. } => {}
         }
         let due = match self.config.latency {
             Latency::OneArm(move_ns, page_ns) => self.arm.execute(&command, now, move_ns, page_ns),
             Latency::Flash(fetch_ns, write_ns) => match command {
                 Command::Fetch { .. } => now + Duration::from_nanos(fetch_ns),
                 Command::Write { .. } => self.arm.execute(&command, now, write_ns, 0),
-                Command::Sync { .. } | Command::Reserve { .. } => now,
+                Command::Sync { .. } | Command::Reserve { .. } | Command::Map { .. } => now,
             },
             latency => now + latency.draw(&mut self.rng),
         };
@@ -441,6 +442,7 @@ impl Device {
             Command::Reserve { offset, len, .. } => {
                 Ok(self.end_reserve(io, file, offset, len, now))
             }
+            Command::Map { .. } => Ok(self.end_map(io, file)),
         }
     }
 
@@ -535,6 +537,24 @@ impl Device {
             .map(|kind| Failure { kind, owed: false });
         let completion = Completion::Reserved { result: fault.map_or(Ok(()), Err) };
         Ended { io, file, completion, failure }
+    }
+
+    /// Extents of a few pages, anywhere and not all of them known; what it says now need not be what it
+    /// says next.
+    fn end_map(&mut self, io: IoId, file: FileId) -> Ended {
+        let pages = self.files[&file].bytes().len() as u64 / PAGE_BYTES as u64;
+        let mut extents = Vec::new();
+        let mut first = 0;
+        while first < pages {
+            let len = 1 + self.rng.below(8);
+            if !self.rng.chance(100) {
+                let [offset, len, place] =
+                    [first, len, self.rng.below(4096)].map(|pages| pages * PAGE_BYTES as u64);
+                extents.push(Extent { offset, len, place });
+            }
+            first += len;
+        }
+        Ended { io, file, completion: Completion::Mapped { extents }, failure: None }
     }
 
     /// Whether a command ending now fails, by the fault of its kind.

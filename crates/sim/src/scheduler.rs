@@ -130,6 +130,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         _ => WriteBackPolicy::Adaptive,
     };
     let interval_ms = if patch_bytes_max <= 4 << 10 { 10 } else { 1_000 };
+    let transfer_pages_max = *rng.pick(&[1, 2, 8, 256]);
     Config {
         memory_bytes_max: Config::MEMORY_BYTES_MIN,
         patch_bytes_max,
@@ -140,12 +141,14 @@ fn draw_config(rng: &mut Rng) -> Config {
         dirty_max_percent: (hard * 4 / 5).max(1),
         dirty_background_percent: background,
         dirty_hard_percent: hard,
-        transfer_pages_max: *rng.pick(&[1, 2, 8, 256]),
+        transfer_pages_max,
         destages_in_flight_max: *rng.pick(&[1, 2, 16]),
         readahead_pages_max: *rng.pick(&[0, 1, 8, 256]),
         retry_delay: Duration::from_millis(*rng.pick(&[100, 1_000])),
-        // No draw of its own either.
+        // No draws of their own either.
         one_arm: hard == 5,
+        opportunistic: hard == 5,
+        requests_in_flight_max: if transfer_pages_max < 8 { 2 } else { 1024 },
     }
 }
 

@@ -262,6 +262,7 @@ impl Rig {
             }
             Command::Sync { .. } => Completion::Synced { result: Ok(()) },
             Command::Reserve { .. } => Completion::Reserved { result: Ok(()) },
+            Command::Map { .. } => Completion::Mapped { extents: Vec::new() },
         };
         self.engine.complete(io, completion, self.now);
     }

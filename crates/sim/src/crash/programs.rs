@@ -124,6 +124,8 @@ impl Life {
             dirty_expire: Duration::from_millis(rng.between(5, 2000)),
             one_arm: rng.chance(500),
             write_back: *rng.pick(&WriteBackPolicy::ALL),
+            opportunistic: true,
+            requests_in_flight_max: if spilling { 4 } else { 1024 },
             ..Config::default()
         };
         let frames = (config.memory_bytes_max / PAGE_BYTES as u64) as u32 + 512;
@@ -468,7 +470,7 @@ impl Life {
                 change = home.begin_write(*offset as usize, bytes);
             }
             Command::Sync { .. } => covered = home.begin_sync(),
-            Command::Fetch { .. } | Command::Reserve { .. } => {}
+            Command::Fetch { .. } | Command::Reserve { .. } | Command::Map { .. } => {}
         }
         self.fly(Flight::Home { command, change, covered });
     }
@@ -521,6 +523,7 @@ impl Life {
                         (io, Completion::Synced { result: Ok(()) })
                     }
                     Command::Reserve { io, .. } => (io, Completion::Reserved { result: Ok(()) }),
+                    Command::Map { io, .. } => (io, Completion::Mapped { extents: Vec::new() }),
                 };
                 self.engine.complete(io, completion, self.now);
             }
