@@ -16,7 +16,7 @@ use crate::engine::{Engine, Io, Issue};
 use crate::error::ErrorKind;
 use crate::file::{Gate, Mapped};
 use crate::page::FileIx;
-use crate::schedule::{Chosen, Depth, Join, Members, Rank};
+use crate::schedule::{Block, Chosen, Depth, Join, Members, Rank};
 use crate::time::Time;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -37,9 +37,9 @@ const ALONG_REACH: u64 = 256;
 /// Requests that go along with one other, at most.
 const ALONG_MAX: usize = 4;
 
-/// Of what share of the arm's time writes nobody waits for are at least as much as they cost, while
-/// somebody reads: half.
-const COST_TO_TURN: u32 = 2;
+/// Of what it costs, a write keeps the next one waiting for so many times as long: half of the arm's time is
+/// readers'.
+const TURN: u32 = 2;
 
 /// An access of an arm of which nothing is known.
 const ACCESS_UNKNOWN: Duration = Duration::from_millis(8);
@@ -47,8 +47,10 @@ const ACCESS_UNKNOWN: Duration = Duration::from_millis(8);
 /// A share of the arm's time, for what nobody waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ArmShare {
-    /// When what was dispatched so far is paid for.
+    /// When what was asked for so far is paid for.
     paid_at: Time,
+    /// Behind it.
+    end: Block,
 }
 
 impl Join for Command {
@@ -101,7 +103,7 @@ impl Engine {
         let place = self.layouts.place(file, offset / PAGE);
         let rank = if awaited { Rank::Sync } else { Rank::Async };
         if rank == Rank::Async {
-            self.charge_arm(pages);
+            self.charge_arm(place, pages);
         }
         self.scheduler.submit(rank, command.io(), place, pages, command, self.clock);
     }
@@ -114,7 +116,7 @@ impl Engine {
         }
     }
 
-    fn depth(&self) -> Depth {
+    pub(crate) fn depth(&self) -> Depth {
         let most = self.config.requests_in_flight_max as usize;
         let sync = if self.config.one_arm { most.min(SYNC_DEPTH_ARM) } else { most };
         let later = most.min(self.fetch_pace.depth() + self.destage_pace.depth());
@@ -179,7 +181,8 @@ impl Engine {
             {
                 left -= 1;
                 let destaged = self.destage_around(file, number, self.clock);
-                self.stats.opportunistic_pages += destaged.pages;
+                self.stats.destages_along += 1;
+                self.stats.pages_along += destaged.pages;
                 at = destaged.last + 1;
                 if let Some(along) = self.scheduler.find(destaged.io) {
                     self.dispatch_one(along);
@@ -245,7 +248,7 @@ impl Engine {
     /// Whether what nobody waits for may go to the device: while somebody reads on an arm only once what
     /// went before is paid for.
     pub(crate) fn arm_is_paid(&self, now: Time) -> bool {
-        !self.shares_arm(now) || self.arm.paid_at <= now
+        self.arm.paid_at <= now || !self.shares_arm(now)
     }
 
     /// When something that could go is paid for.
@@ -254,18 +257,24 @@ impl Engine {
         (waits && self.shares_arm(now)).then_some(self.arm.paid_at)
     }
 
+    /// Readers that wait have a share of the arm. Those that only read ahead find their way by what they
+    /// ask for: beside a writer in order, too, the arm is as well used by one as by the other.
     fn shares_arm(&self, now: Time) -> bool {
         self.config.one_arm && self.write_back.is_adaptive() && self.readers_first(now)
     }
 
-    fn charge_arm(&mut self, pages: usize) {
+    fn charge_arm(&mut self, place: Block, pages: usize) {
         if !self.shares_arm(self.clock) {
             return;
         }
         // In the order of places, an access is about half of one at random.
-        let access = self.fetch_pace.cost().unwrap_or(ACCESS_UNKNOWN) / 2;
+        let access = match self.arm.end == place {
+            true => Duration::ZERO,
+            false => self.fetch_pace.cost().unwrap_or(ACCESS_UNKNOWN) / 2,
+        };
         let cost = access + self.fetch_pace.page() * pages as u32;
-        self.arm.paid_at = self.arm.paid_at.max(self.clock) + cost * COST_TO_TURN;
+        self.arm.end = Block(place.0 + pages as u64);
+        self.arm.paid_at = self.arm.paid_at.max(self.clock) + cost * TURN;
     }
 }
 

@@ -572,8 +572,9 @@ impl Engine {
             patch_bytes: patch_bytes as u64,
             fetches_in_flight: self.fetches_in_flight as u64,
             destages_in_flight: self.destages_in_flight as u64,
-            requests_waiting: [Rank::Sync, Rank::Async]
-                .map(|rank| self.scheduler.waiting(rank) as u64),
+            sync_requests_waiting: self.scheduler.waiting(Rank::Sync) as u64,
+            async_requests_waiting: self.scheduler.waiting(Rank::Async) as u64,
+            queue_depth: self.depth().later as u64,
             oldest_dirty_ms: now.as_millis().saturating_sub(oldest),
             memory_bytes: (frames * PAGE_BYTES
                 + descriptors

@@ -49,10 +49,23 @@ pub struct Stats {
     pub destage_bytes: u64,
     /// Of the fetches and destages, those that went as part of another one, which they touched.
     pub requests_joined: u64,
-    /// Pages destaged because an arm passed them on its way.
-    pub opportunistic_pages: u64,
-    /// Requests that wait for their turn now: those somebody waits for, and the others.
-    pub requests_waiting: [u64; 2],
+    /// Destages of pages because they were old.
+    pub destages_aged: u64,
+    /// Because too much was dirty.
+    pub destages_pressed: u64,
+    /// Because of a sync, a program's or the log's.
+    pub destages_synced: u64,
+    /// Because an arm passed them on its way.
+    pub destages_along: u64,
+    /// Pages of these.
+    pub pages_along: u64,
+    /// Fetches and destages that wait for their turn now, because somebody waits for as many as the device
+    /// may be given.
+    pub sync_requests_waiting: u64,
+    /// Those that nobody waits for.
+    pub async_requests_waiting: u64,
+    /// As many of these the device may be given at once, by what it has shown.
+    pub queue_depth: u64,
     /// Fetches that failed.
     pub fetch_errors: u64,
     /// Destages that failed.

@@ -356,7 +356,14 @@ impl Engine {
         };
         let (file, number) = (self.pages[ix].file, self.pages[ix].number);
         let resident = self.pages[ix].frame.is_some();
+        let pressed = self.write_back_is_on();
         let last = if resident {
+            let reason = match purpose {
+                Purpose::Sync { .. } => &mut self.stats.destages_synced,
+                Purpose::Sweep if pressed => &mut self.stats.destages_pressed,
+                Purpose::Sweep => &mut self.stats.destages_aged,
+            };
+            *reason += 1;
             Some(self.destage_around(file, number, now).last)
         } else if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
             self.destage_patches(ix, now).then_some(number)

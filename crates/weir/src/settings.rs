@@ -155,6 +155,7 @@ impl Layer {
             fetch_policy: self.fetch.unwrap_or_default(),
             dirty_expire: self.dirty_expire.unwrap_or(defaults.dirty_expire),
             write_back,
+            opportunistic: write_back == WriteBackPolicy::Adaptive,
             write_back_interval: self.write_back_interval.unwrap_or(defaults.write_back_interval),
             dirty_max_percent: self.dirty_max.unwrap_or(defaults.dirty_max_percent),
             dirty_hard_percent,

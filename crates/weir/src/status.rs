@@ -103,6 +103,26 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
             stats.destages_in_flight
         ),
     )?;
+    row(
+        "of these",
+        format!(
+            "{} aged, {} pressed, {} synced, {} along the way",
+            stats.destages_aged,
+            stats.destages_pressed,
+            stats.destages_synced,
+            stats.destages_along
+        ),
+    )?;
+    row(
+        "queue",
+        format!(
+            "{} waited for, {} others, depth {}, {} joined",
+            stats.sync_requests_waiting,
+            stats.async_requests_waiting,
+            stats.queue_depth,
+            stats.requests_joined
+        ),
+    )?;
     row("log", log(status))?;
     row("errors", errors(status))?;
     writeln!(
