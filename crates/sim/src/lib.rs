@@ -21,6 +21,7 @@ mod perform;
 mod rng;
 mod run;
 mod scheduler;
+pub mod side_by_side;
 mod trace;
 mod violation;
 mod world;
