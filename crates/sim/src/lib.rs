@@ -18,6 +18,7 @@ mod judge;
 mod load;
 mod model;
 mod perform;
+pub mod policy;
 mod rng;
 mod run;
 mod scheduler;
