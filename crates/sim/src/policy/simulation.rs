@@ -28,6 +28,9 @@ enum Turn {
 /// The request of everything's sync, which is no program's.
 const SYNC_ALL: RequestId = RequestId(u64::MAX);
 
+/// Reads of those who look on, which are no program's either.
+const PROBE: RequestId = RequestId(u64::MAX - 1);
+
 /// A run under way.
 pub struct Simulation {
     load: SideBySide,
@@ -99,6 +102,12 @@ impl Simulation {
         its.map(|program| program.latencies.len()).sum()
     }
 
+    /// Whether a read of this page, now and beside the programs, is answered at once. If it is not, there is
+    /// to be no other one until it is.
+    pub fn reads_at_once(&mut self, file: FileId, page: u64) -> bool {
+        self.machine.read(PROBE, file, page)
+    }
+
     /// Pages whose last write is not home.
     pub fn pages_not_home(&self) -> usize {
         self.machine.pages_not_home()
@@ -151,6 +160,7 @@ impl Simulation {
         while let Some(request) = self.machine.take_answer() {
             match request {
                 SYNC_ALL => self.synced = true,
+                PROBE => {}
                 RequestId(program) => self.answer(program as usize),
             }
         }
