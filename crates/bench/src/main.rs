@@ -3,6 +3,7 @@
 //! Never linked into `weir`: everything but the engine's own figures is measured through the `weir`
 //! command, as its users would meet it.
 
+mod awol_sim;
 mod cleanup;
 mod cold;
 mod content;
@@ -135,6 +136,7 @@ enum Suite {
     Fsync(nbw::synced::Arguments),
     Spill(nbw::spill::Arguments),
     Awol(nbw::awol::Arguments),
+    AwolSim(awol_sim::Arguments),
     Recovery(recovery::Arguments),
 }
 
@@ -179,6 +181,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::Fsync(arguments) => arguments.run(),
                 Suite::Spill(arguments) => arguments.run(),
                 Suite::Awol(arguments) => arguments.run(),
+                Suite::AwolSim(arguments) => arguments.run(),
                 Suite::Recovery(arguments) => arguments.run(),
             }
         }

@@ -6,8 +6,9 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use weir_drive::parameters;
+
 use super::Model;
-use super::parameters;
 use crate::error::{Doing, Error, Result};
 
 /// linux/fs.h: flush and drop a device's buffers.

@@ -9,10 +9,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use weir_drive::arm;
+use weir_drive::parameters::{self, Ns, SECOND, time_at};
+use weir_drive::simulate::{Load, requests_a_second};
 
-use super::parameters::{self, Ns, SECOND, time_at};
-use super::simulate::{Load, requests_a_second};
-use super::{Disk, Model, arm};
+use super::{Disk, Model};
 use crate::cleanup;
 use crate::error::{Doing, Error, Result};
 use crate::mount::find_program;

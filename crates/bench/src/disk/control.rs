@@ -13,11 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weir_drive::{Counts, Lost, Ways};
 
-use super::cache::Lost;
-use super::counts::Counts;
 use super::server::Station;
-use super::way::Ways;
 use crate::error::{Doing, Error, Result};
 
 /// The socket's name in the disk's directory.

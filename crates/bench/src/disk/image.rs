@@ -14,7 +14,7 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::cache::{Image, PAGE_BYTES};
+use weir_drive::{Image, PAGE_BYTES};
 
 /// An image of a fixed size.
 pub struct MappedImage {

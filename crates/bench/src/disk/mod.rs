@@ -8,33 +8,19 @@
 //! |---|---|
 //! | block layer, loop driver | the scheduler of the drive; asynchronous direct I/O on the file below |
 //! | [`server`] | receives them from FUSE, answers each when it is due |
-//! | [`drive`] | what a request means and when it is complete |
-//! | [`hdd`] over [`arm`], [`ssd`], [`remote`] | the times of a model, from [`parameters`] |
-//! | [`cache`] | the volatile cache over the image |
+//! | `weir-drive` | what a request means and when it is complete, over the [`image`] |
 //!
 //! A [`Disk`] owns the server process, its mount and its loop device, and not the image: that is
 //! the caller's, and keeps what is durable. What is mounted on the device must be unmounted first.
 
-mod arm;
 pub mod attach;
-mod backlog;
-mod cache;
 mod check;
 pub mod command;
 mod control;
-mod counts;
-mod drive;
-mod hdd;
 mod image;
-mod parameters;
-pub mod pass;
-mod remote;
 mod server;
-mod simulate;
-mod ssd;
 mod way;
 
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -43,44 +29,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use weir_drive::{PAGE_BYTES, parameters};
 
-pub use self::cache::Lost;
-pub use self::counts::Counts;
+pub use weir_drive::{Counts, Lost, Model, pass};
 
 use self::control::Ask;
 use crate::cleanup::{Undo, undo};
 use crate::cold::free_bytes;
 use crate::error::{Doing, Error, Result};
 use crate::mount::{force_unmount, require_fuse};
-
-/// Which storage a disk behaves like. Its numbers, and where they come from, are in [`parameters`].
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Model {
-    /// A 7200 rpm SATA hard disk.
-    Hdd,
-    /// A SATA flash drive.
-    Ssd,
-    /// Block storage across a network.
-    Remote,
-    /// Whatever this machine has: no delays, for preparing and for tests of correctness.
-    None,
-}
-
-impl fmt::Display for Model {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Model::Hdd => "hdd",
-            Model::Ssd => "ssd",
-            Model::Remote => "remote",
-            Model::None => "none",
-        })
-    }
-}
 
 /// The smallest disk: less holds no file system.
 const BYTES_MIN: u64 = 1 << 20;
@@ -260,7 +217,7 @@ fn prepare_image(model: Model, image: &Path, bytes: u64) -> Result<PathBuf> {
         Model::Ssd => parameters::ssd::DRIVE_BYTES,
         Model::Remote | Model::None => u64::MAX >> 1,
     };
-    if bytes < BYTES_MIN || !bytes.is_multiple_of(cache::PAGE_BYTES) || bytes > largest {
+    if bytes < BYTES_MIN || !bytes.is_multiple_of(PAGE_BYTES) || bytes > largest {
         return Err(bad(format!("an emulated {model} disk cannot have {bytes} bytes")));
     }
     let file = OpenOptions::new()

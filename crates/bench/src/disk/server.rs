@@ -26,12 +26,8 @@ use fuser::{
     ReplyOpen, ReplyStatfs, ReplyWrite, Request, Session, WriteFlags,
 };
 
-use super::Model;
-use super::cache::{Image, Lost, PAGE_BYTES};
-use super::counts::Counts;
-use super::drive::Drive;
-use super::parameters::Ns;
-use super::way::Ways;
+use weir_drive::parameters::Ns;
+use weir_drive::{Counts, Drive, Image, Lost, Model, PAGE_BYTES, Ways};
 
 /// The name of the one file.
 pub const FILE: &str = "disk";

@@ -9,26 +9,14 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use weir_drive::parameters::Ns;
+use weir_drive::{PAGE_BYTES, Ways};
 
-use super::cache::PAGE_BYTES;
-use super::parameters::Ns;
 use crate::error::{Doing, Result};
 
 /// Single requests in a batch, and batches: the machine is not busy during all of them.
 const REQUESTS: usize = 40;
 const BATCHES: usize = 15;
-
-/// The ways of the kinds of requests, ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ways {
-    /// Of a read.
-    pub read: Ns,
-    /// Of a write.
-    pub write: Ns,
-    /// Of a flush.
-    pub flush: Ns,
-}
 
 /// The delay that is taken off what is measured: about that of a quick drive, so that processors
 /// and threads are as awake as they will be.

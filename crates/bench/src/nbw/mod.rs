@@ -11,7 +11,7 @@ pub mod command;
 pub mod goals;
 pub mod names;
 mod perform;
-mod plan;
+pub mod plan;
 mod profile;
 mod progress;
 pub mod results;

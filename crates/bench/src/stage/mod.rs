@@ -169,6 +169,15 @@ impl Contestant {
     }
 }
 
+/// The `--memory` that Weir gets where a contestant gets so much.
+///
+/// Three quarters of what the processes leave; the page cache of the mount gets the rest, and
+/// gives way. What programs write is kept by Weir alone, so all that may be dirty is in its
+/// share. What they read is kept by both, and the page cache answers without the daemon.
+pub fn engine_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes.saturating_sub(PROCESS_BYTES) / 4 * 3
+}
+
 /// What all contestants of a stage get alike.
 #[derive(Clone, Debug)]
 pub struct Terms {
@@ -192,12 +201,8 @@ pub struct Terms {
 
 impl Terms {
     /// The `--memory` that Weir gets of the contestant's memory.
-    ///
-    /// Three quarters of what the processes leave; the page cache of the mount gets the rest, and
-    /// gives way. What programs write is kept by Weir alone, so all that may be dirty is in its
-    /// share. What they read is kept by both, and the page cache answers without the daemon.
     pub fn engine_bytes(&self) -> u64 {
-        self.memory_bytes.saturating_sub(PROCESS_BYTES) / 4 * 3
+        engine_bytes(self.memory_bytes)
     }
 
     /// Fails if Weir cannot run on them.

@@ -25,7 +25,6 @@ mod sqlite;
 mod stamp;
 mod synced_writes;
 mod timeline;
-mod zipf;
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -39,7 +38,7 @@ pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, ClassOutcome, Outcome};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
 pub use pgbench::{Pgbench, require as require_postgres};
-pub use side_by_side::{Access, SideBySide};
+pub use side_by_side::{Access, SideBySide, WORKLOADS};
 pub use slots::{PREPARED_SEED, Slots};
 pub use sqlite::Sqlite;
 pub use synced_writes::SyncedWrites;
@@ -75,7 +74,7 @@ impl Workload {
             Workload::SyncedWrites(writes) => writes.prepare(home),
             Workload::Sqlite(sqlite) => sqlite.prepare(home),
             Workload::Pgbench(pgbench) => pgbench.prepare(home),
-            Workload::SideBySide(sides) => sides.prepare(home),
+            Workload::SideBySide(sides) => side_by_side::prepare(sides, home),
         }
     }
 
@@ -132,7 +131,7 @@ impl Workload {
             Workload::SyncedWrites(writes) => writes.run(directory),
             Workload::Sqlite(sqlite) => sqlite.run(directory),
             Workload::Pgbench(pgbench) => pgbench.run(directory),
-            Workload::SideBySide(sides) => sides.run(directory),
+            Workload::SideBySide(sides) => side_by_side::run(sides, directory),
         }
     }
 
@@ -146,7 +145,7 @@ impl Workload {
             Workload::SyncedWrites(writes) => writes.verify(home, outcome),
             Workload::Sqlite(sqlite) => sqlite.verify(home, outcome),
             Workload::Pgbench(pgbench) => pgbench.verify(home, outcome),
-            Workload::SideBySide(sides) => sides.verify(home, outcome),
+            Workload::SideBySide(sides) => side_by_side::verify(sides, home, outcome),
         }
     }
 
@@ -160,7 +159,7 @@ impl Workload {
             Workload::SyncedWrites(writes) => writes.reset(home, outcome),
             Workload::Sqlite(sqlite) => sqlite.reset(home, outcome),
             Workload::Pgbench(pgbench) => pgbench.reset(home, outcome),
-            Workload::SideBySide(sides) => sides.reset(home, outcome),
+            Workload::SideBySide(sides) => side_by_side::reset(sides, home, outcome),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! [`crate::workload::SideBySide`]'s.
 
 pub mod judge;
-mod plan;
+pub mod plan;
 mod sweep;
 
 use std::path::{Path, PathBuf};

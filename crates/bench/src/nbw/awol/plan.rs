@@ -12,7 +12,7 @@ use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::profile::Form;
 use crate::nbw::results::{Experiment, Profile, Sizes};
 use crate::stage::Contestant;
-use crate::workload::{Access, SideBySide, Workload};
+use crate::workload::{Access, SideBySide, WORKLOADS, Workload};
 
 /// What the paper's sizes are divided by.
 const SCALE: u32 = 16;
@@ -26,17 +26,6 @@ const PAPER_VARIABLE_BYTES: u64 = 512 << 20;
 const PATCH_BYTES: u64 = 4 << 20;
 /// The seed of everything a load draws.
 const SEED: u64 = 0x6177_6f6c;
-
-/// Reader and writer, those that share files together.
-const WORKLOADS: [(Option<Access>, Access); 7] = [
-    (None, Access::Sequential),
-    (Some(Access::Sequential), Access::Sequential),
-    (None, Access::Zipf),
-    (Some(Access::Random), Access::Random),
-    (Some(Access::Zipf), Access::Zipf),
-    (None, Access::Variable),
-    (Some(Access::Variable), Access::Variable),
-];
 
 /// The sizes and times of a form.
 pub fn profile(quick: bool) -> Profile {

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::order::{Access, Order};
-use super::{Client, PAGE, READS, SideBySide};
+use weir_sim::side_by_side::{Client, Order, Side, SideBySide};
+
+use super::{PAGE, file_read, file_written, prepared, slots};
 use crate::PAGE_BYTES;
 use crate::error::{Doing, Error, Result};
 use crate::workload::outcome::{Class, Outcome, Tally};
@@ -25,15 +26,15 @@ pub fn run(workload: &SideBySide, clients: &[Client], directory: &Path) -> Resul
     for client in clients {
         threads.push(Thread::writer(client, directory)?);
         if workload.reader.is_some() {
-            let once = clients.len() > 1 || workload.reader == Some(Access::Sequential);
-            threads.push(Thread::reader(client, directory, once)?);
+            let most = workload.most(client, Side::Reads);
+            threads.push(Thread::reader(client, directory, most)?);
         }
     }
     let load = Load {
         start: Instant::now(),
         // Clients that come and go are there to the end of the schedule, running or not.
         seconds: if clients.len() > 1 { workload.seconds } else { 0.0 },
-        to_its_end: workload.reader == Some(Access::Sequential),
+        to_its_end: workload.ends_with_its_reader(),
         over: AtomicBool::new(false),
     };
     let ended: Vec<Result<(Tally, Vec<u64>)>> = thread::scope(|scope| {
@@ -65,16 +66,14 @@ struct Thread<'a> {
 
 impl<'a> Thread<'a> {
     fn writer(client: &'a Client, directory: &Path) -> Result<Thread<'a>> {
-        let path = client.written(directory);
+        let path = file_written(client, directory);
         let file = OpenOptions::new().write(true).open(&path).doing("open", &path)?;
         Ok(Thread { class: Class::Write, client, path, file, most: u64::MAX })
     }
 
-    /// `once`: no more than its file's length in a session.
-    fn reader(client: &'a Client, directory: &Path, once: bool) -> Result<Thread<'a>> {
-        let path = client.read(directory);
+    fn reader(client: &'a Client, directory: &Path, most: u64) -> Result<Thread<'a>> {
+        let path = file_read(client, directory);
         let file = File::open(&path).doing("open", &path)?;
-        let most = if once { client.pages } else { u64::MAX };
         Ok(Thread { class: Class::Read, client, path, file, most })
     }
 }
@@ -107,10 +106,10 @@ impl Load {
     }
 
     fn write(&self, thread: &Thread<'_>, tally: &mut Tally) -> Result<Vec<u64>> {
-        let stamps = thread.client.slots().stamps();
+        let stamps = slots(thread.client).stamps();
         let mut bytes = vec![0; PAGE_BYTES];
         let mut number = 0;
-        self.each(thread, 0, tally, |page| {
+        self.each(thread, Side::Writes, tally, |page| {
             stamps.fill(number, &mut bytes);
             number += 1;
             let before = Instant::now();
@@ -122,9 +121,9 @@ impl Load {
     }
 
     fn read(&self, thread: &Thread<'_>, tally: &mut Tally) -> Result<Vec<u64>> {
-        let mut prepared = thread.client.prepared();
+        let mut prepared = prepared(thread.client);
         let mut bytes = vec![0; PAGE_BYTES];
-        self.each(thread, READS, tally, |page| {
+        self.each(thread, Side::Reads, tally, |page| {
             let before = Instant::now();
             let result = thread.file.read_exact_at(&mut bytes, page * PAGE);
             let after = Instant::now();
@@ -144,7 +143,7 @@ impl Load {
     fn each(
         &self,
         thread: &Thread<'_>,
-        side: u64,
+        side: Side,
         tally: &mut Tally,
         mut operation: impl FnMut(u64) -> Result<(Instant, Instant)>,
     ) -> Result<Vec<u64>> {

@@ -326,11 +326,11 @@ fn count(counts: &mut Counts, cost: Access) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::Model;
-    use crate::disk::drive::Drive;
-    use crate::disk::drive::tests::Memory;
-    use crate::disk::parameters::hdd::{REVOLUTION, SEEK_TRACK};
-    use crate::disk::parameters::{MS, US};
+    use crate::Model;
+    use crate::drive::Drive;
+    use crate::drive::tests::Memory;
+    use crate::parameters::hdd::{REVOLUTION, SEEK_TRACK};
+    use crate::parameters::{MS, US};
 
     const BYTES: u64 = 64 << 20;
 

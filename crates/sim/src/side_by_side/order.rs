@@ -3,9 +3,9 @@
 //! Pure: which page an operation concerns follows from the order and the operation's number.
 
 use serde::{Deserialize, Serialize};
+use weir_drive::Random;
 
-use crate::content::Random;
-use crate::workload::zipf::Zipf;
+use super::zipf::Zipf;
 
 /// What a workload's reader or writer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

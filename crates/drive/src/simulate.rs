@@ -1,13 +1,11 @@
 //! A drive in virtual time under a host that keeps a number of random requests under way: what the
 //! parameters predict where no formula does.
 
-use std::io;
-
 use super::Model;
-use super::cache::{Image, PAGE_BYTES};
+use super::cache::{NoContent, PAGE_BYTES};
 use super::drive::Drive;
 use super::parameters::{Ns, SECOND};
-use crate::content::Random;
+use crate::random::Random;
 
 /// A load of single pages at random places.
 #[derive(Clone, Copy, Debug)]
@@ -22,26 +20,9 @@ pub struct Load {
     pub span: Ns,
 }
 
-/// An image without content.
-struct Nothing;
-
-impl Image for Nothing {
-    fn read(&self, _offset: u64, _bytes: &mut [u8]) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn write(&mut self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn zero(&mut self, _offset: u64, _bytes: u64) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Requests a second that a disk of `bytes` completes under a load.
 pub fn requests_a_second(model: Model, bytes: u64, load: Load) -> f64 {
-    let mut drive = Drive::new(model, bytes, Box::new(Nothing));
+    let mut drive = Drive::new(model, bytes, Box::new(NoContent));
     let mut random = Random::new(1);
     let mut page = [0; PAGE_BYTES as usize];
     let mut submit = |drive: &mut Drive, now| {

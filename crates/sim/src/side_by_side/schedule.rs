@@ -2,8 +2,9 @@
 //!
 //! Pure: the schedule follows from the seed and the lengths alone.
 
-use crate::content::Random;
-use crate::workload::side_by_side::order::Access;
+use weir_drive::Random;
+
+use super::order::Access;
 
 /// Clients there are where they come and go; as many may run at once.
 pub const CLIENTS: usize = 8;

@@ -16,7 +16,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::parameters::Ns;
-use crate::content::Random;
+use crate::random::Random;
 
 /// What can be torn: a sector is written whole or not at all.
 pub const SECTOR_BYTES: u64 = 512;
@@ -34,6 +34,24 @@ pub trait Image: Send {
     fn zero(&mut self, offset: u64, bytes: u64) -> io::Result<()>;
     /// Prepares for reads that must not take the time of the storage underneath.
     fn warm(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An image without content: a read leaves what is in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct NoContent;
+
+impl Image for NoContent {
+    fn read(&self, _offset: u64, _bytes: &mut [u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&mut self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn zero(&mut self, _offset: u64, _bytes: u64) -> io::Result<()> {
         Ok(())
     }
 }

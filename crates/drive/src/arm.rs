@@ -124,8 +124,8 @@ fn rotation(now: Ns, offset: u64) -> Ns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::Random;
-    use crate::disk::parameters::MS;
+    use crate::parameters::MS;
+    use crate::random::Random;
 
     #[test]
     fn the_seek_curve_has_the_data_sheets_mean_and_rises() {

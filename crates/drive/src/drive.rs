@@ -12,6 +12,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 use super::Model;
 use super::backlog::{Done, Job};
 use super::cache::{Cache, Image, Lost};
@@ -20,7 +22,6 @@ use super::hdd::Hdd;
 use super::parameters::{self, Ns};
 use super::remote::Remote;
 use super::ssd::Ssd;
-use super::way::Ways;
 
 enum Timing {
     Hdd(Box<Hdd>),
@@ -48,6 +49,17 @@ fn cache_bytes(model: Model) -> u64 {
         Model::Remote => parameters::remote::CACHE_BYTES,
         Model::None => parameters::none::CACHE_BYTES,
     }
+}
+
+/// How long the kinds of requests take from a program to the drive and back beside the drive's own time, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ways {
+    /// Of a read.
+    pub read: Ns,
+    /// Of a write.
+    pub write: Ns,
+    /// Of a flush.
+    pub flush: Ns,
 }
 
 /// A drive with its medium.
@@ -286,8 +298,8 @@ pub mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::disk::cache::SECTOR_BYTES;
-    use crate::disk::parameters::{MS, SECOND};
+    use crate::cache::SECTOR_BYTES;
+    use crate::parameters::{MS, SECOND};
 
     /// An image in memory.
     pub struct Memory(Vec<u8>);

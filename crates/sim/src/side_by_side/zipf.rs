@@ -6,7 +6,7 @@
 //!
 //! Invariant: the ranks and the pages correspond one to one.
 
-use crate::content::Random;
+use weir_drive::Random;
 
 /// The law over the pages of one file.
 #[derive(Clone, Copy, Debug)]

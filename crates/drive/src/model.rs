@@ -1,0 +1,33 @@
+//! Which storage a drive behaves like.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// Which storage a disk behaves like. Its numbers, and where they come from, are in [`crate::parameters`].
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Model {
+    /// A 7200 rpm SATA hard disk.
+    Hdd,
+    /// A SATA flash drive.
+    Ssd,
+    /// Block storage across a network.
+    Remote,
+    /// Whatever this machine has: no delays, for preparing and for tests of correctness.
+    None,
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Model::Hdd => "hdd",
+            Model::Ssd => "ssd",
+            Model::Remote => "remote",
+            Model::None => "none",
+        })
+    }
+}
