@@ -141,8 +141,21 @@ impl Engine {
                 }
             }
             self.settle(file, content.seq, result);
+            self.let_pass(ix);
         }
         self.report_clean(file);
+    }
+
+    /// A page that came into memory only to be written makes room again: readers' pages would else go for it.
+    fn let_pass(&mut self, ix: PageIx) {
+        let page = &mut self.pages[ix];
+        if !page.is_passing() {
+            return;
+        }
+        page.set_passing(false);
+        if page.io == PageIo::None && page.dirty_seq == 0 && page.pins == 0 {
+            self.update(ix, |page| page.frame = None);
+        }
     }
 
     /// One run of a page's patches is home, or is not: then the rest is not sent.

@@ -6,7 +6,7 @@
 //!
 //! On a device with an arm dirty pages that lie between two requests dispatched in turn go along
 //! (AWOL, section 4), and what nobody waits for gets a share of the arm's time while somebody reads, no
-//! more (`ArmShare`): a drive takes writes into its cache at once and later lets reads wait for them.
+//! more (`Share`): a drive takes writes into its cache at once and later lets reads wait for them.
 
 use std::time::Duration;
 
@@ -41,16 +41,29 @@ const ALONG_MAX: usize = 4;
 /// readers'.
 const TURN: u32 = 2;
 
+/// The same of a stretch that is read and written whole, which brings home so much more in its time that a
+/// quarter is enough.
+const WINDOW_TURN: u32 = 4;
+
+/// Where there is no arm, a write keeps the next one waiting for so many times as long as it took, while
+/// somebody reads ahead: a third of the device is the writers'.
+const REST: u32 = 2;
+
+/// Who read ahead this recently goes on to.
+const AHEAD_RECENT: Duration = Duration::from_millis(20);
+
 /// An access of an arm of which nothing is known.
 const ACCESS_UNKNOWN: Duration = Duration::from_millis(8);
 
-/// A share of the arm's time, for what nobody waits for.
+/// A share of the device's time, for what nobody waits for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ArmShare {
+pub(crate) struct Share {
     /// When what was asked for so far is paid for.
     paid_at: Time,
     /// Behind it.
     end: Block,
+    /// When somebody read ahead last.
+    ahead_at: Time,
 }
 
 impl Join for Command {
@@ -245,36 +258,61 @@ impl Engine {
         self.layouts.set(file, extents);
     }
 
-    /// Whether what nobody waits for may go to the device: while somebody reads on an arm only once what
-    /// went before is paid for.
-    pub(crate) fn arm_is_paid(&self, now: Time) -> bool {
-        self.arm.paid_at <= now || !self.shares_arm(now)
+    /// Whether what nobody waits for may go to the device: while somebody reads only once what went before
+    /// is paid for.
+    pub(crate) fn device_is_paid(&self, now: Time) -> bool {
+        self.share.paid_at <= now || !self.shares_device(now)
     }
 
     /// When something that could go is paid for.
-    pub(crate) fn arm_tick(&self, now: Time) -> Option<Time> {
-        let waits = self.arm.paid_at > now && !self.resident.pages().is_empty();
-        (waits && self.shares_arm(now)).then_some(self.arm.paid_at)
+    pub(crate) fn share_tick(&self, now: Time) -> Option<Time> {
+        let waits = self.share.paid_at > now && !self.resident.pages().is_empty();
+        (waits && self.shares_device(now)).then_some(self.share.paid_at)
     }
 
-    /// Readers that wait have a share of the arm. Those that only read ahead find their way by what they
-    /// ask for: beside a writer in order, too, the arm is as well used by one as by the other.
-    fn shares_arm(&self, now: Time) -> bool {
-        self.config.one_arm && self.write_back.is_adaptive() && self.readers_first(now)
+    /// An arm is shared with readers that wait. Those that read ahead find their way there: beside a writer
+    /// in order, too, the arm is as well used by one as by the other. On other devices it is those whom
+    /// writes in long transfers would take the channels from.
+    fn shares_device(&self, now: Time) -> bool {
+        let beside = match self.config.one_arm {
+            true => self.readers_first(now),
+            false => now.since(self.share.ahead_at) < AHEAD_RECENT,
+        };
+        beside && self.write_back.is_adaptive()
+    }
+
+    /// A reader's pages are fetched ahead of it.
+    pub(crate) fn note_ahead(&mut self, now: Time) {
+        self.share.ahead_at = now;
+    }
+
+    /// A destage took so long.
+    pub(crate) fn rest_after(&mut self, took: Duration, now: Time) {
+        if !self.config.one_arm && self.shares_device(now) {
+            self.share.paid_at = self.share.paid_at.max(now + took * REST);
+        }
+    }
+
+    /// What a stretch costs that is read and written whole is charged as any other; this is what it keeps
+    /// others waiting beyond that.
+    pub(crate) fn charge_window(&mut self, cost: Duration) {
+        if self.shares_device(self.clock) {
+            self.share.paid_at = self.share.paid_at.max(self.clock) + cost * (WINDOW_TURN - TURN);
+        }
     }
 
     fn charge_arm(&mut self, place: Block, pages: usize) {
-        if !self.shares_arm(self.clock) {
+        if !self.config.one_arm || !self.shares_device(self.clock) {
             return;
         }
         // In the order of places, an access is about half of one at random.
-        let access = match self.arm.end == place {
+        let access = match self.share.end == place {
             true => Duration::ZERO,
             false => self.fetch_pace.cost().unwrap_or(ACCESS_UNKNOWN) / 2,
         };
         let cost = access + self.fetch_pace.page() * pages as u32;
-        self.arm.end = Block(place.0 + pages as u64);
-        self.arm.paid_at = self.arm.paid_at.max(self.clock) + cost * TURN;
+        self.share.end = Block(place.0 + pages as u64);
+        self.share.paid_at = self.share.paid_at.max(self.clock) + cost * TURN;
     }
 }
 

@@ -24,7 +24,7 @@ use crate::command::{
 };
 use crate::config::{Config, ConfigError};
 use crate::dirty::{Class, PageSet};
-use crate::dispatch::ArmShare;
+use crate::dispatch::Share;
 use crate::error::{Error, ErrorCursor, ErrorKind};
 use crate::fetch::Fetch;
 use crate::file::{Event, File, Files};
@@ -196,7 +196,9 @@ pub struct Engine {
     /// Transfers that wait for the device.
     pub(crate) scheduler: Scheduler<Command>,
     pub(crate) layouts: Layouts,
-    pub(crate) arm: ArmShare,
+    pub(crate) share: Share,
+    /// A stretch of a file is being read so that what is dirty in it can be written in one go.
+    pub(crate) window_under_way: bool,
     /// Dirty, idle pages without a frame.
     pub(crate) patched: Class,
     /// Dirty, idle pages with one.
@@ -290,7 +292,8 @@ impl Engine {
             hard_frames,
             scheduler: Scheduler::new(u64::from(config.transfer_pages_max)),
             layouts: Layouts::default(),
-            arm: ArmShare::default(),
+            share: Share::default(),
+            window_under_way: false,
             patched: Class::new(config.dirty_expire),
             resident: Class::new(config.dirty_expire),
             spill: Spill::new(config.dirty_expire),
@@ -542,7 +545,7 @@ impl Engine {
         let left = !self.wanted.is_empty() || !self.spill.returned.is_empty();
         let wanted = left.then_some(now);
         let log = self.log_tick().into_iter().chain(self.spill.retry_tick());
-        let sample = self.write_back_tick().into_iter().chain(self.arm_tick(now));
+        let sample = self.write_back_tick().into_iter().chain(self.share_tick(now));
         let next =
             expires.chain(retries).chain(starved).chain(wanted).chain(log).chain(sample).min()?;
         Some(next.max(self.ticked + POLL))
@@ -791,6 +794,7 @@ impl Engine {
         let ended = self.transfer_ended(issue, pages, now);
         if let (Ok(()), Some(ended)) = (result, ended) {
             self.destage_pace.ended(ended);
+            self.rest_after(ended.took, now);
         }
     }
 

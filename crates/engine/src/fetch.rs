@@ -1,7 +1,7 @@
 //! Fetches: pages from the back end, patches applied when they arrive (NBW section 3.2).
 
 use crate::PAGE_BYTES;
-use crate::command::{Command, Urgency};
+use crate::command::{Command, IoId, Urgency};
 use crate::engine::{Engine, Io, Issue};
 use crate::error::ErrorKind;
 use crate::frame::Frame;
@@ -24,6 +24,8 @@ pub(crate) struct Fetch {
     swept: Option<usize>,
     /// Those between patched ones are written with them.
     gaps_written: bool,
+    /// It is that of the sweep's window.
+    pub(crate) window: bool,
 }
 
 impl Engine {
@@ -77,7 +79,7 @@ impl Engine {
         urgency: Urgency,
         wanted: Option<usize>,
         now: Time,
-    ) {
+    ) -> IoId {
         let first = run[0];
         let mut frames = Vec::with_capacity(run.len());
         for &number in run {
@@ -95,6 +97,7 @@ impl Engine {
             waited: urgency == Urgency::Waited,
             swept,
             gaps_written,
+            window: false,
         };
         self.frames_in_flight += frames.len();
         self.fetches_in_flight += 1;
@@ -110,6 +113,7 @@ impl Engine {
         let io = self.next_io(Io::Fetch(fetch));
         let id = self.files[file].id;
         self.issue(Command::Fetch { io, file: id, offset: first * PAGE, frames, urgency });
+        io
     }
 
     /// A fetch ended: Fetching -> (Outdated -> patches applied ->) up to date, and the waiters go
@@ -121,7 +125,10 @@ impl Engine {
         result: Result<usize, ErrorKind>,
         now: Time,
     ) {
-        let Fetch { file, first, issue, waited, swept, gaps_written } = fetch;
+        let Fetch { file, first, issue, waited, swept, gaps_written, window } = fetch;
+        if window {
+            self.window_fetched(file, first);
+        }
         self.files[file].io_in_flight -= 1;
         self.fetches_in_flight -= 1;
         self.frames_in_flight -= frames.len();
@@ -152,6 +159,7 @@ impl Engine {
             assert_eq!(self.pages[ix].io, PageIo::Fetch);
             // The pin keeps the page in the table until its waiters are woken.
             self.update(ix, |page| page.pins += 1);
+            let passing = window && !self.pages[ix].awaited && self.pages[ix].frame.is_none();
             let error = result.err().filter(|_| self.pages[ix].frame.is_none());
             match result {
                 // Patches that are in the log alone go before what is at home.
@@ -173,6 +181,7 @@ impl Engine {
             if gaps_written && self.may_write_clean(ix) {
                 // At once, lest it is dropped before those around it are written.
                 self.dirty_clean(ix, now);
+                self.pages[ix].set_passing(passing);
             }
             self.update(ix, |page| page.pins -= 1);
         }

@@ -103,6 +103,9 @@ const LIST_KINDS: usize = 2;
 const GHOST_HIT: u8 = 1 << 7;
 const BETWEEN: u8 = 1 << 6;
 
+/// In a page's `member`: it came into memory to be written with those around it, for nothing else.
+const PASSING: u8 = 1 << 5;
+
 /// Where a dirty, idle page waits to go home (`dirty`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
@@ -215,7 +218,7 @@ pub(crate) struct Page {
     pub(crate) listed: Listed,
     /// Somebody is in the engine's table of waiters for this page.
     pub(crate) awaited: bool,
-    /// Lists it is on, [`GHOST_HIT`] and [`BETWEEN`]. No fields of their own: a page is to take as little
+    /// Lists it is on, [`GHOST_HIT`], [`BETWEEN`] and [`PASSING`]. No fields of their own: a page is to take as little
     /// as it can.
     member: u8,
     links: [Link; LIST_KINDS],
@@ -280,6 +283,15 @@ impl Page {
 
     pub(crate) fn set_between(&mut self, between: bool) {
         self.member = if between { self.member | BETWEEN } else { self.member & !BETWEEN };
+    }
+
+    /// It came into memory to be written with those around it, and nobody used it since.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.member & PASSING != 0
+    }
+
+    pub(crate) fn set_passing(&mut self, passing: bool) {
+        self.member = if passing { self.member | PASSING } else { self.member & !PASSING };
     }
 
     pub(crate) fn state(&self) -> PageState {

@@ -236,6 +236,7 @@ impl Engine {
         if absent.is_empty() || !self.ensure_frames(absent.len(), Need::Read) {
             return;
         }
+        self.note_ahead(now);
         self.stats.readahead_pages += absent.len() as u64;
         for &number in &absent {
             self.note_miss(file, number);

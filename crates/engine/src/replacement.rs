@@ -71,6 +71,7 @@ impl Replacement {
 
     /// Notes a use of a resident page, on a list or not.
     pub(crate) fn touch(&mut self, pages: &mut Pages, ix: PageIx) {
+        pages[ix].set_passing(false);
         let page = &pages[ix];
         if page.hot {
             if page.is_on(KIND) && self.active.front() != Some(ix) {

@@ -59,6 +59,9 @@ pub struct Stats {
     pub destages_along: u64,
     /// Pages of these.
     pub pages_along: u64,
+    /// Stretches of files that were read because so much was dirty in them that to write each whole took less
+    /// time than to write its dirty pages one by one.
+    pub windows: u64,
     /// Fetches and destages that wait for their turn now, because somebody waits for as many as the device
     /// may be given.
     pub sync_requests_waiting: u64,

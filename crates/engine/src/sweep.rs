@@ -19,7 +19,7 @@ use crate::PAGE_BYTES;
 use crate::command::{IoId, Urgency};
 use crate::config::FetchPolicy;
 use crate::dirty::{Class, FIRST, PageSet, Place};
-use crate::engine::Engine;
+use crate::engine::{Engine, Io};
 use crate::file::{File, Gate};
 use crate::page::{FileIx, Listed, PageIo, PageIx};
 use crate::time::Time;
@@ -111,7 +111,7 @@ impl Engine {
         // One arm had better read the log in one go.
         let log_first = self.config.one_arm && self.spill.awaits_window();
         !log_first
-            && self.arm_is_paid(now)
+            && self.device_is_paid(now)
             && self.sweep_fetches < self.fetches_allowed(now)
             && self.destages_in_flight < self.destages_allowed(now)
     }
@@ -129,7 +129,7 @@ impl Engine {
 
     /// Writes resident pages home.
     fn sweep_resident(&mut self, now: Time) {
-        while self.destages_in_flight < self.destages_allowed(now) && self.arm_is_paid(now) {
+        while self.destages_in_flight < self.destages_allowed(now) && self.device_is_paid(now) {
             let Some(ix) = self.next_resident(now) else { return };
             self.start(ix, Purpose::Sweep, now);
         }
@@ -201,6 +201,10 @@ impl Engine {
     }
 
     fn next_resident(&mut self, now: Time) -> Option<PageIx> {
+        if self.window_under_way {
+            // It is what goes next.
+            return None;
+        }
         let pressed = self.write_back_is_on() && !self.frames_yield();
         if !pressed && !self.is_due(&self.resident, now) {
             return None;
@@ -357,6 +361,9 @@ impl Engine {
         let (file, number) = (self.pages[ix].file, self.pages[ix].number);
         let resident = self.pages[ix].frame.is_some();
         let pressed = self.write_back_is_on();
+        if resident && purpose == Purpose::Sweep && self.fetch_window(file, number, now) {
+            return Start::Started;
+        }
         let last = if resident {
             let reason = match purpose {
                 Purpose::Sync { .. } => &mut self.stats.destages_synced,
@@ -457,6 +464,60 @@ impl Engine {
         Destaged { io, last, pages: run.len() as u64 }
     }
 
+    /// Reads a stretch of the file from a dirty page on, if so much is dirty in it that reading it and
+    /// writing it whole takes an arm less time than to go to each run of dirty pages. What comes is made
+    /// dirty, and is then a single run.
+    fn fetch_window(&mut self, file: FileIx, number: u64, now: Time) -> bool {
+        let useful = self.config.opportunistic && self.config.one_arm;
+        if !useful || !self.files[file].readable || self.fetches_failed > 0 {
+            return false;
+        }
+        let Some((last, cost)) = self.window(file, number) else { return false };
+        let run: Vec<u64> = (number..=last).collect();
+        if self.convertible() < run.len() || !self.ensure_frames(run.len(), Need::Write) {
+            return false;
+        }
+        let is_patched = |number: &&u64| {
+            let found = self.pages.find(file, **number);
+            found.is_some_and(|ix| self.pages[ix].listed == Listed::Patched)
+        };
+        let patched = run.iter().filter(is_patched).count();
+        let io = self.issue_fetch(file, &run, Urgency::Background, Some(patched), now);
+        if let Some(Io::Fetch(fetch)) = self.ios.get_mut(&io) {
+            fetch.window = true;
+        }
+        self.window_under_way = true;
+        self.charge_window(cost);
+        self.stats.windows += 1;
+        true
+    }
+
+    /// The last page of the stretch from `number` on that is to be read and written whole, if one is, and
+    /// what that costs.
+    fn window(&self, file: FileIx, number: u64) -> Option<(u64, Duration)> {
+        let pages_max = u64::from(self.config.transfer_pages_max);
+        // Up to what cannot be read now, or is not to be written.
+        let stays = |number: &u64| match self.pages.find(file, *number) {
+            None => !self.is_spilled(file, *number) && self.keeps_its_place(file, *number),
+            Some(ix) => self.pages[ix].io == PageIo::None && !self.pages[ix].spilled,
+        };
+        let end = (number..number + pages_max).take_while(stays).last()?;
+        let (mut runs, mut last, mut at) = (0u32, number, number);
+        while let Some(next) = self.resident.pages().next_of(file, at).filter(|&next| next <= end) {
+            runs += u32::from(runs == 0 || next > last + 1);
+            (last, at) = (next, next + 1);
+        }
+        let access = self.fetch_pace.cost()? / 2;
+        let whole = (access + self.fetch_pace.page() * (last - number + 1) as u32) * 2;
+        (access * runs > whole).then_some((last, whole))
+    }
+
+    /// What the sweep's window was read for can go.
+    pub(crate) fn window_fetched(&mut self, file: FileIx, first: u64) {
+        self.window_under_way = false;
+        self.resident.swept_to = (file, first);
+    }
+
     /// Whether clean pages between dirty ones are written with them.
     pub(crate) fn writes_gaps(&self) -> bool {
         self.fetches_are_slow()
@@ -466,14 +527,18 @@ impl Engine {
     /// the file as long as it is.
     pub(crate) fn may_write_clean(&self, ix: PageIx) -> bool {
         let page = &self.pages[ix];
-        let of_file = &self.files[page.file];
-        let (start, end) = (page.number * PAGE, (page.number + 1) * PAGE);
         page.frame.is_some()
             && page.io == PageIo::None
             && page.dirty_seq == 0
-            && !of_file.discarded
-            && end <= of_file.home_size
-            && of_file.allocated.first_gap(start, end).is_none()
+            && !self.files[page.file].discarded
+            && self.keeps_its_place(page.file, page.number)
+    }
+
+    /// The same of a page that is not here, should it be read.
+    fn keeps_its_place(&self, file: FileIx, number: u64) -> bool {
+        let of_file = &self.files[file];
+        let (start, end) = (number * PAGE, (number + 1) * PAGE);
+        end <= of_file.home_size && of_file.allocated.first_gap(start, end).is_none()
     }
 
     /// Makes the clean pages of a run dirty, to be written with the others.

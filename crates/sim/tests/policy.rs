@@ -200,3 +200,21 @@ fn one_setup_has_one_outcome() {
     setup.load.seed += 1;
     assert_ne!(first, policy::run(&setup).unwrap());
 }
+
+#[test]
+fn rrrw_takes_fewer_disk_operations_with_the_opportunistic_queue() {
+    let run = |opportunistic| {
+        let mut setup = setup(
+            Model::Hdd,
+            (Some(Access::Random), Access::Random),
+            WriteBackPolicy::Adaptive,
+            None,
+        );
+        setup.engine.opportunistic = opportunistic;
+        let outcome = policy::run(&setup).expect("a setup that can be run");
+        println!("{opportunistic} {outcome:?}");
+        outcome
+    };
+    run(false);
+    run(true);
+}

@@ -3,7 +3,7 @@
 //! The numbers tell pages and writes of one page apart. So nothing is lost or mixed up unseen, though no
 //! content is kept.
 
-use weir_engine::{FileId, HomeAttributes, PAGE_BYTES};
+use weir_engine::{Extent, FileId, HomeAttributes, PAGE_BYTES};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -51,6 +51,13 @@ impl Files {
     pub fn attributes(&self, file: FileId) -> HomeAttributes {
         let size = self.file(file).home.len() as u64 * PAGE;
         HomeAttributes { size, dense: true, write_unit: 512, readable: true }
+    }
+
+    /// Where all of it is.
+    pub fn extent(&self, file: FileId) -> Extent {
+        let of_file = self.file(file);
+        let len = of_file.home.len() as u64 * PAGE;
+        Extent { offset: 0, len, place: of_file.first_byte }
     }
 
     /// Where a byte of a file is on the drive.

@@ -111,6 +111,7 @@ pub fn engine(
             WriteBackPolicy::Adaptive => Config::DIRTY_HARD_PERCENT_ADAPTIVE,
         },
         one_arm: model == Model::Hdd,
+        opportunistic: write_back == WriteBackPolicy::Adaptive,
         ..usual
     }
 }

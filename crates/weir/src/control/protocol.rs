@@ -160,6 +160,7 @@ stats_report!(
     destages_synced,
     destages_along,
     pages_along,
+    windows,
     sync_requests_waiting,
     async_requests_waiting,
     queue_depth,
