@@ -42,6 +42,7 @@ mod sweep;
 mod sync;
 mod throttle;
 mod time;
+mod two_lists;
 mod watermarks;
 mod write;
 mod write_back;
@@ -57,6 +58,7 @@ pub use frame::{Frame, FramePool};
 pub use page::{DESCRIPTOR_BYTES, PageState};
 pub use stats::Stats;
 pub use time::Time;
+pub use two_lists::TwoLists;
 
 /// Bytes in a page. Pages are aligned ranges of a file of this size.
 pub const PAGE_BYTES: usize = 4096;
