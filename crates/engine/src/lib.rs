@@ -45,6 +45,7 @@ mod sweep;
 mod sync;
 mod throttle;
 mod time;
+mod two_lists;
 mod watermarks;
 mod write;
 mod write_back;
@@ -60,6 +61,7 @@ pub use frame::{Frame, FramePool};
 pub use page::{DESCRIPTOR_BYTES, PageState};
 pub use stats::Stats;
 pub use time::Time;
+pub use two_lists::TwoLists;
 
 /// Bytes in a page. Pages are aligned ranges of a file of this size.
 pub const PAGE_BYTES: usize = 4096;

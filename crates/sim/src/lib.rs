@@ -19,6 +19,7 @@ mod load;
 mod model;
 mod perform;
 pub mod policy;
+pub mod replacement;
 mod rng;
 mod run;
 mod scheduler;

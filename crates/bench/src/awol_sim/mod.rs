@@ -1,6 +1,8 @@
 //! `weir-bench run awol-sim`: the workloads and sizes of `run awol` in virtual time ([`weir_sim::policy`]), so
 //! that a change of policy is judged in seconds, without root, mounts or disks.
 
+mod replacement;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,6 +39,10 @@ pub struct Arguments {
     /// Virtual seconds of a load.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     seconds: f64,
+    /// Instead, compare two policies of replacement, the engine's and S3-FIFO, on the pages that the
+    /// workloads and MobiBench's traces refer to.
+    #[arg(long, conflicts_with_all = ["disk", "policy"])]
+    replacement: bool,
     /// Keep everything here, with what was sampled every second.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -78,10 +84,19 @@ struct Case {
 impl Arguments {
     /// Runs it.
     pub fn run(self) -> Result<()> {
+        if self.replacement {
+            let lines = replacement::compare(&self.only, self.seconds)?;
+            print!("{}", aligned(&replacement::rows(&lines)));
+            return self.save(&lines);
+        }
         let cases = self.simulate()?;
         print!("{}", aligned(&rows(&cases)));
+        self.save(&cases)
+    }
+
+    fn save(&self, figures: &impl Serialize) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
-        let text = serde_json::to_string_pretty(&cases).unwrap_or_default() + "\n";
+        let text = serde_json::to_string_pretty(figures).unwrap_or_default() + "\n";
         fs::write(path, text).doing("write", path)
     }
 
@@ -97,12 +112,16 @@ impl Arguments {
             }
         }
         if runs.is_empty() {
-            return Err(Error::Missing {
-                what: "nothing of the suite has that disk and name".into(),
-                remedy: "see 'weir-bench run awol-sim --help'".into(),
-            });
+            return Err(nothing());
         }
         on_all_processors(&runs, |(name, setup)| simulate(name, setup)).into_iter().collect()
+    }
+}
+
+fn nothing() -> Error {
+    Error::Missing {
+        what: "nothing of the suite has that disk and name".into(),
+        remedy: "see 'weir-bench run awol-sim --help'".into(),
     }
 }
 

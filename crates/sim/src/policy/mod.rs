@@ -22,8 +22,8 @@ mod device;
 mod files;
 mod machine;
 mod outcome;
-mod program;
-mod simulation;
+pub(crate) mod program;
+pub(crate) mod simulation;
 
 use weir_drive::Model;
 use weir_drive::parameters::{Ns, US};

@@ -243,7 +243,7 @@ impl Simulation {
 }
 
 /// A writer for each client, and a reader if there are readers. Of a client's two files the first is written.
-fn programs(load: &SideBySide, clients: &[Client]) -> Vec<Program> {
+pub(crate) fn programs(load: &SideBySide, clients: &[Client]) -> Vec<Program> {
     let mut programs = Vec::new();
     for (client, nth) in clients.iter().zip(0..) {
         let mut add = |side, file| {

@@ -50,9 +50,35 @@ impl Trace {
         Ok(plan::plan(parse::parse(self.packed())?))
     }
 
+    /// What is read and written, in order.
+    pub fn transfers(self) -> Result<Vec<Transfer>> {
+        let transfer = |one: plan::Planned| {
+            let (offset, length, is_write) = match one.action {
+                Action::Read { offset, length, .. } => (offset, length, false),
+                Action::Write { offset, length, .. } => (offset, length, true),
+                _ => return None,
+            };
+            Some(Transfer { file: one.file, offset, length, is_write })
+        };
+        Ok(self.plan()?.operations.into_iter().filter_map(transfer).collect())
+    }
+
     fn root(self, directory: &Path) -> PathBuf {
         directory.join(format!("trace-{self}"))
     }
+}
+
+/// Bytes that a trace reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// The file's number.
+    pub file: usize,
+    /// First byte.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+    /// Written, not read.
+    pub is_write: bool,
 }
 
 impl fmt::Display for Trace {
