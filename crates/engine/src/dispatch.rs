@@ -41,13 +41,13 @@ const ALONG_MAX: usize = 4;
 /// readers'.
 const TURN: u32 = 2;
 
-/// The same of a stretch that is read and written whole, which brings home so much more in its time that a
-/// quarter is enough.
-const WINDOW_TURN: u32 = 4;
+/// The same of a stretch that is read and written whole, which brings home so much more in its time that an
+/// eighth is enough.
+const WINDOW_TURN: u32 = 8;
 
-/// Where there is no arm, a write keeps the next one waiting for so many times as long as it took, while
-/// somebody reads ahead: a third of the device is the writers'.
-const REST: u32 = 2;
+/// Where there is no arm, a write keeps the next one waiting for so long, percent of what it took, while
+/// somebody reads ahead: somewhat more than a third of the device is the writers'.
+const REST: u32 = 175;
 
 /// Who read ahead this recently goes on to.
 const AHEAD_RECENT: Duration = Duration::from_millis(20);
@@ -289,7 +289,7 @@ impl Engine {
     /// A destage took so long.
     pub(crate) fn rest_after(&mut self, took: Duration, now: Time) {
         if !self.config.one_arm && self.shares_device(now) {
-            self.share.paid_at = self.share.paid_at.max(now + took * REST);
+            self.share.paid_at = self.share.paid_at.max(now + took * REST / 100);
         }
     }
 

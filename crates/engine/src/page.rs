@@ -106,6 +106,9 @@ const BETWEEN: u8 = 1 << 6;
 /// In a page's `member`: it came into memory to be written with those around it, for nothing else.
 const PASSING: u8 = 1 << 5;
 
+/// In a page's `member`: it was read ahead, and nobody read it since.
+const AHEAD: u8 = 1 << 4;
+
 /// Where a dirty, idle page waits to go home (`dirty`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
@@ -218,7 +221,7 @@ pub(crate) struct Page {
     pub(crate) listed: Listed,
     /// Somebody is in the engine's table of waiters for this page.
     pub(crate) awaited: bool,
-    /// Lists it is on, [`GHOST_HIT`], [`BETWEEN`] and [`PASSING`]. No fields of their own: a page is to take as little
+    /// Lists it is on, [`GHOST_HIT`], [`BETWEEN`], [`PASSING`] and [`AHEAD`]. No fields of their own: a page is to take as little
     /// as it can.
     member: u8,
     links: [Link; LIST_KINDS],
@@ -292,6 +295,15 @@ impl Page {
 
     pub(crate) fn set_passing(&mut self, passing: bool) {
         self.member = if passing { self.member | PASSING } else { self.member & !PASSING };
+    }
+
+    /// It was read ahead, and nobody read it since.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.member & AHEAD != 0
+    }
+
+    pub(crate) fn set_ahead(&mut self, ahead: bool) {
+        self.member = if ahead { self.member | AHEAD } else { self.member & !AHEAD };
     }
 
     pub(crate) fn state(&self) -> PageState {
@@ -383,6 +395,7 @@ impl Pages {
     /// Forgets a page that stands on no list.
     pub(crate) fn remove(&mut self, ix: PageIx) {
         let page = &mut self.slab[ix.0 as usize];
+        page.member &= !(PASSING | AHEAD);
         assert_eq!(page.member, 0, "a page that goes stands on no list");
         assert_eq!(page.listed, Listed::No, "a page that goes is not dirty");
         assert!(page.unlogged.is_empty(), "a page that goes is not dirty");

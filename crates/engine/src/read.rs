@@ -242,6 +242,11 @@ impl Engine {
             self.note_miss(file, number);
         }
         self.fetch_pages(file, &absent, Urgency::Foreground, Need::Read, now);
+        for &number in &absent {
+            if let Some(ix) = self.pages.find(file, number) {
+                self.pages[ix].set_ahead(true);
+            }
+        }
     }
 }
 

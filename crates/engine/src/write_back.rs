@@ -358,6 +358,14 @@ impl Engine {
         let end = offset.saturating_add(len as u64).min(self.files[file].size);
         for Piece { number, start, len } in pieces(offset, end) {
             let found = self.pages.find(file, number);
+            if let Some(ix) = found
+                && self.pages[ix].is_ahead()
+            {
+                // No memory of what was read before answers it: the paper counts references to pages that
+                // were there for one.
+                self.pages[ix].set_ahead(false);
+                continue;
+            }
             let hit = match found.map(|ix| (ix, &self.pages[ix])) {
                 Some((ix, page)) if page.frame.is_some() => {
                     Some(self.replacement.is_ghost_hit(&self.pages, ix))
