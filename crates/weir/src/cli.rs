@@ -168,6 +168,14 @@ pub struct MountArguments {
     /// Where to log, instead of the terminal or the default file
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
+    /// Record here what write-back does over time, as lines of JSON
+    ///
+    /// A header with names and units, then a line when the mount begins, one each --write-back-interval,
+    /// and one when it ends: watermarks, what is dirty, reads found in memory and not, requests, writers who
+    /// wait. The file must be new or another record, which is replaced, and lie outside of SOURCE and
+    /// MOUNTPOINT. A record ends at 512M or when its disk is full; the mount goes on.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Read this configuration file and no other
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -212,6 +220,7 @@ impl MountArguments {
             read_only: self.read_only.then_some(true),
             log_level: self.log_level,
             log_file: self.log_file.clone(),
+            record: self.record.clone(),
             ..Layer::default()
         };
         Ok(flags.over(options))

@@ -90,6 +90,8 @@ pub struct Layer {
     pub log_level: Option<Level>,
     /// `--log-file`.
     pub log_file: Option<PathBuf>,
+    /// `--record`.
+    pub record: Option<PathBuf>,
 }
 
 impl Layer {
@@ -117,6 +119,7 @@ impl Layer {
             log_size: self.log_size.or(below.log_size),
             log_level: self.log_level.or(below.log_level),
             log_file: self.log_file.or(below.log_file),
+            record: self.record.or(below.record),
         }
     }
 
@@ -177,6 +180,7 @@ impl Layer {
             log_bytes_by_default: self.log_size.is_none(),
             log_level: self.log_level.unwrap_or(Level::INFO),
             log_file: self.log_file,
+            record: self.record,
         })
     }
 }
@@ -216,6 +220,8 @@ pub struct Settings {
     pub log_level: Level,
     /// Where the log goes, if not to the default place.
     pub log_file: Option<PathBuf>,
+    /// Where what write-back does is recorded, if anywhere.
+    pub record: Option<PathBuf>,
 }
 
 /// Settings that contradict each other or the engine's bounds.
