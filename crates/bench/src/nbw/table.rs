@@ -62,9 +62,11 @@ fn absolute(case: &Case) -> String {
             format!("{}/s", rate(case.ops_per_s))
         }
         Experiment::FileServer | Experiment::Trace => latency(case.mean_us),
-        Experiment::SideBySide => or_dash(Class::leading(&case.classes), |class| {
-            format!("{} {}s/s", rate(class.ops_per_s), class.class)
-        }),
+        Experiment::SideBySide | Experiment::Setting | Experiment::Macro => {
+            or_dash(Class::leading(&case.classes), |class| {
+                format!("{} {}s/s", rate(class.ops_per_s), class.class)
+            })
+        }
     }
 }
 

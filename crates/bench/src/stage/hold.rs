@@ -28,6 +28,7 @@ pub fn run(weir: PathBuf, dir: &Path, disk: Model, contestant: &str) -> Result<(
         log_bytes: LOG_BYTES,
         other_users: false,
         weir,
+        over_time: false,
         limit: Duration::from_secs(60),
     };
     let run = Run::new(dir, terms.disk_bytes)?;

@@ -23,6 +23,7 @@ pub mod hold;
 mod ledger;
 mod load;
 mod machine;
+pub mod over_time;
 mod process;
 mod run;
 
@@ -39,6 +40,7 @@ use serde::de::DeserializeOwned;
 use self::cgroup::Group;
 use self::file_system::{FileSystem, Kind};
 use self::ledger::{Listed, Thing};
+use self::over_time::OverTime;
 use crate::cleanup::{Undo, undo};
 use crate::disk::{Counts, Disk, Model};
 use crate::error::{Doing, Error, Result};
@@ -186,6 +188,8 @@ pub struct Terms {
     pub other_users: bool,
     /// The weir program.
     pub weir: PathBuf,
+    /// Whether what happens over the time of a round is kept.
+    pub over_time: bool,
     /// How long one load may take.
     pub limit: Duration,
 }
@@ -231,6 +235,8 @@ pub struct Observed {
     pub weir: Option<Counters>,
     /// The most memory the contestant held, page cache included.
     pub peak_bytes: u64,
+    /// If [`Terms::over_time`] says so.
+    pub over_time: Option<OverTime>,
 }
 
 /// An emulated disk, prepared for rounds. Everything is taken down when this goes.
@@ -307,7 +313,13 @@ impl Stage {
         let earlier = arena.counters()?;
         let before = self.disk.counts()?;
         let pace = Pace::on(&self.disk)?;
-        let acted = act(&arena);
+        let (acted, seen) = match self.terms.over_time {
+            true => {
+                let (acted, seen) = over_time::watched(&self.disk, || act(&arena));
+                (acted, Some(seen))
+            }
+            false => (act(&arena), None),
+        };
         let after = self.disk.counts();
         drop(pace);
         let value = arena.judge(acted)?;
@@ -320,9 +332,12 @@ impl Stage {
         }
         let peak_bytes = arena.group.peak_bytes();
         arena.leave()?;
+        let recorded = seen.is_some() && weir.is_some();
+        let record = recorded.then(|| over_time::read(&self.record())).transpose()?;
+        let over_time = seen.map(|seen| OverTime { weir: record.unwrap_or_default(), ..seen });
         let after = after?;
         let left = self.disk.counts()? - after;
-        Ok((value, Observed { device: after - before, left, weir, peak_bytes }))
+        Ok((value, Observed { device: after - before, left, weir, peak_bytes, over_time }))
     }
 
     fn enter(&self, contestant: Contestant) -> Result<Arena<'_>> {
@@ -342,6 +357,11 @@ impl Stage {
             })
         };
         Ok(Arena { abandon, weir, group, stage: self })
+    }
+
+    /// Where Weir's mounts are recorded, one after the other.
+    fn record(&self) -> PathBuf {
+        self.work.join("record.jsonl")
     }
 
     fn mount(&self, own: Vec<String>, group: &Group) -> Result<Weir> {
@@ -364,6 +384,10 @@ impl Stage {
         let mut options: Vec<_> = options.iter().chain(&own).map(String::as_str).collect();
         if self.terms.other_users {
             options.push("--allow-other");
+        }
+        let record = format!("--record={}", self.record().display());
+        if self.terms.over_time {
+            options.push(&record);
         }
         let mount = WeirMount::start_by(weir, &self.home, &mountpoint, &options, |command| {
             group.admit(command)
@@ -461,6 +485,7 @@ mod tests {
             log_bytes: LOG_BYTES,
             other_users: false,
             weir: "weir".into(),
+            over_time: false,
             limit: Duration::from_secs(1),
         }
     }

@@ -1,6 +1,8 @@
 //! Settings of adaptive write-back that the paper goes through: the sampling interval (its Figures
 //! 20 and 22) and h_max (Figure 15).
 
+use std::fmt;
+
 use clap::ValueEnum;
 
 use crate::stage::{Contestant, Setting};
@@ -12,6 +14,15 @@ pub enum Sweep {
     Interval,
     /// `--dirty-max`, on ZRZW.
     DirtyMax,
+}
+
+impl fmt::Display for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Sweep::Interval => "interval",
+            Sweep::DirtyMax => "dirty-max",
+        })
+    }
 }
 
 impl Sweep {
