@@ -179,7 +179,11 @@ fn read_key(
             let interval = quantity(key, value, quantity::parse_write_back_interval)?;
             into.write_back_interval = Some(interval);
         }
-        "dirty-max" => into.dirty_max = Some(dirty_max(key, value)?),
+        "dirty-max" => into.dirty_max = Some(percent(key, value, quantity::parse_dirty_max)?),
+        "dirty-background" => {
+            let background = percent(key, value, quantity::parse_dirty_background)?;
+            into.dirty_background = Some(background);
+        }
         "allow-other" => into.allow_other = Some(boolean(key, value)?),
         "read-only" => into.read_only = Some(boolean(key, value)?),
         "log-level" => into.log_level = Some(from_text(key, value)?),
@@ -193,7 +197,7 @@ fn read_key(
         }
         _ => {
             let known = "fetch, memory, patch-memory, dirty-expire, write-back, write-back-interval, \
-                         dirty-max, log, log-size, \
+                         dirty-max, dirty-background, log, log-size, \
                          allow-other, read-only, options, log-level, log-file, record and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }
@@ -241,13 +245,16 @@ fn quantity<T>(
 }
 
 /// A percentage: a string, or a plain number.
-fn dirty_max(key: &str, value: &Spanned<DeValue<'_>>) -> Result<u8, Fault> {
+fn percent(
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    parse: impl Fn(&str) -> Result<u8, QuantityError>,
+) -> Result<u8, Fault> {
     match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => {
-            quantity::parse_dirty_max(number.as_str())
-                .map_err(|error| (value.span(), format!("'{key}': {error}")))
+            parse(number.as_str()).map_err(|error| (value.span(), format!("'{key}': {error}")))
         }
-        _ => quantity(key, value, quantity::parse_dirty_max),
+        _ => quantity(key, value, parse),
     }
 }
 
@@ -298,6 +305,7 @@ mod tests {
         assert_eq!(layer.write_back_interval, Some(Duration::from_secs(2)));
         assert_eq!(layer.dirty_max, Some(30));
         assert_eq!(parsed("dirty-max = \"30%\"").unwrap().dirty_max, Some(30));
+        assert_eq!(parsed("dirty-background = 5").unwrap().dirty_background, Some(5));
         assert_eq!(layer.allow_other, Some(true));
         assert_eq!(layer.read_only, Some(false), "a key counts over 'options'");
         assert_eq!(layer.atime, Some(false));

@@ -203,6 +203,10 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
         "dirty_max" | "dirty-max" => {
             into.dirty_max = Some(quantity::parse_dirty_max(needed()?).map_err(quantity)?);
         }
+        "dirty_background" | "dirty-background" => {
+            let percent = quantity::parse_dirty_background(needed()?).map_err(quantity)?;
+            into.dirty_background = Some(percent);
+        }
         _ => return Err(OptionError::Unknown(name.to_owned())),
     }
     Ok(())
@@ -303,12 +307,13 @@ mod tests {
 
     #[test]
     fn write_back_can_be_chosen() {
-        let layer =
+        let chosen =
             layer("write_back=adaptive,write_back_interval=500ms,dirty_max=30,record=/r").unwrap();
-        assert_eq!(layer.record, Some("/r".into()));
-        assert_eq!(layer.write_back, Some(WriteBackPolicy::Adaptive));
-        assert_eq!(layer.write_back_interval, Some(Duration::from_millis(500)));
-        assert_eq!(layer.dirty_max, Some(30));
+        assert_eq!(chosen.record, Some("/r".into()));
+        assert_eq!(layer("dirty_background=5").unwrap().dirty_background, Some(5));
+        assert_eq!(chosen.write_back, Some(WriteBackPolicy::Adaptive));
+        assert_eq!(chosen.write_back_interval, Some(Duration::from_millis(500)));
+        assert_eq!(chosen.dirty_max, Some(30));
     }
 
     #[test]
@@ -336,6 +341,7 @@ mod tests {
         assert!(matches!(layer("write_back=eager"), Err(OptionError::WriteBack(_))));
         assert!(matches!(layer("write_back_interval=1h"), Err(OptionError::Quantity { .. })));
         assert!(matches!(layer("dirty_max=51"), Err(OptionError::Quantity { .. })));
+        assert!(matches!(layer("dirty_background=50"), Err(OptionError::Quantity { .. })));
         assert_eq!(layer("record=r"), Err(OptionError::Record("r".into())));
         assert!(matches!(layer("dirty_expire=5"), Err(OptionError::Quantity { .. })));
         for (name, reason) in UNSUPPORTED {

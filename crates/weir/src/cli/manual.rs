@@ -47,7 +47,7 @@ MOUNT OPTIONS (-o):
   ro, rw                          as --read-only
   allow_other                     as --allow-other
   fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=,
-  write_back=, write_back_interval=, dirty_max=, record=
+  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=
                                   as the long options
   direct_io                       every open bypasses the kernel's page cache
   dev, nodev, suid, nosuid, exec, noexec, atime, noatime

@@ -2,7 +2,7 @@
 //!
 //! A record is lines of JSON. The first is its header: the version of the format, whose record it is,
 //! and the name, unit and kind of each figure. Each of the others is one look at the engine, the first
-//! when the mount answers, then one each `--write-back-interval`, the last when it ends. Names are
+//! when the mount answers, then one each second, or each `--write-back-interval`, the last when it ends. Names are
 //! those of `weir status --json`, which has no `clean_pages`.
 //!
 //! Owns the file and the thread that writes it.
