@@ -129,6 +129,8 @@ pub enum Contestant {
     WeirWriteBack(WriteBack),
     /// Weir without a log, with adaptive write-back and one setting of it.
     WeirAdaptive(Setting),
+    /// Weir without a log, with static write-back that begins at so many percent.
+    WeirStatic(u8),
 }
 
 impl Contestant {
@@ -143,6 +145,15 @@ impl Contestant {
             Contestant::WeirAdaptive(Setting::DirtyMaxPercent(most)) => {
                 format!("weir-dirty-{most}")
             }
+            Contestant::WeirStatic(percent) => format!("weir-background-{percent}"),
+        }
+    }
+
+    /// When static write-back begins, percent, where that is the contestant's own.
+    pub fn background_percent(self) -> Option<u8> {
+        match self {
+            Contestant::WeirStatic(percent) => Some(percent),
+            _ => None,
         }
     }
 
@@ -165,6 +176,11 @@ impl Contestant {
                     Setting::IntervalMs(ms) => format!("--write-back-interval={ms}ms"),
                     Setting::DirtyMaxPercent(most) => format!("--dirty-max={most}"),
                 });
+                Some(all)
+            }
+            Contestant::WeirStatic(percent) => {
+                let mut all = Contestant::WeirWriteBack(WriteBack::Static).mount_options()?;
+                all.push(format!("--dirty-background={percent}"));
                 Some(all)
             }
         }
@@ -503,6 +519,13 @@ mod tests {
         assert_eq!(often.name(), "weir-every-100-ms");
         let options = often.mount_options().unwrap();
         assert_eq!(options[2..], ["--write-back=adaptive", "--write-back-interval=100ms"]);
+        let early = Contestant::WeirStatic(5);
+        assert_eq!(
+            (early.name().as_str(), early.background_percent()),
+            ("weir-background-5", Some(5))
+        );
+        let options = early.mount_options().unwrap();
+        assert_eq!(options[2..], ["--write-back=static", "--dirty-background=5"]);
     }
 
     #[test]

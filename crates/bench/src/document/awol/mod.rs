@@ -11,7 +11,7 @@ pub use figures::all as figures;
 
 use super::markdown::{Table, escape, wrapped};
 use super::section::{duration, machine, number, one_line};
-use crate::nbw::awol::judge;
+use crate::nbw::awol::{judge, optimum};
 use crate::nbw::names::{bytes, or_dash};
 use crate::nbw::results::{Profile, Results};
 
@@ -31,7 +31,7 @@ pub fn section(results: &Results, raw: &str) -> String {
         ),
         over_time(results),
         format!("### What it cost the disk\n\n{}", table(&judge::costs(results))),
-        settings(),
+        settings(results),
     ];
     // Nothing in the results may end the part early.
     wrapped(&parts.join("\n").replace("<!--", "&lt;!--"))
@@ -133,10 +133,18 @@ fn over_time(results: &Results) -> String {
     )
 }
 
-fn settings() -> String {
-    "### Settings\n\nFrom runs of `--sweep`; their rates are in the table above.\n\n\
-     ![Figure 20: sampling intervals](awol/figure-20.svg)\n"
-        .to_owned()
+fn settings(results: &Results) -> String {
+    let mut text =
+        "### Settings\n\nFrom runs of `--sweep`; their rates are in the table above.\n\n\
+                    ![Figure 20: sampling intervals](awol/figure-20.svg)\n"
+            .to_owned();
+    let best = optimum::rows(results);
+    if best.len() > 1 {
+        text += "\nThe best static setting of each workload (the paper's *optimal*), by search among shares of \
+                 memory at which write-back begins, and adaptive write-back's figure over its:\n\n";
+        text += &table(&best);
+    }
+    text
 }
 
 /// Rows, of which the first is the headings and the first two columns are text.

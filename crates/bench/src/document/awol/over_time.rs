@@ -8,6 +8,7 @@ use crate::disk::Model;
 use crate::document::figures::series_of;
 use crate::document::markdown::Table;
 use crate::nbw::awol::judge::ADAPTIVE;
+use crate::nbw::awol::optimum;
 use crate::nbw::names::{DASH, rate};
 use crate::nbw::results::{Curves, Moment, Requests, Results};
 use crate::plot::{Figure, Kind, Mark, Marker, Panel, Series};
@@ -37,13 +38,22 @@ pub fn watermarks(results: &Results, figure: &str, workloads: &[&str]) -> Figure
         let marks = SHARES.iter().map(|(.., share)| {
             grid.marks(moments.iter().map(|moment| (moment.seconds, share(moment))))
         });
-        grid.panel(&format!("{disk}: {workload}"), "percent of memory for pages", marks.collect())
+        let best = optimum::percent_of(results, &format!("{disk}/{workload}")).map(f64::from);
+        Panel {
+            line_at: best,
+            ..grid.panel(
+                &format!("{disk}: {workload}"),
+                "percent of memory for pages",
+                marks.collect(),
+            )
+        }
     };
     let series =
         SHARES.map(|(name, colour, _)| Series { name: name.into(), colour, marker: Marker::Disc });
     Figure {
         title: format!("{figure}: watermarks over time (profile {})", results.profile.name),
-        note: "Adaptive write-back, the first round.".into(),
+        note: "Adaptive write-back, the first round. Across: the best static setting, where it was searched."
+            .into(),
         columns: 2,
         series: series.into(),
         panels: workloads

@@ -9,8 +9,11 @@ use crate::nbw::sample;
 
 const WHO: [&str; 3] = ["ext4", "weir-static", "weir-adaptive"];
 
-/// Reads a second, writes a second and requests to the disk a second by each of [`WHO`].
-const RUN: [(&str, [(f64, f64, f64); 3]); 4] = [
+/// Reads a second, writes a second and requests to the disk a second.
+type Figures = (f64, f64, f64);
+
+/// Of each workload, by each of [`WHO`].
+const RUN: [(&str, [Figures; 3]); 4] = [
     ("nrsw", [(0.0, 1000.0, 90.0), (0.0, 1000.0, 90.0), (0.0, 1000.0, 90.0)]),
     ("rrrw", [(100.0, 500.0, 100.0), (100.0, 900.0, 90.0), (140.0, 600.0, 80.0)]),
     ("zrzw", [(200.0, 900.0, 100.0), (250.0, 900.0, 90.0), (300.0, 900.0, 80.0)]),
@@ -29,12 +32,7 @@ pub fn results() -> Results {
 }
 
 /// A case of any experiment, like another one but for what is said.
-pub fn case(
-    like: &Case,
-    name: &str,
-    who: &str,
-    (reads, writes, requests): (f64, f64, f64),
-) -> Case {
+pub fn case(like: &Case, name: &str, who: &str, (reads, writes, requests): Figures) -> Case {
     let class = |(name, ops_per_s): (&str, f64)| Class {
         class: name.into(),
         ops: (ops_per_s * 10.0) as u64,

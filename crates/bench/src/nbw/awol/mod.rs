@@ -3,10 +3,11 @@
 //! with write-back that adapts.
 //!
 //! `plan` says what is run at which size, `judge` shows what was found and holds it against the
-//! goals, with `ratios`; `sweep` is the settings that are gone through, `over_time` how a load went. The workloads are
+//! goals, with `ratios` and `optimum`; `sweep` is the settings that are gone through, `over_time` how a load went. The workloads are
 //! [`crate::workload::SideBySide`]'s.
 
 pub mod judge;
+pub mod optimum;
 pub mod over_time;
 mod plan;
 pub mod ratios;
