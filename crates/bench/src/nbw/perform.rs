@@ -92,6 +92,7 @@ impl Suite {
             disk: cell.disk,
             disk_bytes: disk_bytes(cell, profile),
             memory_bytes: cell.memory_bytes,
+            process_bytes: cell.workload.process_bytes(),
             patch_bytes: profile.patch_bytes,
             log_bytes: profile.log_bytes,
             other_users: cell.workload.is_of_another_user(),

@@ -53,8 +53,8 @@ pub use self::run::Run;
 /// The kernel's default vm.dirty_ratio: percent of memory that may be dirty before writers are
 /// throttled. Write-back begins at half of it, as by vm.dirty_background_ratio.
 const DIRTY_PERCENT: u64 = 20;
-/// What is set aside of a contestant's memory for processes: the daemon's code and threads, and the
-/// load.
+/// What is set aside of a contestant's memory for processes: the daemon's code and threads, and a
+/// load that needs no more.
 const PROCESS_BYTES: u64 = 16 << 20;
 /// The least `--memory`.
 const ENGINE_BYTES_MIN: u64 = 16 << 20;
@@ -196,6 +196,8 @@ pub struct Terms {
     pub disk_bytes: u64,
     /// Memory of a contestant, everything in it.
     pub memory_bytes: u64,
+    /// What the load's processes take of it, if that is much.
+    pub process_bytes: u64,
     /// Of Weir's memory, what patches may use.
     pub patch_bytes: u64,
     /// Size of Weir's redo log, for the contestant that has one.
@@ -217,13 +219,13 @@ impl Terms {
     /// gives way. What programs write is kept by Weir alone, so all that may be dirty is in its
     /// share. What they read is kept by both, and the page cache answers without the daemon.
     pub fn engine_bytes(&self) -> u64 {
-        self.memory_bytes.saturating_sub(PROCESS_BYTES) / 4 * 3
+        self.memory_bytes.saturating_sub(PROCESS_BYTES + self.process_bytes) / 4 * 3
     }
 
     /// Fails if Weir cannot run on them.
     fn check(&self) -> Result<()> {
         if self.engine_bytes() < ENGINE_BYTES_MIN {
-            let least = PROCESS_BYTES + ENGINE_BYTES_MIN.div_ceil(3) * 4;
+            let least = PROCESS_BYTES + self.process_bytes + ENGINE_BYTES_MIN.div_ceil(3) * 4;
             return Err(Error::Missing {
                 what: format!("{} MiB of memory are too few for Weir", self.memory_bytes >> 20),
                 remedy: format!("give the contestants at least {} MiB", (least >> 20) + 1),
@@ -497,6 +499,7 @@ mod tests {
             disk: Model::None,
             disk_bytes: 1 << 30,
             memory_bytes,
+            process_bytes: 0,
             patch_bytes,
             log_bytes: LOG_BYTES,
             other_users: false,
@@ -534,6 +537,8 @@ mod tests {
         whole.check().unwrap();
         assert_eq!(whole.engine_bytes(), (3 << 30) - (12 << 20));
         terms(38 << 20, 1 << 20).check().unwrap();
+        let compiling = Terms { process_bytes: 192 << 20, ..terms(256 << 20, 1 << 20) };
+        assert_eq!(compiling.engine_bytes(), 36 << 20);
         let error = terms(37 << 20, 1 << 20).check().unwrap_err().to_string();
         assert!(error.ends_with("at least 38 MiB"), "{error}");
         assert!(terms(256 << 20, 96 << 20).check().is_err());

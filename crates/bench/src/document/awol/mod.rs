@@ -11,7 +11,7 @@ pub use figures::all as figures;
 
 use super::markdown::{Table, escape, wrapped};
 use super::section::{duration, machine, number, one_line};
-use crate::nbw::awol::{judge, optimum};
+use crate::nbw::awol::{judge, macrobench, optimum};
 use crate::nbw::names::{bytes, or_dash};
 use crate::nbw::results::{Profile, Results};
 
@@ -31,6 +31,7 @@ pub fn section(results: &Results, raw: &str) -> String {
         ),
         over_time(results),
         format!("### What it cost the disk\n\n{}", table(&judge::costs(results))),
+        programs(results),
         settings(results),
     ];
     // Nothing in the results may end the part early.
@@ -130,6 +131,20 @@ fn over_time(results: &Results) -> String {
          ![Figure 14: watermarks beside a reader](awol/figure-14.svg)\n\n\
          ![Figure 18: requests to the disk](awol/figure-18.svg)\n\n{}",
         over_time::table(results)
+    )
+}
+
+fn programs(results: &Results) -> String {
+    let rows = macrobench::rows(results);
+    let shown = if rows.len() > 1 { table(&rows) } else { "Not measured.\n".to_owned() };
+    format!(
+        "### Whole programs\n\n\
+         *build*: the C sources of zstd are unpacked into {} trees, one after the other, and a program is \
+         built in each; the figure is the time until all is done. *tpcc*: TPC-C's transactions on \
+         PostgreSQL, with a tenth of the standard's rows in a warehouse, so many warehouses that the \
+         database is four times the memory, and no thinking; the figure is new orders. Neither is an \
+         audited result.\n\n{shown}",
+        macrobench::TREES,
     )
 }
 

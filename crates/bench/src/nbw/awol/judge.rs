@@ -10,8 +10,8 @@ use std::fmt::Write;
 
 use crate::disk::Model;
 use crate::measure::show_us;
-use crate::nbw::awol::optimum;
 use crate::nbw::awol::ratios::{against, called, find, speed, times_baseline};
+use crate::nbw::awol::{macrobench, optimum};
 use crate::nbw::goals::{Goal, Measured, SLOWER, Unit, worst};
 use crate::nbw::names::{BASELINE, contestants, groups, or_dash, rate, times};
 use crate::nbw::results::{Case, Class, Experiment, Results, Round};
@@ -27,11 +27,6 @@ pub const STATIC: &str = "weir-static";
 const GAINS: [(&str, f64); 3] = [("srsw", 1.10), ("rrrw", 1.35), ("zrzw", 1.35)];
 /// How many requests fewer than static write-back RRRW is to need, percent.
 const FEWER_REQUESTS: f64 = 20.0;
-/// What else is to be reached, that nothing here measures yet: ratios to static write-back.
-const UNMEASURED: [(&str, f64); 2] = [
-    ("hdd, unpacking and building a C project: static's time to adaptive's", 1.27),
-    ("hdd, adaptive to static: transactions of a TPC-C-like load on PostgreSQL", 1.25),
-];
 /// How much shorter than ext4's the 99th percentile of reads is to be, times.
 const READ_TAIL: f64 = 2.0;
 
@@ -40,10 +35,13 @@ pub fn tables(results: &Results) -> String {
     let mut text = aligned(&rates(results));
     text += "(x ext4 of reads in vrvw: by their mean time)\n\n";
     text += &aligned(&costs(results));
-    let best = optimum::rows(results);
-    if best.len() > 1 {
-        text += "\nBest static settings\n";
-        text += &aligned(&best);
+    for (heading, rows) in [
+        ("Whole programs", macrobench::rows(results)),
+        ("Best static settings", optimum::rows(results)),
+    ] {
+        if rows.len() > 1 {
+            let _ = write!(text, "\n{heading}\n{}", aligned(&rows));
+        }
     }
     text
 }
@@ -175,13 +173,7 @@ pub fn goals(results: &Results) -> Vec<Goal> {
         measured: optimum::farthest(results),
         best: None,
     });
-    goals.extend(UNMEASURED.map(|(name, need)| Goal {
-        name: name.into(),
-        need,
-        unit: Unit::Times,
-        measured: None,
-        best: None,
-    }));
+    goals.extend(macrobench::goals(results));
     goals
 }
 

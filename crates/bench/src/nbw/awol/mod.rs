@@ -3,10 +3,12 @@
 //! with write-back that adapts.
 //!
 //! `plan` says what is run at which size, `judge` shows what was found and holds it against the
-//! goals, with `ratios` and `optimum`; `sweep` is the settings that are gone through, `over_time` how a load went. The workloads are
+//! goals, with `ratios` and `optimum`; `sweep` is the settings that are gone through, `over_time` how a load went, `macrobench`
+//! the two loads of whole programs. The workloads are
 //! [`crate::workload::SideBySide`]'s.
 
 pub mod judge;
+pub mod macrobench;
 pub mod optimum;
 pub mod over_time;
 mod plan;
@@ -41,9 +43,14 @@ pub struct Arguments {
     /// instead of three rounds three times as long.
     #[arg(long)]
     quick: bool,
-    /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'.
+    /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'; 'macro' for a build
+    /// and a database, which '--quick' leaves out otherwise.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<String>,
+    /// The C sources that are built ('--only macro', and the long form): an archive that
+    /// 'scripts/setup bench' fetched, by default where it puts it.
+    #[arg(long, value_name = "FILE")]
+    sources: Option<PathBuf>,
     /// Who runs beside ext4.
     #[arg(long, value_name = "WHO", value_delimiter = ',', default_value = "static,adaptive")]
     contestants: Vec<Weir>,
@@ -98,7 +105,15 @@ impl Arguments {
             if self.place.disk.is_empty() { vec![Model::Hdd, Model::Ssd] } else { self.place.disk };
         let filter = Filter { disks, names: self.only };
         let profile = plan::profile(self.quick, self.sweep);
-        let cells = plan::cells(&profile, &contestants, self.sweep, &filter);
+        let mut cells = plan::cells(&profile, &contestants, self.sweep, &filter);
+        let mut passed_over = Vec::new();
+        if self.sweep.is_none() && macrobench::is_wanted(self.quick, &filter) {
+            let sources = self.sources.unwrap_or_else(macrobench::default_sources);
+            let (more, why) = macrobench::cells(&profile, &contestants, &sources, &filter);
+            cells.extend(more);
+            passed_over = why;
+        }
+        passed_over.iter().for_each(|why| println!("{why}"));
         if cells.is_empty() {
             return Err(Error::Missing {
                 what: "nothing of the suite has that disk and name".into(),
@@ -108,6 +123,7 @@ impl Arguments {
         let (dir, over_time) = (self.place.dir, has_option(&help(&weir)?, "--record"));
         let results = nbw::run_whole(SUITE, profile, cells, weir, &dir, self.json, over_time)?;
         print!("\n{}", judge::tables(&results));
+        passed_over.iter().for_each(|why| println!("{why}"));
         print!("\n{}", judge::verdict(&results));
         Ok(())
     }
