@@ -62,7 +62,11 @@ pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>
     let mut others = String::new();
     for path in added {
         let more = Results::load(path)?;
-        let name = format!("{}.json", file_name(&more.profile.name, path)?);
+        let name = file_name(&more.profile.name, path)?;
+        let taken = |name: &String| copies.iter().any(|(_, other)| other == name);
+        let names = (2..).map(|nth| format!("{name}-{nth}.json"));
+        let mut names = std::iter::once(format!("{name}.json")).chain(names);
+        let name = names.find(|name| !taken(name)).expect("there are fewer copies than names");
         let raw = format!("{}/{name}", part.suite);
         others += &section::added(&more, &raw);
         copies.push((path, name));
@@ -267,6 +271,13 @@ mod tests {
         results.save(&more).expect("saved");
         let written = report(&file, &[more], &folder.0).expect("a report of both");
         assert!(written.contains(&folder.0.join("nbw/quick-interval.json")));
+        results.profile.name = "quick".into();
+        results.save(&folder.0.join("more.json")).expect("saved");
+        let again = report(&file, &[folder.0.join("more.json")], &folder.0).expect("a report");
+        assert!(
+            again.contains(&folder.0.join("nbw/quick-2.json")),
+            "beside the other, not over it"
+        );
         let document = fs::read_to_string(folder.0.join(DOCUMENT)).expect("text");
         assert!(document.contains("    weir-bench run --sweep\n"), "{document}");
         results.suite = "awol".into();

@@ -3,8 +3,8 @@
 //! with write-back that adapts.
 //!
 //! `plan` says what is run at which size, `judge` shows what was found and holds it against the
-//! goals, with `ratios` and `optimum`; `sweep` is the settings that are gone through, `over_time` how a load went, `macrobench`
-//! the two loads of whole programs. The workloads are
+//! goals, with `ratios` and `optimum`; `sweep` is the settings that are gone through, `over_time` how
+//! a load went, `macrobench` the two loads of whole programs. The other workloads are
 //! [`crate::workload::SideBySide`]'s.
 
 pub mod judge;
@@ -40,7 +40,7 @@ pub const SUITE: &str = "awol";
 #[derive(Args)]
 pub struct Arguments {
     /// One round of ten seconds on the hard disk and five elsewhere, at most ten minutes in all,
-    /// instead of three rounds three times as long.
+    /// instead of three rounds three times as long and whole programs besides.
     #[arg(long)]
     quick: bool,
     /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'; 'macro' for a build
