@@ -13,17 +13,7 @@ build() {
     cd "$1"
     tar xf "$archive"
     cd sources/zstd-sys/zstd
-    cat >Makefile <<'END'
-SOURCES := $(sort $(wildcard lib/common/*.c lib/compress/*.c lib/decompress/*.c))
-OBJECTS := $(SOURCES:.c=.o)
-CFLAGS := -O1 -DZSTD_DISABLE_ASM -DZSTD_LEGACY_SUPPORT=0 -MD
-pack: pack.o libzstd.a
-	$(CC) -o $@ $^ -lpthread
-pack.o: CFLAGS += -Ilib
-libzstd.a: $(OBJECTS)
-	rm -f $@ && ar rcsD $@ $^
--include $(OBJECTS:.o=.d)
-END
+    cp "$SUPPORT/pack.mk" Makefile
     cp "$SUPPORT/pack.c" .
     make -s -j2 pack
     tar cf all.tar --sort=name --mtime=@0 --owner=0 --group=0 --exclude='*.[od]' lib/common lib/compress

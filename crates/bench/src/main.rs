@@ -76,6 +76,9 @@ enum Task {
     Report {
         /// The results.
         results: PathBuf,
+        /// Results of other runs of the same suite, of other cases: those of 'run awol --sweep'.
+        #[arg(long, value_name = "FILE", value_delimiter = ',')]
+        add: Vec<PathBuf>,
         /// The directory of the documents.
         #[arg(long, value_name = "DIR", default_value = "docs")]
         out: PathBuf,
@@ -186,8 +189,8 @@ fn run(task: Task) -> Result<()> {
             }
         }
         Task::Tables { results } => tables::print(&results),
-        Task::Report { results, out } => {
-            for path in document::report(&results, &out)? {
+        Task::Report { results, add, out } => {
+            for path in document::report(&results, &add, &out)? {
                 println!("{}", path.display());
             }
             Ok(())

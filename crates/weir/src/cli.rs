@@ -40,7 +40,7 @@ pub struct Cli {
 pub enum Command {
     /// Serve SOURCE at MOUNTPOINT
     #[command(long_about = manual::MOUNT, after_long_help = manual::MOUNT_AFTER)]
-    Mount(MountArguments),
+    Mount(Box<MountArguments>),
     /// Write everything home, then unmount
     #[command(visible_alias = "unmount", long_about = manual::UMOUNT,
         after_long_help = manual::UMOUNT_AFTER)]
@@ -122,7 +122,8 @@ pub struct MountArguments {
     pub dirty_expire: Option<Duration>,
     /// When written data that is not old goes home: static (the default) or adaptive
     ///
-    /// static: from a fifth of the memory for pages on; writers wait when half of it is dirty. adaptive:
+    /// static: from a fifth of the memory for pages on, or --dirty-background; writers wait when half of it is
+    /// dirty. adaptive:
     /// between two watermarks that follow how fast programs write and the disk takes it, and that leave
     /// readers the memory they use; writers are slowed down before they would have to wait, which
     /// is at four fifths.
@@ -139,6 +140,12 @@ pub struct MountArguments {
     /// they are slowed down from halfway between this and all of the memory on.
     #[arg(long, value_name = "PERCENT", value_parser = quantity::parse_dirty_max)]
     pub dirty_max: Option<u8>,
+    /// Share of the memory for pages at which static write-back begins, 20 by default
+    ///
+    /// In percent, from 1 to 49: writers wait at 50. Less leaves the disk less to do at once, more lets
+    /// more of it be written over before it goes home.
+    #[arg(long, value_name = "PERCENT", value_parser = quantity::parse_dirty_background)]
+    pub dirty_background: Option<u8>,
     /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
     ///
     /// With a log an fsync costs one write to it, and fetches nothing, and small writes go on when patch
@@ -168,6 +175,14 @@ pub struct MountArguments {
     /// Where to log, instead of the terminal or the default file
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
+    /// Record here what write-back does over time, as lines of JSON
+    ///
+    /// A header with names and units, then a line when the mount begins, one each second, or each
+    /// --write-back-interval, and one when it ends: watermarks, what is dirty, reads found in memory and not, requests, writers who
+    /// wait. The file must be new or another record, which is replaced, and lie outside of SOURCE and
+    /// MOUNTPOINT. A record ends at 512M or when its disk is full; the mount goes on.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Read this configuration file and no other
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -206,12 +221,14 @@ impl MountArguments {
             write_back: self.write_back,
             write_back_interval: self.write_back_interval,
             dirty_max: self.dirty_max,
+            dirty_background: self.dirty_background,
             log: self.log.clone(),
             log_size: self.log_size,
             allow_other: self.allow_other.then_some(true),
             read_only: self.read_only.then_some(true),
             log_level: self.log_level,
             log_file: self.log_file.clone(),
+            record: self.record.clone(),
             ..Layer::default()
         };
         Ok(flags.over(options))

@@ -179,11 +179,16 @@ fn read_key(
             let interval = quantity(key, value, quantity::parse_write_back_interval)?;
             into.write_back_interval = Some(interval);
         }
-        "dirty-max" => into.dirty_max = Some(dirty_max(key, value)?),
+        "dirty-max" => into.dirty_max = Some(percent(key, value, quantity::parse_dirty_max)?),
+        "dirty-background" => {
+            let background = percent(key, value, quantity::parse_dirty_background)?;
+            into.dirty_background = Some(background);
+        }
         "allow-other" => into.allow_other = Some(boolean(key, value)?),
         "read-only" => into.read_only = Some(boolean(key, value)?),
         "log-level" => into.log_level = Some(from_text(key, value)?),
-        "log-file" => into.log_file = Some(log_file(key, value)?),
+        "log-file" => into.log_file = Some(absolute_path(key, value)?),
+        "record" => into.record = Some(absolute_path(key, value)?),
         "options" => {
             let mut layer = Layer::default();
             options::parse(text(key, value)?, Unknown::Refuse, &mut layer)
@@ -192,8 +197,8 @@ fn read_key(
         }
         _ => {
             let known = "fetch, memory, patch-memory, dirty-expire, write-back, write-back-interval, \
-                         dirty-max, log, log-size, \
-                         allow-other, read-only, options, log-level, log-file and [mount.\"/path\"] tables";
+                         dirty-max, dirty-background, log, log-size, \
+                         allow-other, read-only, options, log-level, log-file, record and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }
     }
@@ -240,18 +245,21 @@ fn quantity<T>(
 }
 
 /// A percentage: a string, or a plain number.
-fn dirty_max(key: &str, value: &Spanned<DeValue<'_>>) -> Result<u8, Fault> {
+fn percent(
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    parse: impl Fn(&str) -> Result<u8, QuantityError>,
+) -> Result<u8, Fault> {
     match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => {
-            quantity::parse_dirty_max(number.as_str())
-                .map_err(|error| (value.span(), format!("'{key}': {error}")))
+            parse(number.as_str()).map_err(|error| (value.span(), format!("'{key}': {error}")))
         }
-        _ => quantity(key, value, quantity::parse_dirty_max),
+        _ => quantity(key, value, parse),
     }
 }
 
 /// Relative paths would depend on where the command was run.
-fn log_file(key: &str, value: &Spanned<DeValue<'_>>) -> Result<PathBuf, Fault> {
+fn absolute_path(key: &str, value: &Spanned<DeValue<'_>>) -> Result<PathBuf, Fault> {
     let path = PathBuf::from(text(key, value)?);
     if path.is_absolute() {
         Ok(path)
@@ -285,6 +293,7 @@ mod tests {
             "fetch = \"lazy\"\nmemory = \"1G\"\npatch-memory = 8388608\ndirty-expire = \"5s\"\n\
              allow-other = true\nread-only = false\noptions = \"noatime,ro\"\n\
              log-level = \"debug\"\nlog-file = \"/var/log/w.log\"\nwrite-back = \"adaptive\"\n\
+             record = \"/var/tmp/w.jsonl\"\n\
              write-back-interval = \"2s\"\ndirty-max = 30\n",
         )
         .unwrap();
@@ -296,11 +305,13 @@ mod tests {
         assert_eq!(layer.write_back_interval, Some(Duration::from_secs(2)));
         assert_eq!(layer.dirty_max, Some(30));
         assert_eq!(parsed("dirty-max = \"30%\"").unwrap().dirty_max, Some(30));
+        assert_eq!(parsed("dirty-background = 5").unwrap().dirty_background, Some(5));
         assert_eq!(layer.allow_other, Some(true));
         assert_eq!(layer.read_only, Some(false), "a key counts over 'options'");
         assert_eq!(layer.atime, Some(false));
         assert_eq!(layer.log_level, Some(Level::DEBUG));
         assert_eq!(layer.log_file, Some("/var/log/w.log".into()));
+        assert_eq!(layer.record, Some("/var/tmp/w.jsonl".into()));
     }
 
     #[test]
@@ -325,6 +336,7 @@ mod tests {
             ("options = \"ro,nonsense\"\n", "/etc/weir.toml:1: unknown mount option 'nonsense'"),
             ("log-level = \"loud\"\n", "/etc/weir.toml:1: 'log-level': "),
             ("log-file = \"weir.log\"\n", "/etc/weir.toml:1: 'log-file' must be an absolute path"),
+            ("record = \"w.jsonl\"\n", "/etc/weir.toml:1: 'record' must be an absolute path"),
             ("dirty-expire = \"5\"\n", "/etc/weir.toml:1: 'dirty-expire': '5' has no unit"),
             ("write-back = 1\n", "/etc/weir.toml:1: 'write-back' must be a string"),
             (

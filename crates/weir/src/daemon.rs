@@ -6,6 +6,7 @@
 
 mod account;
 mod lifecycle;
+mod record;
 mod unwritten;
 
 use std::io;
@@ -31,6 +32,7 @@ use crate::source::{self, Source, SourceError, SourceLock};
 
 use account::Account;
 use lifecycle::{Event, Lifecycle, Place};
+use record::{Record, RecordError, Subject};
 
 /// What to mount where, and how.
 #[derive(Clone, Debug)]
@@ -72,6 +74,9 @@ pub enum DaemonError {
     /// The log cannot be written.
     #[error(transparent)]
     Log(#[from] crate::log::LogError),
+    /// The record cannot be made.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The redo log cannot be used.
     #[error(transparent)]
     RedoLog(#[from] weir_backend::OpenLogError),
@@ -153,6 +158,7 @@ impl Locked {
         let Locked { source, mountpoint, settings, lock } = self;
         let start_error =
             |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
+        let record = begin_record(&source, &mountpoint, &settings)?;
         let log = open_log(&source, &settings)?;
         let config = Config { one_arm: is_rotational(source.as_fd()), ..settings.engine.clone() };
         let shard = Shard::start_with(config, source.as_fd(), log).map_err(start_error)?;
@@ -172,6 +178,7 @@ impl Locked {
         };
         let place =
             Place { source: source.path().to_owned(), mountpoint: mountpoint.clone(), device };
+        let looked_at = shard.clone();
         let lifecycle = Lifecycle::new(shard, place, received, stopping);
         let started = attend(device, account, signals, &events);
         // The session's sender is to be the last one.
@@ -190,7 +197,12 @@ impl Locked {
             lifecycle.abandon();
             return Ok(());
         }
+        let recording = record.map(|record| record.start(move || looked_at.stats()));
+        let recording = recording.transpose().inspect_err(|error| {
+            tracing::warn!("nothing is recorded: cannot start a thread: {error}");
+        });
         let ended = lifecycle.run();
+        drop(recording);
         let in_source = matches!(settings.log, LogChoice::Source | LogChoice::Auto);
         if ended.log_is_void() && in_source && source::log_path(source.path()).exists() {
             source::remove_log(source.path());
@@ -199,6 +211,21 @@ impl Locked {
         drop(lock);
         ended.finish().map_err(DaemonError::Lost)
     }
+}
+
+/// Begins the record that was asked for.
+fn begin_record(
+    source: &Source,
+    mountpoint: &Path,
+    settings: &Settings,
+) -> Result<Option<Record>, RecordError> {
+    let subject = Subject {
+        source: source.path(),
+        mountpoint,
+        write_back: settings.engine.write_back.name(),
+        interval: settings.engine.write_back_interval,
+    };
+    settings.record.as_deref().map(|path| Record::begin(path, &subject)).transpose()
 }
 
 /// Opens the redo log, and brings home what is in it.

@@ -3,6 +3,8 @@
 //! Every option is known or refused; nothing is passed on unread. What FUSE users may expect and
 //! Weir does not do is refused with the reason, never taken in silence.
 
+use std::path::PathBuf;
+
 use weir_engine::{ConfigError, FetchPolicy, WriteBackPolicy};
 
 use crate::quantity::{self, QuantityError};
@@ -39,6 +41,9 @@ pub enum OptionError {
     /// The value of `log` is no place.
     #[error("mount option 'log': {0}")]
     Log(String),
+    /// The value of `record` is a relative path: mount(8) may have been run anywhere.
+    #[error("mount option 'record': give an absolute path, not '{0}'")]
+    Record(String),
     /// The value of `fetch` is no policy.
     #[error("mount option 'fetch': {0}")]
     Fetch(ConfigError),
@@ -181,6 +186,7 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
             into.patch_memory = Some(needed()?.parse().map_err(quantity)?);
         }
         "log" => into.log = Some(needed()?.parse().map_err(OptionError::Log)?),
+        "record" => into.record = Some(absolute(needed()?)?),
         "log_size" | "log-size" => into.log_size = Some(needed()?.parse().map_err(quantity)?),
         "dirty_expire" | "dirty-expire" => {
             let age = quantity::parse_dirty_expire(needed()?).map_err(quantity)?;
@@ -197,9 +203,20 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
         "dirty_max" | "dirty-max" => {
             into.dirty_max = Some(quantity::parse_dirty_max(needed()?).map_err(quantity)?);
         }
+        "dirty_background" | "dirty-background" => {
+            let percent = quantity::parse_dirty_background(needed()?).map_err(quantity)?;
+            into.dirty_background = Some(percent);
+        }
         _ => return Err(OptionError::Unknown(name.to_owned())),
     }
     Ok(())
+}
+
+fn absolute(path: &str) -> Result<PathBuf, OptionError> {
+    match path.starts_with('/') {
+        true => Ok(path.into()),
+        false => Err(OptionError::Record(path.to_owned())),
+    }
 }
 
 /// Options without a value. False if `name` is none of them.
@@ -290,10 +307,13 @@ mod tests {
 
     #[test]
     fn write_back_can_be_chosen() {
-        let layer = layer("write_back=adaptive,write_back_interval=500ms,dirty_max=30").unwrap();
-        assert_eq!(layer.write_back, Some(WriteBackPolicy::Adaptive));
-        assert_eq!(layer.write_back_interval, Some(Duration::from_millis(500)));
-        assert_eq!(layer.dirty_max, Some(30));
+        let chosen =
+            layer("write_back=adaptive,write_back_interval=500ms,dirty_max=30,record=/r").unwrap();
+        assert_eq!(chosen.record, Some("/r".into()));
+        assert_eq!(layer("dirty_background=5").unwrap().dirty_background, Some(5));
+        assert_eq!(chosen.write_back, Some(WriteBackPolicy::Adaptive));
+        assert_eq!(chosen.write_back_interval, Some(Duration::from_millis(500)));
+        assert_eq!(chosen.dirty_max, Some(30));
     }
 
     #[test]
@@ -321,6 +341,8 @@ mod tests {
         assert!(matches!(layer("write_back=eager"), Err(OptionError::WriteBack(_))));
         assert!(matches!(layer("write_back_interval=1h"), Err(OptionError::Quantity { .. })));
         assert!(matches!(layer("dirty_max=51"), Err(OptionError::Quantity { .. })));
+        assert!(matches!(layer("dirty_background=50"), Err(OptionError::Quantity { .. })));
+        assert_eq!(layer("record=r"), Err(OptionError::Record("r".into())));
         assert!(matches!(layer("dirty_expire=5"), Err(OptionError::Quantity { .. })));
         for (name, reason) in UNSUPPORTED {
             let error = layer(&format!("{name}=1")).unwrap_err().to_string();

@@ -143,7 +143,20 @@ pub fn parse_write_back_interval(text: &str) -> Result<Duration, QuantityError> 
 
 /// Reads the most dirty share of memory, percent: 1 to 50, with or without `%`.
 pub fn parse_dirty_max(text: &str) -> Result<u8, QuantityError> {
-    let (number, unit) = split(text, "40%")?;
+    parse_percent(text, "40%", (Config::DIRTY_MAX_PERCENT_MOST, "50"))
+}
+
+/// Reads the dirty share of memory at which static write-back begins, percent: 1 to 49, likewise.
+pub fn parse_dirty_background(text: &str) -> Result<u8, QuantityError> {
+    parse_percent(text, "20%", (49, "49"))
+}
+
+fn parse_percent(
+    text: &str,
+    example: &'static str,
+    (most, most_shown): (u8, &'static str),
+) -> Result<u8, QuantityError> {
+    let (number, unit) = split(text, example)?;
     if !matches!(unit, "" | "%") {
         return Err(QuantityError::UnknownUnit {
             text: text.to_owned(),
@@ -153,8 +166,8 @@ pub fn parse_dirty_max(text: &str) -> Result<u8, QuantityError> {
     }
     u8::try_from(number)
         .ok()
-        .filter(|percent| (1..=Config::DIRTY_MAX_PERCENT_MOST).contains(percent))
-        .ok_or(QuantityError::OutOfRange { text: text.to_owned(), least: "1", most: "50" })
+        .filter(|percent| (1..=most).contains(percent))
+        .ok_or(QuantityError::OutOfRange { text: text.to_owned(), least: "1", most: most_shown })
 }
 
 /// Reads a FUSE cache timeout: seconds with an optional fraction as FUSE's own options have it

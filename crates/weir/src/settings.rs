@@ -62,6 +62,8 @@ pub struct Layer {
     pub write_back_interval: Option<Duration>,
     /// `--dirty-max`, percent.
     pub dirty_max: Option<u8>,
+    /// `--dirty-background`, percent.
+    pub dirty_background: Option<u8>,
     /// `--allow-other`.
     pub allow_other: Option<bool>,
     /// `--read-only`.
@@ -90,11 +92,22 @@ pub struct Layer {
     pub log_level: Option<Level>,
     /// `--log-file`.
     pub log_file: Option<PathBuf>,
+    /// `--record`.
+    pub record: Option<PathBuf>,
 }
 
 impl Layer {
     /// This layer's wishes, and `below`'s where it has none.
+    ///
+    /// Who chooses a write-back policy has no use for what below is said of the other one.
     pub fn over(self, below: Layer) -> Layer {
+        let below = match self.write_back {
+            Some(WriteBackPolicy::Static) => {
+                Layer { write_back_interval: None, dirty_max: None, ..below }
+            }
+            Some(WriteBackPolicy::Adaptive) => Layer { dirty_background: None, ..below },
+            None => below,
+        };
         Layer {
             fetch: self.fetch.or(below.fetch),
             memory: self.memory.or(below.memory),
@@ -103,6 +116,7 @@ impl Layer {
             write_back: self.write_back.or(below.write_back),
             write_back_interval: self.write_back_interval.or(below.write_back_interval),
             dirty_max: self.dirty_max.or(below.dirty_max),
+            dirty_background: self.dirty_background.or(below.dirty_background),
             allow_other: self.allow_other.or(below.allow_other),
             read_only: self.read_only.or(below.read_only),
             direct_io: self.direct_io.or(below.direct_io),
@@ -117,6 +131,7 @@ impl Layer {
             log_size: self.log_size.or(below.log_size),
             log_level: self.log_level.or(below.log_level),
             log_file: self.log_file.or(below.log_file),
+            record: self.record.or(below.record),
         }
     }
 
@@ -143,6 +158,7 @@ impl Layer {
             let (given, least) = (Size(log_bytes), Size(LOG_BYTES_MIN));
             return Err(SettingsError::LogTooSmall { given, least });
         }
+        self.check_policy()?;
         let defaults = Config::default();
         let write_back = self.write_back.unwrap_or_default();
         let dirty_hard_percent = match write_back {
@@ -158,6 +174,9 @@ impl Layer {
             opportunistic: write_back == WriteBackPolicy::Adaptive,
             write_back_interval: self.write_back_interval.unwrap_or(defaults.write_back_interval),
             dirty_max_percent: self.dirty_max.unwrap_or(defaults.dirty_max_percent),
+            dirty_background_percent: self
+                .dirty_background
+                .unwrap_or(defaults.dirty_background_percent),
             dirty_hard_percent,
             ..defaults
         };
@@ -178,7 +197,27 @@ impl Layer {
             log_bytes_by_default: self.log_size.is_none(),
             log_level: self.log_level.unwrap_or(Level::INFO),
             log_file: self.log_file,
+            record: self.record,
         })
+    }
+
+    /// Nothing is said that the write-back policy has no use for.
+    fn check_policy(&self) -> Result<(), SettingsError> {
+        let chosen = self.write_back.unwrap_or_default();
+        for (option, said, policy) in [
+            (
+                "--write-back-interval",
+                self.write_back_interval.is_some(),
+                WriteBackPolicy::Adaptive,
+            ),
+            ("--dirty-max", self.dirty_max.is_some(), WriteBackPolicy::Adaptive),
+            ("--dirty-background", self.dirty_background.is_some(), WriteBackPolicy::Static),
+        ] {
+            if said && policy != chosen {
+                return Err(SettingsError::OtherPolicy { option, policy: policy.name() });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -217,6 +256,8 @@ pub struct Settings {
     pub log_level: Level,
     /// Where the log goes, if not to the default place.
     pub log_file: Option<PathBuf>,
+    /// Where what write-back does is recorded, if anywhere.
+    pub record: Option<PathBuf>,
 }
 
 /// Settings that contradict each other or the engine's bounds.
@@ -229,6 +270,16 @@ pub enum SettingsError {
         given: Size,
         /// The bound.
         least: Size,
+    },
+    /// An option of the write-back policy that was not chosen.
+    #[error(
+        "{option} is for {policy} write-back: give --write-back {policy} as well, or leave it out"
+    )]
+    OtherPolicy {
+        /// The option.
+        option: &'static str,
+        /// Whose it is.
+        policy: &'static str,
     },
     /// `--log-size` is too little.
     #[error("a log of {given} is too small: give --log-size at least {least}")]
@@ -276,20 +327,43 @@ mod tests {
 
     #[test]
     fn every_write_back_that_can_be_asked_for_is_valid_for_the_engine() {
-        for write_back in WriteBackPolicy::ALL {
-            for dirty_max in 1..=Config::DIRTY_MAX_PERCENT_MOST {
-                let layer = Layer {
-                    write_back: Some(write_back),
-                    dirty_max: Some(dirty_max),
-                    ..Layer::default()
-                };
-                let engine = layer.resolve().unwrap().engine;
-                engine.validate().unwrap();
-                assert_eq!((engine.write_back, engine.dirty_max_percent), (write_back, dirty_max));
-            }
+        for percent in 1..=Config::DIRTY_MAX_PERCENT_MOST {
+            let write_back = Some(WriteBackPolicy::Adaptive);
+            let layer = Layer { write_back, dirty_max: Some(percent), ..Layer::default() };
+            let engine = layer.resolve().unwrap().engine;
+            engine.validate().unwrap();
+            assert_eq!(engine.dirty_max_percent, percent);
+        }
+        for percent in 1..50 {
+            let layer = Layer { dirty_background: Some(percent), ..Layer::default() };
+            let engine = layer.resolve().unwrap().engine;
+            engine.validate().unwrap();
+            assert_eq!(engine.dirty_background_percent, percent);
         }
         let engine = Layer::default().resolve().unwrap().engine;
         assert_eq!((engine.write_back, engine.dirty_hard_percent), (WriteBackPolicy::Static, 50));
+    }
+
+    #[test]
+    fn what_a_policy_has_no_use_for_is_refused() {
+        let adaptive = Some(WriteBackPolicy::Adaptive);
+        let second = Some(Duration::from_secs(1));
+        for (option, layer) in [
+            ("--dirty-max", Layer { dirty_max: Some(30), ..Layer::default() }),
+            ("--write-back-interval", Layer { write_back_interval: second, ..Layer::default() }),
+            (
+                "--dirty-background",
+                Layer { write_back: adaptive, dirty_background: Some(5), ..Layer::default() },
+            ),
+        ] {
+            let said = layer.resolve().unwrap_err().to_string();
+            assert!(said.starts_with(option) && said.contains("give --write-back "), "{said}");
+        }
+        // What a file says for the one policy is no reason not to choose the other.
+        let file = Layer { write_back: adaptive, dirty_max: Some(30), ..Layer::default() };
+        let chosen = Layer { write_back: Some(WriteBackPolicy::Static), ..Layer::default() };
+        let engine = chosen.over(file).resolve().unwrap().engine;
+        assert_eq!(engine.write_back, WriteBackPolicy::Static);
     }
 
     #[test]

@@ -102,9 +102,9 @@ impl Arguments {
 
     fn simulate(&self) -> Result<Vec<Case>> {
         let filter = Filter { disks: self.disk.clone(), names: self.only.clone() };
-        let profile = plan::profile(true);
+        let profile = plan::profile(true, None);
         let mut runs = Vec::new();
-        for cell in plan::cells(&profile, &[], &filter) {
+        for cell in plan::cells(&profile, &[], None, &filter) {
             let Workload::SideBySide(load) = &cell.workload else { continue };
             let load = SideBySide { seconds: self.seconds, ..load.clone() };
             for &policy in &self.policy {

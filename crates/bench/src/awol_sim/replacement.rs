@@ -28,7 +28,7 @@ pub fn compare(only: &[String], seconds: f64) -> Result<Vec<Line>> {
     let mut traces = Vec::new();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
     let filter = Filter { disks: vec![crate::disk::Model::None], names: Vec::new() };
-    for cell in plan::cells(&plan::profile(true), &[], &filter) {
+    for cell in plan::cells(&plan::profile(true, None), &[], None, &filter) {
         let Workload::SideBySide(load) = cell.workload else { continue };
         if wanted(&cell.label) {
             traces.push((cell.label, trace(&SideBySide { seconds, ..load })?));

@@ -27,8 +27,14 @@ pub fn all(results: &Results) -> Vec<(&'static str, Figure)> {
     ]
 }
 
-/// Colours that the colour-blind tell apart (Okabe and Ito's), and shapes for the others.
-pub fn series(results: &Results) -> Vec<Series> {
+/// Colours that the colour-blind tell apart (Okabe and Ito's), and shapes for the others, of all
+/// contestants.
+fn series(results: &Results) -> Vec<Series> {
+    series_of(contestants(results))
+}
+
+/// The same of some.
+pub fn series_of(contestants: Vec<&str>) -> Vec<Series> {
     const OTHERS: [(&str, Marker); 2] = [("#0072b2", Marker::Up), ("#c9b000", Marker::Down)];
     let mut others = OTHERS.iter().cycle();
     let mut look = |name: &str| match name {
@@ -44,7 +50,7 @@ pub fn series(results: &Results) -> Vec<Series> {
         let (colour, marker) = look(name);
         Series { name: called(name), colour, marker }
     };
-    contestants(results).into_iter().map(one).collect()
+    contestants.into_iter().map(one).collect()
 }
 
 fn called(contestant: &str) -> String {

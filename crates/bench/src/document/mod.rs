@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Doing, Error, Result};
-use crate::nbw::results::{Results, SUITE};
+use crate::nbw::results::{Case, Results, SUITE};
 use crate::plot::Figure;
 
 /// What is made of the results of one suite.
@@ -48,18 +48,32 @@ const PARTS: [Part; 2] = [
 const DOCUMENT: &str = "RESULTS.md";
 
 /// Writes the plots, a copy of the results, and the part of `RESULTS.md` between its markers, all
-/// under `out`. What else is in the document stays. Returns what was written.
-pub fn report(file: &Path, out: &Path) -> Result<Vec<PathBuf>> {
-    let results = Results::load(file)?;
+/// under `out`, of a run and of those whose cases are added to it. What else is in the document stays.
+/// Returns what was written.
+pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
+    let mut results = Results::load(file)?;
     let part = PARTS.iter().find(|part| part.suite == results.suite);
     let part = part.ok_or_else(|| Error::Missing {
         what: format!("{} is of the suite '{}'", file.display(), results.suite),
         remedy: "give the file that 'run nbw --json FILE' or 'run awol --json FILE' wrote".into(),
     })?;
     let folder = out.join(part.suite);
-    let name = format!("{}.json", file_name(&results.profile.name, file)?);
+    let mut copies = vec![(file, format!("{}.json", file_name(&results.profile.name, file)?))];
+    let mut others = String::new();
+    for path in added {
+        let more = Results::load(path)?;
+        let name = file_name(&more.profile.name, path)?;
+        let taken = |name: &String| copies.iter().any(|(_, other)| other == name);
+        let names = (2..).map(|nth| format!("{name}-{nth}.json"));
+        let mut names = std::iter::once(format!("{name}.json")).chain(names);
+        let name = names.find(|name| !taken(name)).expect("there are fewer copies than names");
+        let raw = format!("{}/{name}", part.suite);
+        others += &section::added(&more, &raw);
+        copies.push((path, name));
+        add(&mut results, more, path)?;
+    }
     let document = out.join(DOCUMENT);
-    let section = (part.section)(&results, &format!("{}/{name}", part.suite));
+    let section = (part.section)(&results, &format!("{}/{}", part.suite, copies[0].1)) + &others;
     let text = updated(&document, part, &section)?;
     fs::create_dir_all(&folder).doing("create", &folder)?;
     let mut written = Vec::new();
@@ -68,14 +82,35 @@ pub fn report(file: &Path, out: &Path) -> Result<Vec<PathBuf>> {
         write(&path, figure.svg().as_bytes())?;
         written.push(path);
     }
-    let copy = folder.join(name);
-    if !same_file(file, &copy) {
-        write(&copy, &fs::read(file).doing("read", file)?)?;
-        written.push(copy);
+    for (file, name) in copies {
+        let copy = folder.join(name);
+        if !same_file(file, &copy) {
+            write(&copy, &fs::read(file).doing("read", file)?)?;
+            written.push(copy);
+        }
     }
     write(&document, text.as_bytes())?;
     written.push(document);
     Ok(written)
+}
+
+/// Adds the cases of another run, none of which may be there.
+fn add(results: &mut Results, more: Results, path: &Path) -> Result<()> {
+    let same = |case: &&Case| results.find(&case.name, &case.contestant).is_some();
+    let why = match more.cases.iter().find(same) {
+        _ if more.suite != results.suite => Some(format!("is of the suite '{}'", more.suite)),
+        Some(case) => Some(format!("has '{}' as well", case.name)),
+        None => None,
+    };
+    if let Some(why) = why {
+        return Err(Error::Missing {
+            what: format!("{} {why}", path.display()),
+            remedy: "add only runs of other cases of the same suite".into(),
+        });
+    }
+    results.cases.extend(more.cases);
+    results.complete &= more.complete;
+    Ok(())
 }
 
 /// The profile's name, which comes from a file and becomes one's name.
@@ -155,12 +190,12 @@ mod tests {
         let out = folder.0.join("docs");
         fs::create_dir_all(&out).expect("made");
         fs::write(out.join(DOCUMENT), "# Mine\n\nkept\n").expect("written");
-        let written = report(&file, &out).expect("a report");
+        let written = report(&file, &[], &out).expect("a report");
         assert_eq!(written.len(), 4 + 1 + 1);
         let read = |path: &PathBuf| fs::read(path).expect("written");
         let before: Vec<Vec<u8>> = written.iter().map(read).collect();
         let copy = out.join(SUITE).join("quick.json");
-        let again = report(&copy, &out).expect("a report of the copy");
+        let again = report(&copy, &[], &out).expect("a report of the copy");
         assert_eq!(again.len(), 4 + 1, "the copy is not copied onto itself");
         let after: Vec<Vec<u8>> = written.iter().map(read).collect();
         assert!(before == after);
@@ -213,13 +248,41 @@ mod tests {
         };
         for suite in ["nbw", "awol"] {
             save(suite);
-            report(&file, &folder.0).expect("a report");
+            report(&file, &[], &folder.0).expect("a report");
             assert!(folder.0.join(suite).join("quick.json").exists());
         }
         let document = fs::read_to_string(folder.0.join(DOCUMENT)).expect("text");
         assert!(document.contains(section::HEADING) && document.contains(awol::HEADING));
         save("spill");
-        assert!(report(&file, &folder.0).is_err());
+        assert!(report(&file, &[], &folder.0).is_err());
+    }
+
+    #[test]
+    fn runs_of_other_cases_are_added() {
+        let folder = Folder::new("added");
+        let [file, more] = ["out.json", "more.json"].map(|name| folder.0.join(name));
+        let mut results = sample::results();
+        results.save(&file).expect("saved");
+        assert!(report(&file, std::slice::from_ref(&file), &folder.0).is_err(), "the same cases");
+        results.profile.name = "quick-interval".into();
+        results.command = "weir-bench run --sweep".into();
+        results.cases.truncate(1);
+        results.cases[0].name = "hdd/interval/nrsw".into();
+        results.save(&more).expect("saved");
+        let written = report(&file, &[more], &folder.0).expect("a report of both");
+        assert!(written.contains(&folder.0.join("nbw/quick-interval.json")));
+        results.profile.name = "quick".into();
+        results.save(&folder.0.join("more.json")).expect("saved");
+        let again = report(&file, &[folder.0.join("more.json")], &folder.0).expect("a report");
+        assert!(
+            again.contains(&folder.0.join("nbw/quick-2.json")),
+            "beside the other, not over it"
+        );
+        let document = fs::read_to_string(folder.0.join(DOCUMENT)).expect("text");
+        assert!(document.contains("    weir-bench run --sweep\n"), "{document}");
+        results.suite = "awol".into();
+        results.save(&folder.0.join("more.json")).expect("saved");
+        assert!(report(&file, &[folder.0.join("more.json")], &folder.0).is_err());
     }
 
     #[test]
@@ -229,13 +292,13 @@ mod tests {
         let mut results = sample::results();
         results.profile.name = "../up".into();
         results.save(&file).expect("saved");
-        assert!(report(&file, &folder.0).is_err());
+        assert!(report(&file, &[], &folder.0).is_err());
         results.profile.name = "paper".into();
         results.save(&file).expect("saved");
         fs::write(folder.0.join(DOCUMENT), markers::begin(SUITE)).expect("written");
-        let error = report(&file, &folder.0).expect_err("an open marker");
+        let error = report(&file, &[], &folder.0).expect_err("an open marker");
         assert!(error.to_string().contains("nbw:end"), "{error}");
         assert!(!folder.0.join(SUITE).exists(), "nothing is written before that is known");
-        assert!(report(&folder.0.join("none.json"), &folder.0).is_err());
+        assert!(report(&folder.0.join("none.json"), &[], &folder.0).is_err());
     }
 }

@@ -52,6 +52,17 @@ fn opening(results: &Results, raw: &str) -> String {
     text
 }
 
+/// Of a run whose cases were added.
+pub fn added(results: &Results, raw: &str) -> String {
+    let text = format!(
+        "\nAdded were the figures that\n\n    {}\n\nmade in {} with {}; they are in [{raw}]({raw}).\n",
+        one_line(&results.command),
+        duration(results.took_seconds),
+        escape(&results.weir),
+    );
+    wrapped(&text.replace("<!--", "&lt;!--"))
+}
+
 /// A command in one line, whatever is in it.
 pub fn one_line(command: &str) -> String {
     command.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect::<String>()

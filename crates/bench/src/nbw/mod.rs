@@ -18,7 +18,7 @@ pub mod results;
 #[cfg(test)]
 pub mod sample;
 pub mod spill;
-mod summary;
+pub mod summary;
 pub mod synced;
 pub mod table;
 
@@ -66,7 +66,8 @@ pub fn run(options: Options) -> Result<()> {
     let run = place(&options.dir, &cells, &results.profile)?;
     let whole = plan::cells(options.form, &results.profile, &Filter::default());
     let whole = whole.into_iter().map(|cell| cell.name).collect();
-    let suite = Suite { weir: options.weir, run, cells, whole, json: options.json };
+    let Options { weir, json, .. } = options;
+    let suite = Suite { weir, run, cells, whole, json, over_time: false };
     suite.perform(&mut results)?;
     println!("\n{}\nGoals, Weir's default policy", table::table(&results));
     for goal in goals::goals(&results) {
@@ -83,6 +84,7 @@ fn run_whole(
     weir: PathBuf,
     dir: &Path,
     json: Option<PathBuf>,
+    over_time: bool,
 ) -> Result<Results> {
     let mut results = begin(suite, profile, &weir)?;
     if let Some(path) = &json {
@@ -91,7 +93,7 @@ fn run_whole(
     }
     let run = place(dir, &cells, &results.profile)?;
     let whole = cells.iter().map(|cell| cell.name.clone()).collect();
-    Suite { weir, run, cells, whole, json }.perform(&mut results)?;
+    Suite { weir, run, cells, whole, json, over_time }.perform(&mut results)?;
     Ok(results)
 }
 

@@ -45,8 +45,13 @@ fn rank(list: &[&str], name: &str) -> usize {
 
 /// The contestants that have any case, in the order they are shown.
 pub fn contestants(results: &Results) -> Vec<&str> {
+    contestants_of(&results.cases)
+}
+
+/// Those of some cases.
+pub fn contestants_of<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Vec<&'a str> {
     let mut found: Vec<&str> = Vec::new();
-    for case in &results.cases {
+    for case in cases {
         if !found.contains(&case.contestant.as_str()) {
             found.push(&case.contestant);
         }

@@ -40,6 +40,8 @@ pub struct Suite {
     pub whole: Vec<String>,
     /// Where results are kept as they come.
     pub json: Option<PathBuf>,
+    /// Whether what happens over the time of a load is kept, which this weir can record.
+    pub over_time: bool,
 }
 
 /// Size of the disk a cell runs on.
@@ -90,10 +92,12 @@ impl Suite {
             disk: cell.disk,
             disk_bytes: disk_bytes(cell, profile),
             memory_bytes: cell.memory_bytes,
+            process_bytes: cell.workload.process_bytes(),
             patch_bytes: profile.patch_bytes,
             log_bytes: profile.log_bytes,
             other_users: cell.workload.is_of_another_user(),
             weir: self.weir.clone(),
+            over_time: self.over_time,
             limit: LIMIT + Duration::from_secs_f64(cell.seconds),
         };
         let stage = Stage::new(&self.run, terms)?;
@@ -149,9 +153,10 @@ impl Prepared {
         cell.workload.verify(self.stage.home(), &outcome)?;
         cell.workload.reset(self.stage.home(), &outcome)?;
         let mut round = summary::round(&outcome, &observed)?;
-        if cell.experiment == Experiment::SideBySide {
+        if cell.experiment.is_awols() {
             round.disk_use = Some(awol::disk_use(&outcome, &observed));
         }
+        round.over_time = observed.over_time.as_ref().map(awol::over_time::curves);
         Ok(if watched { spill::over_time(round, &outcome, &log, cell, profile) } else { round })
     }
 

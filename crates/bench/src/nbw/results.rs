@@ -112,18 +112,29 @@ pub enum Experiment {
     Spill,
     /// AWOL's readers and writers (paper 002).
     SideBySide,
+    /// The same over the values of one setting of write-back.
+    Setting,
+    /// AWOL's macro-benchmarks: a build, and a database.
+    Macro,
 }
 
 impl Experiment {
     /// Every one, in the order they are shown.
-    pub const ALL: [Experiment; 6] = [
+    pub const ALL: [Experiment; 8] = [
         Experiment::Personality,
         Experiment::Memory,
         Experiment::FileServer,
         Experiment::Trace,
         Experiment::Spill,
         Experiment::SideBySide,
+        Experiment::Setting,
+        Experiment::Macro,
     ];
+
+    /// Whether it is of AWOL's evaluation, and not of NBW's.
+    pub fn is_awols(self) -> bool {
+        matches!(self, Experiment::SideBySide | Experiment::Setting | Experiment::Macro)
+    }
 }
 
 /// One contestant in one experiment: medians over its repetitions.
@@ -175,7 +186,7 @@ pub struct Case {
     /// Until the redo log was full, and after: [`Experiment::Spill`], by whoever has a log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
-    /// What the disk had to do in all: [`Experiment::SideBySide`] only.
+    /// What the disk had to do in all: AWOL's experiments only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_use: Option<DiskUse>,
     /// Latencies by class of operation.
@@ -264,6 +275,68 @@ pub struct Step {
     pub log_used_bytes: Option<u64>,
 }
 
+/// A load over its time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curves {
+    /// Requests to the disk.
+    pub requests: Vec<Requests>,
+    /// What Weir recorded of itself; nothing for ext4.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moments: Vec<Moment>,
+}
+
+/// Requests to the disk from the one before until `seconds` after the beginning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Requests {
+    /// As above.
+    pub seconds: f64,
+    /// Reads a second.
+    pub reads_per_s: f64,
+    /// Writes a second.
+    pub writes_per_s: f64,
+}
+
+/// Weir's write-back `seconds` after the beginning of a load. Rates are of the time since the moment
+/// before; shares are of the memory for pages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// As above.
+    pub seconds: f64,
+    /// h(t), percent.
+    pub high_percent: f64,
+    /// l(t), percent.
+    pub low_percent: f64,
+    /// h_max(t), percent.
+    pub max_percent: f64,
+    /// Where writers begin to be paced, percent.
+    pub pressure_percent: f64,
+    /// Dirty, percent.
+    pub dirty_percent: f64,
+    /// Clean, percent.
+    pub clean_percent: f64,
+    /// Patched pages.
+    pub patched_pages: u64,
+    /// d(t): pages written that were clean, a second.
+    pub dirtied_per_s: f64,
+    /// c(t): pages that came home, a second.
+    pub cleaned_per_s: f64,
+    /// Pages of reads found in memory, percent; none where nobody read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hit_percent: Option<f64>,
+    /// Pages found in the ghost hit cache, a second.
+    pub ghost_hits_per_s: f64,
+    /// Pages found in the ghost miss cache, a second.
+    pub ghost_misses_per_s: f64,
+    /// Requests that wrote home, a second.
+    pub destages_per_s: f64,
+    /// Requests that fetched, a second.
+    pub fetches_per_s: f64,
+    /// Requests that write home, under way.
+    pub destages_in_flight: u64,
+    /// Writes that made the next one wait, a second.
+    pub paced_per_s: f64,
+}
+
 /// One repetition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Round {
@@ -300,6 +373,9 @@ pub struct Round {
     /// The load over time: [`Experiment::Spill`] only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
+    /// The load over time: AWOL's experiments, the first repetition only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_time: Option<Curves>,
 }
 
 impl Results {

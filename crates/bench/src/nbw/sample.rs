@@ -36,6 +36,7 @@ fn case(
         phases: None,
         disk_use: None,
         steps: Vec::new(),
+        over_time: None,
     };
     Case {
         name: name.into(),

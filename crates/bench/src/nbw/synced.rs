@@ -73,7 +73,8 @@ impl Arguments {
         for why in &passed_over {
             println!("{why}");
         }
-        let results = nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json)?;
+        let results =
+            nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json, false)?;
         println!("\n{}", table::table(&results));
         for why in &passed_over {
             println!("{why}");

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use super::awol::macrobench;
 use super::goals::SLOWER;
 use super::names::{BASELINE, contestants, groups, latency, or_dash, rate, times};
 use super::results::{Case, Class, Experiment, Results};
@@ -62,9 +63,12 @@ fn absolute(case: &Case) -> String {
             format!("{}/s", rate(case.ops_per_s))
         }
         Experiment::FileServer | Experiment::Trace => latency(case.mean_us),
-        Experiment::SideBySide => or_dash(Class::leading(&case.classes), |class| {
-            format!("{} {}s/s", rate(class.ops_per_s), class.class)
-        }),
+        Experiment::Macro => or_dash(Class::leading(&case.classes), macrobench::figure),
+        Experiment::SideBySide | Experiment::Setting => {
+            or_dash(Class::leading(&case.classes), |class| {
+                format!("{} {}s/s", rate(class.ops_per_s), class.class)
+            })
+        }
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Panel {
     pub logarithmic: bool,
     /// Lines or bars.
     pub kind: Kind,
-    /// From left to right.
+    /// From left to right. One without a name has no tick.
     pub categories: Vec<String>,
     /// For each series, for each category. Series without an entry are not in this panel.
     pub marks: Vec<Vec<Option<Mark>>>,
@@ -81,6 +81,8 @@ pub struct Panel {
 pub enum Kind {
     /// Points, joined where neighbours were measured.
     Lines,
+    /// The same at so many categories that the points themselves are left out.
+    Curves,
     /// Bars side by side at each category.
     Bars,
 }
@@ -154,13 +156,15 @@ impl Figure {
     }
 
     fn legend_entry(&self, svg: &mut Svg, series: &Series, (x, y): (f64, f64)) {
-        let bars = self.panels.iter().all(|panel| panel.kind == Kind::Bars);
-        if bars && series.marker != Marker::Dashes {
+        let all = |kind: Kind| self.panels.iter().all(|panel| panel.kind == kind);
+        if all(Kind::Bars) && series.marker != Marker::Dashes {
             svg.rect((x + 8.0, y - 10.0), (12.0, 12.0), series.colour);
         } else {
             let dashed = series.marker == Marker::Dashes;
             svg.polyline(&[(x, y - 4.0), (x + 24.0, y - 4.0)], series.colour, dashed);
-            panel::marker(svg, series, (x + 12.0, y - 4.0));
+            if !all(Kind::Curves) {
+                panel::marker(svg, series, (x + 12.0, y - 4.0));
+            }
         }
         svg.text((x + 29.0, y), TEXT, Anchor::Start, false, &series.name);
     }
@@ -212,6 +216,14 @@ mod tests {
         assert_eq!(broken.matches("<polyline").count(), 2);
         assert_eq!(whole, figure(Kind::Lines, vec![vec![mark(1.0), mark(2.0), mark(3.0)]]).svg());
         assert!(whole.contains("a&lt;b"));
+    }
+
+    #[test]
+    fn curves_have_no_points() {
+        let curves = figure(Kind::Curves, vec![vec![mark(1.0), mark(2.0), mark(3.0)]]).svg();
+        // The background alone: neither squares nor whiskers.
+        assert_eq!(curves.matches("<rect").count(), 1);
+        assert_eq!(curves.matches("<polyline").count(), 3);
     }
 
     #[test]

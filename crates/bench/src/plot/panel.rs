@@ -52,7 +52,7 @@ pub fn draw(svg: &mut Svg, panel: &Panel, series: &[Series], corner: (f64, f64))
         return;
     }
     match panel.kind {
-        Kind::Lines => plot.lines(svg, series),
+        Kind::Lines | Kind::Curves => plot.lines(svg, series),
         Kind::Bars => plot.bars(svg, series),
     }
 }
@@ -92,8 +92,13 @@ impl Plot<'_> {
         svg.line((self.left, self.top), (self.left, bottom), INK, 1.0);
         svg.line((self.left, bottom), (right, bottom), INK, 1.0);
         for (at, category) in self.panel.categories.iter().enumerate() {
+            if category.is_empty() {
+                continue;
+            }
+            let next = self.panel.categories[at + 1..].iter().take_while(|next| next.is_empty());
+            let room = self.step() * (1 + next.count()) as f64;
             let wide = category.chars().count() as f64 * TICK * LETTER;
-            let size = if wide > self.step() { TICK * self.step() / wide } else { TICK };
+            let size = if wide > room { TICK * room / wide } else { TICK };
             svg.text((self.x(at), bottom + 15.0), size, Anchor::Middle, false, category);
         }
         let middle = (self.left + self.width() / 2.0, bottom + 33.0);
@@ -104,8 +109,10 @@ impl Plot<'_> {
 
     fn lines(&self, svg: &mut Svg, series: &[Series]) {
         let middle = (self.panel.marks.len() as f64 - 1.0) / 2.0;
+        let points_shown = self.panel.kind == Kind::Lines;
+        let apart = if points_shown { APART } else { 0.0 };
         for (order, (series, marks)) in series.iter().zip(&self.panel.marks).enumerate() {
-            let shift = (order as f64 - middle) * APART;
+            let shift = (order as f64 - middle) * apart;
             let points: Vec<Option<((f64, f64), Mark)>> = marks
                 .iter()
                 .take(self.panel.categories.len())
@@ -116,7 +123,7 @@ impl Plot<'_> {
                 let run: Vec<(f64, f64)> = run.iter().flatten().map(|(point, _)| *point).collect();
                 svg.polyline(&run, series.colour, series.marker == Marker::Dashes);
             }
-            for (point, mark) in points.into_iter().flatten() {
+            for (point, mark) in points.into_iter().flatten().filter(|_| points_shown) {
                 self.whisker(svg, point.0, mark, series.colour);
                 marker(svg, series, point);
             }

@@ -24,10 +24,12 @@ pub fn run(weir: PathBuf, dir: &Path, disk: Model, contestant: &str) -> Result<(
         disk,
         disk_bytes: 256 << 20,
         memory_bytes: 96 << 20,
+        process_bytes: 0,
         patch_bytes: 4 << 20,
         log_bytes: LOG_BYTES,
         other_users: false,
         weir,
+        over_time: false,
         limit: Duration::from_secs(60),
     };
     let run = Run::new(dir, terms.disk_bytes)?;

@@ -23,6 +23,7 @@ pub mod hold;
 mod ledger;
 mod load;
 mod machine;
+pub mod over_time;
 mod process;
 mod run;
 
@@ -39,6 +40,7 @@ use serde::de::DeserializeOwned;
 use self::cgroup::Group;
 use self::file_system::{FileSystem, Kind};
 use self::ledger::{Listed, Thing};
+use self::over_time::OverTime;
 use crate::cleanup::{Undo, undo};
 use crate::disk::{Counts, Disk, Model};
 use crate::error::{Doing, Error, Result};
@@ -51,8 +53,8 @@ pub use self::run::Run;
 /// The kernel's default vm.dirty_ratio: percent of memory that may be dirty before writers are
 /// throttled. Write-back begins at half of it, as by vm.dirty_background_ratio.
 const DIRTY_PERCENT: u64 = 20;
-/// What is set aside of a contestant's memory for processes: the daemon's code and threads, and the
-/// load.
+/// What is set aside of a contestant's memory for processes: the daemon's code and threads, and a
+/// load that needs no more.
 const PROCESS_BYTES: u64 = 16 << 20;
 /// The least `--memory`.
 const ENGINE_BYTES_MIN: u64 = 16 << 20;
@@ -127,6 +129,8 @@ pub enum Contestant {
     WeirWriteBack(WriteBack),
     /// Weir without a log, with adaptive write-back and one setting of it.
     WeirAdaptive(Setting),
+    /// Weir without a log, with static write-back that begins at so many percent.
+    WeirStatic(u8),
 }
 
 impl Contestant {
@@ -141,6 +145,15 @@ impl Contestant {
             Contestant::WeirAdaptive(Setting::DirtyMaxPercent(most)) => {
                 format!("weir-dirty-{most}")
             }
+            Contestant::WeirStatic(percent) => format!("weir-background-{percent}"),
+        }
+    }
+
+    /// When static write-back begins, percent, where that is the contestant's own.
+    pub fn background_percent(self) -> Option<u8> {
+        match self {
+            Contestant::WeirStatic(percent) => Some(percent),
+            _ => None,
         }
     }
 
@@ -165,6 +178,11 @@ impl Contestant {
                 });
                 Some(all)
             }
+            Contestant::WeirStatic(percent) => {
+                let mut all = Contestant::WeirWriteBack(WriteBack::Static).mount_options()?;
+                all.push(format!("--dirty-background={percent}"));
+                Some(all)
+            }
         }
     }
 }
@@ -187,6 +205,8 @@ pub struct Terms {
     pub disk_bytes: u64,
     /// Memory of a contestant, everything in it.
     pub memory_bytes: u64,
+    /// What the load's processes take of it, if that is much.
+    pub process_bytes: u64,
     /// Of Weir's memory, what patches may use.
     pub patch_bytes: u64,
     /// Size of Weir's redo log, for the contestant that has one.
@@ -195,6 +215,8 @@ pub struct Terms {
     pub other_users: bool,
     /// The weir program.
     pub weir: PathBuf,
+    /// Whether what happens over the time of a round is kept.
+    pub over_time: bool,
     /// How long one load may take.
     pub limit: Duration,
 }
@@ -202,13 +224,13 @@ pub struct Terms {
 impl Terms {
     /// The `--memory` that Weir gets of the contestant's memory.
     pub fn engine_bytes(&self) -> u64 {
-        engine_bytes(self.memory_bytes)
+        engine_bytes(self.memory_bytes.saturating_sub(self.process_bytes))
     }
 
     /// Fails if Weir cannot run on them.
     fn check(&self) -> Result<()> {
         if self.engine_bytes() < ENGINE_BYTES_MIN {
-            let least = PROCESS_BYTES + ENGINE_BYTES_MIN.div_ceil(3) * 4;
+            let least = PROCESS_BYTES + self.process_bytes + ENGINE_BYTES_MIN.div_ceil(3) * 4;
             return Err(Error::Missing {
                 what: format!("{} MiB of memory are too few for Weir", self.memory_bytes >> 20),
                 remedy: format!("give the contestants at least {} MiB", (least >> 20) + 1),
@@ -236,6 +258,8 @@ pub struct Observed {
     pub weir: Option<Counters>,
     /// The most memory the contestant held, page cache included.
     pub peak_bytes: u64,
+    /// If [`Terms::over_time`] says so.
+    pub over_time: Option<OverTime>,
 }
 
 /// An emulated disk, prepared for rounds. Everything is taken down when this goes.
@@ -312,7 +336,13 @@ impl Stage {
         let earlier = arena.counters()?;
         let before = self.disk.counts()?;
         let pace = Pace::on(&self.disk)?;
-        let acted = act(&arena);
+        let (acted, seen) = match self.terms.over_time {
+            true => {
+                let (acted, seen) = over_time::watched(&self.disk, || act(&arena));
+                (acted, Some(seen))
+            }
+            false => (act(&arena), None),
+        };
         let after = self.disk.counts();
         drop(pace);
         let value = arena.judge(acted)?;
@@ -325,9 +355,12 @@ impl Stage {
         }
         let peak_bytes = arena.group.peak_bytes();
         arena.leave()?;
+        let recorded = seen.is_some() && weir.is_some();
+        let record = recorded.then(|| over_time::read(&self.record())).transpose()?;
+        let over_time = seen.map(|seen| OverTime { weir: record.unwrap_or_default(), ..seen });
         let after = after?;
         let left = self.disk.counts()? - after;
-        Ok((value, Observed { device: after - before, left, weir, peak_bytes }))
+        Ok((value, Observed { device: after - before, left, weir, peak_bytes, over_time }))
     }
 
     fn enter(&self, contestant: Contestant) -> Result<Arena<'_>> {
@@ -347,6 +380,11 @@ impl Stage {
             })
         };
         Ok(Arena { abandon, weir, group, stage: self })
+    }
+
+    /// Where Weir's mounts are recorded, one after the other.
+    fn record(&self) -> PathBuf {
+        self.work.join("record.jsonl")
     }
 
     fn mount(&self, own: Vec<String>, group: &Group) -> Result<Weir> {
@@ -369,6 +407,10 @@ impl Stage {
         let mut options: Vec<_> = options.iter().chain(&own).map(String::as_str).collect();
         if self.terms.other_users {
             options.push("--allow-other");
+        }
+        let record = format!("--record={}", self.record().display());
+        if self.terms.over_time {
+            options.push(&record);
         }
         let mount = WeirMount::start_by(weir, &self.home, &mountpoint, &options, |command| {
             group.admit(command)
@@ -462,10 +504,12 @@ mod tests {
             disk: Model::None,
             disk_bytes: 1 << 30,
             memory_bytes,
+            process_bytes: 0,
             patch_bytes,
             log_bytes: LOG_BYTES,
             other_users: false,
             weir: "weir".into(),
+            over_time: false,
             limit: Duration::from_secs(1),
         }
     }
@@ -483,6 +527,13 @@ mod tests {
         assert_eq!(often.name(), "weir-every-100-ms");
         let options = often.mount_options().unwrap();
         assert_eq!(options[2..], ["--write-back=adaptive", "--write-back-interval=100ms"]);
+        let early = Contestant::WeirStatic(5);
+        assert_eq!(
+            (early.name().as_str(), early.background_percent()),
+            ("weir-background-5", Some(5))
+        );
+        let options = early.mount_options().unwrap();
+        assert_eq!(options[2..], ["--write-back=static", "--dirty-background=5"]);
     }
 
     #[test]
@@ -491,6 +542,8 @@ mod tests {
         whole.check().unwrap();
         assert_eq!(whole.engine_bytes(), (3 << 30) - (12 << 20));
         terms(38 << 20, 1 << 20).check().unwrap();
+        let compiling = Terms { process_bytes: 192 << 20, ..terms(256 << 20, 1 << 20) };
+        assert_eq!(compiling.engine_bytes(), 36 << 20);
         let error = terms(37 << 20, 1 << 20).check().unwrap_err().to_string();
         assert!(error.ends_with("at least 38 MiB"), "{error}");
         assert!(terms(256 << 20, 96 << 20).check().is_err());

@@ -10,11 +10,13 @@
 //! operation's number, so a load keeps no record but how many operations were done; nothing but
 //! system calls on the files is timed.
 
+mod build;
 mod file_server;
 mod mobibench;
 mod outcome;
 mod personality;
 mod pgbench;
+mod postgres;
 mod prepared;
 mod read_log;
 #[cfg(test)]
@@ -25,7 +27,9 @@ mod sqlite;
 mod stamp;
 mod synced_writes;
 mod timeline;
+mod tpcc;
 
+use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -33,16 +37,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 
+pub use build::{Build, require as require_build};
 pub use file_server::{FileServer, Mix};
 pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, ClassOutcome, Outcome};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
-pub use pgbench::{Pgbench, require as require_postgres};
+pub use pgbench::Pgbench;
+pub use postgres::require as require_postgres;
 pub use side_by_side::{Access, SideBySide, WORKLOADS};
 pub use slots::{PREPARED_SEED, Slots};
 pub use sqlite::Sqlite;
 pub use synced_writes::SyncedWrites;
 pub use timeline::{Timeline, monotonic_ns};
+pub use tpcc::{Tpcc, WAREHOUSE_BYTES};
 
 /// Something to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,6 +69,10 @@ pub enum Workload {
     Pgbench(Pgbench),
     /// Readers and writers, each with files of its own.
     SideBySide(SideBySide),
+    /// A C project, unpacked and built.
+    Build(Build),
+    /// TPC-C's transactions on PostgreSQL.
+    Tpcc(Tpcc),
 }
 
 impl Workload {
@@ -75,6 +86,8 @@ impl Workload {
             Workload::Sqlite(sqlite) => sqlite.prepare(home),
             Workload::Pgbench(pgbench) => pgbench.prepare(home),
             Workload::SideBySide(sides) => side_by_side::prepare(sides, home),
+            Workload::Build(build) => build.prepare(home),
+            Workload::Tpcc(tpcc) => tpcc.prepare(home),
         }
     }
 
@@ -97,13 +110,24 @@ impl Workload {
             (Workload::SideBySide(one), Workload::SideBySide(other)) => {
                 one.shares_files_with(other)
             }
+            (Workload::Build(one), Workload::Build(other)) => one == other,
+            (Workload::Tpcc(one), Workload::Tpcc(other)) => one.warehouses == other.warehouses,
             _ => false,
         }
     }
 
     /// Whether some of it is done by another user than the one who mounts.
     pub fn is_of_another_user(&self) -> bool {
-        matches!(self, Workload::Pgbench(_))
+        matches!(self, Workload::Pgbench(_) | Workload::Tpcc(_))
+    }
+
+    /// What its processes take of a contestant's memory, bytes, that is not to be counted on for files.
+    pub fn process_bytes(&self) -> u64 {
+        match self {
+            Workload::Build(_) => build::PROCESS_BYTES,
+            Workload::Tpcc(_) => tpcc::PROCESS_BYTES,
+            _ => 0,
+        }
     }
 
     /// What its files take up, bytes, about.
@@ -117,6 +141,8 @@ impl Workload {
             Workload::Sqlite(sqlite) => sqlite.file_bytes(),
             Workload::Pgbench(pgbench) => pgbench.file_bytes(),
             Workload::SideBySide(sides) => sides.files_bytes(),
+            Workload::Build(build) => build.file_bytes(),
+            Workload::Tpcc(tpcc) => tpcc.file_bytes(),
         }
     }
 
@@ -132,6 +158,8 @@ impl Workload {
             Workload::Sqlite(sqlite) => sqlite.run(directory),
             Workload::Pgbench(pgbench) => pgbench.run(directory),
             Workload::SideBySide(sides) => side_by_side::run(sides, directory),
+            Workload::Build(build) => build.run(directory),
+            Workload::Tpcc(tpcc) => tpcc.run(directory),
         }
     }
 
@@ -146,6 +174,8 @@ impl Workload {
             Workload::Sqlite(sqlite) => sqlite.verify(home, outcome),
             Workload::Pgbench(pgbench) => pgbench.verify(home, outcome),
             Workload::SideBySide(sides) => side_by_side::verify(sides, home, outcome),
+            Workload::Build(build) => build.verify(home, outcome),
+            Workload::Tpcc(tpcc) => tpcc.verify(home, outcome),
         }
     }
 
@@ -160,8 +190,15 @@ impl Workload {
             Workload::Sqlite(sqlite) => sqlite.reset(home, outcome),
             Workload::Pgbench(pgbench) => pgbench.reset(home, outcome),
             Workload::SideBySide(sides) => side_by_side::reset(sides, home, outcome),
+            Workload::Build(build) => build.reset(home, outcome),
+            Workload::Tpcc(tpcc) => tpcc.reset(home, outcome),
         }
     }
+}
+
+/// Removes a directory and all in it, if it is there.
+fn remove(path: &Path) -> Result<()> {
+    if path.exists() { fs::remove_dir_all(path).doing("remove", path) } else { Ok(()) }
 }
 
 /// `weir-bench load DIRECTORY`: runs the workload that stands, as JSON, on standard input, and

@@ -23,13 +23,24 @@ pub enum Class {
     Sync,
     /// Everything about names and attributes.
     Other,
+    /// New orders, the transactions that TPC-C counts.
+    NewOrder,
     /// Transactions of a database, each with its own reads, writes and syncs.
     Transaction,
+    /// Whole jobs of several programs.
+    Job,
 }
 
 impl Class {
-    const ALL: [Class; 5] =
-        [Class::Read, Class::Write, Class::Sync, Class::Other, Class::Transaction];
+    const ALL: [Class; 7] = [
+        Class::Read,
+        Class::Write,
+        Class::Sync,
+        Class::Other,
+        Class::NewOrder,
+        Class::Transaction,
+        Class::Job,
+    ];
 
     /// Its name in an [`Outcome`].
     pub fn name(self) -> &'static str {
@@ -38,14 +49,16 @@ impl Class {
             Class::Write => "write",
             Class::Sync => "sync",
             Class::Other => "other",
+            Class::NewOrder => "new-order",
             Class::Transaction => "transaction",
+            Class::Job => "job",
         }
     }
 }
 
 /// The latencies one thread saw.
 pub struct Tally {
-    classes: [(Latencies, u64); 5],
+    classes: [(Latencies, u64); Class::ALL.len()],
     /// From the start of the load to the end of the thread's last operation, seconds.
     pub seconds: f64,
 }
@@ -67,7 +80,8 @@ impl Tally {
 /// One class of a load's operations. Latencies in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassOutcome {
-    /// `read`, `write`, `sync`, `other` or `transaction`; `all` for all of them together.
+    /// `read`, `write`, `sync`, `other`, `new-order`, `transaction` or `job`; `all` for all of them
+    /// together.
     pub class: String,
     /// Operations.
     pub ops: u64,

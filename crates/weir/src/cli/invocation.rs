@@ -176,7 +176,7 @@ mod tests {
 
     fn mount(words: &[&str]) -> MountArguments {
         match parsed(words).unwrap().command {
-            Command::Mount(mount) => mount,
+            Command::Mount(mount) => *mount,
             other => panic!("{other:?}"),
         }
     }
@@ -238,6 +238,7 @@ mod tests {
             (&["weir", "mount", "/a", "/b", "--write-back", "eager"], "static or adaptive"),
             (&["weir", "mount", "/a", "/b", "--write-back-interval", "1h"], "from 10ms to 60s"),
             (&["weir", "mount", "/a", "/b", "--dirty-max", "51"], "from 1 to 50"),
+            (&["weir", "mount", "/a", "/b", "--dirty-background", "50"], "from 1 to 49"),
             (&["weir", "mount", "/a", "/b", "--log-level", "loud"], "'loud'"),
             (&["weir", "mount", "/a", "/b", "--memory", "1G", "--memory", "2G"], "--memory"),
             (&["weir", "dance"], "'dance'"),

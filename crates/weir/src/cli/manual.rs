@@ -47,7 +47,7 @@ MOUNT OPTIONS (-o):
   ro, rw                          as --read-only
   allow_other                     as --allow-other
   fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=,
-  write_back=, write_back_interval=, dirty_max=
+  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=
                                   as the long options
   direct_io                       every open bypasses the kernel's page cache
   dev, nodev, suid, nosuid, exec, noexec, atime, noatime
@@ -102,6 +102,7 @@ EXAMPLES:
   weir mount /srv/data /mnt/data
   weir mount --memory 2G --fetch lazy --allow-other /srv/data /mnt/data
   weir mount -f --log-level debug ~/data ~/mnt
+  weir mount --write-back adaptive --record /var/tmp/data.jsonl /srv/data /mnt/data
   weir mount -o ro,noatime /srv/data /mnt/data
 
 EXIT STATUS:

@@ -85,8 +85,11 @@ fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
     let from_command_line = arguments.layer()?;
     let configured = arguments.configured(&configured_name(&mountpoint))?;
     let mut settings = from_command_line.over(configured).resolve()?;
-    if let Some(path) = settings.log_file.take() {
-        settings.log_file = Some(absolute("--log-file", &path)?);
+    for (name, path) in [("--log-file", &mut settings.log_file), ("--record", &mut settings.record)]
+    {
+        if let Some(path) = path {
+            *path = absolute(name, path)?;
+        }
     }
     Ok(MountRequest { source, mountpoint, settings })
 }

@@ -78,6 +78,8 @@ fn sizes_and_durations_are_strict() {
         refused(&scene, &["source", "mount", "-o", &option], 2, &["'memory'"]);
     }
     refused(&scene, &["source", "mount", "--memory=1M"], 2, &["1 MiB is too small", "16 MiB"]);
+    let unused = ["source", "mount", "--write-back=static", "--dirty-max=30"];
+    refused(&scene, &unused, 2, &["--dirty-max is for adaptive write-back"]);
     refused(&scene, &["source", "mount", "--memory=0"], 2, &["too small"]);
     let patch = ["source", "mount", "--memory=64M", "--patch-memory=40M"];
     refused(&scene, &patch, 2, &["40 MiB is too large", "at most 32 MiB"]);

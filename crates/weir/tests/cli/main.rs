@@ -11,5 +11,6 @@ mod ending;
 mod helper;
 mod lifecycle;
 mod ordinary_user;
+mod recording;
 mod scene;
 mod trouble;

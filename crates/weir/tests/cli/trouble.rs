@@ -27,7 +27,7 @@ fn stuck(name: &str) -> Scene {
     scene
 }
 
-fn limit_files(daemon: Pid, bytes: Option<u64>) {
+pub fn limit_files(daemon: Pid, bytes: Option<u64>) {
     let maximum = rustix::process::getrlimit(Resource::Fsize).maximum;
     prlimit(Some(daemon), Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).unwrap();
 }

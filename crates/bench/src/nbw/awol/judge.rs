@@ -10,28 +10,23 @@ use std::fmt::Write;
 
 use crate::disk::Model;
 use crate::measure::show_us;
+use crate::nbw::awol::ratios::{against, called, find, speed, times_baseline};
+use crate::nbw::awol::{macrobench, optimum};
 use crate::nbw::goals::{Goal, Measured, SLOWER, Unit, worst};
 use crate::nbw::names::{BASELINE, contestants, groups, or_dash, rate, times};
 use crate::nbw::results::{Case, Class, Experiment, Results, Round};
-use crate::nbw::summary::median;
 use crate::nbw::table::aligned;
 
 /// The contestant that is held against the goals.
-const ADAPTIVE: &str = "weir-adaptive";
+pub const ADAPTIVE: &str = "weir-adaptive";
 /// The one it is to be better than.
-const STATIC: &str = "weir-static";
+pub const STATIC: &str = "weir-static";
 
 /// What is asked of a workload on the hard disk: the paper's gains over static write-back, as
 /// ratios of rates. Elsewhere nothing is to be lost.
 const GAINS: [(&str, f64); 3] = [("srsw", 1.10), ("rrrw", 1.35), ("zrzw", 1.35)];
 /// How many requests fewer than static write-back RRRW is to need, percent.
 const FEWER_REQUESTS: f64 = 20.0;
-/// What else is to be reached, that nothing here measures yet: ratios to static write-back.
-const UNMEASURED: [(&str, f64); 3] = [
-    ("adaptive to the best static setting, found by search, in each workload", SLOWER),
-    ("hdd, unpacking and building a C project: static's time to adaptive's", 1.27),
-    ("hdd, adaptive to static: transactions of a TPC-C-like load on PostgreSQL", 1.25),
-];
 /// How much shorter than ext4's the 99th percentile of reads is to be, times.
 const READ_TAIL: f64 = 2.0;
 
@@ -40,6 +35,14 @@ pub fn tables(results: &Results) -> String {
     let mut text = aligned(&rates(results));
     text += "(x ext4 of reads in vrvw: by their mean time)\n\n";
     text += &aligned(&costs(results));
+    for (heading, rows) in [
+        ("Whole programs", macrobench::rows(results)),
+        ("Best static settings", optimum::rows(results)),
+    ] {
+        if rows.len() > 1 {
+            let _ = write!(text, "\n{heading}\n{}", aligned(&rows));
+        }
+    }
     text
 }
 
@@ -73,7 +76,7 @@ pub fn rates(results: &Results) -> Vec<Vec<String>> {
         "max",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for group in groups(results, Experiment::SideBySide) {
+    for group in shown(results) {
         for case in &group {
             let mut row = vec![case.name.clone(), case.contestant.clone()];
             row.extend(side(results, case, "read"));
@@ -84,11 +87,15 @@ pub fn rates(results: &Results) -> Vec<Vec<String>> {
     rows
 }
 
+/// The cases of readers and writers, those over the values of a setting last.
+fn shown(results: &Results) -> Vec<Vec<&Case>> {
+    [Experiment::SideBySide, Experiment::Setting].map(|of| groups(results, of)).concat()
+}
+
 /// Rate, ratio and latencies of one side.
 fn side(results: &Results, case: &Case, class: &str) -> [String; 5] {
     let found = find(&case.classes, class);
-    let against =
-        against(results, &case.name, &case.contestant, BASELINE, &speed(&case.name, class));
+    let against = times_baseline(results, &case.name, &case.contestant, class);
     [
         or_dash(found, |found| rate(found.ops_per_s)),
         or_dash(against, |ratios| ratios.show()),
@@ -113,7 +120,7 @@ pub fn costs(results: &Results) -> Vec<Vec<String>> {
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mib = |bytes: f64| format!("{:.0}", bytes / f64::from(1 << 20));
-    for case in groups(results, Experiment::SideBySide).into_iter().flatten() {
+    for case in shown(results).into_iter().flatten() {
         let Some(cost) = case.disk_use else { continue };
         rows.push(vec![
             case.name.clone(),
@@ -159,13 +166,14 @@ pub fn goals(results: &Results) -> Vec<Goal> {
     let groups = groups(results, Experiment::SideBySide);
     let on_hdd = groups.iter().map(|group| group[0]).filter(|case| case.disk == Model::Hdd);
     goals.extend(on_hdd.filter_map(|case| tail(results, case)));
-    goals.extend(UNMEASURED.map(|(name, need)| Goal {
-        name: name.into(),
-        need,
+    goals.push(Goal {
+        name: "adaptive to the best static setting, found by search, in each workload".into(),
+        need: SLOWER,
         unit: Unit::Times,
-        measured: None,
+        measured: optimum::farthest(results),
         best: None,
-    }));
+    });
+    goals.extend(macrobench::goals(results));
     goals
 }
 
@@ -224,86 +232,13 @@ fn single(value: f64) -> Measured {
     Measured { value, decided_by: None, parts: Vec::new() }
 }
 
-/// A figure of a round, where it has it.
-type Figure<'a> = &'a dyn Fn(&Round) -> Option<f64>;
-
-/// What one class of operations is judged by in the case of that name; more is better.
-fn speed(case: &str, class: &str) -> impl Fn(&Round) -> Option<f64> {
-    let by_time = by_time(case, class);
-    move |round| {
-        let class = find(&round.classes, class)?;
-        Some(if by_time { 1e6 / class.mean_us } else { class.ops_per_s })
-    }
-}
-
-/// How fast `who`'s operations of a class are, times ext4's: the median over the rounds, the least and
-/// the most.
-pub fn times_baseline(
-    results: &Results,
-    case: &str,
-    who: &str,
-    class: &str,
-) -> Option<(f64, f64, f64)> {
-    let ratios = against(results, case, who, BASELINE, &speed(case, class))?;
-    Some((ratios.median, ratios.least, ratios.most))
-}
-
-/// Whether that is the mean time of an operation, and not the rate.
-fn by_time(case: &str, class: &str) -> bool {
-    case.ends_with("/vrvw") && class == "read"
-}
-
-/// What it is called.
-fn called(case: &str, class: &str) -> String {
-    if by_time(case, class) { format!("mean {class}") } else { format!("{class}s/s") }
-}
-
-fn find<'a>(classes: &'a [Class], name: &str) -> Option<&'a Class> {
-    classes.iter().find(|class| class.class == name)
-}
-
-/// The ratios of a figure of two contestants in the rounds of one case.
-struct Ratios {
-    median: f64,
-    least: f64,
-    most: f64,
-    rounds: usize,
-}
-
-impl Ratios {
-    fn show(&self) -> String {
-        let mark = if self.median < SLOWER { "!" } else { "" };
-        let median = times(self.median);
-        match self.rounds {
-            1 => format!("{median}{mark}"),
-            _ => format!("{median}{mark} ({}–{})", times(self.least), times(self.most)),
-        }
-    }
-}
-
-/// `who`'s figure over `other`'s; `None` if one of them has none.
-fn against(
-    results: &Results,
-    case: &str,
-    who: &str,
-    other: &str,
-    figure: Figure<'_>,
-) -> Option<Ratios> {
-    let rounds = results.find(case, who)?.rounds.iter().zip(&results.find(case, other)?.rounds);
-    let ratios = rounds.filter_map(|(own, other)| Some(figure(own)? / figure(other)?));
-    let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
-    let bound = |pick: fn(f64, f64) -> f64| ratios.iter().copied().reduce(pick);
-    let (least, most) = (bound(f64::min)?, bound(f64::max)?);
-    Some(Ratios { least, most, rounds: ratios.len(), median: median(ratios) })
-}
-
 /// For each case, how fast `who`'s operations of a class are, times ext4's.
 fn to_baseline(results: &Results, who: &str, class: &str) -> Vec<(String, f64)> {
     let groups = groups(results, Experiment::SideBySide);
     let names = groups.iter().map(|group| &group[0].name);
     names
         .filter_map(|name| {
-            let ratios = against(results, name, who, BASELINE, &speed(name, class))?;
+            let ratios = times_baseline(results, name, who, class)?;
             Some((name.clone(), ratios.median))
         })
         .collect()

@@ -3,12 +3,17 @@
 //! with write-back that adapts.
 //!
 //! `plan` says what is run at which size, `judge` shows what was found and holds it against the
-//! goals, `sweep` is the settings that are gone through. The workloads are
+//! goals, with `ratios` and `optimum`; `sweep` is the settings that are gone through, `over_time` how
+//! a load went, `macrobench` the two loads of whole programs. The other workloads are
 //! [`crate::workload::SideBySide`]'s.
 
 pub mod judge;
+pub mod macrobench;
+pub mod optimum;
+pub mod over_time;
 pub mod plan;
-mod sweep;
+pub mod ratios;
+pub mod sweep;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,17 +40,22 @@ pub const SUITE: &str = "awol";
 #[derive(Args)]
 pub struct Arguments {
     /// One round of ten seconds on the hard disk and five elsewhere, at most ten minutes in all,
-    /// instead of three rounds three times as long.
+    /// instead of three rounds three times as long and whole programs besides.
     #[arg(long)]
     quick: bool,
-    /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'.
+    /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'; 'macro' for a build
+    /// and a database, which '--quick' leaves out otherwise.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<String>,
+    /// The C sources that are built ('--only macro', and the long form): an archive that
+    /// 'scripts/setup bench' fetched, by default where it puts it.
+    #[arg(long, value_name = "FILE")]
+    sources: Option<PathBuf>,
     /// Who runs beside ext4.
     #[arg(long, value_name = "WHO", value_delimiter = ',', default_value = "static,adaptive")]
     contestants: Vec<Weir>,
-    /// Instead, go through the values of a setting of adaptive write-back, on the workloads that
-    /// the paper has for it.
+    /// Instead, go through the values of a setting of write-back, on the workloads that the paper
+    /// has for it. 'report' adds what is found to the report of a run without.
     #[arg(long, value_name = "SETTING", conflicts_with = "contestants")]
     sweep: Option<Sweep>,
     #[command(flatten)]
@@ -94,17 +104,26 @@ impl Arguments {
         let disks =
             if self.place.disk.is_empty() { vec![Model::Hdd, Model::Ssd] } else { self.place.disk };
         let filter = Filter { disks, names: self.only };
-        let profile = plan::profile(self.quick);
-        let mut cells = plan::cells(&profile, &contestants, &filter);
-        cells.retain(|cell| self.sweep.is_none_or(|sweep| sweep.wants(&cell.label)));
+        let profile = plan::profile(self.quick, self.sweep);
+        let mut cells = plan::cells(&profile, &contestants, self.sweep, &filter);
+        let mut passed_over = Vec::new();
+        if self.sweep.is_none() && macrobench::is_wanted(self.quick, &filter) {
+            let sources = self.sources.unwrap_or_else(macrobench::default_sources);
+            let (more, why) = macrobench::cells(&profile, &contestants, &sources, &filter);
+            cells.extend(more);
+            passed_over = why;
+        }
+        passed_over.iter().for_each(|why| println!("{why}"));
         if cells.is_empty() {
             return Err(Error::Missing {
                 what: "nothing of the suite has that disk and name".into(),
                 remedy: "see 'weir-bench run awol --help'".into(),
             });
         }
-        let results = nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json)?;
+        let (dir, over_time) = (self.place.dir, has_option(&help(&weir)?, "--record"));
+        let results = nbw::run_whole(SUITE, profile, cells, weir, &dir, self.json, over_time)?;
         print!("\n{}", judge::tables(&results));
+        passed_over.iter().for_each(|why| println!("{why}"));
         print!("\n{}", judge::verdict(&results));
         Ok(())
     }
@@ -112,13 +131,11 @@ impl Arguments {
 
 /// Fails, saying what to do, if `weir` lacks an option that one of `contestants` is mounted with.
 fn require_options(weir: &Path, contestants: &[Contestant]) -> Result<()> {
-    let help = run(Command::new(weir).args(["mount", "--help"]))?;
-    let help = String::from_utf8_lossy(&help.stdout);
+    let help = help(weir)?;
     let options = contestants.iter().flat_map(|who| who.mount_options().unwrap_or_default());
     for option in options {
         let name = option.split('=').next().unwrap_or_default();
-        // As a word: the names of some begin like those of others.
-        if !help.split_whitespace().any(|word| word.trim_end_matches(',') == name) {
+        if !has_option(&help, name) {
             return Err(Error::Missing {
                 what: format!("{} has no option '{name}'", weir.display()),
                 remedy: "give a weir that has it, or compare only '--contestants plain'".into(),
@@ -126,6 +143,17 @@ fn require_options(weir: &Path, contestants: &[Contestant]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The manual of `weir mount`.
+fn help(weir: &Path) -> Result<String> {
+    let help = run(Command::new(weir).args(["mount", "--help"]))?;
+    Ok(String::from_utf8_lossy(&help.stdout).into_owned())
+}
+
+/// Whether a manual has that option, as a word: the names of some begin like those of others.
+fn has_option(help: &str, name: &str) -> bool {
+    help.split_whitespace().any(|word| word.trim_end_matches(',') == name)
 }
 
 /// What a round had the disk do.

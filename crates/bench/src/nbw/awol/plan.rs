@@ -8,6 +8,7 @@
 
 use crate::PAGE_BYTES;
 use crate::disk::Model;
+use crate::nbw::awol::sweep::Sweep;
 use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::profile::Form;
 use crate::nbw::results::{Experiment, Profile, Sizes};
@@ -27,14 +28,14 @@ const PATCH_BYTES: u64 = 4 << 20;
 /// The seed of everything a load draws.
 const SEED: u64 = 0x6177_6f6c;
 
-/// The sizes and times of a form.
-pub fn profile(quick: bool) -> Profile {
+/// The sizes and times of a form, named after it and the setting that is gone through.
+pub fn profile(quick: bool, sweep: Option<Sweep>) -> Profile {
     let (name, seconds, rounds, sequential_bytes, change_seconds) = match quick {
         true => ("quick", 10.0, 1, 1 << 30, 0.5),
         false => ("full", 30.0, 3, 2 << 30, 1.0),
     };
     let mut profile = Profile {
-        name: name.into(),
+        name: sweep.map_or(name.into(), |sweep| format!("{name}-{sweep}")),
         scale: SCALE,
         file_bytes: PAPER_FILE_BYTES / u64::from(SCALE),
         memory_bytes: PAPER_MEMORY_BYTES / u64::from(SCALE),
@@ -56,14 +57,29 @@ pub fn profile(quick: bool) -> Profile {
     profile
 }
 
-/// The cells of `profile` for `contestants`, of which ext4 is the first.
-pub fn cells(profile: &Profile, contestants: &[Contestant], filter: &Filter) -> Vec<Cell> {
+/// The cells of `profile` for `contestants`, of which ext4 is the first: all of them, or those in which
+/// a setting is gone through.
+pub fn cells(
+    profile: &Profile,
+    contestants: &[Contestant],
+    sweep: Option<Sweep>,
+    filter: &Filter,
+) -> Vec<Cell> {
     let sizes = profile.side_by_side.as_ref().expect("this suite's profile has them");
     let mut cells = Vec::new();
     for &disk in &filter.disks {
         for sides in WORKLOADS {
             let workload = workload(profile, sizes, sides);
-            cells.push(cell(disk, profile, contestants, workload));
+            let cell = cell(disk, profile, contestants, workload);
+            match sweep {
+                Some(sweep) if !sweep.wants(&cell.label) => {}
+                Some(sweep) => cells.push(Cell {
+                    name: format!("{disk}/{sweep}/{}", cell.label),
+                    experiment: Experiment::Setting,
+                    ..cell
+                }),
+                None => cells.push(cell),
+            }
         }
     }
     cells.retain(|cell| filter.wants(cell));
@@ -115,7 +131,7 @@ mod tests {
         let policies = [WriteBack::Static, WriteBack::Adaptive].map(Contestant::WeirWriteBack);
         let contestants = [&[Contestant::Ext4], &policies[..]].concat();
         let filter = Filter { disks: vec![Model::Hdd, Model::Ssd], names: Vec::new() };
-        cells(&profile(quick), &contestants, &filter)
+        cells(&profile(quick, None), &contestants, None, &filter)
     }
 
     #[test]
@@ -143,7 +159,7 @@ mod tests {
 
     #[test]
     fn sizes_are_the_papers_divided() {
-        let profile = profile(false);
+        let profile = profile(false, None);
         assert_eq!((profile.memory_bytes, profile.file_bytes), (128 << 20, 64 << 20));
         let sizes = profile.side_by_side.clone().unwrap();
         let [least, most] = sizes.variable_bytes;
@@ -155,7 +171,12 @@ mod tests {
     fn a_part_is_found_by_its_name() {
         let filter = Filter { disks: vec![Model::Ssd], names: vec!["zrzw".into()] };
         let contestants = [Contestant::Ext4, Contestant::Weir(Fetch::Auto)];
-        let cells = cells(&profile(true), &contestants, &filter);
-        assert_eq!(cells.iter().map(|cell| cell.name.as_str()).collect::<Vec<_>>(), ["ssd/zrzw"]);
+        let names = |sweep| {
+            let cells = cells(&profile(true, sweep), &contestants, sweep, &filter);
+            cells.into_iter().map(|cell| cell.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None), ["ssd/zrzw"]);
+        assert_eq!(names(Some(Sweep::DirtyMax)), ["ssd/dirty-max/zrzw"], "another case");
+        assert_eq!(profile(true, Some(Sweep::DirtyMax)).name, "quick-dirty-max");
     }
 }

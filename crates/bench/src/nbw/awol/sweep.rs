@@ -1,9 +1,12 @@
-//! Settings of adaptive write-back that the paper goes through: the sampling interval (its Figures
-//! 20 and 22) and h_max (Figure 15).
+//! Settings of write-back that the paper goes through: the sampling interval (its Figures 20 and 22)
+//! and h_max (Figure 15) of the adaptive one, and when the static one begins (Figures 9 and 10): the best
+//! of these, workload by workload, is what the adaptive one is to come near.
+
+use std::fmt;
 
 use clap::ValueEnum;
 
-use crate::stage::{Contestant, Setting};
+use crate::stage::{Contestant, Setting, WriteBack};
 
 /// Which setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -12,6 +15,18 @@ pub enum Sweep {
     Interval,
     /// `--dirty-max`, on ZRZW.
     DirtyMax,
+    /// `--dirty-background`, on all, with adaptive write-back beside it.
+    Static,
+}
+
+impl fmt::Display for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Sweep::Interval => "interval",
+            Sweep::DirtyMax => "dirty-max",
+            Sweep::Static => "static",
+        })
+    }
 }
 
 impl Sweep {
@@ -20,6 +35,11 @@ impl Sweep {
         let settings = match self {
             Sweep::Interval => [100, 300, 1000, 3000, 10_000].map(Setting::IntervalMs),
             Sweep::DirtyMax => [10, 20, 30, 40, 50].map(Setting::DirtyMaxPercent),
+            Sweep::Static => {
+                let adaptive = Contestant::WeirWriteBack(WriteBack::Adaptive);
+                let settings = [1, 5, 10, 20, 30, 41].map(Contestant::WeirStatic);
+                return [&settings[..], &[adaptive]].concat();
+            }
         };
         settings.map(Contestant::WeirAdaptive).to_vec()
     }
@@ -29,6 +49,7 @@ impl Sweep {
         match self {
             Sweep::Interval => ["nrsw", "nrzw", "zrzw"].contains(&workload),
             Sweep::DirtyMax => workload == "zrzw",
+            Sweep::Static => true,
         }
     }
 }
@@ -39,12 +60,14 @@ mod tests {
 
     #[test]
     fn every_value_is_a_contestant_of_its_own() {
-        for sweep in [Sweep::Interval, Sweep::DirtyMax] {
+        for sweep in [Sweep::Interval, Sweep::DirtyMax, Sweep::Static] {
             let mut names: Vec<_> = sweep.contestants().into_iter().map(Contestant::name).collect();
-            assert!(sweep.wants("zrzw") && !sweep.wants("vrvw"));
+            let count = names.len();
+            assert!(sweep.wants("zrzw") && count >= 5);
+            assert_eq!(sweep.wants("vrvw"), sweep == Sweep::Static);
             names.sort_unstable();
             names.dedup();
-            assert_eq!(names.len(), 5);
+            assert_eq!(names.len(), count);
         }
     }
 }

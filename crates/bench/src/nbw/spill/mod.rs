@@ -64,7 +64,8 @@ impl Arguments {
         let profile = profile(self.quick);
         let disks = if self.place.disk.is_empty() { vec![Model::Hdd] } else { self.place.disk };
         let cells: Vec<Cell> = disks.iter().map(|&disk| cell(disk, &profile)).collect();
-        let results = nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json)?;
+        let results =
+            nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json, false)?;
         println!("\n{}", judge::table(&results));
         for share in judge::shares(&results) {
             println!("{share}");

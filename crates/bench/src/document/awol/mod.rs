@@ -1,13 +1,19 @@
-//! The part of docs/RESULTS.md about AWOL's workloads, and its plot.
+//! The part of docs/RESULTS.md about AWOL's workloads: `figures` and `over_time` are its plots, `paper`
+//! is what the paper says of the same.
 
-use super::figures::series;
+mod figures;
+mod over_time;
+mod paper;
+#[cfg(test)]
+mod sample;
+
+pub use figures::all as figures;
+
 use super::markdown::{Table, escape, wrapped};
 use super::section::{duration, machine, number, one_line};
-use crate::disk::Model;
-use crate::nbw::awol::judge;
-use crate::nbw::names::{bytes, contestants, or_dash, workloads};
-use crate::nbw::results::{Experiment, Profile, Results};
-use crate::plot::{Figure, Kind, Mark, Panel};
+use crate::nbw::awol::{judge, macrobench, optimum};
+use crate::nbw::names::{bytes, or_dash};
+use crate::nbw::results::{Profile, Results};
 
 /// The heading above the part, where the document has none.
 pub const HEADING: &str = "## Readers and writers side by side: write-back that adapts";
@@ -18,11 +24,15 @@ pub fn section(results: &Results, raw: &str) -> String {
         opening(results, raw),
         how(&results.profile),
         goals(results),
+        beside(results),
         format!(
             "### Rates and latencies\n\n![Rates to ext4's](awol/rates.svg)\n\n{}",
             table(&judge::rates(results))
         ),
+        over_time(results),
         format!("### What it cost the disk\n\n{}", table(&judge::costs(results))),
+        programs(results),
+        settings(results),
     ];
     // Nothing in the results may end the part early.
     wrapped(&parts.join("\n").replace("<!--", "&lt;!--"))
@@ -99,6 +109,59 @@ fn goals(results: &Results) -> String {
     format!("### Goals, write-back\n\n{}\nBelow ext4: {}.\n", table.text(), escape(&below))
 }
 
+fn beside(results: &Results) -> String {
+    format!(
+        "### The paper's figures beside ours\n\n\
+         The paper's *default* is the kernel's own write-back, here ext4; *static* is Weir with what a \
+         kernel does. Hit rates are pages read by programs that no page read from the disk stands for.\n\n\
+         {}\n\
+         ![Figure 12: hit rates](awol/figure-12.svg)\n\n\
+         ![Figure 16: random reads beside random writes](awol/figure-16.svg)\n\n\
+         ![Figure 17: time that equal reading takes](awol/figure-17.svg)\n",
+        paper::beside(results)
+    )
+}
+
+fn over_time(results: &Results) -> String {
+    format!(
+        "### Over time\n\n\
+         By `weir mount --record`, and the requests that the disk served, each second of the first round; \
+         shares are of the memory for pages.\n\n\
+         ![Figure 11: watermarks of writers alone](awol/figure-11.svg)\n\n\
+         ![Figure 14: watermarks beside a reader](awol/figure-14.svg)\n\n\
+         ![Figure 18: requests to the disk](awol/figure-18.svg)\n\n{}",
+        over_time::table(results)
+    )
+}
+
+fn programs(results: &Results) -> String {
+    let rows = macrobench::rows(results);
+    let shown = if rows.len() > 1 { table(&rows) } else { "Not measured.\n".to_owned() };
+    format!(
+        "### Whole programs\n\n\
+         *build*: the C sources of zstd are unpacked into {} trees, one after the other, and a program is \
+         built in each; the figure is the time until all is done. *tpcc*: TPC-C's transactions on \
+         PostgreSQL, with a tenth of the standard's rows in a warehouse, so many warehouses that the \
+         database is four times the memory, and no thinking; the figure is new orders. Neither is an \
+         audited result.\n\n{shown}",
+        macrobench::TREES,
+    )
+}
+
+fn settings(results: &Results) -> String {
+    let mut text =
+        "### Settings\n\nFrom runs of `--sweep`; their rates are in the table above.\n\n\
+                    ![Figure 20: sampling intervals](awol/figure-20.svg)\n"
+            .to_owned();
+    let best = optimum::rows(results);
+    if best.len() > 1 {
+        text += "\nThe best static setting of each workload (the paper's *optimal*), by search among shares of \
+                 memory at which write-back begins, and adaptive write-back's figure over its:\n\n";
+        text += &table(&best);
+    }
+    text
+}
+
 /// Rows, of which the first is the headings and the first two columns are text.
 fn table(rows: &[Vec<String>]) -> String {
     let Some((head, rows)) = rows.split_first() else { return String::new() };
@@ -108,57 +171,10 @@ fn table(rows: &[Vec<String>]) -> String {
     table.text()
 }
 
-/// File names and what is drawn in them.
-pub fn figures(results: &Results) -> Vec<(&'static str, Figure)> {
-    vec![("rates.svg", rates(results))]
-}
-
-fn rates(results: &Results) -> Figure {
-    let workloads = workloads(results, Experiment::SideBySide);
-    let panel = |disk: Model, class: &str| {
-        // Those that have such operations at all, on any disk.
-        let has = |workload: &&&str| class == "write" || !workload.starts_with('n');
-        let shown: Vec<&str> = workloads.iter().filter(has).copied().collect();
-        let of = |who: &str, workload: &str| {
-            let case = format!("{disk}/{workload}");
-            let (value, least, most) = judge::times_baseline(results, &case, who, class)?;
-            (value > 0.0).then_some(Mark { value, spread: Some((least, most)) })
-        };
-        let marks = contestants(results)
-            .into_iter()
-            .map(|who| shown.iter().map(|workload| of(who, workload)).collect());
-        Panel {
-            title: format!("{disk}: {class}s"),
-            x_title: String::new(),
-            y_title: "times ext4".into(),
-            logarithmic: true,
-            kind: Kind::Lines,
-            categories: shown.iter().map(|name| name.to_uppercase()).collect(),
-            marks: marks.collect(),
-            line_at: Some(1.0),
-        }
-    };
-    let disks = [Model::Hdd, Model::Ssd];
-    Figure {
-        title: format!("Readers and writers side by side (profile {})", results.profile.name),
-        note:
-            "Rates to ext4's in the same round, of VRVW's reads their mean time; more is better. \
-               Whiskers: least and most of the rounds."
-                .into(),
-        columns: 2,
-        series: series(results),
-        panels: disks
-            .into_iter()
-            .flat_map(|disk| ["read", "write"].map(|class| panel(disk, class)))
-            .collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::nbw::names::DASH;
-    use crate::nbw::sample;
 
     #[test]
     fn what_was_not_run_is_a_dash_and_no_number() {
@@ -170,9 +186,27 @@ mod tests {
             let text = section(&results, "awol/quick.json");
             assert!(text.contains("not complete") && text.contains("not measured"), "{text}");
             assert!(text.contains(DASH) && !text.contains("NaN"), "{text}");
-            for (_, figure) in figures(&results) {
-                assert!(!figure.svg().contains("NaN"));
+            for (name, figure) in figures(&results) {
+                let svg = figure.svg();
+                assert!(!svg.contains("NaN") && !svg.contains(">inf"), "{name}");
+                assert!(text.contains(&format!("(awol/{name})")), "{name} is shown");
             }
         }
+    }
+
+    #[test]
+    fn watermarks_are_drawn_over_time() {
+        let all = figures(&sample::results());
+        let named = |name: &str| &all.iter().find(|(file, _)| *file == name).expect("drawn").1;
+        let nrsw = &named("figure-11.svg").panels[0];
+        assert_eq!((nrsw.title.as_str(), nrsw.marks.len()), ("hdd: nrsw", 4));
+        let high: Vec<_> = nrsw.marks[0].iter().map(|mark| mark.map(|mark| mark.value)).collect();
+        assert_eq!((high[1], high[8]), (Some(20.0), Some(5.0)));
+        assert!(named("figure-11.svg").panels[1].marks.iter().flatten().all(Option::is_none));
+        let hits = &named("figure-12.svg").panels[0];
+        assert_eq!(hits.marks[0][1].map(|mark| mark.value), Some(95.0), "ext4's of ZRZW");
+        let times = &named("figure-17.svg").panels[0];
+        let adaptive = times.marks[2][1].expect("ZRZW").value;
+        assert!((adaptive - 200.0 / 300.0).abs() < 1e-9, "{adaptive}");
     }
 }

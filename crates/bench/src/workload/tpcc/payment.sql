@@ -1,0 +1,2 @@
+\set w random(1, :warehouses)
+SELECT payment(:w, :warehouses, :customers);
