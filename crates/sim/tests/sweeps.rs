@@ -250,3 +250,61 @@ fn clean_pages_between_dirty_ones_go_home_with_them_but_holes_stay_holes() {
         );
     }
 }
+
+/// Whole pages at random places, so many that a third of the file is dirty, and how many requests bring them home.
+fn requests_for_scattered_pages(opportunistic: bool) -> u64 {
+    const STRETCH: u64 = 2048;
+    let mut load = on_one_arm(STRETCH, |config| {
+        (config.one_arm, config.opportunistic) = (true, opportunistic);
+        config.dirty_expire = Duration::from_secs(2);
+    });
+    // Shows the device's ways: what an access costs, and what a page.
+    for page in [STRETCH - 1, STRETCH / 2] {
+        load.read(page * PAGE, 1);
+        load.drain();
+    }
+    load.read(0, 64 * PAGE);
+    load.drain();
+    let mut rng = Rng::new(5);
+    for _ in 0..STRETCH * 2 / 5 {
+        load.write(rng.below(STRETCH) * PAGE, PAGE);
+        load.drain();
+    }
+    let before = load.stats();
+    while load.stats().dirty_pages > 0 {
+        load.sleep(100);
+    }
+    let after = load.stats();
+    assert_eq!(after.windows > 0, opportunistic);
+    assert!(after.fetch_errors + after.destage_errors == 0);
+    load.finish();
+    (after.fetch_commands - before.fetch_commands)
+        + (after.destage_commands - before.destage_commands)
+}
+
+#[test]
+fn a_stretch_in_which_much_is_dirty_is_read_and_written_whole() {
+    let (alone, together) =
+        (requests_for_scattered_pages(false), requests_for_scattered_pages(true));
+    assert!(10 * together <= alone, "{together} requests instead of {alone}");
+}
+
+#[test]
+fn what_the_arm_passes_on_its_way_goes_along() {
+    let mut load =
+        on_one_arm(PAGES, |config| (config.one_arm, config.opportunistic) = (true, true));
+    // Where the file is gets known; the device of this load has it in small pieces.
+    load.read((PAGES - 1) * PAGE, 1);
+    load.drain();
+    for page in 0..200 {
+        load.write(page * 17 % PAGES * PAGE, PAGE);
+    }
+    for nth in 0..200 {
+        load.read((3 + nth * 41) % PAGES * PAGE, 1);
+        load.drain();
+    }
+    let stats = load.stats();
+    assert!(stats.destages_along > 0 && stats.pages_along >= stats.destages_along);
+    assert_eq!(stats.destages_aged + stats.destages_pressed, 0, "nothing was due");
+    load.finish();
+}

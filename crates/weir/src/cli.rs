@@ -120,13 +120,12 @@ pub struct MountArguments {
     /// A number with ms, s, m or h: from 100ms to 24h.
     #[arg(long, value_name = "DURATION", value_parser = quantity::parse_dirty_expire)]
     pub dirty_expire: Option<Duration>,
-    /// When written data that is not old goes home: static (the default) or adaptive
+    /// When written data that is not old goes home: adaptive (the default) or static
     ///
-    /// static: from a fifth of the memory for pages on, or --dirty-background; writers wait when half of it is
-    /// dirty. adaptive:
-    /// between two watermarks that follow how fast programs write and the disk takes it, and that leave
-    /// readers the memory they use; writers are slowed down before they would have to wait, which
-    /// is at four fifths.
+    /// adaptive: between two watermarks that follow how fast programs write and the disk takes it, and that
+    /// leave readers the memory they use; writers are slowed down before they would have to wait, which
+    /// is at four fifths, and readers have their share of a disk that turns. static: from a fifth of the memory
+    /// for pages on, or --dirty-background; writers wait when half of it is dirty.
     #[arg(long, value_name = "POLICY")]
     pub write_back: Option<WriteBackPolicy>,
     /// How often adaptive write-back looks at the load, 1s by default

@@ -10,6 +10,9 @@ use weir_engine::{Config, FetchPolicy, WriteBackPolicy};
 use crate::machine;
 use crate::quantity::Size;
 
+/// When data goes home, unless said otherwise. The engine's own default is the baseline.
+const WRITE_BACK_DEFAULT: WriteBackPolicy = WriteBackPolicy::Adaptive;
+
 /// Bytes of a redo log, unless said otherwise.
 const LOG_BYTES_DEFAULT: u64 = 64 << 20;
 
@@ -160,7 +163,7 @@ impl Layer {
         }
         self.check_policy()?;
         let defaults = Config::default();
-        let write_back = self.write_back.unwrap_or_default();
+        let write_back = self.write_back.unwrap_or(WRITE_BACK_DEFAULT);
         let dirty_hard_percent = match write_back {
             WriteBackPolicy::Static => defaults.dirty_hard_percent,
             WriteBackPolicy::Adaptive => Config::DIRTY_HARD_PERCENT_ADAPTIVE,
@@ -203,7 +206,7 @@ impl Layer {
 
     /// Nothing is said that the write-back policy has no use for.
     fn check_policy(&self) -> Result<(), SettingsError> {
-        let chosen = self.write_back.unwrap_or_default();
+        let chosen = self.write_back.unwrap_or(WRITE_BACK_DEFAULT);
         for (option, said, policy) in [
             (
                 "--write-back-interval",
@@ -335,26 +338,25 @@ mod tests {
             assert_eq!(engine.dirty_max_percent, percent);
         }
         for percent in 1..50 {
-            let layer = Layer { dirty_background: Some(percent), ..Layer::default() };
+            let write_back = Some(WriteBackPolicy::Static);
+            let layer = Layer { write_back, dirty_background: Some(percent), ..Layer::default() };
             let engine = layer.resolve().unwrap().engine;
             engine.validate().unwrap();
             assert_eq!(engine.dirty_background_percent, percent);
         }
         let engine = Layer::default().resolve().unwrap().engine;
-        assert_eq!((engine.write_back, engine.dirty_hard_percent), (WriteBackPolicy::Static, 50));
+        assert_eq!((engine.write_back, engine.dirty_hard_percent), (WriteBackPolicy::Adaptive, 80));
     }
 
     #[test]
     fn what_a_policy_has_no_use_for_is_refused() {
         let adaptive = Some(WriteBackPolicy::Adaptive);
+        let by_ratios = Layer { write_back: Some(WriteBackPolicy::Static), ..Layer::default() };
         let second = Some(Duration::from_secs(1));
         for (option, layer) in [
-            ("--dirty-max", Layer { dirty_max: Some(30), ..Layer::default() }),
-            ("--write-back-interval", Layer { write_back_interval: second, ..Layer::default() }),
-            (
-                "--dirty-background",
-                Layer { write_back: adaptive, dirty_background: Some(5), ..Layer::default() },
-            ),
+            ("--dirty-max", Layer { dirty_max: Some(30), ..by_ratios.clone() }),
+            ("--write-back-interval", Layer { write_back_interval: second, ..by_ratios }),
+            ("--dirty-background", Layer { dirty_background: Some(5), ..Layer::default() }),
         ] {
             let said = layer.resolve().unwrap_err().to_string();
             assert!(said.starts_with(option) && said.contains("give --write-back "), "{said}");

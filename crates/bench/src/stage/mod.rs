@@ -125,11 +125,11 @@ pub enum Contestant {
     Weir(Fetch),
     /// The same with its redo log, beside the files it serves.
     WeirLog,
-    /// Weir without a log, told when to write home.
+    /// Weir as it is by default, told when to write home.
     WeirWriteBack(WriteBack),
-    /// Weir without a log, with adaptive write-back and one setting of it.
+    /// The same with adaptive write-back and one setting of it.
     WeirAdaptive(Setting),
-    /// Weir without a log, with static write-back that begins at so many percent.
+    /// The same with static write-back that begins at so many percent.
     WeirStatic(u8),
 }
 
@@ -166,7 +166,7 @@ impl Contestant {
             Contestant::Weir(fetch) => Some(options(fetch, "none")),
             Contestant::WeirLog => Some(options(Fetch::Auto, "source")),
             Contestant::WeirWriteBack(policy) => {
-                let mut all = options(Fetch::Auto, "none");
+                let mut all = options(Fetch::Auto, "auto");
                 all.push(format!("--write-back={policy}"));
                 Some(all)
             }
@@ -521,7 +521,7 @@ mod tests {
         let adaptive = Contestant::WeirWriteBack(WriteBack::Adaptive);
         assert_eq!(adaptive.name(), "weir-adaptive");
         let options = adaptive.mount_options().unwrap();
-        assert_eq!(options, ["--fetch=auto", "--log=none", "--write-back=adaptive"]);
+        assert_eq!(options, ["--fetch=auto", "--log=auto", "--write-back=adaptive"]);
         assert!(Contestant::Ext4.mount_options().is_none());
         let often = Contestant::WeirAdaptive(Setting::IntervalMs(100));
         assert_eq!(often.name(), "weir-every-100-ms");

@@ -63,12 +63,15 @@ const FIGURES: &[Figure] = &figures! {
         dirty_bound_pages cache_pages dirty_memory_pages dirty_pages clean_pages patched_pages
         spilled_pages;
     now "pages in the last sampling interval": dirtied_last_interval cleaned_last_interval;
-    now "requests": fetches_in_flight destages_in_flight;
+    now "requests":
+        fetches_in_flight destages_in_flight sync_requests_waiting async_requests_waiting queue_depth;
     now "writers": writers_waiting;
     total "pages":
         dirtied_pages cleaned_pages read_hits read_misses ghost_hits ghost_misses fetched_pages
         evictions;
-    total "requests": writes reads fetch_commands destage_commands;
+    total "requests":
+        writes reads fetch_commands destage_commands destages_aged destages_pressed destages_synced
+        destages_along windows;
     total "bytes": destage_bytes;
     total "writes": writers_paced writers_throttled writers_blocked_fetch;
 };
