@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use crate::PAGE_BYTES;
 use crate::command::{Command, Completion, Extent, IoId, Output, Part, Urgency};
-use crate::engine::{Engine, Io, Issue};
+use crate::engine::{Engine, Io};
 use crate::error::ErrorKind;
 use crate::file::{Gate, Mapped};
+use crate::pace::Ended;
 use crate::page::FileIx;
 use crate::schedule::{Block, Chosen, Depth, Join, Members, Rank};
 use crate::time::Time;
@@ -54,6 +55,17 @@ const AHEAD_RECENT: Duration = Duration::from_millis(20);
 
 /// An access of an arm of which nothing is known.
 const ACCESS_UNKNOWN: Duration = Duration::from_millis(8);
+
+/// When a transfer was dispatched, and how many were under way then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Issue {
+    pub(crate) at: Time,
+    pub(crate) ahead: usize,
+    /// Of a transfer that was joined to others: another one speaks for it.
+    pub(crate) joined: bool,
+    /// Pages of others that it speaks for.
+    pub(crate) more_pages: usize,
+}
 
 /// A share of the device's time, for what nobody waits for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,6 +169,38 @@ impl Engine {
         }
         self.stats.requests_joined += request.members.len() as u64 - 1;
         self.outputs.push_back(Output::Command(command));
+    }
+
+    pub(crate) fn issue_now(&self, now: Time) -> Issue {
+        Issue { at: now, ahead: self.scheduler.under_way(), joined: false, more_pages: 0 }
+    }
+
+    /// Notes that a transfer ended; how it went, unless another one speaks for it.
+    pub(crate) fn transfer_ended(
+        &mut self,
+        issue: Issue,
+        pages: usize,
+        now: Time,
+    ) -> Option<Ended> {
+        let before = self.transfer_ended.max(issue.at);
+        self.transfer_ended = now;
+        let (took, service) = (now.since(issue.at), now.since(before));
+        let pages = pages + issue.more_pages;
+        (!issue.joined).then_some(Ended { pages, took, service, ahead: issue.ahead })
+    }
+
+    pub(crate) fn learn_destage(
+        &mut self,
+        issue: Issue,
+        pages: usize,
+        result: Result<(), ErrorKind>,
+        now: Time,
+    ) {
+        let ended = self.transfer_ended(issue, pages, now);
+        if let (Ok(()), Some(ended)) = (result, ended) {
+            self.destage_pace.ended(ended);
+            self.rest_after(ended.took, now);
+        }
     }
 
     fn issue_of(&mut self, io: IoId) -> Option<&mut Issue> {

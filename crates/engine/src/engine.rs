@@ -24,7 +24,7 @@ use crate::command::{
 };
 use crate::config::{Config, ConfigError};
 use crate::dirty::{Class, PageSet};
-use crate::dispatch::Share;
+use crate::dispatch::{Issue, Share};
 use crate::error::{Error, ErrorCursor, ErrorKind};
 use crate::fetch::Fetch;
 use crate::file::{Event, File, Files};
@@ -32,7 +32,7 @@ use crate::frame::{Frame, FramePool};
 use crate::layout::Layouts;
 use crate::log::Log;
 use crate::needs::Segment;
-use crate::pace::{Ended, Pace};
+use crate::pace::Pace;
 use crate::page::{
     DESCRIPTOR_BYTES, FileIx, ListKind, Listed, Page, PageIo, PageIx, PageState, Pages,
 };
@@ -95,17 +95,6 @@ pub(crate) enum Io {
     Reserve { file: FileIx, request: RequestId, from: u64, to: u64 },
     ReserveAhead { file: FileIx, from: u64, to: u64, epoch: u32 },
     Map { file: FileIx },
-}
-
-/// When a transfer was dispatched, and how many were under way then.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Issue {
-    pub(crate) at: Time,
-    pub(crate) ahead: usize,
-    /// Of a transfer that was joined to others: another one speaks for it.
-    pub(crate) joined: bool,
-    /// Pages of others that it speaks for.
-    pub(crate) more_pages: usize,
 }
 
 /// A page's content on its way home.
@@ -253,7 +242,7 @@ pub struct Engine {
     /// What a sync of home takes, on average.
     pub(crate) home_sync_cost: Duration,
     /// When the last transfer ended.
-    transfer_ended: Time,
+    pub(crate) transfer_ended: Time,
     pub(crate) write_back: WriteBack,
     pub(crate) last_failure: ErrorKind,
     /// Dirty pages whose transfer failed since one last succeeded.
@@ -764,38 +753,6 @@ impl Engine {
     pub(crate) fn frames_available(&self) -> usize {
         let free = self.frames_bound().saturating_sub(self.census.frames + self.frames_in_flight);
         free.min(self.pool.free() as usize) + self.replacement.len()
-    }
-
-    pub(crate) fn issue_now(&self, now: Time) -> Issue {
-        Issue { at: now, ahead: self.scheduler.under_way(), joined: false, more_pages: 0 }
-    }
-
-    /// Notes that a transfer ended; how it went, unless another one speaks for it.
-    pub(crate) fn transfer_ended(
-        &mut self,
-        issue: Issue,
-        pages: usize,
-        now: Time,
-    ) -> Option<Ended> {
-        let before = self.transfer_ended.max(issue.at);
-        self.transfer_ended = now;
-        let (took, service) = (now.since(issue.at), now.since(before));
-        let pages = pages + issue.more_pages;
-        (!issue.joined).then_some(Ended { pages, took, service, ahead: issue.ahead })
-    }
-
-    fn learn_destage(
-        &mut self,
-        issue: Issue,
-        pages: usize,
-        result: Result<(), ErrorKind>,
-        now: Time,
-    ) {
-        let ended = self.transfer_ended(issue, pages, now);
-        if let (Ok(()), Some(ended)) = (result, ended) {
-            self.destage_pace.ended(ended);
-            self.rest_after(ended.took, now);
-        }
     }
 
     /// Whether patches take more than their bound even without those whose writers wait for the

@@ -2,7 +2,8 @@
 
 use crate::PAGE_BYTES;
 use crate::command::{Command, IoId, Urgency};
-use crate::engine::{Engine, Io, Issue};
+use crate::dispatch::Issue;
+use crate::engine::{Engine, Io};
 use crate::error::ErrorKind;
 use crate::frame::Frame;
 use crate::page::{FileIx, PageIo, PageIx};

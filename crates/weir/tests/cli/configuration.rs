@@ -31,17 +31,17 @@ fn the_command_line_counts_over_the_table_over_the_file() {
     assert_eq!(status["fetch_policy"], "auto");
     assert_eq!(status["stats"]["memory_bytes_max"], 40 << 20);
     assert_eq!(status["read_only"], false);
-    assert_eq!(status["write_back"], "static");
+    assert_eq!(status["write_back"], "adaptive");
     assert_silent_success(&scene.umount(&[]));
 }
 
 #[test]
-fn adaptive_write_back_is_asked_for_and_shown() {
+fn adaptive_write_back_is_the_default_and_shown() {
     if !fuse() {
         return;
     }
     let scene = Scene::new("adaptive");
-    scene.mount(&["--write-back=adaptive", "--write-back-interval=50ms", "--dirty-max=30"]);
+    scene.mount(&["--write-back-interval=50ms", "--dirty-max=30"]);
     for number in 0..50 {
         let name = scene.mountpoint.join(format!("file {number}"));
         fs::write(&name, vec![7u8; 1 << 20]).unwrap();
