@@ -56,6 +56,12 @@ const AHEAD_RECENT: Duration = Duration::from_millis(20);
 /// An access of an arm of which nothing is known.
 const ACCESS_UNKNOWN: Duration = Duration::from_millis(8);
 
+/// No access costs more, nor the page of a transfer, nor is a destage rested after for longer: what took so
+/// long was a device in trouble, and tells nothing of what comes after.
+const ACCESS_MAX: Duration = Duration::from_millis(30);
+const PAGE_MAX: Duration = Duration::from_millis(1);
+const TOOK_MAX: Duration = Duration::from_millis(100);
+
 /// When a transfer was dispatched, and how many were under way then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Issue {
@@ -214,7 +220,8 @@ impl Engine {
     /// Sends home what is dirty and lies where the arm is about to pass on its way to what was
     /// chosen, near its end.
     fn take_along(&mut self, chosen: Chosen) {
-        if !self.config.opportunistic || !self.config.one_arm || chosen.rank == Rank::Async {
+        let useful = self.config.opportunistic && self.config.one_arm;
+        if !useful || chosen.rank == Rank::Async || !self.device_is_paid(self.clock) {
             return;
         }
         let between = self.scheduler.opportunity(chosen);
@@ -333,7 +340,7 @@ impl Engine {
     /// A destage took so long.
     pub(crate) fn rest_after(&mut self, took: Duration, now: Time) {
         if !self.config.one_arm && self.shares_device(now) {
-            self.share.paid_at = self.share.paid_at.max(now + took * REST / 100);
+            self.share.paid_at = self.share.paid_at.max(now + took.min(TOOK_MAX) * REST / 100);
         }
     }
 
@@ -341,6 +348,7 @@ impl Engine {
     /// others waiting beyond that.
     pub(crate) fn charge_window(&mut self, cost: Duration) {
         if self.shares_device(self.clock) {
+            let cost = cost.min(TOOK_MAX);
             self.share.paid_at = self.share.paid_at.max(self.clock) + cost * (WINDOW_TURN - TURN);
         }
     }
@@ -352,9 +360,9 @@ impl Engine {
         // In the order of places, an access is about half of one at random.
         let access = match self.share.end == place {
             true => Duration::ZERO,
-            false => self.fetch_pace.cost().unwrap_or(ACCESS_UNKNOWN) / 2,
+            false => self.fetch_pace.cost().unwrap_or(ACCESS_UNKNOWN).min(ACCESS_MAX) / 2,
         };
-        let cost = access + self.fetch_pace.page() * pages as u32;
+        let cost = access + self.fetch_pace.page().min(PAGE_MAX) * pages as u32;
         self.share.end = Block(place.0 + pages as u64);
         self.share.paid_at = self.share.paid_at.max(self.clock) + cost * TURN;
     }

@@ -72,7 +72,7 @@ pub fn cells(
                 memory_bytes,
                 workload,
                 contestants: contestants.to_vec(),
-                rounds: profile.rounds,
+                rounds: 1,
                 seconds,
             });
         }

@@ -40,7 +40,7 @@ pub const SUITE: &str = "awol";
 #[derive(Args)]
 pub struct Arguments {
     /// One round of ten seconds on the hard disk and five elsewhere, at most ten minutes in all,
-    /// instead of three rounds three times as long and whole programs besides.
+    /// instead of three rounds, and whole programs besides.
     #[arg(long)]
     quick: bool,
     /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'; 'macro' for a build

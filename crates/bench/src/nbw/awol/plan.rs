@@ -25,30 +25,33 @@ const PAPER_FILE_BYTES: u64 = 1 << 30;
 const PAPER_VARIABLE_BYTES: u64 = 512 << 20;
 /// `--patch-memory`: whole pages make no patches, so it is hardly used.
 const PATCH_BYTES: u64 = 4 << 20;
+/// Length of a load on the hard disk.
+const SECONDS: f64 = 10.0;
+/// Files that are read in order.
+const SEQUENTIAL_BYTES: u64 = 1 << 30;
+/// The mean time between changes where clients come and go.
+const CHANGE_SECONDS: f64 = 0.5;
 /// The seed of everything a load draws.
 const SEED: u64 = 0x6177_6f6c;
 
 /// The sizes and times of a form, named after it and the setting that is gone through.
 pub fn profile(quick: bool, sweep: Option<Sweep>) -> Profile {
-    let (name, seconds, rounds, sequential_bytes, change_seconds) = match quick {
-        true => ("quick", 10.0, 1, 1 << 30, 0.5),
-        false => ("full", 30.0, 3, 2 << 30, 1.0),
-    };
+    let (name, rounds) = if quick { ("quick", 1) } else { ("full", 3) };
     let mut profile = Profile {
         name: sweep.map_or(name.into(), |sweep| format!("{name}-{sweep}")),
         scale: SCALE,
         file_bytes: PAPER_FILE_BYTES / u64::from(SCALE),
         memory_bytes: PAPER_MEMORY_BYTES / u64::from(SCALE),
         patch_bytes: PATCH_BYTES,
-        seconds,
+        seconds: SECONDS,
         rounds,
         ..Form::Quick.profile()
     };
     let mut sizes = Sizes {
         file_bytes: profile.file_bytes,
-        sequential_bytes,
+        sequential_bytes: SEQUENTIAL_BYTES,
         variable_bytes: [0, PAPER_VARIABLE_BYTES / u64::from(SCALE)],
-        change_seconds,
+        change_seconds: CHANGE_SECONDS,
         seed: SEED,
     };
     sizes.variable_bytes =
