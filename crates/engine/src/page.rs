@@ -267,43 +267,51 @@ impl Page {
     }
 
     pub(crate) fn is_on(&self, kind: ListKind) -> bool {
-        self.member & (1 << kind as u8) != 0
+        self.has(1 << kind as u8)
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.member & flag != 0
+    }
+
+    fn mark(&mut self, flag: u8, on: bool) {
+        self.member = if on { self.member | flag } else { self.member & !flag };
     }
 
     /// It is on the clean list and in the ghost hit cache (`ghost`).
     pub(crate) fn is_ghost_hit(&self) -> bool {
-        self.member & GHOST_HIT != 0
+        self.has(GHOST_HIT)
     }
 
     pub(crate) fn set_ghost_hit(&mut self, inside: bool) {
-        self.member = if inside { self.member | GHOST_HIT } else { self.member & !GHOST_HIT };
+        self.mark(GHOST_HIT, inside);
     }
 
     /// It is dirty only because it lies between pages that are to be written together.
     pub(crate) fn is_between(&self) -> bool {
-        self.member & BETWEEN != 0
+        self.has(BETWEEN)
     }
 
     pub(crate) fn set_between(&mut self, between: bool) {
-        self.member = if between { self.member | BETWEEN } else { self.member & !BETWEEN };
+        self.mark(BETWEEN, between);
     }
 
     /// It came into memory to be written with those around it, and nobody used it since.
     pub(crate) fn is_passing(&self) -> bool {
-        self.member & PASSING != 0
+        self.has(PASSING)
     }
 
     pub(crate) fn set_passing(&mut self, passing: bool) {
-        self.member = if passing { self.member | PASSING } else { self.member & !PASSING };
+        self.mark(PASSING, passing);
     }
 
     /// It was read ahead, and nobody read it since.
     pub(crate) fn is_ahead(&self) -> bool {
-        self.member & AHEAD != 0
+        self.has(AHEAD)
     }
 
     pub(crate) fn set_ahead(&mut self, ahead: bool) {
-        self.member = if ahead { self.member | AHEAD } else { self.member & !AHEAD };
+        self.mark(AHEAD, ahead);
     }
 
     pub(crate) fn state(&self) -> PageState {

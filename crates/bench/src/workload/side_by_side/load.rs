@@ -4,6 +4,7 @@
 //! Nothing but pread(2) and pwrite(2) of one page is timed.
 
 use std::fs::{File, OpenOptions};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,7 +152,9 @@ impl Load {
         for (session, order) in thread.client.orders(side) {
             self.wait_until(self.at(session.begin));
             let end = self.at(session.end);
-            done.push(self.until(end, thread.most, &order, |page| {
+            // A reader may be through before its writer had a turn.
+            let least = u64::from(done.is_empty());
+            done.push(self.until(end, least..=thread.most, &order, |page| {
                 let (before, after) = operation(page)?;
                 tally.note(thread.class, after - before, PAGE);
                 tally.seconds = (after - self.start).as_secs_f64();
@@ -161,17 +164,20 @@ impl Load {
         Ok(done)
     }
 
-    /// Until it is `end` or over, and `most` at the most; how many operations there were.
+    /// Until it is `end` or over; how many operations there were.
     fn until(
         &self,
         end: Instant,
-        most: u64,
+        count: RangeInclusive<u64>,
         order: &Order,
         mut operation: impl FnMut(u64) -> Result<Instant>,
     ) -> Result<u64> {
         let mut now = Instant::now();
         let mut number = 0;
-        while now < end && number < most && !self.over.load(Ordering::Relaxed) {
+        while number < *count.end() && now < end {
+            if self.over.load(Ordering::Relaxed) && number >= *count.start() {
+                break;
+            }
             now = operation(order.page(number))?;
             number += 1;
         }
