@@ -14,8 +14,8 @@ use weir_engine::Extent;
 /// Extents asked for at once.
 const BATCH: usize = 256;
 
-/// Extents told, at most: what lies behind them in a file more scattered than that is not worth the
-/// memory.
+/// Extents looked at, at most: what lies behind them in a file more scattered than that is not worth
+/// the memory.
 const EXTENTS_MAX: usize = 4096;
 
 /// `_IOWR('f', 11, struct fiemap)`: the size is that of the head alone.
@@ -53,8 +53,8 @@ struct Fiemap {
 /// Where `file` is, as far as its file system says; empty if it does not.
 pub(crate) fn extents(file: impl AsFd) -> Vec<Extent> {
     let mut extents = Vec::new();
-    let mut start = 0;
-    while extents.len() < EXTENTS_MAX {
+    let (mut start, mut looked_at) = (0, 0);
+    while looked_at < EXTENTS_MAX {
         let mut request = Fiemap {
             start,
             length: u64::MAX - start,
@@ -76,6 +76,7 @@ pub(crate) fn extents(file: impl AsFd) -> Vec<Extent> {
             }
         }
         let found = &request.extents[..BATCH.min(request.mapped_extents as usize)];
+        looked_at += found.len();
         let placed = found.iter().filter(|found| found.flags & PLACELESS == 0);
         extents.extend(placed.map(|found| Extent {
             offset: found.logical,

@@ -229,6 +229,8 @@ impl Engine {
         // What is in the log is durable without home.
         file.home_unsynced |= file.identity.is_empty();
         match result {
+            // What was withdrawn is nowhere.
+            Ok(()) if file.discarded => {}
             Ok(()) => {
                 self.failed_in_a_row = 0;
                 file.home_size = file.home_size.max(offset + len);

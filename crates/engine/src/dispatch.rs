@@ -81,15 +81,18 @@ pub(crate) struct Share {
     /// Behind it.
     end: Block,
     /// When somebody read ahead last.
-    ahead_at: Time,
+    ahead_at: Option<Time>,
 }
 
 impl Join for Command {
     fn goes_on_with(&self, next: &Command) -> bool {
         match (self, next) {
+            // What somebody waits for comes by itself: no sooner with others, and without their errors.
             (
-                Command::Fetch { file, offset, frames, .. },
-                Command::Fetch { file: next_file, offset: next, .. },
+                Command::Fetch { file, offset, frames, urgency: Urgency::Background, .. },
+                Command::Fetch {
+                    file: next_file, offset: next, urgency: Urgency::Background, ..
+                },
             ) => file == next_file && offset + frames.len() as u64 * PAGE == *next,
             (
                 Command::Write { file, offset, parts, .. },
@@ -274,6 +277,10 @@ impl Engine {
                 _ => Completion::Written { result: Ok(()) },
             };
             for (io, completion) in split(request.members, completion) {
+                // Nothing is to be learned from it.
+                if let Some(issue) = self.issue_of(io) {
+                    issue.joined = true;
+                }
                 self.complete_one(io, completion, self.clock);
             }
         }
@@ -315,10 +322,12 @@ impl Engine {
         self.share.paid_at <= now || !self.shares_device(now)
     }
 
-    /// When something that could go is paid for.
-    pub(crate) fn share_tick(&self, now: Time) -> Option<Time> {
-        let waits = self.share.paid_at > now && !self.resident.pages().is_empty();
-        (waits && self.shares_device(now)).then_some(self.share.paid_at)
+    /// When something that could go is paid for; `None` if that was at a tick already.
+    pub(crate) fn share_tick(&self) -> Option<Time> {
+        let waits = !self.resident.pages().is_empty()
+            || !self.patched.pages().is_empty()
+            || !self.urgent.is_empty();
+        (waits && self.share.paid_at > self.ticked).then_some(self.share.paid_at)
     }
 
     /// An arm is shared with readers that wait. Those that read ahead find their way there: beside a writer
@@ -326,15 +335,15 @@ impl Engine {
     /// writes in long transfers would take the channels from.
     fn shares_device(&self, now: Time) -> bool {
         let beside = match self.config.one_arm {
-            true => self.readers_first(now),
-            false => now.since(self.share.ahead_at) < AHEAD_RECENT,
+            true => self.readers_wait(now),
+            false => self.share.ahead_at.is_some_and(|at| now.since(at) < AHEAD_RECENT),
         };
         beside && self.write_back.is_adaptive()
     }
 
     /// A reader's pages are fetched ahead of it.
     pub(crate) fn note_ahead(&mut self, now: Time) {
-        self.share.ahead_at = now;
+        self.share.ahead_at = Some(now);
     }
 
     /// A destage took so long.

@@ -23,7 +23,7 @@ use crate::command::{
     RequestId,
 };
 use crate::config::{Config, ConfigError};
-use crate::dirty::{Class, PageSet};
+use crate::dirty::{Class, PageSet, Place};
 use crate::dispatch::{Issue, Share};
 use crate::error::{Error, ErrorCursor, ErrorKind};
 use crate::fetch::Fetch;
@@ -188,6 +188,8 @@ pub struct Engine {
     pub(crate) share: Share,
     /// A stretch of a file is being read so that what is dirty in it can be written in one go.
     pub(crate) window_under_way: bool,
+    /// Where the last one begins, until a sweep went on from there.
+    pub(crate) window_read: Option<Place>,
     /// Dirty, idle pages without a frame.
     pub(crate) patched: Class,
     /// Dirty, idle pages with one.
@@ -203,7 +205,7 @@ pub struct Engine {
     /// When the last event happened.
     pub(crate) clock: Time,
     /// The last tick.
-    ticked: Time,
+    pub(crate) ticked: Time,
     /// Frames handed out with fetches under way.
     pub(crate) frames_in_flight: usize,
     /// The engine's order of dirtying; the last number given.
@@ -283,6 +285,7 @@ impl Engine {
             layouts: Layouts::default(),
             share: Share::default(),
             window_under_way: false,
+            window_read: None,
             patched: Class::new(config.dirty_expire),
             resident: Class::new(config.dirty_expire),
             spill: Spill::new(config.dirty_expire),
@@ -534,7 +537,7 @@ impl Engine {
         let left = !self.wanted.is_empty() || !self.spill.returned.is_empty();
         let wanted = left.then_some(now);
         let log = self.log_tick().into_iter().chain(self.spill.retry_tick());
-        let sample = self.write_back_tick().into_iter().chain(self.share_tick(now));
+        let sample = self.write_back_tick().into_iter().chain(self.share_tick());
         let next =
             expires.chain(retries).chain(starved).chain(wanted).chain(log).chain(sample).min()?;
         Some(next.max(self.ticked + POLL))
@@ -804,7 +807,7 @@ impl Engine {
 
     pub(crate) fn wait_for(&mut self, ix: PageIx, request: RequestId) {
         self.pages[ix].awaited = true;
-        if self.pages[ix].io == PageIo::Fetch {
+        if self.pages[ix].io != PageIo::None {
             self.hurry(self.pages[ix].file);
         }
         self.waiters.entry(ix).or_default().push(request);

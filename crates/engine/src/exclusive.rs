@@ -53,6 +53,7 @@ impl Engine {
         now: Time,
     ) -> bool {
         self.files[file].gate = Gate::Closing { request, flush, flushing: false };
+        self.hurry(file);
         self.start_section(file, now)
     }
 

@@ -147,7 +147,8 @@ impl Engine {
                 }
                 self.fetches_failed = 0;
             }
-            Err(_) if self.files[file].discarded => {}
+            // Counted with what it was joined to, or of no concern to anybody.
+            Err(_) if issue.joined => {}
             Err(_) => {
                 self.stats.fetch_errors += 1;
                 self.fetches_failed += 1;
@@ -179,7 +180,8 @@ impl Engine {
                 }
             }
             self.wake(ix, error, now);
-            if gaps_written && self.may_write_clean(ix) {
+            let whole = result.is_ok_and(|read| read >= (nth + 1) * PAGE_BYTES);
+            if gaps_written && whole && self.may_write_clean(ix) {
                 // At once, lest it is dropped before those around it are written.
                 self.dirty_clean(ix, now);
                 self.pages[ix].set_passing(passing);

@@ -13,8 +13,8 @@
 //! and whether two are one, is [`Join`]'s.
 //!
 //! Invariants:
-//! - of each set at most as many requests are under way as were allowed when the last was
-//!   dispatched;
+//! - of each set at most as many requests are under way as were allowed when the last was chosen in its
+//!   turn: what goes along with another one is not counted against that;
 //! - a request is in one set, under its place and under its age.
 
 use std::collections::{BTreeMap, HashMap};

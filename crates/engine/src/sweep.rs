@@ -323,10 +323,15 @@ impl Engine {
 
     /// Somebody waits for a fetch, or did a moment ago; or for the log, with which
     /// a disk with one arm may be busy.
-    pub(crate) fn readers_first(&self, now: Time) -> bool {
-        let quiet = self.fetch_pace.latency().map_or(QUIET_MAX, |alone| QUIET_MAX.min(4 * alone));
+    fn readers_first(&self, now: Time) -> bool {
         let log = self.log_is_awaited() && !self.fetches_are_quick();
-        self.waited_fetches > 0 || log || now.since(self.waited_ended) < quiet
+        log || self.readers_wait(now)
+    }
+
+    /// Somebody waits for a fetch, or did a moment ago.
+    pub(crate) fn readers_wait(&self, now: Time) -> bool {
+        let quiet = self.fetch_pace.latency().map_or(QUIET_MAX, |alone| QUIET_MAX.min(4 * alone));
+        self.waited_fetches > 0 || now.since(self.waited_ended) < quiet
     }
 
     /// An arm has to.
@@ -469,7 +474,11 @@ impl Engine {
     /// dirty, and is then a single run.
     fn fetch_window(&mut self, file: FileIx, number: u64, now: Time) -> bool {
         let useful = self.config.opportunistic && self.config.one_arm;
-        if !useful || !self.files[file].readable || self.fetches_failed > 0 {
+        let of_file = &self.files[file];
+        let may = !self.window_under_way && of_file.readable && of_file.gate == Gate::Open;
+        // After each a destage follows, whatever became of it.
+        let again = self.window_read.take() == Some((file, number));
+        if !useful || !may || again || self.fetches_failed > 0 {
             return false;
         }
         let Some((last, cost)) = self.window(file, number) else { return false };
@@ -499,7 +508,13 @@ impl Engine {
         // Up to what cannot be read now, or is not to be written.
         let stays = |number: &u64| match self.pages.find(file, *number) {
             None => !self.is_spilled(file, *number) && self.keeps_its_place(file, *number),
-            Some(ix) => self.pages[ix].io == PageIo::None && !self.pages[ix].spilled,
+            Some(ix) => {
+                let page = &self.pages[ix];
+                page.io == PageIo::None
+                    && !page.spilled
+                    && !page.retrying
+                    && (page.dirty_seq != 0 || self.keeps_its_place(file, *number))
+            }
         };
         let end = (number..number + pages_max).take_while(stays).last()?;
         let (mut runs, mut last, mut at) = (0u32, number, number);
@@ -515,6 +530,7 @@ impl Engine {
     /// What the sweep's window was read for can go.
     pub(crate) fn window_fetched(&mut self, file: FileIx, first: u64) {
         self.window_under_way = false;
+        self.window_read = Some((file, first));
         self.resident.swept_to = (file, first);
     }
 

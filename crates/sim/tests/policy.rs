@@ -75,11 +75,12 @@ impl Watched {
         seconds.iter().sum::<u64>() as f64 / seconds.len() as f64
     }
 
-    /// Writers and watermarks are themselves again: the first within a second of `since`, the others within
-    /// three samples.
+    /// Writers and watermarks are themselves again: the first a second after `since`, the others within three
+    /// samples. How fast writers are in that first second depends on where in an interval it begins: they are
+    /// paced by what came home in the last one.
     fn assert_recovered(&self, since: Ns) {
         let before = self.rate(FROM - 2 * SECOND, FROM);
-        assert!(self.rate(since, since + SECOND) > 0.75 * before, "{:?}", self.writes);
+        assert!(self.rate(since, since + SECOND) > 0.5 * before, "{:?}", self.writes);
         assert!(self.rate(since + SECOND, END) > 0.9 * before, "{:?}", self.writes);
         let high = |at: Ns| self.simulation.samples()[(at / SECOND) as usize - 1].high;
         let (was, is) = (high(FROM), high(since + 3 * SECOND));

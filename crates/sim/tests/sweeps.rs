@@ -308,3 +308,32 @@ fn what_the_arm_passes_on_its_way_goes_along() {
     assert_eq!(stats.destages_aged + stats.destages_pressed, 0, "nothing was due");
     load.finish();
 }
+
+/// A file with a hole, of which it is not known where it has space: what lies between dirty pages must not be
+/// written.
+#[test]
+fn a_stretch_that_must_not_be_written_whole_goes_home_in_pieces() {
+    const STRETCH: u64 = 64;
+    let mut bytes = Rng::new(7).bytes((PAGES * PAGE) as usize);
+    bytes[((PAGES - 1) * PAGE) as usize..].fill(0);
+    let mut load = Load::over(Home::new(bytes, &[PAGES - 1], 512, true), |world| {
+        world.device.latency = Latency::OneArm(10_000_000, 40_000);
+        (world.engine.one_arm, world.engine.opportunistic) = (true, true);
+        world.engine.dirty_expire = Duration::from_secs(1);
+    });
+    for page in [PAGES - 2, PAGES / 2] {
+        load.read(page * PAGE, 1);
+        load.drain();
+    }
+    load.read(0, STRETCH * PAGE);
+    load.drain();
+    for page in (0..STRETCH).step_by(2) {
+        load.write(page * PAGE, PAGE);
+        load.drain();
+    }
+    load.sleep(10_000);
+    let stats = load.stats();
+    assert_eq!(stats.dirty_pages, 0, "all of it came home");
+    assert_eq!(stats.gap_pages_written, 0);
+    load.finish();
+}
