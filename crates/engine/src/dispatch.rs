@@ -67,8 +67,8 @@ const TOOK_MAX: Duration = Duration::from_millis(100);
 pub(crate) struct Issue {
     pub(crate) at: Time,
     pub(crate) ahead: usize,
-    /// Of a transfer that was joined to others: another one speaks for it.
-    pub(crate) joined: bool,
+    /// Its end tells nothing: another transfer, which it was joined to, speaks for it, or it never went.
+    pub(crate) silent: bool,
     /// Pages of others that it speaks for.
     pub(crate) more_pages: usize,
 }
@@ -170,7 +170,7 @@ impl Engine {
         let (leader, pages) = request.members[0];
         for &(io, _) in &request.members {
             if let Some(of_io) = self.issue_of(io) {
-                *of_io = Issue { joined: io != leader, ..issue };
+                *of_io = Issue { silent: io != leader, ..issue };
             }
         }
         if let Some(of_leader) = self.issue_of(leader) {
@@ -181,10 +181,10 @@ impl Engine {
     }
 
     pub(crate) fn issue_now(&self, now: Time) -> Issue {
-        Issue { at: now, ahead: self.scheduler.under_way(), joined: false, more_pages: 0 }
+        Issue { at: now, ahead: self.scheduler.under_way(), silent: false, more_pages: 0 }
     }
 
-    /// Notes that a transfer ended; how it went, unless another one speaks for it.
+    /// Notes that a transfer ended; how it went, unless that tells nothing.
     pub(crate) fn transfer_ended(
         &mut self,
         issue: Issue,
@@ -195,7 +195,7 @@ impl Engine {
         self.transfer_ended = now;
         let (took, service) = (now.since(issue.at), now.since(before));
         let pages = pages + issue.more_pages;
-        (!issue.joined).then_some(Ended { pages, took, service, ahead: issue.ahead })
+        (!issue.silent).then_some(Ended { pages, took, service, ahead: issue.ahead })
     }
 
     pub(crate) fn learn_destage(
@@ -277,9 +277,8 @@ impl Engine {
                 _ => Completion::Written { result: Ok(()) },
             };
             for (io, completion) in split(request.members, completion) {
-                // Nothing is to be learned from it.
                 if let Some(issue) = self.issue_of(io) {
-                    issue.joined = true;
+                    issue.silent = true;
                 }
                 self.complete_one(io, completion, self.clock);
             }

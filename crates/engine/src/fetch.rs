@@ -1,7 +1,7 @@
 //! Fetches: pages from the back end, patches applied when they arrive (NBW section 3.2).
 
 use crate::PAGE_BYTES;
-use crate::command::{Command, IoId, Urgency};
+use crate::command::{Command, Urgency};
 use crate::dispatch::Issue;
 use crate::engine::{Engine, Io};
 use crate::error::ErrorKind;
@@ -12,6 +12,18 @@ use crate::time::Time;
 use crate::write_back::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
+
+/// What a fetch is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FetchFor {
+    /// Its pages.
+    Pages,
+    /// A sweep: so many of its pages are patched; the others are read because they lie between, and may
+    /// be resident.
+    Sweep { patched: usize },
+    /// The sweep's window: the same of a stretch that is then written whole.
+    Window { patched: usize },
+}
 
 /// A fetch under way.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +38,7 @@ pub(crate) struct Fetch {
     /// Those between patched ones are written with them.
     gaps_written: bool,
     /// It is that of the sweep's window.
-    pub(crate) window: bool,
+    window: bool,
 }
 
 impl Engine {
@@ -64,24 +76,26 @@ impl Engine {
         let transfer_max = self.config.transfer_pages_max as usize;
         for run in wanted.chunk_by(|a, b| a + 1 == *b) {
             for run in run.chunks(transfer_max) {
-                self.issue_fetch(file, run, urgency, None, now);
+                self.issue_fetch(file, run, urgency, FetchFor::Pages, now);
             }
         }
         true
     }
 
-    /// Fetches a run of adjacent pages, none of them in transfer; frames for it are there. For a
-    /// sweep, `wanted` of them are patched, and the others are read because they lie between; they
-    /// may be resident.
+    /// Fetches a run of adjacent pages, none of them in transfer; frames for it are there.
     pub(crate) fn issue_fetch(
         &mut self,
         file: FileIx,
         run: &[u64],
         urgency: Urgency,
-        wanted: Option<usize>,
+        purpose: FetchFor,
         now: Time,
-    ) -> IoId {
+    ) {
         let first = run[0];
+        let wanted = match purpose {
+            FetchFor::Pages => None,
+            FetchFor::Sweep { patched } | FetchFor::Window { patched } => Some(patched),
+        };
         let mut frames = Vec::with_capacity(run.len());
         for &number in run {
             let ix = self.page_or_add(file, number);
@@ -98,7 +112,7 @@ impl Engine {
             waited: urgency == Urgency::Waited,
             swept,
             gaps_written,
-            window: false,
+            window: matches!(purpose, FetchFor::Window { .. }),
         };
         self.frames_in_flight += frames.len();
         self.fetches_in_flight += 1;
@@ -114,7 +128,6 @@ impl Engine {
         let io = self.next_io(Io::Fetch(fetch));
         let id = self.files[file].id;
         self.issue(Command::Fetch { io, file: id, offset: first * PAGE, frames, urgency });
-        io
     }
 
     /// A fetch ended: Fetching -> (Outdated -> patches applied ->) up to date, and the waiters go
@@ -147,8 +160,7 @@ impl Engine {
                 }
                 self.fetches_failed = 0;
             }
-            // Counted with what it was joined to, or of no concern to anybody.
-            Err(_) if issue.joined => {}
+            Err(_) if issue.silent => {}
             Err(_) => {
                 self.stats.fetch_errors += 1;
                 self.fetches_failed += 1;

@@ -19,7 +19,8 @@ use crate::PAGE_BYTES;
 use crate::command::{IoId, Urgency};
 use crate::config::FetchPolicy;
 use crate::dirty::{Class, FIRST, PageSet, Place};
-use crate::engine::{Engine, Io};
+use crate::engine::Engine;
+use crate::fetch::FetchFor;
 use crate::file::{File, Gate};
 use crate::page::{FileIx, Listed, PageIo, PageIx};
 use crate::time::Time;
@@ -491,10 +492,7 @@ impl Engine {
             found.is_some_and(|ix| self.pages[ix].listed == Listed::Patched)
         };
         let patched = run.iter().filter(is_patched).count();
-        let io = self.issue_fetch(file, &run, Urgency::Background, Some(patched), now);
-        if let Some(Io::Fetch(fetch)) = self.ios.get_mut(&io) {
-            fetch.window = true;
-        }
+        self.issue_fetch(file, &run, Urgency::Background, FetchFor::Window { patched }, now);
         self.window_under_way = true;
         self.charge_window(cost);
         self.stats.windows += 1;
@@ -621,7 +619,7 @@ impl Engine {
         if !self.ensure_frames(run.len(), Need::Write) {
             return None;
         }
-        self.issue_fetch(file, &run, urgency, Some(wanted), now);
+        self.issue_fetch(file, &run, urgency, FetchFor::Sweep { patched: wanted }, now);
         Some(last)
     }
 

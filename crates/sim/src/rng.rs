@@ -1,30 +1,27 @@
-//! The only source of chance in a simulation: a small generator with a fixed algorithm.
+//! The only source of chance in a simulation: what is drawn from a small generator with a fixed algorithm.
 //!
-//! A seed must mean the same run on every machine and after every dependency update, which is why
-//! the algorithm is written down here (splitmix64, Steele, Lea and Flood 2014) and not borrowed.
+//! A seed must mean the same run on every machine and after every dependency update.
+
+use weir_drive::Random;
 
 /// A deterministic generator.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Random);
 
 impl Rng {
     /// The generator of a seed.
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng(Random::new(seed))
     }
 
     /// A generator for another purpose, so that drawing more for one does not disturb the other.
     pub fn fork(&mut self) -> Rng {
-        Rng(self.word())
+        Rng::new(self.word())
     }
 
     /// The next 64 bits.
     pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.next()
     }
 
     /// A number below `bound`, which must not be zero.

@@ -80,9 +80,10 @@ pub fn against(
 }
 
 /// Pages read by programs that no page read from the disk stands for, percent: found in memory, be it
-/// Weir's or the kernel's. Reading ahead of programs makes it less than it is.
+/// Weir's or the kernel's. Reading ahead of programs makes it less than it is; `None` where more was read than
+/// programs asked for, be it ahead of them or to write stretches whole: that tells nothing.
 pub fn found_in_memory(round: &Round, page_bytes: u64) -> Option<f64> {
     let read = find(&round.classes, "read")?.ops as f64 * page_bytes as f64;
     let from_disk = round.disk_use?.read_bytes;
-    (read > 0.0).then(|| 100.0 * (1.0 - from_disk / read).max(0.0))
+    (from_disk < read).then(|| 100.0 * (1.0 - from_disk / read))
 }
