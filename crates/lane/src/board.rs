@@ -1,0 +1,413 @@
+//! The board: what the daemon says to all clients. Programs read it, and the frames, at any time and without a lock.
+//!
+//! A frame's content is read under a sequence lock: its version is odd while its content or its key changes, and
+//! never the same twice. Which frame holds a page is found by a table of hints in buckets of four: a hint may be
+//! wrong, the frame's key is not.
+//!
+//! Layout: [`Head`], then [`FILES`] of [`FileEntry`], then one [`FrameEntry`] for each frame, then the hints.
+//!
+//! Invariants:
+//! - the writing half is used under one lock (the shard's);
+//! - a key names one page of one file as long as anybody may read by it: a slot is given to another file only
+//!   after all keys of the one before were retracted.
+
+#![allow(unsafe_code)] // Shared memory cannot be read without it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::RwLock;
+use std::sync::atomic::AtomicU8;
+
+use crate::PAGE_BYTES;
+use crate::memory::{self, Access, Memory};
+use crate::region::Region;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Files that can be in the lane at once.
+pub const FILES: usize = 4096;
+/// Of [`Head::magic`]: "weirlane".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"weirlane");
+/// Of the layout of all three memories. Others are refused.
+pub const VERSION: u32 = 1;
+
+/// Hints in a bucket.
+const WAYS: usize = 4;
+/// Of a page's number in a key.
+const PAGE_BITS: u32 = 40;
+
+/// What robust futexes are marked with when their owner is gone (futex(2), get_robust_list(2)).
+const OWNER_DIED: u32 = 0x4000_0000;
+const OWNER_MASK: u32 = 0x3fff_ffff;
+
+/// The board's beginning.
+#[repr(C, align(4096))]
+struct Head {
+    magic: AtomicU64,
+    version: AtomicU32,
+    frames: AtomicU32,
+    buckets: AtomicU32,
+    /// A robust mutex that a thread of the daemon holds as long as it lives: its first word is the futex.
+    life: [AtomicU32; 16],
+}
+
+/// How programs may use a file. The order of the numbers is of no meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// By the kernel alone.
+    Kernel = 0,
+    /// Its frames may be read; it is written by the kernel's way.
+    Shared = 1,
+    /// One client has it: that one may read frames, and post writes.
+    Exclusive = 2,
+}
+
+/// What is known of a file in the lane.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct FileEntry {
+    /// The mode, and for [`Mode::Exclusive`] whose it is: `mode | client << 32`.
+    state: AtomicU64,
+    size: AtomicU64,
+    /// A posted write must end at or before this: to there the home has room for it.
+    grant: AtomicU64,
+}
+
+/// Which page a frame holds.
+#[derive(Debug)]
+#[repr(C)]
+struct FrameEntry {
+    version: AtomicU64,
+    /// 0: none that programs may read.
+    key: AtomicU64,
+}
+
+/// The key of a page. `slot` is below [`FILES`].
+fn key_of(slot: u32, page: u64) -> Option<u64> {
+    (page < 1 << PAGE_BITS).then(|| (u64::from(slot) + 1) << PAGE_BITS | page)
+}
+
+fn bucket_of(key: u64, buckets: u32) -> usize {
+    let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 40) as usize & (buckets as usize - 1)
+}
+
+const FILES_AT: usize = size_of::<Head>();
+const FRAMES_AT: usize = FILES_AT + FILES * size_of::<FileEntry>();
+
+/// The parts of a board, in a mapping of it.
+#[derive(Debug)]
+struct Parts {
+    memory: Memory,
+    frames: u32,
+    buckets: u32,
+}
+
+impl Parts {
+    fn len(frames: u32, buckets: u32) -> usize {
+        let len = Parts::hints_at(frames) + buckets as usize * WAYS * size_of::<AtomicU32>();
+        len.next_multiple_of(PAGE_BYTES)
+    }
+
+    fn hints_at(frames: u32) -> usize {
+        FRAMES_AT + frames as usize * size_of::<FrameEntry>()
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: atomics alone.
+        unsafe { self.memory.at(0) }
+    }
+
+    #[inline]
+    fn file(&self, slot: u32) -> &FileEntry {
+        assert!((slot as usize) < FILES);
+        // SAFETY: atomics alone; inside, by the layout and the check.
+        unsafe { &*self.memory.base().add(FILES_AT).cast::<FileEntry>().add(slot as usize) }
+    }
+
+    #[inline]
+    fn frame(&self, frame: u32) -> &FrameEntry {
+        assert!(frame < self.frames);
+        // SAFETY: as in `file`.
+        unsafe { &*self.memory.base().add(FRAMES_AT).cast::<FrameEntry>().add(frame as usize) }
+    }
+
+    #[inline]
+    fn bucket(&self, key: u64) -> &[AtomicU32; WAYS] {
+        let bucket = bucket_of(key, self.buckets);
+        // SAFETY: as in `file`; a bucket is below the number of buckets.
+        unsafe {
+            let hints = self.memory.base().add(Parts::hints_at(self.frames));
+            &*hints.cast::<[AtomicU32; WAYS]>().add(bucket)
+        }
+    }
+}
+
+/// The half that writes: the daemon's. All but what is said of clients is called under the shard's lock.
+#[derive(Debug)]
+pub struct Board {
+    parts: Parts,
+    fd: OwnedFd,
+    /// Marks of what clients read; see [`Board::take_referenced`].
+    clients: RwLock<Vec<std::sync::Arc<Region>>>,
+}
+
+impl Board {
+    /// A board for so many frames.
+    ///
+    /// # Errors
+    /// What making and mapping shared memory says.
+    pub fn new(frames: u32) -> io::Result<Board> {
+        let buckets = frames.max(64).next_power_of_two();
+        let len = Parts::len(frames, buckets);
+        let fd = memory::create("weir-board", len)?;
+        let parts = Parts { memory: Memory::map(&fd, len, Access::ReadWrite)?, frames, buckets };
+        let head = parts.head();
+        head.magic.store(MAGIC, Ordering::Relaxed);
+        head.version.store(VERSION, Ordering::Relaxed);
+        head.frames.store(frames, Ordering::Relaxed);
+        head.buckets.store(buckets, Ordering::Relaxed);
+        Ok(Board { parts, fd, clients: RwLock::default() })
+    }
+
+    /// Its memory, for clients: to be passed on read-only ([`memory::read_only`]).
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Bytes of its memory.
+    pub fn len_bytes(&self) -> usize {
+        self.parts.memory.len()
+    }
+
+    /// Frames it tells of.
+    pub fn frames(&self) -> u32 {
+        self.parts.frames
+    }
+
+    /// Where the robust mutex of the daemon's life is, 64 bytes: see [`crate::server::Life`].
+    pub(crate) fn life(&self) -> *mut u8 {
+        std::ptr::from_ref(&self.parts.head().life).cast_mut().cast()
+    }
+
+    /// A frame holds this page from now on, and may be read by it.
+    pub fn publish(&self, frame: u32, slot: u32, page: u64) {
+        let Some(key) = key_of(slot, page) else { return };
+        let entry = self.parts.frame(frame);
+        if entry.key.load(Ordering::Relaxed) != key {
+            self.set_key(entry, key);
+        }
+        let bucket = self.parts.bucket(key);
+        if bucket.iter().any(|hint| hint.load(Ordering::Relaxed) == frame + 1) {
+            return;
+        }
+        let is_stale = |hint: &&AtomicU32| match hint.load(Ordering::Relaxed) {
+            0 => true,
+            hint => {
+                let held = self.parts.frame(hint - 1).key.load(Ordering::Relaxed);
+                held == 0 || held == key || !std::ptr::eq(self.parts.bucket(held), bucket)
+            }
+        };
+        let victim = bucket.iter().find(is_stale).unwrap_or(&bucket[frame as usize % WAYS]);
+        victim.store(frame + 1, Ordering::Relaxed);
+    }
+
+    /// Whether programs may read the frame.
+    pub fn is_published(&self, frame: u32) -> bool {
+        self.parts.frame(frame).key.load(Ordering::Relaxed) != 0
+    }
+
+    /// The frame holds no page any more that programs may read.
+    pub fn retract(&self, frame: u32) {
+        let entry = self.parts.frame(frame);
+        if entry.key.load(Ordering::Relaxed) != 0 {
+            self.set_key(entry, 0);
+        }
+    }
+
+    fn set_key(&self, entry: &FrameEntry, key: u64) {
+        let version = begin(entry);
+        entry.key.store(key, Ordering::Relaxed);
+        entry.version.store(version + 2, Ordering::Release);
+    }
+
+    /// The frame's content changes from now until what this returns is dropped. `None` if nobody may read it.
+    pub fn change(&self, frame: u32) -> Option<Change<'_>> {
+        let entry = self.parts.frame(frame);
+        (entry.key.load(Ordering::Relaxed) != 0).then(|| Change { version: begin(entry), entry })
+    }
+
+    /// The file's size as programs see it, bytes.
+    pub fn set_size(&self, slot: u32, size: u64) {
+        self.parts.file(slot).size.store(size, Ordering::Release);
+    }
+
+    /// Up to which byte posted writes may go.
+    pub fn set_grant(&self, slot: u32, grant: u64) {
+        self.parts.file(slot).grant.store(grant, Ordering::Release);
+    }
+
+    /// How programs may use the file from now on; `client` is of meaning for [`Mode::Exclusive`]. To take a right away,
+    /// [`crate::server::Inbox::withdraw`] must follow.
+    pub fn set_mode(&self, slot: u32, mode: Mode, client: u32) {
+        let client = if mode == Mode::Exclusive { client } else { 0 };
+        let state = u64::from(mode as u32) | u64::from(client) << 32;
+        self.parts.file(slot).state.store(state, Ordering::Release);
+    }
+
+    /// Counts in a client's marks of what it read.
+    pub fn add_client(&self, region: std::sync::Arc<Region>) {
+        self.clients.write().unwrap_or_else(std::sync::PoisonError::into_inner).push(region);
+    }
+
+    /// The client is gone.
+    pub fn remove_client(&self, region: &std::sync::Arc<Region>) {
+        let mut clients = self.clients.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        clients.retain(|known| !std::sync::Arc::ptr_eq(known, region));
+    }
+
+    /// Whether a program read the frame since this was last asked.
+    pub fn take_referenced(&self, frame: u32) -> bool {
+        let clients = self.clients.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        clients.iter().fold(false, |read, client| read | client.take_referenced(frame))
+    }
+}
+
+/// Makes a frame's version odd, and returns it as it was.
+fn begin(entry: &FrameEntry) -> u64 {
+    let version = entry.version.load(Ordering::Relaxed);
+    entry.version.store(version + 1, Ordering::Relaxed);
+    // Release: who sees what is written next sees that the version is odd.
+    fence(Ordering::Release);
+    version
+}
+
+/// While it lives, a frame's content changes.
+#[derive(Debug)]
+pub struct Change<'a> {
+    entry: &'a FrameEntry,
+    version: u64,
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.entry.version.store(self.version + 2, Ordering::Release);
+    }
+}
+
+/// What a program sees of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its frames may be read.
+    pub readable: bool,
+    /// The asking client may post writes to it.
+    pub writable: bool,
+}
+
+/// The half that reads: a program's, or a test's.
+#[derive(Debug)]
+pub struct View {
+    parts: Parts,
+    memory: Memory,
+}
+
+impl View {
+    /// Maps a board, and the frames it tells of.
+    ///
+    /// # Errors
+    /// What mmap(2) says; `InvalidData` if it is of another version.
+    pub fn map(board: impl AsFd, frames: impl AsFd) -> io::Result<View> {
+        let head = Memory::map(&board, size_of::<Head>(), Access::Read)?;
+        // SAFETY: atomics alone.
+        let head: &Head = unsafe { head.at(0) };
+        let known = head.magic.load(Ordering::Relaxed) == MAGIC
+            && head.version.load(Ordering::Relaxed) == VERSION;
+        if !known {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a lane of another version"));
+        }
+        let (frame_count, buckets) =
+            (head.frames.load(Ordering::Relaxed), head.buckets.load(Ordering::Relaxed));
+        if !buckets.is_power_of_two() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a damaged board"));
+        }
+        let len = Parts::len(frame_count, buckets);
+        let parts =
+            Parts { memory: Memory::map(&board, len, Access::Read)?, frames: frame_count, buckets };
+        let memory = Memory::map(&frames, frame_count as usize * PAGE_BYTES, Access::Read)?;
+        Ok(View { parts, memory })
+    }
+
+    /// Whether the daemon lives. The kernel notes its death when it happens.
+    #[inline]
+    pub fn is_alive(&self) -> bool {
+        let life = self.parts.head().life[0].load(Ordering::Relaxed);
+        life & OWNER_DIED == 0 && life & OWNER_MASK != 0
+    }
+
+    /// Frames there are.
+    pub fn frames(&self) -> u32 {
+        self.parts.frames
+    }
+
+    /// How `client` may use a file.
+    #[inline]
+    pub fn seen(&self, slot: u32, client: u32) -> Seen {
+        let state = self.parts.file(slot).state.load(Ordering::Acquire);
+        let writable = state == (Mode::Exclusive as u64 | u64::from(client) << 32);
+        Seen { readable: writable || state == Mode::Shared as u64, writable }
+    }
+
+    /// The file's size, without writes still pending.
+    #[inline]
+    pub fn size(&self, slot: u32) -> u64 {
+        self.parts.file(slot).size.load(Ordering::Acquire)
+    }
+
+    /// Up to which byte posted writes may go.
+    #[inline]
+    pub fn grant(&self, slot: u32) -> u64 {
+        self.parts.file(slot).grant.load(Ordering::Acquire)
+    }
+
+    /// Copies `len` bytes from `start` of a page, both inside it, to `out`. The frame they came from, or `None` if
+    /// no frame is known to hold the page, or it changed meanwhile: `out` may then hold anything.
+    ///
+    /// # Safety
+    /// `out` must be valid for writes of `len` bytes.
+    #[inline]
+    pub unsafe fn read(
+        &self,
+        slot: u32,
+        page: u64,
+        start: usize,
+        len: usize,
+        out: *mut u8,
+    ) -> Option<u32> {
+        assert!(start <= PAGE_BYTES && len <= PAGE_BYTES - start);
+        let key = key_of(slot, page)?;
+        for hint in self.parts.bucket(key) {
+            let frame = hint.load(Ordering::Relaxed).wrapping_sub(1);
+            if frame >= self.parts.frames {
+                continue;
+            }
+            let entry = self.parts.frame(frame);
+            let version = entry.version.load(Ordering::Acquire);
+            if version % 2 == 1 || entry.key.load(Ordering::Relaxed) != key {
+                continue;
+            }
+            let from = frame as usize * PAGE_BYTES + start;
+            // SAFETY: inside the mapping of `frames` pages; the daemon may write meanwhile, which the version
+            // tells, and bytes of any value are bytes.
+            unsafe { std::ptr::copy_nonoverlapping(self.memory.base().add(from), out, len) };
+            fence(Ordering::Acquire);
+            return (entry.version.load(Ordering::Relaxed) == version).then_some(frame);
+        }
+        None
+    }
+}
+
+/// Marks of frames read, one byte each.
+pub(crate) fn take_mark(mark: &AtomicU8) -> bool {
+    use std::sync::atomic::Ordering;
+    mark.load(Ordering::Relaxed) != 0 && mark.swap(0, Ordering::Relaxed) != 0
+}

@@ -1,0 +1,126 @@
+//! Shared memory: made, passed on as a descriptor, mapped.
+
+#![allow(unsafe_code)] // Memory that other processes write cannot be had without it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create, openat,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Who may write a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Its memory is only read here.
+    Read,
+    /// Its memory is read and written here.
+    ReadWrite,
+}
+
+/// A mapping of shared memory. Never sliced: another process may write it at any time.
+#[derive(Debug)]
+pub struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `Memory` is an address and a length; what is done with the memory is its users' unsafe code.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// Makes shared memory of `len` bytes, all zero, whose size nobody can change.
+///
+/// # Errors
+/// What memfd_create(2), ftruncate(2) and fcntl(2) say.
+pub fn create(name: &str, len: usize) -> io::Result<OwnedFd> {
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&fd, len as u64)?;
+    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(fd)
+}
+
+/// A descriptor of the same memory by which it cannot be written.
+///
+/// # Errors
+/// What open(2) of /proc/self/fd says.
+pub fn read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    Ok(openat(rustix::fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+impl Memory {
+    /// Maps the first `len` bytes of `fd`.
+    ///
+    /// # Errors
+    /// What mmap(2) says; `InvalidData` if the memory is smaller than that.
+    pub fn map(fd: impl AsFd, len: usize, access: Access) -> io::Result<Memory> {
+        let there = fstat(&fd)?.st_size;
+        if len == 0 || u64::try_from(there).unwrap_or(0) < len as u64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "shared memory of another size",
+            ));
+        }
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
+        Ok(Memory { base, len })
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is mapped; never so.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its first byte.
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// The object of type `T` at `offset`.
+    ///
+    /// # Safety
+    /// `T` must consist of atomics alone (or of what is never written while it is shared), and every bit
+    /// pattern must be a `T`.
+    pub unsafe fn at<T>(&self, offset: usize) -> &T {
+        assert!(offset.is_multiple_of(align_of::<T>()));
+        assert!(offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len));
+        // SAFETY: inside the mapping, aligned, and by the caller's word a type for which sharing is sound.
+        unsafe { &*self.base.as_ptr().add(offset).cast() }
+    }
+
+    /// The array of `count` objects of type `T` at `offset`.
+    ///
+    /// # Safety
+    /// As for [`Memory::at`].
+    pub unsafe fn array<T>(&self, offset: usize, count: usize) -> &[T] {
+        assert!(offset.is_multiple_of(align_of::<T>()));
+        let bytes = size_of::<T>().checked_mul(count).expect("no array is as large as that");
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.len));
+        // SAFETY: as in `at`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), count) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and references into it borrow the value.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}

@@ -1,0 +1,190 @@
+//! A ring of posted writes: one thread of a client puts entries in, the server takes them out.
+//!
+//! The tail is one word: a position and a generation. A producer loads it, looks whether it may post to the
+//! file at all, copies its entry into the ring and publishes it by exchanging the tail it loaded for the new
+//! one. The server withdraws the right to post by saying so on the board and then raising the generation of
+//! every ring of the client: whoever looked before that cannot publish any more, whoever publishes before that
+//! is seen by the server's next look at the tail. Nobody waits for anybody, also if a program is stopped in
+//! between.
+//!
+//! Positions count bytes for ever, modulo 2^40; an entry lies in the ring in one piece, after a filler if it would
+//! not fit before the end.
+//!
+//! Invariants:
+//! - `head <= tail <= head + RING_BYTES`, all multiples of [`ENTRY_ALIGN`];
+//! - bytes between head and tail belong to the server, the others to the producer.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Bytes of a ring.
+pub const RING_BYTES: usize = 1 << 20;
+/// Entries start at multiples of this.
+pub const ENTRY_ALIGN: usize = 32;
+/// Bytes of an entry's head, before its payload.
+pub const HEAD_BYTES: usize = 32;
+/// Most bytes in one entry.
+pub const PAYLOAD_BYTES_MAX: usize = 128 << 10;
+
+const POSITION_BITS: u32 = 40;
+const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
+const GENERATION: u64 = 1 << POSITION_BITS;
+
+/// Bytes an entry with so much payload takes.
+pub const fn entry_bytes(payload: usize) -> usize {
+    (HEAD_BYTES + payload).next_multiple_of(ENTRY_ALIGN)
+}
+
+/// The words of a ring that both sides write.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Ends {
+    tail: Line,
+    head: Line,
+}
+
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Line(AtomicU64);
+
+/// Where an entry may be put, and the tail that must still be there when it is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where the entry starts, bytes from the start of the ring.
+    pub at: usize,
+    /// Where a filler must be put first, if the entry does not fit before the end.
+    pub filler: Option<usize>,
+    tail: u64,
+    next: u64,
+}
+
+/// Why nothing was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room until the server has taken something out.
+    Full,
+    /// The server raised the generation in between: look again whether you may.
+    Withdrawn,
+}
+
+impl Default for Ends {
+    fn default() -> Ends {
+        Ends::new()
+    }
+}
+
+impl Ends {
+    /// Those of an empty ring.
+    pub fn new() -> Ends {
+        Ends { tail: Line(AtomicU64::new(0)), head: Line(AtomicU64::new(0)) }
+    }
+
+    /// Finds room for an entry. Only then may the producer look whether it may post.
+    ///
+    /// # Errors
+    /// [`Refused::Full`].
+    pub fn begin(&self, payload: usize) -> Result<Place, Refused> {
+        debug_assert!(payload <= PAYLOAD_BYTES_MAX);
+        // Acquire: who sees a generation sees what was said on the board before it was raised.
+        let tail = self.tail.0.load(Ordering::Acquire);
+        // Acquire: what the server took out it has read before.
+        let head = self.head.0.load(Ordering::Acquire) & POSITION_MASK;
+        let position = tail & POSITION_MASK;
+        let used = position.wrapping_sub(head) & POSITION_MASK;
+        let (at, bytes) = ((position % RING_BYTES as u64) as usize, entry_bytes(payload));
+        let to_end = RING_BYTES - at;
+        let filler = (bytes > to_end).then_some(at);
+        let needed = if filler.is_some() { to_end + bytes } else { bytes };
+        if used > RING_BYTES as u64 || needed as u64 > RING_BYTES as u64 - used {
+            return Err(Refused::Full);
+        }
+        let at = if filler.is_some() { 0 } else { at };
+        let next = tail & !POSITION_MASK | position.wrapping_add(needed as u64) & POSITION_MASK;
+        Ok(Place { at, filler, tail, next })
+    }
+
+    /// Publishes the entry written at `place`.
+    ///
+    /// # Errors
+    /// [`Refused::Withdrawn`]: it is not published, and nobody will read it.
+    pub fn publish(&self, place: Place) -> Result<(), Refused> {
+        // Release: who sees the tail sees the entry. Sequentially consistent for the bell.
+        let published = self.tail.0.compare_exchange(
+            place.tail,
+            place.next,
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+        published.map(drop).map_err(|_| Refused::Withdrawn)
+    }
+
+    /// Whether the server has taken everything out.
+    pub fn is_empty(&self) -> bool {
+        let tail = self.tail.0.load(Ordering::Acquire) & POSITION_MASK;
+        tail == self.head.0.load(Ordering::Acquire) & POSITION_MASK
+    }
+
+    /// Bytes not yet taken out.
+    pub fn used(&self) -> u64 {
+        let tail = self.tail.0.load(Ordering::Relaxed);
+        tail.wrapping_sub(self.head.0.load(Ordering::Relaxed)) & POSITION_MASK
+    }
+
+    /// Server: the position up to which entries are published.
+    pub fn tail(&self) -> u64 {
+        self.tail.0.load(Ordering::SeqCst) & POSITION_MASK
+    }
+
+    /// Server: whoever began to post before this fails to publish after it, and sees what was stored before.
+    pub fn withdraw(&self) {
+        self.tail.0.fetch_add(GENERATION, Ordering::AcqRel);
+    }
+
+    /// Server: everything before `position` was read.
+    pub fn release(&self, position: u64) {
+        self.head.0.store(position & POSITION_MASK, Ordering::Release);
+    }
+}
+
+/// Bytes from one position to another; more than [`RING_BYTES`] says that one of them is none.
+pub fn distance(from: u64, to: u64) -> u64 {
+    to.wrapping_sub(from) & POSITION_MASK
+}
+
+/// The position so many bytes on.
+pub fn advance(position: u64, bytes: usize) -> u64 {
+    position.wrapping_add(bytes as u64) & POSITION_MASK
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_lie_in_one_piece_and_fill_the_ring() {
+        let ends = Ends::new();
+        let bytes = entry_bytes(PAYLOAD_BYTES_MAX);
+        let fit = RING_BYTES / bytes;
+        for entry in 0..fit {
+            let place = ends.begin(PAYLOAD_BYTES_MAX).unwrap();
+            assert_eq!((place.at, place.filler), (entry * bytes, None));
+            ends.publish(place).unwrap();
+        }
+        assert_eq!(ends.begin(PAYLOAD_BYTES_MAX), Err(Refused::Full));
+        ends.release(advance(0, bytes));
+        // The piece before the end is filled, and the first entry's room taken again.
+        let place = ends.begin(PAYLOAD_BYTES_MAX).unwrap();
+        assert_eq!((place.at, place.filler), (0, Some(fit * bytes)));
+    }
+
+    #[test]
+    fn nothing_is_published_after_the_right_was_withdrawn() {
+        let ends = Ends::new();
+        let place = ends.begin(64).unwrap();
+        ends.withdraw();
+        assert_eq!(ends.publish(place), Err(Refused::Withdrawn));
+        assert!(ends.is_empty());
+        let again = ends.begin(64).unwrap();
+        ends.publish(again).unwrap();
+        assert_eq!(distance(0, ends.tail()), entry_bytes(64) as u64);
+    }
+}

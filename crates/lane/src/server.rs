@@ -1,0 +1,274 @@
+//! The server's half: takes posted writes out of a client's region, in the order they were made.
+//!
+//! Writes of a client's threads are in several rings; their stamps say which came first. A pass begins with a *cut*,
+//! the next stamp to be given out: a write that another one follows was published before that one took its stamp, so
+//! that everything before the cut that anybody can know of is in the rings by then. What is stamped later is left to
+//! the next pass.
+//!
+//! Nothing read in a region is believed: heads are copied, then checked, and what does not fit is [`Damage`].
+
+#![allow(unsafe_code)] // Shared memory cannot be read without it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::board::Board;
+use crate::region::{ASLEEP, AWAKE, EntryHead, Kind, RINGS, Region};
+use crate::ring::{
+    ENTRY_ALIGN, HEAD_BYTES, PAYLOAD_BYTES_MAX, RING_BYTES, advance, distance, entry_bytes,
+};
+
+/// A region holds what no client of ours writes: nothing more is taken from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ring {ring} of the client's region is damaged at byte {at}")]
+pub struct Damage {
+    /// Which ring.
+    pub ring: usize,
+    /// Where in it.
+    pub at: usize,
+}
+
+/// A posted write, taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// The open description, as the client says.
+    pub description: u32,
+    /// Where to; `None`: at the file's end.
+    pub offset: Option<u64>,
+    /// Bytes of it.
+    pub len: usize,
+    ring: usize,
+}
+
+/// The server's hold of a client's region. Used by one thread at a time.
+#[derive(Debug)]
+pub struct Inbox {
+    region: Arc<Region>,
+    /// What was taken out of each ring: the server's own, whatever the region says.
+    heads: [u64; RINGS],
+    /// What rings hold, during a pass.
+    pass: Vec<Waiting>,
+    payload: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    ring: usize,
+    tail: u64,
+    next: EntryHead,
+}
+
+impl Inbox {
+    /// The inbox of a new region.
+    pub fn new(region: Arc<Region>) -> Inbox {
+        Inbox { region, heads: [0; RINGS], pass: Vec::new(), payload: Vec::new() }
+    }
+
+    /// Its region.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Whether something was posted that was not taken out.
+    pub fn has_posted(&self) -> bool {
+        (0..RINGS).any(|ring| self.region.ring(ring).ends.tail() != self.heads[ring])
+    }
+
+    /// Begins a pass over what is posted now.
+    ///
+    /// # Errors
+    /// [`Damage`].
+    pub fn begin(&mut self) -> Result<Cut, Damage> {
+        // Before the tails: see the module's header.
+        let cut = Cut(self.region.head().stamp.0.load(Ordering::SeqCst));
+        self.pass.clear();
+        for ring in 0..RINGS {
+            let tail = self.region.ring(ring).ends.tail();
+            if tail != self.heads[ring] {
+                let waiting = distance(self.heads[ring], tail);
+                if waiting > RING_BYTES as u64 || !waiting.is_multiple_of(ENTRY_ALIGN as u64) {
+                    return Err(self.damage(ring));
+                }
+                if let Some(next) = self.peek(ring, tail)? {
+                    self.pass.push(Waiting { ring, tail, next });
+                }
+            }
+        }
+        Ok(cut)
+    }
+
+    /// Takes out the next write of the pass, in the order of stamps. Its bytes are [`Inbox::payload`].
+    /// To be ended with [`Inbox::settle`] before the next.
+    ///
+    /// # Errors
+    /// [`Damage`].
+    pub fn next(&mut self, cut: Cut) -> Result<Option<Posted>, Damage> {
+        let before_cut = |waiting: &&Waiting| waiting.next.stamp < cut.0 || cut == Cut::ALL;
+        let first = self.pass.iter().filter(before_cut).min_by_key(|waiting| waiting.next.stamp);
+        let Some(&Waiting { ring, next, .. }) = first else { return Ok(None) };
+        let len = next.len as usize;
+        let at = self.at(ring) + HEAD_BYTES;
+        self.payload.clear();
+        self.payload.reserve(len);
+        // SAFETY: `peek` checked that the payload lies in the ring; the client may write it meanwhile, and bytes of
+        // any value are bytes. `len` bytes were reserved, and are written.
+        unsafe {
+            let from = self.region.ring_bytes(ring).add(at);
+            std::ptr::copy_nonoverlapping(from, self.payload.as_mut_ptr(), len);
+            self.payload.set_len(len);
+        }
+        let offset = (next.kind == Kind::Write as u32).then_some(next.offset);
+        Ok(Some(Posted { description: next.description, offset, len, ring }))
+    }
+
+    /// The bytes of the write taken out last.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The write is applied, and seen by readers (or will never be): `slot` is its file's place on the board.
+    ///
+    /// # Errors
+    /// [`Damage`] of what follows it.
+    pub fn settle(&mut self, posted: Posted, slot: Option<u32>) -> Result<(), Damage> {
+        let ring = posted.ring;
+        self.heads[ring] = advance(self.heads[ring], entry_bytes(posted.len));
+        if let Some(slot) = slot {
+            self.region.settle(slot, posted.offset, posted.len);
+        }
+        self.region.ring(ring).ends.release(self.heads[ring]);
+        let Some(at) = self.pass.iter().position(|waiting| waiting.ring == ring) else {
+            return Ok(());
+        };
+        let tail = self.pass[at].tail;
+        match self.peek(ring, tail)? {
+            Some(next) => self.pass[at].next = next,
+            None => {
+                self.pass.swap_remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever began to post before this, and was told he may, fails to publish after it. What was published
+    /// before is in the next pass.
+    pub fn withdraw(&self) {
+        for ring in 0..RINGS {
+            self.region.ring(ring).ends.withdraw();
+        }
+    }
+
+    /// Says that posted writes are looked for within the interval, so that nobody need wake the daemon.
+    pub fn stay_awake(&self) {
+        self.region.head().bell.0.store(AWAKE, Ordering::SeqCst);
+    }
+
+    /// Says that the daemon must be woken from now on. False if something was posted meanwhile: look again.
+    pub fn fall_asleep(&self) -> bool {
+        self.region.head().bell.0.store(ASLEEP, Ordering::SeqCst);
+        !self.has_posted()
+    }
+
+    fn at(&self, ring: usize) -> usize {
+        (self.heads[ring] % RING_BYTES as u64) as usize
+    }
+
+    fn damage(&self, ring: usize) -> Damage {
+        Damage { ring, at: self.at(ring) }
+    }
+
+    /// The head of the entry at the ring's head, past a filler.
+    fn peek(&mut self, ring: usize, tail: u64) -> Result<Option<EntryHead>, Damage> {
+        loop {
+            let left = distance(self.heads[ring], tail);
+            if left == 0 {
+                return Ok(None);
+            }
+            let at = self.at(ring);
+            // SAFETY: heads are multiples of ENTRY_ALIGN below RING_BYTES, and a head is no longer than that.
+            let head =
+                unsafe { self.region.ring_bytes(ring).add(at).cast::<EntryHead>().read_volatile() };
+            let bytes = match head.kind {
+                kind if kind == Kind::Filler as u32 => RING_BYTES - at,
+                kind if kind == Kind::Write as u32 || kind == Kind::Append as u32 => {
+                    if head.len == 0 || head.len as usize > PAYLOAD_BYTES_MAX {
+                        return Err(self.damage(ring));
+                    }
+                    entry_bytes(head.len as usize)
+                }
+                _ => return Err(self.damage(ring)),
+            };
+            let in_file =
+                head.offset.checked_add(head.len.into()).is_some_and(|end| end <= i64::MAX as u64);
+            if bytes as u64 > left || at + bytes > RING_BYTES || !in_file {
+                return Err(self.damage(ring));
+            }
+            if head.kind != Kind::Filler as u32 {
+                return Ok(Some(head));
+            }
+            self.heads[ring] = advance(self.heads[ring], bytes);
+        }
+    }
+}
+
+/// The stamps of a pass are below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut(u64);
+
+impl Cut {
+    /// Everything, whatever its stamp: for the last pass over a client that is gone.
+    pub const ALL: Cut = Cut(u64::MAX);
+}
+
+/// The daemon's life, held by a thread: when the thread ends, however it ends, the kernel says so on the board
+/// (get_robust_list(2)), and every client sees it at its next call.
+#[derive(Debug)]
+pub struct Life {
+    board: Arc<Board>,
+    /// The mutex is the thread's.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Life {
+    /// Holds the board's life by this thread.
+    ///
+    /// # Errors
+    /// What pthread_mutex_init(3) and pthread_mutex_lock(3) say.
+    pub fn hold(board: Arc<Board>) -> io::Result<Life> {
+        const { assert!(size_of::<libc::pthread_mutex_t>() <= 64) };
+        let mutex = board.life().cast::<libc::pthread_mutex_t>();
+        let told = |code: i32| match code {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        };
+        // SAFETY: the memory is the board's, large and aligned enough, and lives as long as `board`; nobody but this
+        // thread locks it.
+        unsafe {
+            let mut attributes = std::mem::zeroed::<libc::pthread_mutexattr_t>();
+            told(libc::pthread_mutexattr_init(&raw mut attributes))?;
+            let set = told(libc::pthread_mutexattr_setpshared(
+                &raw mut attributes,
+                libc::PTHREAD_PROCESS_SHARED,
+            ))
+            .and_then(|()| {
+                told(libc::pthread_mutexattr_setrobust(
+                    &raw mut attributes,
+                    libc::PTHREAD_MUTEX_ROBUST,
+                ))
+            })
+            .and_then(|()| told(libc::pthread_mutex_init(mutex, &raw const attributes)));
+            libc::pthread_mutexattr_destroy(&raw mut attributes);
+            set?;
+            told(libc::pthread_mutex_lock(mutex))?;
+        }
+        Ok(Life { board, _thread: std::marker::PhantomData })
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        // SAFETY: this thread locked it in `hold`; the board lives.
+        unsafe { libc::pthread_mutex_unlock(self.board.life().cast()) };
+    }
+}

@@ -1,0 +1,164 @@
+//! What is said outside the shared memories: by ioctl(2) on files of the mount, and once over a socket.
+//!
+//! An ioctl proves to the daemon that its caller has the open description: it names the description's handle
+//! itself. So a client can put no file into the lane that it could not use without.
+//!
+//! 1. [`FIND`] on any regular file of the mount tells the name of the daemon's socket, in the abstract
+//!    namespace (unix(7)).
+//! 2. Who connects (SOCK_SEQPACKET) with the daemon's own user id is sent one [`Welcome`], with three descriptors:
+//!    the board and the frames, both read-only, and the client's region. After that a byte over the socket wakes
+//!    the daemon; the end of the socket is the end of the client.
+//! 3. [`ATTACH`] puts an open description into the lane, [`LEAVE`] takes it out for good.
+//!
+//! All numbers are in the byte order of the machine, at fixed places.
+
+use crate::board::VERSION;
+
+const READ_WRITE: u32 = 3 << 30;
+
+const fn number(command: u32, bytes: usize) -> u32 {
+    READ_WRITE | (bytes as u32) << 16 | (b'W' as u32) << 8 | command
+}
+
+/// Of all the messages of ioctls.
+pub const MESSAGE_BYTES: usize = 64;
+
+/// ioctl(2): see [`Found`].
+pub const FIND: u32 = number(1, MESSAGE_BYTES);
+/// ioctl(2): [`Attach`] in, [`Attachment`] out.
+pub const ATTACH: u32 = number(2, MESSAGE_BYTES);
+/// ioctl(2): the description is used by the kernel's way from now on, until its last descriptor and mapping is gone.
+pub const LEAVE: u32 = number(3, MESSAGE_BYTES);
+
+/// A message of an ioctl.
+pub type Message = [u8; MESSAGE_BYTES];
+
+/// Where the daemon's socket is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its name in the abstract namespace, without the leading zero: at most 48 bytes.
+    pub socket: String,
+}
+
+impl Found {
+    /// As sent.
+    pub fn encode(&self) -> Message {
+        assert!(self.socket.len() <= 48);
+        let mut message = [0; MESSAGE_BYTES];
+        message[..4].copy_from_slice(&VERSION.to_ne_bytes());
+        message[4..8].copy_from_slice(&(self.socket.len() as u32).to_ne_bytes());
+        message[16..16 + self.socket.len()].copy_from_slice(self.socket.as_bytes());
+        message
+    }
+
+    /// As received. `None` if it is of another version, or none at all.
+    pub fn decode(message: &Message) -> Option<Found> {
+        let len = word(message, 4) as usize;
+        if word(message, 0) != VERSION || len > 48 {
+            return None;
+        }
+        let socket = std::str::from_utf8(&message[16..16 + len]).ok()?;
+        Some(Found { socket: socket.to_owned() })
+    }
+}
+
+/// A client asks that the description be put into the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// Who asks.
+    pub client: u32,
+    /// What only it was told.
+    pub token: u64,
+}
+
+impl Attach {
+    /// As sent.
+    pub fn encode(&self) -> Message {
+        let mut message = [0; MESSAGE_BYTES];
+        message[..4].copy_from_slice(&VERSION.to_ne_bytes());
+        message[4..8].copy_from_slice(&self.client.to_ne_bytes());
+        message[8..16].copy_from_slice(&self.token.to_ne_bytes());
+        message
+    }
+
+    /// As received.
+    pub fn decode(message: &[u8]) -> Option<Attach> {
+        let message: &Message = message.get(..MESSAGE_BYTES)?.try_into().ok()?;
+        let attach = Attach { client: word(message, 4), token: long(message, 8) };
+        (word(message, 0) == VERSION).then_some(attach)
+    }
+}
+
+/// Where the daemon put it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The file's place on the board.
+    pub slot: u32,
+    /// What the description is called in entries.
+    pub description: u32,
+}
+
+impl Attachment {
+    /// As sent.
+    pub fn encode(&self) -> Message {
+        let mut message = [0; MESSAGE_BYTES];
+        message[..4].copy_from_slice(&VERSION.to_ne_bytes());
+        message[4..8].copy_from_slice(&self.slot.to_ne_bytes());
+        message[8..12].copy_from_slice(&self.description.to_ne_bytes());
+        message
+    }
+
+    /// As received.
+    pub fn decode(message: &Message) -> Option<Attachment> {
+        let attachment = Attachment { slot: word(message, 4), description: word(message, 8) };
+        (word(message, 0) == VERSION).then_some(attachment)
+    }
+}
+
+/// What a client is told first, with its three descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Who it is.
+    pub client: u32,
+    /// What it shows to prove that.
+    pub token: u64,
+    /// Frames there are.
+    pub frames: u32,
+}
+
+/// Bytes of a [`Welcome`].
+pub const WELCOME_BYTES: usize = 32;
+
+impl Welcome {
+    /// As sent.
+    pub fn encode(&self) -> [u8; WELCOME_BYTES] {
+        let mut message = [0; WELCOME_BYTES];
+        message[..4].copy_from_slice(&VERSION.to_ne_bytes());
+        message[4..8].copy_from_slice(&self.client.to_ne_bytes());
+        message[8..16].copy_from_slice(&self.token.to_ne_bytes());
+        message[16..20].copy_from_slice(&self.frames.to_ne_bytes());
+        message
+    }
+
+    /// As received.
+    pub fn decode(message: &[u8; WELCOME_BYTES]) -> Option<Welcome> {
+        let welcome = Welcome {
+            client: word(message, 4),
+            token: long(message, 8),
+            frames: word(message, 16),
+        };
+        (word(message, 0) == VERSION).then_some(welcome)
+    }
+}
+
+fn word(message: &[u8], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&message[at..at + 4]);
+    u32::from_ne_bytes(bytes)
+}
+
+fn long(message: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&message[at..at + 8]);
+    u64::from_ne_bytes(bytes)
+}
