@@ -20,6 +20,7 @@ mod front;
 mod handle;
 mod inode;
 mod janitor;
+mod lane;
 mod ops;
 mod session;
 mod transport;

@@ -15,6 +15,7 @@ use weir_shard::Shard;
 
 use crate::front::{Behaviour, Descriptors, Front};
 use crate::janitor::Janitor;
+use crate::lane::server::Server;
 use crate::transport::device::Connection;
 use crate::transport::mount::{
     DeviceNumber, MountError, MountRequest, find_mount, mount as mount_device, unmount,
@@ -126,9 +127,13 @@ pub fn mount(
                 .spawn(move || queue.run(&front, &kernel))
                 .map_err(MountError::Threads)?
         };
+        let lane = Server::start(&front).map_err(MountError::Lane)?;
         let front = Arc::clone(&front);
         let serve = move || {
             let served = connection.serve();
+            if let Some(lane) = lane {
+                lane.stop();
+            }
             front.janitor.stop();
             let cleaned = cleaner.join();
             served.and(cleaned.map_err(|_| io::Error::other("the janitor's thread panicked")))

@@ -208,6 +208,11 @@ impl Region {
         take_mark(self.mark(frame))
     }
 
+    /// Whether a thread of the client has a ring.
+    pub fn has_thread(&self, tid: u32) -> bool {
+        (0..RINGS).any(|ring| self.ring(ring).owner.0.load(Ordering::Relaxed) == tid)
+    }
+
     /// Daemon: nothing is taken from this region any more.
     pub fn close(&self) {
         self.head().closed.0.store(1, Ordering::Release);
