@@ -25,5 +25,6 @@ mod ops;
 mod session;
 mod transport;
 
-pub use session::{CACHE_TIMEOUT_DEFAULT, Options, Session, mount};
+pub use lane::LaneStatus;
+pub use session::{CACHE_TIMEOUT_DEFAULT, LaneObserver, Options, Session, mount};
 pub use transport::mount::{DeviceNumber, MountError};

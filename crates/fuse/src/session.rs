@@ -15,6 +15,7 @@ use weir_shard::Shard;
 
 use crate::front::{Behaviour, Descriptors, Front};
 use crate::janitor::Janitor;
+use crate::lane::LaneStatus;
 use crate::lane::server::Server;
 use crate::transport::device::Connection;
 use crate::transport::mount::{
@@ -167,6 +168,11 @@ impl Session {
         self.number
     }
 
+    /// What tells of the mount's lane, as long as it is kept.
+    pub fn lane(&self) -> LaneObserver {
+        LaneObserver(Arc::clone(&self.front))
+    }
+
     /// Whether the mount is gone.
     pub fn is_over(&self) -> bool {
         self.server.is_finished()
@@ -210,6 +216,24 @@ impl Session {
         self.front.close_all();
         served
             .unwrap_or_else(|_| Err(io::Error::other("the thread that serves the mount panicked")))
+    }
+}
+
+/// Tells of a mount's lane.
+#[derive(Clone)]
+pub struct LaneObserver(Arc<Front>);
+
+impl LaneObserver {
+    /// How it stands; `None` if there is no lane.
+    pub fn status(&self) -> Option<LaneStatus> {
+        let lane = self.0.lane.as_ref()?;
+        Some(lane.status(self.0.shard.posted()))
+    }
+}
+
+impl fmt::Debug for LaneObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LaneObserver")
     }
 }
 

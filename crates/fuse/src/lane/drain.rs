@@ -44,7 +44,6 @@ struct Cursor {
     /// Privileges of its file were looked at.
     looked_at: bool,
     failed: Vec<(FileId, ErrorKind)>,
-    applied: u64,
 }
 
 impl Front {
@@ -139,9 +138,6 @@ impl Front {
         for (file, kind) in cursor.failed {
             self.shard.note_error(file, kind);
         }
-        if let Some(lane) = &self.lane {
-            lane.count_posted(cursor.applied);
-        }
         ended
     }
 
@@ -181,7 +177,6 @@ impl Front {
                     if let Err(error) = result {
                         cursor.failed.push((file, kind_of(error)));
                     }
-                    cursor.applied += 1;
                     if let Err(damage) = drain.inbox.settle(posted, Some(slot)) {
                         return End::Damaged(damage);
                     }

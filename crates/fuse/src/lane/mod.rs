@@ -21,12 +21,12 @@ pub(crate) mod server;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_lane::board::{Board, FILES};
 use weir_lane::memory;
-use weir_shard::Shard;
+use weir_shard::{Posted, Shard};
 
 use self::clients::Clients;
 
@@ -47,14 +47,31 @@ pub(crate) struct Lane {
 /// What happened so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Writes taken out of rings.
-    pub(crate) posted: AtomicU64,
     /// Times a file was put into the lane.
     pub(crate) entered: AtomicU64,
     /// Times the right to post was taken away because others came.
     pub(crate) withdrawn: AtomicU64,
     /// Clients turned away or cut off.
-    pub(crate) refused: AtomicU32,
+    pub(crate) refused: AtomicU64,
+}
+
+/// How the lane of a mount stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneStatus {
+    /// Programs, with the processes each forked.
+    pub clients: u64,
+    /// Files in the lane.
+    pub files: u64,
+    /// Writes taken from rings since the mount.
+    pub posted_writes: u64,
+    /// Bytes of these.
+    pub posted_bytes: u64,
+    /// Times a file was put into the lane.
+    pub entered: u64,
+    /// Times the right to post was taken away because others opened the file, or closed it.
+    pub withdrawn: u64,
+    /// Programs turned away.
+    pub refused: u64,
 }
 
 /// Places on the board.
@@ -97,18 +114,25 @@ impl Lane {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).free.push(slot);
     }
 
-    /// Clients there are, and files in the lane.
-    pub(crate) fn sizes(&self) -> (usize, usize) {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.clients.len(), slots.next as usize - slots.free.len())
+    /// How it stands.
+    pub(crate) fn status(&self, posted: Posted) -> LaneStatus {
+        let files = {
+            let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            u64::from(slots.next) - slots.free.len() as u64
+        };
+        LaneStatus {
+            clients: self.clients.len() as u64,
+            files,
+            posted_writes: posted.writes,
+            posted_bytes: posted.bytes,
+            entered: self.counts.entered.load(Ordering::Relaxed),
+            withdrawn: self.counts.withdrawn.load(Ordering::Relaxed),
+            refused: self.counts.refused.load(Ordering::Relaxed),
+        }
     }
 
     pub(crate) fn refuse(&self) {
         self.counts.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_posted(&self, writes: u64) {
-        self.counts.posted.fetch_add(writes, Ordering::Relaxed);
     }
 }
 
