@@ -197,7 +197,7 @@ impl Region {
 
     /// Notes that a frame was read.
     #[inline]
-    pub(crate) fn set_referenced(&self, frame: u32) {
+    pub fn set_referenced(&self, frame: u32) {
         let mark = self.mark(frame);
         if mark.load(Ordering::Relaxed) == 0 {
             mark.store(1, Ordering::Relaxed);
