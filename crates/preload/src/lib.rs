@@ -17,6 +17,8 @@
 //! - nothing is waited for but what the call itself would wait for: locks are tried, never taken.
 
 #![allow(unsafe_code)] // It takes the place of C functions.
+// The names stand only in the library itself: tests would call them.
+#![cfg_attr(test, allow(dead_code))]
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("system calls and the calls with variable arguments are written for x86-64");
