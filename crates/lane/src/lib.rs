@@ -35,6 +35,8 @@ mod sequence;
 pub mod server;
 mod stamp;
 mod sync;
+#[cfg(not(loom))]
+pub mod tally;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]

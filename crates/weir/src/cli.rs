@@ -3,6 +3,7 @@
 mod invocation;
 mod manual;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,6 +58,30 @@ pub enum Command {
     /// Show what is in a redo log
     #[command(long_about = manual::LOG, after_long_help = manual::LOG_AFTER)]
     Log(LogArguments),
+    /// Run a program whose reads and writes on mounts do without the kernel
+    #[command(long_about = manual::RUN, after_long_help = manual::RUN_AFTER)]
+    Run(RunArguments),
+}
+
+/// Arguments of `weir run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Tell afterwards how reads and writes went, on standard error or in FILE
+    ///
+    /// By which way, and why by the kernel, for each program and in total. A FILE that ends in .json is JSON.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub report: Option<Option<PathBuf>>,
+    /// The report as JSON
+    #[arg(long)]
+    pub report_json: bool,
+    /// The program, and its arguments
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<OsString>,
 }
 
 /// Arguments of `weir recover`.

@@ -161,7 +161,8 @@ impl Locked {
         let record = begin_record(&source, &mountpoint, &settings)?;
         let log = open_log(&source, &settings)?;
         let config = Config { one_arm: is_rotational(source.as_fd()), ..settings.engine.clone() };
-        let shard = Shard::start_with(config, source.as_fd(), log, false).map_err(start_error)?;
+        let shard =
+            Shard::start_with(config, source.as_fd(), log, settings.lane).map_err(start_error)?;
         let (events, received) = mpsc::channel();
         let (device, lane) = mount(&shard, &source, &mountpoint, &settings, events.clone())
             .inspect_err(|_| shard.stop())?;

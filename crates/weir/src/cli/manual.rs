@@ -16,6 +16,7 @@ EXAMPLES:
   weir status /mnt/data                what is dirty, patched, fetched, and how fast it is
   weir sync /mnt/data                  write everything home and make it durable
   weir umount /mnt/data                write everything home, then unmount
+  weir run -- rsync -a /etc /mnt/data  run a program whose reads and writes do without the kernel
 
 EXIT STATUS:
   0  done
@@ -159,6 +160,48 @@ EXIT STATUS:
   0  everything that was synced is home and durable
   1  it is not: standard error says why
   2  the command line makes no sense";
+
+pub(super) const RUN: &str = "\
+Run a program, and the programs it runs, with a library before the C library's reads and writes: on files of \
+mounts they then go by memory shared with the daemon, without a system call. Nothing else about the program \
+changes; what the library does not do, the kernel does as ever.
+
+The program takes this command's place: its exit status, its signals and its terminal are its own. It must be run by \
+the user who runs the daemon, or it uses the mount by the kernel alone.";
+
+pub(super) const RUN_AFTER: &str = "\
+WHAT IS COVERED:
+  read, write, pread, pwrite and their forms with several pieces, from C and C++ and whatever is built on them.
+  Not stdio (fread, fprintf and the like): the C library calls the kernel by itself. Not programs that are
+  linked statically or make system calls themselves (Go), and not io_uring: they use the mount by the kernel
+  and see the same files. Nor files that are mapped, or used by several programs who write.
+  docs/SEMANTICS.md says it exactly.
+
+REPORT:
+  With --report the program is waited for, signals sent to this command are passed on to it, and what is
+  told then is what was read and written on mounts, by which way and why, for each program's name and in
+  total; also of processes that were killed. The exit status is the program's, or 128 and the number of the
+  signal that ended it. JSON fields: weir_version, command, exit_status, total, programs (by name); of total
+  and each: processes, files_in_lane, lane and kernel (reads, read_bytes, writes, write_bytes),
+  lane_appends, syncs, kernel_reads_because, kernel_writes_because. Fields and reasons may be added.
+
+ENVIRONMENT:
+  WEIR_PRELOAD
+      The library, if it is neither beside this command nor in ../lib/weir from there.
+  LD_PRELOAD
+      What is there already stays, after the library.
+
+EXAMPLES:
+  weir run -- postgres -D /mnt/data/pg
+  weir run --report -- tar -C /mnt/data -xf linux.tar
+  weir run --report=/tmp/report.json -- make -C /mnt/data/build
+
+EXIT STATUS:
+  127  there is no such program
+  126  it cannot be executed
+  1    the library is missing, or the report cannot be written
+  2    the command line makes no sense
+  else that of the program";
 
 pub(super) const LOG: &str = "\
 Show the superblock, the groups and the records of a redo log, from its checkpoint to its end, also of \

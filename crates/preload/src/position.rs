@@ -1,0 +1,84 @@
+//! Positions of descriptions opened with O_APPEND.
+//!
+//! After a write with O_APPEND the position is at the end of what was written. Where that is, is not known when
+//! an append is only posted; so the kernel's position is set when somebody asks for it (lseek(2), read(2)), or
+//! closes the description, or gives it to another program: to the end of the file as it is then.
+//!
+//! That a position is to be set is noted in memory shared with the processes forked since the first description was
+//! put into the lane, by client and number of the description. A process forked before that, and sharing the description,
+//! finds the position set later than it should.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use weir_lane::client::Attached;
+
+use crate::sys;
+
+/// Places for notes; descriptions whose place is taken append by the kernel.
+const PLACES: usize = 4096;
+
+static NOTES: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+
+/// Makes the memory for notes. False if there is none.
+pub(crate) fn begin() -> bool {
+    if !NOTES.load(Ordering::Acquire).is_null() {
+        return true;
+    }
+    let Ok(memory) = sys::shared_memory(PLACES * size_of::<AtomicU64>()) else { return false };
+    NOTES.store(memory.cast(), Ordering::Release);
+    true
+}
+
+fn place(number: u64) -> Option<&'static AtomicU64> {
+    let notes = NOTES.load(Ordering::Acquire);
+    if notes.is_null() {
+        return None;
+    }
+    // SAFETY: `begin` mapped so many, all zero, for good.
+    Some(unsafe { &*notes.add(number as usize % PLACES) })
+}
+
+/// As noted: never 0.
+fn number(client: usize, file: Attached) -> u64 {
+    (client as u64 + 1) << 32 | u64::from(file.description)
+}
+
+/// Notes that the position is to be set. False if there is no room for that.
+#[inline]
+pub(crate) fn note(client: usize, file: Attached) -> bool {
+    let number = number(client, file);
+    let Some(place) = place(number) else { return false };
+    if place.load(Ordering::Relaxed) == number {
+        return true;
+    }
+    let noted = place.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed);
+    noted.is_ok() || noted == Err(number)
+}
+
+/// Sets the position, if it is to be set.
+#[inline]
+pub(crate) fn settle(fd: c_int, client: usize, file: Attached) {
+    let number = number(client, file);
+    if let Some(place) = place(number).filter(|place| place.load(Ordering::Relaxed) == number) {
+        set(fd, place);
+    }
+}
+
+#[cold]
+fn set(fd: c_int, place: &AtomicU64) {
+    // Before the size is asked for: an append from then on notes it anew.
+    place.store(0, Ordering::SeqCst);
+    if let Ok(size) = sys::served_size(fd) {
+        let _ = sys::lseek(fd, size as i64, libc::SEEK_SET);
+    }
+}
+
+/// The number is of a new description, which does not append: what was noted by a process that was killed is void.
+pub(crate) fn forget(client: usize, file: Attached) {
+    let number = number(client, file);
+    if let Some(place) = place(number) {
+        let _ = place.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
