@@ -51,6 +51,13 @@ pub(crate) struct Behaviour {
     pub(crate) negative_timeout: Duration,
 }
 
+impl Behaviour {
+    /// How long the kernel may rely on what it is told of a node's attributes.
+    pub(crate) fn attr_timeout_of(&self, _node: NodeId) -> Duration {
+        self.attr_timeout
+    }
+}
+
 /// What the process's descriptors are used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {

@@ -8,7 +8,8 @@
 //! answer goes back through `transport`.
 //!
 //! Architecture invariants: errno is decided in `errno` alone; FUSE's own types are seen in
-//! `transport::device` alone; unsafe code is in `credentials` alone.
+//! `transport` alone; unsafe code is in `credentials` and in `transport::uring`'s `area` and `ring`
+//! alone.
 
 #![deny(unsafe_code)]
 
@@ -25,4 +26,6 @@ mod session;
 mod transport;
 
 pub use session::{CACHE_TIMEOUT_DEFAULT, Options, Session, mount};
+pub use transport::Transport;
 pub use transport::mount::{DeviceNumber, MountError};
+pub use transport::uring::KernelSetting;
