@@ -8,8 +8,8 @@
 //! answer goes back through `transport`.
 //!
 //! Architecture invariants: errno is decided in `errno` alone; FUSE's own types are seen in
-//! `transport` alone; unsafe code is in `credentials` and in `transport::uring`'s `area` and `ring`
-//! alone.
+//! `transport` alone; unsafe code is in `credentials` and in `transport::uring`'s `area`,
+//! `courtesy` and `ring` alone.
 
 #![deny(unsafe_code)]
 

@@ -15,8 +15,8 @@ use weir_shard::Shard;
 
 use crate::front::{Behaviour, Descriptors, Front};
 use crate::janitor::Janitor;
-use crate::transport::device::Connection;
 use crate::transport::Transport;
+use crate::transport::device::Connection;
 use crate::transport::mount::{
     DeviceNumber, MountError, MountRequest, find_mount, mount as mount_device, unmount,
 };
@@ -123,9 +123,8 @@ pub fn mount(
         let threads = options.threads.unwrap_or_else(default_threads);
         let queues = prepare_queues(&front, &device, options.transport)?;
         let others = options.allow_other;
-        let connection =
-            Connection::new(Arc::clone(&front), device, others, threads.get(), queues)
-                .map_err(MountError::Connection)?;
+        let connection = Connection::new(Arc::clone(&front), device, others, threads.get(), queues)
+            .map_err(MountError::Connection)?;
         let transport = connection.transport();
         let kernel = connection.kernel_cache();
         let cleaner = {

@@ -213,7 +213,10 @@ mod tests {
         for entry in 0..3 {
             // SAFETY: there is no kernel.
             let arrived = unsafe { area.arrived(entry) };
-            assert_eq!((arrived.header[15], arrived.payload), (entry as u8, &[entry as u8; 10][..]));
+            assert_eq!(
+                (arrived.header[15], arrived.payload),
+                (entry as u8, &[entry as u8; 10][..])
+            );
         }
     }
 

@@ -10,6 +10,7 @@
 //! fail is done before, in [`Queues::prepare`].
 
 mod area;
+mod courtesy;
 mod cpus;
 mod dispatch;
 mod mailbox;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::courtesy::Courtesy;
 use super::dispatch;
 use super::mailbox::{Answer, Mailbox, Reply};
 use super::ring::{Completion, Ring};
@@ -23,6 +24,7 @@ pub(super) struct Server {
     front: Arc<Front>,
     ring: Ring,
     mailbox: Arc<Mailbox>,
+    courtesy: Courtesy,
     completed: Vec<Completion>,
     answers: Vec<Answer>,
     /// The kernel says that the connection is gone.
@@ -30,11 +32,13 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// The service of the calling thread.
     pub(super) fn new(front: Arc<Front>, ring: Ring, mailbox: Arc<Mailbox>) -> Server {
         Server {
             front,
             ring,
             mailbox,
+            courtesy: Courtesy::begin(),
             completed: Vec::new(),
             answers: Vec::new(),
             disconnected: false,
@@ -79,6 +83,7 @@ impl Server {
             if self.completed.is_empty() && self.mailbox.will_wait() {
                 self.wait();
                 self.mailbox.waited();
+                self.courtesy.look();
             }
         }
     }
@@ -136,7 +141,8 @@ impl Server {
         match errno {
             libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED => self.disconnected = true,
             _ => {
-                let (queue, error) = (self.ring.queue(entry), std::io::Error::from_raw_os_error(errno));
+                let (queue, error) =
+                    (self.ring.queue(entry), std::io::Error::from_raw_os_error(errno));
                 tracing::warn!("queue {queue} of FUSE over io_uring has lost an entry: {error}");
             }
         }

@@ -45,39 +45,124 @@ pub(crate) struct Request<'a> {
 /// What is asked.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
-    Lookup { name: &'a OsStr },
-    Forget { lookups: u64 },
+    Lookup {
+        name: &'a OsStr,
+    },
+    Forget {
+        lookups: u64,
+    },
     ForgetMany(Forgets<'a>),
     GetAttributes,
     SetAttributes(SetAttributes),
     ReadLink,
-    MakeSymlink { name: &'a OsStr, target: &'a OsStr },
-    MakeNode { name: &'a OsStr, mode: u32, umask: u32, device: u64 },
-    MakeDirectory { name: &'a OsStr, mode: u32, umask: u32 },
-    Unlink { name: &'a OsStr },
-    RemoveDirectory { name: &'a OsStr },
-    Rename { name: &'a OsStr, new_parent: NodeId, new_name: &'a OsStr, flags: u32 },
-    MakeLink { node: NodeId, name: &'a OsStr },
-    Open { flags: i32 },
-    Create { name: &'a OsStr, mode: u32, umask: u32, flags: i32 },
-    Read { handle: u64, offset: u64, len: usize },
-    Write { handle: u64, offset: u64, data: &'a [u8], mode: WriteMode },
+    MakeSymlink {
+        name: &'a OsStr,
+        target: &'a OsStr,
+    },
+    MakeNode {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+        device: u64,
+    },
+    MakeDirectory {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: &'a OsStr,
+    },
+    RemoveDirectory {
+        name: &'a OsStr,
+    },
+    Rename {
+        name: &'a OsStr,
+        new_parent: NodeId,
+        new_name: &'a OsStr,
+        flags: u32,
+    },
+    MakeLink {
+        node: NodeId,
+        name: &'a OsStr,
+    },
+    Open {
+        flags: i32,
+    },
+    Create {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    },
+    Read {
+        handle: u64,
+        offset: u64,
+        len: usize,
+    },
+    Write {
+        handle: u64,
+        offset: u64,
+        data: &'a [u8],
+        mode: WriteMode,
+    },
     Statfs,
-    Release { handle: u64 },
-    Flush { handle: u64 },
-    Sync { handle: u64, data_only: bool },
-    SetXattr { name: &'a OsStr, value: &'a [u8], flags: i32 },
-    GetXattr { name: &'a OsStr, len_max: u32 },
-    ListXattrs { len_max: u32 },
-    RemoveXattr { name: &'a OsStr },
+    Release {
+        handle: u64,
+    },
+    Flush {
+        handle: u64,
+    },
+    Sync {
+        handle: u64,
+        data_only: bool,
+    },
+    SetXattr {
+        name: &'a OsStr,
+        value: &'a [u8],
+        flags: i32,
+    },
+    GetXattr {
+        name: &'a OsStr,
+        len_max: u32,
+    },
+    ListXattrs {
+        len_max: u32,
+    },
+    RemoveXattr {
+        name: &'a OsStr,
+    },
     OpenDirectory,
-    List { handle: u64, position: u64, len_max: usize, with_attributes: bool },
-    ReleaseDirectory { handle: u64 },
-    SyncDirectory { handle: u64 },
+    List {
+        handle: u64,
+        position: u64,
+        len_max: usize,
+        with_attributes: bool,
+    },
+    ReleaseDirectory {
+        handle: u64,
+    },
+    SyncDirectory {
+        handle: u64,
+    },
     Ioctl,
-    Allocate { handle: u64, offset: u64, len: u64, mode: i32 },
-    Seek { handle: u64, offset: i64, whence: i32 },
-    CopyRange { from: CopySide, to: CopySide, len: u64, answer: CopyAnswer },
+    Allocate {
+        handle: u64,
+        offset: u64,
+        len: u64,
+        mode: i32,
+    },
+    Seek {
+        handle: u64,
+        offset: i64,
+        whence: i32,
+    },
+    CopyRange {
+        from: CopySide,
+        to: CopySide,
+        len: u64,
+        answer: CopyAnswer,
+    },
     /// Anything else.
     Unserved,
 }
@@ -181,9 +266,7 @@ impl<'a> Request<'a> {
                 let (len, flags) = (fixed.u32()?, fixed.i32()?);
                 Operation::SetXattr { name: rest.name()?, value: rest.bytes(len as usize)?, flags }
             }
-            opcode::GETXATTR => {
-                Operation::GetXattr { name: rest.name()?, len_max: fixed.u32()? }
-            }
+            opcode::GETXATTR => Operation::GetXattr { name: rest.name()?, len_max: fixed.u32()? },
             opcode::LISTXATTR => Operation::ListXattrs { len_max: fixed.u32()? },
             opcode::REMOVEXATTR => Operation::RemoveXattr { name: rest.name()? },
             opcode::OPENDIR => Operation::OpenDirectory,
@@ -251,7 +334,11 @@ fn set_attributes(mut fixed: Fields<'_>) -> Result<SetAttributes, Malformed> {
     })
 }
 
-fn rename(new_parent: NodeId, flags: u32, mut rest: Fields<'_>) -> Result<Operation<'_>, Malformed> {
+fn rename(
+    new_parent: NodeId,
+    flags: u32,
+    mut rest: Fields<'_>,
+) -> Result<Operation<'_>, Malformed> {
     Ok(Operation::Rename { name: rest.name()?, new_parent, new_name: rest.name()?, flags })
 }
 
