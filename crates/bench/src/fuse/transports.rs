@@ -57,7 +57,12 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
         println!("  {transport}: median {}, p99 {}", show_us(p50), show_us(p99));
         figures.insert(transport.to_owned(), json!(summary));
         if transport == "io-uring" {
-            report.goal(Goal::at_most("64 B write over io_uring, median", p50, MEDIAN_US_MAX, "us"));
+            report.goal(Goal::at_most(
+                "64 B write over io_uring, median",
+                p50,
+                MEDIAN_US_MAX,
+                "us",
+            ));
             report.goal(Goal::at_most("the same, p99 by median", p99 / p50, SPREAD_MAX, "x"));
         }
     }
