@@ -129,7 +129,10 @@ fn weir_command(weir: &Path, user: Option<User>) -> Command {
     let mut command = Command::new(weir);
     if let Some((uid, gid)) = user {
         // He need not be able to enter the present directory, and root's places are not his.
-        command.uid(uid).gid(gid).current_dir("/").env_remove("XDG_RUNTIME_DIR");
+        command.uid(uid).gid(gid).current_dir("/");
+        for name in ["HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"] {
+            command.env_remove(name);
+        }
     }
     command
 }
