@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode as FileMode, OFlags};
 use weir_engine::{Command, Completion, IoId, Urgency};
@@ -28,7 +28,9 @@ use weir_engine::{Command, Completion, IoId, Urgency};
 use crate::gate::Mode;
 use crate::home_file::HomeFile;
 use crate::jobs::Jobs;
+use crate::quick::Quickness;
 use crate::ring::Ring;
+use crate::rotation::is_rotational;
 use crate::transfer::{Next, Payload, Started, Transfer};
 
 /// Workers beside a ring: some for writes that the kernel throttles, some for the rest.
@@ -68,6 +70,7 @@ struct Shared {
     workers: Jobs<Job>,
     background: Jobs<Background>,
     direct: AtomicBool,
+    quickness: Quickness,
     /// Transfers not yet delivered.
     under_way: UnderWay,
     stopping: AtomicBool,
@@ -119,6 +122,7 @@ impl Directory {
             workers: Jobs::default(),
             background: Jobs::default(),
             direct: AtomicBool::new(takes_direct(source)),
+            quickness: Quickness::new(is_rotational(source)),
             under_way: UnderWay::default(),
             stopping: AtomicBool::new(false),
         };
@@ -155,8 +159,9 @@ impl Directory {
     }
 
     /// Starts every command, emptying `commands`. Those that were executed at once, in this
-    /// thread, are answered in `done`; all others through the sink. Never waits for a transfer;
-    /// a reservation is executed at once if `may_block`, and left to a worker if not; where a file is
+    /// thread, are answered in `done`; all others through the sink. Waits for a transfer only if `may_block`,
+    /// and for no other than a read of a quick device that somebody waits for, while nothing else is under way.
+    /// A reservation is executed at once if `may_block`, and left to a worker if not; where a file is
     /// on its device is always looked up by one.
     pub fn execute(
         &self,
@@ -169,7 +174,9 @@ impl Directory {
             return;
         }
         let mut submit = false;
+        let alone = may_block && commands.len() == 1 && self.shared.under_way.is_none();
         for (command, file) in commands.drain(..) {
+            let waited = matches!(command, Command::Fetch { urgency: Urgency::Waited, .. });
             let blocks = match command {
                 Command::Reserve { .. } => !may_block,
                 // Extents may have to be read.
@@ -188,7 +195,11 @@ impl Directory {
                     if transfer.is_direct() {
                         self.shared.direct.store(true, Ordering::Relaxed);
                     }
-                    submit |= self.shared.dispatch(transfer);
+                    submit |= if waited && alone && self.shared.quickness.is_worth_waiting() {
+                        self.shared.read_here(transfer, done)
+                    } else {
+                        self.shared.dispatch(transfer)
+                    };
                 }
             }
         }
@@ -281,6 +292,17 @@ impl Shared {
         }
         ring.push(transfer);
         true
+    }
+
+    /// Reads in this thread, whose caller waits for nothing else. Says whether the ring has something to submit.
+    fn read_here(&self, mut transfer: Transfer, done: &mut Vec<(IoId, Completion)>) -> bool {
+        let started = Instant::now();
+        let result = transfer.call();
+        self.quickness.learn(started.elapsed());
+        let before = done.len();
+        let submit = self.moved(transfer, result, done);
+        self.under_way.end(done.len() - before);
+        submit
     }
 
     fn submit(&self) {

@@ -16,6 +16,7 @@ mod home_file;
 mod identity;
 mod jobs;
 mod log_file;
+mod quick;
 mod recovery;
 mod redo_log;
 mod ring;

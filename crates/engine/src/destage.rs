@@ -26,12 +26,12 @@ impl Engine {
     pub(crate) fn patches_go_home_as_they_are(&self, ix: PageIx) -> bool {
         let page = &self.pages[ix];
         let file = &self.files[page.file];
-        let file_end = file.size.saturating_sub(page.number * PAGE).min(PAGE) as usize;
+        let file_end = file.size().saturating_sub(page.number * PAGE).min(PAGE) as usize;
         !file.readable || page.patches.covers_units(file.write_unit, file_end)
     }
 
     pub(crate) fn destage_frames(&mut self, file: FileIx, run: &[u64], now: Time) -> IoId {
-        let size = self.files[file].size;
+        let size = self.files[file].size();
         let offset = run[0] * PAGE;
         let mut parts = Vec::with_capacity(run.len());
         let mut pages = Vec::with_capacity(run.len());
@@ -41,7 +41,8 @@ impl Engine {
             let inside = (size - number * PAGE).min(PAGE);
             len += inside;
             let content = self.send_home(ix, PageIo::Destage);
-            let frame = self.pages[ix].frame.clone().expect("the page is resident");
+            let frame = self.pages[ix].frame.as_ref().expect("the page is resident");
+            let frame = frame.frame().clone();
             parts.push(Part { frame, start: 0, len: inside as u16 });
             pages.push(content);
         }

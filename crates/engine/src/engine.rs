@@ -419,7 +419,7 @@ impl Engine {
 
     /// Size as programs see it, bytes; `None` if the file is not attached.
     pub fn size(&self, file: FileId) -> Option<u64> {
-        self.files.find(file).map(|ix| self.files[ix].size)
+        self.files.find(file).map(|ix| self.files[ix].size())
     }
 
     /// Whether the file has data that is not at home yet.
@@ -723,7 +723,7 @@ impl Engine {
     /// policy says. False if they cannot be had now.
     pub(crate) fn ensure_frames(&mut self, count: usize, need: Need) -> bool {
         while self.census.frames + self.frames_in_flight + count > self.frames_bound() {
-            let Some(victim) = self.replacement.victim(&mut self.pages) else { return false };
+            let Some(victim) = self.victim() else { return false };
             self.replace(victim, need);
         }
         // Frames shared with transfers and answers under way may still be missing from the pool.
@@ -731,7 +731,7 @@ impl Engine {
             if self.pool.free() as usize >= count {
                 return true;
             }
-            let Some(victim) = self.replacement.victim(&mut self.pages) else { return false };
+            let Some(victim) = self.victim() else { return false };
             self.replace(victim, need);
         }
         self.pool.free() as usize >= count
@@ -938,12 +938,13 @@ impl Engine {
             }
             let dirty = dirty + file.spilled_pages;
             assert_eq!(file.dirty_pages, dirty, "dirty pages of {:?}", file.id);
-            assert!(file.home_size <= file.size, "home never grows past the file's size");
+            assert!(file.home_size <= file.size(), "home never grows past the file's size");
         }
         assert_eq!(self.census, census);
         assert_eq!(self.unlogged.len(), unlogged);
         self.check_log();
         self.check_spill();
+        self.check_lane();
         let listed = self.patched.pages().len()
             + self.spill.over.len()
             + self.spill.returned.len()
@@ -965,8 +966,11 @@ impl Engine {
             assert!(page.is_unclean(), "patches are dirty or on their way home");
         }
         if let Some(frame) = &page.frame {
-            let inside = file.size.saturating_sub(start).min(PAGE_BYTES as u64) as usize;
-            assert!(frame.bytes()[inside..].iter().all(|&byte| byte == 0), "zeros past the end");
+            let inside = file.size().saturating_sub(start).min(PAGE_BYTES as u64) as usize;
+            assert!(
+                frame.frame().bytes()[inside..].iter().all(|&byte| byte == 0),
+                "zeros past the end"
+            );
         }
         assert_eq!(page.listed, page.to_be_listed());
     }

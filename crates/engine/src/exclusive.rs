@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::file::{Event, Gate, SyncFor};
 use crate::page::{FileIx, PageIo, PageIx};
 use crate::patch::PatchSet;
+use crate::resident::Resident;
 use crate::time::Time;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -53,6 +54,7 @@ impl Engine {
         now: Time,
     ) -> bool {
         self.files[file].gate = Gate::Closing { request, flush, flushing: false };
+        self.files[file].tell_grant();
         self.hurry(file);
         self.start_section(file, now)
     }
@@ -111,7 +113,7 @@ impl Engine {
         if let Some((from, to)) = end.discard {
             self.drop_range(file, from, to);
             let (first, last) = (from / PAGE * PAGE, to.saturating_add(PAGE - 1) / PAGE * PAGE);
-            self.files[file].allocated.remove(first, last);
+            self.files[file].set_free(first, last);
             self.home_is_ahead(file);
         }
         if let Some(size) = end.size {
@@ -126,6 +128,7 @@ impl Engine {
 
     /// Runs what queued behind a gate that opened, up to the next section.
     fn open_gate(&mut self, file: FileIx, now: Time) {
+        self.files[file].tell_grant();
         if self.files[file].is_urgent() {
             self.urgent.insert(file);
         }
@@ -173,7 +176,8 @@ impl Engine {
 
     /// The file has this size now, here and at home.
     fn resize(&mut self, file: FileIx, size: u64) {
-        let old = self.files[file].size;
+        let old = self.files[file].size();
+        self.files[file].set_size(size);
         if size < old {
             self.drop_range(file, size.next_multiple_of(PAGE), u64::MAX);
             self.cut_spilled(file, size / PAGE, (size % PAGE) as usize);
@@ -182,7 +186,6 @@ impl Engine {
             }
         }
         let file = &mut self.files[file];
-        file.size = size;
         file.home_size = size;
         // Truncation to any size may give it back.
         file.forget_reserved_past_end();
@@ -216,18 +219,18 @@ impl Engine {
             }
             return;
         };
-        if let Some(bytes) = frame.bytes_mut() {
+        if let Some(mut bytes) = frame.bytes_mut() {
             bytes[from..].fill(0);
             return;
         }
         // An answer under way still uses the frame. The page's bytes go into a new one, or, should
         // none be free, into a patch.
-        let kept = frame.bytes()[..from].to_vec();
+        let kept = frame.frame().bytes()[..from].to_vec();
         let fresh = self.pool.take().map(|mut fresh| {
             let bytes = fresh.bytes_mut().expect("a frame just taken is not shared");
             bytes[..from].copy_from_slice(&kept);
             bytes[from..].fill(0);
-            fresh
+            Resident::new(fresh)
         });
         self.update(ix, |page| {
             if fresh.is_none() && page.dirty_seq != 0 {

@@ -8,6 +8,7 @@ use crate::error::ErrorKind;
 use crate::frame::Frame;
 use crate::page::{FileIx, PageIo, PageIx};
 use crate::patch::PatchSet;
+use crate::resident::Resident;
 use crate::time::Time;
 use crate::write_back::Need;
 
@@ -223,7 +224,7 @@ impl Engine {
             self.update(ix, |page| page.io = PageIo::None);
             return;
         }
-        let size = self.files[self.pages[ix].file].size;
+        let size = self.files[self.pages[ix].file].size();
         let inside = size.saturating_sub(self.pages[ix].number * PAGE).min(PAGE) as usize;
         let bytes = frame.bytes_mut().expect("a fetch's frames come back unshared");
         bytes[read.min(inside)..].fill(0);
@@ -231,7 +232,7 @@ impl Engine {
         self.replacement.admit(&mut self.pages, ix);
         self.update(ix, |page| {
             page.io = PageIo::None;
-            page.frame = Some(frame);
+            page.frame = Some(Resident::new(frame));
             page.patches = PatchSet::default();
         });
     }

@@ -1,7 +1,9 @@
 //! Files: what the engine knows of each beside its pages.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use weir_lane::board::Board;
 use weir_log::Lsn;
 
 use crate::command::{Durability, FileId, HomeAttributes, RequestId};
@@ -12,6 +14,9 @@ use crate::page::{FileIx, List};
 use crate::ranges::RangeSet;
 use crate::reserve::Ahead;
 use crate::time::Time;
+
+/// The grant of a file for which nothing is ever reserved.
+const UNBOUNDED: u64 = u64::MAX / 2;
 
 /// An event that must wait its turn, with what it needs to run later.
 #[derive(Debug)]
@@ -93,19 +98,27 @@ pub(crate) struct ReadAhead {
     pub(crate) fetched_to: u64,
 }
 
+/// A file in the lane. What the board says of it follows every change here.
+#[derive(Debug)]
+struct Shared {
+    board: Arc<Board>,
+    slot: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) id: FileId,
     /// Bytes, as programs see it.
-    pub(crate) size: u64,
+    size: u64,
     /// Bytes at home, as far as completed destages and exclusive sections tell.
     pub(crate) home_size: u64,
     pub(crate) write_unit: usize,
     pub(crate) readable: bool,
     /// Ranges known to be allocated at home, page-aligned.
-    pub(crate) allocated: RangeSet,
+    allocated: RangeSet,
     /// The back end can reserve space.
-    pub(crate) reservable: bool,
+    reservable: bool,
+    shared: Option<Shared>,
     pub(crate) ahead: Ahead,
     pub(crate) pages: List,
     /// Where the sweeps for the file's syncs go on, page numbers: through patched pages, and
@@ -159,6 +172,7 @@ impl File {
             readable: home.readable,
             allocated: RangeSet::default(),
             reservable: true,
+            shared: None,
             ahead: Ahead::default(),
             pages: List::default(),
             synced_to: [0; 2],
@@ -192,18 +206,110 @@ impl File {
     /// Takes over what home says of a file that has nothing cached.
     pub(crate) fn set_home(&mut self, home: HomeAttributes) {
         assert!(home.write_unit.is_power_of_two() && (512..=4096).contains(&home.write_unit));
-        self.size = home.size;
+        self.set_size(home.size);
         self.home_size = home.size;
         self.write_unit = home.write_unit as usize;
         self.readable = home.readable;
-        self.allocated = RangeSet::default();
+        self.set_free(0, u64::MAX);
         if home.dense {
-            self.allocated.insert(0, home.size.next_multiple_of(u64::from(home.write_unit)));
+            self.set_allocated(0, home.size.next_multiple_of(u64::from(home.write_unit)));
         }
         // What happened before is not known.
         self.home_unsynced = true;
         self.mapped.stale = true;
         self.readahead = ReadAhead::default();
+    }
+
+    /// Bytes, as programs see it.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// To be called when the bytes of a file that grew are there, and before those of one that shrinks go.
+    #[inline]
+    pub(crate) fn set_size(&mut self, size: u64) {
+        self.size = size;
+        if let Some(shared) = &self.shared {
+            shared.board.set_size(shared.slot, size);
+        }
+    }
+
+    /// The file holds what was written up to `end`.
+    #[inline]
+    pub(crate) fn grow_to(&mut self, end: u64) {
+        if end > self.size {
+            self.set_size(end);
+        }
+    }
+
+    /// The first part of `[from, to)` for which space would have to be reserved.
+    pub(crate) fn first_unreserved(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        if self.reservable { self.first_free(from, to) } else { None }
+    }
+
+    /// The first part of `[from, to)` that is not known to be allocated at home.
+    pub(crate) fn first_free(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        self.allocated.first_gap(from, to)
+    }
+
+    pub(crate) fn set_allocated(&mut self, from: u64, to: u64) {
+        self.allocated.insert(from, to);
+        self.tell_grant();
+    }
+
+    /// To be called before the space is given back.
+    pub(crate) fn set_free(&mut self, from: u64, to: u64) {
+        self.allocated.remove(from, to);
+        self.tell_grant();
+    }
+
+    pub(crate) fn is_reservable(&self) -> bool {
+        self.reservable
+    }
+
+    /// The back end cannot reserve space.
+    pub(crate) fn set_unreservable(&mut self) {
+        self.reservable = false;
+        self.tell_grant();
+    }
+
+    /// Programs learn of it by the board, as `slot`.
+    pub(crate) fn share(&mut self, board: Arc<Board>, slot: u32) {
+        assert!(self.shared.is_none(), "a file is in the lane once");
+        board.set_size(slot, self.size);
+        self.shared = Some(Shared { board, slot });
+        self.tell_grant();
+    }
+
+    /// They do not any more: its pages are retracted next.
+    pub(crate) fn unshare(&mut self) {
+        self.shared = None;
+    }
+
+    /// Where it is on the board, if it is in the lane.
+    #[inline]
+    pub(crate) fn slot(&self) -> Option<u32> {
+        self.shared.as_ref().map(|shared| shared.slot)
+    }
+
+    /// Up to where a write needs no reservation. Writes past it are taken all the same: programs that keep to
+    /// it find out in time that there is no room. A section may take away any.
+    fn grant(&self) -> u64 {
+        if self.gate != Gate::Open {
+            return 0;
+        }
+        match self.first_unreserved(0, UNBOUNDED) {
+            Some((end, _)) => end,
+            None => UNBOUNDED,
+        }
+    }
+
+    /// Also when the gate closes or opened.
+    pub(crate) fn tell_grant(&self) {
+        if let Some(shared) = &self.shared {
+            shared.board.set_grant(shared.slot, self.grant());
+        }
     }
 
     pub(crate) fn is_unclean(&self) -> bool {

@@ -8,6 +8,8 @@
 //! - a frame's reference count is the number of [`Frame`] handles to it; at zero it is on the free
 //!   list exactly once, and nothing refers to its memory;
 //! - memory is written only through `&mut Frame` with a reference count of one;
+//! - memory that programs may read as well ([`FramePool::shared`]) is theirs to read at any time: what they
+//!   make of it is the board's business, and `resident`'s, who changes a published frame;
 //! - the memory stays mapped until the last handle and the pool are dropped.
 //!
 //! Lock order: the free list's lock is taken last and nothing is called under it.
@@ -16,22 +18,35 @@
 
 use std::fmt;
 use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use weir_lane::board::{Board, Change};
+use weir_lane::memory::{self, Access, Memory};
 
 use crate::PAGE_BYTES;
 
 struct Arena {
     base: NonNull<u8>,
     frames: u32,
+    lane: Option<Lane>,
     references: Box<[AtomicU32]>,
     free: Mutex<FreeList>,
     /// Frames handed out. Lowered only after the frame is on the free list, so that what this
     /// says is free can be taken.
     in_use: AtomicU32,
+}
+
+/// What programs are given of an arena they may read.
+struct Lane {
+    board: Arc<Board>,
+    fd: OwnedFd,
+    /// Where the arena is.
+    _memory: Memory,
 }
 
 /// Frames never handed out lie above `untouched`, so that memory becomes resident only as needed.
@@ -48,6 +63,9 @@ unsafe impl Sync for Arena {}
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        if self.lane.is_some() {
+            return; // It unmaps the memory itself.
+        }
         // SAFETY: `base` and the length are those of the mapping made in `FramePool::new`; every
         // handle holds an `Arc<Arena>`, so none is left.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len_bytes()) };
@@ -98,10 +116,39 @@ impl FramePool {
         let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned a null mapping"))?;
+        Ok(FramePool::over(base, frames, None))
+    }
+
+    /// The same in memory that other processes may map, with a board that tells them what is in it: frames
+    /// are numbered alike on both.
+    ///
+    /// # Errors
+    /// What making and mapping shared memory says.
+    pub fn shared(frames: u32) -> io::Result<FramePool> {
+        assert!(frames > 0);
+        let len = frames as usize * PAGE_BYTES;
+        let fd = memory::create("weir-frames", len)?;
+        let mapped = Memory::map(&fd, len, Access::ReadWrite)?;
+        let base = NonNull::new(mapped.base()).expect("a mapping is not at null");
+        let lane = Lane { board: Arc::new(Board::new(frames)?), fd, _memory: mapped };
+        Ok(FramePool::over(base, frames, Some(lane)))
+    }
+
+    fn over(base: NonNull<u8>, frames: u32, lane: Option<Lane>) -> FramePool {
         let references = (0..frames).map(|_| AtomicU32::new(0)).collect();
         let free = Mutex::new(FreeList { returned: Vec::new(), untouched: 0 });
         let in_use = AtomicU32::new(0);
-        Ok(FramePool { arena: Arc::new(Arena { base, frames, references, free, in_use }) })
+        FramePool { arena: Arc::new(Arena { base, frames, lane, references, free, in_use }) }
+    }
+
+    /// What tells other processes of the frames; `None` if they cannot map them.
+    pub fn board(&self) -> Option<&Arc<Board>> {
+        self.arena.lane.as_ref().map(|lane| &lane.board)
+    }
+
+    /// The frames' memory, to be passed on read-only; `None` if other processes cannot map it.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.arena.lane.as_ref().map(|lane| lane.fd.as_fd())
     }
 
     /// Takes a free frame. Its content is whatever it last held. `None` if all are in use.
@@ -163,6 +210,31 @@ impl Frame {
         Some(unsafe { &mut *self.arena.address(self.index).cast() })
     }
 
+    /// As [`Frame::bytes_mut`], of a frame that may be published: who reads it by the board is told.
+    #[inline]
+    pub(crate) fn change(&mut self) -> Option<Changing<'_>> {
+        if !self.is_unique() {
+            return None;
+        }
+        let change = self.board().and_then(|board| board.change(self.index));
+        // SAFETY: as in `bytes_mut`: what is returned borrows this handle mutably. Programs that read
+        // meanwhile are other processes, or read as such do.
+        let bytes = unsafe { &mut *self.arena.address(self.index).cast() };
+        Some(Changing { bytes, _change: change })
+    }
+
+    /// The board that tells of this frame.
+    #[inline]
+    pub(crate) fn board(&self) -> Option<&Board> {
+        self.arena.lane.as_ref().map(|lane| &*lane.board)
+    }
+
+    /// Its number in the pool.
+    #[inline]
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Whether no other handle shares this frame.
     pub fn is_unique(&self) -> bool {
         if self.arena.references[self.index as usize].load(Ordering::Relaxed) != 1 {
@@ -177,6 +249,26 @@ impl Frame {
     /// writes to it. Valid while a handle is held.
     pub fn as_ptr(&self) -> *mut u8 {
         self.arena.address(self.index)
+    }
+}
+
+/// A frame's bytes while they change.
+pub(crate) struct Changing<'a> {
+    bytes: &'a mut [u8; PAGE_BYTES],
+    _change: Option<Change<'a>>,
+}
+
+impl Deref for Changing<'_> {
+    type Target = [u8; PAGE_BYTES];
+
+    fn deref(&self) -> &[u8; PAGE_BYTES] {
+        self.bytes
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut [u8; PAGE_BYTES] {
+        self.bytes
     }
 }
 

@@ -382,7 +382,7 @@ impl Engine {
     fn log_page(&mut self, ix: PageIx) -> Extents {
         let page = &self.pages[ix];
         let (file, number) = (page.file, page.number);
-        let (id, size) = (self.files[file].id.0, self.files[file].size);
+        let (id, size) = (self.files[file].id.0, self.files[file].size());
         let log = self.log.as_mut().expect("there is a log");
         let mut extents = Extents::new();
         for (start, data) in unlogged_of(page) {
@@ -899,7 +899,7 @@ fn unlogged_bytes(page: &Page) -> usize {
 /// The unlogged bytes of a page, each piece with where in the page it begins.
 fn unlogged_of(page: &Page) -> impl Iterator<Item = (usize, &[u8])> {
     let (from, to) = (usize::from(page.unlogged.from), usize::from(page.unlogged.to));
-    let resident = page.frame.as_ref().map(|frame| (from, &frame.bytes()[from..to]));
+    let resident = page.frame.as_ref().map(|frame| (from, &frame.frame().bytes()[from..to]));
     let patches = page.patches.iter().filter_map(move |(run, bytes)| {
         let (start, end) = (usize::from(run.start), usize::from(run.start + run.len));
         let (first, last) = (start.max(from), end.min(to));

@@ -9,9 +9,9 @@
 use hashbrown::HashTable;
 
 use crate::PAGE_BYTES;
-use crate::frame::Frame;
 use crate::needs::Segment;
 use crate::patch::PatchSet;
+use crate::resident::Resident;
 use crate::time::Time;
 
 /// Where a page stands, as seen from outside.
@@ -109,6 +109,9 @@ const PASSING: u8 = 1 << 5;
 /// In a page's `member`: it was read ahead, and nobody read it since.
 const AHEAD: u8 = 1 << 4;
 
+/// In a page's `member`: it was about to go, but for a program that had read it.
+const SPARED: u8 = 1 << 3;
+
 /// Where a dirty, idle page waits to go home (`dirty`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
@@ -192,7 +195,7 @@ pub(crate) struct Page {
     pub(crate) file: FileIx,
     pub(crate) io: PageIo,
     /// The frame holds the page as programs see it. A page without one is not resident.
-    pub(crate) frame: Option<Frame>,
+    pub(crate) frame: Option<Resident>,
     /// Newer than the back end; empty once there is a frame.
     pub(crate) patches: PatchSet,
     /// Order in which the page became dirty; 0 if what is here is at home or on its way.
@@ -221,8 +224,8 @@ pub(crate) struct Page {
     pub(crate) listed: Listed,
     /// Somebody is in the engine's table of waiters for this page.
     pub(crate) awaited: bool,
-    /// Lists it is on, [`GHOST_HIT`], [`BETWEEN`], [`PASSING`] and [`AHEAD`]. No fields of their own: a page is to take as little
-    /// as it can.
+    /// Lists it is on, [`GHOST_HIT`], [`BETWEEN`], [`PASSING`], [`AHEAD`] and [`SPARED`]. No fields of their own: a page is to
+    /// take as little as it can.
     member: u8,
     links: [Link; LIST_KINDS],
 }
@@ -314,6 +317,15 @@ impl Page {
         self.mark(AHEAD, ahead);
     }
 
+    /// It was about to go, but for a program that had read it.
+    pub(crate) fn is_spared(&self) -> bool {
+        self.has(SPARED)
+    }
+
+    pub(crate) fn set_spared(&mut self, spared: bool) {
+        self.mark(SPARED, spared);
+    }
+
     pub(crate) fn state(&self) -> PageState {
         if self.frame.is_some() {
             PageState::UpToDate
@@ -403,7 +415,7 @@ impl Pages {
     /// Forgets a page that stands on no list.
     pub(crate) fn remove(&mut self, ix: PageIx) {
         let page = &mut self.slab[ix.0 as usize];
-        page.member &= !(PASSING | AHEAD);
+        page.member &= !(PASSING | AHEAD | SPARED);
         assert_eq!(page.member, 0, "a page that goes stands on no list");
         assert_eq!(page.listed, Listed::No, "a page that goes is not dirty");
         assert!(page.unlogged.is_empty(), "a page that goes is not dirty");

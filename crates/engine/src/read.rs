@@ -71,7 +71,7 @@ impl Engine {
         len: usize,
         now: Time,
     ) -> ReadStep {
-        let end = offset.saturating_add(len as u64).min(self.files[file].size);
+        let end = offset.saturating_add(len as u64).min(self.files[file].size());
         if offset >= end {
             return Step::Done(Ok(ReadData::default()));
         }
@@ -93,7 +93,7 @@ impl Engine {
             let found = self.pages.find(file, number);
             let segment = match found.map(|ix| &self.pages[ix]) {
                 Some(page) => match &page.frame {
-                    Some(frame) => frame_segment(frame, start, len),
+                    Some(frame) => frame_segment(frame.frame(), start, len),
                     None => {
                         page.patches.get(start, len).map(|bytes| Segment::Bytes(bytes.to_vec()))
                     }
@@ -112,6 +112,7 @@ impl Engine {
                 && self.pages[ix].frame.is_some()
             {
                 self.replacement.touch(&mut self.pages, ix);
+                self.publish_read(ix);
             }
         }
         if misses.is_empty() { Ok(data) } else { Err(misses) }
@@ -126,7 +127,7 @@ impl Engine {
         misses: Vec<u64>,
         now: Time,
     ) -> ReadStep {
-        let end = offset.saturating_add(len as u64).min(self.files[file].size);
+        let end = offset.saturating_add(len as u64).min(self.files[file].size());
         // What the read needs stays until it is answered, while room is made for the rest.
         let mut pinned: Vec<PageIx> = (offset / PAGE..=(end - 1) / PAGE)
             .filter_map(|number| self.pages.find(file, number))

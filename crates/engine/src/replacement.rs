@@ -67,6 +67,7 @@ impl Replacement {
         self.clock = self.clock.wrapping_add(1);
         pages[ix].stamp = self.clock;
         pages[ix].hot = false;
+        pages[ix].set_spared(false);
     }
 
     /// Notes a use of a resident page, on a list or not.
@@ -102,6 +103,18 @@ impl Replacement {
     /// Takes a page off the lists: it became dirty, busy or pinned, or goes.
     pub(crate) fn remove(&mut self, pages: &mut Pages, ix: PageIx) {
         self.unlink(pages, ix);
+    }
+
+    /// The next page to go was used, nobody knows when: it has been a candidate since. The first time it goes
+    /// round the inactive list once more, because that use may have been part of what brought it here; the
+    /// second time it is one that is used again and again.
+    pub(crate) fn spare(&mut self, pages: &mut Pages, ix: PageIx) {
+        pages[ix].set_passing(false);
+        self.unlink(pages, ix);
+        let page = &mut pages[ix];
+        page.hot |= page.is_spared();
+        page.set_spared(!page.hot);
+        self.link(pages, ix);
     }
 
     /// The next page to go, left on its list; `None` if there is no candidate.

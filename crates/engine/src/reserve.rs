@@ -33,7 +33,7 @@ pub(crate) struct Ahead {
 impl File {
     /// Space past the end of the file is no longer known to be reserved.
     pub(crate) fn forget_reserved_past_end(&mut self) {
-        self.allocated.remove(self.size.next_multiple_of(PAGE), u64::MAX);
+        self.set_free(self.size().next_multiple_of(PAGE), u64::MAX);
         self.ahead.epoch = self.ahead.epoch.wrapping_add(1);
         self.ahead.refused = false;
     }
@@ -43,11 +43,7 @@ impl Engine {
     /// The first part `[from, to)` of the pages of a write to `[offset, end)` that is not known to
     /// be allocated at home.
     pub(crate) fn unreserved(&self, file: FileIx, offset: u64, end: u64) -> Option<(u64, u64)> {
-        let file = &self.files[file];
-        if !file.reservable {
-            return None;
-        }
-        file.allocated.first_gap(offset / PAGE * PAGE, end.next_multiple_of(PAGE))
+        self.files[file].first_unreserved(offset / PAGE * PAGE, end.next_multiple_of(PAGE))
     }
 
     /// Asks for space that `request` waits for.
@@ -61,14 +57,13 @@ impl Engine {
     pub(crate) fn reserve_ahead(&mut self, file: FileIx, end: u64) {
         let of_file = &self.files[file];
         let Ahead { in_flight, refused, epoch } = of_file.ahead;
-        if !of_file.reservable || in_flight || refused || end < AHEAD_FILE_BYTES_MIN {
+        if !of_file.is_reservable() || in_flight || refused || end < AHEAD_FILE_BYTES_MIN {
             return;
         }
         let ahead = (end / 2).min(AHEAD_BYTES_MAX).next_multiple_of(PAGE);
         let start = end.next_multiple_of(PAGE);
         // At least a write of the longest kind is kept in store.
-        let Some((from, _)) = of_file.allocated.first_gap(start, start.saturating_add(ahead / 2))
-        else {
+        let Some((from, _)) = of_file.first_free(start, start.saturating_add(ahead / 2)) else {
             return;
         };
         let to = from.saturating_add(ahead).min(i64::MAX as u64 / PAGE * PAGE);
@@ -99,10 +94,10 @@ impl Engine {
         };
         match result {
             Ok(()) => {
-                of_file.allocated.insert(from, to);
+                of_file.set_allocated(from, to);
                 of_file.mapped.stale = true;
             }
-            Err(ErrorKind::Unsupported) => of_file.reservable = false,
+            Err(ErrorKind::Unsupported) => of_file.set_unreservable(),
             Err(kind) => return self.reply(request, Reply::Written(Err(kind.into()))),
         }
         self.run(request, file, Event::Write { offset, data, durability }, now);
@@ -121,7 +116,7 @@ impl Engine {
         of_file.ahead.in_flight = false;
         of_file.mapped.stale = true;
         match result {
-            Ok(()) if of_file.ahead.epoch == epoch => of_file.allocated.insert(from, to),
+            Ok(()) if of_file.ahead.epoch == epoch => of_file.set_allocated(from, to),
             Ok(()) => {}
             Err(_) => of_file.ahead.refused = true,
         }

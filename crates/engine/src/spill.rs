@@ -35,6 +35,7 @@ use crate::file::Gate;
 use crate::needs::Segment;
 use crate::page::{FileIx, Page, PageIo, PageIx};
 use crate::patch::PatchSet;
+use crate::resident::Resident;
 use crate::spilled::{Extent, Extents, Spilled, SpilledPage};
 use crate::time::Time;
 use crate::write_back::Need;
@@ -587,7 +588,7 @@ impl Engine {
         let spilled = self.remove_spilled((file, number)).expect("just looked up");
         self.inherit(ix, &spilled, |page| {
             page.patches = if frame.is_some() { PatchSet::default() } else { patches };
-            page.frame = frame;
+            page.frame = frame.map(Resident::new);
             page.returned = true;
         });
     }

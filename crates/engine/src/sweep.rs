@@ -552,7 +552,7 @@ impl Engine {
     fn keeps_its_place(&self, file: FileIx, number: u64) -> bool {
         let of_file = &self.files[file];
         let (start, end) = (number * PAGE, (number + 1) * PAGE);
-        end <= of_file.home_size && of_file.allocated.first_gap(start, end).is_none()
+        end <= of_file.home_size && of_file.first_free(start, end).is_none()
     }
 
     /// Makes the clean pages of a run dirty, to be written with the others.

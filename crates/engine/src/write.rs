@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::file::{Event, Gate, SyncFor};
 use crate::page::{DESCRIPTOR_BYTES, FileIx, PageIo, PageIx, Piece, pieces};
 use crate::patch::PatchSet;
+use crate::resident::Resident;
 use crate::time::Time;
 use crate::write_back::Need;
 use crate::{PAGE_BYTES, REQUEST_BYTES_MAX};
@@ -126,12 +127,13 @@ impl Engine {
             }
             return over;
         };
-        let Some(bytes) = frame.bytes_mut() else { return false };
+        let Some(mut bytes) = frame.bytes_mut() else { return false };
         bytes[start..start + data.len()].copy_from_slice(data);
+        drop(bytes);
+        self.publish_written(ix);
         self.note_unlogged(file, ix, start, data.len());
         self.replacement.touch(&mut self.pages, ix);
-        let file = &mut self.files[file];
-        file.size = file.size.max(offset + data.len() as u64);
+        self.files[file].grow_to(offset + data.len() as u64);
         true
     }
 
@@ -176,7 +178,7 @@ impl Engine {
         if !self.ensure_frames(pages as usize, Need::Write) {
             return Step::Starved;
         }
-        if end > self.files[file].size {
+        if end > self.files[file].size() {
             self.reserve_ahead(file, end);
         }
         let dirtied = self.pages_dirtied();
@@ -262,7 +264,6 @@ impl Engine {
         let mut blocking = SmallVec::new();
         let mut fetches: SmallVec<[u64; 2]> = SmallVec::new();
         let end = offset + data.len() as u64;
-        self.files[file].size = self.files[file].size.max(end);
         for Piece { number, start, len } in pieces(offset, end) {
             let at = number * PAGE + start as u64;
             let bytes = &data[(at - offset) as usize..][..len];
@@ -282,6 +283,7 @@ impl Engine {
                 }
             }
         }
+        self.files[file].grow_to(end);
         if fetches.len() <= self.convertible() {
             self.fetch_pages(file, &fetches, Urgency::Foreground, Need::Write, now);
         }
@@ -297,7 +299,7 @@ impl Engine {
     }
 
     fn write_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
-        let fresh = match self.pages[ix].frame.as_ref() {
+        let fresh = match self.pages[ix].frame.as_ref().map(Resident::frame) {
             Some(frame) if !frame.is_unique() => {
                 // A destage or an answer under way still uses the frame: it keeps it, we copy.
                 let mut fresh = self.take_frame();
@@ -312,13 +314,15 @@ impl Engine {
         let seq = self.dirty_seq_of(ix);
         self.update(ix, |page| {
             if let Some(fresh) = fresh {
-                page.frame = Some(fresh);
+                page.frame = Some(Resident::new(fresh));
             }
             let frame = page.frame.as_mut().expect("the page is resident");
-            let frame = frame.bytes_mut().expect("the frame is not shared");
+            let mut frame = frame.bytes_mut().expect("the frame is not shared");
             frame[start..start + bytes.len()].copy_from_slice(bytes);
+            drop(frame);
             page.dirtied(seq, now);
         });
+        self.publish_written(ix);
         self.note_unlogged(self.pages[ix].file, ix, start, bytes.len());
         self.replacement.touch(&mut self.pages, ix);
     }
@@ -341,9 +345,10 @@ impl Engine {
         self.replacement.admit(&mut self.pages, ix);
         self.update(ix, |page| {
             page.patches = PatchSet::default();
-            page.frame = Some(frame);
+            page.frame = Some(Resident::new(frame));
             page.dirtied(seq, now);
         });
+        self.publish_written(ix);
         self.note_unlogged(self.pages[ix].file, ix, start, bytes.len());
     }
 

@@ -355,7 +355,7 @@ impl Engine {
         if !self.write_back.is_adaptive() {
             return;
         }
-        let end = offset.saturating_add(len as u64).min(self.files[file].size);
+        let end = offset.saturating_add(len as u64).min(self.files[file].size());
         for Piece { number, start, len } in pieces(offset, end) {
             let found = self.pages.find(file, number);
             if let Some(ix) = found
@@ -385,6 +385,18 @@ impl Engine {
                 }
                 None => self.note_miss(file, number),
             }
+        }
+    }
+
+    /// Programs read a page that is in memory without asking, once or more: as one hit.
+    pub(crate) fn note_read_in_lane(&mut self, ix: PageIx) {
+        if self.write_back.is_adaptive() {
+            let inside = self.replacement.is_ghost_hit(&self.pages, ix);
+            let state = &mut self.write_back;
+            state.sample.reads += 1;
+            state.sample.hits += 1;
+            state.sample.ghost_hits += u64::from(inside);
+            state.ghost_hits += u64::from(inside);
         }
     }
 

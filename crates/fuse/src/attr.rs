@@ -33,6 +33,8 @@ pub(crate) struct Attributes {
     pub(crate) mtime: Timestamp,
     /// Last change of status.
     pub(crate) ctime: Timestamp,
+    /// They change without the kernel, which must not rely on them.
+    pub(crate) volatile: bool,
 }
 
 impl Attributes {
@@ -51,6 +53,7 @@ impl Attributes {
             atime: timestamp(stat.st_atime, stat.st_atime_nsec),
             mtime: modified(stat),
             ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec),
+            volatile: false,
         }
     }
 
@@ -71,6 +74,7 @@ impl Attributes {
             atime: never,
             mtime: never,
             ctime: never,
+            volatile: false,
         }
     }
 

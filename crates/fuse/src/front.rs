@@ -31,6 +31,8 @@ use crate::errno::Errno;
 use crate::handle::Handles;
 use crate::inode::{Inode, InodeTable, NodeId, OpenState, Seen};
 use crate::janitor::Janitor;
+use crate::lane::Lane;
+use crate::lane::modes::OfDescription;
 use crate::ops::directories::DirectoryStream;
 
 /// Name of Weir's own directory in SOURCE, which the mount does not show.
@@ -49,6 +51,13 @@ pub(crate) struct Behaviour {
     pub(crate) attr_timeout: Duration,
     /// How long the kernel may rely on a name's absence.
     pub(crate) negative_timeout: Duration,
+}
+
+impl Behaviour {
+    /// How long the kernel may rely on these attributes.
+    pub(crate) fn attr_timeout_of(&self, attributes: &Attributes) -> Duration {
+        if attributes.volatile { Duration::ZERO } else { self.attr_timeout }
+    }
 }
 
 /// What the process's descriptors are used for.
@@ -80,6 +89,10 @@ pub(crate) struct OpenFile {
     /// The kernel does not cache what goes through this description, and sends no fsync of its
     /// own after a synchronous write.
     pub(crate) uncached: bool,
+    /// It can write.
+    pub(crate) writes: bool,
+    /// How it stands in the lane.
+    pub(crate) lane: OfDescription,
     errors: Mutex<ErrorCursor>,
 }
 
@@ -93,6 +106,8 @@ pub(crate) struct Front {
     pub(crate) behaviour: Behaviour,
     pub(crate) closing: Closing,
     pub(crate) janitor: Janitor,
+    /// Programs may use files by shared memory.
+    pub(crate) lane: Option<Lane>,
 }
 
 impl Front {
@@ -107,6 +122,7 @@ impl Front {
         let root = openat(source, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let stat = fstat(&root)?;
         Ok(Front {
+            lane: Lane::new(&shard)?,
             shard,
             inodes: InodeTable::new(root, &stat),
             files: Handles::new(),
@@ -135,9 +151,13 @@ impl Front {
     }
 
     /// What stat(2) shows of an inode: what home says, under what Weir knows better.
-    pub(crate) fn attributes(&self, inode: &Inode) -> Result<Attributes, Errno> {
+    pub(crate) fn attributes(self: &Arc<Self>, inode: &Inode) -> Result<Attributes, Errno> {
+        // Before anything else: what is looked at later can only be newer.
+        let volatile = inode.lane.is_volatile();
+        self.settle(inode);
         let stat = fstat(inode.path_fd())?;
         let mut attributes = Attributes::from_home(inode.node(), &stat);
+        attributes.volatile = volatile;
         let Some(home) = inode.file() else {
             return Ok(attributes);
         };
@@ -371,9 +391,9 @@ impl Front {
 
 impl OpenFile {
     /// A new open description of a file that was acquired for it.
-    pub(crate) fn new(shard: &Shard, inode: Arc<Inode>, uncached: bool) -> OpenFile {
+    pub(crate) fn new(shard: &Shard, inode: Arc<Inode>, uncached: bool, writes: bool) -> OpenFile {
         let errors = Mutex::new(shard.error_cursor(inode.node().file()));
-        OpenFile { inode, uncached, errors }
+        OpenFile { inode, uncached, writes, lane: OfDescription::default(), errors }
     }
 
     /// The write-back error this description has not been told of yet, if there is one.

@@ -24,6 +24,8 @@ use rustix::fs::{FileType, Stat};
 use weir_backend::{HomeFile, Timestamp};
 use weir_engine::FileId;
 
+use crate::lane::modes::InodeLane;
+
 /// The number the kernel knows an inode by, and the inode number programs see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId(pub(crate) u64);
@@ -112,6 +114,8 @@ pub(crate) struct Inode {
     used: AtomicBool,
     open: Mutex<OpenState>,
     name: Mutex<Option<Name>>,
+    /// How it stands in the lane.
+    pub(crate) lane: InodeLane,
 }
 
 impl Inode {
@@ -448,6 +452,7 @@ fn with_home(node: NodeId, stat: &Stat, home: Home) -> Inode {
         used: AtomicBool::new(true),
         open: Mutex::new(OpenState::default()),
         name: Mutex::new(None),
+        lane: InodeLane::default(),
     }
 }
 

@@ -24,6 +24,8 @@ const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 enum Job {
     WatchClosing,
     DropAttributes(NodeId),
+    /// The inode's attributes, and its pages too if so; then what is to be done after that.
+    Forget(NodeId, bool, Box<dyn FnOnce() + Send>),
     Reclaim,
     Stop,
 }
@@ -64,6 +66,17 @@ impl Janitor {
     /// Has the kernel ask again for an inode's attributes, which changed in a way it cannot know.
     pub(crate) fn drop_attributes(&self, node: NodeId) {
         self.send(Job::DropAttributes(node));
+    }
+
+    /// Has the kernel drop an inode's attributes, then runs `then` on the janitor's thread. Never run if the mount is
+    /// gone before.
+    pub(crate) fn forget_attributes(&self, node: NodeId, then: impl FnOnce() + Send + 'static) {
+        self.send(Job::Forget(node, false, Box::new(then)));
+    }
+
+    /// As [`Janitor::forget_attributes`], of what the kernel has of the inode's data too.
+    pub(crate) fn forget_pages(&self, node: NodeId, then: impl FnOnce() + Send + 'static) {
+        self.send(Job::Forget(node, true, Box::new(then)));
     }
 
     /// Has the kernel forget idle inodes if the table holds too many.
@@ -116,6 +129,14 @@ impl JanitorQueue {
                     next_close.get_or_insert_with(|| Instant::now() + CLOSE_INTERVAL);
                 }
                 Ok(Job::DropAttributes(node)) => kernel.drop_attributes(node),
+                Ok(Job::Forget(node, pages, then)) => {
+                    if pages {
+                        kernel.drop_pages(node);
+                    } else {
+                        kernel.drop_attributes(node);
+                    }
+                    then();
+                }
                 Ok(Job::Reclaim) => reclaim(front, kernel),
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {

@@ -20,9 +20,11 @@ mod front;
 mod handle;
 mod inode;
 mod janitor;
+mod lane;
 mod ops;
 mod session;
 mod transport;
 
-pub use session::{CACHE_TIMEOUT_DEFAULT, Options, Session, mount};
+pub use lane::LaneStatus;
+pub use session::{CACHE_TIMEOUT_DEFAULT, LaneObserver, Options, Session, mount};
 pub use transport::mount::{DeviceNumber, MountError};

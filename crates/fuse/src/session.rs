@@ -15,6 +15,8 @@ use weir_shard::Shard;
 
 use crate::front::{Behaviour, Descriptors, Front};
 use crate::janitor::Janitor;
+use crate::lane::LaneStatus;
+use crate::lane::server::Server;
 use crate::transport::device::Connection;
 use crate::transport::mount::{
     DeviceNumber, MountError, MountRequest, find_mount, mount as mount_device, unmount,
@@ -126,9 +128,13 @@ pub fn mount(
                 .spawn(move || queue.run(&front, &kernel))
                 .map_err(MountError::Threads)?
         };
+        let lane = Server::start(&front).map_err(MountError::Lane)?;
         let front = Arc::clone(&front);
         let serve = move || {
             let served = connection.serve();
+            if let Some(lane) = lane {
+                lane.stop();
+            }
             front.janitor.stop();
             let cleaned = cleaner.join();
             served.and(cleaned.map_err(|_| io::Error::other("the janitor's thread panicked")))
@@ -160,6 +166,11 @@ impl Session {
     /// `None` if it could not be found out.
     pub fn device_number(&self) -> Option<DeviceNumber> {
         self.number
+    }
+
+    /// What tells of the mount's lane, as long as it is kept.
+    pub fn lane(&self) -> LaneObserver {
+        LaneObserver(Arc::clone(&self.front))
     }
 
     /// Whether the mount is gone.
@@ -205,6 +216,24 @@ impl Session {
         self.front.close_all();
         served
             .unwrap_or_else(|_| Err(io::Error::other("the thread that serves the mount panicked")))
+    }
+}
+
+/// Tells of a mount's lane.
+#[derive(Clone)]
+pub struct LaneObserver(Arc<Front>);
+
+impl LaneObserver {
+    /// How it stands; `None` if there is no lane.
+    pub fn status(&self) -> Option<LaneStatus> {
+        let lane = self.0.lane.as_ref()?;
+        Some(lane.status(self.0.shard.posted()))
+    }
+}
+
+impl fmt::Debug for LaneObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LaneObserver")
     }
 }
 

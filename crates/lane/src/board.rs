@@ -212,6 +212,13 @@ impl Board {
         victim.store(frame + 1, Ordering::Relaxed);
     }
 
+    /// The slot and the page that programs may read the frame as; `None` if they may not.
+    pub fn page(&self, frame: u32) -> Option<(u32, u64)> {
+        let key = self.parts.frame(frame).key.load(Ordering::Relaxed);
+        let slot = (key >> PAGE_BITS).checked_sub(1)?;
+        Some((slot as u32, key & ((1 << PAGE_BITS) - 1)))
+    }
+
     /// Whether programs may read the frame.
     pub fn is_published(&self, frame: u32) -> bool {
         self.parts.frame(frame).key.load(Ordering::Relaxed) != 0
@@ -403,6 +410,13 @@ impl View {
             return (entry.version.load(Ordering::Relaxed) == version).then_some(frame);
         }
         None
+    }
+
+    /// As [`View::read`], filling `out`.
+    #[inline]
+    pub fn read_into(&self, slot: u32, page: u64, start: usize, out: &mut [u8]) -> Option<u32> {
+        // SAFETY: a slice is valid for writes of its length.
+        unsafe { self.read(slot, page, start, out.len(), out.as_mut_ptr()) }
     }
 }
 

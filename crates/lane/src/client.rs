@@ -99,6 +99,28 @@ impl Client {
         data: *const u8,
         len: usize,
     ) -> Result<bool, Miss> {
+        // SAFETY: by this function's contract; `fill` gets room for `len` bytes that nobody else uses.
+        unsafe {
+            self.post_with(ring, file, to, len, |out| std::ptr::copy_nonoverlapping(data, out, len))
+        }
+    }
+
+    /// Posts a write of `len` bytes, one entry, that `fill` puts where it is told; it may be told more than once.
+    ///
+    /// # Errors
+    /// As for [`Client::post`].
+    ///
+    /// # Safety
+    /// `fill` must write no more than `len` bytes. As for [`Client::post`].
+    #[inline]
+    pub unsafe fn post_with(
+        &self,
+        ring: &Ring,
+        file: Attached,
+        to: To,
+        len: usize,
+        fill: impl Fn(*mut u8),
+    ) -> Result<bool, Miss> {
         if len == 0 || len > PAYLOAD_BYTES_MAX {
             return Err(Miss::Size);
         }
@@ -122,7 +144,7 @@ impl Client {
                 reserved: 0,
             };
             // SAFETY: by this function's contract.
-            unsafe { self.copy_in(ring, place, entry, data) };
+            unsafe { self.copy_in(ring, place, entry, &fill) };
             match ends.publish(place) {
                 Ok(()) => break,
                 Err(Refused::Withdrawn | Refused::Full) => noted.take_back(self),
@@ -170,9 +192,9 @@ impl Client {
     /// Writes an entry where it may be put.
     ///
     /// # Safety
-    /// `place` must be fresh from this ring's `begin`, and `data` valid for reads of the entry's length.
+    /// `place` must be fresh from this ring's `begin`, and `fill` write no more than the entry's length.
     #[inline]
-    unsafe fn copy_in(&self, ring: &Ring, place: Place, entry: EntryHead, data: *const u8) {
+    unsafe fn copy_in(&self, ring: &Ring, place: Place, entry: EntryHead, fill: &impl Fn(*mut u8)) {
         let bytes = self.region.ring_bytes(ring.0);
         // SAFETY: `begin` gave this room, aligned for a head, to this thread alone; the daemon reads it only after
         // it is published.
@@ -183,7 +205,7 @@ impl Client {
             }
             let at = bytes.add(place.at);
             at.cast::<EntryHead>().write(entry);
-            std::ptr::copy_nonoverlapping(data, at.add(size_of::<EntryHead>()), entry.len as usize);
+            fill(at.add(size_of::<EntryHead>()));
         }
     }
 

@@ -23,6 +23,7 @@ pub mod region;
 pub mod ring;
 pub mod server;
 mod sync;
+pub mod tally;
 pub mod wire;
 
 /// Bytes of a page.

@@ -197,7 +197,7 @@ impl Region {
 
     /// Notes that a frame was read.
     #[inline]
-    pub(crate) fn set_referenced(&self, frame: u32) {
+    pub fn set_referenced(&self, frame: u32) {
         let mark = self.mark(frame);
         if mark.load(Ordering::Relaxed) == 0 {
             mark.store(1, Ordering::Relaxed);
@@ -206,6 +206,11 @@ impl Region {
 
     pub(crate) fn take_referenced(&self, frame: u32) -> bool {
         take_mark(self.mark(frame))
+    }
+
+    /// Whether a thread of the client has a ring.
+    pub fn has_thread(&self, tid: u32) -> bool {
+        (0..RINGS).any(|ring| self.ring(ring).owner.0.load(Ordering::Relaxed) == tid)
     }
 
     /// Daemon: nothing is taken from this region any more.

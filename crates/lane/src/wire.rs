@@ -53,12 +53,17 @@ impl Found {
 
     /// As received. `None` if it is of another version, or none at all.
     pub fn decode(message: &Message) -> Option<Found> {
+        let socket = std::str::from_utf8(Found::socket_in(message)?).ok()?;
+        Some(Found { socket: socket.to_owned() })
+    }
+
+    /// The socket's name in a message as received; for who may not allocate.
+    pub fn socket_in(message: &Message) -> Option<&[u8]> {
         let len = word(message, 4) as usize;
         if word(message, 0) != VERSION || len > 48 {
             return None;
         }
-        let socket = std::str::from_utf8(&message[16..16 + len]).ok()?;
-        Some(Found { socket: socket.to_owned() })
+        Some(&message[16..16 + len])
     }
 }
 

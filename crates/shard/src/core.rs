@@ -25,6 +25,7 @@ use weir_engine::{
     ReadData, Reply, Time,
 };
 
+use crate::lane::Posted;
 use crate::latency::{Measured, Recorder};
 use crate::pending::{Answer, Continuation, Pending, Section, Waiting};
 use crate::ticker::{Bell, Deadline};
@@ -45,6 +46,7 @@ pub(crate) struct State {
     pub(crate) files: HashMap<FileId, Attached>,
     pub(crate) pending: Pending,
     pub(crate) recorder: Recorder,
+    pub(crate) posted: Posted,
     pub(crate) deadline: Deadline,
 }
 
@@ -91,6 +93,7 @@ impl Core {
             files: HashMap::new(),
             pending: Pending::default(),
             recorder: Recorder::new(),
+            posted: Posted::default(),
             deadline: Deadline::new(),
         };
         Arc::new_cyclic(|me| Core {
@@ -314,6 +317,9 @@ impl State {
         match (waiting.continuation, reply) {
             (Continuation::Write(continuation), Reply::Written(result)) => {
                 self.recorder.record(Measured::Write, latency);
+                Ready::Done(continuation, result)
+            }
+            (Continuation::Posted(continuation), Reply::Written(result)) => {
                 Ready::Done(continuation, result)
             }
             (Continuation::Read(continuation), Reply::Read(result)) => {

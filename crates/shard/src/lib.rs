@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod core;
+mod lane;
 mod latency;
 mod pending;
 mod shard;
@@ -16,5 +17,6 @@ mod trampoline;
 #[cfg(test)]
 mod tests;
 
+pub use lane::{Posted, Poster};
 pub use latency::{Latencies, Percentiles};
 pub use shard::{Shard, StartError};

@@ -11,6 +11,8 @@ pub(crate) type Section = Box<dyn FnOnce(Result<(), Error>) -> (ExclusiveEnd, An
 /// What is run with a late answer.
 pub(crate) enum Continuation {
     Write(Box<dyn FnOnce(Result<(), Error>) + Send>),
+    /// A write whose program does not wait for it.
+    Posted(Box<dyn FnOnce(Result<(), Error>) + Send>),
     Read(Box<dyn FnOnce(Result<ReadData, Error>) + Send>),
     Sync(Box<dyn FnOnce(Result<(), Error>) + Send>),
     Exclusive(FileId, Section),

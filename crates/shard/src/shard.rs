@@ -55,7 +55,8 @@ pub enum StartError {
 /// [`Shard::detach`] (of an attached file), [`Shard::discard`], [`Shard::drop_clean`] and those that
 /// only ask: these may be made under locks that continuations take.
 pub struct Shard {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) pool: FramePool,
     source: Arc<OwnedFd>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,
@@ -69,10 +70,11 @@ impl Shard {
     /// # Errors
     /// See [`StartError`].
     pub fn start(config: Config, source: BorrowedFd<'_>) -> Result<Arc<Shard>, StartError> {
-        Shard::start_with(config, source, None)
+        Shard::start_with(config, source, None, false)
     }
 
-    /// As [`Shard::start`], with a redo log.
+    /// As [`Shard::start`], with a redo log; and for a `lane`, with frames that programs may map and a board
+    /// that tells of them.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -80,19 +82,22 @@ impl Shard {
         config: Config,
         source: BorrowedFd<'_>,
         log: Option<RedoLog>,
+        lane: bool,
     ) -> Result<Arc<Shard>, StartError> {
         config.validate()?;
         let bytes = config.memory_bytes_max;
         let too_much = |source| StartError::Memory { bytes, source };
         let frames = bytes.div_ceil(PAGE_BYTES as u64).saturating_add(FRAMES_IN_FLIGHT);
         let frames = u32::try_from(frames).map_err(|error| too_much(io::Error::other(error)))?;
-        let pool = FramePool::new(frames).map_err(too_much)?;
-        let mut engine = Engine::new(config, pool)?;
+        let pool = if lane { FramePool::shared(frames) } else { FramePool::new(frames) };
+        let pool = pool.map_err(too_much)?;
+        let mut engine = Engine::new(config, pool.clone())?;
         if let Some(log) = &log {
             engine.start_log(log.writer());
         }
         let shard = Shard {
             core: Core::new(engine, Directory::new(source)),
+            pool,
             source: Arc::new(source.try_clone_to_owned().map_err(StartError::Backend)?),
             log: log.as_ref().map(RedoLog::name),
             ticker: Mutex::default(),

@@ -18,6 +18,8 @@ use weir_engine::{
 
 use crate::{Shard, StartError};
 
+mod lane;
+
 const UNCHANGED: ExclusiveEnd = ExclusiveEnd { discard: None, size: None };
 
 /// A reproducible stream of numbers (splitmix64).
@@ -57,6 +59,12 @@ impl Bench {
         let place = tempfile::Builder::new().prefix("weir-shard-").tempdir_in(parent).unwrap();
         let source = File::open(place.path()).unwrap();
         Bench { shard: Shard::start(config, source.as_fd()).unwrap(), place }
+    }
+
+    fn in_lane(parent: &Path, config: Config) -> Bench {
+        let place = tempfile::Builder::new().prefix("weir-shard-").tempdir_in(parent).unwrap();
+        let source = File::open(place.path()).unwrap();
+        Bench { shard: Shard::start_with(config, source.as_fd(), None, true).unwrap(), place }
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -105,6 +105,16 @@ pub enum Action {
         /// Bytes.
         len: usize,
     },
+    /// The file enters the lane: programs read it there, too, after every step.
+    Share {
+        /// The file.
+        file: FileId,
+    },
+    /// The file leaves the lane.
+    Unshare {
+        /// The file.
+        file: FileId,
+    },
     /// A reader's hold on frames ends.
     ReleaseReads,
     /// Time goes on to the next completion or tick, and it happens; as often as said.

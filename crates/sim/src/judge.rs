@@ -242,7 +242,11 @@ impl World {
                 return Err(Violation::Output(format!("{file:?} is detached, but was {other:?}")));
             }
         };
-        self.files.get_mut(&file).expect("found above").phase = phase_now;
+        let state = self.files.get_mut(&file).expect("found above");
+        state.phase = phase_now;
+        if let Some(slot) = state.slot.take() {
+            self.lane.free(slot);
+        }
         Ok(())
     }
 

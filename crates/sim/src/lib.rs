@@ -15,6 +15,7 @@ mod device;
 mod finish;
 mod home;
 mod judge;
+mod lane;
 mod load;
 mod model;
 mod perform;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use weir_engine::{FileId, Stats};
 
+use crate::action::Action;
 use crate::rng::Rng;
 use crate::scheduler::{Profile, Scheduler};
 use crate::violation::Violation;
@@ -13,6 +14,9 @@ use crate::world::World;
 
 /// Bounds a run in which few operations make sense.
 const STEPS_PER_OPERATION_MAX: u32 = 10;
+
+/// How often a file enters the lane, or leaves it.
+const LANE_PER_MILLE: u32 = 30;
 
 /// How to run a seed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +36,8 @@ pub struct Summary {
     pub operations: u32,
     /// What the engine counted.
     pub stats: Stats,
+    /// Pages that programs found in the lane.
+    pub lane_hits: u64,
 }
 
 /// A run that did not.
@@ -86,6 +92,7 @@ pub fn run(seed: u64, options: Options) -> Result<Summary, Box<Failure>> {
                 hash: world.trace().hash(),
                 operations: progress.operations,
                 stats,
+                lane_hits: world.lane_hits(),
             });
         }
         Ok(Err(violation)) => violation.to_string(),
@@ -118,6 +125,7 @@ fn drive(
     for number in 1..=profile.files {
         world.create(FileId(number), profile.draw_home(rng));
     }
+    let mut lane = rng.clone();
     let mut scheduler = Scheduler::new(profile.clone(), rng.fork());
     // Where everything waits for a device that never works, only time passes.
     let steps_max = profile.operations.saturating_mul(STEPS_PER_OPERATION_MAX);
@@ -125,6 +133,15 @@ fn drive(
         let action = scheduler.next(world);
         progress.steps += 1;
         let done = world.apply(&action)?;
+        if lane.chance(LANE_PER_MILLE) {
+            let file = FileId(1 + lane.below(profile.files));
+            let share = if world.is_shared(file) {
+                Action::Unshare { file }
+            } else {
+                Action::Share { file }
+            };
+            world.apply(&share)?;
+        }
         progress.operations += u32::from(done && !action.is_time());
     }
     world.finish()

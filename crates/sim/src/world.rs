@@ -22,6 +22,7 @@ use weir_engine::{
 use crate::action::{Action, Section};
 use crate::device::{Device, DeviceConfig};
 use crate::home::{Home, pages};
+use crate::lane::Lane;
 use crate::model::{ErrorLedger, FileModel, Moment};
 use crate::rng::{Rng, checksum};
 use crate::trace::Trace;
@@ -81,6 +82,8 @@ pub(crate) struct FileState {
     pub(crate) descriptions: Vec<Description>,
     /// The section granted and not ended yet.
     pub(crate) section: Option<Section>,
+    /// Where it is on the board, if it is in the lane.
+    pub(crate) slot: Option<u32>,
     /// A destage changed home since the engine last said that the file is clean.
     pub(crate) disturbed: bool,
     /// When the file became what it is: identifiers are used again.
@@ -132,6 +135,7 @@ pub struct World {
     pub(crate) files: BTreeMap<FileId, FileState>,
     pub(crate) waiting: BTreeMap<RequestId, Waiting>,
     pub(crate) pool: FramePool,
+    pub(crate) lane: Lane,
     pub(crate) now: Time,
     pub(crate) moment: Moment,
     held: VecDeque<(ReadData, u64)>,
@@ -152,7 +156,7 @@ impl World {
     pub fn new(config: WorldConfig, mut rng: Rng) -> Result<World, ConfigError> {
         let frames = config.engine.memory_bytes_max / PAGE_BYTES as u64 + config.frames_spare;
         let frames = u32::try_from(frames).expect("simulated memory is small");
-        let pool = FramePool::new(frames).expect("address space for the frames");
+        let pool = FramePool::shared(frames).expect("address space for the frames");
         let engine = Engine::new(config.engine.clone(), pool.clone())?;
         let trace = Trace::new(config.print);
         Ok(World {
@@ -160,6 +164,7 @@ impl World {
             device: Device::new(config.device, rng.fork()),
             files: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            lane: Lane::new(&pool),
             pool,
             now: BEGINNING,
             moment: 0,
@@ -185,6 +190,7 @@ impl World {
             phase: Phase::Attached,
             descriptions: Vec::new(),
             section: None,
+            slot: None,
             disturbed: false,
             born: moment,
         };
@@ -277,6 +283,8 @@ impl World {
             Action::Attach { file } => self.attach(file)?,
             Action::Discard { file } => self.discard(file)?,
             Action::ChangeBehind { file, offset, len } => self.change_behind(file, offset, len)?,
+            Action::Share { file } => self.share(file),
+            Action::Unshare { file } => self.unshare(file),
             Action::ReleaseReads => self.release_reads()?,
             Action::Advance { events } => self.advance(events)?,
             Action::Sleep(duration) => self.sleep(duration)?,
@@ -294,6 +302,7 @@ impl World {
         if self.steps.is_multiple_of(u64::from(self.config.check_every)) {
             self.engine.check_invariants();
         }
+        self.look_in_lane()?;
         Ok(done)
     }
 

@@ -26,6 +26,7 @@ fn no_seed_diverges_from_the_model() {
     let (next, operations) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let (paced, ghost_hits, ghost_misses) =
         (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let lane_hits = AtomicU64::new(0);
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -37,6 +38,7 @@ fn no_seed_diverges_from_the_model() {
             paced.fetch_add(first.stats.writers_paced, Ordering::Relaxed);
             ghost_hits.fetch_add(first.stats.ghost_hits, Ordering::Relaxed);
             ghost_misses.fetch_add(first.stats.ghost_misses, Ordering::Relaxed);
+            lane_hits.fetch_add(first.lane_hits, Ordering::Relaxed);
             if seed.is_multiple_of(TWICE) {
                 let second = run(seed, Options::default());
                 let second =
@@ -56,6 +58,8 @@ fn no_seed_diverges_from_the_model() {
     writeln!(io::stderr(), "{count} seeds, {operations} operations, no divergence").unwrap();
     let reached = [paced, ghost_hits, ghost_misses].map(AtomicU64::into_inner);
     if count >= 1000 {
+        let hits = lane_hits.into_inner();
+        assert!(hits > 100 * count, "programs found {hits} pages in the lane");
         assert!(reached.iter().all(|&times| times > 100), "adaptive write-back did {reached:?}");
     }
     assert!(operations >= 150 * count, "a run is a few hundred operations");

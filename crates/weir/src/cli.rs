@@ -128,6 +128,11 @@ pub struct MountArguments {
     /// for pages on, or --dirty-background; writers wait when half of it is dirty.
     #[arg(long, value_name = "POLICY")]
     pub write_back: Option<WriteBackPolicy>,
+    /// Whether programs under 'weir run' may use files by memory shared with the daemon: on (the default) or off
+    ///
+    /// They must be run by the daemon's own user, and can then read all that the daemon has in memory.
+    #[arg(long, value_name = "on|off", value_parser = clap::builder::BoolishValueParser::new())]
+    pub lane: Option<bool>,
     /// How often adaptive write-back looks at the load, 1s by default
     ///
     /// From 10ms to 60s. Less follows the load sooner, and every burst of it.
@@ -219,6 +224,7 @@ impl MountArguments {
             dirty_expire: self.dirty_expire,
             write_back: self.write_back,
             write_back_interval: self.write_back_interval,
+            lane: self.lane,
             dirty_max: self.dirty_max,
             dirty_background: self.dirty_background,
             log: self.log.clone(),

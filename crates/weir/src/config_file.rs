@@ -175,6 +175,7 @@ fn read_key(
             into.dirty_expire = Some(quantity(key, value, quantity::parse_dirty_expire)?);
         }
         "write-back" => into.write_back = Some(from_text(key, value)?),
+        "lane" => into.lane = Some(boolean(key, value)?),
         "write-back-interval" => {
             let interval = quantity(key, value, quantity::parse_write_back_interval)?;
             into.write_back_interval = Some(interval);
@@ -196,7 +197,7 @@ fn read_key(
             *into = std::mem::take(into).over(layer);
         }
         _ => {
-            let known = "fetch, memory, patch-memory, dirty-expire, write-back, write-back-interval, \
+            let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, write-back-interval, \
                          dirty-max, dirty-background, log, log-size, \
                          allow-other, read-only, options, log-level, log-file, record and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));

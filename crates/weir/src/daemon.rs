@@ -161,9 +161,9 @@ impl Locked {
         let record = begin_record(&source, &mountpoint, &settings)?;
         let log = open_log(&source, &settings)?;
         let config = Config { one_arm: is_rotational(source.as_fd()), ..settings.engine.clone() };
-        let shard = Shard::start_with(config, source.as_fd(), log).map_err(start_error)?;
+        let shard = Shard::start_with(config, source.as_fd(), log, false).map_err(start_error)?;
         let (events, received) = mpsc::channel();
-        let device = mount(&shard, &source, &mountpoint, &settings, events.clone())
+        let (device, lane) = mount(&shard, &source, &mountpoint, &settings, events.clone())
             .inspect_err(|_| shard.stop())?;
         let stopping = Arc::new(AtomicBool::new(false));
         let account = Account {
@@ -174,6 +174,7 @@ impl Locked {
             write_back: settings.engine.write_back,
             read_only: settings.read_only,
             mounted_at: Instant::now(),
+            lane,
             stopping: stopping.clone(),
         };
         let place =
@@ -304,18 +305,19 @@ fn tell(log: &RedoLog) {
     }
 }
 
-/// Mounts, and gives the mount's device number. The session's end is told as an event.
+/// Mounts, and gives the mount's device number, and what tells of its lane. The session's end is told as an event.
 fn mount(
     shard: &Arc<Shard>,
     source: &Source,
     mountpoint: &Path,
     settings: &Settings,
     events: mpsc::Sender<Event>,
-) -> Result<Device, DaemonError> {
+) -> Result<(Device, weir_fuse::LaneObserver), DaemonError> {
     let directory = source.as_fd().try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
     let options = front_options(directory, source.path(), settings);
     let session = weir_fuse::mount(shard.clone(), mountpoint, options)?;
     let device = session.device_number();
+    let lane = session.lane();
     std::thread::Builder::new()
         .name("session".into())
         .spawn(move || {
@@ -331,7 +333,7 @@ fn mount(
     let device = device.ok_or_else(gone)?;
     // The mount answers when it answers this.
     rustix::fs::stat(mountpoint).map_err(|_| gone())?;
-    Ok(Device { major: device.major, minor: device.minor })
+    Ok((Device { major: device.major, minor: device.minor }, lane))
 }
 
 /// What the front end is to know.

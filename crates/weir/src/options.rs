@@ -226,6 +226,8 @@ fn parse_switch(name: &str, value: Option<&str>, into: &mut Layer) -> Result<boo
         "rw" => into.read_only = Some(false),
         "allow_other" => into.allow_other = Some(true),
         "direct_io" => into.direct_io = Some(true),
+        "lane" => into.lane = Some(true),
+        "nolane" => into.lane = Some(false),
         "dev" => into.dev = Some(true),
         "nodev" => into.dev = Some(false),
         "suid" => into.suid = Some(true),

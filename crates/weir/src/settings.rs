@@ -63,6 +63,8 @@ pub struct Layer {
     pub write_back: Option<WriteBackPolicy>,
     /// `--write-back-interval`.
     pub write_back_interval: Option<Duration>,
+    /// `--lane`.
+    pub lane: Option<bool>,
     /// `--dirty-max`, percent.
     pub dirty_max: Option<u8>,
     /// `--dirty-background`, percent.
@@ -118,6 +120,7 @@ impl Layer {
             dirty_expire: self.dirty_expire.or(below.dirty_expire),
             write_back: self.write_back.or(below.write_back),
             write_back_interval: self.write_back_interval.or(below.write_back_interval),
+            lane: self.lane.or(below.lane),
             dirty_max: self.dirty_max.or(below.dirty_max),
             dirty_background: self.dirty_background.or(below.dirty_background),
             allow_other: self.allow_other.or(below.allow_other),
@@ -188,6 +191,7 @@ impl Layer {
             allow_other: self.allow_other.unwrap_or(false),
             read_only: self.read_only.unwrap_or(false),
             direct_io: self.direct_io.unwrap_or(false),
+            lane: self.lane.unwrap_or(true),
             fsname: self.fsname,
             entry_timeout: self.entry_timeout,
             attr_timeout: self.attr_timeout,
@@ -235,6 +239,8 @@ pub struct Settings {
     pub read_only: bool,
     /// Whether every open bypasses the kernel's page cache.
     pub direct_io: bool,
+    /// Programs may use files by memory shared with the daemon.
+    pub lane: bool,
     /// The source shown by mount(8), if not SOURCE.
     pub fsname: Option<String>,
     /// How long the kernel may keep names, if not the front end's default.

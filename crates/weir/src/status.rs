@@ -14,6 +14,19 @@ fn pages(count: u64) -> String {
     if count == 1 { "1 page".to_owned() } else { format!("{count} pages") }
 }
 
+/// Who uses files by shared memory.
+fn lane(status: &Status) -> String {
+    let Some(lane) = &status.lane else { return "off".to_owned() };
+    format!(
+        "{} programs, {} files, {} writes posted ({}), {} times withdrawn",
+        lane.clients,
+        lane.files,
+        lane.posted_writes,
+        Size(lane.posted_bytes),
+        lane.withdrawn
+    )
+}
+
 /// Bytes of a page.
 const PAGE_BYTES: u64 = weir_engine::PAGE_BYTES as u64;
 
@@ -124,6 +137,7 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
         ),
     )?;
     row("log", log(status))?;
+    row("lane", lane(status))?;
     row("errors", errors(status))?;
     writeln!(
         out,

@@ -38,7 +38,7 @@ pub(crate) struct SetAttributes {
 
 impl Front {
     /// What stat(2) shows.
-    pub(crate) fn get_attributes(&self, node: NodeId) -> Result<Attributes, Errno> {
+    pub(crate) fn get_attributes(self: &Arc<Self>, node: NodeId) -> Result<Attributes, Errno> {
         let inode = self.inode(node)?;
         self.attributes(&inode)
     }
@@ -56,6 +56,18 @@ impl Front {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
+        let front = Arc::clone(self);
+        let (caller, of) = (*caller, Arc::clone(&inode));
+        self.settled(&inode, move || front.set_settled(&caller, of, set, done));
+    }
+
+    fn set_settled(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: Arc<Inode>,
+        set: SetAttributes,
+        done: impl FnOnce(Result<Attributes, Errno>) + Send + 'static,
+    ) {
         // A daemon that is not root loses setuid and setgid bits to its own writes at home.
         if set.mode.is_some_and(|mode| mode & (libc::S_ISUID | libc::S_ISGID) != 0) {
             let front = Arc::clone(self);

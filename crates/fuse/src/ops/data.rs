@@ -16,6 +16,8 @@ pub(crate) struct WriteMode {
     pub(crate) flags: i32,
     /// The program may not keep setuid and setgid bits on what it writes.
     pub(crate) drops_privileges: bool,
+    /// The kernel writes a page of its own back: no program's write(2).
+    pub(crate) written_back: bool,
 }
 
 impl Front {
@@ -24,7 +26,7 @@ impl Front {
     /// It need not come from the description's program: pages dirtied through a shared mapping are
     /// written on whichever description can write, later and by the kernel itself.
     pub(crate) fn write(
-        &self,
+        self: &Arc<Self>,
         handle: u64,
         offset: u64,
         data: &[u8],
@@ -35,6 +37,22 @@ impl Front {
             Ok(open) => open,
             Err(errno) => return done(Err(errno)),
         };
+        if self.try_settle(&open.inode) {
+            return self.write_settled(&open, offset, data, mode, done);
+        }
+        let (front, data) = (Arc::clone(self), data.to_vec());
+        let inode = Arc::clone(&open.inode);
+        self.settled(&inode, move || front.write_settled(&open, offset, &data, mode, done));
+    }
+
+    fn write_settled(
+        &self,
+        open: &Arc<OpenFile>,
+        offset: u64,
+        data: &[u8],
+        mode: WriteMode,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
         let inode = &open.inode;
         if !inode.is_unprivileged() {
             self.drop_privileges(inode, mode.drops_privileges);
@@ -45,7 +63,11 @@ impl Front {
             home.times().note_write(attr::now());
         }
         let file = inode.node().file();
-        let durability = durability(&open, mode.flags);
+        let durability = durability(open, mode.flags);
+        // The kernel chose the end it knew of, and others have appended without it.
+        let at_end =
+            mode.flags & libc::O_APPEND != 0 && !mode.written_back && open.lane.was_in_lane();
+        let offset = if at_end { self.shard.size(file).unwrap_or(offset) } else { offset };
         self.shard.write(file, offset, data, durability, move |written| {
             done(written.map_err(Errno::from));
         });
@@ -53,16 +75,22 @@ impl Front {
 
     /// read(2) of up to `len` bytes at `offset`.
     pub(crate) fn read(
-        &self,
+        self: &Arc<Self>,
         handle: u64,
         offset: u64,
         len: usize,
         done: impl FnOnce(Result<ReadData, Errno>) + Send + 'static,
     ) {
         match self.open_file(handle) {
-            Ok(open) => self.shard.read(open.inode.node().file(), offset, len, move |read| {
-                done(read.map_err(Errno::from));
-            }),
+            Ok(open) => {
+                let front = Arc::clone(self);
+                let inode = Arc::clone(&open.inode);
+                self.settled(&inode, move || {
+                    front.shard.read(open.inode.node().file(), offset, len, move |read| {
+                        done(read.map_err(Errno::from));
+                    });
+                });
+            }
             Err(errno) => done(Err(errno)),
         }
     }

@@ -146,7 +146,7 @@ impl Front {
 
     /// Lists entries from `position` on, until the listing is full or the directory ends.
     pub(crate) fn list<L: Listing>(
-        &self,
+        self: &Arc<Self>,
         handle: u64,
         position: u64,
         listing: &mut L,
@@ -176,7 +176,7 @@ impl Front {
 
     /// Lists one entry. Says whether the listing had room for it.
     fn list_entry<L: Listing>(
-        &self,
+        self: &Arc<Self>,
         directory: &Arc<Inode>,
         entry: &Entry,
         name: &OsStr,
@@ -212,7 +212,7 @@ impl Front {
     }
 
     fn list_looked_up<L: Listing>(
-        &self,
+        self: &Arc<Self>,
         directory: &Arc<Inode>,
         listed: &mut Listed<'_>,
         listing: &mut L,

@@ -27,7 +27,11 @@ pub(crate) struct Place<'a> {
 
 impl Front {
     /// Finds a name in a directory and counts one lookup of what it leads to.
-    pub(crate) fn lookup(&self, parent: NodeId, name: &OsStr) -> Result<Attributes, Errno> {
+    pub(crate) fn lookup(
+        self: &Arc<Self>,
+        parent: NodeId,
+        name: &OsStr,
+    ) -> Result<Attributes, Errno> {
         if is_reserved(parent, name) {
             return Err(Errno::ENOENT);
         }
@@ -37,7 +41,7 @@ impl Front {
     }
 
     /// The attributes of an inode just counted for the kernel; uncounts it if there are none.
-    pub(crate) fn entry(&self, inode: &Arc<Inode>) -> Result<Attributes, Errno> {
+    pub(crate) fn entry(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Attributes, Errno> {
         self.attributes(inode).inspect_err(|_| self.uncount(inode))
     }
 
@@ -84,7 +88,7 @@ impl Front {
 
     /// mknod(2). `device` is in the home system's encoding.
     pub(crate) fn make_node(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         new: Place<'_>,
         mode: u32,
@@ -101,7 +105,7 @@ impl Front {
 
     /// mkdir(2).
     pub(crate) fn make_directory(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         new: Place<'_>,
         mode: u32,
@@ -116,7 +120,7 @@ impl Front {
 
     /// symlink(2).
     pub(crate) fn make_symlink(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         new: Place<'_>,
         target: &OsStr,
@@ -128,7 +132,11 @@ impl Front {
     }
 
     /// link(2) to an inode the kernel knows.
-    pub(crate) fn make_link(&self, node: NodeId, new: Place<'_>) -> Result<Attributes, Errno> {
+    pub(crate) fn make_link(
+        self: &Arc<Self>,
+        node: NodeId,
+        new: Place<'_>,
+    ) -> Result<Attributes, Errno> {
         let directory = self.directory_for(new)?;
         let inode = self.inode(node)?;
         // By its path in /proc: linking to a descriptor needs CAP_DAC_READ_SEARCH.
@@ -137,7 +145,11 @@ impl Front {
         self.entry_of_new(&directory, new)
     }
 
-    fn entry_of_new(&self, directory: &Arc<Inode>, new: Place<'_>) -> Result<Attributes, Errno> {
+    fn entry_of_new(
+        self: &Arc<Self>,
+        directory: &Arc<Inode>,
+        new: Place<'_>,
+    ) -> Result<Attributes, Errno> {
         let inode = self.count_name(directory, new.name)?;
         self.entry(&inode)
     }

@@ -84,8 +84,9 @@ impl Front {
             Ok(cached) => cached,
             Err(errno) => return done(Err(errno)),
         };
+        let opener = caller.pid;
         if !access.truncate && cached != Cached::Stale {
-            return done(Ok(self.opened(inode, access, cached == Cached::Good)));
+            return self.opened(inode, access, cached == Cached::Good, opener, done);
         }
         if access.truncate {
             self.drop_privileges_for(&inode, caller);
@@ -99,7 +100,7 @@ impl Front {
                 drop_cached(&inode, granted.map_err(Errno::from))
             };
             let answer = move || match prepared {
-                Ok(()) => done(Ok(front.opened(inode, access, false))),
+                Ok(()) => front.opened(inode, access, false, opener, done),
                 Err(errno) => {
                     front.release(&inode);
                     done(Err(errno));
@@ -109,17 +110,30 @@ impl Front {
         });
     }
 
-    /// Makes the open description of a file that was acquired for it.
-    fn opened(&self, inode: Arc<Inode>, access: Access, keep_cache: bool) -> Opened {
+    /// Makes the open description of a file that was acquired for it, for the thread `opener`.
+    fn opened(
+        self: &Arc<Self>,
+        inode: Arc<Inode>,
+        access: Access,
+        keep_cache: bool,
+        opener: u32,
+        done: impl FnOnce(Result<Opened, Errno>) + Send + 'static,
+    ) {
         inode.swap_used(true);
-        let uncached = access.direct || self.behaviour.direct_io;
-        let open = OpenFile::new(&self.shard, inode, uncached);
-        Opened {
-            handle: self.files.insert(Arc::new(open)),
+        let direct = self.opens_direct(&inode, opener);
+        let uncached = access.direct || self.behaviour.direct_io || direct;
+        let open = Arc::new(OpenFile::new(&self.shard, inode, uncached, access.write));
+        let opened = Opened {
+            handle: self.files.insert(Arc::clone(&open)),
             uncached,
             keep_cache,
             no_flush: !access.write,
-        }
+        };
+        let of = Arc::clone(&open);
+        self.description_made(&open, direct, move || {
+            let keep_cache = opened.keep_cache && !of.inode.lane.is_stale();
+            done(Ok(Opened { keep_cache, ..opened }));
+        });
     }
 
     /// open(2) with O_CREAT of a name the kernel does not know.
@@ -209,8 +223,11 @@ impl Front {
 
     /// close(2) of one descriptor: tells what became of the data since the description was told
     /// last.
-    pub(crate) fn flush(&self, handle: u64) -> Result<(), Errno> {
+    pub(crate) fn flush(self: &Arc<Self>, handle: u64) -> Result<(), Errno> {
         let open = self.open_file(handle)?;
+        if open.writes {
+            self.settle(&open.inode);
+        }
         match open.take_error(&self.shard) {
             Some(kind) => Err(kind.into()),
             None => Ok(()),
@@ -220,7 +237,13 @@ impl Front {
     /// The last descriptor of an open description is closed.
     pub(crate) fn close(self: &Arc<Self>, handle: u64) {
         if let Some(open) = self.files.remove(handle) {
-            self.release(&open.inode);
+            let front = Arc::clone(self);
+            let inode = Arc::clone(&open.inode);
+            // What is posted by it is known by its number until then.
+            self.settled(&inode, move || {
+                front.description_closed(&open);
+                front.release(&open.inode);
+            });
         }
     }
 
@@ -249,14 +272,18 @@ impl Front {
         };
         let durability = if data_only { Durability::Data } else { Durability::All };
         let front = Arc::clone(self);
-        self.shard.sync(open.inode.node().file(), durability, move |synced| {
-            // Taken in either case: an error told now is not told again.
-            let owed = open.take_error(&front.shard);
-            done(
-                synced
-                    .map_err(Errno::from)
-                    .and_then(|()| owed.map_or(Ok(()), |kind| Err(kind.into()))),
-            );
+        let inode = Arc::clone(&open.inode);
+        self.settled(&inode, move || {
+            let shard = Arc::clone(&front.shard);
+            shard.sync(open.inode.node().file(), durability, move |synced| {
+                // Taken in either case: an error told now is not told again.
+                let owed = open.take_error(&front.shard);
+                done(
+                    synced
+                        .map_err(Errno::from)
+                        .and_then(|()| owed.map_or(Ok(()), |kind| Err(kind.into()))),
+                );
+            });
         });
     }
 }

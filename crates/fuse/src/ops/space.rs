@@ -52,20 +52,24 @@ impl Front {
         self.drop_privileges_for(&open.inode, caller);
         let file = open.inode.node().file();
         let front = Arc::clone(self);
-        self.shard.exclusive(file, effect.flush, move |granted| {
-            let size = front.shard.size(file).unwrap_or(0);
-            let allocated = allocate_at_home(&open.inode, granted, range, mode);
-            let end = match &allocated {
-                Ok(()) => effect.end(&open.inode, size),
-                Err(_) => UNCHANGED,
-            };
-            (end, move || done(allocated))
+        let inode = Arc::clone(&open.inode);
+        self.settled(&inode, move || {
+            let shard = Arc::clone(&front.shard);
+            shard.exclusive(file, effect.flush, move |granted| {
+                let size = front.shard.size(file).unwrap_or(0);
+                let allocated = allocate_at_home(&open.inode, granted, range, mode);
+                let end = match &allocated {
+                    Ok(()) => effect.end(&open.inode, size),
+                    Err(_) => UNCHANGED,
+                };
+                (end, move || done(allocated))
+            });
         });
     }
 
     /// lseek(2) with SEEK_DATA or SEEK_HOLE.
     pub(crate) fn seek(
-        &self,
+        self: &Arc<Self>,
         handle: u64,
         offset: i64,
         whence: i32,
@@ -83,12 +87,15 @@ impl Front {
         };
         // Home knows holes only of what is home.
         let everything = Some((0, u64::MAX));
-        self.shard.exclusive(open.inode.node().file(), everything, move |granted| {
-            let found = granted.map_err(Errno::from).and_then(|()| {
-                let home = open.inode.file().ok_or(Errno::EINVAL)?;
-                Ok(seek(&*home.data_fd()?, from)?)
+        let (front, inode) = (Arc::clone(self), Arc::clone(&open.inode));
+        self.settled(&inode, move || {
+            front.shard.exclusive(open.inode.node().file(), everything, move |granted| {
+                let found = granted.map_err(Errno::from).and_then(|()| {
+                    let home = open.inode.file().ok_or(Errno::EINVAL)?;
+                    Ok(seek(&*home.data_fd()?, from)?)
+                });
+                (UNCHANGED, move || done(found))
             });
-            (UNCHANGED, move || done(found))
         });
     }
 
@@ -116,6 +123,8 @@ impl Front {
         let len = len.min(COPY_BYTES_MAX);
         self.drop_privileges_for(&destination.inode, caller);
         let front = Arc::clone(self);
+        self.settle(&source.inode);
+        self.settle(&destination.inode);
         // To the end, so that the source is as long at home as it is here.
         let flush = Some((from.offset, u64::MAX));
         self.shard.exclusive(source.inode.node().file(), flush, move |flushed| {

@@ -61,6 +61,9 @@ pub enum MountError {
     /// Mounted, but there are no threads to serve it.
     #[error("cannot start threads to serve the mount: {0}")]
     Threads(#[source] io::Error),
+    /// Mounted, but programs cannot be let into the lane.
+    #[error("cannot open the lane: {0}")]
+    Lane(#[source] io::Error),
     /// It is still mounted.
     #[error("cannot unmount {}: {message}", mountpoint.display())]
     Unmount {

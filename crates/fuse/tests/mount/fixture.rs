@@ -72,7 +72,8 @@ impl Fixture {
             fetch_policy: FetchPolicy::Lazy,
             ..Config::default()
         };
-        let shard = Shard::start(config, std::os::fd::AsFd::as_fd(&opened)).unwrap();
+        let opened_fd = std::os::fd::AsFd::as_fd(&opened);
+        let shard = Shard::start_with(config, opened_fd, None, true).unwrap();
         let mut options = Options::new(opened, source.display().to_string());
         options.allow_other = true;
         adjust(&mut options);

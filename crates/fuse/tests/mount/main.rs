@@ -10,6 +10,7 @@ mod data;
 mod directories;
 mod faults;
 mod fixture;
+mod lane;
 mod names;
 mod privileges;
 mod space;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         data::TESTS,
         directories::TESTS,
         faults::TESTS,
+        lane::TESTS,
         names::TESTS,
         privileges::TESTS,
         space::TESTS,

@@ -49,6 +49,7 @@ MOUNT OPTIONS (-o):
   fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=,
   write_back=, write_back_interval=, dirty_max=, dirty_background=, record=
                                   as the long options
+  lane, nolane                    as --lane
   direct_io                       every open bypasses the kernel's page cache
   dev, nodev, suid, nosuid, exec, noexec, atime, noatime
                                   as for mount(8); nodev and nosuid by default

@@ -71,10 +71,40 @@ pub struct Status {
     pub resident_bytes: u64,
     /// Whether it is on its way out.
     pub stopping: bool,
+    /// Programs that use files by shared memory; absent without a lane.
+    pub lane: Option<LaneReport>,
     /// The engine's counters and gauges.
     pub stats: StatsReport,
     /// How long requests took.
     pub latency: LatencyReport,
+}
+
+/// What [`weir_fuse::LaneStatus`] says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LaneReport {
+    pub clients: u64,
+    pub files: u64,
+    pub posted_writes: u64,
+    pub posted_bytes: u64,
+    pub entered: u64,
+    pub withdrawn: u64,
+    pub refused: u64,
+}
+
+impl From<weir_fuse::LaneStatus> for LaneReport {
+    fn from(from: weir_fuse::LaneStatus) -> LaneReport {
+        let weir_fuse::LaneStatus {
+            clients,
+            files,
+            posted_writes,
+            posted_bytes,
+            entered,
+            withdrawn,
+            refused,
+        } = from;
+        LaneReport { clients, files, posted_writes, posted_bytes, entered, withdrawn, refused }
+    }
 }
 
 /// Latencies by kind of request.

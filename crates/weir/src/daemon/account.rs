@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use weir_backend::Method;
 use weir_engine::{FetchPolicy, WriteBackPolicy};
+use weir_fuse::LaneObserver;
 use weir_shard::Shard;
 
 use crate::control::protocol::Status;
@@ -28,6 +29,8 @@ pub struct Account {
     pub read_only: bool,
     /// When the mount was made.
     pub mounted_at: Instant,
+    /// Tells of the lane.
+    pub lane: LaneObserver,
     /// Set when the daemon is on its way out.
     pub stopping: Arc<AtomicBool>,
 }
@@ -53,6 +56,7 @@ impl Account {
             transfer: transfer.to_owned(),
             resident_bytes: resident_bytes().unwrap_or(0),
             stopping: self.stopping.load(Ordering::Relaxed),
+            lane: self.lane.status().map(Into::into),
             stats: self.shard.stats().into(),
             latency: self.shard.latencies().into(),
         }

@@ -54,6 +54,8 @@ impl Listing for NamesAndAttributes<'_> {
     }
 
     fn add_with(&mut self, entry: &Listed<'_>, attributes: &Attributes) -> bool {
-        self.push(entry, self.timeout, attributes)
+        // The form of the answer has one timeout for both.
+        let timeout = if attributes.volatile { Duration::ZERO } else { self.timeout };
+        self.push(entry, timeout, attributes)
     }
 }

@@ -80,6 +80,11 @@ impl KernelCache {
         self.ignore(self.0.inval_inode(INodeNo(node.0), -1, 0));
     }
 
+    /// Has the kernel drop an inode's attributes and data.
+    pub(crate) fn drop_pages(&self, node: NodeId) {
+        self.ignore(self.0.inval_inode(INodeNo(node.0), 0, 0));
+    }
+
     /// What the kernel does not cache need not be dropped; and when the mount is gone, nothing is
     /// cached.
     fn ignore(&self, told: std::io::Result<()>) {
@@ -143,7 +148,7 @@ impl Device {
         let behaviour = self.behaviour();
         match entry {
             Ok(attributes) => reply.entry_with_ttls(
-                &behaviour.attr_timeout,
+                &behaviour.attr_timeout_of(&attributes),
                 &behaviour.entry_timeout,
                 &to_attr(&attributes),
                 Generation(0),
@@ -197,7 +202,9 @@ impl Filesystem for Device {
         reply: ReplyAttr,
     ) {
         match self.front.get_attributes(NodeId(node.0)) {
-            Ok(attributes) => reply.attr(&self.behaviour().attr_timeout, &to_attr(&attributes)),
+            Ok(attributes) => {
+                reply.attr(&self.behaviour().attr_timeout_of(&attributes), &to_attr(&attributes));
+            }
             Err(errno) => reply.error(to_errno(errno)),
         }
     }
@@ -224,9 +231,11 @@ impl Filesystem for Device {
         let atime = atime.map(from_time);
         let mtime = mtime.map(from_time);
         let set = SetAttributes { mode, uid, gid, size, atime, mtime };
-        let timeout = self.behaviour().attr_timeout;
+        let behaviour = self.behaviour().clone();
         self.front.set_attributes(&caller(request), NodeId(node.0), set, move |set| match set {
-            Ok(attributes) => reply.attr(&timeout, &to_attr(&attributes)),
+            Ok(attributes) => {
+                reply.attr(&behaviour.attr_timeout_of(&attributes), &to_attr(&attributes));
+            }
             Err(errno) => reply.error(to_errno(errno)),
         });
     }
@@ -330,8 +339,7 @@ impl Filesystem for Device {
         reply: ReplyCreate,
     ) {
         let new = place(parent, name);
-        // The reply has one timeout for both.
-        let timeout = self.behaviour().attr_timeout.min(self.behaviour().entry_timeout);
+        let behaviour = self.behaviour().clone();
         self.front.create(
             &caller(request),
             new,
@@ -339,8 +347,9 @@ impl Filesystem for Device {
             umask,
             flags,
             move |created| match created {
+                // The reply has one timeout for both.
                 Ok((attributes, opened)) => reply.created(
-                    &timeout,
+                    &behaviour.attr_timeout_of(&attributes).min(behaviour.entry_timeout),
                     &to_attr(&attributes),
                     Generation(0),
                     FileHandle(opened.handle),
@@ -381,7 +390,8 @@ impl Filesystem for Device {
         reply: ReplyWrite,
     ) {
         let drops_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let mode = WriteMode { flags: flags.0, drops_privileges };
+        let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let mode = WriteMode { flags: flags.0, drops_privileges, written_back };
         // Below WRITE_BYTES_MAX.
         let len = data.len() as u32;
         self.front.write(handle.0, offset, data, mode, move |written| match written {
@@ -544,16 +554,23 @@ impl Filesystem for Device {
 
     fn ioctl(
         &self,
-        _request: &Request,
+        request: &Request,
         _node: INodeNo,
-        _handle: FileHandle,
-        _flags: IoctlFlags,
-        _command: u32,
-        _data: &[u8],
-        _out_len: u32,
+        handle: FileHandle,
+        flags: IoctlFlags,
+        command: u32,
+        data: &[u8],
+        out_len: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(to_errno(Errno::ENOTTY));
+        if flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
+            return reply.error(to_errno(Errno::ENOTTY));
+        }
+        let caller = caller(request);
+        self.front.control(&caller, handle.0, command, data, move |answer| match answer {
+            Ok(message) => reply.ioctl(0, &message[..message.len().min(out_len as usize)]),
+            Err(errno) => reply.error(to_errno(errno)),
+        });
     }
 
     fn poll(

@@ -1,0 +1,83 @@
+//! Whether a device is so quick that a thread had better wait for a read itself than be woken for its end.
+//!
+//! A thread that another CPU's thread wakes is there some 45 microseconds later, twice a read: a good part of what a
+//! quick device takes in all. On a slow one those microseconds are nothing, and whoever serves requests must not be
+//! kept from others.
+//!
+//! What reads take is known from those that threads did themselves. If that is too long, one is tried now and then.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Reads of a quick device take less than this.
+const QUICK: Duration = Duration::from_micros(250);
+/// After this time a read is tried on a device that was not quick.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// Share of what is known in what is known next.
+const WEIGHT: u64 = 8;
+
+/// What reads of one device take.
+#[derive(Debug)]
+pub(crate) struct Quickness {
+    origin: Instant,
+    /// Nanoseconds, averaged; none counts for more than four times what is quick.
+    took: AtomicU64,
+    /// When a read was last tried, nanoseconds after the origin.
+    tried: AtomicU64,
+}
+
+impl Quickness {
+    /// Of a device that nothing is known of: `slow` if it is known for that.
+    pub(crate) fn new(slow: bool) -> Quickness {
+        let took = if slow { u64::MAX } else { 0 };
+        Quickness { origin: Instant::now(), took: AtomicU64::new(took), tried: AtomicU64::new(0) }
+    }
+
+    /// Whether the caller had better read itself, and tell what it took.
+    pub(crate) fn is_worth_waiting(&self) -> bool {
+        match self.took.load(Ordering::Relaxed) {
+            u64::MAX => false,
+            took if took < nanoseconds(QUICK) => true,
+            _ => {
+                let now = nanoseconds(self.origin.elapsed());
+                let tried = self.tried.load(Ordering::Relaxed);
+                now.saturating_sub(tried) >= nanoseconds(TRY_AGAIN)
+                    && self
+                        .tried
+                        .compare_exchange(tried, now, Ordering::Relaxed, Ordering::Relaxed)
+                        .is_ok()
+            }
+        }
+    }
+
+    /// A read took so long.
+    pub(crate) fn learn(&self, took: Duration) {
+        let took = nanoseconds(took).min(4 * nanoseconds(QUICK));
+        let before = self.took.load(Ordering::Relaxed);
+        let known = if before == 0 { took } else { (before * (WEIGHT - 1) + took) / WEIGHT };
+        self.took.store(known.max(1), Ordering::Relaxed);
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_quick_until_it_is_not() {
+        let quickness = Quickness::new(false);
+        assert!(quickness.is_worth_waiting());
+        quickness.learn(Duration::from_micros(80));
+        quickness.learn(Duration::from_millis(20));
+        assert!(quickness.is_worth_waiting(), "one slow read is no slow device");
+        for _ in 0..3 {
+            quickness.learn(Duration::from_millis(20));
+        }
+        assert!(!quickness.is_worth_waiting());
+        assert!(!Quickness::new(true).is_worth_waiting());
+    }
+}

@@ -1,0 +1,116 @@
+//! Files in the lane: what programs read and write of them by shared memory.
+//!
+//! The board says how large a file is, how far it may be written without asking (`file`), and in which
+//! frames its pages are (`resident`). Pages are put there as they are read and written; who reads them
+//! there is learnt of when they are about to go.
+//!
+//! Invariants:
+//! - a published frame is that of the page its key names, and the page's file is in the lane;
+//! - no page of a file that left the lane is on the board.
+
+use std::sync::Arc;
+
+use crate::command::FileId;
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::page::{ListKind, PageIx};
+
+/// Pages published when a file enters the lane; the others are when they are next read or written.
+const PAGES_AT_ONCE_MAX: usize = 1024;
+
+/// Pages spared for their readers before one of them goes all the same.
+const SPARED_MAX: usize = 32;
+
+impl Engine {
+    /// Puts an attached file in the lane, under a number no other file has. Its size and grant are on the
+    /// board from then on. Says whether it is attached.
+    pub fn share(&mut self, file: FileId, slot: u32) -> bool {
+        let Some(ix) = self.files.find(file) else { return false };
+        let board = Arc::clone(self.pool.board().expect("there is a lane only over shared frames"));
+        self.files[ix].share(board, slot);
+        let pages = self.pages.on_list(ListKind::File, &self.files[ix].pages);
+        for ix in pages.take(PAGES_AT_ONCE_MAX) {
+            self.publish_read(ix);
+        }
+        true
+    }
+
+    /// Takes a file out of the lane: none of its pages is on the board any more, and its number is free.
+    /// Takes time for each of its pages. Nothing happens to a file that is not there; one that is detached
+    /// leaves by itself.
+    pub fn unshare(&mut self, file: FileId) {
+        let Some(ix) = self.files.find(file) else { return };
+        if self.files[ix].slot().is_none() {
+            return;
+        }
+        self.files[ix].unshare();
+        for ix in self.pages.on_list(ListKind::File, &self.files[ix].pages) {
+            if let Some(frame) = &self.pages[ix].frame {
+                frame.retract();
+            }
+        }
+    }
+
+    /// A write failed after its writer had gone on: the file's descriptions are told, each once, as of a
+    /// destage that failed.
+    pub fn note_error(&mut self, file: FileId, kind: ErrorKind) {
+        if let Some(ix) = self.files.find(file) {
+            self.files[ix].record_error(kind);
+        }
+    }
+
+    /// A page was read: programs find it themselves the next time.
+    #[inline]
+    pub(crate) fn publish_read(&self, ix: PageIx) {
+        let page = &self.pages[ix];
+        if let (Some(slot), Some(frame)) = (self.files[page.file].slot(), &page.frame) {
+            frame.publish(slot, page.number);
+        }
+    }
+
+    /// The same of one that was written. If it is on the board already, but hard to find there, its readers
+    /// will see to that.
+    #[inline]
+    pub(crate) fn publish_written(&self, ix: PageIx) {
+        let page = &self.pages[ix];
+        if let (Some(slot), Some(frame)) = (self.files[page.file].slot(), &page.frame)
+            && !frame.is_published()
+        {
+            frame.publish(slot, page.number);
+        }
+    }
+
+    /// The next page to go, left on its list; `None` if there is no candidate. Those that programs were
+    /// found to have read are spared, up to a bound.
+    pub(crate) fn victim(&mut self) -> Option<PageIx> {
+        for _ in 0..SPARED_MAX {
+            let ix = self.replacement.victim(&mut self.pages)?;
+            let Some(board) = self.pool.board() else { return Some(ix) };
+            let frame = self.pages[ix].frame.as_ref().expect("a candidate is resident");
+            if !frame.is_published() || !board.take_referenced(frame.frame().index()) {
+                return Some(ix);
+            }
+            self.note_read_in_lane(ix);
+            self.replacement.spare(&mut self.pages, ix);
+        }
+        self.replacement.victim(&mut self.pages)
+    }
+
+    /// Panics if an invariant does not hold.
+    pub(crate) fn check_lane(&self) {
+        let Some(board) = self.pool.board() else { return };
+        let mut by_slot = std::collections::HashMap::new();
+        for (ix, file) in self.files.iter() {
+            if let Some(slot) = file.slot() {
+                assert!(by_slot.insert(slot, ix).is_none(), "a number is one file's");
+            }
+        }
+        for frame in 0..board.frames() {
+            let Some((slot, number)) = board.page(frame) else { continue };
+            let file = *by_slot.get(&slot).expect("a published page's file is in the lane");
+            let page = self.pages.find(file, number).expect("a published page is in the table");
+            let resident = self.pages[page].frame.as_ref().expect("a published page is resident");
+            assert_eq!(resident.frame().index(), frame, "page {number} is published where it is");
+        }
+    }
+}

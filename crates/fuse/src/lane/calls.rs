@@ -1,0 +1,78 @@
+//! The ioctls by which programs find the lane, and put open descriptions into it and out of it
+//! ([`weir_lane::wire`]).
+
+use std::sync::Arc;
+
+use weir_lane::wire::{ATTACH, Attach, Attachment, FIND, Found, LEAVE, MESSAGE_BYTES, Message};
+
+use crate::credentials::Caller;
+use crate::errno::Errno;
+use crate::front::{Front, OpenFile};
+use crate::lane::Lane;
+
+impl Front {
+    /// ioctl(2) on a regular file: those of the lane, ENOTTY for all others.
+    pub(crate) fn control(
+        self: &Arc<Self>,
+        caller: &Caller,
+        handle: u64,
+        command: u32,
+        message: &[u8],
+        done: impl FnOnce(Result<Message, Errno>) + Send + 'static,
+    ) {
+        let Some(lane) = &self.lane else { return done(Err(Errno::ENOTTY)) };
+        if ![FIND, ATTACH, LEAVE].contains(&command) {
+            return done(Err(Errno::ENOTTY));
+        }
+        let open = match self.open_file(handle) {
+            Ok(open) => open,
+            Err(errno) => return done(Err(errno)),
+        };
+        match command {
+            FIND => done(lane.find(caller)),
+            ATTACH => self.attach(&open, message, done),
+            _ => {
+                let told = move || done(Ok([0; MESSAGE_BYTES]));
+                self.description_left(&open, told);
+            }
+        }
+    }
+
+    fn attach(
+        self: &Arc<Self>,
+        open: &Arc<OpenFile>,
+        message: &[u8],
+        done: impl FnOnce(Result<Message, Errno>) + Send + 'static,
+    ) {
+        let asked = Attach::decode(message);
+        let client = asked.and_then(|asked| {
+            let client = self.lane.as_ref()?.clients.get(asked.client)?;
+            (client.token == asked.token).then_some(client)
+        });
+        let Some(client) = client else { return done(Err(Errno::EPERM)) };
+        if let (Some(description), Some(slot)) =
+            (self.attached_as(open, client.id), open.inode.lane.slot())
+        {
+            return done(Ok(Attachment { slot, description }.encode()));
+        }
+        let Some(description) = client.add(open) else { return done(Err(Errno::ENFILE)) };
+        if !self.attach_description(open, client.id, description) {
+            client.remove(description);
+            return done(Err(Errno::EPERM));
+        }
+        let (front, of) = (Arc::clone(self), Arc::clone(open));
+        self.reconsider(&open.inode, move || match of.inode.lane.slot() {
+            Some(slot) => done(Ok(Attachment { slot, description }.encode())),
+            None => front.description_left(&of, || done(Err(Errno::ENFILE))),
+        });
+    }
+}
+
+impl Lane {
+    fn find(&self, caller: &Caller) -> Result<Message, Errno> {
+        if caller.uid != rustix::process::geteuid().as_raw() {
+            return Err(Errno::EPERM);
+        }
+        Ok(Found { socket: self.socket.clone() }.encode())
+    }
+}

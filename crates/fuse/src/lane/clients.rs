@@ -1,0 +1,151 @@
+//! The clients of a mount, and the open descriptions each has in the lane.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use weir_engine::FileId;
+use weir_lane::region::Region;
+use weir_lane::server::{Inbox, Posted};
+
+use crate::front::OpenFile;
+
+/// Clients at most: each has a region, of which what it uses is resident.
+pub(crate) const CLIENTS_MAX: usize = 512;
+/// Open descriptions one client may have in the lane.
+const DESCRIPTIONS_MAX: usize = 16 << 10;
+
+/// Who a client is. Never 0, and never given twice.
+pub(crate) type ClientId = u32;
+
+/// A program, and the processes it forked.
+pub(crate) struct Client {
+    pub(crate) id: ClientId,
+    pub(crate) token: u64,
+    pub(crate) socket: OwnedFd,
+    pub(crate) region: Arc<Region>,
+    inbox: Mutex<Drain>,
+    descriptions: RwLock<Descriptions>,
+}
+
+#[derive(Debug, Default)]
+struct Descriptions {
+    used: Vec<Option<Arc<OpenFile>>>,
+    free: Vec<u32>,
+}
+
+/// How far a client's posts are taken out.
+pub(crate) struct Drain {
+    pub(crate) inbox: Inbox,
+    /// A write waits for the engine: those after it wait for that.
+    pub(crate) stuck: Option<Stuck>,
+    /// To be run when what was posted so far is applied.
+    pub(crate) waiting: Vec<Box<dyn FnOnce() + Send>>,
+    /// Nothing is taken from it any more.
+    pub(crate) closed: bool,
+}
+
+/// A posted write the engine has not answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stuck {
+    pub(crate) posted: Posted,
+    pub(crate) slot: u32,
+    pub(crate) file: FileId,
+}
+
+impl Client {
+    pub(crate) fn new(id: ClientId, token: u64, socket: OwnedFd, region: Arc<Region>) -> Client {
+        let inbox = Inbox::new(Arc::clone(&region));
+        let drain = Drain { inbox, stuck: None, waiting: Vec::new(), closed: false };
+        let (inbox, descriptions) = (Mutex::new(drain), RwLock::default());
+        Client { id, token, socket, region, inbox, descriptions }
+    }
+
+    pub(crate) fn inbox(&self) -> MutexGuard<'_, Drain> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives an open description a number in this client's entries; `None` if it has too many.
+    pub(crate) fn add(&self, open: &Arc<OpenFile>) -> Option<u32> {
+        let mut descriptions = self.descriptions.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = descriptions.free.pop() {
+            descriptions.used[number as usize] = Some(Arc::clone(open));
+            return Some(number);
+        }
+        if descriptions.used.len() >= DESCRIPTIONS_MAX {
+            return None;
+        }
+        descriptions.used.push(Some(Arc::clone(open)));
+        Some(descriptions.used.len() as u32 - 1)
+    }
+
+    /// The number is of no description any more.
+    pub(crate) fn remove(&self, number: u32) {
+        let mut descriptions = self.descriptions.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = descriptions.used.get_mut(number as usize).and_then(Option::take);
+        if removed.is_some() {
+            descriptions.free.push(number);
+        }
+    }
+
+    /// What an entry means by its number.
+    pub(crate) fn description(&self, number: u32) -> Option<Arc<OpenFile>> {
+        let descriptions = self.descriptions.read().unwrap_or_else(PoisonError::into_inner);
+        descriptions.used.get(number as usize)?.clone()
+    }
+
+    /// All it has.
+    pub(crate) fn descriptions(&self) -> Vec<Arc<OpenFile>> {
+        let descriptions = self.descriptions.read().unwrap_or_else(PoisonError::into_inner);
+        descriptions.used.iter().flatten().cloned().collect()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.id)
+    }
+}
+
+/// The clients there are.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    known: RwLock<HashMap<ClientId, Arc<Client>>>,
+    last: AtomicU32,
+}
+
+impl Clients {
+    pub(crate) fn next_id(&self) -> ClientId {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// False if there are too many.
+    pub(crate) fn add(&self, client: Arc<Client>) -> bool {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.len() < CLIENTS_MAX && known.insert(client.id, client).is_none()
+    }
+
+    pub(crate) fn remove(&self, id: ClientId) -> Option<Arc<Client>> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+
+    pub(crate) fn get(&self, id: ClientId) -> Option<Arc<Client>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether a thread is one of a client's that posts.
+    pub(crate) fn have_thread(&self, tid: u32) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        tid != 0 && known.values().any(|client| client.region.has_thread(tid))
+    }
+}

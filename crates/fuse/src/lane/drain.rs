@@ -1,0 +1,259 @@
+//! Taking posted writes out of rings, and what must happen after that.
+//!
+//! A client's posts are applied in the order they were made, by whichever thread needs them applied: one that serves
+//! a request on a file the client may post to, or the lane's own. A write that the engine makes wait (memory is
+//! full, space must be reserved) holds up those after it; who needs them waits in line.
+//!
+//! Invariant: while a write is stuck nothing of its client is taken out, and the answer to it goes on.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use weir_engine::{Error, ErrorKind, FileId};
+use weir_lane::server::{Cut, Damage, Posted};
+use weir_shard::Poster;
+
+use crate::attr;
+use crate::front::{Front, OpenFile};
+use crate::inode::Inode;
+use crate::lane::clients::{Client, Drain, Stuck};
+
+/// Writes applied under one hold of the shard's lock.
+const BATCH: usize = 64;
+/// Longest wait of a request that can only wait in place. Posts that are stuck for longer are not in its answer.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Why a batch ended.
+enum End {
+    /// Everything before the cut is applied.
+    Done,
+    /// There may be more.
+    More,
+    /// A write waits.
+    Stuck,
+    /// The file about to be written may have privileges it must lose first.
+    Privileges(Arc<OpenFile>),
+    /// The region holds what no client of ours writes.
+    Damaged(Damage),
+}
+
+/// What stays the same from one write to the next, mostly.
+#[derive(Default)]
+struct Cursor {
+    description: Option<(u32, Arc<OpenFile>, u32)>,
+    /// Privileges of its file were looked at.
+    looked_at: bool,
+    failed: Vec<(FileId, ErrorKind)>,
+}
+
+impl Front {
+    /// Runs `then` when what was posted to a file before this is applied; at once if nothing was.
+    pub(crate) fn settled(self: &Arc<Self>, inode: &Inode, then: impl FnOnce() + Send + 'static) {
+        match self.poster(inode) {
+            None => then(),
+            Some(client) => self.drained(&client, then),
+        }
+    }
+
+    /// Applies what was posted to a file. False if that has to wait: see [`Front::settled`].
+    pub(crate) fn try_settle(self: &Arc<Self>, inode: &Inode) -> bool {
+        self.poster(inode).is_none_or(|client| self.drain(&client))
+    }
+
+    /// Applies what was posted to a file, and waits for it if need be.
+    pub(crate) fn settle(self: &Arc<Self>, inode: &Inode) {
+        let Some(client) = self.poster(inode) else { return };
+        let (sender, receiver) = mpsc::channel();
+        self.drained(&client, move || {
+            // Nobody is there to be told who waited too long.
+            let _ = sender.send(());
+        });
+        let _ = receiver.recv_timeout(WAIT_MAX);
+    }
+
+    /// The client that may have posted to a file.
+    fn poster(&self, inode: &Inode) -> Option<Arc<Client>> {
+        let client = inode.lane.poster()?;
+        self.lane.as_ref()?.clients.get(client)
+    }
+
+    /// Runs `then` when what a client posted before this is applied.
+    pub(crate) fn drained(
+        self: &Arc<Self>,
+        client: &Arc<Client>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        if self.drain(client) {
+            return then();
+        }
+        let then = {
+            let mut drain = client.inbox();
+            if drain.stuck.is_some() {
+                drain.waiting.push(Box::new(then));
+                return;
+            }
+            // It went on in between.
+            then
+        };
+        self.drained(client, then);
+    }
+
+    /// Applies what a client posted before this. False if a write is stuck.
+    pub(crate) fn drain(self: &Arc<Self>, client: &Arc<Client>) -> bool {
+        let mut drain = client.inbox();
+        if drain.stuck.is_some() {
+            return false;
+        }
+        if drain.closed {
+            return true;
+        }
+        let drained = self.drain_locked(client, &mut drain);
+        drained.unwrap_or_else(|damage| {
+            cut_off(client, &mut drain, damage);
+            true
+        })
+    }
+
+    fn drain_locked(
+        self: &Arc<Self>,
+        client: &Arc<Client>,
+        drain: &mut Drain,
+    ) -> Result<bool, Damage> {
+        let cut = drain.inbox.begin()?;
+        let mut cursor = Cursor::default();
+        let ended = loop {
+            let end = self.shard.post(|poster| self.apply(poster, client, drain, cut, &mut cursor));
+            match end {
+                End::Done => break Ok(true),
+                End::Stuck => break Ok(false),
+                End::Damaged(damage) => break Err(damage),
+                End::More => {}
+                // Not under the shard's lock: these are system calls.
+                End::Privileges(open) => {
+                    self.drop_privileges(&open.inode, true);
+                    cursor.looked_at = true;
+                }
+            }
+        };
+        for (file, kind) in cursor.failed {
+            self.shard.note_error(file, kind);
+        }
+        ended
+    }
+
+    /// Applies some writes, under the shard's lock.
+    fn apply(
+        self: &Arc<Self>,
+        poster: &mut Poster<'_>,
+        client: &Arc<Client>,
+        drain: &mut Drain,
+        cut: Cut,
+        cursor: &mut Cursor,
+    ) -> End {
+        for _ in 0..BATCH {
+            let posted = match drain.inbox.next(cut) {
+                Ok(Some(posted)) => posted,
+                Ok(None) => return End::Done,
+                Err(damage) => return End::Damaged(damage),
+            };
+            if !cursor.moved_to(client, posted) {
+                // Nobody may post there: it is not a client of ours that did.
+                if let Err(damage) = drain.inbox.settle(posted, None) {
+                    return End::Damaged(damage);
+                }
+                continue;
+            }
+            let (_, open, slot) = cursor.description.as_ref().expect("it was just moved to");
+            if !open.inode.is_unprivileged() && !cursor.looked_at {
+                return End::Privileges(Arc::clone(open));
+            }
+            let (file, slot) = (open.inode.node().file(), *slot);
+            let done = {
+                let (front, client) = (Arc::clone(self), Arc::clone(client));
+                move |result| front.unstuck(&client, result)
+            };
+            match poster.write(file, posted.offset, drain.inbox.payload(), done) {
+                Some(result) => {
+                    if let Err(error) = result {
+                        cursor.failed.push((file, kind_of(error)));
+                    }
+                    if let Err(damage) = drain.inbox.settle(posted, Some(slot)) {
+                        return End::Damaged(damage);
+                    }
+                }
+                None => {
+                    drain.stuck = Some(Stuck { posted, slot, file });
+                    return End::Stuck;
+                }
+            }
+        }
+        End::More
+    }
+
+    /// The engine answered the write that was stuck: goes on with those after it, on a worker, since this may be the
+    /// thread on which everything else is answered.
+    fn unstuck(self: &Arc<Self>, client: &Arc<Client>, result: Result<(), Error>) {
+        let (front, client) = (Arc::clone(self), Arc::clone(client));
+        self.shard.directory().defer(Box::new(move || front.go_on(&client, result)));
+    }
+
+    fn go_on(self: &Arc<Self>, client: &Arc<Client>, result: Result<(), Error>) {
+        let waiting = {
+            let mut drain = client.inbox();
+            let Some(stuck) = drain.stuck.take() else { return };
+            if let Err(error) = result {
+                // Its writer was told that it was taken: whoever syncs or closes the file is told.
+                self.shard.note_error(stuck.file, kind_of(error));
+            }
+            if let Err(damage) = drain.inbox.settle(stuck.posted, Some(stuck.slot)) {
+                cut_off(client, &mut drain, damage);
+            }
+            std::mem::take(&mut drain.waiting)
+        };
+        for then in waiting {
+            self.drained(client, then);
+        }
+        self.drain(client);
+    }
+}
+
+impl Cursor {
+    /// Finds what a write is to. False if its client may not post there.
+    fn moved_to(&mut self, client: &Client, posted: Posted) -> bool {
+        if let Some((number, open, _)) = &self.description
+            && *number == posted.description
+        {
+            return open.inode.lane.poster() == Some(client.id);
+        }
+        self.description = None;
+        let Some(open) = client.description(posted.description) else { return false };
+        let slot = open.inode.lane.slot();
+        let (Some(slot), true) = (slot, open.inode.lane.poster() == Some(client.id)) else {
+            return false;
+        };
+        if !open.writes {
+            return false;
+        }
+        if let Some(home) = open.inode.file() {
+            // Before it is written, so that a destage ending right after does not restore the time from before.
+            home.times().note_write(attr::now());
+        }
+        self.looked_at = false;
+        self.description = Some((posted.description, open, slot));
+        true
+    }
+}
+
+/// Takes nothing more from a client whose region is damaged.
+fn cut_off(client: &Client, drain: &mut Drain, damage: Damage) {
+    tracing::warn!(client = client.id, "{damage}: the client is cut off");
+    drain.closed = true;
+    client.region.close();
+}
+
+fn kind_of(error: Error) -> ErrorKind {
+    match error {
+        Error::Home(kind) => kind,
+        Error::NotAttached | Error::OutOfRange => ErrorKind::Io,
+    }
+}

@@ -1,0 +1,147 @@
+//! The lane's front end: programs that use files by memory shared with the daemon (EvFS; `weir_lane`).
+//!
+//! Every file in the lane is also open by FUSE. [`modes`] decides who may use it how, [`drain`] takes the writes out
+//! that clients posted, [`calls`] answers the ioctls, [`server`] lets clients in and out.
+//!
+//! One order for all: before a request on a file is served, what was posted to it before the request is applied
+//! ([`Front::settled`]). Who has the right to post to a file is in its inode; for all other files that costs one load.
+//!
+//! Invariants:
+//! - one client at a time has the right to post to a file, and only while everybody else who has the file open
+//!   by the kernel's way reads it past the kernel's page cache;
+//! - a right is given to a client only after everything that another one posted was applied.
+//!
+//! Lock order: an inode's standing, then a client's inbox, then its descriptions, then what the shard takes.
+
+pub(crate) mod calls;
+pub(crate) mod clients;
+pub(crate) mod drain;
+pub(crate) mod modes;
+pub(crate) mod server;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir_lane::board::{Board, FILES};
+use weir_lane::memory;
+use weir_shard::{Posted, Shard};
+
+use self::clients::Clients;
+
+/// What all files and clients of a mount share.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) board: Arc<Board>,
+    /// Both for clients: read-only.
+    board_fd: OwnedFd,
+    frames_fd: OwnedFd,
+    pub(crate) clients: Clients,
+    slots: Mutex<Slots>,
+    /// The name of the socket, in the abstract namespace.
+    pub(crate) socket: String,
+    pub(crate) counts: Counts,
+}
+
+/// What happened so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Times a file was put into the lane.
+    pub(crate) entered: AtomicU64,
+    /// Times the right to post was taken away because others came.
+    pub(crate) withdrawn: AtomicU64,
+    /// Clients turned away or cut off.
+    pub(crate) refused: AtomicU64,
+}
+
+/// How the lane of a mount stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneStatus {
+    /// Programs, with the processes each forked.
+    pub clients: u64,
+    /// Files in the lane.
+    pub files: u64,
+    /// Writes taken from rings since the mount.
+    pub posted_writes: u64,
+    /// Bytes of these.
+    pub posted_bytes: u64,
+    /// Times a file was put into the lane.
+    pub entered: u64,
+    /// Times the right to post was taken away because others opened the file, or closed it.
+    pub withdrawn: u64,
+    /// Programs turned away.
+    pub refused: u64,
+}
+
+/// Places on the board.
+#[derive(Debug, Default)]
+struct Slots {
+    free: Vec<u32>,
+    next: u32,
+}
+
+impl Lane {
+    /// The lane of a shard that was started with one; `None` for one that was not.
+    pub(crate) fn new(shard: &Shard) -> io::Result<Option<Lane>> {
+        let (Some(board), Some(frames)) = (shard.board(), shard.frames_fd()) else {
+            return Ok(None);
+        };
+        Ok(Some(Lane {
+            board: Arc::clone(board),
+            board_fd: memory::read_only(board.fd())?,
+            frames_fd: memory::read_only(frames)?,
+            clients: Clients::default(),
+            slots: Mutex::default(),
+            socket: format!("weir-lane-{:016x}", random()?),
+            counts: Counts::default(),
+        }))
+    }
+
+    /// A place on the board, unless all are taken.
+    fn take_slot(&self) -> Option<u32> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.free.pop().or_else(|| {
+            let slot = slots.next;
+            ((slot as usize) < FILES).then(|| {
+                slots.next += 1;
+                slot
+            })
+        })
+    }
+
+    fn give_slot_back(&self, slot: u32) {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).free.push(slot);
+    }
+
+    /// How it stands.
+    pub(crate) fn status(&self, posted: Posted) -> LaneStatus {
+        let files = {
+            let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            u64::from(slots.next) - slots.free.len() as u64
+        };
+        LaneStatus {
+            clients: self.clients.len() as u64,
+            files,
+            posted_writes: posted.writes,
+            posted_bytes: posted.bytes,
+            entered: self.counts.entered.load(Ordering::Relaxed),
+            withdrawn: self.counts.withdrawn.load(Ordering::Relaxed),
+            refused: self.counts.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn refuse(&self) {
+        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A number nobody can guess.
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if got < bytes.len() {
+        return Err(io::Error::other("getrandom(2) returned too little"));
+    }
+    Ok(u64::from_ne_bytes(bytes))
+}

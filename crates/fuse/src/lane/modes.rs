@@ -1,0 +1,478 @@
+//! Who may use a file in the lane, and how.
+//!
+//! Open descriptions of a file are of three kinds. Those of the *kernel*: their programs may use the kernel's page cache.
+//! *Attached* ones: a client uses them, and has told the kernel to bypass its page cache (O_DIRECT). *Direct* ones: opened by
+//! a client's thread while the file was in the lane, and told by us to bypass it. From the counts follows the mode:
+//!
+//! | attached by | kernel, may write | kernel, read only | mode |
+//! |---|---|---|---|
+//! | nobody | | | not in the lane |
+//! | | some | | by the kernel alone |
+//! | | none | some | shared: frames are read, writes go by the kernel |
+//! | several clients | none | none | shared |
+//! | one client | none | none | exclusive: that one posts |
+//!
+//! Before a client may post, the kernel has forgotten the file's attributes, and from then on it is told that they
+//! hold for no time: sizes change without it. After a client may no longer post, and everything it posted is
+//! applied, the kernel drops what it has of the file's pages; whoever opens the file before that is done does not
+//! keep them either.
+//!
+//! Changes are made step by step, each under the inode's lock, from what holds by then ([`Front::reconsider`]): steps of
+//! several changes at once may mingle.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+use weir_lane::board::Mode;
+
+use crate::front::{Front, OpenFile};
+use crate::inode::Inode;
+use crate::lane::clients::{Client, ClientId};
+
+/// A file's standing in the lane.
+#[derive(Debug, Default)]
+pub(crate) struct InodeLane {
+    /// Who has, or had, the right to post, and may have posted what is not applied; 0: nobody.
+    poster: AtomicU32,
+    /// The place on the board, plus 1; 0: none.
+    slot: AtomicU32,
+    /// What the kernel is told of the file's attributes holds for no time.
+    volatile: AtomicBool,
+    /// The kernel may hold pages that are not what they were.
+    stale: AtomicBool,
+    standing: Mutex<Standing>,
+}
+
+#[derive(Debug, Default)]
+struct Standing {
+    kernel_readers: u32,
+    kernel_writers: u32,
+    /// Clients, and how many descriptions each has attached.
+    attached: SmallVec<[(ClientId, u32); 2]>,
+    /// As on the board.
+    mode: Option<(Mode, ClientId)>,
+    /// Counts the times the kernel was asked to forget the attributes.
+    asked: u64,
+    /// It forgot them, and was told none since that hold.
+    forgotten: bool,
+}
+
+/// How an open description stands.
+#[derive(Debug, Default)]
+pub(crate) struct OfDescription {
+    kind: Mutex<Kind>,
+    /// It was in the lane: what the kernel knows of the file's size was not always right.
+    pub(crate) was_in_lane: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+enum Kind {
+    #[default]
+    Kernel,
+    Direct,
+    /// By these clients, under these numbers.
+    Attached(SmallVec<[(ClientId, u32); 1]>),
+    /// The kernel's for good: it is mapped, or passed on. It was attached under these numbers.
+    Left(SmallVec<[(ClientId, u32); 1]>),
+    Closed,
+}
+
+/// What a file's mode should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Out,
+    Mode(Mode, ClientId),
+}
+
+/// What is to be done next towards it.
+enum Step {
+    /// It is as it should be, or somebody else's step leads there.
+    Nothing,
+    /// Take the right to post away, and apply what was posted.
+    Withdrawn(ClientId),
+    /// Have the kernel forget the attributes; which time it is asked.
+    Forget(u64),
+}
+
+impl InodeLane {
+    /// Who may have posted to the file.
+    pub(crate) fn poster(&self) -> Option<ClientId> {
+        match self.poster.load(Ordering::Acquire) {
+            0 => None,
+            client => Some(client),
+        }
+    }
+
+    /// The file's place on the board.
+    pub(crate) fn slot(&self) -> Option<u32> {
+        self.slot.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Whether the file's attributes change without the kernel.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.volatile.load(Ordering::Acquire)
+    }
+
+    /// Whether the kernel may hold pages that are not what they were.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale.load(Ordering::Acquire)
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Standing {
+    fn wanted(&self) -> Wanted {
+        match self.attached[..] {
+            [] => Wanted::Out,
+            _ if self.kernel_writers > 0 => Wanted::Mode(Mode::Kernel, 0),
+            [(client, _)] if self.kernel_readers == 0 => Wanted::Mode(Mode::Exclusive, client),
+            _ => Wanted::Mode(Mode::Shared, 0),
+        }
+    }
+
+    fn count(&mut self, writes: bool) -> &mut u32 {
+        if writes { &mut self.kernel_writers } else { &mut self.kernel_readers }
+    }
+
+    fn attach(&mut self, client: ClientId) {
+        match self.attached.iter_mut().find(|(known, _)| *known == client) {
+            Some((_, descriptions)) => *descriptions += 1,
+            None => self.attached.push((client, 1)),
+        }
+    }
+
+    fn detach(&mut self, client: ClientId) {
+        let Some(at) = self.attached.iter().position(|(known, _)| *known == client) else { return };
+        self.attached[at].1 -= 1;
+        if self.attached[at].1 == 0 {
+            self.attached.swap_remove(at);
+        }
+    }
+}
+
+impl OfDescription {
+    fn kind(&self) -> MutexGuard<'_, Kind> {
+        self.kind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel's size of the file need not have been right when it chose an offset.
+    pub(crate) fn was_in_lane(&self) -> bool {
+        self.was_in_lane.load(Ordering::Relaxed)
+    }
+}
+
+impl Front {
+    /// Whether a description that is about to be made for the thread `tid` can be a direct one.
+    pub(crate) fn opens_direct(&self, inode: &Inode, tid: u32) -> bool {
+        let Some(lane) = &self.lane else { return false };
+        inode.lane.slot().is_some() && lane.clients.have_thread(tid)
+    }
+
+    /// Counts a new open description, and runs `then` when nobody posts to the file who may not any more.
+    pub(crate) fn description_made(
+        self: &Arc<Self>,
+        open: &OpenFile,
+        direct: bool,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        if self.lane.is_none() {
+            return then();
+        }
+        if direct {
+            *open.lane.kind() = Kind::Direct;
+            open.lane.was_in_lane.store(true, Ordering::Relaxed);
+            return then();
+        }
+        let in_lane = {
+            let mut standing = open.inode.lane.standing();
+            *standing.count(open.writes) += 1;
+            standing.mode.is_some()
+        };
+        if in_lane { self.reconsider(&open.inode, then) } else { then() }
+    }
+
+    /// Discounts an open description that is closed, all its posts applied.
+    pub(crate) fn description_closed(self: &Arc<Self>, open: &OpenFile) {
+        let Some(lane) = &self.lane else { return };
+        let kind = std::mem::replace(&mut *open.lane.kind(), Kind::Closed);
+        let in_lane = {
+            let mut standing = open.inode.lane.standing();
+            let numbers = match kind {
+                Kind::Kernel => {
+                    *standing.count(open.writes) -= 1;
+                    SmallVec::new()
+                }
+                Kind::Left(by) => {
+                    *standing.count(open.writes) -= 1;
+                    by
+                }
+                Kind::Attached(by) => {
+                    by.iter().for_each(|&(client, _)| standing.detach(client));
+                    by
+                }
+                Kind::Direct | Kind::Closed => SmallVec::new(),
+            };
+            for (client, number) in numbers {
+                if let Some(client) = lane.clients.get(client) {
+                    client.remove(number);
+                }
+            }
+            standing.mode.is_some()
+        };
+        if in_lane {
+            self.reconsider(&open.inode, || {});
+        }
+    }
+
+    /// A client attaches an open description, under the number it gave it; [`Front::reconsider`] is to follow. If all
+    /// places on the board are taken the file then has none, and the description must be made to leave. False if it
+    /// left the lane for good, is closed, or is attached already.
+    pub(crate) fn attach_description(
+        &self,
+        open: &OpenFile,
+        client: ClientId,
+        number: u32,
+    ) -> bool {
+        let mut kind = open.lane.kind();
+        let mut standing = open.inode.lane.standing();
+        match &mut *kind {
+            Kind::Left(_) | Kind::Closed => return false,
+            Kind::Attached(by) if by.iter().any(|(known, _)| *known == client) => return false,
+            Kind::Attached(by) => by.push((client, number)),
+            Kind::Kernel | Kind::Direct => {
+                if matches!(*kind, Kind::Kernel) {
+                    *standing.count(open.writes) -= 1;
+                }
+                *kind = Kind::Attached(smallvec::smallvec![(client, number)]);
+            }
+        }
+        standing.attach(client);
+        open.lane.was_in_lane.store(true, Ordering::Relaxed);
+        self.take_place(&open.inode, &mut standing);
+        true
+    }
+
+    /// The number under which a client has attached a description already.
+    pub(crate) fn attached_as(&self, open: &OpenFile, client: ClientId) -> Option<u32> {
+        match &*open.lane.kind() {
+            Kind::Attached(by) => {
+                by.iter().find(|(known, _)| *known == client).map(|&(_, number)| number)
+            }
+            _ => None,
+        }
+    }
+
+    /// A description is the kernel's from now on; runs `then` when everything posted is applied and the kernel
+    /// holds nothing old.
+    pub(crate) fn description_left(
+        self: &Arc<Self>,
+        open: &OpenFile,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        if self.lane.is_none() {
+            return then();
+        }
+        {
+            let mut kind = open.lane.kind();
+            let mut standing = open.inode.lane.standing();
+            let numbers = match &mut *kind {
+                Kind::Closed | Kind::Left(_) => return then(),
+                Kind::Kernel => SmallVec::new(),
+                Kind::Direct => {
+                    *standing.count(open.writes) += 1;
+                    SmallVec::new()
+                }
+                Kind::Attached(by) => {
+                    by.iter().for_each(|&(client, _)| standing.detach(client));
+                    *standing.count(open.writes) += 1;
+                    std::mem::take(by)
+                }
+            };
+            *kind = Kind::Left(numbers);
+        }
+        self.reconsider(&open.inode, then);
+    }
+
+    /// A client is gone, all it posted is applied: its descriptions, if others still have them, are the kernel's.
+    pub(crate) fn client_left(self: &Arc<Self>, open: &OpenFile, client: ClientId) {
+        {
+            let mut kind = open.lane.kind();
+            let mut standing = open.inode.lane.standing();
+            let Kind::Attached(by) = &mut *kind else { return };
+            let before = by.len();
+            by.retain(|(known, _)| *known != client);
+            if by.len() == before {
+                return;
+            }
+            standing.detach(client);
+            if by.is_empty() {
+                *kind = Kind::Kernel;
+                *standing.count(open.writes) += 1;
+            }
+        }
+        self.reconsider(&open.inode, || {});
+    }
+
+    /// A client closed its socket: takes its rights away, applies all it posted, and forgets it.
+    pub(crate) fn client_gone(self: &Arc<Self>, client: &Arc<Client>) {
+        for open in client.descriptions() {
+            self.client_left(&open, client.id);
+        }
+        let (front, gone) = (Arc::clone(self), Arc::clone(client));
+        self.drained(client, move || {
+            gone.region.close();
+            if let Some(lane) = &front.lane {
+                lane.board.remove_client(&gone.region);
+                lane.clients.remove(gone.id);
+            }
+        });
+    }
+
+    /// Gives a file a place on the board, unless it has one or there is none.
+    fn take_place(&self, inode: &Inode, standing: &mut Standing) {
+        let Some(lane) = self.lane.as_ref().filter(|_| standing.mode.is_none()) else { return };
+        let Some(slot) = lane.take_slot() else { return };
+        lane.board.set_mode(slot, Mode::Kernel, 0);
+        self.shard.share(inode.node().file(), slot);
+        inode.lane.slot.store(slot + 1, Ordering::Release);
+        standing.mode = Some((Mode::Kernel, 0));
+        lane.counts.entered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Leads a file to the mode that follows from who has it open, and runs `then` when nobody has a right any more
+    /// that is not his.
+    pub(crate) fn reconsider(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let Some(lane) = &self.lane else { return then() };
+        let step = {
+            let mut standing = inode.lane.standing();
+            self.step(inode, &mut standing)
+        };
+        match step {
+            Step::Nothing => then(),
+            Step::Withdrawn(client) => {
+                lane.counts.withdrawn.fetch_add(1, Ordering::Relaxed);
+                let (front, inode) = (Arc::clone(self), Arc::clone(inode));
+                let applied = move || front.posts_applied(&inode, client, then);
+                match lane.clients.get(client) {
+                    Some(client) => self.drained(&client, applied),
+                    None => applied(),
+                }
+            }
+            Step::Forget(asked) => {
+                let (front, inode) = (Arc::clone(self), Arc::clone(inode));
+                let node = inode.node();
+                self.janitor.forget_attributes(node, move || {
+                    {
+                        let mut standing = inode.lane.standing();
+                        standing.forgotten |= standing.asked == asked;
+                    }
+                    front.reconsider(&inode, then);
+                });
+            }
+        }
+    }
+
+    /// One step, under the lock.
+    fn step(&self, inode: &Inode, standing: &mut Standing) -> Step {
+        let (Some(lane), Some(slot)) = (&self.lane, inode.lane.slot()) else {
+            return Step::Nothing;
+        };
+        let Some((mode, owner)) = standing.mode else { return Step::Nothing };
+        let wanted = standing.wanted();
+        if mode == Mode::Exclusive && wanted != Wanted::Mode(mode, owner) {
+            let next = match wanted {
+                Wanted::Mode(Mode::Shared, _) => Mode::Shared,
+                _ => Mode::Kernel,
+            };
+            lane.board.set_mode(slot, next, 0);
+            if let Some(client) = lane.clients.get(owner) {
+                client.inbox().inbox.withdraw();
+            }
+            standing.mode = Some((next, 0));
+            return Step::Withdrawn(owner);
+        }
+        match wanted {
+            Wanted::Mode(Mode::Exclusive, client) if mode != Mode::Exclusive => {
+                match inode.lane.poster() {
+                    Some(before) if before != client => Step::Nothing,
+                    _ if !inode.lane.volatile.swap(true, Ordering::AcqRel) => {
+                        standing.asked += 1;
+                        standing.forgotten = false;
+                        Step::Forget(standing.asked)
+                    }
+                    // Somebody else's step leads there.
+                    _ if !standing.forgotten => Step::Nothing,
+                    _ => {
+                        inode.lane.stale.store(true, Ordering::Release);
+                        inode.lane.poster.store(client, Ordering::Release);
+                        lane.board.set_mode(slot, Mode::Exclusive, client);
+                        standing.mode = Some((Mode::Exclusive, client));
+                        Step::Nothing
+                    }
+                }
+            }
+            Wanted::Mode(Mode::Exclusive, _) => Step::Nothing,
+            Wanted::Mode(other, _) => {
+                if other != mode {
+                    lane.board.set_mode(slot, other, 0);
+                    standing.mode = Some((other, 0));
+                }
+                self.calm(inode);
+                Step::Nothing
+            }
+            Wanted::Out => {
+                self.calm(inode);
+                if inode.lane.poster().is_none() {
+                    self.shard.unshare(inode.node().file());
+                    inode.lane.slot.store(0, Ordering::Release);
+                    standing.mode = None;
+                    lane.give_slot_back(slot);
+                }
+                Step::Nothing
+            }
+        }
+    }
+
+    /// Nobody posts to the file: what the kernel is told of its attributes holds again.
+    fn calm(&self, inode: &Inode) {
+        if inode.lane.poster().is_none() {
+            inode.lane.volatile.store(false, Ordering::Release);
+        }
+    }
+
+    /// Everything is applied that a client posted before its right was taken away.
+    fn posts_applied(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        client: ClientId,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        {
+            let standing = inode.lane.standing();
+            let again = standing.mode == Some((Mode::Exclusive, client));
+            if !again && inode.lane.poster() == Some(client) {
+                inode.lane.poster.store(0, Ordering::Release);
+            }
+        }
+        let (front, of) = (Arc::clone(self), Arc::clone(inode));
+        self.janitor.forget_pages(inode.node(), move || {
+            {
+                let standing = of.lane.standing();
+                if of.lane.poster().is_none()
+                    && standing.mode.is_none_or(|(mode, _)| mode != Mode::Exclusive)
+                {
+                    of.lane.stale.store(false, Ordering::Release);
+                }
+            }
+            front.reconsider(&of, then);
+        });
+    }
+}

@@ -1,0 +1,228 @@
+//! The lane's thread: lets clients in, notices when they are gone, and takes out what nobody else has taken out.
+//!
+//! While a client posts, its rings are looked at every millisecond; after some quiet it is told that the daemon
+//! sleeps, and then wakes it by a byte over its socket.
+//!
+//! The thread holds the daemon's life on the board ([`Life`]): when it ends, however it ends, clients see that.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno as HomeErrno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,
+};
+use rustix::process::geteuid;
+use weir_lane::region::Region;
+use weir_lane::server::Life;
+use weir_lane::wire::Welcome;
+
+use crate::front::Front;
+use crate::lane::clients::{CLIENTS_MAX, Client, ClientId};
+use crate::lane::{Lane, random};
+
+/// How often the rings of a client that posts are looked at.
+const INTERVAL: Duration = Duration::from_millis(1);
+/// Looks that find nothing, after which the client has to wake us.
+const QUIET_LOOKS: u32 = 50;
+
+const STOP: u64 = 0;
+const LISTEN: u64 = 1;
+/// Clients' ids come after the two above.
+const CLIENT: u64 = 2;
+
+/// The thread, running.
+#[derive(Debug)]
+pub(crate) struct Server {
+    stop: OwnedFd,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    /// Starts the thread, if the mount has a lane.
+    ///
+    /// # Errors
+    /// The socket could not be made, or the thread not started.
+    pub(crate) fn start(front: &Arc<Front>) -> io::Result<Option<Server>> {
+        let Some(lane) = &front.lane else { return Ok(None) };
+        let socket = listen_at(&lane.socket)?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        watch(&epoll, stop.as_fd(), STOP)?;
+        watch(&epoll, socket.as_fd(), LISTEN)?;
+        let serving = Serving { front: Arc::clone(front), epoll, socket, busy: HashMap::new() };
+        let thread = Builder::new().name("weir-lane".to_owned()).spawn(move || serving.run())?;
+        Ok(Some(Server { stop, thread }))
+    }
+
+    /// Ends the thread; what was posted is applied.
+    pub(crate) fn stop(self) {
+        let told = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        debug_assert!(told.is_ok());
+        if self.thread.join().is_err() {
+            tracing::error!("the lane's thread panicked");
+        }
+    }
+}
+
+fn listen_at(name: &str) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    listen(&socket, 128)?;
+    Ok(socket)
+}
+
+fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
+    Ok(epoll::add(epoll, fd, EventData::new_u64(data), EventFlags::IN)?)
+}
+
+struct Serving {
+    front: Arc<Front>,
+    epoll: OwnedFd,
+    socket: OwnedFd,
+    /// Clients that posted lately, and how many looks found nothing since.
+    busy: HashMap<ClientId, u32>,
+}
+
+impl Serving {
+    fn run(mut self) {
+        let front = Arc::clone(&self.front);
+        let Some(lane) = &front.lane else { return };
+        let life = Life::hold(Arc::clone(&lane.board));
+        if let Err(error) = &life {
+            tracing::error!("programs cannot use the lane: {error}");
+        }
+        let mut events = Vec::with_capacity(64);
+        loop {
+            let interval = Timespec { tv_sec: 0, tv_nsec: INTERVAL.as_nanos() as _ };
+            let timeout = (!self.busy.is_empty()).then_some(&interval);
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout) {
+                Ok(_) | Err(HomeErrno::INTR) => {}
+                Err(error) => {
+                    tracing::error!("the lane's thread cannot wait: {error}");
+                    break;
+                }
+            }
+            let mut stopped = false;
+            for event in &events {
+                match event.data.u64() {
+                    STOP => stopped = true,
+                    LISTEN => self.accept(lane),
+                    client => self.heard((client - CLIENT) as ClientId),
+                }
+            }
+            if stopped {
+                break;
+            }
+            self.look();
+        }
+        for client in lane.clients.all() {
+            self.gone(client.id);
+        }
+        drop(life);
+    }
+
+    /// Lets in who is the daemon's own user.
+    fn accept(&mut self, lane: &Lane) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(socket) = accept_with(&self.socket, flags) {
+            let peer = socket_peercred(&socket);
+            let own = peer.is_ok_and(|peer| peer.uid == geteuid());
+            if !own || lane.clients.len() >= CLIENTS_MAX {
+                lane.refuse();
+                continue;
+            }
+            if let Err(error) = self.welcome(lane, socket) {
+                tracing::warn!("a program was not let into the lane: {error}");
+                lane.refuse();
+            }
+        }
+    }
+
+    fn welcome(&mut self, lane: &Lane, socket: OwnedFd) -> io::Result<()> {
+        let frames = lane.board.frames();
+        let (region, region_fd) = Region::create(frames)?;
+        let (id, token) = (lane.clients.next_id(), random()?);
+        let message = Welcome { client: id, token, frames }.encode();
+        let descriptors = [lane.board_fd.as_fd(), lane.frames_fd.as_fd(), region_fd.as_fd()];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let region = Arc::new(region);
+        watch(&self.epoll, socket.as_fd(), CLIENT + u64::from(id))?;
+        // Known before it is told who it is.
+        let client = Arc::new(Client::new(id, token, socket, Arc::clone(&region)));
+        if !lane.clients.add(Arc::clone(&client)) {
+            return Err(io::Error::other("too many programs use the lane"));
+        }
+        lane.board.add_client(region);
+        let slices = [io::IoSlice::new(&message)];
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        if let Err(error) = sendmsg(&client.socket, &slices, &mut control, flags) {
+            self.gone(id);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// A client woke us, or is gone.
+    fn heard(&mut self, id: ClientId) {
+        let Some(lane) = &self.front.lane else { return };
+        let Some(client) = lane.clients.get(id) else { return };
+        let mut bytes = [0u8; 16];
+        for _ in 0..64 {
+            match recv(&client.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return self.gone(id),
+                Ok(_) => {
+                    client.inbox().inbox.stay_awake();
+                    self.busy.insert(id, 0);
+                }
+                Err(HomeErrno::AGAIN) => return,
+                Err(HomeErrno::INTR) => {}
+                Err(_) => return self.gone(id),
+            }
+        }
+    }
+
+    /// Applies what busy clients posted.
+    fn look(&mut self) {
+        let Some(lane) = &self.front.lane else { return };
+        let front = &self.front;
+        self.busy.retain(|&id, quiet| {
+            let Some(client) = lane.clients.get(id) else { return false };
+            if client.inbox().inbox.has_posted() {
+                *quiet = 0;
+                front.drain(&client);
+            } else {
+                *quiet += 1;
+            }
+            let drain = client.inbox();
+            if *quiet >= QUIET_LOOKS && drain.inbox.fall_asleep() {
+                return false;
+            }
+            drain.inbox.stay_awake();
+            true
+        });
+    }
+
+    /// A client is gone: applies all it posted, and takes back what it had.
+    fn gone(&mut self, id: ClientId) {
+        let Some(lane) = &self.front.lane else { return };
+        self.busy.remove(&id);
+        let Some(client) = lane.clients.get(id) else { return };
+        if let Err(error) = epoll::delete(&self.epoll, client.socket.as_fd()) {
+            tracing::debug!("a client's socket was not watched: {error}");
+        }
+        self.front.client_gone(&client);
+    }
+}

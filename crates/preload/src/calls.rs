@@ -1,0 +1,42 @@
+//! The C library's names this library takes the place of, by what they do.
+//!
+//! Each has the types of the C declaration, except that what C passes as variable arguments is a fixed number
+//! of them here: in x86-64's convention (System V ABI, 3.2.3) they are in the same registers.
+
+mod data;
+mod descriptors;
+mod files;
+mod memory;
+mod programs;
+
+/// Defines C functions. In the body the word after `as` calls the next definition. It must not be called with
+/// anything alive that has a destructor: a thread may be cancelled there, and `C-unwind` lets that pass.
+macro_rules! interpose {
+    ($(
+        fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty as $next:ident $body:block
+    )*) => {$(
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
+            static NEXT: $crate::next::Next =
+                $crate::next::Next::new(match ::std::ffi::CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes(),
+                ) {
+                    Ok(name) => name,
+                    Err(_) => unreachable!(),
+                });
+            #[allow(unused)]
+            let $next = |$($argument: $type),*| -> $result {
+                // SAFETY: the next definition of this name has the type of this one, and is called as the program
+                // called this one.
+                unsafe {
+                    ::std::mem::transmute::<
+                        *mut ::std::ffi::c_void,
+                        unsafe extern "C-unwind" fn($($type),*) -> $result,
+                    >(NEXT.get())($($argument),*)
+                }
+            };
+            $body
+        }
+    )*};
+}
+use interpose;

@@ -1,0 +1,235 @@
+//! Reading and writing, and what makes written data durable.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use libc::iovec;
+use weir_lane::tally::Count;
+
+use super::interpose;
+use crate::outcome::Outcome;
+use crate::{data, pieces, report, table};
+
+unsafe extern "C-unwind" {
+    /// Declared so that a thread may be cancelled in it.
+    fn pthread_testcancel();
+}
+
+/// What the lane makes of a read of `pieces`; the kernel is to do it if that is `None`.
+macro_rules! by_lane {
+    ($way:path, $fd:expr, $pieces:expr, $count:expr, $offset:expr) => {{
+        // SAFETY: the pieces are the program's own word, as the kernel would take it.
+        let outcome = unsafe {
+            // The call is where a thread may be cancelled, whoever does it.
+            pthread_testcancel();
+            $way($fd, $pieces, $count, $offset)
+        };
+        match outcome.returned() {
+            Some(result) => return result,
+            None => outcome,
+        }
+    }};
+}
+
+#[inline]
+fn read_by_kernel(outcome: Outcome, result: isize) -> isize {
+    report::kernel_read(outcome.why(), result);
+    result
+}
+
+#[inline]
+fn written_by_kernel(outcome: Outcome, result: isize) -> isize {
+    report::kernel_write(outcome.why(), result);
+    result
+}
+
+interpose! {
+    fn read(fd: c_int, to: *mut c_void, len: usize) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, to, len);
+        }
+        let outcome = by_lane!(data::read, fd, &pieces::one(to, len), 1, None);
+        read_by_kernel(outcome, next(fd, to, len))
+    }
+
+    fn __read_chk(fd: c_int, to: *mut c_void, len: usize, room: usize) -> isize as next {
+        if table::is_plain(fd) || len > room {
+            return next(fd, to, len, room);
+        }
+        let outcome = by_lane!(data::read, fd, &pieces::one(to, len), 1, None);
+        read_by_kernel(outcome, next(fd, to, len, room))
+    }
+
+    fn pread(fd: c_int, to: *mut c_void, len: usize, at: i64) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, to, len, at);
+        }
+        let outcome = by_lane!(data::read, fd, &pieces::one(to, len), 1, Some(&at));
+        read_by_kernel(outcome, next(fd, to, len, at))
+    }
+
+    fn pread64(fd: c_int, to: *mut c_void, len: usize, at: i64) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, to, len, at);
+        }
+        let outcome = by_lane!(data::read, fd, &pieces::one(to, len), 1, Some(&at));
+        read_by_kernel(outcome, next(fd, to, len, at))
+    }
+
+    fn __pread_chk(fd: c_int, to: *mut c_void, len: usize, at: i64, room: usize) -> isize as next {
+        if table::is_plain(fd) || len > room {
+            return next(fd, to, len, at, room);
+        }
+        let outcome = by_lane!(data::read, fd, &pieces::one(to, len), 1, Some(&at));
+        read_by_kernel(outcome, next(fd, to, len, at, room))
+    }
+
+    fn __pread64_chk(fd: c_int, to: *mut c_void, len: usize, at: i64, room: usize) -> isize as next {
+        if table::is_plain(fd) || len > room {
+            return next(fd, to, len, at, room);
+        }
+        let outcome = by_lane!(data::read, fd, &pieces::one(to, len), 1, Some(&at));
+        read_by_kernel(outcome, next(fd, to, len, at, room))
+    }
+
+    fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, pieces, count);
+        }
+        let outcome = by_lane!(data::read, fd, pieces, count as usize, None);
+        read_by_kernel(outcome, next(fd, pieces, count))
+    }
+
+    fn preadv(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, pieces, count, at);
+        }
+        let outcome = by_lane!(data::read, fd, pieces, count as usize, Some(&at));
+        read_by_kernel(outcome, next(fd, pieces, count, at))
+    }
+
+    fn preadv64(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, pieces, count, at);
+        }
+        let outcome = by_lane!(data::read, fd, pieces, count as usize, Some(&at));
+        read_by_kernel(outcome, next(fd, pieces, count, at))
+    }
+
+    fn preadv2(fd: c_int, pieces: *const iovec, count: c_int, at: i64, flags: c_int) -> isize as next {
+        if table::is_plain(fd) || flags != 0 {
+            return next(fd, pieces, count, at, flags);
+        }
+        // At -1: where the position is.
+        let place = Some(&at).filter(|at| **at != -1);
+        let outcome = by_lane!(data::read, fd, pieces, count as usize, place);
+        read_by_kernel(outcome, next(fd, pieces, count, at, flags))
+    }
+
+    fn preadv64v2(fd: c_int, pieces: *const iovec, count: c_int, at: i64, flags: c_int) -> isize as next {
+        if table::is_plain(fd) || flags != 0 {
+            return next(fd, pieces, count, at, flags);
+        }
+        let place = Some(&at).filter(|at| **at != -1);
+        let outcome = by_lane!(data::read, fd, pieces, count as usize, place);
+        read_by_kernel(outcome, next(fd, pieces, count, at, flags))
+    }
+
+    fn write(fd: c_int, from: *const c_void, len: usize) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, from, len);
+        }
+        let outcome = by_lane!(data::write, fd, &pieces::one(from, len), 1, None);
+        written_by_kernel(outcome, next(fd, from, len))
+    }
+
+    fn pwrite(fd: c_int, from: *const c_void, len: usize, at: i64) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, from, len, at);
+        }
+        let outcome = by_lane!(data::write, fd, &pieces::one(from, len), 1, Some(&at));
+        written_by_kernel(outcome, next(fd, from, len, at))
+    }
+
+    fn pwrite64(fd: c_int, from: *const c_void, len: usize, at: i64) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, from, len, at);
+        }
+        let outcome = by_lane!(data::write, fd, &pieces::one(from, len), 1, Some(&at));
+        written_by_kernel(outcome, next(fd, from, len, at))
+    }
+
+    fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, pieces, count);
+        }
+        let outcome = by_lane!(data::write, fd, pieces, count as usize, None);
+        written_by_kernel(outcome, next(fd, pieces, count))
+    }
+
+    fn pwritev(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, pieces, count, at);
+        }
+        let outcome = by_lane!(data::write, fd, pieces, count as usize, Some(&at));
+        written_by_kernel(outcome, next(fd, pieces, count, at))
+    }
+
+    fn pwritev64(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
+        if table::is_plain(fd) {
+            return next(fd, pieces, count, at);
+        }
+        let outcome = by_lane!(data::write, fd, pieces, count as usize, Some(&at));
+        written_by_kernel(outcome, next(fd, pieces, count, at))
+    }
+
+    fn pwritev2(fd: c_int, pieces: *const iovec, count: c_int, at: i64, flags: c_int) -> isize as next {
+        if table::is_plain(fd) || flags != 0 {
+            return next(fd, pieces, count, at, flags);
+        }
+        let place = Some(&at).filter(|at| **at != -1);
+        let outcome = by_lane!(data::write, fd, pieces, count as usize, place);
+        written_by_kernel(outcome, next(fd, pieces, count, at, flags))
+    }
+
+    fn pwritev64v2(fd: c_int, pieces: *const iovec, count: c_int, at: i64, flags: c_int) -> isize as next {
+        if table::is_plain(fd) || flags != 0 {
+            return next(fd, pieces, count, at, flags);
+        }
+        let place = Some(&at).filter(|at| **at != -1);
+        let outcome = by_lane!(data::write, fd, pieces, count as usize, place);
+        written_by_kernel(outcome, next(fd, pieces, count, at, flags))
+    }
+
+    fn lseek(fd: c_int, offset: i64, whence: c_int) -> i64 as next {
+        data::before_seek(fd, whence);
+        next(fd, offset, whence)
+    }
+
+    fn lseek64(fd: c_int, offset: i64, whence: c_int) -> i64 as next {
+        data::before_seek(fd, whence);
+        next(fd, offset, whence)
+    }
+
+    // The daemon takes out what was posted before it serves any of these.
+
+    fn fsync(fd: c_int) -> c_int as next {
+        synced(fd);
+        next(fd)
+    }
+
+    fn fdatasync(fd: c_int) -> c_int as next {
+        synced(fd);
+        next(fd)
+    }
+
+    fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int as next {
+        synced(fd);
+        next(fd, offset, len, flags)
+    }
+}
+
+fn synced(fd: c_int) {
+    if table::known(fd).is_some() {
+        report::add(Count::Syncs, 1);
+    }
+}

@@ -1,0 +1,185 @@
+//! What duplicates, closes and changes descriptors.
+
+use std::ffi::{c_int, c_long, c_uint, c_void};
+
+use super::interpose;
+use crate::{description, device, leave, table};
+
+interpose! {
+    fn close(fd: c_int) -> c_int as next {
+        if table::is_ours(fd) {
+            return not_open();
+        }
+        table::closing(fd);
+        let closed = next(fd);
+        table::opened(fd);
+        closed
+    }
+
+    fn dup(old: c_int) -> c_int as next {
+        duplicate(old, next(old))
+    }
+
+    fn dup2(old: c_int, new: c_int) -> c_int as next {
+        if old != new {
+            make_room(new);
+            return duplicate(old, next(old, new));
+        }
+        next(old, new)
+    }
+
+    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int as next {
+        if old != new {
+            make_room(new);
+            return duplicate(old, next(old, new, flags));
+        }
+        next(old, new, flags)
+    }
+
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int as next {
+        after_fcntl(fd, command, argument, next(fd, command, before_fcntl(fd, command, argument)))
+    }
+
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int as next {
+        after_fcntl(fd, command, argument, next(fd, command, before_fcntl(fd, command, argument)))
+    }
+
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int as next {
+        let closes = flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0;
+        // Between sockets of ours.
+        let mut from = first;
+        while closes && let Some(ours) = ours_in(from, last) {
+            if ours > from {
+                forget_range(from, ours - 1);
+                let closed = next(from, ours - 1, flags);
+                if closed != 0 {
+                    return closed;
+                }
+            }
+            if ours == last {
+                return 0;
+            }
+            from = ours + 1;
+        }
+        if closes {
+            forget_range(from, last);
+        }
+        next(from, last, flags)
+    }
+
+    fn closefrom(first: c_int) -> () as next {
+        let first = first.max(0) as c_uint;
+        // SAFETY: this library's own.
+        unsafe { close_range(first, c_uint::MAX, 0) };
+    }
+
+    fn syscall(
+        number: c_long,
+        a: usize,
+        b: usize,
+        c: usize,
+        d: usize,
+        e: usize,
+        f: usize,
+    ) -> c_long as next {
+        // SAFETY: this library's own, called as the kernel would be.
+        unsafe {
+            match number {
+                libc::SYS_close => close(a as c_int).into(),
+                libc::SYS_dup => dup(a as c_int).into(),
+                libc::SYS_dup2 => dup2(a as c_int, b as c_int).into(),
+                libc::SYS_dup3 => dup3(a as c_int, b as c_int, c as c_int).into(),
+                libc::SYS_fcntl => fcntl(a as c_int, b as c_int, c).into(),
+                libc::SYS_close_range => close_range(a as c_uint, b as c_uint, c as c_int).into(),
+                libc::SYS_lseek => super::data::lseek(a as c_int, b as i64, c as c_int),
+                libc::SYS_mmap => {
+                    let (access, flags, fd) = (c as c_int, d as c_int, e as c_int);
+                    super::memory::mmap(a as *mut c_void, b, access, flags, fd, f as i64) as c_long
+                }
+                libc::SYS_execve | libc::SYS_execveat => {
+                    leave::before_program();
+                    next(number, a, b, c, d, e, f)
+                }
+                _ => next(number, a, b, c, d, e, f),
+            }
+        }
+    }
+}
+
+/// The program does not know of the descriptor.
+fn not_open() -> c_int {
+    // SAFETY: the thread's own.
+    unsafe { *libc::__errno_location() = libc::EBADF };
+    -1
+}
+
+/// The number is about to be given to something else.
+fn make_room(fd: c_int) {
+    if table::is_ours(fd) {
+        device::evade(fd);
+    }
+    table::closing(fd);
+}
+
+fn duplicate(old: c_int, new: c_int) -> c_int {
+    if new >= 0 {
+        table::duplicated(old, new);
+    }
+    new
+}
+
+fn ours_in(first: c_uint, last: c_uint) -> Option<c_uint> {
+    table::noted(first, last).find(|fd| table::is_ours(*fd)).map(|fd| fd as c_uint)
+}
+
+fn forget_range(first: c_uint, last: c_uint) {
+    for fd in table::noted(first, last) {
+        table::closing(fd);
+    }
+}
+
+/// The argument as the kernel is to have it.
+fn before_fcntl(fd: c_int, command: c_int, argument: usize) -> usize {
+    if command == libc::F_SETFL
+        && let Some(description) = table::known(fd)
+        && description.flags() & description::BYPASSES != 0
+    {
+        if argument as c_int & libc::O_DIRECT != 0 {
+            description.set(description::DIRECT);
+        }
+        return argument | libc::O_DIRECT as usize;
+    }
+    argument
+}
+
+/// The result as the program is to have it.
+fn after_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) -> c_int {
+    if result < 0 {
+        return result;
+    }
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, result),
+        libc::F_SETFL => {
+            if let Some(description) = table::known(fd) {
+                description.set_open_flags(argument as c_int);
+            }
+            result
+        }
+        libc::F_GETFL => match table::known(fd).map(description::Description::flags) {
+            Some(flags)
+                if flags & description::BYPASSES != 0 && flags & description::DIRECT == 0 =>
+            {
+                result & !libc::O_DIRECT
+            }
+            _ => result,
+        },
+        _ => result,
+    }
+}
+
+/// The terminal's or the null device's descriptors are put in place of the first three, inside the C library.
+pub(super) fn standard_replaced() {
+    for fd in 0..3 {
+        table::forget(fd);
+    }
+}

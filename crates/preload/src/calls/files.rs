@@ -1,0 +1,158 @@
+//! What opens files and other things with descriptors: the number may have been known as something else, if it was closed where
+//! this library does not see it.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use libc::{FILE, sockaddr, socklen_t};
+
+use super::interpose;
+use crate::table;
+
+interpose! {
+    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        table::opened(next(path, flags, mode))
+    }
+
+    fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        table::opened(next(path, flags, mode))
+    }
+
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int as next {
+        table::opened(next(path, flags))
+    }
+
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int as next {
+        table::opened(next(path, flags))
+    }
+
+    fn openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        table::opened(next(at, path, flags, mode))
+    }
+
+    fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        table::opened(next(at, path, flags, mode))
+    }
+
+    fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
+        table::opened(next(at, path, flags))
+    }
+
+    fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
+        table::opened(next(at, path, flags))
+    }
+
+    fn creat(path: *const c_char, mode: c_uint) -> c_int as next {
+        table::opened(next(path, mode))
+    }
+
+    fn creat64(path: *const c_char, mode: c_uint) -> c_int as next {
+        table::opened(next(path, mode))
+    }
+
+    fn mkstemp(template: *mut c_char) -> c_int as next {
+        table::opened(next(template))
+    }
+
+    fn mkstemp64(template: *mut c_char) -> c_int as next {
+        table::opened(next(template))
+    }
+
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int as next {
+        table::opened(next(template, flags))
+    }
+
+    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int as next {
+        table::opened(next(template, flags))
+    }
+
+    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int as next {
+        table::opened(next(template, suffix))
+    }
+
+    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int as next {
+        table::opened(next(template, suffix, flags))
+    }
+
+    fn pipe(ends: *mut c_int) -> c_int as next {
+        both_opened(ends, next(ends))
+    }
+
+    fn pipe2(ends: *mut c_int, flags: c_int) -> c_int as next {
+        both_opened(ends, next(ends, flags))
+    }
+
+    fn socketpair(domain: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int as next {
+        both_opened(ends, next(domain, kind, protocol, ends))
+    }
+
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int as next {
+        table::opened(next(domain, kind, protocol))
+    }
+
+    fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int as next {
+        table::opened(next(fd, address, len))
+    }
+
+    fn accept4(
+        fd: c_int,
+        address: *mut sockaddr,
+        len: *mut socklen_t,
+        flags: c_int,
+    ) -> c_int as next {
+        table::opened(next(fd, address, len, flags))
+    }
+
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE as next {
+        stream_opened(next(path, mode))
+    }
+
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE as next {
+        stream_opened(next(path, mode))
+    }
+
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as next {
+        stream_closing(stream);
+        stream_opened(next(path, mode, stream))
+    }
+
+    fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as next {
+        stream_closing(stream);
+        stream_opened(next(path, mode, stream))
+    }
+
+    fn fclose(stream: *mut FILE) -> c_int as next {
+        stream_closing(stream);
+        next(stream)
+    }
+
+    fn pclose(stream: *mut FILE) -> c_int as next {
+        stream_closing(stream);
+        next(stream)
+    }
+}
+
+fn both_opened(ends: *const c_int, result: c_int) -> c_int {
+    if result == 0 {
+        // SAFETY: the call just filled both.
+        let (first, second) = unsafe { (*ends, *ends.add(1)) };
+        table::opened(first);
+        table::opened(second);
+    }
+    result
+}
+
+fn stream_opened(stream: *mut FILE) -> *mut FILE {
+    if !stream.is_null() {
+        // SAFETY: the call just opened it.
+        table::opened(unsafe { libc::fileno(stream) });
+    }
+    stream
+}
+
+/// Its descriptor is about to be closed, inside the C library.
+fn stream_closing(stream: *mut FILE) {
+    if !stream.is_null() {
+        // SAFETY: the program's word that it is a stream. `errno` is the next call's to set.
+        table::closing(unsafe { libc::fileno(stream) });
+    }
+}

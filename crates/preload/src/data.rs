@@ -1,0 +1,271 @@
+//! Reading and writing by the lane.
+//!
+//! The position of a description is the kernel's, and a call takes its part of the file by moving it, which is
+//! atomic: so positions are right for whoever shares the description, by dup(2), fork(2) or exec(2), and by
+//! whatever way he uses it.
+//!
+//! - A read looks where the position is, copies what is there, and moves the position. If that was moved by
+//!   somebody else meanwhile it copies again, what lies where its own part is now.
+//! - A write moves the position first, and then posts to its part. What cannot be posted then is written by pwrite(2)
+//!   there, and what that does not write is given back.
+//! - An append is posted as such ([`crate::position`]). As on Linux pwrite(2) appends, too, if the
+//!   description does.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::iovec;
+use weir_lane::client::{Attached, Client, To};
+use weir_lane::ring::PAYLOAD_BYTES_MAX;
+use weir_lane::tally::{Count, Why};
+
+use crate::description::{APPENDS, READS, SYNCHRONOUS, WRITES, Way};
+use crate::outcome::{Outcome, why};
+use crate::pieces::Pieces;
+use crate::{device, position, report, sys, table, thread};
+
+/// Whether the process may not make files as large as it likes (setrlimit(2), RLIMIT_FSIZE): the kernel sees to that.
+static IS_LIMITED: AtomicBool = AtomicBool::new(false);
+
+/// Looks at the limit on the size of files.
+pub(crate) fn look_at_limit() {
+    let limit = sys::limit(libc::RLIMIT_FSIZE);
+    IS_LIMITED.store(limit != Ok(libc::RLIM_INFINITY), Ordering::Relaxed);
+}
+
+/// A description in the lane, and the descriptor it is used by.
+#[derive(Clone, Copy)]
+struct Open {
+    fd: c_int,
+    client: &'static Client,
+    index: usize,
+    file: Attached,
+    flags: u32,
+}
+
+/// read(2) or readv(2), or at an offset pread(2) or preadv(2), of a descriptor that may be in the lane.
+///
+/// # Safety
+/// As for [`Pieces::new`]; the pieces are valid for writes.
+#[inline(never)]
+pub(crate) unsafe extern "C" fn read(
+    fd: c_int,
+    pieces: *const iovec,
+    count: usize,
+    offset: Option<&i64>,
+) -> Outcome {
+    let open = match open(fd) {
+        Ok(open) => open,
+        Err(outcome) => return outcome,
+    };
+    // SAFETY: by this function's contract.
+    let Some(pieces) = (unsafe { Pieces::new(pieces, count) }) else {
+        return Outcome::kernel(Why::Special);
+    };
+    if open.flags & READS == 0 {
+        return Outcome::kernel(Why::Special);
+    }
+    match offset {
+        None => open.read(pieces),
+        Some(offset) => open.read_at(pieces, *offset),
+    }
+}
+
+/// write(2) or writev(2), or at an offset pwrite(2) or pwritev(2), of a descriptor that may be in the lane.
+///
+/// # Safety
+/// As for [`Pieces::new`]; the pieces are valid for reads.
+#[inline(never)]
+pub(crate) unsafe extern "C" fn write(
+    fd: c_int,
+    pieces: *const iovec,
+    count: usize,
+    offset: Option<&i64>,
+) -> Outcome {
+    let open = match open(fd) {
+        Ok(open) => open,
+        Err(outcome) => return outcome,
+    };
+    let is_append = open.flags & APPENDS != 0;
+    // Also what the kernel appends: where that ends it does not know either.
+    if is_append && offset.is_none() && !position::note(open.file.description) {
+        return Outcome::kernel(Why::Special);
+    }
+    // SAFETY: by this function's contract.
+    let Some(pieces) = (unsafe { Pieces::new(pieces, count) }) else {
+        return Outcome::kernel(Why::Special);
+    };
+    if let Some(why) = open.why_not_post(&pieces) {
+        return Outcome::kernel(why);
+    }
+    match offset {
+        _ if is_append => open.post(To::End, pieces),
+        None => open.write(pieces),
+        Some(offset) => match u64::try_from(*offset) {
+            Ok(offset) => open.post(To::Offset(offset), pieces),
+            Err(_) => Outcome::kernel(Why::Special),
+        },
+    }
+}
+
+/// lseek(2) is about to be called. The kernel moves the position; what it does not know is told it first.
+pub(crate) extern "C" fn before_seek(fd: c_int, whence: c_int) {
+    let Some(description) = table::known(fd) else { return };
+    let Some((_, file)) = description.attached() else { return };
+    position::settle(fd, file.description);
+    if whence == libc::SEEK_END {
+        // The kernel remembers a size from before what was posted.
+        let _ = sys::served_size(fd);
+    }
+}
+
+/// The descriptor's description, if it is in the lane or gets there now.
+fn open(fd: c_int) -> Result<Open, Outcome> {
+    let mut description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
+    let mut way = description.way();
+    if way == Way::Ripe {
+        device::attach(fd, description);
+        description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
+        way = description.way();
+    }
+    let (index, file, flags) = match way {
+        Way::Lane(index, file, flags) => (index, file, flags),
+        Way::Kernel(why) => return Err(Outcome::kernel(why)),
+        Way::Ripe => return Err(Outcome::kernel(Why::Early)),
+    };
+    if thread::is_guest() {
+        return Err(Outcome::kernel(Why::Nested));
+    }
+    let client = device::client(index).ok_or(Outcome::kernel(Why::Gone))?;
+    Ok(Open { fd, client, index, file, flags })
+}
+
+impl Open {
+    fn read(&self, pieces: Pieces<'_>) -> Outcome {
+        if self.flags & APPENDS != 0 {
+            position::settle(self.fd, self.file.description);
+        }
+        let (fd, len) = (self.fd, pieces.len());
+        let Ok(position) = sys::lseek(fd, 0, libc::SEEK_CUR) else {
+            return Outcome::kernel(Why::Special);
+        };
+        if let Err(why) = self.copy_out(pieces, position) {
+            return Outcome::kernel(why);
+        }
+        let Ok(end) = sys::lseek(fd, len as i64, libc::SEEK_CUR) else {
+            return Outcome::kernel(Why::Special);
+        };
+        let begin = end - len as u64;
+        if begin == position {
+            return Outcome::done(len);
+        }
+        match self.copy_out(pieces, begin) {
+            Ok(()) => Outcome::done(len),
+            Err(why) => self.finish_read(pieces, begin, why),
+        }
+    }
+
+    fn read_at(&self, pieces: Pieces<'_>, offset: i64) -> Outcome {
+        let Ok(offset) = u64::try_from(offset) else { return Outcome::kernel(Why::Special) };
+        match self.copy_out(pieces, offset) {
+            Ok(()) => Outcome::done(pieces.len()),
+            Err(why) => Outcome::kernel(why),
+        }
+    }
+
+    /// Copies from frames, all or nothing (but the pieces may hold anything then).
+    fn copy_out(&self, pieces: Pieces<'_>, offset: u64) -> Result<(), Why> {
+        let len = pieces.len() as u64;
+        let size = self.client.view.size(self.file.slot);
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(Why::End);
+        }
+        let mut at = offset;
+        for piece in pieces.as_slice() {
+            let out = piece.iov_base.cast();
+            // SAFETY: by the contract of `read`.
+            let read = unsafe { self.client.read(self.file.slot, at, out, piece.iov_len) };
+            read.map_err(why)?;
+            at += piece.iov_len as u64;
+        }
+        report::add(Count::LaneReads, 1);
+        report::add(Count::LaneReadBytes, len);
+        Ok(())
+    }
+
+    /// Reads by the kernel what lies at a part that was taken already, and gives back what is not there.
+    #[cold]
+    fn finish_read(&self, pieces: Pieces<'_>, begin: u64, why: Why) -> Outcome {
+        // SAFETY: by the contract of `read`.
+        let read = unsafe { sys::preadv(self.fd, pieces.as_slice(), begin) };
+        let read = self.give_back(pieces, read);
+        report::kernel_read(Some(why), read.returned().unwrap_or(0));
+        read
+    }
+
+    /// Why a write must go by the kernel, as far as is known before.
+    fn why_not_post(&self, pieces: &Pieces<'_>) -> Option<Why> {
+        match self.flags {
+            flags if flags & WRITES == 0 => Some(Why::Special),
+            flags if flags & SYNCHRONOUS != 0 => Some(Why::Synchronous),
+            _ if pieces.len() > PAYLOAD_BYTES_MAX => Some(Why::Large),
+            _ if IS_LIMITED.load(Ordering::Relaxed) => Some(Why::Limited),
+            _ if !self.client.view.is_alive() => Some(Why::Gone),
+            _ => {
+                let seen = self.client.view.seen(self.file.slot, self.client.id);
+                (!seen.writable).then_some(Why::Mode)
+            }
+        }
+    }
+
+    fn write(&self, pieces: Pieces<'_>) -> Outcome {
+        let Ok(end) = sys::lseek(self.fd, pieces.len() as i64, libc::SEEK_CUR) else {
+            // Past what an offset can be: the kernel knows the error.
+            return Outcome::kernel(Why::Special);
+        };
+        let begin = end - pieces.len() as u64;
+        let posted = self.post(To::Offset(begin), pieces);
+        match posted.why() {
+            None => posted,
+            Some(why) => {
+                let written = sys::pwritev(self.fd, pieces.as_slice(), begin);
+                let written = self.give_back(pieces, written);
+                report::kernel_write(Some(why), written.returned().unwrap_or(0));
+                written
+            }
+        }
+    }
+
+    fn post(&self, to: To, pieces: Pieces<'_>) -> Outcome {
+        let len = pieces.len();
+        let posted = thread::with_ring(self.index, self.client, |ring| {
+            // SAFETY: the ring is this thread's, and `with_ring` lets no handler use it meanwhile; the pieces are
+            // as long as is said, and valid by the contract of `write`.
+            unsafe { self.client.post_with(ring, self.file, to, len, |out| pieces.copy_to(out)) }
+        });
+        match posted {
+            Ok(Ok(wake)) => {
+                if wake {
+                    device::ring_bell(self.index);
+                }
+                report::add(Count::LaneWrites, 1);
+                report::add(Count::LaneWriteBytes, len as u64);
+                if to == To::End {
+                    report::add(Count::LaneAppends, 1);
+                }
+                Outcome::done(len)
+            }
+            Ok(Err(miss)) => Outcome::kernel(why(miss)),
+            Err(why) => Outcome::kernel(why),
+        }
+    }
+
+    /// Moves the position back over what was taken and not transferred.
+    fn give_back(&self, pieces: Pieces<'_>, transferred: sys::Result<usize>) -> Outcome {
+        let left = pieces.len() - transferred.unwrap_or(0).min(pieces.len());
+        if left != 0 {
+            let _ = sys::lseek(self.fd, -(left as i64), libc::SEEK_CUR);
+        }
+        transferred.map_or_else(Outcome::failed, Outcome::done)
+    }
+}

@@ -1,0 +1,253 @@
+//! Open descriptions of files on FUSE mounts: what is known of each, and how it is used.
+//!
+//! They are never freed: a place is used again when its last descriptor is closed, and only after all others were,
+//! so that a thread that still works on a description which another thread has just closed does not find another
+//! file in its place.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use weir_lane::client::Attached;
+use weir_lane::tally::Why;
+
+/// Descriptions at once; those above stay with the kernel.
+const PLACES: usize = 16 << 10;
+/// Reads and writes by the kernel before a description is put into the lane: fewer do not pay for that.
+const LANE_AFTER: u32 = 8;
+
+/// It is in the lane.
+pub(crate) const ATTACHED: u32 = 1;
+/// It is opened for reading.
+pub(crate) const READS: u32 = 1 << 1;
+/// It is opened for writing.
+pub(crate) const WRITES: u32 = 1 << 2;
+/// O_APPEND.
+pub(crate) const APPENDS: u32 = 1 << 3;
+/// O_SYNC or O_DSYNC.
+pub(crate) const SYNCHRONOUS: u32 = 1 << 4;
+/// O_DIRECT was set here, and is not the program's.
+pub(crate) const BYPASSES: u32 = 1 << 5;
+/// The program's own O_DIRECT.
+pub(crate) const DIRECT: u32 = 1 << 6;
+/// It was left to the kernel because the file is mapped.
+pub(crate) const MAPPED: u32 = 1 << 7;
+/// It was left to the kernel because another program has it.
+pub(crate) const PASSED: u32 = 1 << 8;
+/// The daemon does not take it.
+pub(crate) const REFUSED: u32 = 1 << 9;
+
+/// For good the kernel's.
+const KERNEL: u32 = DIRECT | MAPPED | PASSED | REFUSED;
+
+/// An open description.
+#[derive(Debug)]
+pub(crate) struct Description {
+    /// Descriptors of this process; 0: the place is free.
+    references: AtomicU32,
+    flags: AtomicU32,
+    uses: AtomicU32,
+    /// Of the device in [`crate::device`].
+    device: AtomicU32,
+    /// Of the client in [`crate::device`].
+    client: AtomicU32,
+    /// `slot << 32 | description`, if it is attached: one word, so that it is always of one file.
+    file: AtomicU64,
+}
+
+static PLACES_ALL: [Description; PLACES] = [const {
+    Description {
+        references: AtomicU32::new(0),
+        flags: AtomicU32::new(0),
+        uses: AtomicU32::new(0),
+        device: AtomicU32::new(0),
+        client: AtomicU32::new(0),
+        file: AtomicU64::new(0),
+    }
+}; PLACES];
+/// Where the search for a free place begins.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+/// Places ever used are below it.
+static USED: AtomicU32 = AtomicU32::new(0);
+/// Descriptions put into the lane so far.
+static ATTACHED_EVER: AtomicU32 = AtomicU32::new(0);
+
+/// How a description is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the lane: the client, the file, and the flags.
+    Lane(usize, Attached, u32),
+    /// By the kernel, this time or for good.
+    Kernel(Why),
+    /// By the kernel; but it may be put into the lane now.
+    Ripe,
+}
+
+/// Takes a place for a description that one descriptor is known of. `None` if there is none.
+pub(crate) fn take(device: u32) -> Option<u32> {
+    for _ in 0..PLACES {
+        let place = NEXT.fetch_add(1, Ordering::Relaxed) % PLACES as u32;
+        let description = &PLACES_ALL[place as usize];
+        let taken =
+            description.references.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
+        if taken.is_ok() {
+            description.flags.store(0, Ordering::Relaxed);
+            description.uses.store(0, Ordering::Relaxed);
+            description.device.store(device, Ordering::Relaxed);
+            USED.fetch_max(place + 1, Ordering::AcqRel);
+            return Some(place);
+        }
+    }
+    None
+}
+
+/// The description at a place.
+#[inline]
+pub(crate) fn at(place: u32) -> &'static Description {
+    &PLACES_ALL[place as usize]
+}
+
+/// Whether any description was put into the lane.
+pub(crate) fn any_attached() -> bool {
+    ATTACHED_EVER.load(Ordering::Relaxed) != 0
+}
+
+/// The place of a description that is in the lane as this file already.
+pub(crate) fn find(client: usize, file: Attached) -> Option<u32> {
+    let used = USED.load(Ordering::Acquire).min(PLACES as u32);
+    (0..used).find(|place| {
+        let description = at(*place);
+        description.references.load(Ordering::Acquire) != 0
+            && description.attached() == Some((client, file))
+    })
+}
+
+impl Description {
+    /// One more descriptor.
+    pub(crate) fn share(&self) {
+        self.references.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One descriptor less. True if it was the last.
+    pub(crate) fn drop_one(&self) -> bool {
+        self.references.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The device it is on.
+    pub(crate) fn device(&self) -> u32 {
+        self.device.load(Ordering::Relaxed)
+    }
+
+    /// Its flags.
+    pub(crate) fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Acquire)
+    }
+
+    /// Sets flags.
+    pub(crate) fn set(&self, flags: u32) {
+        self.flags.fetch_or(flags, Ordering::AcqRel);
+    }
+
+    /// Takes flags back.
+    pub(crate) fn clear(&self, flags: u32) {
+        self.flags.fetch_and(!flags, Ordering::AcqRel);
+    }
+
+    /// Its client and file, if it is in the lane.
+    #[inline]
+    pub(crate) fn attached(&self) -> Option<(usize, Attached)> {
+        let file = self.file.load(Ordering::Relaxed);
+        let attached = self.flags() & ATTACHED != 0;
+        let file = Attached { slot: (file >> 32) as u32, description: file as u32 };
+        attached.then(|| (self.client.load(Ordering::Relaxed) as usize, file))
+    }
+
+    /// It is in the lane from now on, opened with `flags` of open(2).
+    pub(crate) fn attach(&self, client: usize, file: Attached, flags: c_int) {
+        let packed = u64::from(file.slot) << 32 | u64::from(file.description);
+        self.client.store(client as u32, Ordering::Relaxed);
+        self.file.store(packed, Ordering::Relaxed);
+        ATTACHED_EVER.fetch_add(1, Ordering::Relaxed);
+        self.set(ATTACHED | BYPASSES | of_open(flags));
+    }
+
+    /// Notes other flags of open(2) (fcntl(2), F_SETFL).
+    pub(crate) fn set_open_flags(&self, flags: c_int) {
+        let now = of_open(flags) & APPENDS;
+        self.clear(APPENDS & !now);
+        self.set(now);
+    }
+
+    /// How to do a read or write now; counts it.
+    #[inline]
+    pub(crate) fn way(&self) -> Way {
+        let flags = self.flags();
+        if flags & KERNEL != 0 {
+            return Way::Kernel(why(flags));
+        }
+        if let Some((client, file)) = self.attached() {
+            return Way::Lane(client, file, flags);
+        }
+        // Not exact, nor need it be.
+        let uses = self.uses.load(Ordering::Relaxed) + 1;
+        self.uses.store(uses, Ordering::Relaxed);
+        if uses > LANE_AFTER { Way::Ripe } else { Way::Kernel(Why::Early) }
+    }
+}
+
+/// Why a description with these flags is the kernel's.
+fn why(flags: u32) -> Why {
+    match flags {
+        flags if flags & DIRECT != 0 => Why::Direct,
+        flags if flags & MAPPED != 0 => Why::Mapped,
+        flags if flags & PASSED != 0 => Why::Passed,
+        _ => Why::Refused,
+    }
+}
+
+fn of_open(flags: c_int) -> u32 {
+    let access = match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => READS,
+        libc::O_WRONLY => WRITES,
+        libc::O_RDWR => READS | WRITES,
+        _ => 0,
+    };
+    let appends = if flags & libc::O_APPEND != 0 { APPENDS } else { 0 };
+    // O_SYNC includes O_DSYNC.
+    let synchronous = if flags & libc::O_DSYNC != 0 { SYNCHRONOUS } else { 0 };
+    access | appends | synchronous
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_ripens_and_leaves_for_good() {
+        let description = at(take(3).unwrap());
+        assert_eq!(description.device(), 3);
+        for _ in 0..LANE_AFTER {
+            assert_eq!(description.way(), Way::Kernel(Why::Early));
+        }
+        assert_eq!(description.way(), Way::Ripe);
+        let file = Attached { slot: 7, description: u32::MAX };
+        description.attach(1, file, libc::O_RDWR | libc::O_APPEND);
+        let flags = ATTACHED | BYPASSES | READS | WRITES | APPENDS;
+        assert_eq!(description.way(), Way::Lane(1, file, flags));
+        description.set_open_flags(libc::O_RDWR);
+        assert_eq!(description.flags() & APPENDS, 0);
+        description.share();
+        assert!(!description.drop_one());
+        description.set(MAPPED);
+        assert_eq!(description.way(), Way::Kernel(Why::Mapped));
+        assert!(description.drop_one());
+    }
+
+    #[test]
+    fn a_place_is_used_again_after_all_others() {
+        let first = take(0).unwrap();
+        at(first).drop_one();
+        let second = take(0).unwrap();
+        assert_ne!(first, second);
+        at(second).drop_one();
+    }
+}

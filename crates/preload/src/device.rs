@@ -1,0 +1,287 @@
+//! The FUSE file systems files were found on, and the daemons that have a lane for them.
+//!
+//! A daemon is looked for when the first description of its device is to be put into the lane, and connected to
+//! once. Several threads may want that at once: one does it, the others go by the kernel meanwhile.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use weir_lane::board::View;
+use weir_lane::client::{Attached, Client};
+use weir_lane::region::Region;
+use weir_lane::tally::Count;
+use weir_lane::wire::{
+    ATTACH, Attach, Attachment, FIND, Found, MESSAGE_BYTES, WELCOME_BYTES, Welcome,
+};
+
+use crate::description::{self, Description};
+use crate::sys::{self, Errno};
+use crate::{data, home, position, report, table};
+
+/// Daemons a process can be a client of.
+pub(crate) const CLIENTS: usize = 4;
+/// File systems without a device of their own that are remembered; those above are not looked at.
+const DEVICES: usize = 32;
+/// Of FUSE (statfs(2)).
+const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+/// How long a daemon may take to send what it sends at once.
+const WELCOME_S: i64 = 2;
+/// Our sockets' descriptors are the highest free ones below this: few programs use those, and the kernel's table
+/// does not grow for them.
+const SOCKETS_BELOW: u64 = 1024;
+
+/// States of a device. From [`CLIENT`] on: it is that client's.
+const UNKNOWN: u32 = 0;
+const OTHER: u32 = 1;
+const FUSE: u32 = 2;
+const NO_LANE: u32 = 3;
+const CLIENT: u32 = 4;
+
+struct Device {
+    /// stat(2)'s, plus one; 0: the place is free.
+    number: AtomicU64,
+    state: AtomicU32,
+}
+
+static DEVICES_ALL: [Device; DEVICES] =
+    [const { Device { number: AtomicU64::new(0), state: AtomicU32::new(UNKNOWN) } }; DEVICES];
+
+/// What a connection consists of.
+struct Connection {
+    /// Written once, before `is_there` is set; never dropped.
+    client: UnsafeCell<MaybeUninit<Client>>,
+    token: AtomicU64,
+    socket: AtomicI32,
+    socket_inode: AtomicU64,
+    is_there: AtomicBool,
+}
+
+// SAFETY: `client` is written by who holds `IS_CONNECTING`, before `is_there` is set, and then only shared.
+unsafe impl Sync for Connection {}
+
+static CONNECTIONS: [Connection; CLIENTS] = [const {
+    Connection {
+        client: UnsafeCell::new(MaybeUninit::uninit()),
+        token: AtomicU64::new(0),
+        socket: AtomicI32::new(-1),
+        socket_inode: AtomicU64::new(0),
+        is_there: AtomicBool::new(false),
+    }
+}; CLIENTS];
+
+/// Held while a description is put into the lane. Tried, never waited for.
+static IS_ATTACHING: AtomicBool = AtomicBool::new(false);
+
+/// In a forked child: whoever held it is not here.
+pub(crate) fn unlock() {
+    IS_ATTACHING.store(false, Ordering::Release);
+}
+
+/// The device a regular file is on, if it is FUSE's.
+pub(crate) fn of(fd: c_int, number: u64) -> Option<u32> {
+    if libc::major(number) != 0 {
+        return None;
+    }
+    let index = place(number + 1)?;
+    let device = &DEVICES_ALL[index];
+    if device.state.load(Ordering::Relaxed) == UNKNOWN {
+        let is_fuse = sys::file_system(fd) == Ok(FUSE_SUPER_MAGIC);
+        let state = if is_fuse { FUSE } else { OTHER };
+        let told = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = device.state.compare_exchange(UNKNOWN, state, told.0, told.1);
+        if is_fuse {
+            report::begin();
+        }
+    }
+    match device.state.load(Ordering::Relaxed) {
+        OTHER => None,
+        // Nothing to do but to count.
+        NO_LANE if report::program().is_none() => None,
+        _ => Some(index as u32),
+    }
+}
+
+fn place(number: u64) -> Option<usize> {
+    DEVICES_ALL.iter().position(|device| {
+        let kept = device.number.compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire);
+        kept.is_ok() || kept == Err(number)
+    })
+}
+
+/// A daemon's client.
+#[inline]
+pub(crate) fn client(index: usize) -> Option<&'static Client> {
+    let connection = &CONNECTIONS[index];
+    if !connection.is_there.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: it was written before `is_there` was set, and stays.
+    Some(unsafe { (*connection.client.get()).assume_init_ref() })
+}
+
+/// Whether the device has a lane; asks, if nobody has.
+pub(crate) fn has_lane(fd: c_int, device: u32) -> bool {
+    let state = &DEVICES_ALL[device as usize].state;
+    if state.load(Ordering::Relaxed) == FUSE && find(fd).is_err() {
+        state.store(NO_LANE, Ordering::Relaxed);
+    }
+    state.load(Ordering::Relaxed) != NO_LANE
+}
+
+/// The name of the daemon's socket, of at most [`MESSAGE_BYTES`].
+fn find(fd: c_int) -> sys::Result<([u8; MESSAGE_BYTES], usize)> {
+    let mut message = [0; MESSAGE_BYTES];
+    sys::ioctl(fd, FIND, &mut message)?;
+    let name = Found::socket_in(&message).ok_or(Errno(libc::EPROTO))?;
+    let mut copy = [0; MESSAGE_BYTES];
+    copy[..name.len()].copy_from_slice(name);
+    Ok((copy, name.len()))
+}
+
+/// Puts a description into the lane, or notes that it is not for it.
+#[cold]
+pub(crate) fn attach(fd: c_int, description: &Description) {
+    if !home::notices_forks() || !home::is_ours() || IS_ATTACHING.swap(true, Ordering::Acquire) {
+        return;
+    }
+    let device = &DEVICES_ALL[description.device() as usize];
+    let attached = connected(fd, device).and_then(|index| attach_to(fd, index, description));
+    if attached.is_err() {
+        description.set(description::REFUSED);
+    }
+    unlock();
+}
+
+/// The client of a device, made if there is none.
+fn connected(fd: c_int, device: &Device) -> sys::Result<usize> {
+    let state = device.state.load(Ordering::Relaxed);
+    if state == NO_LANE {
+        return Err(Errno(libc::ENOTTY));
+    }
+    if let Some(index) = state.checked_sub(CLIENT).map(|index| index as usize)
+        && client(index).is_some_and(|client| client.view.is_alive() && !client.region.is_closed())
+    {
+        return Ok(index);
+    }
+    let connected = find(fd).and_then(|(name, len)| connect(&name[..len]));
+    // A mount of a new daemon may have the number of one before: then it is connected anew.
+    let state = connected.map_or(NO_LANE, |index| CLIENT + index as u32);
+    device.state.store(state, Ordering::Relaxed);
+    connected
+}
+
+fn connect(name: &[u8]) -> sys::Result<usize> {
+    let is_free = |connection: &Connection| !connection.is_there.load(Ordering::Relaxed);
+    let index = CONNECTIONS.iter().position(is_free).ok_or(Errno(libc::EMFILE))?;
+    if !position::begin() {
+        return Err(Errno(libc::ENOMEM));
+    }
+    let low = sys::connect(name)?;
+    let received = receive(low);
+    let socket = received.and_then(|received| Ok((received, move_high(low)?)));
+    sys::close(low);
+    let ((welcome, client), socket) = socket?;
+    let inode = sys::fstat(socket).map(|stat| stat.st_ino);
+    if inode.is_err() || !table::claim(socket) {
+        sys::close(socket);
+        return Err(Errno(libc::EMFILE));
+    }
+    let connection = &CONNECTIONS[index];
+    connection.token.store(welcome.token, Ordering::Relaxed);
+    connection.socket.store(socket, Ordering::Relaxed);
+    connection.socket_inode.store(inode.unwrap_or(0), Ordering::Relaxed);
+    // SAFETY: this thread holds `IS_ATTACHING`, and nobody reads it before the next line.
+    unsafe { (*connection.client.get()).write(client) };
+    connection.is_there.store(true, Ordering::Release);
+    data::look_at_limit();
+    Ok(index)
+}
+
+/// What the daemon says first, mapped.
+fn receive(socket: c_int) -> sys::Result<(Welcome, Client)> {
+    sys::set_receive_timeout(socket, WELCOME_S)?;
+    let mut message = [0; WELCOME_BYTES];
+    let (len, descriptors) = sys::receive(socket, &mut message)?;
+    let mapped = (|| {
+        let welcome = Welcome::decode(&message).filter(|_| len == WELCOME_BYTES)?;
+        let [board, frames, region] = descriptors;
+        if descriptors.contains(&-1) {
+            return None;
+        }
+        // SAFETY: received just now, and open until they are closed below.
+        let borrow = |fd| unsafe { BorrowedFd::borrow_raw(fd) };
+        let view = View::map(borrow(board), borrow(frames)).ok()?;
+        let region = Region::map(borrow(region), welcome.frames).ok()?;
+        if view.frames() != welcome.frames {
+            return None;
+        }
+        Some((welcome, Client { id: welcome.client, view, region }))
+    })();
+    for fd in descriptors.into_iter().filter(|fd| *fd != -1) {
+        sys::close(fd);
+    }
+    mapped.ok_or(Errno(libc::EPROTO))
+}
+
+/// A duplicate out of the way of programs that count on low numbers.
+fn move_high(fd: c_int) -> sys::Result<c_int> {
+    let limit = sys::limit(libc::RLIMIT_NOFILE)?.min(SOCKETS_BELOW);
+    let lowest = limit.saturating_sub(4 * CLIENTS as u64);
+    sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest as usize)
+}
+
+/// The program is about to put something else in place of a socket of ours: moves ours away.
+pub(crate) fn evade(fd: c_int) {
+    let is_it = |connection: &&Connection| connection.socket.load(Ordering::Relaxed) == fd;
+    let Some(connection) = CONNECTIONS.iter().find(is_it) else { return };
+    if !home::is_ours() {
+        return;
+    }
+    let moved = move_high(fd).ok().filter(|moved| table::claim(*moved));
+    connection.socket.store(moved.unwrap_or(-1), Ordering::Relaxed);
+    table::disclaim(fd);
+}
+
+/// Wakes a daemon.
+#[cold]
+pub(crate) fn ring_bell(index: usize) {
+    let connection = &CONNECTIONS[index];
+    let socket = connection.socket.load(Ordering::Relaxed);
+    // A program that closes descriptors by the instruction may have given the number to something else.
+    let is_it = |stat: libc::stat| {
+        stat.st_mode & libc::S_IFMT == libc::S_IFSOCK
+            && stat.st_ino == connection.socket_inode.load(Ordering::Relaxed)
+    };
+    if sys::fstat(socket).is_ok_and(is_it) {
+        sys::ring_bell(socket);
+    }
+}
+
+fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<()> {
+    let client = client(index).ok_or(Errno(libc::ENOTCONN))?;
+    let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
+    if flags & (libc::O_DIRECT | libc::O_PATH) != 0 {
+        description.set(description::DIRECT);
+        return Ok(());
+    }
+    let token = CONNECTIONS[index].token.load(Ordering::Relaxed);
+    let mut message = Attach { client: client.id, token }.encode();
+    sys::ioctl(fd, ATTACH, &mut message)?;
+    let Attachment { slot, description: number } =
+        Attachment::decode(&message).ok_or(Errno(libc::EPROTO))?;
+    if slot as usize >= weir_lane::board::FILES {
+        return Err(Errno(libc::EPROTO));
+    }
+    // What goes by the kernel from now on bypasses its page cache, which knows nothing of the lane.
+    sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
+    let file = Attached { slot, description: number };
+    match description::find(index, file) {
+        Some(place) => table::unite(fd, place),
+        None => description.attach(index, file, flags),
+    }
+    report::add(Count::Attached, 1);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Which process this memory belongs to.
+//!
+//! A child of fork(2) has a copy of everything, and must not use its parent's rings; a child of vfork(2) has the
+//! parent's memory itself, but descriptors of its own, and must not change what is said of the parent's. The
+//! first is told by a page that the kernel wipes on fork, however it is called; the second by getpid(2), asked
+//! where the table of descriptors is about to change.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::{device, report, sys, thread};
+
+/// Alone on its page.
+#[repr(C, align(4096))]
+struct Page {
+    /// 0: not known yet in this process.
+    process: AtomicU32,
+}
+
+static PAGE: Page = Page { process: AtomicU32::new(0) };
+/// Whether forks are noticed.
+static IS_WIPED: AtomicBool = AtomicBool::new(false);
+
+/// When the library is loaded.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+pub(crate) extern "C" fn begin() {
+    let wiped = sys::wipe_on_fork((&raw const PAGE).cast(), size_of::<Page>());
+    IS_WIPED.store(wiped.is_ok(), Ordering::Relaxed);
+    PAGE.process.store(sys::getpid(), Ordering::Relaxed);
+}
+
+/// Whether forks are noticed; without that nothing enters the lane.
+pub(crate) fn notices_forks() -> bool {
+    IS_WIPED.load(Ordering::Relaxed)
+}
+
+/// Makes the memory this process's own, if it was forked and nobody has done so yet.
+#[inline]
+pub(crate) fn settle() {
+    if PAGE.process.load(Ordering::Relaxed) == 0 {
+        adopt();
+    }
+}
+
+/// Whether it was forked and nobody has made it its own yet.
+pub(crate) fn is_fresh() -> bool {
+    PAGE.process.load(Ordering::Relaxed) == 0
+}
+
+#[cold]
+fn adopt() {
+    // Only the thread that forked is in the child: nobody does this at the same time.
+    thread::forget_rings();
+    device::unlock();
+    let process = sys::getpid();
+    PAGE.process.store(process, Ordering::Relaxed);
+    report::restart(process);
+}
+
+/// Whether the running process is the one the memory belongs to, and no child of vfork(2). If it is not, the
+/// thread goes by the kernel until it is.
+pub(crate) fn is_ours() -> bool {
+    settle();
+    let ours = PAGE.process.load(Ordering::Relaxed) == sys::getpid();
+    if !ours {
+        thread::set_guest(true);
+    }
+    ours
+}

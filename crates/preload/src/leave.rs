@@ -1,0 +1,50 @@
+//! Descriptions that leave the lane: what is done with them from now on the lane cannot do, or does not see.
+
+use std::ffi::c_int;
+
+use weir_lane::wire::{LEAVE, MESSAGE_BYTES};
+
+use crate::description::{self, Description};
+use crate::{device, position, sys, table};
+
+/// A descriptor is about to be mapped. Shared mappings are served by the kernel's page cache, and the daemon does not see
+/// that there are any: it is told, also by programs that have nothing in the lane.
+pub(crate) fn map(fd: c_int, is_shared: bool) {
+    let description = if is_shared { table::find(fd) } else { table::known(fd) };
+    let Some(description) = description else { return };
+    if description.attached().is_some() || is_shared && device::has_lane(fd, description.device()) {
+        leave(fd, description, description::MAPPED);
+    }
+}
+
+/// A descriptor is about to be given to another program, which knows nothing of the lane, or will ask itself.
+pub(crate) fn pass(fd: c_int, description: &Description) {
+    if let Some((_, file)) = description.attached() {
+        position::settle(fd, file.description);
+        leave(fd, description, description::PASSED);
+    }
+}
+
+/// Another program is about to be run, in this process's place or beside it: it has what is not closed then.
+pub(crate) extern "C" fn before_program() {
+    if !description::any_attached() {
+        return;
+    }
+    for fd in table::noted(0, u32::MAX) {
+        let Some(description) = table::known(fd) else { continue };
+        let Ok(flags) = sys::fcntl(fd, libc::F_GETFD, 0) else { continue };
+        if flags & libc::FD_CLOEXEC == 0 {
+            pass(fd, description);
+        } else if let Some((_, file)) = description.attached() {
+            // A duplicate of it may be passed on.
+            position::settle(fd, file.description);
+        }
+    }
+}
+
+fn leave(fd: c_int, description: &Description, reason: u32) {
+    // Before the daemon is told: nothing is posted any more by calls that begin now, and the daemon takes the right away from
+    // those that began before.
+    description.set(reason);
+    let _ = sys::ioctl(fd, LEAVE, &mut [0; MESSAGE_BYTES]);
+}

@@ -1,0 +1,40 @@
+//! `libweir_preload.so`: stands before the C library's calls in programs run by `weir run`, and does reads and
+//! writes of files in the lane without the kernel ([`weir_lane`]).
+//!
+//! Every descriptor stays one of the kernel's, of a file on the mount, and the file position stays in the kernel:
+//! whatever is not known here, or is not known to be right, is left to the call it is instead of. That also
+//! holds for programs that share a description and are not run under this library.
+//!
+//! The way of a call: [`calls`] has the C library's name, [`table`] finds the description, [`data`] does it by the
+//! lane, or says why it cannot, and the next definition of the name ([`next`]) is called.
+//!
+//! Invariants:
+//! - reading and writing by the lane allocates nothing, takes no lock and may be interrupted by a signal handler
+//!   that reads or writes;
+//! - `errno` changes only as the kernel's calls would change it: system calls made here ([`sys`]) do not touch it;
+//! - the next definition is called from a frame without anything to clean up: threads may be cancelled in it
+//!   (pthread_cancel(3)), and what is called between is `extern "C"`, by which no panic goes out;
+//! - nothing is waited for but what the call itself would wait for: locks are tried, never taken.
+
+#![allow(unsafe_code)] // It takes the place of C functions.
+// The names stand only in the library itself: tests would call them.
+#![cfg_attr(test, allow(dead_code))]
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("system calls and the calls with variable arguments are written for x86-64");
+
+#[cfg(not(test))]
+mod calls;
+mod data;
+mod description;
+mod device;
+mod home;
+mod leave;
+mod next;
+mod outcome;
+mod pieces;
+mod position;
+mod report;
+mod sys;
+mod table;
+mod thread;

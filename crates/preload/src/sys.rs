@@ -1,0 +1,217 @@
+//! System calls by the instruction: no `errno`, no cancellation, none of the names this library takes the place of.
+
+use std::arch::asm;
+use std::ffi::{c_int, c_long, c_void};
+use std::mem::MaybeUninit;
+
+/// What a system call failed with (errno(3)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+/// Makes a system call.
+///
+/// # Safety
+/// As for the call.
+#[inline]
+pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> Result<usize> {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    // SAFETY: by this function's contract; the registers are those of syscall(2), and the kernel keeps all others
+    // but rcx and r11.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    match result {
+        -4095..=-1 => Err(Errno(-result as c_int)),
+        result => Ok(result as usize),
+    }
+}
+
+/// A call without pointers, or whose pointers are to live objects of the right type.
+macro_rules! plain {
+    ($number:expr $(, $argument:expr)*) => {{
+        let mut arguments = [0_usize; 6];
+        let given = [$($argument as usize),*];
+        arguments[..given.len()].copy_from_slice(&given);
+        // SAFETY: what is passed is numbers, or pointers to live objects as the call wants them.
+        unsafe { call($number, arguments) }
+    }};
+}
+
+pub(crate) fn getpid() -> u32 {
+    // SAFETY: it takes nothing and cannot fail.
+    unsafe { call(libc::SYS_getpid, [0; 6]) }.unwrap_or(0) as u32
+}
+
+pub(crate) fn gettid() -> u32 {
+    // SAFETY: as above.
+    unsafe { call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
+}
+
+/// Whether a process or thread of that number is there (kill(2), signal 0).
+pub(crate) fn is_alive(id: u32) -> bool {
+    plain!(libc::SYS_tkill, id, 0) != Err(Errno(libc::ESRCH))
+}
+
+#[inline]
+pub(crate) fn lseek(fd: c_int, offset: i64, whence: c_int) -> Result<u64> {
+    plain!(libc::SYS_lseek, fd, offset, whence).map(|position| position as u64)
+}
+
+pub(crate) fn fcntl(fd: c_int, command: c_int, argument: usize) -> Result<c_int> {
+    plain!(libc::SYS_fcntl, fd, command, argument).map(|result| result as c_int)
+}
+
+pub(crate) fn close(fd: c_int) {
+    let _ = plain!(libc::SYS_close, fd);
+}
+
+pub(crate) fn fstat(fd: c_int) -> Result<libc::stat> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    plain!(libc::SYS_fstat, fd, stat.as_mut_ptr())?;
+    // SAFETY: the kernel filled it.
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// The type of the file system a descriptor is on (fstatfs(2)).
+pub(crate) fn file_system(fd: c_int) -> Result<i64> {
+    let mut statfs = MaybeUninit::<libc::statfs>::uninit();
+    plain!(libc::SYS_fstatfs, fd, statfs.as_mut_ptr())?;
+    // SAFETY: the kernel filled it.
+    Ok(unsafe { statfs.assume_init() }.f_type)
+}
+
+/// The size as whoever serves the file says it, not as the kernel remembers it (statx(2)).
+pub(crate) fn served_size(fd: c_int) -> Result<u64> {
+    let mut statx = MaybeUninit::<libc::statx>::uninit();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
+    let path = c"".as_ptr();
+    plain!(libc::SYS_statx, fd, path, flags, libc::STATX_SIZE, statx.as_mut_ptr())?;
+    // SAFETY: the kernel filled it.
+    Ok(unsafe { statx.assume_init() }.stx_size)
+}
+
+/// An ioctl of the lane's: a message goes in, another comes out.
+pub(crate) fn ioctl(fd: c_int, number: u32, message: &mut weir_lane::wire::Message) -> Result<()> {
+    plain!(libc::SYS_ioctl, fd, number, message.as_mut_ptr()).map(drop)
+}
+
+/// preadv(2).
+///
+/// # Safety
+/// Addresses are the kernel's to check. What is there is overwritten.
+pub(crate) unsafe fn preadv(fd: c_int, pieces: &[libc::iovec], offset: u64) -> Result<usize> {
+    plain!(libc::SYS_preadv, fd, pieces.as_ptr(), pieces.len(), offset)
+}
+
+/// pwritev(2).
+pub(crate) fn pwritev(fd: c_int, pieces: &[libc::iovec], offset: u64) -> Result<usize> {
+    plain!(libc::SYS_pwritev, fd, pieces.as_ptr(), pieces.len(), offset)
+}
+
+/// The soft limit of a resource (getrlimit(2)).
+pub(crate) fn limit(resource: u32) -> Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    plain!(libc::SYS_prlimit64, 0, resource, 0, &raw mut limit)?;
+    Ok(limit.rlim_cur)
+}
+
+/// Memory of zeros that is shared with processes forked from now on.
+pub(crate) fn shared_memory(len: usize) -> Result<*mut u8> {
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    plain!(libc::SYS_mmap, 0, len, access, flags, -1_isize, 0).map(|address| address as *mut u8)
+}
+
+/// Has a page read as zeros in processes forked from now on (madvise(2), MADV_WIPEONFORK).
+pub(crate) fn wipe_on_fork(page: *const u8, len: usize) -> Result<()> {
+    plain!(libc::SYS_madvise, page, len, libc::MADV_WIPEONFORK).map(drop)
+}
+
+/// Opens a file that is there, close-on-exec.
+pub(crate) fn open(path: &std::ffi::CStr, flags: c_int) -> Result<c_int> {
+    plain!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0)
+        .map(|fd| fd as c_int)
+}
+
+/// read(2) into a buffer of ours.
+pub(crate) fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
+    plain!(libc::SYS_read, fd, to.as_mut_ptr(), to.len())
+}
+
+/// A connected socket of whole messages at a name in the abstract namespace (unix(7)).
+pub(crate) fn connect(name: &[u8]) -> Result<c_int> {
+    // SAFETY: of plain numbers, for which zero is a value.
+    let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_un>() };
+    address.sun_family = libc::AF_UNIX as u16;
+    // The abstract namespace: the first byte is zero.
+    let Some(place) = address.sun_path.get_mut(1..1 + name.len()) else {
+        return Err(Errno(libc::ENAMETOOLONG));
+    };
+    for (to, from) in place.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    let len = size_of::<libc::sa_family_t>() + 1 + name.len();
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    let fd = plain!(libc::SYS_socket, libc::AF_UNIX, kind, 0)? as c_int;
+    match plain!(libc::SYS_connect, fd, &raw const address, len) {
+        Ok(_) => Ok(fd),
+        Err(errno) => {
+            close(fd);
+            Err(errno)
+        }
+    }
+}
+
+/// Lets receiving fail after so many seconds.
+pub(crate) fn set_receive_timeout(fd: c_int, seconds: i64) -> Result<()> {
+    let time = libc::timeval { tv_sec: seconds, tv_usec: 0 };
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+    plain!(libc::SYS_setsockopt, fd, level, option, &raw const time, size_of_val(&time)).map(drop)
+}
+
+/// Receives a message and up to three descriptors with it, close-on-exec. The message's length, and the descriptors;
+/// -1 where there was none.
+pub(crate) fn receive(fd: c_int, message: &mut [u8]) -> Result<(usize, [c_int; 3])> {
+    #[repr(C, align(8))]
+    struct Control([u8; 64]);
+    let mut control = Control([0; 64]);
+    let mut piece = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: message.len() };
+    // SAFETY: of plain numbers and pointers, for which zero is a value.
+    let mut header = unsafe { std::mem::zeroed::<libc::msghdr>() };
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = size_of::<Control>();
+    let len = plain!(libc::SYS_recvmsg, fd, &raw mut header, libc::MSG_CMSG_CLOEXEC)?;
+    let mut descriptors = [-1; 3];
+    // SAFETY: the kernel filled `control` as cmsg(3) says; the macros stay inside `msg_controllen`.
+    unsafe {
+        let head = libc::CMSG_FIRSTHDR(&raw const header);
+        if !head.is_null() && (*head).cmsg_type == libc::SCM_RIGHTS {
+            let bytes = (*head).cmsg_len - libc::CMSG_LEN(0) as usize;
+            let data = libc::CMSG_DATA(head).cast::<c_int>();
+            for (index, descriptor) in descriptors.iter_mut().enumerate() {
+                if index < bytes / size_of::<c_int>() {
+                    *descriptor = data.add(index).read_unaligned();
+                }
+            }
+        }
+    }
+    Ok((len, descriptors))
+}
+
+/// Sends one byte, and does not wait.
+pub(crate) fn ring_bell(fd: c_int) {
+    let byte = 0_u8;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let _ = plain!(libc::SYS_sendto, fd, &raw const byte, 1, flags);
+}

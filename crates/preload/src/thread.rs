@@ -1,0 +1,129 @@
+//! What each thread has of its own: its rings, one for each daemon, and what it is in the middle of.
+//!
+//! Constant at first and without destructors, so that using it registers nothing and allocates nothing. Rings
+//! are given back by a key's destructor (pthread_key_create(3)).
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+use weir_lane::client::{Client, Ring};
+use weir_lane::tally::Why;
+
+use crate::device::{self, CLIENTS};
+use crate::{home, sys};
+
+struct Thread {
+    /// Read and written by the thread alone, and not by a signal handler while `is_posting`.
+    rings: [UnsafeCell<Option<Ring>>; CLIENTS],
+    is_posting: Cell<bool>,
+    /// A child of vfork(2) uses this thread, and has changed descriptors.
+    is_guest: Cell<bool>,
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            rings: [const { UnsafeCell::new(None) }; CLIENTS],
+            is_posting: Cell::new(false),
+            is_guest: Cell::new(false),
+        }
+    };
+}
+
+/// Whose destructor gives rings back, plus one; 0 if it was not made yet.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Posts with the thread's ring. `Err` if it has none, or is posting already, below a signal handler.
+#[inline]
+pub(crate) fn with_ring<T>(
+    index: usize,
+    client: &Client,
+    post: impl FnOnce(&Ring) -> T,
+) -> Result<T, Why> {
+    home::settle();
+    THREAD.with(|thread| {
+        if thread.is_posting.replace(true) {
+            return Err(Why::Nested);
+        }
+        // A handler that runs from here on sees it.
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: the thread's own, and `is_posting` keeps handlers out.
+        let ring = unsafe { &mut *thread.rings[index].get() };
+        if ring.is_none() {
+            *ring = take(client);
+        }
+        let posted = ring.as_ref().map(post).ok_or(Why::NoRing);
+        compiler_fence(Ordering::SeqCst);
+        thread.is_posting.set(false);
+        posted
+    })
+}
+
+#[cold]
+fn take(client: &Client) -> Option<Ring> {
+    let ring = client.take_ring(sys::gettid(), sys::is_alive)?;
+    let mut key = KEY.load(Ordering::Acquire);
+    if key == 0 {
+        let mut made = 0;
+        // SAFETY: `made` is written; the destructor takes what is set below.
+        if unsafe { libc::pthread_key_create(&raw mut made, Some(give_back)) } == 0 {
+            let kept = KEY.compare_exchange(0, made + 1, Ordering::AcqRel, Ordering::Acquire);
+            key = kept.err().unwrap_or(made + 1);
+            if kept.is_err() {
+                // SAFETY: nobody knows of it.
+                unsafe { libc::pthread_key_delete(made) };
+            }
+        }
+    }
+    if key != 0 {
+        // Not null, or the destructor is not called.
+        // SAFETY: the key was made; its destructor does not use the value.
+        unsafe { libc::pthread_setspecific(key - 1, ptr::dangling::<u8>().cast()) };
+    }
+    Some(ring)
+}
+
+/// The thread ends. What is posted in its rings is still taken.
+extern "C" fn give_back(_: *mut c_void) {
+    if home::is_fresh() {
+        // They are the parent's.
+        return;
+    }
+    THREAD.with(|thread| {
+        for (index, ring) in thread.rings.iter().enumerate() {
+            // SAFETY: the thread's own.
+            let ring = unsafe { (*ring.get()).take() };
+            if let (Some(ring), Some(client)) = (ring, device::client(index)) {
+                client.release_ring(&ring);
+            }
+        }
+    });
+}
+
+/// In a forked child: the rings are the parent's.
+pub(crate) fn forget_rings() {
+    THREAD.with(|thread| {
+        for ring in &thread.rings {
+            // SAFETY: the thread's own, and the only one of the process.
+            unsafe { *ring.get() = None };
+        }
+    });
+}
+
+/// A child of vfork(2) that runs in this thread's place changed descriptors, or is gone again.
+pub(crate) fn set_guest(is_guest: bool) {
+    THREAD.with(|thread| thread.is_guest.set(is_guest));
+}
+
+/// Whether what the table says may not hold, because a child of vfork(2) is running.
+#[inline]
+pub(crate) fn is_guest() -> bool {
+    if !THREAD.with(|thread| thread.is_guest.get()) {
+        return false;
+    }
+    let is_guest = !home::is_ours();
+    set_guest(is_guest);
+    is_guest
+}

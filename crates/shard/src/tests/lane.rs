@@ -1,0 +1,118 @@
+//! Files in the lane: read by the board, written in batches.
+
+use weir_lane::board::View;
+
+use super::*;
+
+const FILE: FileId = FileId(1);
+const SLOT: u32 = 5;
+const PAGE: usize = 4096;
+
+/// A shard with a file in the lane, and what a program maps.
+fn shared(content: &[u8]) -> (Bench, Arc<HomeFile>, View) {
+    let bench = Bench::in_lane(&std::env::temp_dir(), small_config());
+    let home = bench.attach(FILE, "file", content);
+    assert!(bench.shard.share(FILE, SLOT));
+    let view = View::map(bench.shard.board().unwrap().fd(), bench.shard.frames_fd().unwrap());
+    (bench, home, view.unwrap())
+}
+
+/// What a program reads by itself of a page.
+fn seen(view: &View, page: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; PAGE];
+    view.read_into(SLOT, page, 0, &mut bytes).map(|_| bytes)
+}
+
+fn post(bench: &Bench, offset: Option<u64>, data: &[u8]) {
+    let posted = bench.shard.post(|poster| poster.write(FILE, offset, data, |_| {}));
+    assert_eq!(posted, Some(Ok(())));
+}
+
+#[test]
+fn programs_read_what_was_read_or_written_before() {
+    let (bench, home, view) = shared(&[1; 2 * PAGE]);
+    assert_eq!(view.size(SLOT), 2 * PAGE as u64);
+    assert_eq!(seen(&view, 0), None);
+    bench.read(FILE, 0, 10).unwrap();
+    assert_eq!(seen(&view, 0), Some(vec![1; PAGE]));
+    assert_eq!(seen(&view, 1), None);
+    bench.write(FILE, PAGE as u64, &[2; PAGE]).unwrap();
+    assert_eq!(seen(&view, 1), Some(vec![2; PAGE]));
+    post(&bench, Some(10), &[3; 5]);
+    assert_eq!(&seen(&view, 0).unwrap()[9..16], [1, 3, 3, 3, 3, 3, 1]);
+    bench.truncate(FILE, &home, 12);
+    assert_eq!(view.size(SLOT), 12);
+    assert!(seen(&view, 0).is_none_or(|page| page[12..].iter().all(|&byte| byte == 0)));
+    assert_eq!(seen(&view, 1), None);
+    bench.shard.unshare(FILE);
+    assert_eq!(seen(&view, 0), None);
+    bench.detach(FILE);
+}
+
+#[test]
+fn a_file_that_is_detached_leaves_the_lane() {
+    let (bench, _home, view) = shared(&[1; PAGE]);
+    bench.read(FILE, 0, 10).unwrap();
+    bench.detach(FILE);
+    assert_eq!(seen(&view, 0), None);
+    assert!(!bench.shard.share(FILE, SLOT));
+}
+
+#[test]
+fn batches_are_applied_in_order() {
+    let (bench, _home, view) = shared(b"");
+    let mut model = Vec::new();
+    let mut numbers = Numbers(7);
+    for batch in 0..100_u64 {
+        // Space is reserved by the first write of each batch, as programs have it reserved.
+        let start = bench.shard.size(FILE).unwrap();
+        bench.write(FILE, start, &[batch as u8; 8192]).unwrap();
+        bench.write(FILE, start, &[0; 1]).unwrap();
+        apply(&mut model, start, &[batch as u8; 8192]);
+        apply(&mut model, start, &[0; 1]);
+        let span = model.len() as u64;
+        assert!(view.grant(SLOT) >= span);
+        bench.shard.post(|poster| {
+            for _ in 0..20 {
+                let len = 1 + numbers.below(100) as usize;
+                let offset = numbers.below(span - len as u64);
+                let data = numbers.bytes(len);
+                assert_eq!(poster.write(FILE, Some(offset), &data, |_| {}), Some(Ok(())));
+                apply(&mut model, offset, &data);
+            }
+        });
+        assert_eq!(view.size(SLOT), model.len() as u64);
+    }
+    assert_eq!(bench.shard.posted().writes, 2000);
+    assert_eq!(bench.read(FILE, 0, model.len()).unwrap(), model);
+    bench.sync(FILE).unwrap();
+    assert_eq!(fs::read(bench.path("file")).unwrap(), model);
+}
+
+#[test]
+fn a_posted_write_that_waits_is_answered_once() {
+    let (bench, _home, view) = shared(b"");
+    assert_eq!(view.grant(SLOT), 0);
+    let (sender, receiver) = mpsc::channel();
+    let posted = bench.shard.post(|poster| {
+        poster.write(FILE, None, b"appended", move |result| sender.send(result).unwrap())
+    });
+    // Its space has to be reserved.
+    assert_eq!(posted, None);
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(Ok(())));
+    assert!(receiver.recv().is_err(), "it is dropped when it was run");
+    assert!(view.grant(SLOT) >= PAGE as u64);
+    post(&bench, None, b" twice");
+    assert_eq!(bench.read(FILE, 0, 100).unwrap(), b"appended twice");
+    let unknown = bench.shard.post(|poster| poster.write(FileId(9), None, b"x", |_| {}));
+    assert_eq!(unknown, Some(Err(Error::NotAttached)));
+}
+
+#[test]
+fn errors_of_posted_writes_are_told_once() {
+    let (bench, _home, _) = shared(b"");
+    let mut cursor = bench.shard.error_cursor(FILE);
+    bench.shard.note_error(FILE, ErrorKind::NoSpace);
+    assert_eq!(bench.shard.take_error(FILE, &mut cursor), Some(ErrorKind::NoSpace));
+    assert_eq!(bench.shard.take_error(FILE, &mut cursor), None);
+}
