@@ -117,6 +117,42 @@ fn errors_of_posted_writes_are_told_once() {
     assert_eq!(bench.shard.take_error(FILE, &mut cursor), None);
 }
 
+#[test]
+fn what_a_program_reads_is_never_half_written() {
+    let (bench, _home, view) = shared(&[0; 2 * PAGE]);
+    bench.read(FILE, 0, 2 * PAGE).unwrap();
+    let stop = AtomicBool::new(false);
+    let (reads, changes) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut reads, mut changes, mut last) = (0_u64, 0_u64, [0; 2]);
+            while !stop.load(Ordering::Relaxed) {
+                for page in 0..2 {
+                    let Some(bytes) = seen(&view, page) else { continue };
+                    assert!(bytes.iter().all(|&byte| byte == bytes[0]), "bytes of two writes");
+                    changes += u64::from(bytes[0] != last[page as usize]);
+                    last[page as usize] = bytes[0];
+                    reads += 1;
+                }
+            }
+            (reads, changes)
+        });
+        let begun = Instant::now();
+        for n in 0_u64.. {
+            post(&bench, Some(n % 2 * PAGE as u64), &[n as u8; PAGE]);
+            // Some are written over while they are on their way home, and so to another frame.
+            if n % 64 == 0 {
+                bench.shard.sync(FILE, Durability::Data, |_| {});
+            }
+            if n % 1024 == 0 && begun.elapsed() > Duration::from_millis(300) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        reader.join().unwrap()
+    });
+    assert!(reads > 0 && changes > 0, "{reads} reads saw {changes} changes");
+}
+
 /// Figures, not a test: what a posted write costs, in batches of 64 as a drain may hand them over.
 #[test]
 #[ignore = "a measurement, for a release build: --ignored --nocapture"]
