@@ -2,10 +2,12 @@
 # Calls that the suites do not make (renameat2, fallocate modes, holes, xattr, ACLs, set-id bits, owners, times,
 # odd sizes and names): the mount answers as the directory underneath does, line by line.
 # cases: auto direct_io
+# lane: auto
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 need_command setfacl getfacl
+under_lane python3
 case $1 in
     direct_io) options=(-o direct_io) ;;
     *) options=(--fetch "$1") ;;

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Unpacks and compiles zstd inside a mount; the program must be the one that a plain directory gives.
 # timeout: 300
+# lane
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 need_command cc make tar
+under_lane make tar
 archive=$TOOLS/sources.tar
 [ -f "$archive" ] || skip "$archive is missing: run 'make setup'"
 

@@ -3,10 +3,12 @@
 # straight on SOURCE after the unmount.
 # timeout: 240
 # cases: blocking async-fg async-bg lazy auto
+# lane: lazy auto
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 need_command fio
+under_lane fio
 size=96M
 if [ -n "$LONG" ]; then size=1G; fi
 
@@ -19,6 +21,7 @@ drop_caches
 mount_weir "$SRC" "$MNT" --fetch "$1" --memory 64M --patch-memory 16M
 step "writes, and reads them through the mount"
 fio "${job[@]}" --directory="$MNT" --do_verify=1 --output="$WORK/fio.1" || { cat "$WORK/fio.1"; fail "fio"; }
+expect_lane "$MNT"
 umount_weir "$MNT"
 drop_caches
 step "reads them on SOURCE"

@@ -4,6 +4,7 @@
 # timeout: 180
 # cases: auto lazy blocking async-bg small-memory
 # long-cases: async-fg
+# lane: auto lazy small-memory
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -43,11 +44,12 @@ seeds=(1 2)
 if [ "$case" = small-memory ]; then seeds=(3); fi
 for seed in "${seeds[@]}"; do
     step "seed $seed"
-    "$TOOLS/bin/fsx" -f "$WORK/fsx.toml" -N "$operations" -S "$seed" -P "$WORK" "$MNT/file$seed" \
+    "${under[@]}" "$TOOLS/bin/fsx" -f "$WORK/fsx.toml" -N "$operations" -S "$seed" -P "$WORK" "$MNT/file$seed" \
         || fail "fsx with seed $seed failed: repeat with $case and that seed"
 done
 # What the mount shows is what is home after it.
 for seed in "${seeds[@]}"; do hash_of "$MNT/file$seed"; done >"$WORK/through"
+expect_lane "$MNT"
 umount_weir "$MNT"
 for seed in "${seeds[@]}"; do hash_of "$SRC/file$seed"; done >"$WORK/home"
 cmp "$WORK/through" "$WORK/home" || fail "the files at home differ from what the mount showed"

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # git inside a mount: clone, commits, branches, merge, gc, fsck; then fsck once more on SOURCE.
 # timeout: 180
+# lane
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 need_command git
+under_lane git
 export HOME=$WORK GIT_CONFIG_NOSYSTEM=1
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 export GIT_AUTHOR_DATE='2001-01-01T00:00:00Z' GIT_COMMITTER_DATE='2001-01-01T00:00:00Z'

@@ -23,6 +23,21 @@ skip() {
     exit 77
 }
 
+# A run called lane-NAME has UNDER=lane: what it puts behind "${under[@]}", and programs it names to under_lane, use the
+# mount under `weir run`.
+under=()
+if [ "${UNDER:-}" = lane ]; then
+    [ "${WEIR_STANDIN:-}" != bind ] || { echo "skip: needs weir itself, not a stand-in" >&2; exit 77; }
+    "$WEIR" run --help >/dev/null 2>&1 || { echo "skip: this weir has no 'run'" >&2; exit 77; }
+    # shellcheck disable=SC2034 # used by the tests
+    under=("$WEIR" run --)
+fi
+under_lane() {
+    local name
+    [ "${UNDER:-}" = lane ] || return 0
+    for name in "$@"; do eval "$name() { \"\$WEIR\" run -- $name \"\$@\"; }"; done
+}
+
 # Shown beside the test's result.
 counts() {
     printf 'counts: %s\n' "$*"
@@ -83,6 +98,24 @@ at_exit() {
 }
 trap at_exit EXIT
 
+# The command, by MOUNT_USER if that is set: who uses a mount by the lane must be who mounted it.
+weir() {
+    if [ -z "${MOUNT_USER:-}" ]; then
+        "$WEIR" "$@"
+    else
+        as_user "$MOUNT_USER" "$WEIR" "$@"
+    fi
+}
+
+# mount_by USER: from here on it is he who mounts, and SRC and MNT are his.
+mount_by() {
+    MOUNT_USER=$1
+    mkdir -p "$WORK/run-$1"
+    touch "$DAEMON_LOG"
+    chown "$1" "$WORK/run-$1" "$SRC" "$MNT" "$DAEMON_LOG"
+    chmod 700 "$WORK/run-$1"
+}
+
 # mount_weir SOURCE MOUNTPOINT [OPTION...]: returns when the mount answers.
 mount_weir() {
     local source=$1 mountpoint=$2
@@ -92,7 +125,7 @@ mount_weir() {
         return
     fi
     [ -x "$WEIR" ] || fail "$WEIR is not built: run 'make build'"
-    "$WEIR" mount "$source" "$mountpoint" --log-file "$DAEMON_LOG" "$@"
+    weir mount "$source" "$mountpoint" --log-file "$DAEMON_LOG" "$@"
     is_mounted "$mountpoint" || fail "weir mount returned, and $mountpoint is not a mount"
 }
 
@@ -116,7 +149,7 @@ umount_weir() {
         umount "$1"
         return
     fi
-    "$WEIR" umount "$1" || fail "weir umount said $?"
+    weir umount "$1" || fail "weir umount said $?"
     if is_mounted "$1"; then fail "$1 is still a mount after weir umount"; fi
 }
 
@@ -124,7 +157,16 @@ umount_weir() {
 status() {
     local mountpoint=$1
     shift
-    "$WEIR" status "$mountpoint" --json | python3 "$SUPPORT/field.py" "$@"
+    weir status "$mountpoint" --json | python3 "$SUPPORT/field.py" "$@"
+}
+
+# In a run called lane-NAME: writes have come by the lane.
+expect_lane() {
+    local writes
+    [ "${UNDER:-}" = lane ] || return 0
+    writes=$(status "$1" lane.posted_writes)
+    [ "$writes" -gt 0 ] || fail "no write has come by the lane"
+    echo "$writes writes came by the lane"
 }
 
 # expect_status MOUNTPOINT FIELD WANTED

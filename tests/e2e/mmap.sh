@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Shared mappings, read(2) and write(2) see one file, in one process and between processes.
 # cases: auto lazy direct_io
+# lane: auto lazy
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
+under_lane python3
 rounds=3000
 if [ -n "$LONG" ]; then rounds=50000; fi
 case $1 in

@@ -2,6 +2,7 @@
 # pjdfstest through a mount: nothing may fail that does not fail on the directory underneath.
 # Both are on a small ext4 of their own.
 # timeout: 240
+# lane
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -34,7 +35,7 @@ END
 
 # suite DIRECTORY NAME: writes NAME.failed and NAME.passed, sorted names.
 suite() {
-    NO_COLOR=1 "$TOOLS/bin/pjdfstest" -c "$WORK/config.toml" -p "$1" >"$WORK/$2.out" 2>&1 || true
+    NO_COLOR=1 "${under[@]}" "$TOOLS/bin/pjdfstest" -c "$WORK/config.toml" -p "$1" >"$WORK/$2.out" 2>&1 || true
     grep -q ^Summary "$WORK/$2.out" || { tail -20 "$WORK/$2.out"; fail "pjdfstest did not come to its end on $2"; }
     awk '$NF == "FAILED" { print $1 }' "$WORK/$2.out" | sort >"$WORK/$2.failed"
     awk '$NF == "ok" { print $1 }' "$WORK/$2.out" | sort >"$WORK/$2.passed"

@@ -2,6 +2,7 @@
 # PostgreSQL inside a mount, run by its own user: initdb, pgbench, a clean restart, a crash restart, and the
 # cluster started again straight on SOURCE after the unmount, with the same content.
 # timeout: 300
+# lane
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -17,12 +18,17 @@ chown postgres "$sockets" "$SRC"
 pg() {
     local program=$programs/$1
     shift
-    as_user postgres env PGHOST="$sockets" PGDATABASE=postgres "$program" "$@"
+    as_user postgres env PGHOST="$sockets" PGDATABASE=postgres "${under[@]}" "$program" "$@"
 }
 start() { pg pg_ctl -D "$1" -w -s -l "$sockets/log" -o "-k $sockets -h ''" start || { cat "$sockets/log"; fail "start on $1"; }; }
 content() { pg pg_dump --no-comments | sed '/^\\\(un\)\?restrict /d' | sha256sum; }
 
-mount_weir "$SRC" "$MNT" --allow-other
+if [ "${UNDER:-}" = lane ]; then
+    mount_by postgres
+    mount_weir "$SRC" "$MNT"
+else
+    mount_weir "$SRC" "$MNT" --allow-other
+fi
 step initdb
 pg initdb -D "$MNT/cluster" -A trust --data-checksums >/dev/null
 start "$MNT/cluster"
@@ -50,6 +56,7 @@ pg pg_ctl -D "$MNT/cluster" -w -s -m immediate stop
 start "$MNT/cluster"
 expect_equal "content after a crash restart" "$(content)" "$before"
 pg pg_ctl -D "$MNT/cluster" -w -s -m fast stop
+expect_lane "$MNT"
 umount_weir "$MNT"
 
 step "on SOURCE"

@@ -3,10 +3,12 @@
 # opened cold on SOURCE.
 # timeout: 180
 # cases: wal delete
+# lane
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 need_command sqlite3
+under_lane sqlite3
 mode=$1
 rounds=150
 if [ -n "$LONG" ]; then rounds=3000; fi
@@ -58,6 +60,7 @@ dump() { sqlite3 "$1" .dump | sha256sum; }
 expect_equal "integrity" "$(sqlite3 "$database" 'PRAGMA integrity_check')" ok
 through=$(dump "$database")
 entries=$(sqlite3 "$database" 'SELECT count(*) FROM entry')
+expect_lane "$MNT"
 umount_weir "$MNT"
 drop_caches
 expect_equal "integrity on SOURCE" "$(sqlite3 "$SRC/base.db" 'PRAGMA integrity_check')" ok

@@ -13,6 +13,7 @@ mod document;
 mod engine;
 mod error;
 mod fuse;
+mod lane;
 mod measure;
 mod memory;
 mod mount;
@@ -116,6 +117,13 @@ enum Task {
         /// Where.
         mountpoint: PathBuf,
     },
+    /// Compare the files in DIRECTORY with what the run that stands, as JSON, on standard input must
+    /// have left there.
+    #[command(hide = true)]
+    Check {
+        /// Where the files are.
+        directory: PathBuf,
+    },
     /// Run the workload that stands, as JSON, on standard input, on its files in DIRECTORY, and
     /// print its outcome as JSON. Benchmarks start it inside a contestant's memory cgroup.
     #[command(hide = true)]
@@ -141,6 +149,7 @@ enum Suite {
     Awol(nbw::awol::Arguments),
     AwolSim(awol_sim::Arguments),
     Recovery(recovery::Arguments),
+    Lane(lane::Arguments),
 }
 
 /// What the benchmarks on this machine's own disk take.
@@ -186,6 +195,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::Awol(arguments) => arguments.run(),
                 Suite::AwolSim(arguments) => arguments.run(),
                 Suite::Recovery(arguments) => arguments.run(),
+                Suite::Lane(arguments) => arguments.run(),
             }
         }
         Task::Tables { results } => tables::print(&results),
@@ -204,6 +214,7 @@ fn run(task: Task) -> Result<()> {
         Task::Passthrough { source, mountpoint } => {
             passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
         }
+        Task::Check { directory } => workload::check(&directory),
         Task::Load { directory } => workload::load(&directory),
     }
 }

@@ -1,5 +1,6 @@
 //! What a benchmark run says: figures, and goals they are held against, as a table and as JSON.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::error::{Doing, Result};
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
     /// What is measured.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What was measured.
     pub measured: f64,
     /// What it should be.
@@ -27,12 +28,24 @@ pub struct Goal {
 
 impl Goal {
     /// `measured` should be at most `goal`.
-    pub fn at_most(name: &'static str, measured: f64, goal: f64, unit: &'static str) -> Goal {
+    pub fn at_most(
+        name: impl Into<Cow<'static, str>>,
+        measured: f64,
+        goal: f64,
+        unit: &'static str,
+    ) -> Goal {
+        let name = name.into();
         Goal { name, measured, goal, unit, at_least: false, reached: measured <= goal }
     }
 
     /// `measured` should be at least `goal`.
-    pub fn at_least(name: &'static str, measured: f64, goal: f64, unit: &'static str) -> Goal {
+    pub fn at_least(
+        name: impl Into<Cow<'static, str>>,
+        measured: f64,
+        goal: f64,
+        unit: &'static str,
+    ) -> Goal {
+        let name = name.into();
         Goal { name, measured, goal, unit, at_least: true, reached: measured >= goal }
     }
 }
@@ -80,7 +93,8 @@ impl Report {
     }
 }
 
-fn line(goal: &Goal) -> String {
+/// A goal in one line.
+pub fn line(goal: &Goal) -> String {
     format!(
         "{:<9} {:<58} {:>9} {} (goal: at {} {})",
         if goal.reached { "reached" } else { "MISSED" },

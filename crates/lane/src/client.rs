@@ -62,6 +62,13 @@ pub struct Ring {
     tid: u32,
 }
 
+impl Ring {
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+}
+
 impl Client {
     /// Takes a ring for the thread `tid`. `is_alive` says whether a thread of the client is still there: what
     /// a dead one had is taken over. `None` if all are taken.

@@ -171,6 +171,18 @@ impl Ends {
         self.producer.tail.fetch_add(GENERATION, Ordering::AcqRel);
     }
 
+    /// Puts the tail anywhere.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn set_tail(&self, tail: u64) {
+        self.producer.tail.store(tail, Ordering::SeqCst);
+    }
+
+    /// The position given to [`Ends::release`] last.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn released(&self) -> u64 {
+        self.server.head.load(Ordering::Relaxed) & POSITION_MASK
+    }
+
     /// Server: everything before `position` was read.
     #[inline]
     pub fn release(&self, position: u64) {

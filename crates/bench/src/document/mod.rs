@@ -1,10 +1,11 @@
-//! `weir-bench report`: plots and the tables of docs/RESULTS.md from what `run nbw --json` or
-//! `run awol --json` wrote.
+//! `weir-bench report`: plots and the tables of docs/RESULTS.md from what `run nbw --json`,
+//! `run awol --json` or `run lane --json` wrote.
 //!
 //! Measures nothing and rounds only what it prints: the same file gives the same documents.
 
 mod awol;
 mod figures;
+mod lane;
 mod markdown;
 mod markers;
 mod paper;
@@ -51,6 +52,9 @@ const DOCUMENT: &str = "RESULTS.md";
 /// under `out`, of a run and of those whose cases are added to it. What else is in the document stays.
 /// Returns what was written.
 pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
+    if lane::is_one(file)? {
+        return lane::report(file, added, out);
+    }
     let mut results = Results::load(file)?;
     let part = PARTS.iter().find(|part| part.suite == results.suite);
     let part = part.ok_or_else(|| Error::Missing {
@@ -74,7 +78,7 @@ pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>
     }
     let document = out.join(DOCUMENT);
     let section = (part.section)(&results, &format!("{}/{}", part.suite, copies[0].1)) + &others;
-    let text = updated(&document, part, &section)?;
+    let text = updated(&document, (part.suite, part.heading), &section)?;
     fs::create_dir_all(&folder).doing("create", &folder)?;
     let mut written = Vec::new();
     for (name, figure) in (part.figures)(&results) {
@@ -125,15 +129,14 @@ fn file_name<'a>(profile: &'a str, file: &Path) -> Result<&'a str> {
     })
 }
 
-/// The document with `section` as its `part`.
-fn updated(document: &Path, part: &Part, section: &str) -> Result<String> {
+/// The document with `section` as the part of that name, under the heading if it is new.
+fn updated(document: &Path, (name, heading): (&str, &str), section: &str) -> Result<String> {
     let text = match fs::read_to_string(document) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error).doing("read", document),
     };
-    let name = part.suite;
-    markers::replace(&text, name, part.heading, section).map_err(|why| Error::Missing {
+    markers::replace(&text, name, heading, section).map_err(|why| Error::Missing {
         what: format!("cannot tell which part of {} is to be replaced: {why}", document.display()),
         remedy: format!(
             "leave one '{}' and one '{}' after it",

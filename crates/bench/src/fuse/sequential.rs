@@ -90,7 +90,7 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
             "rounds": {"weir": rounds[0], "passthrough": rounds[1], "directory": rounds[2]},
         }),
     );
-    let mut against = |name, figure: fn(&Rates) -> f64| {
+    let mut against = |name: &'static str, figure: fn(&Rates) -> f64| {
         report.goal(Goal::at_least(name, figure(&weir) / figure(&passed), 0.8, "x"));
     };
     against("sequential read, cold, against the passthrough", |rates| rates.read_cold);

@@ -147,7 +147,7 @@ fn resume(path: &Path, fresh: Results) -> Result<Results> {
 }
 
 /// The version of a weir and a checksum of the program.
-fn identity(weir: &Path) -> Result<String> {
+pub fn identity(weir: &Path) -> Result<String> {
     let output = Command::new(weir).arg("--version").output().doing("run", weir)?;
     let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let mut checksum = flate2::Crc::new();
@@ -156,7 +156,7 @@ fn identity(weir: &Path) -> Result<String> {
 }
 
 /// The command as a person would type it: the program by its name alone.
-fn command_line() -> String {
+pub fn command_line() -> String {
     let arguments = std::env::args().skip(1);
     std::iter::once("weir-bench".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }

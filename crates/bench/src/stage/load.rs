@@ -33,24 +33,28 @@ pub fn run<W: Serialize, O: DeserializeOwned>(
     workload: &W,
     limit: Duration,
 ) -> Result<O> {
-    let input = serde_json::to_vec(workload)
-        .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
     let mut command = Command::new(OWN);
     command.arg0("weir-bench").arg("load").arg(directory).env("TMPDIR", scratch);
-    let output = answer(group, &mut command, input, limit)?;
+    group.admit(&mut command)?;
+    run_by(&mut command, workload, limit)
+}
+
+/// The same by a command that comes to `weir-bench load DIRECTORY`, in whatever way.
+pub fn run_by<W: Serialize, O: DeserializeOwned>(
+    command: &mut Command,
+    workload: &W,
+    limit: Duration,
+) -> Result<O> {
+    let input = serde_json::to_vec(workload)
+        .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
+    let output = answer(command, input, limit)?;
     serde_json::from_slice(&output)
         .map_err(|error| Error::Answer { from: "weir-bench load", why: error.to_string() })
 }
 
 /// Gives a child its input and returns what it printed, once it has ended well.
-fn answer(
-    group: &Group,
-    command: &mut Command,
-    input: Vec<u8>,
-    limit: Duration,
-) -> Result<Vec<u8>> {
+fn answer(command: &mut Command, input: Vec<u8>, limit: Duration) -> Result<Vec<u8>> {
     let own = Path::new(OWN);
-    group.admit(command)?;
     end_with_this_thread(command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().doing("run", own)?;

@@ -47,6 +47,7 @@ use crate::error::{Doing, Error, Result};
 use crate::mount::WeirMount;
 
 pub use self::counters::Counters;
+pub use self::load::run_by as load_by;
 pub use self::process::{Process, wait_for_end};
 pub use self::run::Run;
 

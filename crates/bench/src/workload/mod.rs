@@ -11,7 +11,11 @@
 //! system calls on the files is timed.
 
 mod build;
+mod calls;
 mod file_server;
+mod fio;
+mod git_tree;
+mod inserts;
 mod mobibench;
 mod outcome;
 mod personality;
@@ -19,6 +23,7 @@ mod pgbench;
 mod postgres;
 mod prepared;
 mod read_log;
+mod redis;
 #[cfg(test)]
 mod scratch;
 mod side_by_side;
@@ -38,12 +43,17 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing, Error, Result};
 
 pub use build::{Build, require as require_build};
+pub use calls::{Call, Calls, Where};
 pub use file_server::{FileServer, Mix};
+pub use fio::{Engine, Fio, require as require_fio};
+pub use git_tree::{GitTree, require as require_git};
+pub use inserts::{Inserts, Journal};
 pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, ClassOutcome, Outcome};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
 pub use pgbench::Pgbench;
-pub use postgres::require as require_postgres;
+pub use postgres::{owner as postgres_owner, require as require_postgres};
+pub use redis::{Redis, require as require_redis};
 pub use side_by_side::{Access, SideBySide, WORKLOADS};
 pub use slots::{PREPARED_SEED, Slots};
 pub use sqlite::Sqlite;
@@ -73,6 +83,16 @@ pub enum Workload {
     Build(Build),
     /// TPC-C's transactions on PostgreSQL.
     Tpcc(Tpcc),
+    /// One call, again and again.
+    Calls(Calls),
+    /// Transactions of SQLite that add rows.
+    Inserts(Inserts),
+    /// fio's mix of random reads and writes.
+    Fio(Fio),
+    /// Redis with its append-only file.
+    Redis(Redis),
+    /// What git finds changed in a tree of many files.
+    GitTree(GitTree),
 }
 
 impl Workload {
@@ -88,6 +108,11 @@ impl Workload {
             Workload::SideBySide(sides) => side_by_side::prepare(sides, home),
             Workload::Build(build) => build.prepare(home),
             Workload::Tpcc(tpcc) => tpcc.prepare(home),
+            Workload::Calls(calls) => calls.prepare(home),
+            Workload::Inserts(inserts) => inserts.prepare(home),
+            Workload::Fio(fio) => fio.prepare(home),
+            Workload::Redis(redis) => redis.prepare(home),
+            Workload::GitTree(tree) => tree.prepare(home),
         }
     }
 
@@ -112,6 +137,11 @@ impl Workload {
             }
             (Workload::Build(one), Workload::Build(other)) => one == other,
             (Workload::Tpcc(one), Workload::Tpcc(other)) => one.warehouses == other.warehouses,
+            (Workload::Calls(one), Workload::Calls(other)) => one.shares_files_with(other),
+            (Workload::Inserts(one), Workload::Inserts(other)) => one.journal == other.journal,
+            (Workload::Fio(one), Workload::Fio(other)) => one.file_bytes == other.file_bytes,
+            (Workload::Redis(_), Workload::Redis(_)) => true,
+            (Workload::GitTree(one), Workload::GitTree(other)) => one.files == other.files,
             _ => false,
         }
     }
@@ -143,6 +173,11 @@ impl Workload {
             Workload::SideBySide(sides) => sides.files_bytes(),
             Workload::Build(build) => build.file_bytes(),
             Workload::Tpcc(tpcc) => tpcc.file_bytes(),
+            Workload::Calls(calls) => calls.file_bytes(),
+            Workload::Inserts(inserts) => inserts.file_bytes(),
+            Workload::Fio(fio) => fio.file_bytes(),
+            Workload::Redis(redis) => redis.file_bytes(),
+            Workload::GitTree(tree) => tree.file_bytes(),
         }
     }
 
@@ -160,6 +195,11 @@ impl Workload {
             Workload::SideBySide(sides) => side_by_side::run(sides, directory),
             Workload::Build(build) => build.run(directory),
             Workload::Tpcc(tpcc) => tpcc.run(directory),
+            Workload::Calls(calls) => calls.run(directory),
+            Workload::Inserts(inserts) => inserts.run(directory),
+            Workload::Fio(fio) => fio.run(directory),
+            Workload::Redis(redis) => redis.run(directory),
+            Workload::GitTree(tree) => tree.run(directory),
         }
     }
 
@@ -176,6 +216,11 @@ impl Workload {
             Workload::SideBySide(sides) => side_by_side::verify(sides, home, outcome),
             Workload::Build(build) => build.verify(home, outcome),
             Workload::Tpcc(tpcc) => tpcc.verify(home, outcome),
+            Workload::Calls(calls) => calls.verify(home, outcome),
+            Workload::Inserts(inserts) => inserts.verify(home, outcome),
+            Workload::Fio(fio) => fio.verify(home, outcome),
+            Workload::Redis(redis) => redis.verify(home, outcome),
+            Workload::GitTree(tree) => tree.verify(home, outcome),
         }
     }
 
@@ -192,6 +237,11 @@ impl Workload {
             Workload::SideBySide(sides) => side_by_side::reset(sides, home, outcome),
             Workload::Build(build) => build.reset(home, outcome),
             Workload::Tpcc(tpcc) => tpcc.reset(home, outcome),
+            Workload::Calls(calls) => calls.reset(home, outcome),
+            Workload::Inserts(inserts) => inserts.reset(home, outcome),
+            Workload::Fio(fio) => fio.reset(home, outcome),
+            Workload::Redis(redis) => redis.reset(home, outcome),
+            Workload::GitTree(tree) => tree.reset(home, outcome),
         }
     }
 }
@@ -201,15 +251,41 @@ fn remove(path: &Path) -> Result<()> {
     if path.exists() { fs::remove_dir_all(path).doing("remove", path) } else { Ok(()) }
 }
 
+/// A run, to be compared with what it left.
+#[derive(Serialize, Deserialize)]
+pub struct Ran {
+    /// What was run.
+    pub workload: Workload,
+    /// What it said of itself.
+    pub outcome: Outcome,
+}
+
+/// `weir-bench check DIRECTORY`: compares the files in it with what the run that stands, as JSON, on standard input must
+/// have left there, and writes `true` to standard output.
+pub fn check(directory: &Path) -> Result<()> {
+    let ran: Ran = serde_json::from_str(&input(directory)?).map_err(|error| Error::Answer {
+        from: "the one who started the check",
+        why: format!("its standard input is no run ({error})"),
+    })?;
+    ran.workload.verify(directory, &ran.outcome)?;
+    println!("true");
+    Ok(())
+}
+
+fn input(directory: &Path) -> Result<String> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).doing("read the workload for", directory)?;
+    Ok(text)
+}
+
 /// `weir-bench load DIRECTORY`: runs the workload that stands, as JSON, on standard input, and
 /// writes its [`Outcome`], as JSON, to standard output.
 pub fn load(directory: &Path) -> Result<()> {
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text).doing("read the workload for", directory)?;
-    let workload: Workload = serde_json::from_str(&text).map_err(|error| Error::Answer {
-        from: "the one who started the load",
-        why: format!("its standard input is no workload ({error})"),
-    })?;
+    let workload: Workload =
+        serde_json::from_str(&input(directory)?).map_err(|error| Error::Answer {
+            from: "the one who started the load",
+            why: format!("its standard input is no workload ({error})"),
+        })?;
     let outcome = workload.run(directory)?;
     serde_json::to_writer(io::stdout(), &outcome)
         .map_err(io::Error::from)

@@ -4,6 +4,7 @@
 //! PostgreSQL refuses to run as root, so all of it runs as the user `postgres` of its package. The server
 //! listens in the abstract namespace (unix(7)), which leaves no socket behind.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::chown;
@@ -38,6 +39,12 @@ log_checkpoints = off
 /// Fails, saying what to do, where there is no PostgreSQL.
 pub fn require() -> Result<()> {
     Postgres::find().map(drop)
+}
+
+/// The numbers of the user and the group that servers run as.
+pub fn owner() -> Result<(u32, u32)> {
+    let postgres = Postgres::find()?;
+    Ok((postgres.uid, postgres.gid))
 }
 
 /// The clusters of one load: as it was prepared, and the one that a run uses.
@@ -143,6 +150,8 @@ impl Postgres {
         // Its user need not be able to enter the present directory.
         command.uid(self.uid).gid(self.gid).current_dir("/").env_clear().env("LC_ALL", "C");
         command.env("PATH", "/usr/bin:/bin").env("PGUSER", USER).env("PGDATABASE", USER);
+        // But for the library that this process itself runs with, and what it is told.
+        command.envs(preloaded());
         command
     }
 
@@ -172,6 +181,12 @@ impl Postgres {
         let why = said.trim().lines().last().unwrap_or("it said nothing");
         Err(Error::Different(format!("PostgreSQL cannot open {}: {why}", cluster.display())))
     }
+}
+
+/// What of the environment a preloaded library is known and told by.
+fn preloaded() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os()
+        .filter(|(name, _)| name == "LD_PRELOAD" || name.as_encoded_bytes().starts_with(b"WEIR_"))
 }
 
 /// The programs of the newest version below `root`.

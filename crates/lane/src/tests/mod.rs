@@ -4,8 +4,12 @@
 //! sequence lock makes harmless does not.
 
 #![allow(unsafe_code)] // What they test is not had without it.
+#![allow(clippy::unwrap_used)] // What is missing fails the test.
 
+mod garbage;
 mod protocol;
+mod random_posts;
+mod threads;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -48,7 +48,7 @@ MOUNT OPTIONS (-o):
   ro, rw                          as --read-only
   allow_other                     as --allow-other
   fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=,
-  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=
+  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=, transport=
                                   as the long options
   lane, nolane                    as --lane
   direct_io                       every open bypasses the kernel's page cache
@@ -93,6 +93,13 @@ LOGS:
   In the foreground to standard error; in the background to /var/log/weir/NAME.log (root) or
   $XDG_STATE_HOME/weir/NAME.log (~/.local/state/weir), NAME being the mount point with '/' as '-'
   (a '-' in it as '\\x2d'). A log that reaches 16 MiB is renamed to NAME.log.old, once.
+
+FUSE OVER IO_URING:
+  Where the kernel has it and root has turned it on, requests come over io_uring. To turn it on, now
+  and at every boot:
+    echo 1 > /sys/module/fuse/parameters/enable_uring
+    echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse.conf
+  Weir never changes that itself. 'weir status' says what serves a mount.
 
 ENVIRONMENT:
   XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME
@@ -231,6 +238,7 @@ JSON:
     weir_version, pid, source, mountpoint, uptime_ms
     fetch_policy        as --fetch
     write_back          as --write-back
+    transport           how requests come from the kernel: \"io-uring\" or \"device\"
     read_only, direct   direct: files are transferred with O_DIRECT
     transfer            \"ring\" (io_uring) or \"threads\"
     resident_bytes      memory of the daemon as the kernel counts it

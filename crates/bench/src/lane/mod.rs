@@ -1,0 +1,160 @@
+//! `weir-bench run lane`: what programs gain by `weir run`, straight on ext4, through Weir by FUSE, and through the same
+//! mount by the lane, on this machine's own disk, in turn.
+//!
+//! `plan` says what is run, `side` where and as whom, `perform` runs it; `startup` and `transport` are what has other
+//! sides; `results` is the JSON, `goals` what was to be reached, `table` what is printed.
+
+mod goals;
+mod perform;
+mod plan;
+pub mod results;
+mod side;
+mod startup;
+pub mod table;
+mod transport;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use self::perform::{cold, warm};
+use self::plan::{Form, Style};
+use self::results::{Case, Results, SUITE};
+use self::side::{Side, Stand};
+use crate::error::{Error, Result};
+use crate::mount::{require_fuse, weir_program};
+use crate::nbw::{command_line, identity};
+use crate::own_disk::OwnDisk;
+use crate::report::{line, machine};
+
+pub use self::goals::goals;
+
+/// What the largest cells take on the disk: files of both sides, and copies.
+const DISK_BYTES: u64 = 4 << 30;
+
+/// What programs gain by 'weir run': straight on this machine's own disk, through Weir by FUSE, and through the same
+/// mount by memory they share with the daemon, in turn. Ends with zero only if every byte was found right.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Three short rounds of each, in about eight minutes, instead of five long ones.
+    #[arg(long)]
+    quick: bool,
+    /// Only what has one of these in its name, such as 'write/64' or 'sqlite'.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Say what there is, and stop.
+    #[arg(long)]
+    list: bool,
+    /// The C sources that are built: an archive that 'scripts/setup bench' fetched.
+    #[arg(long, value_name = "FILE")]
+    sources: Option<PathBuf>,
+    #[command(flatten)]
+    own: OwnDisk,
+}
+
+/// A run under way: each case is printed and kept as it comes.
+struct Keeper<'a> {
+    results: Results,
+    json: Option<&'a Path>,
+    start: Instant,
+}
+
+impl Keeper<'_> {
+    fn add(&mut self, case: Case) -> Result<()> {
+        println!("  {}", table::line(&case));
+        self.results.cases.push(case);
+        self.save()
+    }
+
+    fn save(&mut self) -> Result<()> {
+        self.results.took_seconds = self.start.elapsed().as_secs_f64();
+        self.json.map_or(Ok(()), |path| self.results.save(path))
+    }
+}
+
+impl Arguments {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        let form = if self.quick { plan::QUICK } else { plan::FULL };
+        let sources = self.sources.clone().unwrap_or_else(plan::default_sources);
+        let (cells, mut passed_over) = plan::cells(form, &sources, &self.only);
+        if self.list {
+            cells.iter().for_each(|cell| println!("{}", cell.name));
+            println!("{}\nstart/true\nstart/copy\noff-mount/64", transport::NAME);
+            return Ok(());
+        }
+        require_fuse()?;
+        let weir = weir_program(self.own.weir.clone())?;
+        let mut sides = Side::ALL.to_vec();
+        if !Stand::has_lane(&weir) {
+            sides.retain(|side| *side != Side::Lane);
+            passed_over.push(format!("lane: {} has no 'run'", weir.display()));
+        }
+        let results = Results {
+            suite: SUITE.into(),
+            command: command_line(),
+            machine: machine(),
+            profile: form.name.into(),
+            weir: identity(&weir)?,
+            complete: false,
+            took_seconds: 0.0,
+            passed_over,
+            cases: Vec::new(),
+        };
+        let mut keeper = Keeper { results, json: self.own.json.as_deref(), start: Instant::now() };
+        // Found out now whether it can be written, not after the first minutes.
+        keeper.save()?;
+        let stand = Stand::new(weir, &self.own.dir, DISK_BYTES)?;
+        let some_warm = cells.partition_point(|cell| cell.style == Style::Warm);
+        let (warm_cells, cold_cells) = cells.split_at(some_warm);
+        println!("{}", table::head());
+        if !warm_cells.is_empty() {
+            warm(&stand, &sides, warm_cells, |case| keeper.add(case))?;
+        }
+        cold(&stand, &sides, cold_cells, |case| keeper.add(case))?;
+        self.others(&stand, form, &sides, &mut keeper)?;
+        self.end(keeper)
+    }
+
+    /// What has other sides.
+    fn others(
+        &self,
+        stand: &Stand,
+        form: Form,
+        sides: &[Side],
+        keeper: &mut Keeper<'_>,
+    ) -> Result<()> {
+        if plan::wanted(&self.only, transport::NAME) {
+            match transport::measure(stand, form)? {
+                Ok(case) => keeper.add(case)?,
+                Err(why) => keeper.results.passed_over.push(format!("{}: {why}", transport::NAME)),
+            }
+        }
+        if sides.contains(&Side::Lane) {
+            startup::measure(stand, form, &self.only, |case| keeper.add(case))?;
+        }
+        Ok(())
+    }
+
+    fn end(&self, mut keeper: Keeper<'_>) -> Result<()> {
+        if keeper.results.cases.is_empty() {
+            let what = keeper.results.passed_over.join("; ");
+            return Err(Error::Missing {
+                what: format!(
+                    "nothing of the suite has that name{}{what}",
+                    if what.is_empty() { "" } else { ": " }
+                ),
+                remedy: "see 'weir-bench run lane --list'".into(),
+            });
+        }
+        keeper.results.complete = self.only.is_empty() && keeper.results.passed_over.is_empty();
+        keeper.save()?;
+        for why in &keeper.results.passed_over {
+            println!("passed over: {why}");
+        }
+        println!("\nGoals ({:.0} s in all)", keeper.results.took_seconds);
+        for goal in goals(&keeper.results) {
+            println!("  {}", line(&goal));
+        }
+        Ok(())
+    }
+}

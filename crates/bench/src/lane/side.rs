@@ -1,0 +1,144 @@
+//! The sides that are compared, and the place where they run.
+//!
+//! Owns the working directory: files straight on the disk's file system in it, files of the same disk that Weir serves,
+//! and where it serves them.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::fs::syncfs;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::cold::drop_cached;
+use crate::error::{Doing, Result};
+use crate::mount::{User, WeirMount};
+use crate::stage::load_by;
+use crate::workspace::Workspace;
+
+/// How long one load may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Who runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Straight on the disk's file system.
+    Ext4,
+    /// Through Weir's mount of the same file system, by FUSE.
+    Fuse,
+    /// Through the same mount, under `weir run`.
+    Lane,
+}
+
+impl Side {
+    /// All of them.
+    pub const ALL: [Side; 3] = [Side::Ext4, Side::Fuse, Side::Lane];
+
+    /// As it is called in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Ext4 => "ext4",
+            Side::Fuse => "fuse",
+            Side::Lane => "lane",
+        }
+    }
+}
+
+/// The place.
+pub struct Stand {
+    weir: PathBuf,
+    own: PathBuf,
+    space: Workspace,
+}
+
+impl Stand {
+    /// In `dir`, on whose disk `bytes` and some more must be free.
+    pub fn new(weir: PathBuf, dir: &Path, bytes: u64) -> Result<Stand> {
+        // By its name: under another program /proc/self/exe is that one.
+        let own = std::env::current_exe().doing("find", Path::new("this program"))?;
+        let space = Workspace::new(dir, bytes)?;
+        let stand = Stand { weir, own, space };
+        for directory in [stand.plain(), stand.source(), stand.mountpoint()] {
+            fs::create_dir(&directory).doing("create", &directory)?;
+        }
+        Ok(stand)
+    }
+
+    /// Whether this weir can run programs with the lane.
+    pub fn has_lane(weir: &Path) -> bool {
+        Command::new(weir).args(["run", "--help"]).output().is_ok_and(|said| said.status.success())
+    }
+
+    /// Of files straight on the disk.
+    pub fn plain(&self) -> PathBuf {
+        self.space.path().join("plain")
+    }
+
+    /// Of files that Weir serves, at home.
+    pub fn source(&self) -> PathBuf {
+        self.space.path().join("source")
+    }
+
+    /// Where it serves them.
+    pub fn mountpoint(&self) -> PathBuf {
+        self.space.path().join("mount")
+    }
+
+    /// Has Weir serve them, with some more arguments of `weir mount`.
+    pub fn mount(&self, user: Option<User>, options: &[&str]) -> Result<WeirMount> {
+        self.give_to(user)?;
+        WeirMount::start_as(user, &self.weir, &self.source(), &self.mountpoint(), options)
+    }
+
+    /// Makes the directories a user's.
+    fn give_to(&self, user: Option<User>) -> Result<()> {
+        let (uid, gid) = user.unwrap_or((0, 0));
+        if rustix::process::geteuid().is_root() {
+            for directory in [self.source(), self.mountpoint(), self.plain()] {
+                chown(&directory, Some(uid), Some(gid)).doing("give", &directory)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A program, as a side runs it.
+    pub fn command(&self, side: Side, program: &Path) -> Command {
+        if side != Side::Lane {
+            return Command::new(program);
+        }
+        let mut command = Command::new(&self.weir);
+        command.arg("run").arg("--").arg(program);
+        command
+    }
+
+    /// Runs `weir-bench TASK DIRECTORY` as a side does, and gives it `input`.
+    pub fn ask<I: Serialize, O: DeserializeOwned>(
+        &self,
+        side: Side,
+        task: &str,
+        directory: &Path,
+        input: &I,
+    ) -> Result<O> {
+        let mut command = self.command(side, &self.own);
+        load_by(command.arg(task).arg(directory), input, LIMIT)
+    }
+}
+
+/// Writes everything of the file system of `directory` to its disk.
+pub fn sync(directory: &Path) -> Result<()> {
+    let opened = fs::File::open(directory).doing("open", directory)?;
+    syncfs(&opened).doing("sync", directory)
+}
+
+/// Takes the files in `directory`, those of the directories in it not, out of the page cache they are read through.
+pub fn drop_all_cached(directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory).doing("read", directory)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            drop_cached(&entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! FUSE by the kernel's two ways, the device and io_uring: small writes to pages in memory, without the lane.
+//!
+//! The kernel has the second one off until root turns it on; it is turned on for the run, and put back.
+
+use std::fs;
+use std::path::Path;
+
+use super::plan::Form;
+use super::results::{Case, Figure, Round, SideRounds};
+use super::side::{Side, Stand};
+use crate::cleanup::{Undo, undo};
+use crate::error::{Doing, Result};
+use crate::workload::{Call, Calls, Outcome, Where, Workload};
+
+/// As it is called in results.
+pub const NAME: &str = "transport/64";
+/// By the device.
+pub const DEVICE: &str = "device";
+/// By io_uring.
+pub const IO_URING: &str = "io-uring";
+
+const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
+const SIDES: [&str; 2] = [DEVICE, IO_URING];
+
+/// Turns it on; what puts it back, if that is needed.
+fn enable() -> std::result::Result<Option<Undo>, String> {
+    let setting = Path::new(SETTING);
+    match fs::read_to_string(setting) {
+        Err(_) => Err("this kernel has no FUSE over io_uring".into()),
+        Ok(text) if text.starts_with('Y') => Ok(None),
+        Ok(_) => {
+            fs::write(setting, "Y")
+                .map_err(|_| format!("root has not turned it on in {SETTING}"))?;
+            Ok(Some(undo(|| drop(fs::write(SETTING, "N")))))
+        }
+    }
+}
+
+/// Measures it; or says why it cannot be.
+pub fn measure(stand: &Stand, form: Form) -> Result<std::result::Result<Case, String>> {
+    let _put_back = match enable() {
+        Ok(undo) => undo,
+        Err(why) => return Ok(Err(why)),
+    };
+    let workload = Workload::Calls(Calls {
+        call: Call::Write,
+        place: Where::Random,
+        io_bytes: 64,
+        direct: false,
+        threads: 1,
+        shared: false,
+        file_bytes: 64 << 20,
+        seconds: form.seconds / 2.0,
+        timed_seconds: form.seconds,
+        seed: 3,
+    });
+    workload.prepare(&stand.source())?;
+    let mut rounds =
+        SIDES.map(|side| SideRounds { side: side.into(), rounds: Vec::new() }).to_vec();
+    for round in 0..form.rounds as usize {
+        for place in 0..SIDES.len() {
+            let side = (round + place) % SIDES.len();
+            let mount = match stand.mount(None, &["--transport", SIDES[side]]) {
+                Ok(mount) => mount,
+                Err(error) => return Ok(Err(error.to_string())),
+            };
+            let outcome: Outcome = stand.ask(Side::Fuse, "load", mount.path(), &workload)?;
+            mount.unmount()?;
+            workload.verify(&stand.source(), &outcome)?;
+            workload.reset(&stand.source(), &outcome)?;
+            rounds[side].rounds.extend(Round::of(&outcome, "write", 0.0));
+        }
+    }
+    for entry in fs::read_dir(stand.source()).doing("read", &stand.source())?.flatten() {
+        fs::remove_file(entry.path()).doing("remove", &entry.path())?;
+    }
+    Ok(Ok(Case { name: NAME.into(), figure: Figure::Median, io_bytes: Some(64), sides: rounds }))
+}

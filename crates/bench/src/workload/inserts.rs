@@ -1,0 +1,211 @@
+//! SQLite adding rows: transactions of some inserts each, with full syncs, in either journal mode, by SQLite's own
+//! shell from a script.
+//!
+//! A row is found by an index too, whose pages are met at random. What a row holds follows from its number, so what
+//! the database must hold at the end is known.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::content::Random;
+use crate::error::{Doing, Error, Result};
+use crate::measure::Latencies;
+use crate::sqlite_shell::{DONE, Shell};
+use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
+
+/// Rows a transaction adds.
+const ROWS: u64 = 10;
+/// Rows that are there before.
+const ROWS_BEFORE: u64 = 20_000;
+/// Bytes of a row's text.
+const TEXT_BYTES: u64 = 100;
+/// What a row and its entry in the index take, bytes, about.
+const ROW_BYTES: u64 = TEXT_BYTES + 40;
+const SEED: u64 = 0x726f_7773;
+
+/// SQLite's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Journal {
+    /// A rollback journal, deleted after each transaction.
+    Delete,
+    /// A write-ahead log.
+    Wal,
+}
+
+impl Journal {
+    fn name(self) -> &'static str {
+        match self {
+            Journal::Delete => "delete",
+            Journal::Wal => "wal",
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Inserts {
+    /// The journal.
+    pub journal: Journal,
+    /// Transactions.
+    pub transactions: u64,
+}
+
+impl Inserts {
+    /// What its files take up, bytes, about.
+    pub fn file_bytes(&self) -> u64 {
+        3 * ROW_BYTES * (ROWS_BEFORE + ROWS * self.transactions) + (8 << 20)
+    }
+
+    fn database(&self, directory: &Path) -> PathBuf {
+        directory.join(format!("rows-{}.db", self.journal.name()))
+    }
+
+    /// See [`crate::workload::Workload::prepare`].
+    pub fn prepare(&self, home: &Path) -> Result<()> {
+        let path = self.database(home);
+        for end in ["", "-journal", "-wal", "-shm"] {
+            let mut left = path.clone().into_os_string();
+            left.push(end);
+            let left = PathBuf::from(left);
+            if left.exists() {
+                fs::remove_file(&left).doing("remove", &left)?;
+            }
+        }
+        let mut shell = Shell::start(&path)?;
+        let mut sql = String::from(
+            "PRAGMA synchronous = OFF;\nCREATE TABLE entry(id INTEGER PRIMARY KEY, account INTEGER, text TEXT);\n\
+             CREATE INDEX entry_account ON entry(account);\nBEGIN;\n",
+        );
+        (0..ROWS_BEFORE).for_each(|row| insert(&mut sql, row));
+        shell.tell(&(sql + "COMMIT;"))?;
+        shell.tell(&format!("PRAGMA journal_mode = {};", self.journal.name()))?;
+        shell.end()?;
+        for durable in [path.as_path(), home] {
+            File::open(durable).and_then(|file| file.sync_all()).doing("sync", durable)?;
+        }
+        Ok(())
+    }
+
+    /// See [`crate::workload::Workload::run`].
+    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+        let script = std::env::temp_dir().join(format!("weir-bench-rows-{}", std::process::id()));
+        let mut sql = String::new();
+        for transaction in 0..self.transactions {
+            sql += "BEGIN IMMEDIATE;\n";
+            let first = ROWS_BEFORE + transaction * ROWS;
+            (first..first + ROWS).for_each(|row| insert(&mut sql, row));
+            // A String takes whatever is written to it.
+            let _ = writeln!(sql, "COMMIT;\n.print {DONE}");
+        }
+        fs::write(&script, sql).doing("write", &script)?;
+        let ran = self.run_script(directory, &script);
+        let _ = fs::remove_file(&script);
+        let (latencies, seconds) = ran?;
+        let summary = latencies.summary();
+        let class = |name: &str| ClassOutcome {
+            class: name.into(),
+            ops: self.transactions,
+            ops_per_s: self.transactions as f64 / seconds,
+            mean_us: summary.mean_us,
+            p50_us: summary.median_us,
+            p99_us: summary.p99_us,
+            max_us: summary.max_us,
+            bytes: 0,
+        };
+        Ok(Outcome {
+            seconds,
+            offered_per_s: None,
+            classes: vec![class("transaction"), class(ALL)],
+            done: vec![self.transactions],
+            checked_reads: 0,
+            writes_over_time: None,
+        })
+    }
+
+    fn run_script(&self, directory: &Path, script: &Path) -> Result<(Latencies, f64)> {
+        let mut shell = Shell::start(&self.database(directory))?;
+        shell.tell("PRAGMA synchronous = FULL; SELECT count(*) FROM entry;")?;
+        let mut latencies = Latencies::new();
+        let start = Instant::now();
+        shell.run_script(script, self.transactions, &mut latencies)?;
+        let seconds = start.elapsed().as_secs_f64();
+        shell.end()?;
+        Ok((latencies, seconds))
+    }
+
+    /// See [`crate::workload::Workload::verify`].
+    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        let rows = ROWS_BEFORE + ROWS * outcome.done.iter().sum::<u64>();
+        let path = self.database(home);
+        let mut shell = Shell::start(&path)?;
+        shell.check_integrity(&path)?;
+        let said = shell.tell(
+            "SELECT count(*), sum(id * (account % 1000)), sum(length(text) + unicode(text)) FROM entry;",
+        )?;
+        shell.end()?;
+        let (mut products, mut texts) = (0, 0);
+        for row in 0..rows {
+            let (account, letter) = content(row);
+            products += (row + 1) * (account % 1000);
+            texts += TEXT_BYTES + u64::from(letter);
+        }
+        let wanted = format!("{rows}|{products}|{texts}");
+        if said.trim() == wanted {
+            return Ok(());
+        }
+        let (path, said) = (path.display(), said.trim());
+        Err(Error::Different(format!("{path} sums up to {said} instead of {wanted}")))
+    }
+
+    /// See [`crate::workload::Workload::reset`].
+    pub fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+        self.prepare(home)
+    }
+}
+
+/// The account of a row, and the letter its text is made of.
+fn content(row: u64) -> (u64, u8) {
+    let mut random = Random::of(SEED, row);
+    (random.below(1_000_000), b'a' + random.below(26) as u8)
+}
+
+fn insert(sql: &mut String, row: u64) {
+    let (account, letter) = content(row);
+    let text = String::from_utf8(vec![letter; TEXT_BYTES as usize]).expect("a letter is UTF-8");
+    // As above.
+    let _ = writeln!(sql, "INSERT INTO entry VALUES({}, {account}, '{text}');", row + 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+    use crate::workload::scratch::{Scratch, assert_different};
+
+    /// Passes over itself where there is no sqlite3.
+    #[test]
+    fn rows_are_counted_and_summed_up() {
+        if crate::sqlite_shell::require().is_err() {
+            return;
+        }
+        for journal in [Journal::Wal, Journal::Delete] {
+            let workload = Workload::Inserts(Inserts { journal, transactions: 4 });
+            let home = Scratch::new(&format!("inserts-{}", journal.name()), &workload);
+            let outcome = workload.run(&home).unwrap();
+            assert_eq!(outcome.class("transaction").unwrap().ops, 4);
+            workload.verify(&home, &outcome).unwrap();
+            let Workload::Inserts(inserts) = &workload else { unreachable!() };
+            let mut shell = Shell::start(&inserts.database(&home)).unwrap();
+            shell.tell("UPDATE entry SET account = account + 1 WHERE id = 20001;").unwrap();
+            shell.end().unwrap();
+            assert_different(workload.verify(&home, &outcome), "sums up to");
+            workload.reset(&home, &outcome).unwrap();
+            assert_different(workload.verify(&home, &outcome), "sums up to 20000|");
+        }
+    }
+}

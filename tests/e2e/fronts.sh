@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The same files by calls, appends and mappings through FUSE, and by calls and appends under `weir run`, each step and
+# then all at once, against a model.
+# timeout: 180
+# cases: 1 2 small-memory
+# long-cases: 3 4 5 6
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+steps=4000
+if [ -n "$LONG" ]; then steps=40000; fi
+options=()
+seed=$1
+if [ "$1" = small-memory ]; then
+    options=(--memory 16M --patch-memory 1M)
+    seed=100
+fi
+lane=()
+if ! standin && "$WEIR" run --help >/dev/null 2>&1; then lane=("$WEIR"); fi
+mount_weir "$SRC" "$MNT" "${options[@]}"
+echo "seed $seed"
+operations=$(python3 "$SUPPORT/fronts.py" "$MNT" "$seed" "$steps" "${lane[@]}") || fail "seed $seed"
+if [ ${#lane[@]} -gt 0 ]; then status "$MNT" lane.posted_writes; fi
+through=$(hash_of_tree "$MNT")
+umount_weir "$MNT"
+drop_caches
+expect_equal "the files at home" "$(hash_of_tree "$SRC")" "$through"
+counts "$operations operations"
