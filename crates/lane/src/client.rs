@@ -118,7 +118,7 @@ impl Client {
     /// As for [`Client::post`].
     ///
     /// # Safety
-    /// `fill` must write no more than `len` bytes. As for [`Client::post`].
+    /// `fill` must write `len` bytes, and no more. As for [`Client::post`].
     #[inline]
     pub unsafe fn post_with(
         &self,
