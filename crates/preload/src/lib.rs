@@ -16,7 +16,8 @@
 //!   (pthread_cancel(3)), and what is called between is `extern "C"`, by which no panic goes out;
 //! - nothing is waited for but what the call itself would wait for: locks are tried, never taken.
 
-#![allow(unsafe_code)] // It takes the place of C functions.
+#![allow(unsafe_code)]
+// It takes the place of C functions.
 // The names stand only in the library itself: tests would call them.
 #![cfg_attr(test, allow(dead_code))]
 

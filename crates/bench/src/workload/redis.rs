@@ -143,7 +143,8 @@ struct Server {
 
 impl Server {
     fn start(directory: &Path) -> Result<Server> {
-        let socket = std::env::temp_dir().join(format!("weir-bench-redis-socket-{}", std::process::id()));
+        let socket =
+            std::env::temp_dir().join(format!("weir-bench-redis-socket-{}", std::process::id()));
         let program = Path::new("redis-server");
         let child = Command::new(program)
             .args(["--port", "0", "--save", "", "--appendonly", "yes", "--loglevel", "warning"])
