@@ -8,7 +8,7 @@
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
 #   make lint       formatting, clippy, and checks of the repository itself
-#   make install    the weir command below PREFIX (/usr/local), DESTDIR respected
+#   make install    the weir command and the library of 'weir run' below PREFIX (/usr/local), DESTDIR respected
 #   make setup      only the set-up: system packages, Rust components, test suites
 
 SHELL := /bin/bash
@@ -16,6 +16,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 BENCH_DIR ?= target/bench
 WEIR := target/release/weir
+PRELOAD := target/release/libweir_preload.so
 BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
@@ -25,7 +26,7 @@ NBW_JSON ?= $(BENCH_DIR)/nbw.json
 all: build
 
 build:
-	$(CARGO) build --release -p weir -p weir-bench
+	$(CARGO) build --release -p weir -p weir-preload -p weir-bench
 
 setup:
 	scripts/setup
@@ -73,9 +74,11 @@ lint:
 # mount(8) and /etc/fstab find the command as the type's program: `SOURCE MOUNTPOINT fuse.weir OPTIONS`.
 install: build
 	install -D -m 755 $(WEIR) $(DESTDIR)$(PREFIX)/bin/weir
+	install -D -m 755 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/weir
+	rm -f $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
+	rmdir $(DESTDIR)$(PREFIX)/lib/weir 2>/dev/null || true
 
 clean:
 	$(CARGO) clean

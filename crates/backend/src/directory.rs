@@ -30,7 +30,6 @@ use crate::home_file::HomeFile;
 use crate::jobs::Jobs;
 use crate::quick::Quickness;
 use crate::ring::Ring;
-use crate::rotation::is_rotational;
 use crate::transfer::{Next, Payload, Started, Transfer};
 
 /// Workers beside a ring: some for writes that the kernel throttles, some for the rest.
@@ -122,7 +121,7 @@ impl Directory {
             workers: Jobs::default(),
             background: Jobs::default(),
             direct: AtomicBool::new(takes_direct(source)),
-            quickness: Quickness::new(is_rotational(source)),
+            quickness: Quickness::new(),
             under_way: UnderWay::default(),
             stopping: AtomicBool::new(false),
         };

@@ -78,6 +78,20 @@ impl Arena {
         self.frames as usize * PAGE_BYTES
     }
 
+    /// A frame is handed out for the first time. Shared memory has no huge pages where shmem_enabled is off, as it
+    /// is by default: 16 pages at once take two thirds of what 16 faults do (1.4 and 2.0 us a page on a virtual
+    /// machine), and more at once would hold up whoever waits for the engine.
+    fn touch(&self, index: u32) {
+        const AT_ONCE: u32 = 16;
+        if self.lane.is_none() || !index.is_multiple_of(AT_ONCE) {
+            return;
+        }
+        let len = AT_ONCE.min(self.frames - index) as usize * PAGE_BYTES;
+        // SAFETY: the range lies in the mapping; the advice changes nothing of its content. Where it is refused
+        // (before Linux 5.14), pages are had one by one.
+        let _ = unsafe { madvise(self.address(index).cast(), len, Advice::LinuxPopulateWrite) };
+    }
+
     fn address(&self, index: u32) -> *mut u8 {
         assert!(index < self.frames);
         // SAFETY: the index is below the number of frames, so the result lies in the mapping.
@@ -158,6 +172,7 @@ impl FramePool {
             match free.returned.pop() {
                 Some(index) => index,
                 None if free.untouched < self.arena.frames => {
+                    self.arena.touch(free.untouched);
                     free.untouched += 1;
                     free.untouched - 1
                 }

@@ -8,6 +8,8 @@ use std::io;
 
 use weir_engine::{Error, ErrorKind};
 
+use crate::transport::wire::Malformed;
+
 /// A positive `errno` value, as errno(3) lists them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(i32);
@@ -51,6 +53,12 @@ impl Errno {
 impl fmt::Debug for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", io::Error::from_raw_os_error(self.0))
+    }
+}
+
+impl From<Malformed> for Errno {
+    fn from(_: Malformed) -> Errno {
+        Errno::EIO
     }
 }
 

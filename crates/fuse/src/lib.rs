@@ -8,7 +8,8 @@
 //! answer goes back through `transport`.
 //!
 //! Architecture invariants: errno is decided in `errno` alone; FUSE's own types are seen in
-//! `transport::device` alone; unsafe code is in `credentials` alone.
+//! `transport` alone; unsafe code is in `credentials` and in `transport::uring`'s `area`,
+//! `courtesy` and `ring` alone.
 
 #![deny(unsafe_code)]
 
@@ -27,4 +28,6 @@ mod transport;
 
 pub use lane::LaneStatus;
 pub use session::{CACHE_TIMEOUT_DEFAULT, LaneObserver, Options, Session, mount};
+pub use transport::Transport;
 pub use transport::mount::{DeviceNumber, MountError};
+pub use transport::uring::KernelSetting;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -17,10 +17,12 @@ use crate::front::{Behaviour, Descriptors, Front};
 use crate::janitor::Janitor;
 use crate::lane::LaneStatus;
 use crate::lane::server::Server;
+use crate::transport::Transport;
 use crate::transport::device::Connection;
 use crate::transport::mount::{
     DeviceNumber, MountError, MountRequest, find_mount, mount as mount_device, unmount,
 };
+use crate::transport::uring::{KernelSetting, Queues};
 
 /// How long the kernel relies on names and attributes by default. It sees every change made
 /// through the mount; the bound is for changes made behind its back.
@@ -52,7 +54,9 @@ pub struct Options {
     pub attr_timeout: Duration,
     /// How long the kernel may rely on there being no such name.
     pub negative_timeout: Duration,
-    /// Threads that serve requests; by default one for each CPU, two at least.
+    /// How requests are to come; if nothing is said, over io_uring where the kernel has it on.
+    pub transport: Option<Transport>,
+    /// Threads that serve the device; by default one for each CPU, two at least.
     pub threads: Option<NonZeroUsize>,
     /// Options of mount(8), one each.
     pub mount_options: Vec<String>,
@@ -70,6 +74,7 @@ impl Options {
             entry_timeout: CACHE_TIMEOUT_DEFAULT,
             attr_timeout: CACHE_TIMEOUT_DEFAULT,
             negative_timeout: Duration::ZERO,
+            transport: None,
             threads: None,
             mount_options: Vec::new(),
         }
@@ -80,6 +85,7 @@ impl Options {
 pub struct Session {
     mountpoint: PathBuf,
     number: Option<DeviceNumber>,
+    transport: Transport,
     server: JoinHandle<io::Result<()>>,
     front: Arc<Front>,
 }
@@ -117,9 +123,11 @@ pub fn mount(
     let device = mount_device(&mountpoint, &request)?;
     let served = (|| {
         let threads = options.threads.unwrap_or_else(default_threads);
-        let connection =
-            Connection::new(Arc::clone(&front), device, options.allow_other, threads.get())
-                .map_err(MountError::Connection)?;
+        let queues = prepare_queues(&front, &device, options.transport)?;
+        let others = options.allow_other;
+        let connection = Connection::new(Arc::clone(&front), device, others, threads.get(), queues)
+            .map_err(MountError::Connection)?;
+        let transport = connection.transport();
         let kernel = connection.kernel_cache();
         let cleaner = {
             let front = Arc::clone(&front);
@@ -139,12 +147,13 @@ pub fn mount(
             let cleaned = cleaner.join();
             served.and(cleaned.map_err(|_| io::Error::other("the janitor's thread panicked")))
         };
-        Builder::new().name("weir-mount".to_owned()).spawn(serve).map_err(MountError::Threads)
+        let server = Builder::new().name("weir-mount".to_owned()).spawn(serve);
+        Ok((server.map_err(MountError::Threads)?, transport))
     })();
     match served {
-        Ok(server) => {
+        Ok((server, transport)) => {
             let number = find_mount(&mountpoint).ok().flatten();
-            Ok(Session { mountpoint, number, server, front })
+            Ok(Session { mountpoint, number, transport, server, front })
         }
         Err(error) => {
             // Nobody answers there, so that it cannot be in use for long.
@@ -171,6 +180,11 @@ impl Session {
     /// What tells of the mount's lane, as long as it is kept.
     pub fn lane(&self) -> LaneObserver {
         LaneObserver(Arc::clone(&self.front))
+    }
+
+    /// How requests come.
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// Whether the mount is gone.
@@ -240,6 +254,33 @@ impl fmt::Debug for LaneObserver {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Session({})", self.mountpoint.display())
+    }
+}
+
+/// The queues of FUSE over io_uring, if they are wanted and can be had.
+///
+/// # Errors
+/// [`MountError::NoIoUring`] if nothing else is wanted.
+fn prepare_queues(
+    front: &Arc<Front>,
+    device: &OwnedFd,
+    wanted: Option<Transport>,
+) -> Result<Option<Queues>, MountError> {
+    if wanted == Some(Transport::Device) {
+        return Ok(None);
+    }
+    let prepared = match KernelSetting::read().advice() {
+        None => Queues::prepare(front, device.as_fd()).map_err(|error| error.to_string()),
+        Some(_) if wanted.is_none() => return Ok(None),
+        Some(advice) => Err(advice.to_owned()),
+    };
+    match prepared {
+        Ok(queues) => Ok(Some(queues)),
+        Err(reason) if wanted == Some(Transport::IoUring) => Err(MountError::NoIoUring(reason)),
+        Err(reason) => {
+            tracing::warn!("FUSE over io_uring cannot be used, serving the device: {reason}");
+            Ok(None)
+        }
     }
 }
 

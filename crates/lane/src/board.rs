@@ -1,7 +1,6 @@
 //! The board: what the daemon says to all clients. Programs read it, and the frames, at any time and without a lock.
 //!
-//! A frame's content is read under a sequence lock: its version is odd while its content or its key changes, and
-//! never the same twice. Which frame holds a page is found by a table of hints in buckets of four: a hint may be
+//! A frame's content and its key are read under a sequence lock (`sequence`). Which frame holds a page is found by a table of hints in buckets of four: a hint may be
 //! wrong, the frame's key is not.
 //!
 //! Layout: [`Head`], then [`FILES`] of [`FileEntry`], then one [`FrameEntry`] for each frame, then the hints.
@@ -15,13 +14,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::RwLock;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::PAGE_BYTES;
 use crate::memory::{self, Access, Memory};
 use crate::region::Region;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sequence::Sequence;
 
 /// Files that can be in the lane at once.
 pub const FILES: usize = 4096;
@@ -46,8 +45,19 @@ struct Head {
     version: AtomicU32,
     frames: AtomicU32,
     buckets: AtomicU32,
-    /// A robust mutex that a thread of the daemon holds as long as it lives: its first word is the futex.
-    life: [AtomicU32; 16],
+    life: LifeLine,
+}
+
+/// A robust mutex that a thread of the daemon holds as long as it lives: its first word is the futex.
+#[repr(C, align(64))]
+struct LifeLine([AtomicU32; 16]);
+
+impl LifeLine {
+    #[inline]
+    fn is_held(&self) -> bool {
+        let life = self.0[0].load(Ordering::Relaxed);
+        life & OWNER_DIED == 0 && life & OWNER_MASK != 0
+    }
 }
 
 /// How programs may use a file. The order of the numbers is of no meaning.
@@ -66,18 +76,38 @@ pub enum Mode {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct FileEntry {
-    /// The mode, and for [`Mode::Exclusive`] whose it is: `mode | client << 32`.
     state: AtomicU64,
     size: AtomicU64,
     /// A posted write must end at or before this: to there the home has room for it.
     grant: AtomicU64,
 }
 
+/// A file's mode: `mode | changes << 8 | client << 32`. How often it changed, modulo 2^24, tells a slot's next file
+/// from the one before; `client` is 0 but for [`Mode::Exclusive`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State(u64);
+
+impl State {
+    fn then(self, mode: Mode, client: u32) -> State {
+        let changes = (self.0 >> 8).wrapping_add(1) & 0xff_ffff;
+        State(u64::from(mode as u32) | changes << 8 | u64::from(client) << 32)
+    }
+
+    /// How `client` may use the file.
+    #[inline]
+    pub(crate) fn seen(self, client: u32) -> Seen {
+        let mode = self.0 as u8;
+        let writable = mode == Mode::Exclusive as u8 && self.0 >> 32 == u64::from(client);
+        Seen { readable: writable || mode == Mode::Shared as u8, writable }
+    }
+}
+
 /// Which page a frame holds.
 #[derive(Debug)]
 #[repr(C)]
 struct FrameEntry {
-    version: AtomicU64,
+    /// Of the key and the frame's content.
+    sequence: Sequence,
     /// 0: none that programs may read.
     key: AtomicU64,
 }
@@ -87,10 +117,8 @@ fn key_of(slot: u32, page: u64) -> Option<u64> {
     (page < 1 << PAGE_BITS).then(|| (u64::from(slot) + 1) << PAGE_BITS | page)
 }
 
-fn bucket_of(key: u64, buckets: u32) -> usize {
-    let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 40) as usize & (buckets as usize - 1)
-}
+/// Fewest buckets of hints; their number is a power of two.
+const BUCKETS_MIN: u32 = 64;
 
 const FILES_AT: usize = size_of::<Head>();
 const FRAMES_AT: usize = FILES_AT + FILES * size_of::<FileEntry>();
@@ -100,10 +128,18 @@ const FRAMES_AT: usize = FILES_AT + FILES * size_of::<FileEntry>();
 struct Parts {
     memory: Memory,
     frames: u32,
-    buckets: u32,
+    hints_at: usize,
+    /// A product's bits that are not a bucket's number.
+    bucket_shift: u32,
 }
 
 impl Parts {
+    fn over(memory: Memory, frames: u32, buckets: u32) -> Parts {
+        assert!(memory.len() >= Parts::len(frames, buckets));
+        let bucket_shift = u64::BITS - buckets.ilog2();
+        Parts { memory, frames, hints_at: Parts::hints_at(frames), bucket_shift }
+    }
+
     fn len(frames: u32, buckets: u32) -> usize {
         let len = Parts::hints_at(frames) + buckets as usize * WAYS * size_of::<AtomicU32>();
         len.next_multiple_of(PAGE_BYTES)
@@ -134,10 +170,11 @@ impl Parts {
 
     #[inline]
     fn bucket(&self, key: u64) -> &[AtomicU32; WAYS] {
-        let bucket = bucket_of(key, self.buckets);
+        // The upper bits: all of the key's are in them.
+        let bucket = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.bucket_shift) as usize;
         // SAFETY: as in `file`; a bucket is below the number of buckets.
         unsafe {
-            let hints = self.memory.base().add(Parts::hints_at(self.frames));
+            let hints = self.memory.base().add(self.hints_at);
             &*hints.cast::<[AtomicU32; WAYS]>().add(bucket)
         }
     }
@@ -149,7 +186,7 @@ pub struct Board {
     parts: Parts,
     fd: OwnedFd,
     /// Marks of what clients read; see [`Board::take_referenced`].
-    clients: RwLock<Vec<std::sync::Arc<Region>>>,
+    clients: RwLock<Vec<Arc<Region>>>,
 }
 
 impl Board {
@@ -158,16 +195,40 @@ impl Board {
     /// # Errors
     /// What making and mapping shared memory says.
     pub fn new(frames: u32) -> io::Result<Board> {
-        let buckets = frames.max(64).next_power_of_two();
+        let buckets = frames.max(BUCKETS_MIN).next_power_of_two();
         let len = Parts::len(frames, buckets);
         let fd = memory::create("weir-board", len)?;
-        let parts = Parts { memory: Memory::map(&fd, len, Access::ReadWrite)?, frames, buckets };
+        let memory = Memory::map(&fd, len, Access::ReadWrite)?;
+        memory::seal_writes(fd.as_fd())?;
+        Ok(Board::over(memory, fd, frames, buckets))
+    }
+
+    fn over(memory: Memory, fd: OwnedFd, frames: u32, buckets: u32) -> Board {
+        let parts = Parts::over(memory, frames, buckets);
         let head = parts.head();
         head.magic.store(MAGIC, Ordering::Relaxed);
         head.version.store(VERSION, Ordering::Relaxed);
         head.frames.store(frames, Ordering::Relaxed);
         head.buckets.store(buckets, Ordering::Relaxed);
-        Ok(Board { parts, fd, clients: RwLock::default() })
+        Board { parts, fd, clients: RwLock::default() }
+    }
+
+    /// A board in this process's heap, and a view of it with frames beside it.
+    #[cfg(test)]
+    pub(crate) fn heap(frames: u32) -> (Board, View, Memory) {
+        let buckets = frames.max(BUCKETS_MIN).next_power_of_two();
+        let memory = Memory::heap(Parts::len(frames, buckets));
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let board = Board::over(memory.again(), fd, frames, buckets);
+        let content = Memory::heap(frames as usize * PAGE_BYTES);
+        let parts = Parts::over(memory, frames, buckets);
+        (board, View { parts, memory: content.again() }, content)
+    }
+
+    /// As if a thread held its life.
+    #[cfg(test)]
+    pub(crate) fn make_live_by_hand(&self) {
+        self.parts.head().life.0[0].store(1, Ordering::Relaxed);
     }
 
     /// Its memory, for clients: to be passed on read-only ([`memory::read_only`]).
@@ -188,6 +249,11 @@ impl Board {
     /// Where the robust mutex of the daemon's life is, 64 bytes: see [`crate::server::Life`].
     pub(crate) fn life(&self) -> *mut u8 {
         std::ptr::from_ref(&self.parts.head().life).cast_mut().cast()
+    }
+
+    /// Whether a thread holds it.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.parts.head().life.is_held()
     }
 
     /// A frame holds this page from now on, and may be read by it.
@@ -233,15 +299,17 @@ impl Board {
     }
 
     fn set_key(&self, entry: &FrameEntry, key: u64) {
-        let version = begin(entry);
+        let begun = entry.sequence.begin();
         entry.key.store(key, Ordering::Relaxed);
-        entry.version.store(version + 2, Ordering::Release);
+        entry.sequence.end(begun);
     }
 
-    /// The frame's content changes from now until what this returns is dropped. `None` if nobody may read it.
+    /// The frame's content changes from now until what this returns is dropped: meanwhile it must neither be changed
+    /// once more, nor published, nor retracted. `None` if nobody may read it.
     pub fn change(&self, frame: u32) -> Option<Change<'_>> {
         let entry = self.parts.frame(frame);
-        (entry.key.load(Ordering::Relaxed) != 0).then(|| Change { version: begin(entry), entry })
+        (entry.key.load(Ordering::Relaxed) != 0)
+            .then(|| Change { begun: entry.sequence.begin(), entry })
     }
 
     /// The file's size as programs see it, bytes.
@@ -258,47 +326,39 @@ impl Board {
     /// [`crate::server::Inbox::withdraw`] must follow.
     pub fn set_mode(&self, slot: u32, mode: Mode, client: u32) {
         let client = if mode == Mode::Exclusive { client } else { 0 };
-        let state = u64::from(mode as u32) | u64::from(client) << 32;
-        self.parts.file(slot).state.store(state, Ordering::Release);
+        let word = &self.parts.file(slot).state;
+        let state = State(word.load(Ordering::Relaxed)).then(mode, client);
+        word.store(state.0, Ordering::Release);
     }
 
     /// Counts in a client's marks of what it read.
-    pub fn add_client(&self, region: std::sync::Arc<Region>) {
-        self.clients.write().unwrap_or_else(std::sync::PoisonError::into_inner).push(region);
+    pub fn add_client(&self, region: Arc<Region>) {
+        self.clients.write().unwrap_or_else(PoisonError::into_inner).push(region);
     }
 
     /// The client is gone.
-    pub fn remove_client(&self, region: &std::sync::Arc<Region>) {
-        let mut clients = self.clients.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        clients.retain(|known| !std::sync::Arc::ptr_eq(known, region));
+    pub fn remove_client(&self, region: &Arc<Region>) {
+        let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|known| !Arc::ptr_eq(known, region));
     }
 
     /// Whether a program read the frame since this was last asked.
     pub fn take_referenced(&self, frame: u32) -> bool {
-        let clients = self.clients.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner);
         clients.iter().fold(false, |read, client| read | client.take_referenced(frame))
     }
-}
-
-/// Makes a frame's version odd, and returns it as it was.
-fn begin(entry: &FrameEntry) -> u64 {
-    let version = entry.version.load(Ordering::Relaxed);
-    entry.version.store(version + 1, Ordering::Relaxed);
-    // Release: who sees what is written next sees that the version is odd.
-    fence(Ordering::Release);
-    version
 }
 
 /// While it lives, a frame's content changes.
 #[derive(Debug)]
 pub struct Change<'a> {
     entry: &'a FrameEntry,
-    version: u64,
+    begun: u64,
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.entry.version.store(self.version + 2, Ordering::Release);
+        self.entry.sequence.end(self.begun);
     }
 }
 
@@ -334,12 +394,11 @@ impl View {
         }
         let (frame_count, buckets) =
             (head.frames.load(Ordering::Relaxed), head.buckets.load(Ordering::Relaxed));
-        if !buckets.is_power_of_two() {
+        if !buckets.is_power_of_two() || buckets < BUCKETS_MIN {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a damaged board"));
         }
         let len = Parts::len(frame_count, buckets);
-        let parts =
-            Parts { memory: Memory::map(&board, len, Access::Read)?, frames: frame_count, buckets };
+        let parts = Parts::over(Memory::map(&board, len, Access::Read)?, frame_count, buckets);
         let memory = Memory::map(&frames, frame_count as usize * PAGE_BYTES, Access::Read)?;
         Ok(View { parts, memory })
     }
@@ -347,8 +406,7 @@ impl View {
     /// Whether the daemon lives. The kernel notes its death when it happens.
     #[inline]
     pub fn is_alive(&self) -> bool {
-        let life = self.parts.head().life[0].load(Ordering::Relaxed);
-        life & OWNER_DIED == 0 && life & OWNER_MASK != 0
+        self.parts.head().life.is_held()
     }
 
     /// Frames there are.
@@ -359,9 +417,13 @@ impl View {
     /// How `client` may use a file.
     #[inline]
     pub fn seen(&self, slot: u32, client: u32) -> Seen {
-        let state = self.parts.file(slot).state.load(Ordering::Acquire);
-        let writable = state == (Mode::Exclusive as u64 | u64::from(client) << 32);
-        Seen { readable: writable || state == Mode::Shared as u64, writable }
+        self.state(slot).seen(client)
+    }
+
+    /// A file's mode, to be compared with what it is later.
+    #[inline]
+    pub(crate) fn state(&self, slot: u32) -> State {
+        State(self.parts.file(slot).state.load(Ordering::Acquire))
     }
 
     /// The file's size, without writes still pending.
@@ -398,16 +460,15 @@ impl View {
                 continue;
             }
             let entry = self.parts.frame(frame);
-            let version = entry.version.load(Ordering::Acquire);
-            if version % 2 == 1 || entry.key.load(Ordering::Relaxed) != key {
+            let Some(number) = entry.sequence.read() else { continue };
+            if entry.key.load(Ordering::Relaxed) != key {
                 continue;
             }
             let from = frame as usize * PAGE_BYTES + start;
-            // SAFETY: inside the mapping of `frames` pages; the daemon may write meanwhile, which the version
-            // tells, and bytes of any value are bytes.
+            // SAFETY: inside the mapping of `frames` pages; the daemon may write meanwhile, which the sequence
+            // lock tells, and bytes of any value are bytes.
             unsafe { std::ptr::copy_nonoverlapping(self.memory.base().add(from), out, len) };
-            fence(Ordering::Acquire);
-            return (entry.version.load(Ordering::Relaxed) == version).then_some(frame);
+            return entry.sequence.is_still(number).then_some(frame);
         }
         None
     }
@@ -418,10 +479,4 @@ impl View {
         // SAFETY: a slice is valid for writes of its length.
         unsafe { self.read(slot, page, start, out.len(), out.as_mut_ptr()) }
     }
-}
-
-/// Marks of frames read, one byte each.
-pub(crate) fn take_mark(mark: &AtomicU8) -> bool {
-    use std::sync::atomic::Ordering;
-    mark.load(Ordering::Relaxed) != 0 && mark.swap(0, Ordering::Relaxed) != 0
 }

@@ -2,12 +2,12 @@
 
 #![allow(unsafe_code)] // Shared memory cannot be used without it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::PAGE_BYTES;
 use crate::board::View;
-use crate::region::{ASLEEP, AWAKE, EntryHead, Kind, RINGS, RUNG, Region};
-use crate::ring::{PAYLOAD_BYTES_MAX, Place, RING_BYTES, Refused};
+use crate::region::{EXTENDS, EntryHead, Kind, Noted, RINGS, Region};
+use crate::ring::{PAYLOAD_BYTES_MAX, Place};
 
 /// A client of one daemon: its views of the three memories.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub enum Miss {
     Mode,
     /// No frame holds all of the pages, or they reach past the file's known end.
     Absent,
-    /// A write to one of the pages is pending.
+    /// A write is pending that must be applied first: to one of the pages, or one that moves the file's end.
     Pending,
     /// More than an entry takes, or past what home is known to have room for.
     Size,
@@ -57,29 +57,36 @@ pub enum Miss {
 
 /// One thread's right to a ring. Not given back when it is dropped: see [`Client::release_ring`].
 #[derive(Debug)]
-pub struct Ring(usize);
+pub struct Ring {
+    number: usize,
+    tid: u32,
+}
+
+impl Ring {
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+}
 
 impl Client {
     /// Takes a ring for the thread `tid`. `is_alive` says whether a thread of the client is still there: what
     /// a dead one had is taken over. `None` if all are taken.
     pub fn take_ring(&self, tid: u32, is_alive: impl Fn(u32) -> bool) -> Option<Ring> {
-        let take = |ring: &usize, from: u32| {
-            let owner = &self.region.ring(*ring).owner.0;
-            owner.compare_exchange(from, tid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        let free = (0..RINGS).find(|ring| take(ring, 0));
+        let region = &self.region;
+        let free = (0..RINGS).find(|ring| region.pass_ring(*ring, 0, tid));
         let ring = free.or_else(|| {
             (0..RINGS).find(|ring| {
-                let owner = self.region.ring(*ring).owner.0.load(Ordering::Relaxed);
-                owner != 0 && !is_alive(owner) && take(ring, owner)
+                let owner = region.owner(*ring);
+                owner != 0 && !is_alive(owner) && region.pass_ring(*ring, owner, tid)
             })
         });
-        ring.map(Ring)
+        ring.map(|number| Ring { number, tid })
     }
 
     /// Gives a ring back; what is posted in it is still taken.
     pub fn release_ring(&self, ring: &Ring) {
-        self.region.ring(ring.0).owner.0.store(0, Ordering::Release);
+        self.region.pass_ring(ring.number, ring.tid, 0);
     }
 
     /// Posts a write of `len` bytes at `data`. True if the daemon must be woken now, by a byte over the socket.
@@ -124,69 +131,74 @@ impl Client {
         if len == 0 || len > PAYLOAD_BYTES_MAX {
             return Err(Miss::Size);
         }
-        if !self.view.is_alive() || self.region.is_closed() {
+        if !self.view.is_alive() {
             return Err(Miss::Gone);
         }
-        let ends = &self.region.ring(ring.0).ends;
+        let (head, ends) = (self.region.head(), &self.region.ring(ring.number).ends);
         loop {
             let place = ends.begin(len).map_err(|_| Miss::Full)?;
             // After `begin`: what is said now holds, or `publish` fails.
+            if self.region.is_closed() {
+                return Err(Miss::Gone);
+            }
             if !self.view.seen(file.slot, self.id).writable {
                 return Err(Miss::Mode);
             }
             let noted = self.note(file.slot, to, len)?;
-            let entry = EntryHead {
-                stamp: self.region.head().stamp.0.fetch_add(1, Ordering::AcqRel),
-                offset: if let To::Offset(offset) = to { offset } else { 0 },
-                description: file.description,
-                len: len as u32,
-                kind: if to == To::End { Kind::Append } else { Kind::Write } as u32,
-                reserved: 0,
+            let (offset, kind, flags) = match noted {
+                Noted::Write { offset, extends, .. } => {
+                    (offset, Kind::Write, if extends { EXTENDS } else { 0 })
+                }
+                Noted::Append(_) => (0, Kind::Append, 0),
             };
+            let stamp = head.stamps.take();
+            if to == To::End
+                && let Err(miss) = self.check_room(file.slot)
+            {
+                self.region.settle(noted);
+                return Err(miss);
+            }
+            let (description, len, kind) = (file.description, len as u32, kind as u32);
+            let entry = EntryHead { stamp, offset, description, len, kind, flags };
             // SAFETY: by this function's contract.
             unsafe { self.copy_in(ring, place, entry, &fill) };
-            match ends.publish(place) {
-                Ok(()) => break,
-                Err(Refused::Withdrawn | Refused::Full) => noted.take_back(self),
+            if ends.publish(place).is_ok() {
+                return Ok(head.bell.must_wake(place.is_filling));
             }
+            self.region.settle(noted);
         }
-        let bell = &self.region.head().bell.0;
-        // After `publish`, both sequentially consistent: either the daemon sees the entry before it sleeps, or
-        // this sees that it sleeps.
-        Ok(match bell.load(Ordering::SeqCst) {
-            AWAKE if ends.used() > RING_BYTES as u64 / 2 => swap(bell, AWAKE),
-            ASLEEP => swap(bell, ASLEEP),
-            _ => false,
-        })
     }
 
-    /// Says before it is posted that a write is pending, and makes sure that home has room for it.
+    /// Says before it is posted that a write is pending. One at an offset fits in what home has room for.
     #[inline]
     fn note(&self, slot: u32, to: To, len: usize) -> Result<Noted, Miss> {
-        let grant = self.view.grant(slot);
-        match to {
+        let noted = match to {
             To::Offset(offset) => {
                 let end = offset.checked_add(len as u64).ok_or(Miss::Size)?;
-                if end > grant {
+                if end > self.view.grant(slot) {
                     return Err(Miss::Size);
                 }
-                for page in pages_of(offset, len) {
-                    self.region.pending(slot, page).fetch_add(1, Ordering::AcqRel);
-                }
-                Ok(Noted { slot, offset: Some(offset), len })
+                let extends = end > self.view.size(slot);
+                Noted::Write { slot: Some(slot), offset, len, extends }
             }
-            To::End => {
-                let noted = Noted { slot, offset: None, len };
-                // Before the size: what the daemon takes out it adds to the size first.
-                let before = self.region.head().appending.0.fetch_add(len as u64, Ordering::AcqRel);
-                let end = before.saturating_add(len as u64).saturating_add(self.view.size(slot));
-                if end > grant {
-                    noted.take_back(self);
-                    return Err(Miss::Size);
-                }
-                Ok(noted)
-            }
+            To::End => Noted::Append(len),
+        };
+        self.region.note(noted);
+        Ok(noted)
+    }
+
+    /// Whether home has room for all appends noted, each as if to this file. To be asked after the stamp was taken:
+    /// all writes with lower ones are noted by then, or in the size.
+    #[inline]
+    fn check_room(&self, slot: u32) -> Result<(), Miss> {
+        let ends = &self.region.head().ends;
+        // Before the size: what the daemon takes out it has put in the size first.
+        if ends.extending.load(Ordering::Acquire) != 0 {
+            return Err(Miss::Pending);
         }
+        let appending = ends.appending.load(Ordering::Acquire);
+        let end = self.view.size(slot).saturating_add(appending);
+        if end <= self.view.grant(slot) { Ok(()) } else { Err(Miss::Size) }
     }
 
     /// Writes an entry where it may be put.
@@ -195,7 +207,7 @@ impl Client {
     /// `place` must be fresh from this ring's `begin`, and `fill` write no more than the entry's length.
     #[inline]
     unsafe fn copy_in(&self, ring: &Ring, place: Place, entry: EntryHead, fill: &impl Fn(*mut u8)) {
-        let bytes = self.region.ring_bytes(ring.0);
+        let bytes = self.region.ring_bytes(ring.number);
         // SAFETY: `begin` gave this room, aligned for a head, to this thread alone; the daemon reads it only after
         // it is published.
         unsafe {
@@ -227,7 +239,8 @@ impl Client {
         if !self.view.is_alive() || self.region.is_closed() {
             return Err(Miss::Gone);
         }
-        if !self.view.seen(slot, self.id).readable {
+        let state = self.view.state(slot);
+        if !state.seen(self.id).readable {
             return Err(Miss::Mode);
         }
         let end = offset.checked_add(len as u64).ok_or(Miss::Size)?;
@@ -247,31 +260,7 @@ impl Client {
             self.region.set_referenced(frame.ok_or(Miss::Absent)?);
             done += part;
         }
-        Ok(())
-    }
-}
-
-pub(crate) fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
-    let page = PAGE_BYTES as u64;
-    offset / page..(offset + len as u64).div_ceil(page)
-}
-
-/// Whether it was this call that rang.
-#[cold]
-fn swap(bell: &AtomicU32, from: u32) -> bool {
-    bell.compare_exchange(from, RUNG, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-}
-
-/// What was said of a write before it is posted.
-struct Noted {
-    slot: u32,
-    /// `None`: at the end.
-    offset: Option<u64>,
-    len: usize,
-}
-
-impl Noted {
-    fn take_back(self, client: &Client) {
-        client.region.settle(self.slot, self.offset, self.len);
+        // The slot may have become another file's meanwhile: its pages are not what was asked for.
+        if self.view.state(slot) == state { Ok(()) } else { Err(Miss::Mode) }
     }
 }

@@ -25,8 +25,29 @@ pub enum Access {
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
+    /// Of tests that map nothing: the memory is this heap's.
+    #[cfg(test)]
+    heap: Option<std::sync::Arc<Heap>>,
 }
 
+#[cfg(test)]
+#[derive(Debug)]
+struct Heap(NonNull<u8>, std::alloc::Layout);
+
+#[cfg(test)]
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: allocated by this layout in `Memory::heap`, and nobody has it any more.
+        unsafe { std::alloc::dealloc(self.0.as_ptr(), self.1) };
+    }
+}
+
+#[cfg(test)]
+// SAFETY: as for `Memory`.
+unsafe impl Send for Heap {}
+#[cfg(test)]
+// SAFETY: as for `Memory`.
+unsafe impl Sync for Heap {}
 // SAFETY: a `Memory` is an address and a length; what is done with the memory is its users' unsafe code.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
@@ -39,8 +60,17 @@ unsafe impl Sync for Memory {}
 pub fn create(name: &str, len: usize) -> io::Result<OwnedFd> {
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&fd, len as u64)?;
-    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
     Ok(fd)
+}
+
+/// Nobody can map the memory to write it from now on, or change its seals: a read-only descriptor could
+/// otherwise be opened again for writing. Mappings there are stay as they are.
+///
+/// # Errors
+/// What fcntl(2) says.
+pub fn seal_writes(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
 }
 
 /// A descriptor of the same memory by which it cannot be written.
@@ -74,7 +104,29 @@ impl Memory {
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
         let base =
             NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
-        Ok(Memory { base, len })
+        Ok(Memory {
+            base,
+            len,
+            #[cfg(test)]
+            heap: None,
+        })
+    }
+
+    /// Memory of this process alone, all zero.
+    #[cfg(test)]
+    pub(crate) fn heap(len: usize) -> Memory {
+        let layout = std::alloc::Layout::from_size_align(len, crate::PAGE_BYTES).unwrap();
+        // SAFETY: no test asks for no memory at all.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).unwrap();
+        Memory { base, len, heap: Some(std::sync::Arc::new(Heap(base, layout))) }
+    }
+
+    /// The same heap memory once more.
+    #[cfg(test)]
+    pub(crate) fn again(&self) -> Memory {
+        let heap = self.heap.clone();
+        assert!(heap.is_some());
+        Memory { base: self.base, len: self.len, heap }
     }
 
     /// Bytes mapped.
@@ -119,6 +171,10 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        #[cfg(test)]
+        if self.heap.is_some() {
+            return;
+        }
         // SAFETY: the mapping is this value's own, and references into it borrow the value.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());

@@ -6,17 +6,19 @@
 #![allow(unsafe_code)] // Shared memory cannot be had without it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::PAGE_BYTES;
-use crate::board::{VERSION, take_mark};
-use crate::client::pages_of;
+use crate::bell::Bell;
+use crate::board::VERSION;
 use crate::memory::{self, Access, Memory};
 use crate::ring::{Ends, HEAD_BYTES, RING_BYTES};
+use crate::stamp::Stamps;
 
 /// Rings in a region: so many threads of a client can post at once.
-pub const RINGS: usize = 64;
+pub const RINGS: usize = if cfg!(miri) { 4 } else { 64 };
 /// Counters of pending writes, shared by pages whose hash is equal.
 pub const PENDING: usize = 4096;
 
@@ -27,29 +29,31 @@ pub(crate) struct Head {
     pub(crate) version: AtomicU32,
     pub(crate) frames: AtomicU32,
     /// Not 0 once the daemon takes nothing from this region any more.
-    pub(crate) closed: Line32,
-    /// The next write's stamp: writes of all threads are taken in this order.
-    pub(crate) stamp: Line64,
-    /// Bytes of appends posted and not yet in a file's size.
-    pub(crate) appending: Line64,
-    /// Whether the daemon looks by itself: [`ASLEEP`], [`AWAKE`] or [`RUNG`].
-    pub(crate) bell: Line32,
+    closed: Line32,
+    /// A bit for each ring that anybody ever had: the others are empty.
+    rings: Line64,
+    pub(crate) stamps: Stamps,
+    pub(crate) ends: FileEnds,
+    pub(crate) bell: Bell,
 }
 
-/// The daemon sleeps until it is woken.
-pub(crate) const ASLEEP: u32 = 0;
-/// The daemon looks again within its interval.
-pub(crate) const AWAKE: u32 = 1;
-/// Somebody is waking the daemon.
-pub(crate) const RUNG: u32 = 2;
+/// Posted writes that move a file's end, of all files.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct FileEnds {
+    /// Bytes of appends posted and not yet in a file's size.
+    pub(crate) appending: AtomicU64,
+    /// Writes at an offset, posted and not yet in a file's size, that ended past it.
+    pub(crate) extending: AtomicU32,
+}
 
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Line32(pub(crate) AtomicU32);
+struct Line32(AtomicU32);
 
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Line64(pub(crate) AtomicU64);
+struct Line64(AtomicU64);
 
 /// A ring's words.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ pub(crate) struct Line64(pub(crate) AtomicU64);
 pub(crate) struct RingHead {
     pub(crate) ends: Ends,
     /// The thread that has it (gettid(2)); 0 if nobody.
-    pub(crate) owner: Line32,
+    owner: Line32,
 }
 
 /// An entry's head, as it lies in a ring.
@@ -74,11 +78,32 @@ pub struct EntryHead {
     pub len: u32,
     /// A [`Kind`].
     pub kind: u32,
-    /// 0.
-    pub reserved: u32,
+    /// [`EXTENDS`], or 0.
+    pub flags: u32,
 }
 
 const _: () = assert!(size_of::<EntryHead>() == HEAD_BYTES);
+
+/// Of an entry: a [`Kind::Write`] that ended past the file's size when it was posted.
+pub const EXTENDS: u32 = 1;
+
+/// What is said of a write as long as it is pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// Of a write at an offset.
+    Write {
+        /// The file's place on the board; `None` if that is not known any more.
+        slot: Option<u32>,
+        /// In the file, bytes. With `len` it does not exceed what a u64 holds.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+        /// Whether it ended past the file's size.
+        extends: bool,
+    },
+    /// Of an append of so many bytes.
+    Append(usize),
+}
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +122,10 @@ pub enum Kind {
 pub struct Region {
     memory: Memory,
     frames: u32,
+    /// Where [`RingHead`]s begin.
+    rings_at: usize,
+    /// Where rings' bytes begin.
+    bytes_at: usize,
 }
 
 const PENDING_AT: usize = size_of::<Head>();
@@ -121,7 +150,7 @@ impl Region {
     /// What making and mapping shared memory says.
     pub fn create(frames: u32) -> io::Result<(Region, OwnedFd)> {
         let fd = memory::create("weir-lane", len_bytes(frames))?;
-        let region = Region::of(fd.as_fd(), frames)?;
+        let region = Region::over(Memory::map(&fd, len_bytes(frames), Access::ReadWrite)?, frames);
         region.head().version.store(VERSION, Ordering::Relaxed);
         region.head().frames.store(frames, Ordering::Relaxed);
         Ok((region, fd))
@@ -132,16 +161,32 @@ impl Region {
     /// # Errors
     /// What mmap(2) says; `InvalidData` if it is of another version.
     pub fn map(fd: BorrowedFd<'_>, frames: u32) -> io::Result<Region> {
-        let region = Region::of(fd, frames)?;
-        if region.head().version.load(Ordering::Relaxed) != VERSION {
+        let region = Region::over(Memory::map(fd, len_bytes(frames), Access::ReadWrite)?, frames);
+        let head = region.head();
+        let is_known = head.version.load(Ordering::Relaxed) == VERSION
+            && head.frames.load(Ordering::Relaxed) == frames;
+        if !is_known {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a lane of another version"));
         }
         Ok(region)
     }
 
-    fn of(fd: BorrowedFd<'_>, frames: u32) -> io::Result<Region> {
-        let memory = Memory::map(fd, len_bytes(frames), Access::ReadWrite)?;
-        Ok(Region { memory, frames })
+    fn over(memory: Memory, frames: u32) -> Region {
+        assert!(memory.len() >= len_bytes(frames));
+        Region { memory, frames, rings_at: rings_at(frames), bytes_at: bytes_at(frames) }
+    }
+
+    /// Both sides of one, in this process's heap.
+    #[cfg(test)]
+    pub(crate) fn heap(frames: u32) -> (Region, Region) {
+        let memory = Memory::heap(len_bytes(frames));
+        (Region::over(memory.again(), frames), Region::over(memory, frames))
+    }
+
+    /// All its bytes.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     #[inline]
@@ -154,7 +199,7 @@ impl Region {
     pub(crate) fn ring(&self, ring: usize) -> &RingHead {
         assert!(ring < RINGS);
         // SAFETY: atomics alone; inside, by the layout and the check.
-        unsafe { &*self.memory.base().add(rings_at(self.frames)).cast::<RingHead>().add(ring) }
+        unsafe { &*self.memory.base().add(self.rings_at).cast::<RingHead>().add(ring) }
     }
 
     /// Where a ring's bytes are: [`RING_BYTES`] of them.
@@ -162,7 +207,7 @@ impl Region {
     pub(crate) fn ring_bytes(&self, ring: usize) -> *mut u8 {
         assert!(ring < RINGS);
         // SAFETY: inside, by the layout and the check.
-        unsafe { self.memory.base().add(bytes_at(self.frames) + ring * RING_BYTES) }
+        unsafe { self.memory.base().add(self.bytes_at + ring * RING_BYTES) }
     }
 
     /// The counter of writes pending to a page of a file in the lane.
@@ -170,23 +215,81 @@ impl Region {
     pub(crate) fn pending(&self, slot: u32, page: u64) -> &AtomicU32 {
         let key = page.wrapping_add(u64::from(slot) << 40);
         let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let counter = (mixed >> 48) as usize % PENDING;
-        // SAFETY: as in `ring`.
+        let counter = (mixed >> (u64::BITS - PENDING.ilog2())) as usize;
+        // SAFETY: as in `ring`; a counter is below PENDING.
         unsafe { &*self.memory.base().add(PENDING_AT).cast::<AtomicU32>().add(counter) }
     }
 
-    /// A write is pending no more: applied, or never posted. `None` for the end of the file.
-    pub(crate) fn settle(&self, slot: u32, offset: Option<u64>, len: usize) {
-        match offset {
-            Some(offset) => {
-                for page in pages_of(offset, len) {
-                    self.pending(slot, page).fetch_sub(1, Ordering::AcqRel);
+    /// Client: a write is pending, before it is posted.
+    #[inline]
+    pub(crate) fn note(&self, noted: Noted) {
+        let ends = &self.head().ends;
+        match noted {
+            Noted::Write { slot, offset, len, extends } => {
+                if let Some(slot) = slot {
+                    for page in pages_of(offset, len) {
+                        self.pending(slot, page).fetch_add(1, Ordering::AcqRel);
+                    }
+                }
+                if extends {
+                    ends.extending.fetch_add(1, Ordering::AcqRel);
                 }
             }
-            None => {
-                self.head().appending.0.fetch_sub(len as u64, Ordering::AcqRel);
+            Noted::Append(len) => {
+                ends.appending.fetch_add(len as u64, Ordering::AcqRel);
             }
         }
+    }
+
+    /// A write is pending no more: applied, or never posted. Counters that a client spoilt, or left behind when it
+    /// was killed, wrap or stay: its own reads and appends then go by the kernel.
+    #[inline]
+    pub(crate) fn settle(&self, noted: Noted) {
+        // Release: who finds a write pending no more sees what it did to frames, and to the file's size.
+        let ends = &self.head().ends;
+        match noted {
+            Noted::Write { slot, offset, len, extends } => {
+                if let Some(slot) = slot {
+                    for page in pages_of(offset, len) {
+                        self.pending(slot, page).fetch_sub(1, Ordering::AcqRel);
+                    }
+                }
+                if extends {
+                    ends.extending.fetch_sub(1, Ordering::AcqRel);
+                }
+            }
+            Noted::Append(len) => {
+                ends.appending.fetch_sub(len as u64, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Client: gives the ring to thread `to` if it is `from`'s; 0 is nobody.
+    pub(crate) fn pass_ring(&self, ring: usize, from: u32, to: u32) -> bool {
+        let owner = &self.ring(ring).owner.0;
+        let passed = owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if passed && to != 0 {
+            // Before anything is published in it: the server looks at no other rings. Sequentially consistent
+            // for the bell.
+            self.head().rings.0.fetch_or(1 << ring, Ordering::SeqCst);
+        }
+        passed
+    }
+
+    /// The thread that has a ring (gettid(2)); 0 if nobody.
+    pub(crate) fn owner(&self, ring: usize) -> u32 {
+        self.ring(ring).owner.0.load(Ordering::Acquire)
+    }
+
+    /// Server: the rings in which something may be, as bits.
+    #[inline]
+    pub(crate) fn rings_used(&self) -> u64 {
+        self.head().rings.0.load(Ordering::SeqCst)
+    }
+
+    /// Whether a thread has a ring here, as the client says.
+    pub fn has_thread(&self, tid: u32) -> bool {
+        tid != 0 && (0..RINGS).any(|ring| self.owner(ring) == tid)
     }
 
     fn mark(&self, frame: u32) -> &AtomicU8 {
@@ -204,23 +307,30 @@ impl Region {
         }
     }
 
+    /// Whether a frame was read since this was last asked.
     pub(crate) fn take_referenced(&self, frame: u32) -> bool {
-        take_mark(self.mark(frame))
+        let mark = self.mark(frame);
+        mark.load(Ordering::Relaxed) != 0 && mark.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Whether a thread of the client has a ring.
-    pub fn has_thread(&self, tid: u32) -> bool {
-        (0..RINGS).any(|ring| self.ring(ring).owner.0.load(Ordering::Relaxed) == tid)
-    }
-
-    /// Daemon: nothing is taken from this region any more.
+    /// Daemon: nothing is posted any more by who begins after this. [`crate::server::Inbox::withdraw`] sees to
+    /// the others; only the pass after that is the last.
     pub fn close(&self) {
         self.head().closed.0.store(1, Ordering::Release);
     }
 
-    /// Whether the daemon takes nothing from it any more.
+    /// Whether the daemon closed it.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.head().closed.0.load(Ordering::Acquire) != 0
     }
 }
+
+/// The pages in which a range of a file lies.
+#[inline]
+fn pages_of(offset: u64, len: usize) -> Range<u64> {
+    let page = PAGE_BYTES as u64;
+    offset / page..(offset + len as u64).div_ceil(page)
+}
+
+const _: () = assert!(PENDING.is_power_of_two() && RINGS <= u64::BITS as usize);

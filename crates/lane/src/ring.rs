@@ -7,8 +7,9 @@
 //! is seen by the server's next look at the tail. Nobody waits for anybody, also if a program is stopped in
 //! between.
 //!
-//! Positions count bytes for ever, modulo 2^40; an entry lies in the ring in one piece, after a filler if it would
-//! not fit before the end.
+//! Positions count bytes for ever, modulo 2^24; an entry lies in the ring in one piece, after a filler if it would
+//! not fit before the end. Generations have the other 40 bits: a program would have to be stopped for as many
+//! withdrawals to publish by one from before.
 //!
 //! Invariants:
 //! - `head <= tail <= head + RING_BYTES`, all multiples of [`ENTRY_ALIGN`];
@@ -17,19 +18,25 @@
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes of a ring.
-pub const RING_BYTES: usize = 1 << 20;
+pub const RING_BYTES: usize = if cfg!(miri) { 8 << 10 } else { 1 << 20 };
 /// Entries start at multiples of this.
 pub const ENTRY_ALIGN: usize = 32;
 /// Bytes of an entry's head, before its payload.
 pub const HEAD_BYTES: usize = 32;
 /// Most bytes in one entry.
-pub const PAYLOAD_BYTES_MAX: usize = 128 << 10;
+pub const PAYLOAD_BYTES_MAX: usize = RING_BYTES / 8;
 
-const POSITION_BITS: u32 = 40;
+const POSITION_BITS: u32 = 24;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 const GENERATION: u64 = 1 << POSITION_BITS;
+/// With more than this in it, a ring should be looked at.
+const FILLING_BYTES: u64 = RING_BYTES as u64 / 2;
+
+// A position out of bounds is told from one inside, and all positions lie in the ring alike.
+const _: () = assert!(RING_BYTES as u64 * 2 <= POSITION_MASK && RING_BYTES.is_power_of_two());
 
 /// Bytes an entry with so much payload takes.
+#[inline]
 pub const fn entry_bytes(payload: usize) -> usize {
     (HEAD_BYTES + payload).next_multiple_of(ENTRY_ALIGN)
 }
@@ -38,13 +45,23 @@ pub const fn entry_bytes(payload: usize) -> usize {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Ends {
-    tail: Line,
-    head: Line,
+    producer: ProducerLine,
+    server: ServerLine,
 }
 
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct Line(AtomicU64);
+struct ProducerLine {
+    tail: AtomicU64,
+    /// A head the producer saw: it looks again only when the ring seems to fill.
+    seen_head: AtomicU64,
+}
+
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct ServerLine {
+    head: AtomicU64,
+}
 
 /// Where an entry may be put, and the tail that must still be there when it is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +70,8 @@ pub struct Place {
     pub at: usize,
     /// Where a filler must be put first, if the entry does not fit before the end.
     pub filler: Option<usize>,
+    /// Whether the ring is more than half full with it.
+    pub(crate) is_filling: bool,
     tail: u64,
     next: u64,
 }
@@ -75,40 +94,52 @@ impl Default for Ends {
 impl Ends {
     /// Those of an empty ring.
     pub fn new() -> Ends {
-        Ends { tail: Line(AtomicU64::new(0)), head: Line(AtomicU64::new(0)) }
+        let producer = ProducerLine { tail: AtomicU64::new(0), seen_head: AtomicU64::new(0) };
+        Ends { producer, server: ServerLine { head: AtomicU64::new(0) } }
     }
 
     /// Finds room for an entry. Only then may the producer look whether it may post.
     ///
     /// # Errors
     /// [`Refused::Full`].
+    #[inline]
     pub fn begin(&self, payload: usize) -> Result<Place, Refused> {
         debug_assert!(payload <= PAYLOAD_BYTES_MAX);
         // Acquire: who sees a generation sees what was said on the board before it was raised.
-        let tail = self.tail.0.load(Ordering::Acquire);
-        // Acquire: what the server took out it has read before.
-        let head = self.head.0.load(Ordering::Acquire) & POSITION_MASK;
+        let tail = self.producer.tail.load(Ordering::Acquire);
         let position = tail & POSITION_MASK;
-        let used = position.wrapping_sub(head) & POSITION_MASK;
         let (at, bytes) = ((position % RING_BYTES as u64) as usize, entry_bytes(payload));
         let to_end = RING_BYTES - at;
-        let filler = (bytes > to_end).then_some(at);
-        let needed = if filler.is_some() { to_end + bytes } else { bytes };
-        if used > RING_BYTES as u64 || needed as u64 > RING_BYTES as u64 - used {
-            return Err(Refused::Full);
+        let (at, filler, needed) =
+            if bytes > to_end { (0, Some(at), to_end + bytes) } else { (at, None, bytes) };
+        // Acquire, also for a ring's next producer: what the server took out it has read before.
+        let seen = self.producer.seen_head.load(Ordering::Acquire);
+        let mut used = distance(seen, position) + needed as u64;
+        if used > FILLING_BYTES {
+            used = distance(self.see_head(), position) + needed as u64;
+            if used > RING_BYTES as u64 {
+                return Err(Refused::Full);
+            }
         }
-        let at = if filler.is_some() { 0 } else { at };
-        let next = tail & !POSITION_MASK | position.wrapping_add(needed as u64) & POSITION_MASK;
-        Ok(Place { at, filler, tail, next })
+        let next = tail & !POSITION_MASK | advance(position, needed);
+        Ok(Place { at, filler, is_filling: used > FILLING_BYTES, tail, next })
+    }
+
+    #[cold]
+    fn see_head(&self) -> u64 {
+        let head = self.server.head.load(Ordering::Acquire);
+        self.producer.seen_head.store(head, Ordering::Release);
+        head
     }
 
     /// Publishes the entry written at `place`.
     ///
     /// # Errors
     /// [`Refused::Withdrawn`]: it is not published, and nobody will read it.
+    #[inline]
     pub fn publish(&self, place: Place) -> Result<(), Refused> {
         // Release: who sees the tail sees the entry. Sequentially consistent for the bell.
-        let published = self.tail.0.compare_exchange(
+        let published = self.producer.tail.compare_exchange(
             place.tail,
             place.next,
             Ordering::SeqCst,
@@ -119,38 +150,54 @@ impl Ends {
 
     /// Whether the server has taken everything out.
     pub fn is_empty(&self) -> bool {
-        let tail = self.tail.0.load(Ordering::Acquire) & POSITION_MASK;
-        tail == self.head.0.load(Ordering::Acquire) & POSITION_MASK
+        let tail = self.producer.tail.load(Ordering::Acquire) & POSITION_MASK;
+        tail == self.server.head.load(Ordering::Acquire) & POSITION_MASK
     }
 
     /// Bytes not yet taken out.
     pub fn used(&self) -> u64 {
-        let tail = self.tail.0.load(Ordering::Relaxed);
-        tail.wrapping_sub(self.head.0.load(Ordering::Relaxed)) & POSITION_MASK
+        let tail = self.producer.tail.load(Ordering::Relaxed);
+        tail.wrapping_sub(self.server.head.load(Ordering::Relaxed)) & POSITION_MASK
     }
 
     /// Server: the position up to which entries are published.
+    #[inline]
     pub fn tail(&self) -> u64 {
-        self.tail.0.load(Ordering::SeqCst) & POSITION_MASK
+        self.producer.tail.load(Ordering::SeqCst) & POSITION_MASK
     }
 
     /// Server: whoever began to post before this fails to publish after it, and sees what was stored before.
     pub fn withdraw(&self) {
-        self.tail.0.fetch_add(GENERATION, Ordering::AcqRel);
+        self.producer.tail.fetch_add(GENERATION, Ordering::AcqRel);
+    }
+
+    /// Puts the tail anywhere.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn set_tail(&self, tail: u64) {
+        self.producer.tail.store(tail, Ordering::SeqCst);
+    }
+
+    /// The position given to [`Ends::release`] last.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn released(&self) -> u64 {
+        self.server.head.load(Ordering::Relaxed) & POSITION_MASK
     }
 
     /// Server: everything before `position` was read.
+    #[inline]
     pub fn release(&self, position: u64) {
-        self.head.0.store(position & POSITION_MASK, Ordering::Release);
+        self.server.head.store(position & POSITION_MASK, Ordering::Release);
     }
 }
 
 /// Bytes from one position to another; more than [`RING_BYTES`] says that one of them is none.
+#[inline]
 pub fn distance(from: u64, to: u64) -> u64 {
     to.wrapping_sub(from) & POSITION_MASK
 }
 
 /// The position so many bytes on.
+#[inline]
 pub fn advance(position: u64, bytes: usize) -> u64 {
     position.wrapping_add(bytes as u64) & POSITION_MASK
 }

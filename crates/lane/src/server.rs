@@ -1,20 +1,20 @@
 //! The server's half: takes posted writes out of a client's region, in the order they were made.
 //!
-//! Writes of a client's threads are in several rings; their stamps say which came first. A pass begins with a *cut*,
-//! the next stamp to be given out: a write that another one follows was published before that one took its stamp, so
-//! that everything before the cut that anybody can know of is in the rings by then. What is stamped later is left to
-//! the next pass.
+//! Writes of a client's threads are in several rings; their stamps say which came first, and a pass takes those
+//! below its cut (`stamp`). What is stamped later is left to the next pass.
 //!
-//! Nothing read in a region is believed: heads are copied, then checked, and what does not fit is [`Damage`].
+//! Nothing read in a region is believed: heads are copied, then checked, and what does not fit is [`Damage`]; who
+//! is told of that drops the inbox. Nor can a client keep a pass from ending, or make it pointless: a pass goes no
+//! further than the tails its beginning saw, and of two passes over rings in which something is posted one takes
+//! something out or tells of damage.
 
 #![allow(unsafe_code)] // Shared memory cannot be read without it.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::board::Board;
-use crate::region::{ASLEEP, AWAKE, EntryHead, Kind, RINGS, Region};
+use crate::region::{EXTENDS, EntryHead, Kind, Noted, RINGS, Region};
 use crate::ring::{
     ENTRY_ALIGN, HEAD_BYTES, PAYLOAD_BYTES_MAX, RING_BYTES, advance, distance, entry_bytes,
 };
@@ -39,6 +39,7 @@ pub struct Posted {
     /// Bytes of it.
     pub len: usize,
     ring: usize,
+    extends: bool,
 }
 
 /// The server's hold of a client's region. Used by one thread at a time.
@@ -47,6 +48,8 @@ pub struct Inbox {
     region: Arc<Region>,
     /// What was taken out of each ring: the server's own, whatever the region says.
     heads: [u64; RINGS],
+    /// Stamps below it were given out. It does not go back, whatever the region says.
+    given_out: u64,
     /// What rings hold, during a pass.
     pass: Vec<Waiting>,
     payload: Vec<u8>,
@@ -62,7 +65,7 @@ struct Waiting {
 impl Inbox {
     /// The inbox of a new region.
     pub fn new(region: Arc<Region>) -> Inbox {
-        Inbox { region, heads: [0; RINGS], pass: Vec::new(), payload: Vec::new() }
+        Inbox { region, heads: [0; RINGS], given_out: 0, pass: Vec::new(), payload: Vec::new() }
     }
 
     /// Its region.
@@ -72,7 +75,8 @@ impl Inbox {
 
     /// Whether something was posted that was not taken out.
     pub fn has_posted(&self) -> bool {
-        (0..RINGS).any(|ring| self.region.ring(ring).ends.tail() != self.heads[ring])
+        bits(self.region.rings_used())
+            .any(|ring| self.region.ring(ring).ends.tail() != self.heads[ring])
     }
 
     /// Begins a pass over what is posted now.
@@ -80,10 +84,11 @@ impl Inbox {
     /// # Errors
     /// [`Damage`].
     pub fn begin(&mut self) -> Result<Cut, Damage> {
-        // Before the tails: see the module's header.
-        let cut = Cut(self.region.head().stamp.0.load(Ordering::SeqCst));
+        // Before the tails: see `stamp`.
+        self.see_stamps();
+        let cut = Cut(self.given_out);
         self.pass.clear();
-        for ring in 0..RINGS {
+        for ring in bits(self.region.rings_used()) {
             let tail = self.region.ring(ring).ends.tail();
             if tail != self.heads[ring] {
                 let waiting = distance(self.heads[ring], tail);
@@ -119,7 +124,8 @@ impl Inbox {
             self.payload.set_len(len);
         }
         let offset = (next.kind == Kind::Write as u32).then_some(next.offset);
-        Ok(Some(Posted { description: next.description, offset, len, ring }))
+        let extends = next.flags & EXTENDS != 0;
+        Ok(Some(Posted { description: next.description, offset, len, ring, extends }))
     }
 
     /// The bytes of the write taken out last.
@@ -127,16 +133,19 @@ impl Inbox {
         &self.payload
     }
 
-    /// The write is applied, and seen by readers (or will never be): `slot` is its file's place on the board.
+    /// The write is applied, and seen by readers and in the file's size on the board (or will never be). `slot` is
+    /// its file's place on the board; without it, pages it was to count as written to for ever.
     ///
     /// # Errors
     /// [`Damage`] of what follows it.
     pub fn settle(&mut self, posted: Posted, slot: Option<u32>) -> Result<(), Damage> {
         let ring = posted.ring;
         self.heads[ring] = advance(self.heads[ring], entry_bytes(posted.len));
-        if let Some(slot) = slot {
-            self.region.settle(slot, posted.offset, posted.len);
-        }
+        let Posted { offset, len, extends, .. } = posted;
+        self.region.settle(match offset {
+            Some(offset) => Noted::Write { slot, offset, len, extends },
+            None => Noted::Append(len),
+        });
         self.region.ring(ring).ends.release(self.heads[ring]);
         let Some(at) = self.pass.iter().position(|waiting| waiting.ring == ring) else {
             return Ok(());
@@ -161,13 +170,18 @@ impl Inbox {
 
     /// Says that posted writes are looked for within the interval, so that nobody need wake the daemon.
     pub fn stay_awake(&self) {
-        self.region.head().bell.0.store(AWAKE, Ordering::SeqCst);
+        self.region.head().bell.stay_awake();
     }
 
     /// Says that the daemon must be woken from now on. False if something was posted meanwhile: look again.
+    /// Look once in a while also if it is true, for a program may be killed before it wakes the daemon.
     pub fn fall_asleep(&self) -> bool {
-        self.region.head().bell.0.store(ASLEEP, Ordering::SeqCst);
+        self.region.head().bell.fall_asleep();
         !self.has_posted()
+    }
+
+    fn see_stamps(&mut self) {
+        self.given_out = self.given_out.max(self.region.head().stamps.next());
     }
 
     fn at(&self, ring: usize) -> usize {
@@ -189,27 +203,48 @@ impl Inbox {
             // SAFETY: heads are multiples of ENTRY_ALIGN below RING_BYTES, and a head is no longer than that.
             let head =
                 unsafe { self.region.ring_bytes(ring).add(at).cast::<EntryHead>().read_volatile() };
-            let bytes = match head.kind {
-                kind if kind == Kind::Filler as u32 => RING_BYTES - at,
-                kind if kind == Kind::Write as u32 || kind == Kind::Append as u32 => {
-                    if head.len == 0 || head.len as usize > PAYLOAD_BYTES_MAX {
-                        return Err(self.damage(ring));
-                    }
-                    entry_bytes(head.len as usize)
-                }
-                _ => return Err(self.damage(ring)),
-            };
-            let in_file =
-                head.offset.checked_add(head.len.into()).is_some_and(|end| end <= i64::MAX as u64);
-            if bytes as u64 > left || at + bytes > RING_BYTES || !in_file {
+            let Some(bytes) = bytes_of(&head, at).filter(|bytes| *bytes as u64 <= left) else {
                 return Err(self.damage(ring));
+            };
+            if head.kind == Kind::Filler as u32 {
+                self.heads[ring] = advance(self.heads[ring], bytes);
+                continue;
             }
-            if head.kind != Kind::Filler as u32 {
-                return Ok(Some(head));
+            if head.stamp >= self.given_out {
+                self.see_stamps();
+                // It would never be below a cut.
+                if head.stamp >= self.given_out {
+                    return Err(self.damage(ring));
+                }
             }
-            self.heads[ring] = advance(self.heads[ring], bytes);
+            return Ok(Some(head));
         }
     }
+}
+
+/// Bytes an entry at `at` takes in its ring; `None` if it is none.
+#[inline]
+fn bytes_of(head: &EntryHead, at: usize) -> Option<usize> {
+    let to_end = RING_BYTES - at;
+    if head.kind == Kind::Filler as u32 {
+        return Some(to_end);
+    }
+    let is_kind = head.kind == Kind::Write as u32 || head.kind == Kind::Append as u32;
+    let len = head.len as usize;
+    let fits = len != 0 && len <= PAYLOAD_BYTES_MAX && entry_bytes(len) <= to_end;
+    let end = head.offset.checked_add(u64::from(head.len));
+    let is_in_file = end.is_some_and(|end| end <= i64::MAX as u64);
+    (is_kind && fits && is_in_file && head.flags & !EXTENDS == 0).then(|| entry_bytes(len))
+}
+
+/// The bits set in a word, lowest first.
+#[inline]
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        word &= word.wrapping_sub(1);
+        (bit < u64::BITS as usize).then_some(bit)
+    })
 }
 
 /// The stamps of a pass are below it.
@@ -234,9 +269,15 @@ impl Life {
     /// Holds the board's life by this thread.
     ///
     /// # Errors
-    /// What pthread_mutex_init(3) and pthread_mutex_lock(3) say.
+    /// What pthread_mutex_init(3) and pthread_mutex_lock(3) say; `AlreadyExists` if a thread holds it, `Unsupported`
+    /// if the C library keeps its mutexes otherwise than clients expect.
     pub fn hold(board: Arc<Board>) -> io::Result<Life> {
         const { assert!(size_of::<libc::pthread_mutex_t>() <= 64) };
+        const { assert!(align_of::<libc::pthread_mutex_t>() <= 64) };
+        // Making the mutex anew would break the holder's list of what it holds.
+        if board.is_alive() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         let mutex = board.life().cast::<libc::pthread_mutex_t>();
         let told = |code: i32| match code {
             0 => Ok(()),
@@ -262,7 +303,8 @@ impl Life {
             set?;
             told(libc::pthread_mutex_lock(mutex))?;
         }
-        Ok(Life { board, _thread: std::marker::PhantomData })
+        let life = Life { board, _thread: std::marker::PhantomData };
+        if life.board.is_alive() { Ok(life) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C" fn write(
     };
     let is_append = open.flags & APPENDS != 0;
     // Also what the kernel appends: where that ends it does not know either.
-    if is_append && offset.is_none() && !position::note(open.file.description) {
+    if is_append && offset.is_none() && !position::note(open.index, open.file) {
         return Outcome::kernel(Why::Special);
     }
     // SAFETY: by this function's contract.
@@ -111,8 +111,8 @@ pub(crate) unsafe extern "C" fn write(
 /// lseek(2) is about to be called. The kernel moves the position; what it does not know is told it first.
 pub(crate) extern "C" fn before_seek(fd: c_int, whence: c_int) {
     let Some(description) = table::known(fd) else { return };
-    let Some((_, file)) = description.attached() else { return };
-    position::settle(fd, file.description);
+    let Some((client, file)) = description.attached() else { return };
+    position::settle(fd, client, file);
     if whence == libc::SEEK_END {
         // The kernel remembers a size from before what was posted.
         let _ = sys::served_size(fd);
@@ -143,7 +143,7 @@ fn open(fd: c_int) -> Result<Open, Outcome> {
 impl Open {
     fn read(&self, pieces: Pieces<'_>) -> Outcome {
         if self.flags & APPENDS != 0 {
-            position::settle(self.fd, self.file.description);
+            position::settle(self.fd, self.index, self.file);
         }
         let (fd, len) = (self.fd, pieces.len());
         let Ok(position) = sys::lseek(fd, 0, libc::SEEK_CUR) else {

@@ -278,6 +278,9 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
     // What goes by the kernel from now on bypasses its page cache, which knows nothing of the lane.
     sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
     let file = Attached { slot, description: number };
+    if flags & libc::O_APPEND == 0 {
+        position::forget(index, file);
+    }
     match description::find(index, file) {
         Some(place) => table::unite(fd, place),
         None => description.attach(index, file, flags),

@@ -19,8 +19,8 @@ pub(crate) fn map(fd: c_int, is_shared: bool) {
 
 /// A descriptor is about to be given to another program, which knows nothing of the lane, or will ask itself.
 pub(crate) fn pass(fd: c_int, description: &Description) {
-    if let Some((_, file)) = description.attached() {
-        position::settle(fd, file.description);
+    if let Some((client, file)) = description.attached() {
+        position::settle(fd, client, file);
         leave(fd, description, description::PASSED);
     }
 }
@@ -35,9 +35,9 @@ pub(crate) extern "C" fn before_program() {
         let Ok(flags) = sys::fcntl(fd, libc::F_GETFD, 0) else { continue };
         if flags & libc::FD_CLOEXEC == 0 {
             pass(fd, description);
-        } else if let Some((_, file)) = description.attached() {
+        } else if let Some((client, file)) = description.attached() {
             // A duplicate of it may be passed on.
-            position::settle(fd, file.description);
+            position::settle(fd, client, file);
         }
     }
 }

@@ -5,49 +5,51 @@
 //! closes the description, or gives it to another program: to the end of the file as it is then.
 //!
 //! That a position is to be set is noted in memory shared with the processes forked since the first description was
-//! put into the lane, by the daemon's number of the description. A process forked before that, and sharing the description,
+//! put into the lane, by client and number of the description. A process forked before that, and sharing the description,
 //! finds the position set later than it should.
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use weir_lane::client::Attached;
 
 use crate::sys;
 
 /// Places for notes; descriptions whose place is taken append by the kernel.
 const PLACES: usize = 4096;
 
-static NOTES: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+static NOTES: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
 /// Makes the memory for notes. False if there is none.
 pub(crate) fn begin() -> bool {
     if !NOTES.load(Ordering::Acquire).is_null() {
         return true;
     }
-    let Ok(memory) = sys::shared_memory(PLACES * size_of::<AtomicU32>()) else { return false };
+    let Ok(memory) = sys::shared_memory(PLACES * size_of::<AtomicU64>()) else { return false };
     NOTES.store(memory.cast(), Ordering::Release);
     true
 }
 
-fn place(description: u32) -> Option<&'static AtomicU32> {
+fn place(number: u64) -> Option<&'static AtomicU64> {
     let notes = NOTES.load(Ordering::Acquire);
     if notes.is_null() {
         return None;
     }
     // SAFETY: `begin` mapped so many, all zero, for good.
-    Some(unsafe { &*notes.add(description as usize % PLACES) })
+    Some(unsafe { &*notes.add(number as usize % PLACES) })
 }
 
 /// As noted: never 0.
-fn number(description: u32) -> u32 {
-    description.wrapping_add(1).max(1)
+fn number(client: usize, file: Attached) -> u64 {
+    (client as u64 + 1) << 32 | u64::from(file.description)
 }
 
 /// Notes that the position is to be set. False if there is no room for that.
 #[inline]
-pub(crate) fn note(description: u32) -> bool {
-    let Some(place) = place(description) else { return false };
-    let number = number(description);
+pub(crate) fn note(client: usize, file: Attached) -> bool {
+    let number = number(client, file);
+    let Some(place) = place(number) else { return false };
     if place.load(Ordering::Relaxed) == number {
         return true;
     }
@@ -57,18 +59,26 @@ pub(crate) fn note(description: u32) -> bool {
 
 /// Sets the position, if it is to be set.
 #[inline]
-pub(crate) fn settle(fd: c_int, description: u32) {
-    let is_stale = |place: &AtomicU32| place.load(Ordering::Relaxed) == number(description);
-    if let Some(place) = place(description).filter(|place| is_stale(place)) {
+pub(crate) fn settle(fd: c_int, client: usize, file: Attached) {
+    let number = number(client, file);
+    if let Some(place) = place(number).filter(|place| place.load(Ordering::Relaxed) == number) {
         set(fd, place);
     }
 }
 
 #[cold]
-fn set(fd: c_int, place: &AtomicU32) {
+fn set(fd: c_int, place: &AtomicU64) {
     // Before the size is asked for: an append from then on notes it anew.
     place.store(0, Ordering::SeqCst);
     if let Ok(size) = sys::served_size(fd) {
         let _ = sys::lseek(fd, size as i64, libc::SEEK_SET);
+    }
+}
+
+/// The number is of a new description, which does not append: what was noted by a process that was killed is void.
+pub(crate) fn forget(client: usize, file: Attached) {
+    let number = number(client, file);
+    if let Some(place) = place(number) {
+        let _ = place.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! System calls by the instruction: no `errno`, no cancellation, none of the names this library takes the place of.
 
 use std::arch::asm;
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_int, c_long};
 use std::mem::MaybeUninit;
 
 /// What a system call failed with (errno(3)).

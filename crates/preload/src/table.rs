@@ -83,12 +83,12 @@ fn look(fd: c_int, entry: &AtomicU32) -> Option<&'static Description> {
 
 /// The descriptor is about to be closed or replaced.
 pub(crate) fn closing(fd: c_int) {
-    if let Some((_, file)) = known(fd).and_then(Description::attached) {
+    if let Some((client, file)) = known(fd).and_then(Description::attached) {
         if !home::is_ours() {
             return;
         }
         // The last of this process perhaps, but another one may have the description, too.
-        position::settle(fd, file.description);
+        position::settle(fd, client, file);
     }
     forget(fd);
 }

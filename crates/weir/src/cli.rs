@@ -3,6 +3,7 @@
 mod invocation;
 mod manual;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::config_file::{self, ConfigFileError};
 use crate::failure::Failure;
 use crate::options::{self, Unknown};
 use crate::quantity::{self, Size};
-use crate::settings::{Layer, LogChoice};
+use crate::settings::{Layer, LogChoice, TransportChoice};
 
 pub use invocation::parse;
 
@@ -57,6 +58,30 @@ pub enum Command {
     /// Show what is in a redo log
     #[command(long_about = manual::LOG, after_long_help = manual::LOG_AFTER)]
     Log(LogArguments),
+    /// Run a program whose reads and writes on mounts do without the kernel
+    #[command(long_about = manual::RUN, after_long_help = manual::RUN_AFTER)]
+    Run(RunArguments),
+}
+
+/// Arguments of `weir run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Tell afterwards how reads and writes went, on standard error or in FILE
+    ///
+    /// By which way, and why by the kernel, for each program and in total. A FILE that ends in .json is JSON.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub report: Option<Option<PathBuf>>,
+    /// The report as JSON
+    #[arg(long)]
+    pub report_json: bool,
+    /// The program, and its arguments
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<OsString>,
 }
 
 /// Arguments of `weir recover`.
@@ -150,6 +175,13 @@ pub struct MountArguments {
     /// more of it be written over before it goes home.
     #[arg(long, value_name = "PERCENT", value_parser = quantity::parse_dirty_background)]
     pub dirty_background: Option<u8>,
+    /// How requests reach the daemon: auto (the default), device or io-uring
+    ///
+    /// io-uring: by a queue and a thread for each CPU, which takes a small write about half the time; the
+    /// kernel must be Linux 6.14 or later and have fuse.enable_uring set. device: over /dev/fuse. auto:
+    /// io-uring where the kernel has it on, else device.
+    #[arg(long, value_name = "TRANSPORT")]
+    pub transport: Option<TransportChoice>,
     /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
     ///
     /// With a log an fsync costs one write to it, and fetches nothing, and small writes go on when patch
@@ -227,6 +259,7 @@ impl MountArguments {
             lane: self.lane,
             dirty_max: self.dirty_max,
             dirty_background: self.dirty_background,
+            transport: self.transport,
             log: self.log.clone(),
             log_size: self.log_size,
             allow_other: self.allow_other.then_some(true),

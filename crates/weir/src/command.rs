@@ -3,6 +3,7 @@
 mod ask;
 mod mount;
 mod redo_log;
+mod run;
 
 use std::process::ExitCode;
 
@@ -18,5 +19,6 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Status(arguments) => ask::status(&arguments),
         Command::Recover(arguments) => redo_log::recover(&arguments),
         Command::Log(arguments) => redo_log::show(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
     }
 }

@@ -169,6 +169,7 @@ fn read_key(
         "fetch" => into.fetch = Some(from_text(key, value)?),
         "memory" => into.memory = Some(size(key, value)?),
         "patch-memory" => into.patch_memory = Some(size(key, value)?),
+        "transport" => into.transport = Some(from_text(key, value)?),
         "log" => into.log = Some(from_text(key, value)?),
         "log-size" => into.log_size = Some(size(key, value)?),
         "dirty-expire" => {
@@ -198,7 +199,7 @@ fn read_key(
         }
         _ => {
             let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, write-back-interval, \
-                         dirty-max, dirty-background, log, log-size, \
+                         dirty-max, dirty-background, transport, log, log-size, \
                          allow-other, read-only, options, log-level, log-file, record and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }

@@ -19,6 +19,7 @@ use std::time::Instant;
 
 use weir_backend::{RedoLog, is_rotational};
 use weir_engine::Config;
+use weir_fuse::{KernelSetting, LaneObserver, Transport};
 use weir_shard::Shard;
 
 use crate::allocator;
@@ -161,10 +162,12 @@ impl Locked {
         let record = begin_record(&source, &mountpoint, &settings)?;
         let log = open_log(&source, &settings)?;
         let config = Config { one_arm: is_rotational(source.as_fd()), ..settings.engine.clone() };
-        let shard = Shard::start_with(config, source.as_fd(), log, false).map_err(start_error)?;
+        let shard =
+            Shard::start_with(config, source.as_fd(), log, settings.lane).map_err(start_error)?;
         let (events, received) = mpsc::channel();
-        let (device, lane) = mount(&shard, &source, &mountpoint, &settings, events.clone())
-            .inspect_err(|_| shard.stop())?;
+        let (device, lane, transport) =
+            mount(&shard, &source, &mountpoint, &settings, events.clone())
+                .inspect_err(|_| shard.stop())?;
         let stopping = Arc::new(AtomicBool::new(false));
         let account = Account {
             shard: shard.clone(),
@@ -172,6 +175,7 @@ impl Locked {
             mountpoint: mountpoint.clone(),
             fetch_policy: settings.engine.fetch_policy,
             write_back: settings.engine.write_back,
+            transport,
             read_only: settings.read_only,
             mounted_at: Instant::now(),
             lane,
@@ -192,7 +196,10 @@ impl Locked {
             }
         };
         let (from, at) = (source.path().display(), mountpoint.display());
-        tracing::info!("mounted {from} at {at}");
+        tracing::info!(transport = transport.name(), "mounted {from} at {at}");
+        if let Some(advice) = faster_transport(&settings) {
+            tracing::info!("{advice}");
+        }
         if let Err(error) = ready() {
             tracing::warn!("the command that waited for the mount is gone ({error}): unmounting");
             lifecycle.abandon();
@@ -305,19 +312,28 @@ fn tell(log: &RedoLog) {
     }
 }
 
-/// Mounts, and gives the mount's device number, and what tells of its lane. The session's end is told as an event.
+/// How the kernel could be made to send requests in a faster way, if it can.
+pub fn faster_transport(settings: &Settings) -> Option<&'static str> {
+    let setting = KernelSetting::read();
+    let is_open = settings.transport.0.is_none() && setting == KernelSetting::Off;
+    setting.advice().filter(|_| is_open)
+}
+
+/// Mounts, and gives the mount's device number, what tells of its lane, and how its requests come. The session's end is
+/// told as an event.
 fn mount(
     shard: &Arc<Shard>,
     source: &Source,
     mountpoint: &Path,
     settings: &Settings,
     events: mpsc::Sender<Event>,
-) -> Result<(Device, weir_fuse::LaneObserver), DaemonError> {
+) -> Result<(Device, LaneObserver, Transport), DaemonError> {
     let directory = source.as_fd().try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
     let options = front_options(directory, source.path(), settings);
     let session = weir_fuse::mount(shard.clone(), mountpoint, options)?;
     let device = session.device_number();
     let lane = session.lane();
+    let transport = session.transport();
     std::thread::Builder::new()
         .name("session".into())
         .spawn(move || {
@@ -333,7 +349,7 @@ fn mount(
     let device = device.ok_or_else(gone)?;
     // The mount answers when it answers this.
     rustix::fs::stat(mountpoint).map_err(|_| gone())?;
-    Ok((Device { major: device.major, minor: device.minor }, lane))
+    Ok((Device { major: device.major, minor: device.minor }, lane, transport))
 }
 
 /// What the front end is to know.
@@ -343,6 +359,7 @@ fn front_options(directory: OwnedFd, path: &Path, settings: &Settings) -> weir_f
     options.allow_other = settings.allow_other;
     options.read_only = settings.read_only;
     options.direct_io = settings.direct_io;
+    options.transport = settings.transport.0;
     options.entry_timeout = settings.entry_timeout.unwrap_or(options.entry_timeout);
     options.attr_timeout = settings.attr_timeout.unwrap_or(options.attr_timeout);
     for (on, yes, no) in [

@@ -37,16 +37,24 @@ pub enum Failure {
     /// The daemon was asked and says no, or the machine does.
     #[error("{0}")]
     Refused(String),
+    /// There is no such program.
+    #[error("{0}")]
+    NotFound(String),
+    /// The program cannot be executed.
+    #[error("{0}")]
+    NotExecutable(String),
 }
 
 impl Failure {
-    /// 2 when what was asked makes no sense, 1 when it could not be done.
+    /// 2 when what was asked makes no sense, 1 when it could not be done; of a program to be run, as a shell says it.
     pub fn exit_status(&self) -> u8 {
         match self {
             Failure::Usage(_) | Failure::Options(_) | Failure::Settings(_) => 2,
             Failure::ConfigFile(ConfigFileError::Invalid { .. }) => 2,
             Failure::ConfigFile(ConfigFileError::Unreadable { .. }) => 1,
             Failure::Start(start) => start.exit_status(),
+            Failure::NotFound(_) => 127,
+            Failure::NotExecutable(_) => 126,
             Failure::Daemon(_) | Failure::Control(_) | Failure::Refused(_) => 1,
         }
     }

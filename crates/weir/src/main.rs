@@ -3,10 +3,11 @@
 //! The way of a mount: [`cli`] reads the command line, [`config_file`] and [`options`] give layers
 //! that [`settings`] merges, [`daemonize`] goes into the background, [`daemon`] checks SOURCE and
 //! MOUNTPOINT, wires shard and front end together and brings everything home in the end. The other
-//! commands find a daemon through [`mounts`] and ask it over [`control`].
+//! commands find a daemon through [`mounts`] and ask it over [`control`]; [`run`] is about programs under 'weir run'.
 //!
 //! Invariants: what a person typed never panics; every failure is one line on standard error and
-//! an exit status from [`failure`]; unsafe code is in `allocator`, `daemonize` and `signals` alone.
+//! an exit status from [`failure`]; unsafe code is in `allocator`, `daemonize`, `signals` and
+//! `run::forward` alone.
 
 #![deny(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod mountpoint;
 mod mounts;
 mod options;
 mod quantity;
+mod run;
 mod settings;
 mod signals;
 mod source;

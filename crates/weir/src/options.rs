@@ -44,6 +44,9 @@ pub enum OptionError {
     /// The value of `record` is a relative path: mount(8) may have been run anywhere.
     #[error("mount option 'record': give an absolute path, not '{0}'")]
     Record(String),
+    /// The value of `transport` is none.
+    #[error("mount option 'transport': {0}")]
+    Transport(&'static str),
     /// The value of `fetch` is no policy.
     #[error("mount option 'fetch': {0}")]
     Fetch(ConfigError),
@@ -185,6 +188,9 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
         "patch_memory" | "patch-memory" => {
             into.patch_memory = Some(needed()?.parse().map_err(quantity)?);
         }
+        "transport" => {
+            into.transport = Some(needed()?.parse().map_err(OptionError::Transport)?);
+        }
         "log" => into.log = Some(needed()?.parse().map_err(OptionError::Log)?),
         "record" => into.record = Some(absolute(needed()?)?),
         "log_size" | "log-size" => into.log_size = Some(needed()?.parse().map_err(quantity)?),
@@ -275,8 +281,11 @@ fn split(list: &str) -> Vec<String> {
 mod tests {
     use std::time::Duration;
 
+    use weir_fuse::Transport;
+
     use super::*;
     use crate::quantity::Size;
+    use crate::settings::TransportChoice;
 
     fn layer(list: &str) -> Result<Layer, OptionError> {
         let mut layer = Layer::default();
@@ -319,6 +328,18 @@ mod tests {
     }
 
     #[test]
+    fn the_transport_can_be_chosen() {
+        for (text, transport) in [
+            ("auto", None),
+            ("device", Some(Transport::Device)),
+            ("io-uring", Some(Transport::IoUring)),
+        ] {
+            let chosen = layer(&format!("transport={text}")).unwrap().transport;
+            assert_eq!(chosen, Some(TransportChoice(transport)));
+        }
+    }
+
+    #[test]
     fn the_last_one_counts() {
         assert_eq!(layer("ro,rw").unwrap().read_only, Some(false));
         assert_eq!(layer("memory=1G,memory=2G").unwrap().memory, Some(Size(2 << 30)));
@@ -337,6 +358,7 @@ mod tests {
         assert_eq!(layer("nonsense=1"), Err(OptionError::Unknown("nonsense".into())));
         assert_eq!(layer("ro=1"), Err(OptionError::UnexpectedValue("ro".into())));
         assert_eq!(layer("memory"), Err(OptionError::NoValue("memory".into())));
+        assert!(matches!(layer("transport=pigeon"), Err(OptionError::Transport(_))));
         assert_eq!(layer("memory="), Err(OptionError::NoValue("memory".into())));
         assert!(matches!(layer("memory=many"), Err(OptionError::Quantity { .. })));
         assert!(matches!(layer("fetch=never"), Err(OptionError::Fetch(_))));

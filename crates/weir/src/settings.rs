@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tracing::Level;
 use weir_engine::{Config, FetchPolicy, WriteBackPolicy};
+use weir_fuse::Transport;
 
 use crate::machine;
 use crate::quantity::Size;
@@ -44,6 +45,23 @@ impl std::str::FromStr for LogChoice {
             path if path.starts_with('/') => Ok(LogChoice::At(path.into())),
             _ => Err("give 'auto', 'none', 'source', or the absolute path of a file or device"
                 .to_owned()),
+        }
+    }
+}
+
+/// How requests reach the daemon; `None` leaves it to what the kernel has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransportChoice(pub Option<Transport>);
+
+impl std::str::FromStr for TransportChoice {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<TransportChoice, &'static str> {
+        match text {
+            "auto" => Ok(TransportChoice(None)),
+            "device" => Ok(TransportChoice(Some(Transport::Device))),
+            "io-uring" => Ok(TransportChoice(Some(Transport::IoUring))),
+            _ => Err("give 'auto', 'device' or 'io-uring'"),
         }
     }
 }
@@ -89,6 +107,8 @@ pub struct Layer {
     pub exec: Option<bool>,
     /// `-o atime`, `noatime`.
     pub atime: Option<bool>,
+    /// `--transport`.
+    pub transport: Option<TransportChoice>,
     /// `--log`.
     pub log: Option<LogChoice>,
     /// `--log-size`.
@@ -133,6 +153,7 @@ impl Layer {
             suid: self.suid.or(below.suid),
             exec: self.exec.or(below.exec),
             atime: self.atime.or(below.atime),
+            transport: self.transport.or(below.transport),
             log: self.log.or(below.log),
             log_size: self.log_size.or(below.log_size),
             log_level: self.log_level.or(below.log_level),
@@ -199,6 +220,7 @@ impl Layer {
             suid: self.suid.unwrap_or(false),
             exec: self.exec.unwrap_or(true),
             atime: self.atime.unwrap_or(true),
+            transport: self.transport.unwrap_or_default(),
             log: self.log.unwrap_or_default(),
             log_bytes,
             log_bytes_by_default: self.log_size.is_none(),
@@ -255,6 +277,8 @@ pub struct Settings {
     pub exec: bool,
     /// Whether access times are kept.
     pub atime: bool,
+    /// How requests reach the daemon.
+    pub transport: TransportChoice,
     /// Where the redo log is.
     pub log: LogChoice,
     /// Bytes of a redo log that is made.

@@ -52,6 +52,7 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     let mut row = |name: &str, value: String| writeln!(out, "  {name:<18}{value}");
     row("source", one_line(&status.source))?;
     row("daemon", daemon(status))?;
+    row("front end", front_end(status))?;
     row("back end", back_end(status))?;
     row("fetch policy", status.fetch_policy.clone())?;
     row(
@@ -158,6 +159,13 @@ fn daemon(status: &Status) -> String {
     let uptime = Duration::from_millis(status.uptime_ms);
     let stopping = if status.stopping { ", stopping" } else { "" };
     format!("process {}, up {}, weir {}{stopping}", status.pid, age(uptime), status.weir_version)
+}
+
+fn front_end(status: &Status) -> String {
+    match status.transport.as_str() {
+        "io-uring" => "FUSE over io_uring".to_owned(),
+        _ => "FUSE over /dev/fuse".to_owned(),
+    }
 }
 
 fn back_end(status: &Status) -> String {
@@ -296,6 +304,9 @@ mod tests {
         let status = Status { mountpoint: "/mnt/a\nb".into(), ..Status::default() };
         let text = render(&status);
         assert!(text.starts_with("/mnt/a\\nb\n"));
+        assert!(text.contains("front end         FUSE over /dev/fuse\n"), "{text}");
+        let by_ring = Status { transport: "io-uring".into(), ..Status::default() };
+        assert!(render(&by_ring).contains("front end         FUSE over io_uring\n"));
         for row in ["dirty             nothing", "errors            none", "nothing looked for"] {
             assert!(text.contains(row), "{row}: {text}");
         }

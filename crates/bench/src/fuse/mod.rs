@@ -4,6 +4,7 @@
 mod cached_read;
 mod cold_write;
 mod sequential;
+mod transports;
 
 use std::path::Path;
 
@@ -15,6 +16,7 @@ use crate::report::Report;
 pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     require_fuse()?;
     cold_write::run(weir, dir, report)?;
+    transports::run(weir, dir, report)?;
     cached_read::run(weir, dir, report)?;
     sequential::run(weir, dir, report)
 }

@@ -1,7 +1,8 @@
 //! The lane's thread: lets clients in, notices when they are gone, and takes out what nobody else has taken out.
 //!
 //! While a client posts, its rings are looked at every millisecond; after some quiet it is told that the daemon
-//! sleeps, and then wakes it by a byte over its socket.
+//! sleeps, and then wakes it by a byte over its socket. All rings are looked at every second, for a process may be
+//! killed between deciding to wake us and doing so.
 //!
 //! The thread holds the daemon's life on the board ([`Life`]): when it ends, however it ends, clients see that.
 
@@ -10,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -31,6 +32,8 @@ use crate::lane::{Lane, random};
 
 /// How often the rings of a client that posts are looked at.
 const INTERVAL: Duration = Duration::from_millis(1);
+/// How often all rings are looked at.
+const INTERVAL_ALL: Duration = Duration::from_secs(1);
 /// Looks that find nothing, after which the client has to wake us.
 const QUIET_LOOKS: u32 = 50;
 
@@ -102,9 +105,12 @@ impl Serving {
             tracing::error!("programs cannot use the lane: {error}");
         }
         let mut events = Vec::with_capacity(64);
+        let mut looked_at_all = Instant::now();
         loop {
-            let interval = Timespec { tv_sec: 0, tv_nsec: INTERVAL.as_nanos() as _ };
-            let timeout = (!self.busy.is_empty()).then_some(&interval);
+            let interval = if self.busy.is_empty() { INTERVAL_ALL } else { INTERVAL };
+            let interval =
+                Timespec { tv_sec: interval.as_secs() as _, tv_nsec: interval.subsec_nanos() as _ };
+            let timeout = (lane.clients.len() > 0).then_some(&interval);
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout) {
                 Ok(_) | Err(HomeErrno::INTR) => {}
@@ -123,6 +129,12 @@ impl Serving {
             }
             if stopped {
                 break;
+            }
+            if looked_at_all.elapsed() >= INTERVAL_ALL {
+                looked_at_all = Instant::now();
+                for client in lane.clients.all() {
+                    self.busy.entry(client.id).or_insert(QUIET_LOOKS);
+                }
             }
             self.look();
         }

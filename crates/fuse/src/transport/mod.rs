@@ -1,8 +1,36 @@
 //! How requests reach the front end: the seam at which another transport can be put.
 //!
 //! A transport reads requests, calls the operations of [`crate::ops`] with the crate's own types,
-//! and sends what they answer. [`device`] does so over /dev/fuse; [`mount`] gets that device for a
-//! mount point.
+//! and sends what they answer. [`device`] does so over /dev/fuse, by way of a crate; [`uring`] over
+//! io_uring, with the messages of [`wire`], where the kernel has it on. [`mount`] gets the device
+//! for a mount point, which both need.
 
 pub(crate) mod device;
 pub(crate) mod mount;
+pub(crate) mod uring;
+pub(crate) mod wire;
+
+/// Largest write the kernel sends in one request, bytes. Its default limit on pages in a request
+/// allows no more.
+pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Requests (read-ahead, written-back mapped pages) the kernel may have under way unasked.
+pub(crate) const BACKGROUND_MAX: u16 = 64;
+
+/// How requests reach the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Over /dev/fuse alone.
+    Device,
+    /// Over io_uring, but for what the kernel sends over the device in any case.
+    IoUring,
+}
+
+impl Transport {
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::Device => "device",
+            Transport::IoUring => "io-uring",
+        }
+    }
+}

@@ -58,6 +58,9 @@ pub enum MountError {
     /// Mounted, but the kernel does not talk to us.
     #[error("the kernel's FUSE client did not answer: {0}")]
     Connection(#[source] io::Error),
+    /// What was wanted cannot be had.
+    #[error("cannot serve FUSE over io_uring: {0}")]
+    NoIoUring(String),
     /// Mounted, but there are no threads to serve it.
     #[error("cannot start threads to serve the mount: {0}")]
     Threads(#[source] io::Error),

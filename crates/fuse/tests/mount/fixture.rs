@@ -16,6 +16,8 @@ use weir_engine::{Config, Error, FetchPolicy};
 use weir_fuse::{Options, Session};
 use weir_shard::Shard;
 
+use crate::transport;
+
 /// An ordinary user who owns nothing and is in no group but their own.
 pub const STRANGER: u32 = 12_345;
 
@@ -76,11 +78,27 @@ impl Fixture {
         let shard = Shard::start_with(config, opened_fd, None, true).unwrap();
         let mut options = Options::new(opened, source.display().to_string());
         options.allow_other = true;
+        options.transport = Some(transport::chosen());
         adjust(&mut options);
+        let wanted = options.transport;
         let session = weir_fuse::mount(Arc::clone(&shard), &mount, options).unwrap();
         assert!(session.device_number().is_some());
+        assert!(wanted.is_none_or(|wanted| wanted == session.transport()));
         MOUNTED.lock().unwrap().push(mount.clone());
         Fixture { base, source, mount, shard, session: Some(session) }
+    }
+
+    /// The mount.
+    pub fn session(&self) -> &Session {
+        self.session.as_ref().unwrap()
+    }
+
+    /// Waits for the end of a mount that was unmounted otherwise.
+    pub fn wait(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.wait().unwrap();
+            self.shard.stop();
+        }
     }
 
     /// A path in the mount.

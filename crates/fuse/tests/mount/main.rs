@@ -2,6 +2,9 @@
 //!
 //! Needs root and /dev/fuse. Without them every test is reported as skipped, with the reason. Each
 //! test has a mount of its own; one that hangs is given up, with its mount, after a minute.
+//!
+//! Each is run over the device, and again over io_uring where the kernel has that; it is turned on
+//! meanwhile.
 
 #![allow(clippy::unwrap_used)] // What cannot be unwrapped is a failed test.
 
@@ -14,6 +17,7 @@ mod lane;
 mod names;
 mod privileges;
 mod space;
+mod transport;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         names::TESTS,
         privileges::TESTS,
         space::TESTS,
+        transport::TESTS,
     ] {
         tests.extend_from_slice(group);
     }
@@ -51,17 +56,21 @@ fn main() -> ExitCode {
         println!("\n{} tests skipped: {reason}", tests.len());
         return ExitCode::SUCCESS;
     }
-    let failed: Vec<&str> = tests.iter().filter(|test| !run(test)).map(|&(name, _)| name).collect();
-    println!(
-        "\n{} passed; {} failed {}",
-        tests.len() - failed.len(),
-        failed.len(),
-        failed.join(" ")
-    );
+    let (mut passed, mut failed) = (0, Vec::new());
+    for transport in transport::all() {
+        let _on = transport::choose(transport);
+        for test in &tests {
+            match run(test, transport.name()) {
+                true => passed += 1,
+                false => failed.push(test.0),
+            }
+        }
+    }
+    println!("\n{passed} passed; {} failed {}", failed.len(), failed.join(" "));
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(&(name, test): &Test) -> bool {
+fn run(&(name, test): &Test, transport: &str) -> bool {
     let started = Instant::now();
     let (sender, receiver) = channel();
     thread::spawn(move || sender.send(catch_unwind(test).is_ok()));
@@ -71,7 +80,7 @@ fn run(&(name, test): &Test) -> bool {
         Ok(false) => "FAILED",
         Err(_) => "FAILED (hangs)",
     };
-    println!("test {name} ... {verdict} ({} ms)", started.elapsed().as_millis());
+    println!("test {name} over {transport} ... {verdict} ({} ms)", started.elapsed().as_millis());
     if passed.is_err() {
         fixture::abandon_all();
     }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use super::interpose;
-use crate::{description, device, leave, table};
+use crate::{data, description, device, leave, table};
 
 interpose! {
     fn close(fd: c_int) -> c_int as next {
@@ -147,6 +147,8 @@ fn before_fcntl(fd: c_int, command: c_int, argument: usize) -> usize {
         if argument as c_int & libc::O_DIRECT != 0 {
             description.set(description::DIRECT);
         }
+        // Before it appends no more.
+        data::before_seek(fd, libc::SEEK_CUR);
         return argument | libc::O_DIRECT as usize;
     }
     argument

@@ -116,3 +116,59 @@ fn errors_of_posted_writes_are_told_once() {
     assert_eq!(bench.shard.take_error(FILE, &mut cursor), Some(ErrorKind::NoSpace));
     assert_eq!(bench.shard.take_error(FILE, &mut cursor), None);
 }
+
+/// Figures, not a test: what a posted write costs, in batches of 64 as a drain may hand them over.
+#[test]
+#[ignore = "a measurement, for a release build: --ignored --nocapture"]
+fn what_posts_cost() {
+    const BATCH: u64 = 64;
+    const PAGES: u64 = 32_768;
+    let config = Config {
+        memory_bytes_max: 256 << 20,
+        write_back: weir_engine::WriteBackPolicy::Static,
+        dirty_background_percent: 79,
+        dirty_hard_percent: 80,
+        ..Config::default()
+    };
+    let place = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
+    let source = File::open(place.path()).unwrap();
+    let shard = Shard::start_with(config, source.as_fd(), None, true).unwrap();
+    let bench = Bench { shard, place };
+    let log = FileId(2);
+    let _homes = [
+        bench.attach(FILE, "file", &vec![1; PAGES as usize * PAGE]),
+        bench.attach(log, "log", &[]),
+    ];
+    assert!(bench.shard.share(FILE, SLOT) && bench.shard.share(log, SLOT + 1));
+    let random = |n: u64| n.wrapping_mul(2_654_435_761) % PAGES * PAGE as u64;
+    let post = |what: &str, file, len: usize, count: u64, at: &dyn Fn(u64) -> Option<u64>| {
+        let data = vec![7; len];
+        let batch = |first| {
+            let begun = Instant::now();
+            bench.shard.post(|poster| {
+                for n in first..first + BATCH {
+                    let _ = poster.write(file, at(n), &data, |_| {});
+                }
+            });
+            begun.elapsed().as_nanos() as u64 / BATCH
+        };
+        let mut nanos: Vec<u64> = (0..count / BATCH).map(|nth| batch(nth * BATCH)).collect();
+        let mean = nanos.iter().sum::<u64>() / nanos.len() as u64;
+        nanos.sort_unstable();
+        eprintln!("{what:30} median {:5} ns, mean {mean:5} ns", nanos[nanos.len() / 2]);
+    };
+    for page in 0..PAGES / 256 {
+        bench.read(FILE, page << 20, 1 << 20).unwrap();
+    }
+    for _ in 0..3 {
+        bench.sync(FILE).unwrap();
+        post("64 B, clean pages in order", FILE, 64, PAGES, &|n| Some(n * PAGE as u64));
+        bench.sync(FILE).unwrap();
+        post("64 B, clean pages, random", FILE, 64, PAGES, &|n| Some(random(n)));
+        post("64 B, one dirty page", FILE, 64, 1 << 16, &|n| Some(n % 60 * 64));
+        post("64 B, dirty pages, in order", FILE, 64, 1 << 16, &|n| Some(n * 64));
+        post("64 B, dirty pages, random", FILE, 64, 1 << 16, &|n| Some(random(n)));
+        post("4 KiB, dirty pages, in order", FILE, PAGE, PAGES, &|n| Some(n * PAGE as u64));
+        post("64 B, append", log, 64, 1 << 16, &|_| None);
+    }
+}

@@ -129,7 +129,7 @@ fn explain(error: clap::Error, command: Option<&OsStr>) -> Refusal {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return Refusal::Show(error),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            let message = "no command given: use mount, umount, sync or status; \
+            let message = "no command given: use mount, umount, sync, status or run; \
                            'weir --help' explains them";
             return Refusal::Failure(Failure::Usage(message.into()));
         }
@@ -244,11 +244,29 @@ mod tests {
             (&["weir", "dance"], "'dance'"),
             (&["weir", "umont", "/a"], "'umount'"),
             (&["weir", "umount"], "<MOUNTPOINT>"),
+            (&["weir", "run"], "<CMD>"),
+            (&["weir", "run", "--nonsense", "ls"], "'--nonsense'"),
             (&["weir", "--nonsense"], "'--nonsense'"),
         ] {
             let message = parsed(words).unwrap_err();
             assert!(message.contains(expected), "{words:?}: {message}");
             assert!(!message.contains('\n') && message.contains("--help'"), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_program_is_its_own() {
+        for (words, command, report) in [
+            (&["weir", "run", "ls", "-l", "--report"][..], &["ls", "-l", "--report"][..], None),
+            (&["weir", "run", "--", "-x", "--"], &["-x", "--"], None),
+            (&["weir", "run", "--report", "ls"], &["ls"], Some(None)),
+            (&["weir", "run", "--report=f", "--", "ls"], &["ls"], Some(Some(PathBuf::from("f")))),
+        ] {
+            let Command::Run(run) = parsed(words).unwrap().command else { panic!("{words:?}") };
+            assert_eq!(
+                (run.command, run.report),
+                (command.iter().map(OsString::from).collect(), report)
+            );
         }
     }
 

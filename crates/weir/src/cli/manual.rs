@@ -16,6 +16,7 @@ EXAMPLES:
   weir status /mnt/data                what is dirty, patched, fetched, and how fast it is
   weir sync /mnt/data                  write everything home and make it durable
   weir umount /mnt/data                write everything home, then unmount
+  weir run -- rsync -a /etc /mnt/data  run a program whose reads and writes do without the kernel
 
 EXIT STATUS:
   0  done
@@ -47,7 +48,7 @@ MOUNT OPTIONS (-o):
   ro, rw                          as --read-only
   allow_other                     as --allow-other
   fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=,
-  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=
+  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=, transport=
                                   as the long options
   lane, nolane                    as --lane
   direct_io                       every open bypasses the kernel's page cache
@@ -92,6 +93,13 @@ LOGS:
   In the foreground to standard error; in the background to /var/log/weir/NAME.log (root) or
   $XDG_STATE_HOME/weir/NAME.log (~/.local/state/weir), NAME being the mount point with '/' as '-'
   (a '-' in it as '\\x2d'). A log that reaches 16 MiB is renamed to NAME.log.old, once.
+
+FUSE OVER IO_URING:
+  Where the kernel has it and root has turned it on, requests come over io_uring. To turn it on, now
+  and at every boot:
+    echo 1 > /sys/module/fuse/parameters/enable_uring
+    echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse.conf
+  Weir never changes that itself. 'weir status' says what serves a mount.
 
 ENVIRONMENT:
   XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME
@@ -160,6 +168,48 @@ EXIT STATUS:
   1  it is not: standard error says why
   2  the command line makes no sense";
 
+pub(super) const RUN: &str = "\
+Run a program, and the programs it runs, with a library before the C library's reads and writes: on files of \
+mounts they then go by memory shared with the daemon, without a system call. Nothing else about the program \
+changes; what the library does not do, the kernel does as ever.
+
+The program takes this command's place: its exit status, its signals and its terminal are its own. It must be run by \
+the user who runs the daemon, or it uses the mount by the kernel alone.";
+
+pub(super) const RUN_AFTER: &str = "\
+WHAT IS COVERED:
+  read, write, pread, pwrite and their forms with several pieces, from C and C++ and whatever is built on them.
+  Not stdio (fread, fprintf and the like): the C library calls the kernel by itself. Not programs that are
+  linked statically or make system calls themselves (Go), and not io_uring: they use the mount by the kernel
+  and see the same files. Nor files that are mapped, or used by several programs who write.
+  docs/SEMANTICS.md says it exactly.
+
+REPORT:
+  With --report the program is waited for, signals sent to this command are passed on to it, and what is
+  told then is what was read and written on mounts, by which way and why, for each program's name and in
+  total; also of processes that were killed. The exit status is the program's, or 128 and the number of the
+  signal that ended it. JSON fields: weir_version, command, exit_status, total, programs (by name); of total
+  and each: processes, files_in_lane, lane and kernel (reads, read_bytes, writes, write_bytes),
+  lane_appends, syncs, kernel_reads_because, kernel_writes_because. Fields and reasons may be added.
+
+ENVIRONMENT:
+  WEIR_PRELOAD
+      The library, if it is neither beside this command nor in ../lib/weir from there.
+  LD_PRELOAD
+      What is there already stays, after the library.
+
+EXAMPLES:
+  weir run -- postgres -D /mnt/data/pg
+  weir run --report -- tar -C /mnt/data -xf linux.tar
+  weir run --report=/tmp/report.json -- make -C /mnt/data/build
+
+EXIT STATUS:
+  127  there is no such program
+  126  it cannot be executed
+  1    the library is missing, or the report cannot be written
+  2    the command line makes no sense
+  else that of the program";
+
 pub(super) const LOG: &str = "\
 Show the superblock, the groups and the records of a redo log, from its checkpoint to its end, also of \
 one that is damaged or in use.
@@ -188,6 +238,7 @@ JSON:
     weir_version, pid, source, mountpoint, uptime_ms
     fetch_policy        as --fetch
     write_back          as --write-back
+    transport           how requests come from the kernel: \"io-uring\" or \"device\"
     read_only, direct   direct: files are transferred with O_DIRECT
     transfer            \"ring\" (io_uring) or \"threads\"
     resident_bytes      memory of the daemon as the kernel counts it

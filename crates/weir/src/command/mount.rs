@@ -28,10 +28,14 @@ pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         locked.serve(|| Ok(()))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let settings = request.settings.clone();
     match daemonize::fork()? {
         Side::Command(outcome) => {
             if let Some(warning) = outcome.wait()? {
                 eprintln!("weir: warning: {}", one_line(&warning));
+            }
+            if let Some(advice) = daemon::faster_transport(&settings) {
+                eprintln!("weir: {advice}");
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -67,6 +67,8 @@ pub struct Status {
     pub direct: bool,
     /// How files are transferred: `ring` or `threads`.
     pub transfer: String,
+    /// How requests come from the kernel: `io-uring` or `device`; empty if a daemon does not say.
+    pub transport: String,
     /// Memory of the daemon as the kernel counts it.
     pub resident_bytes: u64,
     /// Whether it is on its way out.

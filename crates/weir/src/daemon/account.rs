@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use weir_backend::Method;
 use weir_engine::{FetchPolicy, WriteBackPolicy};
-use weir_fuse::LaneObserver;
+use weir_fuse::{LaneObserver, Transport};
 use weir_shard::Shard;
 
 use crate::control::protocol::Status;
@@ -25,6 +25,8 @@ pub struct Account {
     pub fetch_policy: FetchPolicy,
     /// The write-back policy.
     pub write_back: WriteBackPolicy,
+    /// How requests come from the kernel.
+    pub transport: Transport,
     /// Whether nothing may be changed.
     pub read_only: bool,
     /// When the mount was made.
@@ -54,6 +56,7 @@ impl Account {
             read_only: self.read_only,
             direct: directory.is_direct(),
             transfer: transfer.to_owned(),
+            transport: self.transport.name().to_owned(),
             resident_bytes: resident_bytes().unwrap_or(0),
             stopping: self.stopping.load(Ordering::Relaxed),
             lane: self.lane.status().map(Into::into),

@@ -14,6 +14,7 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -36,12 +37,8 @@ use crate::inode::NodeId;
 use crate::ops::attributes::SetAttributes;
 use crate::ops::data::WriteMode;
 use crate::ops::space::CopySide;
-
-/// Largest write the kernel sends in one request, bytes. Its default limit on pages in a request
-/// allows no more.
-const WRITE_BYTES_MAX: u32 = 1 << 20;
-/// Requests (read-ahead, written-back mapped pages) the kernel may have under way unasked.
-const BACKGROUND_MAX: u16 = 64;
+use crate::transport::uring::Queues;
+use crate::transport::{BACKGROUND_MAX, Transport, WRITE_BYTES_MAX};
 
 /// What is asked of the kernel; it is done without what it does not have.
 ///
@@ -97,11 +94,16 @@ impl KernelCache {
 /// A connection on which the kernel was greeted.
 pub(crate) struct Connection {
     session: fuser::Session<Device>,
+    front: Arc<Front>,
+    /// Where requests come once the kernel was greeted.
+    queues: Option<Queues>,
+    transport: Transport,
 }
 
 impl Connection {
-    /// Greets the kernel on `device`, the descriptor a mount was made with. `others` lets users
-    /// other than the daemon's use it; `threads` serve it.
+    /// Greets the kernel on `device`, the descriptor a mount was made with, and registers `queues`
+    /// with it if it takes any. `others` lets users other than the daemon's use it; `threads` serve
+    /// the device.
     ///
     /// # Errors
     /// The kernel speaks no protocol we know, or the mount is already gone.
@@ -110,14 +112,34 @@ impl Connection {
         device: OwnedFd,
         others: bool,
         threads: usize,
+        queues: Option<Queues>,
     ) -> std::io::Result<Connection> {
         let acl = if others { SessionACL::All } else { SessionACL::Owner };
         let mut config = fuser::Config::default();
         config.acl = acl;
         config.n_threads = Some(threads);
         config.clone_fd = true;
-        let session = fuser::Session::from_fd(Device { front }, device, acl, config)?;
-        Ok(Connection { session })
+        let takes_queues = Arc::new(AtomicBool::new(false));
+        let served = Device {
+            front: Arc::clone(&front),
+            takes_queues: queues.is_some().then(|| Arc::clone(&takes_queues)),
+        };
+        let session = fuser::Session::from_fd(served, device, acl, config)?;
+        let queues = queues.filter(|_| takes_queues.load(Ordering::Relaxed));
+        let transport = match queues.as_ref().map(Queues::register) {
+            Some(Ok(())) => Transport::IoUring,
+            Some(Err(error)) => {
+                tracing::warn!("FUSE over io_uring was refused, serving the device: {error}");
+                Transport::Device
+            }
+            None => Transport::Device,
+        };
+        Ok(Connection { session, front, queues, transport })
+    }
+
+    /// How requests come.
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// The kernel's caches behind this connection.
@@ -130,13 +152,19 @@ impl Connection {
     /// # Errors
     /// The device failed, or a thread panicked.
     pub(crate) fn serve(self) -> std::io::Result<()> {
-        self.session.run()
+        let Connection { session, front, queues, .. } = self;
+        let served = session.run();
+        let stopped = queues.map_or(Ok(()), Queues::stop);
+        front.discard_nameless();
+        served.and(stopped)
     }
 }
 
 /// Turns requests into calls of the front end.
 struct Device {
     front: Arc<Front>,
+    /// Set if the kernel takes queues, which are there for it.
+    takes_queues: Option<Arc<AtomicBool>>,
 }
 
 impl Device {
@@ -175,15 +203,15 @@ impl Filesystem for Device {
                 tracing::debug!("the kernel lacks {missing:?}");
             }
         }
+        if let Some(takes) = &self.takes_queues {
+            let taken = config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok();
+            takes.store(taken, Ordering::Relaxed);
+        }
         // The values given back on success are those from before.
         let accepted = config.set_max_write(WRITE_BYTES_MAX).is_ok()
             && config.set_max_background(BACKGROUND_MAX).is_ok();
         debug_assert!(accepted);
         Ok(())
-    }
-
-    fn destroy(&mut self) {
-        self.front.discard_nameless();
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

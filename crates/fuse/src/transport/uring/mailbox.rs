@@ -1,0 +1,193 @@
+//! Where a queue's answers are put, by whichever thread has them, until the queue's own thread
+//! sends them.
+//!
+//! Owns the answers and the bell, an eventfd that ends the thread's wait.
+//!
+//! Invariant: an answer that is put while the thread waits, or is about to, rings the bell. The
+//! thread says that it will wait and then looks for answers; who puts one does so first and then
+//! looks whether the thread waits.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::errno::Errno;
+use crate::transport::wire::answer::Body;
+
+/// An answer on its way.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The entry its request came in.
+    pub(super) entry: u32,
+    /// The request's number.
+    pub(super) unique: u64,
+    /// What is answered.
+    pub(super) result: Result<Body, Errno>,
+}
+
+/// The mailbox of one thread.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    answers: Mutex<Vec<Answer>>,
+    /// The thread is awake and will look for answers before it waits.
+    awake: AtomicBool,
+    stopped: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl Mailbox {
+    /// # Errors
+    /// What eventfd(2) says.
+    pub(super) fn new() -> std::io::Result<Mailbox> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Mailbox {
+            answers: Mutex::default(),
+            awake: AtomicBool::new(true),
+            stopped: AtomicBool::new(false),
+            bell,
+        })
+    }
+
+    /// Puts an answer.
+    fn put(&self, answer: Answer) {
+        self.answers().push(answer);
+        self.wake();
+    }
+
+    /// Has the thread end without waiting for anything more.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if !self.awake.swap(true, Ordering::SeqCst) {
+            // It cannot fail but for a counter that is full: then the bell rings already.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Whether the thread is to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Takes the answers there are into `taken`, which is empty.
+    pub(super) fn take(&self, taken: &mut Vec<Answer>) {
+        std::mem::swap(&mut *self.answers(), taken);
+    }
+
+    /// Says that the thread is about to wait. False if it must not: there is something to do.
+    pub(super) fn will_wait(&self) -> bool {
+        self.awake.store(false, Ordering::SeqCst);
+        let may_wait = self.answers().is_empty() && !self.is_stopped();
+        if !may_wait {
+            self.waited();
+        }
+        may_wait
+    }
+
+    /// Says that the thread waits no longer.
+    pub(super) fn waited(&self) {
+        self.awake.store(true, Ordering::SeqCst);
+    }
+
+    /// Stops the bell.
+    pub(super) fn silence(&self) {
+        // It may not ring.
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+    }
+
+    /// Becomes readable when the thread is to be woken.
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Vec<Answer>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right, and the duty, to answer one request, from any thread.
+#[derive(Debug)]
+pub(super) struct Reply {
+    mailbox: Arc<Mailbox>,
+    entry: u32,
+    unique: u64,
+    sent: bool,
+}
+
+impl Reply {
+    /// The reply to request `unique`, which came in `entry` of the queue of `mailbox`.
+    pub(super) fn new(mailbox: &Arc<Mailbox>, entry: u32, unique: u64) -> Reply {
+        Reply { mailbox: Arc::clone(mailbox), entry, unique, sent: false }
+    }
+
+    /// Answers.
+    pub(super) fn send(mut self, result: Result<Body, Errno>) {
+        self.put(result);
+    }
+
+    fn put(&mut self, result: Result<Body, Errno>) {
+        self.sent = true;
+        self.mailbox.put(Answer { entry: self.entry, unique: self.unique, result });
+    }
+}
+
+impl Drop for Reply {
+    /// A program must not wait for ever: a request nobody will answer any more has failed.
+    fn drop(&mut self) {
+        if !self.sent {
+            self.put(Err(Errno::EIO));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(mailbox: &Mailbox) -> Vec<Answer> {
+        let mut taken = Vec::new();
+        mailbox.take(&mut taken);
+        taken
+    }
+
+    fn rings(mailbox: &Mailbox) -> bool {
+        rustix::io::read(mailbox.bell(), &mut [0u8; 8]).is_ok()
+    }
+
+    #[test]
+    fn the_bell_rings_for_a_thread_that_waits_only() {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        Reply::new(&mailbox, 3, 8).send(Ok(Body::empty()));
+        assert!(!rings(&mailbox) && !mailbox.will_wait());
+        assert_eq!((take(&mailbox)[0].entry, take(&mailbox).len()), (3, 0));
+        assert!(mailbox.will_wait());
+        Reply::new(&mailbox, 4, 9).send(Ok(Body::empty()));
+        assert!(rings(&mailbox));
+        Reply::new(&mailbox, 5, 10).send(Ok(Body::empty()));
+        assert!(!rings(&mailbox), "the first one has woken it");
+        mailbox.waited();
+        assert_eq!(take(&mailbox).len(), 2);
+    }
+
+    #[test]
+    fn a_reply_that_is_dropped_is_an_error() {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        drop(Reply::new(&mailbox, 3, 8));
+        assert!(matches!(take(&mailbox)[0].result, Err(Errno::EIO)));
+    }
+
+    #[test]
+    fn stopping_ends_a_wait() {
+        let mailbox = Mailbox::new().unwrap();
+        assert!(mailbox.will_wait());
+        mailbox.stop();
+        assert!(rings(&mailbox) && mailbox.is_stopped());
+        mailbox.waited();
+        assert!(!mailbox.will_wait());
+    }
+}

@@ -1,0 +1,202 @@
+//! The transport over io_uring (Documentation/filesystems/fuse/fuse-io-uring.rst): a thread and a
+//! queue for each CPU. The thread takes a program's request on the CPU the program runs on, and one
+//! call of the kernel both sends an answer and fetches the next request.
+//!
+//! The kernel greets, forgets, interrupts and is notified over the device, which is therefore served
+//! as well; and it sends everything there until every queue is registered.
+//!
+//! Owns the threads. Invariant: once the kernel was told that queues will come, each of them is
+//! registered or refused by the kernel, for it holds all requests back until then. What else can
+//! fail is done before, in [`Queues::prepare`].
+
+mod area;
+mod courtesy;
+mod cpus;
+mod dispatch;
+mod mailbox;
+mod ring;
+mod server;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+use self::cpus::Share;
+use self::mailbox::Mailbox;
+use self::ring::Ring;
+use self::server::Server;
+use crate::front::Front;
+
+/// Entries of a queue: so many requests from one CPU are served at once, others wait in the kernel.
+/// More than the background requests there can be, so that what reads ahead never holds up a write.
+const ENTRIES: usize = 96;
+/// Entries of the queue of a CPU that is not running.
+const ENTRIES_OFFLINE: usize = 8;
+
+const _: () = assert!(ENTRIES > super::BACKGROUND_MAX as usize);
+
+const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// What the kernel says of FUSE over io_uring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelSetting {
+    /// It can be used.
+    On,
+    /// It has it, and root has not turned it on.
+    Off,
+    /// It is older than 6.14, or built without it.
+    Missing,
+}
+
+impl KernelSetting {
+    /// What it is now.
+    pub fn read() -> KernelSetting {
+        match std::fs::read_to_string(SETTING) {
+            Ok(text) if text.starts_with(['Y', 'y', '1']) => KernelSetting::On,
+            Ok(_) => KernelSetting::Off,
+            Err(_) => KernelSetting::Missing,
+        }
+    }
+
+    /// Why it cannot be used, and how that is changed; `None` if it can.
+    pub fn advice(self) -> Option<&'static str> {
+        match self {
+            KernelSetting::On => None,
+            KernelSetting::Off => Some(
+                "FUSE over io_uring is off; to turn it on: \
+                 echo 1 > /sys/module/fuse/parameters/enable_uring",
+            ),
+            KernelSetting::Missing => {
+                Some("this kernel has no FUSE over io_uring: Linux 6.14 and later can have it")
+            }
+        }
+    }
+}
+
+/// The threads, and their queues.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    threads: Vec<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    mailbox: Arc<Mailbox>,
+    /// Has the thread register its queues. One that is never asked ends when this is dropped.
+    begin: Sender<()>,
+    /// How each step went.
+    step: Receiver<io::Result<()>>,
+    handle: JoinHandle<()>,
+}
+
+impl Queues {
+    /// Starts the threads and sets up everything but the registration.
+    ///
+    /// # Errors
+    /// There is no io_uring of the kind that is needed, or not enough memory or threads.
+    pub(crate) fn prepare(front: &Arc<Front>, device: BorrowedFd<'_>) -> io::Result<Queues> {
+        let queues = cpus::listed("possible").map_or(0, |cpus| cpus.len());
+        if queues == 0 {
+            return Err(io::Error::other("the kernel does not say how many CPUs there can be"));
+        }
+        let shares = cpus::share_out(queues, &cpus::allowed(queues));
+        let threads = shares.into_iter().map(|share| Thread::start(front, share, device));
+        let queues = Queues { threads: threads.collect::<io::Result<_>>()? };
+        queues.each_step()?;
+        Ok(queues)
+    }
+
+    /// Registers all queues, after the kernel was greeted.
+    ///
+    /// # Errors
+    /// The kernel refused an entry. It sends requests to the device, unless every queue has another
+    /// entry; the threads serve what they get.
+    pub(crate) fn register(&self) -> io::Result<()> {
+        for thread in &self.threads {
+            // One that is gone says so in its step.
+            let _ = thread.begin.send(());
+        }
+        self.each_step()
+    }
+
+    /// Ends the threads. To be called when the mount is gone.
+    ///
+    /// # Errors
+    /// A thread panicked.
+    pub(crate) fn stop(self) -> io::Result<()> {
+        let mut stopped = Ok(());
+        for Thread { mailbox, begin, handle, .. } in self.threads {
+            mailbox.stop();
+            drop(begin);
+            if handle.join().is_err() {
+                stopped = Err(io::Error::other("a thread of FUSE over io_uring panicked"));
+            }
+        }
+        stopped
+    }
+
+    fn each_step(&self) -> io::Result<()> {
+        let gone = |_| Err(io::Error::other("a thread of FUSE over io_uring is gone"));
+        let steps = self.threads.iter().map(|thread| thread.step.recv().unwrap_or_else(gone));
+        // All are waited for, also after a failure.
+        steps.collect::<Vec<_>>().into_iter().collect()
+    }
+}
+
+impl Thread {
+    fn start(front: &Arc<Front>, share: Share, device: BorrowedFd<'_>) -> io::Result<Thread> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        let device = device.try_clone_to_owned()?;
+        let (begin, begun) = channel();
+        let (done, step) = channel();
+        let (front, inbox) = (Arc::clone(front), Arc::clone(&mailbox));
+        let handle = Builder::new()
+            .name(format!("weir-queue-{}", share.queues.first().copied().unwrap_or(0)))
+            .spawn(move || run(front, &share, device, inbox, &begun, &done))?;
+        Ok(Thread { mailbox, begin, step, handle })
+    }
+}
+
+/// A thread, from its set-up to the end of the mount.
+fn run(
+    front: Arc<Front>,
+    share: &Share,
+    device: OwnedFd,
+    mailbox: Arc<Mailbox>,
+    begun: &Receiver<()>,
+    done: &Sender<io::Result<()>>,
+) {
+    if let Some(cpu) = share.cpu {
+        cpus::bind(cpu);
+    }
+    let made = Ring::new(entries(&share.queues), device.as_fd());
+    // The ring has the device among its files.
+    drop(device);
+    let (ring, made) = match made {
+        Ok(ring) => (Some(ring), Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    // Nobody waits for it any more if another thread failed.
+    let _ = done.send(made);
+    let Some(ring) = ring else { return };
+    if begun.recv().is_err() {
+        return;
+    }
+    let mut server = Server::new(front, ring, mailbox);
+    let _ = done.send(server.register());
+    server.run();
+}
+
+/// The queue of each entry.
+fn entries(queues: &[usize]) -> Vec<u16> {
+    let online = cpus::listed("online").unwrap_or_default();
+    let mut entries = Vec::new();
+    for &queue in queues {
+        let count = if online.contains(&queue) { ENTRIES } else { ENTRIES_OFFLINE };
+        // CPUs are numbered from 0, and the protocol has 16 bits for them.
+        entries.extend(std::iter::repeat_n(queue as u16, count));
+    }
+    entries
+}

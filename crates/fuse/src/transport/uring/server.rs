@@ -1,0 +1,155 @@
+//! One thread's service: takes requests off its ring, has them done, and sends the answers.
+//!
+//! A request that need not wait is read, done and answered here, without another thread; the answer
+//! goes to the kernel with the call that waits for the next request. Whoever has to wait leaves a
+//! continuation, and its answer comes through the mailbox.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::courtesy::Courtesy;
+use super::dispatch;
+use super::mailbox::{Answer, Mailbox, Reply};
+use super::ring::{Completion, Ring};
+use crate::front::Front;
+use crate::transport::wire::opcode;
+
+/// Memory of large requests a thread keeps for the next ones.
+const RESIDENT_MAX: usize = 4 << 20;
+/// How long it keeps them when nothing comes.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// A thread's ring, and what it serves.
+pub(super) struct Server {
+    front: Arc<Front>,
+    ring: Ring,
+    mailbox: Arc<Mailbox>,
+    courtesy: Courtesy,
+    completed: Vec<Completion>,
+    answers: Vec<Answer>,
+    /// The kernel says that the connection is gone.
+    disconnected: bool,
+}
+
+impl Server {
+    /// The service of the calling thread.
+    pub(super) fn new(front: Arc<Front>, ring: Ring, mailbox: Arc<Mailbox>) -> Server {
+        Server {
+            front,
+            ring,
+            mailbox,
+            courtesy: Courtesy::begin(),
+            completed: Vec::new(),
+            answers: Vec::new(),
+            disconnected: false,
+        }
+    }
+
+    /// Registers every entry of the ring with the device.
+    ///
+    /// # Errors
+    /// Why the kernel refused one: it serves the device then, until every queue has an entry.
+    pub(super) fn register(&mut self) -> std::io::Result<()> {
+        for entry in self.ring.entries() {
+            self.ring.register(entry);
+        }
+        self.ring.listen(self.mailbox.bell());
+        self.submit();
+        self.ring.reap(&mut self.completed);
+        let refusal = self.completed.iter().find_map(|completion| match completion {
+            Completion::Refused(_, errno) => Some(*errno),
+            _ => None,
+        });
+        refusal.map_or(Ok(()), |errno| Err(std::io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Serves until the mount is gone or the mailbox is stopped.
+    pub(super) fn run(mut self) {
+        let mut completed = Vec::new();
+        loop {
+            std::mem::swap(&mut self.completed, &mut completed);
+            for completion in completed.drain(..) {
+                self.handle(completion);
+            }
+            self.send_answers();
+            if self.mailbox.is_stopped() || (self.disconnected && self.ring.with_kernel() == 0) {
+                return;
+            }
+            if self.ring.resident() > RESIDENT_MAX {
+                self.submit();
+                self.ring.reap(&mut self.completed);
+                self.ring.trim();
+            }
+            if self.completed.is_empty() && self.mailbox.will_wait() {
+                self.wait();
+                self.mailbox.waited();
+                self.courtesy.look();
+            }
+        }
+    }
+
+    fn wait(&mut self) {
+        let time_max = (self.ring.resident() > 0).then_some(IDLE);
+        let waited = self.ring.wait(&mut self.completed, time_max);
+        waited.expect("a ring takes what was put into it rightly");
+        if self.completed.is_empty() {
+            self.ring.trim();
+        }
+    }
+
+    fn submit(&self) {
+        self.ring.submit().expect("a ring takes what was put into it rightly");
+    }
+
+    fn handle(&mut self, completion: Completion) {
+        match completion {
+            Completion::Request(entry) => self.serve(entry),
+            Completion::Bell => {
+                self.mailbox.silence();
+                self.ring.listen(self.mailbox.bell());
+            }
+            Completion::Refused(entry, errno) => self.refused(entry, errno),
+        }
+    }
+
+    fn serve(&mut self, entry: u32) {
+        if self.ring.has_unsubmitted() && !self.ring.request(entry).is_ok_and(|r| is_quick(&r)) {
+            // Who was answered does not wait while home is asked for this one.
+            self.submit();
+        }
+        match self.ring.request(entry) {
+            Ok(request) => {
+                let reply = Reply::new(&self.mailbox, entry, request.header.unique);
+                dispatch::serve(&self.front, &request, reply);
+            }
+            Err((malformed, unique)) => {
+                tracing::error!("the kernel sent request {unique}, which makes no sense");
+                self.ring.answer(entry, unique, Err(malformed.into()));
+            }
+        }
+        self.send_answers();
+    }
+
+    fn send_answers(&mut self) {
+        self.mailbox.take(&mut self.answers);
+        for Answer { entry, unique, result } in self.answers.drain(..) {
+            self.ring.answer(entry, unique, result);
+        }
+    }
+
+    fn refused(&mut self, entry: u32, errno: i32) {
+        match errno {
+            libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED => self.disconnected = true,
+            _ => {
+                let (queue, error) =
+                    (self.ring.queue(entry), std::io::Error::from_raw_os_error(errno));
+                tracing::warn!("queue {queue} of FUSE over io_uring has lost an entry: {error}");
+            }
+        }
+    }
+}
+
+/// Whether a request is answered, or left to a continuation, without a call of home.
+fn is_quick(request: &crate::transport::wire::request::Request<'_>) -> bool {
+    matches!(request.header.opcode, opcode::READ | opcode::WRITE)
+}

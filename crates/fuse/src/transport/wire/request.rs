@@ -1,0 +1,548 @@
+//! Requests: from bytes to what is asked.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use weir_backend::Timestamp;
+
+use super::{Malformed, opcode};
+use crate::attr::device_from_wire;
+use crate::credentials::Caller;
+use crate::inode::NodeId;
+use crate::ops::attributes::{SetAttributes, SetTime};
+use crate::ops::data::WriteMode;
+use crate::ops::space::CopySide;
+
+/// Bytes of `struct fuse_in_header`.
+pub(crate) const HEADER_BYTES: usize = 40;
+
+/// `struct fuse_in_header`: who asks for what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    /// Bytes of the whole request, this header with it.
+    pub(crate) len: usize,
+    /// What is asked for: see [`opcode`].
+    pub(crate) opcode: u32,
+    /// Told back with the answer.
+    pub(crate) unique: u64,
+    /// Of which node.
+    pub(crate) node: NodeId,
+    /// By whom.
+    pub(crate) caller: Caller,
+}
+
+/// A request in its parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    /// Who asks for what.
+    pub(crate) header: Header,
+    /// The structure of this kind of request; empty where there is none.
+    fixed: &'a [u8],
+    /// What follows it: names, data.
+    rest: &'a [u8],
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(crate) enum Operation<'a> {
+    Lookup {
+        name: &'a OsStr,
+    },
+    Forget {
+        lookups: u64,
+    },
+    ForgetMany(Forgets<'a>),
+    GetAttributes,
+    SetAttributes(SetAttributes),
+    ReadLink,
+    MakeSymlink {
+        name: &'a OsStr,
+        target: &'a OsStr,
+    },
+    MakeNode {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+        device: u64,
+    },
+    MakeDirectory {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: &'a OsStr,
+    },
+    RemoveDirectory {
+        name: &'a OsStr,
+    },
+    Rename {
+        name: &'a OsStr,
+        new_parent: NodeId,
+        new_name: &'a OsStr,
+        flags: u32,
+    },
+    MakeLink {
+        node: NodeId,
+        name: &'a OsStr,
+    },
+    Open {
+        flags: i32,
+    },
+    Create {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    },
+    Read {
+        handle: u64,
+        offset: u64,
+        len: usize,
+    },
+    Write {
+        handle: u64,
+        offset: u64,
+        data: &'a [u8],
+        mode: WriteMode,
+    },
+    Statfs,
+    Release {
+        handle: u64,
+    },
+    Flush {
+        handle: u64,
+    },
+    Sync {
+        handle: u64,
+        data_only: bool,
+    },
+    SetXattr {
+        name: &'a OsStr,
+        value: &'a [u8],
+        flags: i32,
+    },
+    GetXattr {
+        name: &'a OsStr,
+        len_max: u32,
+    },
+    ListXattrs {
+        len_max: u32,
+    },
+    RemoveXattr {
+        name: &'a OsStr,
+    },
+    OpenDirectory,
+    List {
+        handle: u64,
+        position: u64,
+        len_max: usize,
+        with_attributes: bool,
+    },
+    ReleaseDirectory {
+        handle: u64,
+    },
+    SyncDirectory {
+        handle: u64,
+    },
+    Ioctl {
+        handle: u64,
+        command: u32,
+        data: &'a [u8],
+        len_max: usize,
+    },
+    Allocate {
+        handle: u64,
+        offset: u64,
+        len: u64,
+        mode: i32,
+    },
+    Seek {
+        handle: u64,
+        offset: i64,
+        whence: i32,
+    },
+    CopyRange {
+        from: CopySide,
+        to: CopySide,
+        len: u64,
+        answer: CopyAnswer,
+    },
+    /// Anything else.
+    Unserved,
+}
+
+/// The form in which the answer to a copy counts its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyAnswer {
+    /// `struct fuse_write_out`.
+    Narrow,
+    /// `struct fuse_copy_file_range_out`.
+    Wide,
+}
+
+/// Pairs of a node and how many lookups of it are forgotten.
+#[derive(Clone, Debug)]
+pub(crate) struct Forgets<'a>(Fields<'a>);
+
+impl Iterator for Forgets<'_> {
+    type Item = (NodeId, u64);
+
+    fn next(&mut self) -> Option<(NodeId, u64)> {
+        let node = self.0.u64().ok()?;
+        Some((NodeId(node), self.0.u64().ok()?))
+    }
+}
+
+impl Header {
+    /// # Errors
+    /// It is too short.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
+        let mut fields = Fields(bytes);
+        let (len, opcode) = (fields.u32()? as usize, fields.u32()?);
+        let (unique, node) = (fields.u64()?, NodeId(fields.u64()?));
+        let caller = Caller { uid: fields.u32()?, gid: fields.u32()?, pid: fields.u32()? };
+        Ok(Header { len, opcode, unique, node, caller })
+    }
+}
+
+impl<'a> Request<'a> {
+    /// A request whose structure is at the beginning of `fixed`, and whose other parts are `rest`.
+    ///
+    /// # Errors
+    /// The lengths contradict each other.
+    pub(crate) fn new(
+        header: Header,
+        fixed: &'a [u8],
+        rest: &'a [u8],
+    ) -> Result<Request<'a>, Malformed> {
+        let parts = header.len.checked_sub(HEADER_BYTES).ok_or(Malformed)?;
+        let fixed_len = parts.checked_sub(rest.len()).ok_or(Malformed)?;
+        let fixed = fixed.get(..fixed_len).ok_or(Malformed)?;
+        Ok(Request { header, fixed, rest })
+    }
+
+    /// What it asks.
+    ///
+    /// # Errors
+    /// It is too short for that.
+    pub(crate) fn operation(&self) -> Result<Operation<'a>, Malformed> {
+        let mut fixed = Fields(self.fixed);
+        let mut rest = Fields(self.rest);
+        Ok(match self.header.opcode {
+            opcode::LOOKUP => Operation::Lookup { name: rest.name()? },
+            opcode::FORGET => Operation::Forget { lookups: fixed.u64()? },
+            opcode::BATCH_FORGET => Operation::ForgetMany(Forgets(rest)),
+            opcode::GETATTR => Operation::GetAttributes,
+            opcode::SETATTR => Operation::SetAttributes(set_attributes(fixed)?),
+            opcode::READLINK => Operation::ReadLink,
+            opcode::SYMLINK => Operation::MakeSymlink { name: rest.name()?, target: rest.name()? },
+            opcode::MKNOD => {
+                let (mode, device, umask) = (fixed.u32()?, fixed.u32()?, fixed.u32()?);
+                let device = device_from_wire(device);
+                Operation::MakeNode { name: rest.name()?, mode, umask, device }
+            }
+            opcode::MKDIR => {
+                let (mode, umask) = (fixed.u32()?, fixed.u32()?);
+                Operation::MakeDirectory { name: rest.name()?, mode, umask }
+            }
+            opcode::UNLINK => Operation::Unlink { name: rest.name()? },
+            opcode::RMDIR => Operation::RemoveDirectory { name: rest.name()? },
+            opcode::RENAME => rename(NodeId(fixed.u64()?), 0, rest)?,
+            opcode::RENAME2 => rename(NodeId(fixed.u64()?), fixed.u32()?, rest)?,
+            opcode::LINK => Operation::MakeLink { node: NodeId(fixed.u64()?), name: rest.name()? },
+            opcode::OPEN => Operation::Open { flags: fixed.i32()? },
+            opcode::CREATE => {
+                let (flags, mode, umask) = (fixed.i32()?, fixed.u32()?, fixed.u32()?);
+                Operation::Create { name: rest.name()?, mode, umask, flags }
+            }
+            opcode::READ => {
+                let (handle, offset, len) = (fixed.u64()?, fixed.u64()?, fixed.u32()?);
+                Operation::Read { handle, offset, len: len as usize }
+            }
+            opcode::WRITE => write(fixed, rest)?,
+            opcode::STATFS => Operation::Statfs,
+            opcode::RELEASE => Operation::Release { handle: fixed.u64()? },
+            opcode::FLUSH => Operation::Flush { handle: fixed.u64()? },
+            opcode::FSYNC => {
+                Operation::Sync { handle: fixed.u64()?, data_only: fixed.u32()? & DATA_ONLY != 0 }
+            }
+            opcode::SETXATTR => {
+                let (len, flags) = (fixed.u32()?, fixed.i32()?);
+                Operation::SetXattr { name: rest.name()?, value: rest.bytes(len as usize)?, flags }
+            }
+            opcode::GETXATTR => Operation::GetXattr { name: rest.name()?, len_max: fixed.u32()? },
+            opcode::LISTXATTR => Operation::ListXattrs { len_max: fixed.u32()? },
+            opcode::REMOVEXATTR => Operation::RemoveXattr { name: rest.name()? },
+            opcode::OPENDIR => Operation::OpenDirectory,
+            opcode::READDIR => list(fixed, false)?,
+            opcode::READDIRPLUS => list(fixed, true)?,
+            opcode::RELEASEDIR => Operation::ReleaseDirectory { handle: fixed.u64()? },
+            opcode::FSYNCDIR => Operation::SyncDirectory { handle: fixed.u64()? },
+            opcode::IOCTL => ioctl(fixed, rest)?,
+            opcode::FALLOCATE => {
+                let (handle, offset, len) = (fixed.u64()?, fixed.u64()?, fixed.u64()?);
+                Operation::Allocate { handle, offset, len, mode: fixed.i32()? }
+            }
+            opcode::LSEEK => {
+                let (handle, offset) = (fixed.u64()?, fixed.u64()?.cast_signed());
+                Operation::Seek { handle, offset, whence: fixed.i32()? }
+            }
+            opcode::COPY_FILE_RANGE => copy_range(fixed, CopyAnswer::Narrow)?,
+            opcode::COPY_FILE_RANGE_64 => copy_range(fixed, CopyAnswer::Wide)?,
+            _ => Operation::Unserved,
+        })
+    }
+}
+
+/// FUSE_FSYNC_FDATASYNC.
+const DATA_ONLY: u32 = 1;
+/// FUSE_WRITE_CACHE.
+const WRITTEN_BACK: u32 = 1 << 0;
+/// FUSE_IOCTL_DIR.
+const IOCTL_OF_DIRECTORY: u32 = 1 << 4;
+/// FUSE_WRITE_KILL_SUIDGID.
+const DROPS_PRIVILEGES: u32 = 1 << 2;
+
+/// What of `struct fuse_setattr_in` is to be set: FATTR_MODE and so on.
+mod valid {
+    pub(super) const MODE: u32 = 1 << 0;
+    pub(super) const UID: u32 = 1 << 1;
+    pub(super) const GID: u32 = 1 << 2;
+    pub(super) const SIZE: u32 = 1 << 3;
+    pub(super) const ATIME: u32 = 1 << 4;
+    pub(super) const MTIME: u32 = 1 << 5;
+    pub(super) const ATIME_NOW: u32 = 1 << 7;
+    pub(super) const MTIME_NOW: u32 = 1 << 8;
+}
+
+fn set_attributes(mut fixed: Fields<'_>) -> Result<SetAttributes, Malformed> {
+    let (set, _padding, _handle) = (fixed.u32()?, fixed.u32()?, fixed.u64()?);
+    let (size, _lock_owner) = (fixed.u64()?, fixed.u64()?);
+    let (atime, mtime, _ctime) = (fixed.u64()?, fixed.u64()?, fixed.u64()?);
+    let (atime_nsec, mtime_nsec, _ctime_nsec) = (fixed.u32()?, fixed.u32()?, fixed.u32()?);
+    let (mode, _unused) = (fixed.u32()?, fixed.u32()?);
+    let (uid, gid) = (fixed.u32()?, fixed.u32()?);
+    let is_set = |what: u32| set & what != 0;
+    let time = |what: u32, now: u32, seconds: u64, nanoseconds: u32| {
+        let time = if is_set(now) {
+            SetTime::Now
+        } else {
+            let tv_sec = seconds.cast_signed();
+            SetTime::To(Timestamp { tv_sec, tv_nsec: nanoseconds.into() })
+        };
+        is_set(what).then_some(time)
+    };
+    Ok(SetAttributes {
+        mode: is_set(valid::MODE).then_some(mode),
+        uid: is_set(valid::UID).then_some(uid),
+        gid: is_set(valid::GID).then_some(gid),
+        size: is_set(valid::SIZE).then_some(size),
+        atime: time(valid::ATIME, valid::ATIME_NOW, atime, atime_nsec),
+        mtime: time(valid::MTIME, valid::MTIME_NOW, mtime, mtime_nsec),
+    })
+}
+
+fn rename(
+    new_parent: NodeId,
+    flags: u32,
+    mut rest: Fields<'_>,
+) -> Result<Operation<'_>, Malformed> {
+    Ok(Operation::Rename { name: rest.name()?, new_parent, new_name: rest.name()?, flags })
+}
+
+fn write<'a>(mut fixed: Fields<'_>, mut rest: Fields<'a>) -> Result<Operation<'a>, Malformed> {
+    let (handle, offset) = (fixed.u64()?, fixed.u64()?);
+    let (len, write_flags) = (fixed.u32()?, fixed.u32()?);
+    let (_lock_owner, flags) = (fixed.u64()?, fixed.i32()?);
+    let mode = WriteMode {
+        flags,
+        drops_privileges: write_flags & DROPS_PRIVILEGES != 0,
+        written_back: write_flags & WRITTEN_BACK != 0,
+    };
+    Ok(Operation::Write { handle, offset, data: rest.bytes(len as usize)?, mode })
+}
+
+fn ioctl<'a>(mut fixed: Fields<'_>, mut rest: Fields<'a>) -> Result<Operation<'a>, Malformed> {
+    let (handle, flags, command) = (fixed.u64()?, fixed.u32()?, fixed.u32()?);
+    let (_argument, in_bytes, out_bytes) = (fixed.u64()?, fixed.u32()?, fixed.u32()?);
+    if flags & IOCTL_OF_DIRECTORY != 0 {
+        return Ok(Operation::Ioctl { handle: u64::MAX, command: 0, data: &[], len_max: 0 });
+    }
+    let data = rest.bytes(in_bytes as usize)?;
+    Ok(Operation::Ioctl { handle, command, data, len_max: out_bytes as usize })
+}
+
+fn list(mut fixed: Fields<'_>, with_attributes: bool) -> Result<Operation<'_>, Malformed> {
+    let (handle, position, len_max) = (fixed.u64()?, fixed.u64()?, fixed.u32()? as usize);
+    Ok(Operation::List { handle, position, len_max, with_attributes })
+}
+
+fn copy_range(mut fixed: Fields<'_>, answer: CopyAnswer) -> Result<Operation<'_>, Malformed> {
+    let from = CopySide { handle: fixed.u64()?, offset: fixed.u64()? };
+    let _node_out = fixed.u64()?;
+    let to = CopySide { handle: fixed.u64()?, offset: fixed.u64()? };
+    Ok(Operation::CopyRange { from, to, len: fixed.u64()?, answer })
+}
+
+/// Bytes, taken one field after the other.
+#[derive(Clone, Debug)]
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], Malformed> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_ne_bytes(self.array()?))
+    }
+
+    fn i32(&mut self) -> Result<i32, Malformed> {
+        Ok(i32::from_ne_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_ne_bytes(self.array()?))
+    }
+
+    /// A name, and the zero byte after it.
+    fn name(&mut self) -> Result<&'a OsStr, Malformed> {
+        let len = self.0.iter().position(|&byte| byte == 0).ok_or(Malformed)?;
+        let name = self.bytes(len)?;
+        self.bytes(1)?;
+        Ok(OsStr::from_bytes(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(opcode: u32, parts_len: usize) -> Header {
+        let caller = Caller { uid: 1, gid: 2, pid: 3 };
+        Header { len: HEADER_BYTES + parts_len, opcode, unique: 9, node: NodeId(1), caller }
+    }
+
+    fn bytes(fields: &[u64]) -> Vec<u8> {
+        fields.iter().flat_map(|field| field.to_ne_bytes()).collect()
+    }
+
+    /// Two numbers of 32 bits in one of 64, as they lie in memory.
+    fn pair(first: u32, second: u32) -> u64 {
+        let bytes = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
+        u64::from_ne_bytes(bytes.try_into().unwrap())
+    }
+
+    #[test]
+    fn the_header_is_taken_apart() {
+        let sent = bytes(&[pair(104, opcode::READ), 77, 5, pair(1000, 100), pair(42, 0)]);
+        let header = Header::parse(&sent).unwrap();
+        assert_eq!((header.len, header.opcode, header.unique), (104, opcode::READ, 77));
+        assert_eq!(header.node, NodeId(5));
+        let Caller { uid, gid, pid } = header.caller;
+        assert_eq!((uid, gid, pid), (1000, 100, 42));
+        for len in 0..HEADER_BYTES - 4 {
+            assert_eq!(Header::parse(&sent[..len]).unwrap_err(), Malformed);
+        }
+    }
+
+    #[test]
+    fn a_write_is_taken_apart() {
+        let flags = libc::O_DSYNC.cast_unsigned();
+        let fixed = bytes(&[7, 4096, pair(5, DROPS_PRIVILEGES), 0, pair(flags, 0)]);
+        let request = Request::new(header(opcode::WRITE, 40 + 5), &fixed, b"12345").unwrap();
+        let Ok(Operation::Write { handle, offset, data, mode }) = request.operation() else {
+            panic!("not a write");
+        };
+        assert_eq!((handle, offset, data), (7, 4096, &b"12345"[..]));
+        assert!(mode.drops_privileges && mode.flags == libc::O_DSYNC);
+        let request = Request::new(header(opcode::WRITE, 40 + 4), &fixed, b"1234").unwrap();
+        assert_eq!(request.operation().unwrap_err(), Malformed);
+    }
+
+    #[test]
+    fn names_end_with_a_zero_byte() {
+        let fixed = bytes(&[3, pair(1, 0)]);
+        let rest = b"old\0new\0";
+        let request = Request::new(header(opcode::RENAME2, 16 + 8), &fixed, rest).unwrap();
+        let Ok(Operation::Rename { name, new_parent, new_name, flags }) = request.operation()
+        else {
+            panic!("not a rename");
+        };
+        assert_eq!((name, new_name), (OsStr::new("old"), OsStr::new("new")));
+        assert_eq!((new_parent, flags), (NodeId(3), 1));
+        let request = Request::new(header(opcode::RENAME2, 16 + 7), &fixed, &rest[..7]).unwrap();
+        assert_eq!(request.operation().unwrap_err(), Malformed);
+    }
+
+    #[test]
+    fn only_what_is_valid_is_set() {
+        let set = valid::SIZE | valid::MTIME | valid::ATIME | valid::ATIME_NOW;
+        let mtime = (-2i64).cast_unsigned();
+        let nsec = pair(1, 750_000_000);
+        let fixed = bytes(&[set.into(), 0, 123, 0, 9, mtime, 0, nsec, 0, pair(0, 8), 9]);
+        let request = Request::new(header(opcode::SETATTR, 88), &fixed, &[]).unwrap();
+        let Ok(Operation::SetAttributes(set)) = request.operation() else { panic!("not setattr") };
+        assert_eq!((set.mode, set.uid, set.gid, set.size), (None, None, None, Some(123)));
+        assert!(matches!(set.atime, Some(SetTime::Now)));
+        let Some(SetTime::To(mtime)) = set.mtime else { panic!("mtime is not set") };
+        assert_eq!((mtime.tv_sec, mtime.tv_nsec), (-2, 750_000_000));
+    }
+
+    #[test]
+    fn lengths_that_contradict_each_other_are_refused() {
+        assert!(Request::new(header(opcode::OPEN, 8), &[0; 128], &[0; 9]).is_err());
+        assert!(Request::new(header(opcode::OPEN, 129), &[0; 128], &[]).is_err());
+        let short = Header { len: 39, ..header(opcode::OPEN, 0) };
+        assert!(Request::new(short, &[0; 128], &[]).is_err());
+    }
+
+    #[test]
+    fn a_request_cut_short_is_refused_or_understood_and_never_panics() {
+        // Read as any structure, its lengths ask for more than there is.
+        let (fixed, rest) = ([0xff; 128], b"name\0other\0\x01\x02");
+        for opcode in 0..64 {
+            for fixed_len in 0..=128 {
+                for rest_len in 0..=rest.len() {
+                    let header = header(opcode, fixed_len + rest_len);
+                    let request = Request::new(header, &fixed, &rest[..rest_len]).unwrap();
+                    let _ = request.operation().map(|operation| format!("{operation:?}"));
+                }
+            }
+        }
+        // What each kind needs at least, by fuse.h.
+        for (opcode, least) in [
+            (opcode::SETATTR, 84),
+            (opcode::OPEN, 4),
+            (opcode::READ, 20),
+            (opcode::RELEASE, 8),
+            (opcode::FSYNC, 12),
+            (opcode::LISTXATTR, 4),
+            (opcode::READDIR, 20),
+            (opcode::FALLOCATE, 28),
+            (opcode::LSEEK, 20),
+            (opcode::COPY_FILE_RANGE, 48),
+        ] {
+            let of_len = |len| Request::new(header(opcode, len), &fixed, &[]).unwrap();
+            assert_eq!(of_len(least - 1).operation().unwrap_err(), Malformed, "{opcode}");
+            assert!(of_len(least).operation().is_ok(), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn forgets_come_in_pairs() {
+        let rest = bytes(&[5, 1, 6, 2, 7]);
+        let request = Request::new(header(opcode::BATCH_FORGET, 48), &[0; 8], &rest).unwrap();
+        let Ok(Operation::ForgetMany(forgets)) = request.operation() else { panic!() };
+        assert_eq!(forgets.collect::<Vec<_>>(), [(NodeId(5), 1), (NodeId(6), 2)]);
+    }
+}

@@ -1,0 +1,251 @@
+//! The lane's protocols under the model checker: every order of steps that the memory model allows.
+
+#![allow(unsafe_code)] // So the checker is told what is no atomic.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use crate::bell::Bell;
+use crate::ring::{Ends, Refused, advance, entry_bytes};
+use crate::sequence::Sequence;
+use crate::stamp::Stamps;
+
+/// A ring with room for what one entry holds.
+struct Ring {
+    ends: Ends,
+    entry: UnsafeCell<u64>,
+}
+
+// SAFETY: that the entry is never written while another thread reads it is what the models check.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    fn new() -> Ring {
+        Ring { ends: Ends::new(), entry: UnsafeCell::new(0) }
+    }
+
+    /// Posts one entry as a program does.
+    fn post(&self, entry: u64, may_post: impl Fn() -> bool) -> bool {
+        loop {
+            let place = self.ends.begin(8).expect("the ring is empty");
+            if !may_post() {
+                return false;
+            }
+            self.put(entry);
+            match self.ends.publish(place) {
+                Ok(()) => return true,
+                Err(Refused::Withdrawn) => {}
+                Err(Refused::Full) => unreachable!(),
+            }
+        }
+    }
+
+    fn put(&self, entry: u64) {
+        // SAFETY: see the `Sync` above.
+        self.entry.with_mut(|at| unsafe { *at = entry });
+    }
+
+    fn get(&self) -> u64 {
+        // SAFETY: see the `Sync` above.
+        self.entry.with(|at| unsafe { *at })
+    }
+
+    /// What was posted, if anything was.
+    fn posted(&self) -> Option<u64> {
+        (self.ends.tail() != 0).then(|| self.get())
+    }
+}
+
+#[test]
+fn who_posts_after_the_right_was_withdrawn_knows_that_it_was() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::new());
+        let right = Arc::new(AtomicU64::new(1));
+        let producer = {
+            let (ring, right) = (Arc::clone(&ring), Arc::clone(&right));
+            thread::spawn(move || ring.post(5, || right.load(Ordering::Acquire) == 1))
+        };
+        right.store(0, Ordering::Release);
+        ring.ends.withdraw();
+        // The last look: nothing comes after it.
+        let seen = ring.posted();
+        let posted = producer.join().unwrap();
+        assert_eq!(seen, posted.then_some(5));
+        assert_eq!(ring.posted(), seen);
+    });
+}
+
+#[test]
+fn a_right_given_back_is_used() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::new());
+        let right = Arc::new(AtomicU64::new(1));
+        let producer = {
+            let (ring, right) = (Arc::clone(&ring), Arc::clone(&right));
+            thread::spawn(move || ring.post(5, || right.load(Ordering::Acquire) != 0))
+        };
+        right.store(2, Ordering::Release);
+        ring.ends.withdraw();
+        assert!(producer.join().unwrap());
+        assert_eq!(ring.posted(), Some(5));
+    });
+}
+
+#[test]
+fn room_is_used_again_only_after_it_was_read() {
+    const PAYLOAD: usize = crate::ring::PAYLOAD_BYTES_MAX;
+    loom::model(|| {
+        let ring = Arc::new(Ring::new());
+        let mut fit = 0;
+        while let Ok(place) = ring.ends.begin(PAYLOAD) {
+            ring.put(1);
+            ring.ends.publish(place).unwrap();
+            fit += 1;
+        }
+        assert!(fit > 1);
+        let server = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                let read = ring.get();
+                ring.ends.release(advance(0, 2 * entry_bytes(PAYLOAD)));
+                read
+            })
+        };
+        if let Ok(place) = ring.ends.begin(PAYLOAD) {
+            ring.put(2);
+            ring.ends.publish(place).unwrap();
+        }
+        assert_eq!(server.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn what_is_read_under_a_sequence_lock_is_of_one_time() {
+    loom::model(|| {
+        let lock = Arc::new((Sequence::new(), AtomicU64::new(0), AtomicU64::new(0)));
+        let writer = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || {
+                let (sequence, first, second) = &*lock;
+                for value in 1..3 {
+                    let begun = sequence.begin();
+                    first.store(value, Ordering::Relaxed);
+                    second.store(value, Ordering::Relaxed);
+                    sequence.end(begun);
+                }
+            })
+        };
+        let (sequence, first, second) = &*lock;
+        if let Some(number) = sequence.read() {
+            let read = (second.load(Ordering::Relaxed), first.load(Ordering::Relaxed));
+            if sequence.is_still(number) {
+                assert_eq!(read, (number / 2, number / 2));
+            }
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// A frame that holds a page, then none, then another: bytes are never taken for a page's whose they are not.
+#[test]
+fn a_frame_is_read_as_the_page_it_holds() {
+    loom::model(|| {
+        let frame = Arc::new((Sequence::new(), AtomicU64::new(1), AtomicU64::new(1)));
+        let set_key = |(sequence, key, _): &(Sequence, AtomicU64, AtomicU64), to: u64| {
+            let begun = sequence.begin();
+            key.store(to, Ordering::Relaxed);
+            sequence.end(begun);
+        };
+        let writer = {
+            let frame = Arc::clone(&frame);
+            thread::spawn(move || {
+                set_key(&frame, 0);
+                // Nobody is told while nobody may read it.
+                frame.2.store(2, Ordering::Relaxed);
+                set_key(&frame, 2);
+            })
+        };
+        let (sequence, key, content) = &*frame;
+        if let Some(number) = sequence.read() {
+            let key = key.load(Ordering::Relaxed);
+            let content = content.load(Ordering::Relaxed);
+            if sequence.is_still(number) && key != 0 {
+                assert_eq!(content, key);
+            }
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    loom::model(|| {
+        let lane = Arc::new((Ring::new(), Bell::new()));
+        let client = {
+            let lane = Arc::clone(&lane);
+            thread::spawn(move || {
+                assert!(lane.0.post(5, || true));
+                lane.1.must_wake(false)
+            })
+        };
+        lane.1.fall_asleep();
+        let seen = lane.0.posted().is_some();
+        assert!(client.join().unwrap() || seen, "the daemon sleeps, and nobody wakes it");
+    });
+}
+
+#[test]
+fn of_two_who_post_while_the_daemon_sleeps_one_wakes_it() {
+    loom::model(|| {
+        let lane = Arc::new((Ring::new(), Ring::new(), Bell::new()));
+        let clients = [0, 1].map(|client| {
+            let lane = Arc::clone(&lane);
+            thread::spawn(move || {
+                let ring = if client == 0 { &lane.0 } else { &lane.1 };
+                assert!(ring.post(5, || true));
+                lane.2.must_wake(false)
+            })
+        });
+        lane.2.fall_asleep();
+        let seen = lane.0.posted().is_some() && lane.1.posted().is_some();
+        let rang = clients.map(|client| client.join().unwrap());
+        assert!(rang.contains(&true) || seen);
+        assert!(!(rang[0] && rang[1]), "the bell is rung once");
+    });
+}
+
+#[test]
+fn who_sees_a_write_below_its_cut_sees_those_before() {
+    loom::model(|| {
+        let lane = Arc::new((Ring::new(), Ring::new(), Stamps::new()));
+        let returned = Arc::new(AtomicU64::new(0));
+        let first = {
+            let (lane, returned) = (Arc::clone(&lane), Arc::clone(&returned));
+            thread::spawn(move || {
+                let stamp = lane.2.take();
+                assert!(lane.0.post(stamp + 10, || true));
+                returned.store(1, Ordering::Release);
+            })
+        };
+        let second = {
+            let (lane, returned) = (Arc::clone(&lane), Arc::clone(&returned));
+            thread::spawn(move || {
+                let follows = returned.load(Ordering::Acquire) == 1;
+                let stamp = lane.2.take();
+                assert!(lane.1.post(stamp + 10, || true));
+                follows
+            })
+        };
+        // A pass.
+        let cut = lane.2.next();
+        let taken = [lane.0.posted(), lane.1.posted()].map(|entry| entry.filter(|e| e - 10 < cut));
+        first.join().unwrap();
+        if second.join().unwrap() && taken[1].is_some() {
+            assert!(taken[0].is_some() && taken[0] < taken[1]);
+        }
+    });
+}

@@ -1,0 +1,177 @@
+//! Both halves at once.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const POSTS: u64 = if cfg!(miri) { 40 } else { 50_000 };
+const THREADS: u32 = 3;
+
+/// Posts, and goes on when the ring is full or the right is away for a moment.
+fn post_at_last(client: &Client, ring: &Ring, to: To, bytes: &[u8], wake: impl Fn()) {
+    let begun = Instant::now();
+    loop {
+        assert!(cfg!(miri) || begun.elapsed() < Duration::from_secs(60), "nothing is taken out");
+        match post(client, ring, FILE, to, bytes) {
+            Ok(false) => return,
+            Ok(true) => return wake(),
+            Err(Miss::Full | Miss::Mode) => {
+                wake();
+                thread::yield_now();
+            }
+            Err(miss) => panic!("{miss:?}"),
+        }
+    }
+}
+
+/// A write that returned before another began, whichever thread's they were, is taken before it; and the bell
+/// alone wakes the server.
+#[test]
+fn writes_that_follow_each_other_are_taken_in_that_order() {
+    let Lane { mut inbox, client, board, .. } = Lane::with_file(4, 0);
+    let server = thread::current();
+    let (count, is_rung) = (Mutex::new(0_u64), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let (server, count, is_rung, client) = (&server, &count, &is_rung, &client);
+        for tid in 1..=THREADS {
+            scope.spawn(move || {
+                let ring = client.take_ring(tid, |_| true).unwrap();
+                let mut bytes = [tid as u8; 100];
+                loop {
+                    let mut count = count.lock().unwrap();
+                    if *count == POSTS {
+                        return;
+                    }
+                    bytes[..8].copy_from_slice(&count.to_ne_bytes());
+                    let len = 8 + *count as usize % 90;
+                    post_at_last(client, &ring, To::Offset(*count), &bytes[..len], || {
+                        is_rung.store(true, Ordering::SeqCst);
+                        server.unpark();
+                    });
+                    *count += 1;
+                }
+            });
+        }
+        let mut expected = 0_u64;
+        while expected < POSTS {
+            for taken in take_all(&mut inbox).unwrap() {
+                assert_eq!(taken.offset, Some(expected));
+                assert_eq!(taken.bytes[..8], expected.to_ne_bytes());
+                expected += 1;
+            }
+            if expected < POSTS && inbox.fall_asleep() {
+                let mut waits = 0;
+                while !is_rung.swap(false, Ordering::SeqCst) {
+                    thread::park_timeout(Duration::from_millis(100));
+                    waits += 1;
+                    assert!(cfg!(miri) || waits < 100 || !inbox.has_posted(), "nobody rang");
+                }
+            }
+        }
+    });
+    drop(board);
+}
+
+/// Once the right is withdrawn and a pass was made, nothing comes any more until it is given back; and nothing
+/// is lost or taken twice.
+#[test]
+fn nothing_comes_after_the_right_was_withdrawn() {
+    let Lane { mut inbox, client, board, .. } = Lane::with_file(4, 0);
+    let left = AtomicU64::new(u64::from(THREADS));
+    thread::scope(|scope| {
+        for tid in 1..=THREADS {
+            let (client, left) = (&client, &left);
+            scope.spawn(move || {
+                let ring = client.take_ring(tid, |_| true).unwrap();
+                for number in 0..POSTS {
+                    let to = To::Offset(u64::from(tid) << 32 | number);
+                    post_at_last(client, &ring, to, &number.to_ne_bytes(), || {});
+                }
+                left.fetch_sub(1, Ordering::Release);
+            });
+        }
+        let mut next = [0; THREADS as usize + 1];
+        let mut count_in = |taken: Vec<Taken>| {
+            for taken in taken {
+                let offset = taken.offset.unwrap();
+                let next = &mut next[(offset >> 32) as usize];
+                assert_eq!(offset as u32 as u64, *next);
+                assert_eq!(taken.bytes, next.to_ne_bytes());
+                *next += 1;
+            }
+        };
+        while left.load(Ordering::Acquire) != 0 {
+            count_in(take_all(&mut inbox).unwrap());
+            board.set_mode(SLOT, Mode::Kernel, 0);
+            inbox.withdraw();
+            while inbox.has_posted() {
+                count_in(take_all(&mut inbox).unwrap());
+            }
+            thread::yield_now();
+            assert!(!inbox.has_posted());
+            board.set_mode(SLOT, Mode::Exclusive, CLIENT);
+            thread::yield_now();
+        }
+        count_in(take_all(&mut inbox).unwrap());
+        assert!(next[1..].iter().all(|next| *next == POSTS));
+    });
+}
+
+/// Every page's bytes say whose they are and of what time: a read is of one page and of one time, or none.
+#[test]
+#[cfg_attr(miri, ignore = "reads race with changes, which the sequence lock makes harmless")]
+fn reads_are_of_one_page_and_of_one_time() {
+    const FRAMES: u32 = 8;
+    const PAGES: u64 = 12;
+    let lane = Lane::with_file(FRAMES, PAGES * 4096);
+    let (stop, read_whole) = (AtomicBool::new(false), AtomicU64::new(0));
+    let fill = |frame: u32, page: u64, time: u64| {
+        let word = (page << 56 | time & 0xff_ffff_ffff_ffff).to_ne_bytes();
+        lane.fill(frame, |at| word[at % 8]);
+    };
+    thread::scope(|scope| {
+        for seed in 0..2 {
+            let (lane, stop, read_whole) = (&lane, &stop, &read_whole);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let mut newest = [0; PAGES as usize];
+                while !stop.load(Ordering::Relaxed) {
+                    let page = random.next() % PAGES;
+                    let (start, words) = (random.below(256) * 8, 1 + random.below(256));
+                    let offset = page * 4096 + start as u64;
+                    let Ok(bytes) = read(&lane.client, SLOT, offset, words * 8) else { continue };
+                    let word = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
+                    assert!(bytes.chunks(8).all(|chunk| chunk == word.to_ne_bytes()), "torn");
+                    assert_eq!(word >> 56, page);
+                    let time = word & 0xff_ffff_ffff_ffff;
+                    assert!(time >= newest[page as usize], "time went back");
+                    newest[page as usize] = time;
+                    read_whole.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut random = Random(100);
+        let mut held = [None; FRAMES as usize];
+        let mut time = 1;
+        while time < 60_000 || read_whole.load(Ordering::Relaxed) < 20_000 {
+            time += 1;
+            let frame = random.below(FRAMES as usize);
+            let page = random.next() % PAGES;
+            match held[frame] {
+                Some(page) if random.below(4) != 0 => fill(frame as u32, page, time),
+                _ if held.contains(&Some(page)) => {}
+                _ => {
+                    lane.board.retract(frame as u32);
+                    fill(frame as u32, page, time);
+                    lane.board.publish(frame as u32, SLOT, page);
+                    held[frame] = Some(page);
+                }
+            }
+            assert!(time < 100_000_000, "no read ever succeeds");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}

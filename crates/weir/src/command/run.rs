@@ -1,0 +1,129 @@
+//! `weir run`: a program whose reads and writes of files on mounts go by memory shared with the daemon.
+//!
+//! Without a report the program takes this process's place, so that its exit status, its signals and its terminal are its
+//! own. With one it is waited for.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+use crate::cli::RunArguments;
+use crate::failure::{Failure, one_line};
+use crate::run::program::{self, Program};
+use crate::run::tally::TallyFile;
+use crate::run::{forward, report};
+
+/// The library's file name.
+const LIBRARY: &str = "libweir_preload.so";
+/// Names the library, instead of where it is looked for.
+const LIBRARY_VARIABLE: &str = "WEIR_PRELOAD";
+
+/// Runs a program.
+pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    let [name, rest @ ..] = &arguments.command[..] else {
+        return Err(Failure::Usage("name a program; see 'weir run --help'".to_owned()));
+    };
+    let library = library()?;
+    let program = program::find(name)?;
+    if let Some(reason) = program.ignores_preload() {
+        let name = one_line(&name.to_string_lossy());
+        eprintln!("weir: {name} is {reason}: it uses mounts by the kernel alone");
+    }
+    let mut command = command(&program, name, rest);
+    command.env("LD_PRELOAD", preloaded(&library, std::env::var_os("LD_PRELOAD")));
+    if arguments.report.is_none() && !arguments.report_json {
+        return Err(cannot_run(name, command.exec()));
+    }
+    let tally = TallyFile::create().map_err(|error| {
+        Failure::Refused(format!("cannot make a file for the report's counters: {error}"))
+    })?;
+    command.env(TallyFile::variable(), tally.path());
+    let status = forward::run(&mut command).map_err(|error| cannot_run(name, error))?;
+    report::print(&tally, arguments, &arguments.command, status_code(status))?;
+    Ok(ExitCode::from(status_code(status)))
+}
+
+/// The program's own status, or that of a shell whose command was killed.
+fn status_code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    // waitpid(2): both are eight bits.
+    code as u8
+}
+
+fn command(program: &Program, name: &OsStr, rest: &[OsString]) -> Command {
+    let mut command = Command::new(program.path());
+    command.arg0(name).args(rest);
+    command
+}
+
+fn cannot_run(name: &OsStr, error: io::Error) -> Failure {
+    let message = format!("cannot run {}: {error}", name.to_string_lossy());
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::NotFound(message),
+        _ => Failure::NotExecutable(message),
+    }
+}
+
+/// The library first, so that its calls reach what was there before.
+fn preloaded(library: &Path, before: Option<OsString>) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        list.push(":");
+        list.push(before);
+    }
+    list
+}
+
+/// Where the library is: where the environment says, beside this command, or where it is installed.
+fn library() -> Result<PathBuf, Failure> {
+    let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+    let places = match named {
+        Some(named) => vec![named],
+        None => {
+            let own = std::env::current_exe().and_then(std::fs::canonicalize).map_err(|error| {
+                Failure::Refused(format!("cannot find out where this command is: {error}"))
+            })?;
+            let directory = own.parent().unwrap_or(Path::new("/"));
+            vec![directory.join(LIBRARY), directory.join("../lib/weir").join(LIBRARY)]
+        }
+    };
+    let Some(found) = places.iter().find(|place| place.is_file()) else {
+        let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+        return Err(Failure::Refused(format!(
+            "{LIBRARY} is not there: looked for {}; install it, or name it in {LIBRARY_VARIABLE}",
+            places.join(" and ")
+        )));
+    };
+    let path = std::fs::canonicalize(found).unwrap_or_else(|_| found.clone());
+    // ld.so(8) takes both for separators.
+    if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\n' | b'\t')) {
+        return Err(Failure::Refused(format!(
+            "{} cannot be preloaded: its path has a space or a colon; install it elsewhere, or name a copy in \
+             {LIBRARY_VARIABLE}",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_preloaded_stays_behind() {
+        let library = Path::new("/lib/w.so");
+        assert_eq!(preloaded(library, None), "/lib/w.so");
+        assert_eq!(preloaded(library, Some("".into())), "/lib/w.so");
+        assert_eq!(preloaded(library, Some("a.so b.so".into())), "/lib/w.so:a.so b.so");
+    }
+
+    #[test]
+    fn a_killed_program_ends_as_in_a_shell() {
+        assert_eq!(status_code(ExitStatus::from_raw(9)), 137);
+        assert_eq!(status_code(ExitStatus::from_raw(3 << 8)), 3);
+    }
+}

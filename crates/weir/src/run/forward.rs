@@ -1,0 +1,93 @@
+//! Waiting for a program in a way that nobody notices: signals sent to this process are the program's.
+//!
+//! What a terminal sends to all processes of the foreground (SIGINT, SIGQUIT) reaches the program without our help;
+//! here it is only survived.
+
+#![allow(unsafe_code, reason = "signal handlers have no safe form")]
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Passed on.
+const FORWARDED: [libc::c_int; 6] =
+    [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCONT, libc::SIGWINCH];
+/// Survived.
+const SHARED: [libc::c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
+
+/// The program; 0 while there is none.
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    let program = PROGRAM.load(Ordering::Relaxed);
+    // SAFETY: the kernel passes a whole structure.
+    let by_a_process = unsafe { (*info).si_code } <= 0;
+    // The terminal's own signals reach the program by themselves.
+    if program > 0 && by_a_process {
+        // SAFETY: `errno` is put back; the process is our child, not waited for yet.
+        unsafe {
+            let errno = *libc::__errno_location();
+            libc::kill(program, signal);
+            *libc::__errno_location() = errno;
+        }
+    }
+}
+
+/// Runs the command to its end.
+pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
+    let before = blocked(&[FORWARDED.as_slice(), &SHARED].concat())?;
+    for signal in FORWARDED.into_iter().chain(SHARED) {
+        handle(signal)?;
+    }
+    // SAFETY: sigprocmask(2) is all it calls; handlers are reset by execve(2).
+    unsafe {
+        command.pre_exec(move || {
+            let told =
+                libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            if told == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        });
+    }
+    let mut child = command.spawn()?;
+    PROGRAM.store(child.id() as i32, Ordering::Relaxed);
+    // SAFETY: the mask is the one of before.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    let status = child.wait();
+    PROGRAM.store(0, Ordering::Relaxed);
+    status
+}
+
+/// Blocks signals until there is a program to pass them to; the mask of before.
+fn blocked(signals: &[libc::c_int]) -> io::Result<libc::sigset_t> {
+    // SAFETY: sets are initialised before they are used, and the pointers are to live objects.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        match libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before) {
+            0 => Ok(before),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+fn handle(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: a structure of plain numbers; the handler is async-signal-safe.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action);
+        // What was ignored (nohup(1)) stays so, here and in the program.
+        if action.sa_sigaction == libc::SIG_IGN {
+            return Ok(());
+        }
+        action.sa_sigaction = forward as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        match libc::sigaction(signal, &raw const action, std::ptr::null_mut()) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `weir run --report`: how the reads and writes of programs went, by which way and why.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use serde::Serialize;
+use weir_lane::tally::{Count, Program, Tally, Why};
+
+use crate::cli::RunArguments;
+use crate::failure::Failure;
+use crate::quantity::Size;
+use crate::run::tally::TallyFile;
+
+/// What all processes of one name did.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Line {
+    processes: u64,
+    files_in_lane: u64,
+    lane: Ways,
+    kernel: Ways,
+    lane_appends: u64,
+    syncs: u64,
+    kernel_reads_because: BTreeMap<&'static str, u64>,
+    kernel_writes_because: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Ways {
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    write_bytes: u64,
+}
+
+/// The whole report.
+#[derive(Debug, Serialize)]
+struct Report {
+    weir_version: &'static str,
+    command: Vec<String>,
+    exit_status: u8,
+    total: Line,
+    programs: BTreeMap<String, Line>,
+}
+
+/// Prints the report where it was asked for.
+pub fn print(
+    file: &TallyFile,
+    arguments: &RunArguments,
+    command: &[OsString],
+    exit_status: u8,
+) -> Result<(), Failure> {
+    let report = gather(&file.tally, command, exit_status);
+    let path = arguments.report.as_ref().and_then(Option::as_deref);
+    let is_json = arguments.report_json
+        || path.and_then(Path::extension).is_some_and(|extension| extension == "json");
+    let text = if is_json { json(&report) } else { render(&report) };
+    match path {
+        Some(path) => std::fs::write(path, text).map_err(|error| {
+            Failure::Refused(format!("cannot write the report to {}: {error}", path.display()))
+        }),
+        None => {
+            // Whoever closed standard error wants no report.
+            let _ = io::stderr().write_all(text.as_bytes());
+            Ok(())
+        }
+    }
+}
+
+fn gather(tally: &Tally, command: &[OsString], exit_status: u8) -> Report {
+    let mut programs = BTreeMap::<String, Line>::new();
+    let mut total = Line::default();
+    for program in tally.programs() {
+        let name = String::from_utf8_lossy(&program.name()).into_owned();
+        programs.entry(name).or_default().add(program);
+        total.add(program);
+    }
+    let command = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Report { weir_version: env!("CARGO_PKG_VERSION"), command, exit_status, total, programs }
+}
+
+impl Line {
+    fn add(&mut self, program: &Program) {
+        self.processes += u64::from(program.processes());
+        self.files_in_lane += program.count(Count::Attached);
+        self.lane.reads += program.count(Count::LaneReads);
+        self.lane.read_bytes += program.count(Count::LaneReadBytes);
+        self.lane.writes += program.count(Count::LaneWrites);
+        self.lane.write_bytes += program.count(Count::LaneWriteBytes);
+        self.lane_appends += program.count(Count::LaneAppends);
+        self.kernel.read_bytes += program.count(Count::KernelReadBytes);
+        self.kernel.write_bytes += program.count(Count::KernelWriteBytes);
+        self.syncs += program.count(Count::Syncs);
+        for why in Why::ALL {
+            let (reads, writes) = (program.kernel_reads(why), program.kernel_writes(why));
+            self.kernel.reads += reads;
+            self.kernel.writes += writes;
+            if reads != 0 {
+                *self.kernel_reads_because.entry(key(why)).or_default() += reads;
+            }
+            if writes != 0 {
+                *self.kernel_writes_because.entry(key(why)).or_default() += writes;
+            }
+        }
+    }
+}
+
+fn json(report: &Report) -> String {
+    serde_json::to_string_pretty(report).expect("plain structures of strings and numbers") + "\n"
+}
+
+fn render(report: &Report) -> String {
+    let mut text =
+        format!("weir run: {} (status {})\n", report.command.join(" "), report.exit_status);
+    if report.programs.is_empty() {
+        text.push_str(
+            "  no program read or wrote a file on a FUSE mount by a call that is looked at\n",
+        );
+        return text;
+    }
+    if report.programs.len() > 1 {
+        render_line(&mut text, "in total", &report.total);
+    }
+    for (name, line) in &report.programs {
+        render_line(&mut text, name, line);
+    }
+    text
+}
+
+fn render_line(text: &mut String, name: &str, line: &Line) {
+    let processes = match line.processes {
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
+    };
+    let _ = writeln!(text, "{name}: {processes}, {} files in the lane", line.files_in_lane);
+    let way = |text: &mut String, label: &str, reads: &Ways, more: &str| {
+        let _ = writeln!(
+            text,
+            "  {label:<10} {} reads ({}), {} writes ({}){more}",
+            reads.reads,
+            Size(reads.read_bytes),
+            reads.writes,
+            Size(reads.write_bytes)
+        );
+    };
+    let appends = match line.lane_appends {
+        0 => String::new(),
+        count => format!(", {count} of them appended"),
+    };
+    way(text, "by lane", &line.lane, &appends);
+    way(text, "by kernel", &line.kernel, "");
+    for (label, because) in
+        [("reads", &line.kernel_reads_because), ("writes", &line.kernel_writes_because)]
+    {
+        let mut reasons: Vec<_> = because.iter().collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        for (reason, count) in reasons {
+            let _ = writeln!(text, "    {count} {label}: {}", described(reason));
+        }
+    }
+    if line.syncs != 0 {
+        let _ = writeln!(text, "  syncs      {}", line.syncs);
+    }
+}
+
+/// In JSON, and what a person reads instead.
+fn words(why: Why) -> (&'static str, &'static str) {
+    match why {
+        Why::Early => ("early", "the file was not used enough yet to be put into the lane"),
+        Why::Refused => ("refused", "the mount has no lane, or not for this file or process"),
+        Why::Absent => ("absent", "not all of the pages were in memory"),
+        Why::Pending => ("pending", "a write to one of the pages was pending"),
+        Why::Mode => ("mode", "other programs, or other ways, use the file too"),
+        Why::End => ("end", "past the end of the file"),
+        Why::Reserved => ("reserved", "past what is reserved for the file"),
+        Why::Full => ("full", "the ring was full"),
+        Why::Large => ("large", "more bytes than the lane takes at once"),
+        Why::Synchronous => ("synchronous", "opened with O_SYNC or O_DSYNC"),
+        Why::Direct => ("direct", "opened with O_DIRECT"),
+        Why::Mapped => ("mapped", "the file is mapped"),
+        Why::Passed => ("passed", "the descriptor was passed on to another program"),
+        Why::Gone => ("gone", "the daemon is gone"),
+        Why::NoRing => ("no_ring", "more threads than there are rings"),
+        Why::Nested => ("nested", "in a signal handler inside a write, or in a child of vfork"),
+        Why::Limited => ("limited", "the process has a limit on the size of files"),
+        Why::Special => ("special", "flags, sizes or offsets that the lane leaves to the kernel"),
+    }
+}
+
+fn key(why: Why) -> &'static str {
+    words(why).0
+}
+
+fn described(key: &str) -> &'static str {
+    let why = Why::ALL.into_iter().find(|why| words(*why).0 == key);
+    why.map_or("", |why| words(why).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let file = TallyFile::create().unwrap();
+        let name = *b"cp\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        let place = file.tally.take(1, name, |_| true);
+        place.add(Count::Attached, 1);
+        place.add(Count::LaneWrites, 7);
+        place.add(Count::LaneWriteBytes, 4096);
+        place.add_kernel_write(Why::Early, 100);
+        place.add_kernel_write(Why::Full, 100);
+        place.add_kernel_write(Why::Full, 100);
+        file.tally.take(2, name, |_| true).add_kernel_read(Why::End, 10);
+        gather(&file.tally, &["cp".into(), "a".into()], 0)
+    }
+
+    #[test]
+    fn processes_of_a_name_are_one() {
+        let report = report();
+        let line = &report.programs["cp"];
+        assert_eq!((line.processes, line.kernel.writes, line.kernel.reads), (2, 3, 1));
+        assert_eq!(report.total.kernel.write_bytes, 300);
+        let json: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
+        assert_eq!(json["programs"]["cp"]["kernel_writes_because"]["full"], 2);
+    }
+
+    #[test]
+    fn the_most_frequent_reason_comes_first() {
+        let text = render(&report());
+        let full = text.find("2 writes: the ring was full").unwrap();
+        assert!(full < text.find("1 writes: the file was not used enough").unwrap(), "{text}");
+        assert!(text.starts_with("weir run: cp a (status 0)\ncp: 2 processes, 1 files"), "{text}");
+    }
+
+    #[test]
+    fn each_reason_has_words_of_its_own() {
+        let keys: std::collections::BTreeSet<_> = Why::ALL.into_iter().map(key).collect();
+        assert_eq!(keys.len(), Why::ALL.len());
+        assert!(Why::ALL.into_iter().all(|why| !described(key(why)).is_empty()));
+    }
+}

@@ -1,0 +1,64 @@
+//! The file that programs under `weir run --report` count in.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use weir_lane::tally::{Tally, VARIABLE};
+
+/// Where it is made: in memory, where there is such a place.
+const DIRECTORIES: [&str; 2] = ["/dev/shm", "/tmp"];
+
+/// The file, removed when this is dropped; and what is counted in it.
+#[derive(Debug)]
+pub struct TallyFile {
+    path: PathBuf,
+    /// What is counted.
+    pub tally: Tally,
+}
+
+impl TallyFile {
+    /// Makes a new one, which only this user can use.
+    pub fn create() -> io::Result<TallyFile> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for directory in DIRECTORIES {
+            let path = Path::new(directory).join(format!("weir-run-{}", std::process::id()));
+            // Left by a process of the same number that was killed.
+            let _ = std::fs::remove_file(&path);
+            match TallyFile::create_at(&path) {
+                Ok(tally) => return Ok(TallyFile { path, tally }),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn create_at(path: &Path) -> io::Result<Tally> {
+        let mut options = OpenOptions::new();
+        let file: File = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let made = file.set_len(Tally::BYTES as u64).and_then(|()| Tally::map(&file));
+        if made.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    /// Its path, for the environment.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The variable of the environment that names it.
+    pub fn variable() -> &'static OsStr {
+        OsStr::from_bytes(VARIABLE.to_bytes())
+    }
+}
+
+impl Drop for TallyFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
