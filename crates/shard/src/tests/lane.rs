@@ -24,7 +24,7 @@ fn seen(view: &View, page: u64) -> Option<Vec<u8>> {
 }
 
 fn post(bench: &Bench, offset: Option<u64>, data: &[u8]) {
-    let posted = bench.shard.post(|poster| poster.write(FILE, offset, data, |_| {}));
+    let posted = bench.shard.post(|poster| poster.write(FILE, offset, data, || |_| {}));
     assert_eq!(posted, Some(Ok(())));
 }
 
@@ -77,7 +77,7 @@ fn batches_are_applied_in_order() {
                 let len = 1 + numbers.below(100) as usize;
                 let offset = numbers.below(span - len as u64);
                 let data = numbers.bytes(len);
-                assert_eq!(poster.write(FILE, Some(offset), &data, |_| {}), Some(Ok(())));
+                assert_eq!(poster.write(FILE, Some(offset), &data, || |_| {}), Some(Ok(())));
                 apply(&mut model, offset, &data);
             }
         });
@@ -95,7 +95,7 @@ fn a_posted_write_that_waits_is_answered_once() {
     assert_eq!(view.grant(SLOT), 0);
     let (sender, receiver) = mpsc::channel();
     let posted = bench.shard.post(|poster| {
-        poster.write(FILE, None, b"appended", move |result| sender.send(result).unwrap())
+        poster.write(FILE, None, b"appended", || move |result| sender.send(result).unwrap())
     });
     // Its space has to be reserved.
     assert_eq!(posted, None);
@@ -104,7 +104,7 @@ fn a_posted_write_that_waits_is_answered_once() {
     assert!(view.grant(SLOT) >= PAGE as u64);
     post(&bench, None, b" twice");
     assert_eq!(bench.read(FILE, 0, 100).unwrap(), b"appended twice");
-    let unknown = bench.shard.post(|poster| poster.write(FileId(9), None, b"x", |_| {}));
+    let unknown = bench.shard.post(|poster| poster.write(FileId(9), None, b"x", || |_| {}));
     assert_eq!(unknown, Some(Err(Error::NotAttached)));
 }
 
@@ -183,7 +183,7 @@ fn what_posts_cost() {
             let begun = Instant::now();
             bench.shard.post(|poster| {
                 for n in first..first + BATCH {
-                    let _ = poster.write(file, at(n), &data, |_| {});
+                    let _ = poster.write(file, at(n), &data, || |_| {});
                 }
             });
             begun.elapsed().as_nanos() as u64 / BATCH
