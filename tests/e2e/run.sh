@@ -247,7 +247,7 @@ usage)
         chmod +x "$WORK/by-static"
         ends 4 "statically linked" "$WEIR" run "$WORK/by-static"
     fi
-    cp "$(command -v true)" "$WORK/setuid"
+    cp "$(type -P true)" "$WORK/setuid"
     chown nobody "$WORK/setuid"
     chmod u+s "$WORK/setuid"
     ends 0 "set-user-ID" "$WEIR" run "$WORK/setuid"
