@@ -162,12 +162,18 @@ try:
 except OSError as error:
     print(error.errno, flush=True)
 END
+    : >"$WORK/out"
     run python3 "$WORK/writer.py" "$MNT/file" >"$WORK/out" &
     writer=$!
     until grep -q ready "$WORK/out"; do sleep 0.05; done
     kill -9 "$WEIR_PID"
     wait "$writer"
-    expect_equal "what the writer saw" "$(tail -1 "$WORK/out")" "$(python3 -c 'import errno; print(errno.ENOTCONN)')"
+    # ECONNABORTED for a request that was under way.
+    case $(tail -1 "$WORK/out") in
+        "$(python3 -c 'import errno; print(errno.ENOTCONN)')") ;;
+        "$(python3 -c 'import errno; print(errno.ECONNABORTED)')") ;;
+        *) fail "the writer saw $(tail -1 "$WORK/out")" ;;
+    esac
     wait "$WEIR_PID" || true
     umount_soon "$MNT"
     ;;
@@ -183,14 +189,17 @@ if len(sys.argv) > 2:
     os.kill(os.getpid(), 9)
 END
     "$WEIR" run --report="$WORK/one.json" -- python3 "$WORK/writer.py" "$MNT/one"
-    expect_equal "writes, syncs, files" "$(in_report "$WORK/one.json" programs.python3.kernel.writes total.syncs total.files_in_lane total.processes | paste -sd' ')" "8 1 1 1"
-    expect_equal "posted" "$(in_report "$WORK/one.json" total.lane.writes total.lane.write_bytes | paste -sd' ')" "992 99200"
+    expect_equal "syncs, files, processes" "$(in_report "$WORK/one.json" total.syncs total.files_in_lane total.processes | paste -sd' ')" "1 1 1"
+    posted=$(in_report "$WORK/one.json" programs.python3.lane.writes)
+    expect_equal "writes" "$((posted + $(in_report "$WORK/one.json" programs.python3.kernel.writes)))" 1000
+    expect_equal "bytes posted" "$(in_report "$WORK/one.json" total.lane.write_bytes)" "${posted}00"
+    [ "$posted" -gt 900 ] || fail "only $posted writes went by the lane"
     expect_equal "because" "$(in_report "$WORK/one.json" total.kernel_writes_because.early)" 8
     step "a program that is killed has counted"
     status=0
     "$WEIR" run --report="$WORK/two" -- sh -c "python3 '$WORK/writer.py' '$MNT/two' die; exit 3" 2>/dev/null || status=$?
     expect_equal "its exit status" "$status" 3
-    grep -q '992 writes (96.9 KiB)' "$WORK/two" || fail "the report lacks the writes: $(cat "$WORK/two")"
+    grep -Eq '9[0-9][0-9] writes' "$WORK/two" || fail "the report lacks the writes: $(cat "$WORK/two")"
     status=0
     "$WEIR" run --report -- python3 "$WORK/writer.py" "$MNT/two" die 2>"$WORK/err" || status=$?
     expect_equal "the status of who was killed" "$status" 137
@@ -198,7 +207,7 @@ END
     step "signals are passed on"
     "$WEIR" run --report="$WORK/three" -- sh -c 'trap "echo told; exit 7" TERM; echo ready; while :; do sleep 0.05; done' >"$WORK/out" &
     runner=$!
-    until grep -q ready "$WORK/out"; do sleep 0.05; done
+    until grep -qs ready "$WORK/out"; do sleep 0.05; done
     kill -TERM "$runner"
     status=0
     wait "$runner" || status=$?
@@ -215,7 +224,7 @@ usage)
         shift 2
         "$@" >"$WORK/out" 2>"$WORK/err" </dev/null || status=$?
         expect_equal "exit status of '$*' ($(cat "$WORK/err"))" "$status" "$wanted"
-        grep -qF -- "$words" "$WORK/err" || fail "'$*' does not say '$words': $(cat "$WORK/err")"
+        [[ $(cat "$WORK/err") = *"$words"* ]] || fail "'$*' does not say '$words': $(cat "$WORK/err")"
         checks=$((checks + 1))
     }
     echo text >"$WORK/text"
@@ -238,7 +247,7 @@ usage)
         chmod +x "$WORK/by-static"
         ends 4 "statically linked" "$WEIR" run "$WORK/by-static"
     fi
-    cp "$(command -v true)" "$WORK/setuid"
+    cp "$(type -P true)" "$WORK/setuid"
     chown nobody "$WORK/setuid"
     chmod u+s "$WORK/setuid"
     ends 0 "set-user-ID" "$WEIR" run "$WORK/setuid"
