@@ -151,7 +151,9 @@ fn reads_come_from_frames() {
     assert_eq!(program.read(lane, 100, 5000).unwrap(), content[100..5100]);
     assert_eq!(program.read(lane, 39_999, 2), Err(Miss::Absent), "past the end");
     program.post(lane, To::Offset(4090), b"twelve bytes").unwrap();
-    assert_eq!(program.read(lane, 4096, 4), Err(Miss::Pending));
+    // Pending still, or taken already: never what was before.
+    let read = program.read(lane, 4096, 4);
+    assert!(matches!(&read, Err(Miss::Pending)) || read.as_deref() == Ok(b" byt"), "{read:?}");
     program.await_taken(lane, 4090, 12);
     assert_eq!(program.read(lane, 4090, 12).unwrap(), b"twelve bytes");
 }
