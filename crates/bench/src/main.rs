@@ -27,6 +27,7 @@ mod report;
 mod sqlite_shell;
 mod stage;
 mod tables;
+mod trial;
 mod updates;
 mod workload;
 mod workspace;
@@ -117,6 +118,9 @@ enum Task {
         /// Where.
         mountpoint: PathBuf,
     },
+    /// Programs for the tests of the lane.
+    #[command(hide = true, subcommand)]
+    Trial(trial::Trial),
     /// Compare the files in DIRECTORY with what the run that stands, as JSON, on standard input must
     /// have left there.
     #[command(hide = true)]
@@ -214,6 +218,7 @@ fn run(task: Task) -> Result<()> {
         Task::Passthrough { source, mountpoint } => {
             passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
         }
+        Task::Trial(trial) => trial::run(trial),
         Task::Check { directory } => workload::check(&directory),
         Task::Load { directory } => workload::load(&directory),
     }

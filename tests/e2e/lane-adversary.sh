@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Clients of the lane that keep to nothing: garbage in the memory they share, writes that are posted and never announced,
+# descriptors without end, another user, made-up messages. Meanwhile others work on the same mount and see what is right.
+# timeout: 120
+# cases: garbage silent sockets uid chatter forbidden
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+"$WEIR" run --help >/dev/null 2>&1 || skip "this weir has no 'run'"
+[ -x "$BENCH" ] || skip "weir-bench is not built: run 'make build'"
+seconds=6
+steps=3000
+if [ -n "$LONG" ]; then
+    seconds=60
+    steps=30000
+fi
+
+mount_weir "$SRC" "$MNT"
+adversary() { "$BENCH" trial adversary "$1" "$MNT/adversary-$1" --seconds "$seconds" --seed "${SEED:-7}"; }
+pid=$(status "$MNT" pid)
+adversary "$1" >"$WORK/adversary" 2>&1 &
+running=$!
+if [ "$1" = silent ]; then
+    for _ in $(seq 100); do
+        posted=$(sed -n 's/^posted //p' "$WORK/adversary")
+        if [ -n "$posted" ]; then break; fi
+        sleep 0.05
+    done
+    [ "${posted:-0}" -gt 100000 ] || fail "only ${posted:-nothing} was posted: $(cat "$WORK/adversary")"
+    # Seen by the next who asks, though nobody was woken.
+    expect_equal "size" "$(stat -c %s "$MNT/adversary-silent")" "$posted"
+    expect_equal "bytes other than 0x55" "$(tr -d U <"$MNT/adversary-silent" | wc -c)" 0
+fi
+mkdir "$MNT/others"
+operations=$(python3 "$SUPPORT/fronts.py" "$MNT/others" 11 "$steps" "$WEIR") || fail "others beside it"
+wait "$running" || fail "$(cat "$WORK/adversary")"
+expect_status "$MNT" pid "$pid"
+for _ in $(seq 100); do
+    if [ "$(status "$MNT" lane.clients)" = 0 ]; then break; fi
+    sleep 0.05
+done
+expect_status "$MNT" lane.clients 0
+if grep -i panicked "$DAEMON_LOG"; then fail "the daemon panicked"; fi
+through=$(hash_of_tree "$MNT")
+umount_weir "$MNT"
+drop_caches
+expect_equal "the files at home" "$(hash_of_tree "$SRC")" "$through"
+counts "$(tail -1 "$WORK/adversary") doings, $operations operations beside them"
