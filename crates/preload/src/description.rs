@@ -55,6 +55,8 @@ pub(crate) struct Description {
     client: AtomicU32,
     /// `slot << 32 | description`, if it is attached: one word, so that it is always of one file.
     file: AtomicU64,
+    /// Where the position was last seen: a guess.
+    position: AtomicU64,
 }
 
 static PLACES_ALL: [Description; PLACES] = [const {
@@ -65,6 +67,7 @@ static PLACES_ALL: [Description; PLACES] = [const {
         device: AtomicU32::new(0),
         client: AtomicU32::new(0),
         file: AtomicU64::new(0),
+        position: AtomicU64::new(0),
     }
 }; PLACES];
 /// Where the search for a free place begins.
@@ -138,6 +141,18 @@ impl Description {
     /// The device it is on.
     pub(crate) fn device(&self) -> u32 {
         self.device.load(Ordering::Relaxed)
+    }
+
+    /// Where the position was when it was last moved by this process: somebody else may have moved it since.
+    #[inline]
+    pub(crate) fn guess_position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// The position was moved.
+    #[inline]
+    pub(crate) fn moved_to(&self, position: u64) {
+        self.position.store(position, Ordering::Relaxed);
     }
 
     /// Its flags.
