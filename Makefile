@@ -4,6 +4,7 @@
 #   make test       every test: the workspace's own, then real programs through mounts
 #   make test-long  the long forms of the same tests
 #   make crash-test power cuts: simulated ones at every device request, and of emulated disks
+#   make miri       the lane's accesses to shared memory under Miri, where a nightly toolchain has it (minutes)
 #   make bench      the figures of docs/RESULTS.md on this machine's own disk, both sides of each in one run
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
@@ -21,7 +22,7 @@ BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
 
-.PHONY: all build setup setup-run setup-bench demo test test-long crash-test bench bench-nbw bench-paper lint install uninstall clean
+.PHONY: all build setup setup-run setup-bench demo test test-long crash-test miri bench bench-nbw bench-paper lint install uninstall clean
 
 all: build
 
@@ -51,6 +52,13 @@ test-long: setup build
 crash-test: setup build
 	$(CARGO) run --release -p weir-sim --bin weir-sim -- --cuts 0..60
 	tests/run --long redo-log-cut
+
+miri:
+	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
+	    MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=target/miri $(CARGO) +nightly miri test -p weir-lane --lib; \
+	else \
+	    echo "miri: skipped; it needs: rustup toolchain install nightly --component miri"; \
+	fi
 
 bench: setup-run build
 	mkdir -p $(BENCH_DIR)

@@ -52,8 +52,22 @@ pub struct Inbox {
     given_out: u64,
     /// What rings hold, during a pass.
     pass: Vec<Waiting>,
-    payload: Vec<u8>,
+    /// Taken out, and not yet settled.
+    taken: Vec<(Posted, Option<u32>)>,
+    payload: Payload,
 }
+
+/// The bytes of the write taken out last.
+#[derive(Debug)]
+struct Payload {
+    len: usize,
+    /// The ring they lie in, and where; `None` if they were copied.
+    in_ring: Option<(usize, usize)>,
+    copy: [u8; COPIED_BYTES_MAX],
+}
+
+/// Payloads up to this are copied before they are handed on.
+const COPIED_BYTES_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -65,7 +79,14 @@ struct Waiting {
 impl Inbox {
     /// The inbox of a new region.
     pub fn new(region: Arc<Region>) -> Inbox {
-        Inbox { region, heads: [0; RINGS], given_out: 0, pass: Vec::new(), payload: Vec::new() }
+        Inbox {
+            region,
+            heads: [0; RINGS],
+            given_out: 0,
+            pass: Vec::new(),
+            taken: Vec::new(),
+            payload: Payload { len: 0, in_ring: None, copy: [0; COPIED_BYTES_MAX] },
+        }
     }
 
     /// Its region.
@@ -114,39 +135,56 @@ impl Inbox {
         let Some(&Waiting { ring, next, .. }) = first else { return Ok(None) };
         let len = next.len as usize;
         let at = self.at(ring) + HEAD_BYTES;
-        self.payload.clear();
-        self.payload.reserve(len);
-        // SAFETY: `peek` checked that the payload lies in the ring; the client may write it meanwhile, and bytes of
-        // any value are bytes. `len` bytes were reserved, and are written.
-        unsafe {
-            let from = self.region.ring_bytes(ring).add(at);
-            std::ptr::copy_nonoverlapping(from, self.payload.as_mut_ptr(), len);
-            self.payload.set_len(len);
+        self.payload.len = len;
+        self.payload.in_ring = Some((ring, at));
+        if len <= COPIED_BYTES_MAX {
+            // SAFETY: `peek` checked that the payload lies in the ring, and it fits; the client may write it meanwhile,
+            // and bytes of any value are bytes.
+            unsafe {
+                let from = self.region.ring_bytes(ring).add(at);
+                std::ptr::copy_nonoverlapping(from, self.payload.copy.as_mut_ptr(), len);
+            }
+            self.payload.in_ring = None;
         }
+        prefetch_read(self.region.ring_bytes(ring), at + len);
         let offset = (next.kind == Kind::Write as u32).then_some(next.offset);
         let extends = next.flags & EXTENDS != 0;
         Ok(Some(Posted { description: next.description, offset, len, ring, extends }))
     }
 
-    /// The bytes of the write taken out last.
+    /// The bytes of the write taken out last. Long ones lie in the ring still: they are to be copied, never looked at,
+    /// since a client that keeps to nothing may write them meanwhile.
     pub fn payload(&self) -> &[u8] {
-        &self.payload
+        let Payload { len, in_ring, ref copy } = self.payload;
+        match in_ring {
+            None => &copy[..len],
+            // SAFETY: `next` took this from an entry that `peek` checked to lie in the ring. Whoever gets it copies it
+            // and decides nothing by it, so that a change meanwhile changes the copy, which is the client's own data.
+            Some((ring, at)) => unsafe {
+                std::slice::from_raw_parts(self.region.ring_bytes(ring).add(at), len)
+            },
+        }
     }
 
-    /// The write is applied, and seen by readers and in the file's size on the board (or will never be). `slot` is
-    /// its file's place on the board; without it, pages it was to count as written to for ever.
+    /// As [`Inbox::take`] and [`Inbox::flush`].
     ///
     /// # Errors
     /// [`Damage`] of what follows it.
     pub fn settle(&mut self, posted: Posted, slot: Option<u32>) -> Result<(), Damage> {
+        let took = self.take(posted, slot);
+        self.flush();
+        took
+    }
+
+    /// The write is applied (or will never be), and the client is told by [`Inbox::flush`]. `slot` is its file's place
+    /// on the board; without it, pages it was to count as written to for ever.
+    ///
+    /// # Errors
+    /// [`Damage`] of what follows it.
+    pub fn take(&mut self, posted: Posted, slot: Option<u32>) -> Result<(), Damage> {
         let ring = posted.ring;
         self.heads[ring] = advance(self.heads[ring], entry_bytes(posted.len));
-        let Posted { offset, len, extends, .. } = posted;
-        self.region.settle(match offset {
-            Some(offset) => Noted::Write { slot, offset, len, extends },
-            None => Noted::Append(len),
-        });
-        self.region.ring(ring).ends.release(self.heads[ring]);
+        self.taken.push((posted, slot));
         let Some(at) = self.pass.iter().position(|waiting| waiting.ring == ring) else {
             return Ok(());
         };
@@ -158,6 +196,24 @@ impl Inbox {
             }
         }
         Ok(())
+    }
+
+    /// Tells the client of all writes taken: they are seen by readers, and in the file's size on the board. Together, for
+    /// each step waits for what was stored before it: the applied bytes, which may have to come from far.
+    pub fn flush(&mut self) {
+        for &(Posted { offset, len, extends, .. }, slot) in &self.taken {
+            self.region.settle(match offset {
+                Some(offset) => Noted::Write { slot, offset, len, extends },
+                None => Noted::Append(len),
+            });
+        }
+        let mut last = None;
+        for (posted, _) in self.taken.drain(..) {
+            if last != Some(posted.ring) {
+                self.region.ring(posted.ring).ends.release(self.heads[posted.ring]);
+                last = Some(posted.ring);
+            }
+        }
     }
 
     /// Whoever began to post before this, and was told he may, fails to publish after it. What was published
@@ -235,6 +291,23 @@ fn bytes_of(head: &EntryHead, at: usize) -> Option<usize> {
     let end = head.offset.checked_add(u64::from(head.len));
     let is_in_file = end.is_some_and(|end| end <= i64::MAX as u64);
     (is_kind && fits && is_in_file && head.flags & !EXTENDS == 0).then(|| entry_bytes(len))
+}
+
+/// How far behind an entry the ring's memory is asked for: the client's CPU had it last.
+const PREFETCH_BYTES: usize = 768;
+
+/// Asks for the lines of what comes after an entry that ends at `end`.
+#[inline]
+fn prefetch_read(ring: *mut u8, end: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..2 {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let at = (end + PREFETCH_BYTES + line * 64) % RING_BYTES;
+        // SAFETY: inside the ring; a prefetch reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ring.add(at).cast_const().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (ring, end);
 }
 
 /// The bits set in a word, lowest first.

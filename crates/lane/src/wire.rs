@@ -167,3 +167,45 @@ fn long(message: &[u8], at: usize) -> u64 {
     bytes.copy_from_slice(&message[at..at + 8]);
     u64::from_ne_bytes(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_received_as_sent() {
+        for socket in ["", "weir-lane-1234", &"x".repeat(48)] {
+            let found = Found { socket: socket.to_owned() };
+            assert_eq!(Found::decode(&found.encode()), Some(found));
+        }
+        let attach = Attach { client: 7, token: u64::MAX - 1 };
+        assert_eq!(Attach::decode(&attach.encode()), Some(attach));
+        assert_eq!(Attach::decode(&attach.encode()[..63]), None);
+        let attachment = Attachment { slot: 4095, description: 9 };
+        assert_eq!(Attachment::decode(&attachment.encode()), Some(attachment));
+        let welcome = Welcome { client: 1, token: 2, frames: 3 };
+        assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
+    }
+
+    #[test]
+    fn what_is_no_message_is_none() {
+        for byte in [0, 0xff] {
+            let message = [byte; MESSAGE_BYTES];
+            assert_eq!(Found::decode(&message), None);
+            assert_eq!(Attach::decode(&message), None);
+            assert_eq!(Attachment::decode(&message), None);
+            assert_eq!(Welcome::decode(&[byte; WELCOME_BYTES]), None);
+        }
+        let mut message = Found { socket: "weir".to_owned() }.encode();
+        message[16] = 0xff;
+        assert_eq!(Found::decode(&message), None);
+        message[4] = 49;
+        assert_eq!(Found::decode(&message), None);
+    }
+
+    /// _IOWR('W', 1, char[64]), as the kernel's headers make it.
+    #[test]
+    fn numbers_of_ioctls_are_those_of_the_kernel() {
+        assert_eq!([FIND, ATTACH, LEAVE], [0xc040_5701, 0xc040_5702, 0xc040_5703]);
+    }
+}

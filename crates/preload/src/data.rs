@@ -4,10 +4,11 @@
 //! atomic: so positions are right for whoever shares the description, by dup(2), fork(2) or exec(2), and by
 //! whatever way he uses it.
 //!
-//! - A read looks where the position is, copies what is there, and moves the position. If that was moved by
-//!   somebody else meanwhile it copies again, what lies where its own part is now.
-//! - A write moves the position first, and then posts to its part. What cannot be posted then is written by pwrite(2)
-//!   there, and what that does not write is given back.
+//! - A read that does not reach the end of the file moves the position, and then copies its part; near the end it
+//!   looks where the position is first, and leaves the rest to read(2). What cannot be copied after the
+//!   position was moved is read by pread(2) there, and what that does not read is given back.
+//! - A write moves the position, and then posts to its part. What cannot be posted is written by pwrite(2) there, and
+//!   what that does not write is given back.
 //! - An append is posted as such ([`crate::position`]). As on Linux pwrite(2) appends, too, if the
 //!   description does.
 
@@ -19,7 +20,7 @@ use weir_lane::client::{Attached, Client, To};
 use weir_lane::ring::PAYLOAD_BYTES_MAX;
 use weir_lane::tally::{Count, Why};
 
-use crate::description::{APPENDS, READS, SYNCHRONOUS, WRITES, Way};
+use crate::description::{APPENDS, Description, READS, SYNCHRONOUS, WRITES, Way};
 use crate::outcome::{Outcome, why};
 use crate::pieces::Pieces;
 use crate::{device, position, report, sys, table, thread};
@@ -37,6 +38,7 @@ pub(crate) fn look_at_limit() {
 #[derive(Clone, Copy)]
 struct Open {
     fd: c_int,
+    description: &'static Description,
     client: &'static Client,
     index: usize,
     file: Attached,
@@ -119,6 +121,15 @@ pub(crate) extern "C" fn before_seek(fd: c_int, whence: c_int) {
     }
 }
 
+/// lseek(2) was called, with this result.
+#[inline]
+pub(crate) fn after_seek(fd: c_int, result: i64) -> i64 {
+    if let (Some(description), Ok(position)) = (table::known(fd), u64::try_from(result)) {
+        description.moved_to(position);
+    }
+    result
+}
+
 /// The descriptor's description, if it is in the lane or gets there now.
 fn open(fd: c_int) -> Result<Open, Outcome> {
     let mut description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
@@ -137,7 +148,7 @@ fn open(fd: c_int) -> Result<Open, Outcome> {
         return Err(Outcome::kernel(Why::Nested));
     }
     let client = device::client(index).ok_or(Outcome::kernel(Why::Gone))?;
-    Ok(Open { fd, client, index, file, flags })
+    Ok(Open { fd, description, client, index, file, flags })
 }
 
 impl Open {
@@ -145,24 +156,42 @@ impl Open {
         if self.flags & APPENDS != 0 {
             position::settle(self.fd, self.index, self.file);
         }
-        let (fd, len) = (self.fd, pieces.len());
-        let Ok(position) = sys::lseek(fd, 0, libc::SEEK_CUR) else {
+        let len = pieces.len();
+        let guess = self.description.guess_position();
+        if self.holds(guess, len) {
+            return self.read_next(pieces);
+        }
+        let Ok(position) = sys::lseek(self.fd, 0, libc::SEEK_CUR) else {
             return Outcome::kernel(Why::Special);
         };
-        if let Err(why) = self.copy_out(pieces, position) {
-            return Outcome::kernel(why);
-        }
-        let Ok(end) = sys::lseek(fd, len as i64, libc::SEEK_CUR) else {
+        self.description.moved_to(position);
+        if self.holds(position, len) { self.read_next(pieces) } else { Outcome::kernel(Why::End) }
+    }
+
+    /// Reads where the position is, which most likely is not too near the end.
+    fn read_next(&self, pieces: Pieces<'_>) -> Outcome {
+        let len = pieces.len();
+        let Ok(end) = sys::lseek(self.fd, len as i64, libc::SEEK_CUR) else {
             return Outcome::kernel(Why::Special);
         };
-        let begin = end - len as u64;
-        if begin == position {
-            return Outcome::done(len);
+        let begin = end.wrapping_sub(len as u64);
+        if !self.holds(begin, len) {
+            // Somebody else had moved it.
+            let _ = sys::lseek(self.fd, -(len as i64), libc::SEEK_CUR);
+            return Outcome::kernel(Why::End);
         }
+        self.description.moved_to(end);
         match self.copy_out(pieces, begin) {
             Ok(()) => Outcome::done(len),
             Err(why) => self.finish_read(pieces, begin, why),
         }
+    }
+
+    /// Whether the file is known to have these bytes.
+    #[inline]
+    fn holds(&self, begin: u64, len: usize) -> bool {
+        let size = self.client.view.size(self.file.slot);
+        begin.checked_add(len as u64).is_some_and(|end| end <= size)
     }
 
     fn read_at(&self, pieces: Pieces<'_>, offset: i64) -> Outcome {
@@ -175,9 +204,7 @@ impl Open {
 
     /// Copies from frames, all or nothing (but the pieces may hold anything then).
     fn copy_out(&self, pieces: Pieces<'_>, offset: u64) -> Result<(), Why> {
-        let len = pieces.len() as u64;
-        let size = self.client.view.size(self.file.slot);
-        if offset.checked_add(len).is_none_or(|end| end > size) {
+        if !self.holds(offset, pieces.len()) {
             return Err(Why::End);
         }
         let mut at = offset;
@@ -189,7 +216,7 @@ impl Open {
             at += piece.iov_len as u64;
         }
         report::add(Count::LaneReads, 1);
-        report::add(Count::LaneReadBytes, len);
+        report::add(Count::LaneReadBytes, pieces.len() as u64);
         Ok(())
     }
 
@@ -223,6 +250,7 @@ impl Open {
             // Past what an offset can be: the kernel knows the error.
             return Outcome::kernel(Why::Special);
         };
+        self.description.moved_to(end);
         let begin = end - pieces.len() as u64;
         let posted = self.post(To::Offset(begin), pieces);
         match posted.why() {
@@ -263,8 +291,10 @@ impl Open {
     /// Moves the position back over what was taken and not transferred.
     fn give_back(&self, pieces: Pieces<'_>, transferred: sys::Result<usize>) -> Outcome {
         let left = pieces.len() - transferred.unwrap_or(0).min(pieces.len());
-        if left != 0 {
-            let _ = sys::lseek(self.fd, -(left as i64), libc::SEEK_CUR);
+        if left != 0
+            && let Ok(position) = sys::lseek(self.fd, -(left as i64), libc::SEEK_CUR)
+        {
+            self.description.moved_to(position);
         }
         transferred.map_or_else(Outcome::failed, Outcome::done)
     }

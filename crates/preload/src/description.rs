@@ -27,7 +27,7 @@ pub(crate) const APPENDS: u32 = 1 << 3;
 pub(crate) const SYNCHRONOUS: u32 = 1 << 4;
 /// O_DIRECT was set here, and is not the program's.
 pub(crate) const BYPASSES: u32 = 1 << 5;
-/// The program's own O_DIRECT.
+/// The program set O_DIRECT itself.
 pub(crate) const DIRECT: u32 = 1 << 6;
 /// It was left to the kernel because the file is mapped.
 pub(crate) const MAPPED: u32 = 1 << 7;
@@ -35,6 +35,9 @@ pub(crate) const MAPPED: u32 = 1 << 7;
 pub(crate) const PASSED: u32 = 1 << 8;
 /// The daemon does not take it.
 pub(crate) const REFUSED: u32 = 1 << 9;
+
+/// O_DIRECT as the program set it last, if it is set here.
+pub(crate) const SHOWS_DIRECT: u32 = 1 << 10;
 
 /// For good the kernel's.
 const KERNEL: u32 = DIRECT | MAPPED | PASSED | REFUSED;
@@ -52,6 +55,8 @@ pub(crate) struct Description {
     client: AtomicU32,
     /// `slot << 32 | description`, if it is attached: one word, so that it is always of one file.
     file: AtomicU64,
+    /// Where the position was last seen: a guess.
+    position: AtomicU64,
 }
 
 static PLACES_ALL: [Description; PLACES] = [const {
@@ -62,6 +67,7 @@ static PLACES_ALL: [Description; PLACES] = [const {
         device: AtomicU32::new(0),
         client: AtomicU32::new(0),
         file: AtomicU64::new(0),
+        position: AtomicU64::new(0),
     }
 }; PLACES];
 /// Where the search for a free place begins.
@@ -137,6 +143,18 @@ impl Description {
         self.device.load(Ordering::Relaxed)
     }
 
+    /// Where the position was when it was last moved by this process: somebody else may have moved it since.
+    #[inline]
+    pub(crate) fn guess_position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// The position was moved.
+    #[inline]
+    pub(crate) fn moved_to(&self, position: u64) {
+        self.position.store(position, Ordering::Relaxed);
+    }
+
     /// Its flags.
     pub(crate) fn flags(&self) -> u32 {
         self.flags.load(Ordering::Acquire)
@@ -172,8 +190,9 @@ impl Description {
 
     /// Notes other flags of open(2) (fcntl(2), F_SETFL).
     pub(crate) fn set_open_flags(&self, flags: c_int) {
-        let now = of_open(flags) & APPENDS;
-        self.clear(APPENDS & !now);
+        let direct = if flags & libc::O_DIRECT != 0 { DIRECT | SHOWS_DIRECT } else { 0 };
+        let now = of_open(flags) & APPENDS | direct;
+        self.clear((APPENDS | SHOWS_DIRECT) & !now);
         self.set(now);
     }
 

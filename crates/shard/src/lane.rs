@@ -31,15 +31,15 @@ pub struct Poster<'a> {
 
 impl Poster<'_> {
     /// Writes `data` at `offset`, `None` being the end the file has now. `Some` is the result, and `done` was
-    /// dropped; after `None` the write waits as any other may, and `done` is run once it is known, as a
+    /// dropped; after `None` the write waits as any other may, and what `done` made is run once it is known, as a
     /// continuation of [`Shard::post`]'s. An append that waits keeps the place it was given: nothing is to be
     /// posted to the file meanwhile that must come after it.
-    pub fn write(
+    pub fn write<Done: FnOnce(Result<(), Error>) + Send + 'static>(
         &mut self,
         file: FileId,
         offset: Option<u64>,
         data: &[u8],
-        done: impl FnOnce(Result<(), Error>) + Send + 'static,
+        done: impl FnOnce() -> Done,
     ) -> Option<Result<(), Error>> {
         let State { engine, pending, posted, .. } = &mut *self.state;
         let Some(offset) = offset.or_else(|| engine.size(file)) else {
@@ -51,7 +51,7 @@ impl Poster<'_> {
         match engine.write(request, file, offset, data, Durability::None, self.now) {
             Outcome::Done(result) => Some(result),
             Outcome::Pending => {
-                self.state.wait(self.now, Continuation::Posted(Box::new(done)));
+                self.state.wait(self.now, Continuation::Posted(Box::new(done())));
                 None
             }
         }

@@ -75,12 +75,7 @@ pub struct RunArguments {
     #[arg(long)]
     pub report_json: bool,
     /// The program, and its arguments
-    #[arg(
-        value_name = "CMD",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
 

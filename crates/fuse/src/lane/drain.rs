@@ -123,6 +123,7 @@ impl Front {
         let mut cursor = Cursor::default();
         let ended = loop {
             let end = self.shard.post(|poster| self.apply(poster, client, drain, cut, &mut cursor));
+            drain.inbox.flush();
             match end {
                 End::Done => break Ok(true),
                 End::Stuck => break Ok(false),
@@ -158,7 +159,7 @@ impl Front {
             };
             if !cursor.moved_to(client, posted) {
                 // Nobody may post there: it is not a client of ours that did.
-                if let Err(damage) = drain.inbox.settle(posted, None) {
+                if let Err(damage) = drain.inbox.take(posted, None) {
                     return End::Damaged(damage);
                 }
                 continue;
@@ -168,16 +169,16 @@ impl Front {
                 return End::Privileges(Arc::clone(open));
             }
             let (file, slot) = (open.inode.node().file(), *slot);
-            let done = {
+            let done = || {
                 let (front, client) = (Arc::clone(self), Arc::clone(client));
-                move |result| front.unstuck(&client, result)
+                move |result: Result<(), Error>| front.unstuck(&client, result)
             };
             match poster.write(file, posted.offset, drain.inbox.payload(), done) {
                 Some(result) => {
                     if let Err(error) = result {
                         cursor.failed.push((file, kind_of(error)));
                     }
-                    if let Err(damage) = drain.inbox.settle(posted, Some(slot)) {
+                    if let Err(damage) = drain.inbox.take(posted, Some(slot)) {
                         return End::Damaged(damage);
                     }
                 }

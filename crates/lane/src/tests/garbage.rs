@@ -8,7 +8,7 @@ use super::*;
 use crate::region::{EntryHead, RINGS};
 use crate::ring::{ENTRY_ALIGN, HEAD_BYTES, PAYLOAD_BYTES_MAX, RING_BYTES, entry_bytes};
 
-const SEEDS: u64 = if cfg!(miri) { 20 } else { 4000 };
+const SEEDS: u64 = if cfg!(miri) { 5 } else { 4000 };
 /// Passes over one region; between two of them it is spoilt once more.
 const PASSES: usize = 4;
 /// Of what a pass may take at most: entries of the least size in full rings.
@@ -145,7 +145,7 @@ fn garbage_in_a_region_is_damage_at_worst() {
 #[test]
 fn noise_all_over_a_region_is_damage_or_nothing() {
     let mut random = Random(2);
-    for _ in 0..(if cfg!(miri) { 2 } else { 40 }) {
+    for _ in 0..(if cfg!(miri) { 1 } else { 40 }) {
         let mut lane = Lane::new(4);
         let memory = lane.client.region.memory();
         let words = (lane.client.region.ring_bytes(2) as usize - memory.base() as usize) / 8;

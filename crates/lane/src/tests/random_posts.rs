@@ -168,7 +168,7 @@ impl Model {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 64 },
+        cases: if cfg!(miri) { 2 } else { 64 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-const POSTS: u64 = if cfg!(miri) { 40 } else { 50_000 };
+const POSTS: u64 = if cfg!(miri) { 25 } else { 50_000 };
 const THREADS: u32 = 3;
 
 /// Posts, and goes on when the ring is full or the right is away for a moment.

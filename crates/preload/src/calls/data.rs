@@ -202,12 +202,12 @@ interpose! {
 
     fn lseek(fd: c_int, offset: i64, whence: c_int) -> i64 as next {
         data::before_seek(fd, whence);
-        next(fd, offset, whence)
+        data::after_seek(fd, next(fd, offset, whence))
     }
 
     fn lseek64(fd: c_int, offset: i64, whence: c_int) -> i64 as next {
         data::before_seek(fd, whence);
-        next(fd, offset, whence)
+        data::after_seek(fd, next(fd, offset, whence))
     }
 
     // The daemon takes out what was posted before it serves any of these.

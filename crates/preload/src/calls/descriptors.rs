@@ -144,9 +144,6 @@ fn before_fcntl(fd: c_int, command: c_int, argument: usize) -> usize {
         && let Some(description) = table::known(fd)
         && description.flags() & description::BYPASSES != 0
     {
-        if argument as c_int & libc::O_DIRECT != 0 {
-            description.set(description::DIRECT);
-        }
         // Before it appends no more.
         data::before_seek(fd, libc::SEEK_CUR);
         return argument | libc::O_DIRECT as usize;
@@ -162,14 +159,17 @@ fn after_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) -> c_i
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, result),
         libc::F_SETFL => {
-            if let Some(description) = table::known(fd) {
+            if let Some(description) = table::known(fd)
+                && description.flags() & description::BYPASSES != 0
+            {
                 description.set_open_flags(argument as c_int);
             }
             result
         }
         libc::F_GETFL => match table::known(fd).map(description::Description::flags) {
             Some(flags)
-                if flags & description::BYPASSES != 0 && flags & description::DIRECT == 0 =>
+                if flags & (description::BYPASSES | description::SHOWS_DIRECT)
+                    == description::BYPASSES =>
             {
                 result & !libc::O_DIRECT
             }

@@ -24,7 +24,7 @@ fn seen(view: &View, page: u64) -> Option<Vec<u8>> {
 }
 
 fn post(bench: &Bench, offset: Option<u64>, data: &[u8]) {
-    let posted = bench.shard.post(|poster| poster.write(FILE, offset, data, |_| {}));
+    let posted = bench.shard.post(|poster| poster.write(FILE, offset, data, || |_| {}));
     assert_eq!(posted, Some(Ok(())));
 }
 
@@ -77,7 +77,7 @@ fn batches_are_applied_in_order() {
                 let len = 1 + numbers.below(100) as usize;
                 let offset = numbers.below(span - len as u64);
                 let data = numbers.bytes(len);
-                assert_eq!(poster.write(FILE, Some(offset), &data, |_| {}), Some(Ok(())));
+                assert_eq!(poster.write(FILE, Some(offset), &data, || |_| {}), Some(Ok(())));
                 apply(&mut model, offset, &data);
             }
         });
@@ -95,7 +95,7 @@ fn a_posted_write_that_waits_is_answered_once() {
     assert_eq!(view.grant(SLOT), 0);
     let (sender, receiver) = mpsc::channel();
     let posted = bench.shard.post(|poster| {
-        poster.write(FILE, None, b"appended", move |result| sender.send(result).unwrap())
+        poster.write(FILE, None, b"appended", || move |result| sender.send(result).unwrap())
     });
     // Its space has to be reserved.
     assert_eq!(posted, None);
@@ -104,7 +104,7 @@ fn a_posted_write_that_waits_is_answered_once() {
     assert!(view.grant(SLOT) >= PAGE as u64);
     post(&bench, None, b" twice");
     assert_eq!(bench.read(FILE, 0, 100).unwrap(), b"appended twice");
-    let unknown = bench.shard.post(|poster| poster.write(FileId(9), None, b"x", |_| {}));
+    let unknown = bench.shard.post(|poster| poster.write(FileId(9), None, b"x", || |_| {}));
     assert_eq!(unknown, Some(Err(Error::NotAttached)));
 }
 
@@ -115,6 +115,42 @@ fn errors_of_posted_writes_are_told_once() {
     bench.shard.note_error(FILE, ErrorKind::NoSpace);
     assert_eq!(bench.shard.take_error(FILE, &mut cursor), Some(ErrorKind::NoSpace));
     assert_eq!(bench.shard.take_error(FILE, &mut cursor), None);
+}
+
+#[test]
+fn what_a_program_reads_is_never_half_written() {
+    let (bench, _home, view) = shared(&[0; 2 * PAGE]);
+    bench.read(FILE, 0, 2 * PAGE).unwrap();
+    let stop = AtomicBool::new(false);
+    let (reads, changes) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut reads, mut changes, mut last) = (0_u64, 0_u64, [0; 2]);
+            while !stop.load(Ordering::Relaxed) {
+                for page in 0..2 {
+                    let Some(bytes) = seen(&view, page) else { continue };
+                    assert!(bytes.iter().all(|&byte| byte == bytes[0]), "bytes of two writes");
+                    changes += u64::from(bytes[0] != last[page as usize]);
+                    last[page as usize] = bytes[0];
+                    reads += 1;
+                }
+            }
+            (reads, changes)
+        });
+        let begun = Instant::now();
+        for n in 0_u64.. {
+            post(&bench, Some(n % 2 * PAGE as u64), &[n as u8; PAGE]);
+            // Some are written over while they are on their way home, and so to another frame.
+            if n % 64 == 0 {
+                bench.shard.sync(FILE, Durability::Data, |_| {});
+            }
+            if n % 1024 == 0 && begun.elapsed() > Duration::from_millis(300) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        reader.join().unwrap()
+    });
+    assert!(reads > 0 && changes > 0, "{reads} reads saw {changes} changes");
 }
 
 /// Figures, not a test: what a posted write costs, in batches of 64 as a drain may hand them over.
@@ -147,7 +183,7 @@ fn what_posts_cost() {
             let begun = Instant::now();
             bench.shard.post(|poster| {
                 for n in first..first + BATCH {
-                    let _ = poster.write(file, at(n), &data, |_| {});
+                    let _ = poster.write(file, at(n), &data, || |_| {});
                 }
             });
             begun.elapsed().as_nanos() as u64 / BATCH

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The lane's protocols (ring, sequence lock, stamps, bell) in every order of steps that the memory model allows.
+# timeout: 300
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_command cargo
+cd "$REPO"
+# Its own target directory: the flag is every crate's, and would have all of them built again.
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
+    cargo test --locked --release -p weir-lane --lib | tee "$WORK/output"
+models=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$WORK/output")
+[ "${models:-0}" -ge 8 ] || fail "only ${models:-0} models ran"
+counts "$models models"
