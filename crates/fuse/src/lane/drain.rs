@@ -6,7 +6,7 @@
 //!
 //! Invariant: while a write is stuck nothing of its client is taken out, and the answer to it goes on.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use weir_engine::{Error, ErrorKind, FileId};
@@ -96,6 +96,18 @@ impl Front {
             then
         };
         self.drained(client, then);
+    }
+
+    /// Runs `then` when what all clients posted before this is applied.
+    pub(crate) fn all_drained(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
+        let clients = self.lane.as_ref().map(|lane| lane.clients.all()).unwrap_or_default();
+        // Run by the last of them.
+        let last = Last(Some(Box::new(then)));
+        let last = Arc::new(Mutex::new(last));
+        for client in clients {
+            let last = Arc::clone(&last);
+            self.drained(&client, move || drop(last));
+        }
     }
 
     /// Applies what a client posted before this. False if a write is stuck.
@@ -215,6 +227,17 @@ impl Front {
             self.drained(client, then);
         }
         self.drain(client);
+    }
+}
+
+/// Runs what it holds when it is dropped.
+struct Last(Option<Box<dyn FnOnce() + Send>>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if let Some(then) = self.0.take() {
+            then();
+        }
     }
 }
 
