@@ -299,3 +299,6 @@ impl Open {
         transferred.map_or_else(Outcome::failed, Outcome::done)
     }
 }
+
+#[cfg(test)]
+mod tests;
