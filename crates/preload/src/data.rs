@@ -339,3 +339,6 @@ impl Open {
         transferred.map_or_else(Outcome::failed, Outcome::done)
     }
 }
+
+#[cfg(test)]
+mod tests;

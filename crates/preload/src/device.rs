@@ -1,7 +1,7 @@
 //! The FUSE file systems files were found on, and the daemons that have a lane for them.
 //!
-//! A daemon is looked for when the first description of its device is to be put into the lane, and connected to
-//! once. Several threads may want that at once: one does it, the others go by the kernel meanwhile.
+//! A daemon is looked for when the first description of its device is to be put into the lane, or the process forks, and
+//! connected to once. Several threads may want that at once: one does it, the others go by the kernel meanwhile.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -151,6 +151,26 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
     let attached = connected(fd, device).and_then(|index| attach_to(fd, index, description));
     if attached.is_err() {
         description.set(description::REFUSED);
+    }
+    unlock();
+}
+
+/// The process is about to fork: it is to be one client with the child. Files that several clients use are written by the
+/// kernel, and servers that fork for each connection use most files after that.
+pub(crate) extern "C" fn before_fork() {
+    let is_asked = |device: &Device| device.state.load(Ordering::Relaxed) != FUSE;
+    if DEVICES_ALL.iter().all(is_asked) || !home::notices_forks() || !home::is_ours() {
+        return;
+    }
+    if IS_ATTACHING.swap(true, Ordering::Acquire) {
+        return;
+    }
+    for fd in table::noted(0, u32::MAX) {
+        let Some(description) = table::known(fd) else { continue };
+        let device = &DEVICES_ALL[description.device() as usize];
+        if !is_asked(device) {
+            let _ = connected(fd, device);
+        }
     }
     unlock();
 }
