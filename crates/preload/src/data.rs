@@ -93,14 +93,17 @@ pub(crate) unsafe extern "C" fn write(
         Err(outcome) => return outcome,
     };
     let is_append = open.flags & APPENDS != 0;
-    // Also what the kernel appends: where that ends it does not know either.
-    if is_append && offset.is_none() && !position::note(open.index, open.file) {
-        return Outcome::kernel(Why::Special);
-    }
     // SAFETY: by this function's contract.
     let Some(pieces) = (unsafe { Pieces::new(pieces, count) }) else {
         return Outcome::kernel(Why::Special);
     };
+    if open.flags & WRITES == 0 {
+        return Outcome::kernel(Why::Special);
+    }
+    // Also what the kernel appends: where that ends it does not know either.
+    if is_append && offset.is_none() && !position::note(open.index, open.file) {
+        return Outcome::kernel(Why::Special);
+    }
     if let Some(why) = open.why_not_post(&pieces) {
         if is_append && pieces.len() > APPEND_BYTES_MAX {
             return open.append_in_parts(pieces, why);
@@ -269,19 +272,19 @@ impl Open {
                     Ok(written) => {
                         (at, done) = (at + written, done + written);
                         if written < len {
-                            report::kernel_write(Some(why), done);
+                            report::kernel_write(Some(why), done as isize);
                             return Outcome::done(done);
                         }
                     }
                     Err(_) if done > 0 => {
-                        report::kernel_write(Some(why), done);
+                        report::kernel_write(Some(why), done as isize);
                         return Outcome::done(done);
                     }
                     Err(error) => return Outcome::failed(error),
                 }
             }
         }
-        report::kernel_write(Some(why), done);
+        report::kernel_write(Some(why), done as isize);
         Outcome::done(done)
     }
 

@@ -170,7 +170,10 @@ impl Front {
                 Err(damage) => return End::Damaged(damage),
             };
             if !cursor.moved_to(client, posted) {
-                // Nobody may post there: it is not a client of ours that did.
+                // Nobody may post there: it is not a client of ours that did, or it closed the description meanwhile.
+                if let Some(open) = client.description(posted.description) {
+                    cursor.failed.push((open.inode.node().file(), ErrorKind::Io));
+                }
                 if let Err(damage) = drain.inbox.take(posted, None) {
                     return End::Damaged(damage);
                 }

@@ -6,7 +6,8 @@
 //!
 //! | attached by | kernel, may write | kernel, read only | mode |
 //! |---|---|---|---|
-//! | nobody | | | not in the lane |
+//! | nobody, and nobody has been | | | not in the lane |
+//! | nobody any more | | | by the kernel alone |
 //! | | some | | by the kernel alone |
 //! | | none | some | shared: frames are read, writes go by the kernel |
 //! | several clients | none | none | shared |
@@ -51,6 +52,8 @@ pub(crate) struct InodeLane {
 struct Standing {
     kernel_readers: u32,
     kernel_writers: u32,
+    /// Descriptions that left the lane and are not closed: clients may still go by the file's place on the board.
+    left: u32,
     /// Clients, and how many descriptions each has attached.
     attached: SmallVec<[(ClientId, u32); 2]>,
     /// As on the board.
@@ -145,7 +148,8 @@ impl InodeLane {
 impl Standing {
     fn wanted(&self) -> Wanted {
         match self.attached[..] {
-            [] => Wanted::Out,
+            [] if self.left == 0 => Wanted::Out,
+            [] => Wanted::Mode(Mode::Kernel, 0),
             _ if self.kernel_writers > 0 => Wanted::Mode(Mode::Kernel, 0),
             [(client, _)] if self.kernel_readers == 0 => Wanted::Mode(Mode::Exclusive, client),
             _ => Wanted::Mode(Mode::Shared, 0),
@@ -220,6 +224,7 @@ impl Front {
                 }
                 Kind::Left(by) => {
                     *standing.count(open.writes) -= 1;
+                    standing.left -= u32::from(!by.is_empty());
                     by
                 }
                 Kind::Attached(by) => {
@@ -300,6 +305,7 @@ impl Front {
                 Kind::Attached(by) => {
                     by.iter().for_each(|&(client, _)| standing.detach(client));
                     *standing.count(open.writes) += 1;
+                    standing.left += 1;
                     std::mem::take(by)
                 }
             };
@@ -330,11 +336,13 @@ impl Front {
 
     /// A client closed its socket: takes its rights away, applies all it posted, and forgets it.
     pub(crate) fn client_gone(self: &Arc<Self>, client: &Arc<Client>) {
-        for open in client.retire() {
-            self.client_left(&open, client.id);
-        }
+        let descriptions = client.retire();
+        // Before its places on the board are others'.
         client.region.close();
         client.inbox().inbox.withdraw();
+        for open in descriptions {
+            self.client_left(&open, client.id);
+        }
         let (front, gone) = (Arc::clone(self), Arc::clone(client));
         self.drained(client, move || {
             if let Some(lane) = &front.lane {

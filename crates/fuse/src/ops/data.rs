@@ -102,7 +102,10 @@ impl Front {
                 }
             })
         });
-        if let (Some(written), Some(finish)) = (written, take(&finish)) {
+        // If it waits, the other one has it.
+        if let Some(written) = written
+            && let Some(finish) = take(&finish)
+        {
             finish(written);
         }
     }
