@@ -23,7 +23,7 @@ use weir_lane::tally::{Count, Why};
 use crate::description::{APPENDS, Description, READS, SYNCHRONOUS, WRITES, Way};
 use crate::outcome::{Outcome, why};
 use crate::pieces::Pieces;
-use crate::{device, position, report, sys, table, thread};
+use crate::{device, leave, position, report, sys, table, thread};
 
 /// Whether the process may not make files as large as it likes (setrlimit(2), RLIMIT_FSIZE): the kernel sees to that.
 static IS_LIMITED: AtomicBool = AtomicBool::new(false);
@@ -158,6 +158,10 @@ fn open(fd: c_int) -> Result<Open, Outcome> {
         return Err(Outcome::kernel(Why::Nested));
     }
     let client = device::client(index).ok_or(Outcome::kernel(Why::Gone))?;
+    if client.view.is_by_kernel(file.slot) && client.view.is_alive() {
+        leave::yield_up(fd, description);
+        return Err(Outcome::kernel(Why::Mode));
+    }
     Ok(Open { fd, description, client, index, file, flags })
 }
 

@@ -25,6 +25,19 @@ pub(crate) fn pass(fd: c_int, description: &Description) {
     }
 }
 
+/// Others use the file by the kernel, and may have it mapped: a page that they store to is written back whole, over what
+/// is written past the kernel's page cache beside them. So this description uses that cache, too, from now on.
+#[cold]
+pub(crate) fn yield_up(fd: c_int, description: &Description) {
+    pass(fd, description);
+    if description.flags() & description::SHOWS_DIRECT == 0
+        && let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0)
+    {
+        description.clear(description::BYPASSES);
+        let _ = sys::fcntl(fd, libc::F_SETFL, (flags & !libc::O_DIRECT) as usize);
+    }
+}
+
 /// Another program is about to be run, in this process's place or beside it: it has what is not closed then.
 pub(crate) extern "C" fn before_program() {
     before(false);

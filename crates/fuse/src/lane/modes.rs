@@ -18,6 +18,9 @@
 //! applied, the kernel drops what it has of the file's pages; whoever opens the file before that is done does not
 //! keep them either.
 //!
+//! A client that finds a file by the kernel alone takes its description out of the lane, so that it uses the kernel's page cache
+//! as the others do: they may have the file mapped, and a page they store to is written back whole.
+//!
 //! Changes are made step by step, each under the inode's lock, from what holds by then ([`Front::reconsider`]): steps of
 //! several changes at once may mingle.
 
@@ -356,10 +359,10 @@ impl Front {
     fn take_place(&self, inode: &Inode, standing: &mut Standing) {
         let Some(lane) = self.lane.as_ref().filter(|_| standing.mode.is_none()) else { return };
         let Some(slot) = lane.take_slot() else { return };
-        lane.board.set_mode(slot, Mode::Kernel, 0);
+        lane.board.set_mode(slot, Mode::Changing, 0);
         self.shard.share(inode.node().file(), slot);
         inode.lane.slot.store(slot + 1, Ordering::Release);
-        standing.mode = Some((Mode::Kernel, 0));
+        standing.mode = Some((Mode::Changing, 0));
         lane.counts.entered.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -414,11 +417,11 @@ impl Front {
         let wanted = standing.wanted();
         if mode == Mode::Exclusive && wanted != Wanted::Mode(mode, owner) {
             // Others may read frames when what was posted is in them.
-            lane.board.set_mode(slot, Mode::Kernel, 0);
+            lane.board.set_mode(slot, Mode::Changing, 0);
             if let Some(client) = lane.clients.get(owner) {
                 client.inbox().inbox.withdraw();
             }
-            standing.mode = Some((Mode::Kernel, 0));
+            standing.mode = Some((Mode::Changing, 0));
             standing.withdrawals += 1;
             standing.under_way += 1;
             return Step::Withdrawn(owner, standing.withdrawals);
