@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Output;
 
 use crate::scene::{
-    Scene, assert_refused, assert_silent_success, fuse, needs, needs_root, wait_until,
+    Scene, assert_refused, assert_silent_success, complaints, fuse, needs, needs_root, wait_until,
 };
 
 /// Runs a shell script where `weir` is installed as a person installs it. Its standard output and
@@ -25,7 +25,7 @@ fn installed(scene: &Scene, script: &str) -> Output {
 /// The JSON that a script printed, which had nothing to complain of.
 fn status_in(output: &Output) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+    assert!(output.status.success() && complaints(&said).is_empty(), "{}: {said}", output.status);
     serde_json::from_slice(&output.stdout).unwrap()
 }
 

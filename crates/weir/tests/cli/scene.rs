@@ -254,9 +254,14 @@ fn survey(directory: &Path, found: &mut Vec<String>) {
 pub fn assert_silent_success(output: &Output) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", output.status);
-    let advice = |line: &&str| line.starts_with("weir: FUSE over io_uring is off; ");
-    let said: Vec<&str> = said.lines().filter(|line| !advice(line)).collect();
-    assert_eq!((said, output.stdout.len()), (vec![], 0));
+    assert_eq!((complaints(&said), output.stdout.len()), (vec![], 0));
+}
+
+/// The lines a command wrote to standard error, without the advice that `weir mount` gives where the
+/// kernel has FUSE over io_uring turned off.
+pub fn complaints(said: &str) -> Vec<&str> {
+    let is_advice = |line: &&str| line.starts_with("weir: FUSE over io_uring is off; ");
+    said.lines().filter(|line| !is_advice(line)).collect()
 }
 
 /// A failure as it should be: that status, one line with `weir: ` before it and all of `parts` in
