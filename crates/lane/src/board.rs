@@ -70,6 +70,8 @@ pub enum Mode {
     Shared = 1,
     /// One client has it: that one may read frames, and post writes.
     Exclusive = 2,
+    /// By the kernel until it is known how: what was posted is being applied.
+    Changing = 3,
 }
 
 /// What is known of a file in the lane.
@@ -418,6 +420,12 @@ impl View {
     #[inline]
     pub fn seen(&self, slot: u32, client: u32) -> Seen {
         self.state(slot).seen(client)
+    }
+
+    /// Whether the file is used by the kernel's way for as long as others use it so.
+    #[inline]
+    pub fn is_by_kernel(&self, slot: u32) -> bool {
+        self.state(slot).0 as u8 == Mode::Kernel as u8
     }
 
     /// A file's mode, to be compared with what it is later.

@@ -23,7 +23,7 @@ use weir_lane::tally::{Count, Why};
 use crate::description::{APPENDS, Description, READS, SYNCHRONOUS, WRITES, Way};
 use crate::outcome::{Outcome, why};
 use crate::pieces::Pieces;
-use crate::{device, position, report, sys, table, thread};
+use crate::{device, leave, position, report, sys, table, thread};
 
 /// Whether the process may not make files as large as it likes (setrlimit(2), RLIMIT_FSIZE): the kernel sees to that.
 static IS_LIMITED: AtomicBool = AtomicBool::new(false);
@@ -33,6 +33,10 @@ pub(crate) fn look_at_limit() {
     let limit = sys::limit(libc::RLIMIT_FSIZE);
     IS_LIMITED.store(limit != Ok(libc::RLIM_INFINITY), Ordering::Relaxed);
 }
+
+/// Longest append that the kernel sends as one request. It sends several at once otherwise, and each is put where the
+/// file ends when it comes.
+const APPEND_BYTES_MAX: usize = 1 << 20;
 
 /// A description in the lane, and the descriptor it is used by.
 #[derive(Clone, Copy)]
@@ -89,15 +93,21 @@ pub(crate) unsafe extern "C" fn write(
         Err(outcome) => return outcome,
     };
     let is_append = open.flags & APPENDS != 0;
-    // Also what the kernel appends: where that ends it does not know either.
-    if is_append && offset.is_none() && !position::note(open.index, open.file) {
-        return Outcome::kernel(Why::Special);
-    }
     // SAFETY: by this function's contract.
     let Some(pieces) = (unsafe { Pieces::new(pieces, count) }) else {
         return Outcome::kernel(Why::Special);
     };
+    if open.flags & WRITES == 0 {
+        return Outcome::kernel(Why::Special);
+    }
+    // Also what the kernel appends: where that ends it does not know either.
+    if is_append && offset.is_none() && !position::note(open.index, open.file) {
+        return Outcome::kernel(Why::Special);
+    }
     if let Some(why) = open.why_not_post(&pieces) {
+        if is_append && pieces.len() > APPEND_BYTES_MAX {
+            return open.append_in_parts(pieces, why);
+        }
         return Outcome::kernel(why);
     }
     match offset {
@@ -148,6 +158,10 @@ fn open(fd: c_int) -> Result<Open, Outcome> {
         return Err(Outcome::kernel(Why::Nested));
     }
     let client = device::client(index).ok_or(Outcome::kernel(Why::Gone))?;
+    if client.view.is_by_kernel(file.slot) && client.view.is_alive() {
+        leave::yield_up(fd, description);
+        return Err(Outcome::kernel(Why::Mode));
+    }
     Ok(Open { fd, description, client, index, file, flags })
 }
 
@@ -245,6 +259,39 @@ impl Open {
         }
     }
 
+    /// Appends by the kernel what is too long for one of its requests.
+    #[cold]
+    fn append_in_parts(&self, pieces: Pieces<'_>, why: Why) -> Outcome {
+        let mut done = 0;
+        for piece in pieces.as_slice() {
+            let mut at = 0;
+            while at < piece.iov_len {
+                let len = (piece.iov_len - at).min(APPEND_BYTES_MAX);
+                let part = [iovec {
+                    iov_base: piece.iov_base.cast::<u8>().wrapping_add(at).cast(),
+                    iov_len: len,
+                }];
+                // Whatever the offset: the description appends.
+                match sys::pwritev(self.fd, &part, 0) {
+                    Ok(written) => {
+                        (at, done) = (at + written, done + written);
+                        if written < len {
+                            report::kernel_write(Some(why), done as isize);
+                            return Outcome::done(done);
+                        }
+                    }
+                    Err(_) if done > 0 => {
+                        report::kernel_write(Some(why), done as isize);
+                        return Outcome::done(done);
+                    }
+                    Err(error) => return Outcome::failed(error),
+                }
+            }
+        }
+        report::kernel_write(Some(why), done as isize);
+        Outcome::done(done)
+    }
+
     fn write(&self, pieces: Pieces<'_>) -> Outcome {
         let Ok(end) = sys::lseek(self.fd, pieces.len() as i64, libc::SEEK_CUR) else {
             // Past what an offset can be: the kernel knows the error.
@@ -299,3 +346,6 @@ impl Open {
         transferred.map_or_else(Outcome::failed, Outcome::done)
     }
 }
+
+#[cfg(test)]
+mod tests;

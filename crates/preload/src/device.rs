@@ -1,7 +1,7 @@
 //! The FUSE file systems files were found on, and the daemons that have a lane for them.
 //!
-//! A daemon is looked for when the first description of its device is to be put into the lane, and connected to
-//! once. Several threads may want that at once: one does it, the others go by the kernel meanwhile.
+//! A daemon is looked for when the first description of its device is to be put into the lane, or the process forks, and
+//! connected to once. Several threads may want that at once: one does it, the others go by the kernel meanwhile.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -14,7 +14,7 @@ use weir_lane::client::{Attached, Client};
 use weir_lane::region::Region;
 use weir_lane::tally::Count;
 use weir_lane::wire::{
-    ATTACH, Attach, Attachment, FIND, Found, MESSAGE_BYTES, WELCOME_BYTES, Welcome,
+    ATTACH, Attach, Attachment, FIND, Found, LEAVE, MESSAGE_BYTES, WELCOME_BYTES, Welcome,
 };
 
 use crate::description::{self, Description};
@@ -155,6 +155,26 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
     unlock();
 }
 
+/// The process is about to fork: it is to be one client with the child. Files that several clients use are written by the
+/// kernel, and servers that fork for each connection use most files after that.
+pub(crate) extern "C" fn before_fork() {
+    let is_asked = |device: &Device| device.state.load(Ordering::Relaxed) != FUSE;
+    if DEVICES_ALL.iter().all(is_asked) || !home::notices_forks() || !home::is_ours() {
+        return;
+    }
+    if IS_ATTACHING.swap(true, Ordering::Acquire) {
+        return;
+    }
+    for fd in table::noted(0, u32::MAX) {
+        let Some(description) = table::known(fd) else { continue };
+        let device = &DEVICES_ALL[description.device() as usize];
+        if !is_asked(device) {
+            let _ = connected(fd, device);
+        }
+    }
+    unlock();
+}
+
 /// The client of a device, made if there is none.
 fn connected(fd: c_int, device: &Device) -> sys::Result<usize> {
     let state = device.state.load(Ordering::Relaxed);
@@ -263,21 +283,39 @@ pub(crate) fn ring_bell(index: usize) {
 fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<()> {
     let client = client(index).ok_or(Errno(libc::ENOTCONN))?;
     let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
-    if flags & (libc::O_DIRECT | libc::O_PATH) != 0 {
+    if flags & libc::O_PATH != 0 {
         description.set(description::DIRECT);
         return Ok(());
     }
+    let was_direct = flags & libc::O_DIRECT != 0;
+    if !was_direct {
+        // Before it is in the lane: what goes by the kernel then bypasses its page cache, which knows nothing of the lane.
+        sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
+    }
     let token = CONNECTIONS[index].token.load(Ordering::Relaxed);
     let mut message = Attach { client: client.id, token }.encode();
-    sys::ioctl(fd, ATTACH, &mut message)?;
-    let Attachment { slot, description: number } =
-        Attachment::decode(&message).ok_or(Errno(libc::EPROTO))?;
-    if slot as usize >= weir_lane::board::FILES {
-        return Err(Errno(libc::EPROTO));
+    let attached = sys::ioctl(fd, ATTACH, &mut message).and_then(|_| {
+        Attachment::decode(&message)
+            .filter(|attachment| (attachment.slot as usize) < weir_lane::board::FILES)
+            .ok_or(Errno(libc::EPROTO))
+    });
+    let attachment = match attached {
+        Ok(attachment) => attachment,
+        Err(error) => {
+            if !was_direct {
+                sys::fcntl(fd, libc::F_SETFL, flags as usize)?;
+            }
+            return Err(error);
+        }
+    };
+    if was_direct && !attachment.was_attached {
+        // The program's own wish.
+        let _ = sys::ioctl(fd, LEAVE, &mut [0; MESSAGE_BYTES]);
+        description.set(description::DIRECT);
+        return Ok(());
     }
-    // What goes by the kernel from now on bypasses its page cache, which knows nothing of the lane.
-    sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
-    let file = Attached { slot, description: number };
+    let flags = flags & !libc::O_DIRECT;
+    let file = Attached { slot: attachment.slot, description: attachment.description };
     if flags & libc::O_APPEND == 0 {
         position::forget(index, file);
     }

@@ -25,15 +25,37 @@ pub(crate) fn pass(fd: c_int, description: &Description) {
     }
 }
 
+/// Others use the file by the kernel, and may have it mapped: a page that they store to is written back whole, over what
+/// is written past the kernel's page cache beside them. So this description uses that cache, too, from now on.
+#[cold]
+pub(crate) fn yield_up(fd: c_int, description: &Description) {
+    pass(fd, description);
+    if description.flags() & description::SHOWS_DIRECT == 0
+        && let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0)
+    {
+        description.clear(description::BYPASSES);
+        let _ = sys::fcntl(fd, libc::F_SETFL, (flags & !libc::O_DIRECT) as usize);
+    }
+}
+
 /// Another program is about to be run, in this process's place or beside it: it has what is not closed then.
 pub(crate) extern "C" fn before_program() {
+    before(false);
+}
+
+/// As [`before_program`], by posix_spawn(3), whose actions may pass on what is to be closed.
+pub(crate) fn before_spawn(has_actions: bool) {
+    before(has_actions);
+}
+
+fn before(all: bool) {
     if !description::any_attached() {
         return;
     }
     for fd in table::noted(0, u32::MAX) {
         let Some(description) = table::known(fd) else { continue };
         let Ok(flags) = sys::fcntl(fd, libc::F_GETFD, 0) else { continue };
-        if flags & libc::FD_CLOEXEC == 0 {
+        if all || flags & libc::FD_CLOEXEC == 0 {
             pass(fd, description);
         } else if let Some((client, file)) = description.attached() {
             // A duplicate of it may be passed on.

@@ -35,6 +35,8 @@ pub(crate) struct Client {
 struct Descriptions {
     known: HashMap<u32, Arc<OpenFile>>,
     next: u32,
+    /// The client is gone: none is added any more.
+    retired: bool,
 }
 
 /// How far a client's posts are taken out.
@@ -71,7 +73,7 @@ impl Client {
     /// Gives an open description a number in this client's entries; `None` if it has too many.
     pub(crate) fn add(&self, open: &Arc<OpenFile>) -> Option<u32> {
         let mut descriptions = self.descriptions.write().unwrap_or_else(PoisonError::into_inner);
-        if descriptions.known.len() >= DESCRIPTIONS_MAX {
+        if descriptions.retired || descriptions.known.len() >= DESCRIPTIONS_MAX {
             return None;
         }
         let number = descriptions.next;
@@ -96,9 +98,10 @@ impl Client {
         descriptions.known.get(&number).cloned()
     }
 
-    /// All it has.
-    pub(crate) fn descriptions(&self) -> Vec<Arc<OpenFile>> {
-        let descriptions = self.descriptions.read().unwrap_or_else(PoisonError::into_inner);
+    /// Gives it no description any more; all it has.
+    pub(crate) fn retire(&self) -> Vec<Arc<OpenFile>> {
+        let mut descriptions = self.descriptions.write().unwrap_or_else(PoisonError::into_inner);
+        descriptions.retired = true;
         descriptions.known.values().cloned().collect()
     }
 }

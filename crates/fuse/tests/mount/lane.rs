@@ -85,7 +85,7 @@ impl Program {
         }
         let mut message = Attach { client: self.client.id, token: self.token }.encode();
         control(file, ATTACH, &mut message)?;
-        let Attachment { slot, description } = Attachment::decode(&message).unwrap();
+        let Attachment { slot, description, .. } = Attachment::decode(&message).unwrap();
         Ok(Attached { slot, description })
     }
 

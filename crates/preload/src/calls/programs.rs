@@ -1,4 +1,4 @@
-//! What runs other programs, or puts this one into the background.
+//! What makes processes, and runs other programs in them.
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
@@ -7,7 +7,8 @@ use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, 
 
 use super::descriptors::standard_replaced;
 use super::interpose;
-use crate::leave::before_program;
+use crate::device::before_fork;
+use crate::leave::{before_program, before_spawn};
 use crate::next::Next;
 
 type Words = *const *mut c_char;
@@ -57,7 +58,7 @@ interpose! {
         arguments: Words,
         environment: Words,
     ) -> c_int as next {
-        before_program();
+        before_spawn(!actions.is_null());
         next(process, path, actions, attributes, arguments, environment)
     }
 
@@ -69,7 +70,7 @@ interpose! {
         arguments: Words,
         environment: Words,
     ) -> c_int as next {
-        before_program();
+        before_spawn(!actions.is_null());
         next(process, path, actions, attributes, arguments, environment)
     }
 
@@ -83,7 +84,13 @@ interpose! {
         next(command, kind)
     }
 
+    fn fork() -> pid_t as next {
+        before_fork();
+        next()
+    }
+
     fn daemon(stay: c_int, keep: c_int) -> c_int as next {
+        before_fork();
         let result = next(stay, keep);
         standard_replaced();
         result
