@@ -16,6 +16,7 @@ import pickle
 import random
 import subprocess
 import sys
+import time
 
 FILES = 3
 SIZE_MAX = 300_000
@@ -124,8 +125,12 @@ class Front:
                 held[at:at + size] = data
                 mine[stripe] = bytes(held)
             if (found := self.read(name, start, STRIPE)) != mine[stripe]:
-                at = next(at for at in range(STRIPE) if found[at:at + 1] != mine[stripe][at:at + 1])
-                raise ValueError(f"byte {start + at} of {name} is not what was written, at turn {turn}")
+                differ = [at for at in range(STRIPE) if found[at:at + 1] != mine[stripe][at:at + 1]]
+                time.sleep(0.2)
+                later = "is there later" if self.read(name, start, STRIPE) == mine[stripe] else "is lost"
+                what = "zeros" if not any(found[at] for at in differ if at < len(found)) else "other bytes"
+                raise ValueError(f"bytes {start + differ[0]} to {start + differ[-1]} of {name} ({len(differ)} of them) are {what}, "
+                                 f"not what was written; it {later}; turn {turn}")
             if self.kind == "map" and turn % 300 == 299:
                 self.unmap(name)
         return mine

@@ -44,7 +44,7 @@ pub struct Form {
 pub const QUICK: Form = Form {
     name: "quick",
     rounds: 3,
-    program_rounds: 3,
+    program_rounds: 2,
     seconds: 1.0,
     program_seconds: 2.0,
     starts: 300,
