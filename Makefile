@@ -6,6 +6,7 @@
 #   make crash-test power cuts: simulated ones at every device request, and of emulated disks
 #   make miri       the lane's accesses to shared memory under Miri, where a nightly toolchain has it (minutes)
 #   make bench      the figures of docs/RESULTS.md on this machine's own disk, both sides of each in one run
+#   make bench-lane  programs under 'weir run' on this machine's own disk, the quick form (at most eight minutes, as root)
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
 #   make lint       formatting, clippy, and checks of the repository itself
@@ -48,10 +49,10 @@ test: setup build
 test-long: setup build
 	tests/run --cargo --long
 
-# At least 20,000 cuts in the simulator, and 48 of an emulated disk (ext4 and xfs).
+# At least 20,000 cuts in the simulator, 48 of an emulated disk (ext4 and xfs), and 10,000 kills of programs under weir run.
 crash-test: setup build
 	$(CARGO) run --release -p weir-sim --bin weir-sim -- --cuts 0..60
-	tests/run --long redo-log-cut
+	tests/run --long redo-log-cut lane-kill
 
 miri:
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
@@ -63,6 +64,10 @@ miri:
 bench: setup-run build
 	mkdir -p $(BENCH_DIR)
 	$(BENCH) run all --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/results.json
+
+bench-lane: setup-bench build
+	mkdir -p $(BENCH_DIR)
+	$(BENCH) run lane --quick --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/lane.json
 
 bench-nbw: setup-bench build
 	mkdir -p $(BENCH_DIR)

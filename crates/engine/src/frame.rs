@@ -143,6 +143,8 @@ impl FramePool {
         let len = frames as usize * PAGE_BYTES;
         let fd = memory::create("weir-frames", len)?;
         let mapped = Memory::map(&fd, len, Access::ReadWrite)?;
+        // Programs get it read-only, and could open it anew by /proc.
+        memory::seal_writes(fd.as_fd())?;
         let base = NonNull::new(mapped.base()).expect("a mapping is not at null");
         let lane = Lane { board: Arc::new(Board::new(frames)?), fd, _memory: mapped };
         Ok(FramePool::over(base, frames, Some(lane)))

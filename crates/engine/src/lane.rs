@@ -38,9 +38,9 @@ impl Engine {
     /// Takes a file out of the lane: none of its pages is on the board any more, and its number is free.
     /// Takes time for each of its pages. Nothing happens to a file that is not there; one that is detached
     /// leaves by itself.
-    pub fn unshare(&mut self, file: FileId) {
+    pub fn unshare(&mut self, file: FileId, slot: u32) {
         let Some(ix) = self.files.find(file) else { return };
-        if self.files[ix].slot().is_none() {
+        if self.files[ix].slot() != Some(slot) {
             return;
         }
         self.files[ix].unshare();

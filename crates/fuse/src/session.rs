@@ -243,6 +243,11 @@ impl LaneObserver {
         let lane = self.0.lane.as_ref()?;
         Some(lane.status(self.0.shard.posted()))
     }
+
+    /// Runs `then` when all that programs posted before this is applied: a sync of everything is to follow.
+    pub fn when_applied(&self, then: impl FnOnce() + Send + 'static) {
+        self.0.all_drained(then);
+    }
 }
 
 impl fmt::Debug for LaneObserver {

@@ -101,6 +101,8 @@ pub struct Attachment {
     pub slot: u32,
     /// What the description is called in entries.
     pub description: u32,
+    /// The client had attached it before, by another descriptor.
+    pub was_attached: bool,
 }
 
 impl Attachment {
@@ -110,12 +112,17 @@ impl Attachment {
         message[..4].copy_from_slice(&VERSION.to_ne_bytes());
         message[4..8].copy_from_slice(&self.slot.to_ne_bytes());
         message[8..12].copy_from_slice(&self.description.to_ne_bytes());
+        message[12..16].copy_from_slice(&u32::from(self.was_attached).to_ne_bytes());
         message
     }
 
     /// As received.
     pub fn decode(message: &Message) -> Option<Attachment> {
-        let attachment = Attachment { slot: word(message, 4), description: word(message, 8) };
+        let attachment = Attachment {
+            slot: word(message, 4),
+            description: word(message, 8),
+            was_attached: word(message, 12) != 0,
+        };
         (word(message, 0) == VERSION).then_some(attachment)
     }
 }
@@ -181,7 +188,7 @@ mod tests {
         let attach = Attach { client: 7, token: u64::MAX - 1 };
         assert_eq!(Attach::decode(&attach.encode()), Some(attach));
         assert_eq!(Attach::decode(&attach.encode()[..63]), None);
-        let attachment = Attachment { slot: 4095, description: 9 };
+        let attachment = Attachment { slot: 4095, description: 9, was_attached: true };
         assert_eq!(Attachment::decode(&attachment.encode()), Some(attachment));
         let welcome = Welcome { client: 1, token: 2, frames: 3 };
         assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));

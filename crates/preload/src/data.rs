@@ -34,6 +34,10 @@ pub(crate) fn look_at_limit() {
     IS_LIMITED.store(limit != Ok(libc::RLIM_INFINITY), Ordering::Relaxed);
 }
 
+/// Longest append that the kernel sends as one request. It sends several at once otherwise, and each is put where the
+/// file ends when it comes.
+const APPEND_BYTES_MAX: usize = 1 << 20;
+
 /// A description in the lane, and the descriptor it is used by.
 #[derive(Clone, Copy)]
 struct Open {
@@ -89,15 +93,21 @@ pub(crate) unsafe extern "C" fn write(
         Err(outcome) => return outcome,
     };
     let is_append = open.flags & APPENDS != 0;
-    // Also what the kernel appends: where that ends it does not know either.
-    if is_append && offset.is_none() && !position::note(open.index, open.file) {
-        return Outcome::kernel(Why::Special);
-    }
     // SAFETY: by this function's contract.
     let Some(pieces) = (unsafe { Pieces::new(pieces, count) }) else {
         return Outcome::kernel(Why::Special);
     };
+    if open.flags & WRITES == 0 {
+        return Outcome::kernel(Why::Special);
+    }
+    // Also what the kernel appends: where that ends it does not know either.
+    if is_append && offset.is_none() && !position::note(open.index, open.file) {
+        return Outcome::kernel(Why::Special);
+    }
     if let Some(why) = open.why_not_post(&pieces) {
+        if is_append && pieces.len() > APPEND_BYTES_MAX {
+            return open.append_in_parts(pieces, why);
+        }
         return Outcome::kernel(why);
     }
     match offset {
@@ -243,6 +253,39 @@ impl Open {
                 (!seen.writable).then_some(Why::Mode)
             }
         }
+    }
+
+    /// Appends by the kernel what is too long for one of its requests.
+    #[cold]
+    fn append_in_parts(&self, pieces: Pieces<'_>, why: Why) -> Outcome {
+        let mut done = 0;
+        for piece in pieces.as_slice() {
+            let mut at = 0;
+            while at < piece.iov_len {
+                let len = (piece.iov_len - at).min(APPEND_BYTES_MAX);
+                let part = [iovec {
+                    iov_base: piece.iov_base.cast::<u8>().wrapping_add(at).cast(),
+                    iov_len: len,
+                }];
+                // Whatever the offset: the description appends.
+                match sys::pwritev(self.fd, &part, 0) {
+                    Ok(written) => {
+                        (at, done) = (at + written, done + written);
+                        if written < len {
+                            report::kernel_write(Some(why), done as isize);
+                            return Outcome::done(done);
+                        }
+                    }
+                    Err(_) if done > 0 => {
+                        report::kernel_write(Some(why), done as isize);
+                        return Outcome::done(done);
+                    }
+                    Err(error) => return Outcome::failed(error),
+                }
+            }
+        }
+        report::kernel_write(Some(why), done as isize);
+        Outcome::done(done)
     }
 
     fn write(&self, pieces: Pieces<'_>) -> Outcome {

@@ -14,7 +14,7 @@ use weir_lane::client::{Attached, Client};
 use weir_lane::region::Region;
 use weir_lane::tally::Count;
 use weir_lane::wire::{
-    ATTACH, Attach, Attachment, FIND, Found, MESSAGE_BYTES, WELCOME_BYTES, Welcome,
+    ATTACH, Attach, Attachment, FIND, Found, LEAVE, MESSAGE_BYTES, WELCOME_BYTES, Welcome,
 };
 
 use crate::description::{self, Description};
@@ -305,21 +305,39 @@ pub(crate) fn ring_bell(index: usize) {
 fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<()> {
     let client = client(index).ok_or(Errno(libc::ENOTCONN))?;
     let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
-    if flags & (libc::O_DIRECT | libc::O_PATH) != 0 {
+    if flags & libc::O_PATH != 0 {
         description.set(description::DIRECT);
         return Ok(());
     }
+    let was_direct = flags & libc::O_DIRECT != 0;
+    if !was_direct {
+        // Before it is in the lane: what goes by the kernel then bypasses its page cache, which knows nothing of the lane.
+        sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
+    }
     let token = CONNECTIONS[index].token.load(Ordering::Relaxed);
     let mut message = Attach { client: client.id, token }.encode();
-    sys::ioctl(fd, ATTACH, &mut message)?;
-    let Attachment { slot, description: number } =
-        Attachment::decode(&message).ok_or(Errno(libc::EPROTO))?;
-    if slot as usize >= weir_lane::board::FILES {
-        return Err(Errno(libc::EPROTO));
+    let attached = sys::ioctl(fd, ATTACH, &mut message).and_then(|_| {
+        Attachment::decode(&message)
+            .filter(|attachment| (attachment.slot as usize) < weir_lane::board::FILES)
+            .ok_or(Errno(libc::EPROTO))
+    });
+    let attachment = match attached {
+        Ok(attachment) => attachment,
+        Err(error) => {
+            if !was_direct {
+                sys::fcntl(fd, libc::F_SETFL, flags as usize)?;
+            }
+            return Err(error);
+        }
+    };
+    if was_direct && !attachment.was_attached {
+        // The program's own wish.
+        let _ = sys::ioctl(fd, LEAVE, &mut [0; MESSAGE_BYTES]);
+        description.set(description::DIRECT);
+        return Ok(());
     }
-    // What goes by the kernel from now on bypasses its page cache, which knows nothing of the lane.
-    sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
-    let file = Attached { slot, description: number };
+    let flags = flags & !libc::O_DIRECT;
+    let file = Attached { slot: attachment.slot, description: attachment.description };
     if flags & libc::O_APPEND == 0 {
         position::forget(index, file);
     }

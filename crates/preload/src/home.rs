@@ -14,9 +14,13 @@ use crate::{device, report, sys, thread};
 struct Page {
     /// 0: not known yet in this process.
     process: AtomicU32,
+    /// The thread that makes the memory its process's own.
+    adopter: AtomicU32,
 }
 
-static PAGE: Page = Page { process: AtomicU32::new(0) };
+static PAGE: Page = Page { process: AtomicU32::new(0), adopter: AtomicU32::new(0) };
+/// Counts forks on the way from the program's first process to this one: rings taken before the last are others'.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Whether forks are noticed.
 static IS_WIPED: AtomicBool = AtomicBool::new(false);
 
@@ -40,9 +44,15 @@ pub(crate) fn notices_forks() -> bool {
 /// Makes the memory this process's own, if it was forked and nobody has done so yet.
 #[inline]
 pub(crate) fn settle() {
-    if PAGE.process.load(Ordering::Relaxed) == 0 {
+    if PAGE.process.load(Ordering::Acquire) == 0 {
         adopt();
     }
+}
+
+/// Which of the processes that came one from the other by fork(2) this is.
+#[inline]
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
 }
 
 /// Whether it was forked and nobody has made it its own yet.
@@ -52,12 +62,24 @@ pub(crate) fn is_fresh() -> bool {
 
 #[cold]
 fn adopt() {
-    // Only the thread that forked is in the child: nobody does this at the same time.
-    thread::forget_rings();
+    // Whoever calls first, which need not be the thread that forked; the others wait, but not a handler for the thread below
+    // it.
+    if PAGE
+        .adopter
+        .compare_exchange(0, sys::gettid(), Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
+        let adopter = PAGE.adopter.load(Ordering::Relaxed);
+        while adopter != sys::gettid() && PAGE.process.load(Ordering::Acquire) == 0 {
+            std::hint::spin_loop();
+        }
+        return;
+    }
+    GENERATION.fetch_add(1, Ordering::Relaxed);
     device::unlock();
     let process = sys::getpid();
-    PAGE.process.store(process, Ordering::Relaxed);
     report::restart(process);
+    PAGE.process.store(process, Ordering::Release);
 }
 
 /// Whether the running process is the one the memory belongs to, and no child of vfork(2). If it is not, the

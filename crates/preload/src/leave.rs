@@ -27,13 +27,22 @@ pub(crate) fn pass(fd: c_int, description: &Description) {
 
 /// Another program is about to be run, in this process's place or beside it: it has what is not closed then.
 pub(crate) extern "C" fn before_program() {
+    before(false);
+}
+
+/// As [`before_program`], by posix_spawn(3), whose actions may pass on what is to be closed.
+pub(crate) fn before_spawn(has_actions: bool) {
+    before(has_actions);
+}
+
+fn before(all: bool) {
     if !description::any_attached() {
         return;
     }
     for fd in table::noted(0, u32::MAX) {
         let Some(description) = table::known(fd) else { continue };
         let Ok(flags) = sys::fcntl(fd, libc::F_GETFD, 0) else { continue };
-        if flags & libc::FD_CLOEXEC == 0 {
+        if all || flags & libc::FD_CLOEXEC == 0 {
             pass(fd, description);
         } else if let Some((client, file)) = description.attached() {
             // A duplicate of it may be passed on.

@@ -17,15 +17,32 @@ use crate::{home, sys};
 struct Thread {
     /// Read and written by the thread alone, and not by a signal handler while `is_posting`.
     rings: [UnsafeCell<Option<Ring>>; CLIENTS],
+    /// The process they are of ([`home::generation`]).
+    generation: Cell<u32>,
     is_posting: Cell<bool>,
     /// A child of vfork(2) uses this thread, and has changed descriptors.
     is_guest: Cell<bool>,
+}
+
+impl Thread {
+    /// Forgets rings that are those of the process this one was forked from.
+    #[inline]
+    fn forget_if_forked(&self) {
+        let generation = home::generation();
+        if self.generation.replace(generation) != generation {
+            for ring in &self.rings {
+                // SAFETY: the thread's own, and nothing of it is borrowed here.
+                unsafe { *ring.get() = None };
+            }
+        }
+    }
 }
 
 thread_local! {
     static THREAD: Thread = const {
         Thread {
             rings: [const { UnsafeCell::new(None) }; CLIENTS],
+            generation: Cell::new(0),
             is_posting: Cell::new(false),
             is_guest: Cell::new(false),
         }
@@ -49,6 +66,12 @@ pub(crate) fn with_ring<T>(
         }
         // A handler that runs from here on sees it.
         compiler_fence(Ordering::SeqCst);
+        // A handler that forked below this process's adoption; or a child whose memory is another thread's to adopt.
+        if home::is_fresh() {
+            thread.is_posting.set(false);
+            return Err(Why::Nested);
+        }
+        thread.forget_if_forked();
         // SAFETY: the thread's own, and `is_posting` keeps handlers out.
         let ring = unsafe { &mut *thread.rings[index].get() };
         if ring.is_none() {
@@ -92,6 +115,7 @@ extern "C" fn give_back(_: *mut c_void) {
         return;
     }
     THREAD.with(|thread| {
+        thread.forget_if_forked();
         for (index, ring) in thread.rings.iter().enumerate() {
             // SAFETY: the thread's own.
             let ring = unsafe { (*ring.get()).take() };
@@ -102,13 +126,12 @@ extern "C" fn give_back(_: *mut c_void) {
     });
 }
 
-/// In a forked child: the rings are the parent's.
+/// As if the process had been forked: the rings are another's.
+#[cfg(test)]
 pub(crate) fn forget_rings() {
     THREAD.with(|thread| {
-        for ring in &thread.rings {
-            // SAFETY: the thread's own, and the only one of the process.
-            unsafe { *ring.get() = None };
-        }
+        thread.generation.set(thread.generation.get().wrapping_sub(1));
+        thread.forget_if_forked();
     });
 }
 

@@ -76,9 +76,9 @@ impl Shard {
     }
 
     /// Takes a file out of the lane: when this returns nothing of it is on the board and the number may be given
-    /// to another. Nothing happens if it is not there.
-    pub fn unshare(&self, file: FileId) {
-        self.core.lock().engine.unshare(file);
+    /// to another. Nothing happens if it is not there under this number.
+    pub fn unshare(&self, file: FileId, slot: u32) {
+        self.core.lock().engine.unshare(file, slot);
     }
 
     /// A write failed after its writer had gone on: every open description of the file is told, once.

@@ -73,7 +73,7 @@ impl World {
         let Some(slot) = self.files.get_mut(&file).and_then(|state| state.slot.take()) else {
             return false;
         };
-        self.engine.unshare(file);
+        self.engine.unshare(file, slot);
         self.lane.free(slot);
         self.trace.line(format_args!("unshare {file:?} {slot}"));
         true

@@ -189,7 +189,7 @@ fn a_number_given_to_another_file_shows_nothing_of_the_first() {
     for page in 0..4 {
         rig.read(page);
     }
-    rig.engine.unshare(FILE);
+    rig.engine.unshare(FILE, SLOT);
     let other = FileId(2);
     rig.engine.attach(other, home(2));
     assert!(rig.engine.share(other, SLOT));

@@ -100,9 +100,28 @@ class Writer:
                     continue
                 if wanted is None and not any(found[:16]):
                     continue
-            number = struct.unpack_from("<QQ", found)[1] if len(found) >= 16 else None
-            sys.exit(f"{self.path}: place {place} is to hold record {wanted} of writer {self.number}, and holds {number}; "
-                     f"record {self.told} was told last")
+            self.fail(place, wanted, found, read)
+
+    def fail(self, place, wanted, found, read):
+        """Says what is there, and whether it is still there a moment later and for others."""
+        def kind(data):
+            for number in (wanted, self.told + 1):
+                if number and data[:len(record(self.number, number))] == record(self.number, number):
+                    return f"record {number}"
+            return "neither"
+
+        said = []
+        for seconds in (0, 0.5):
+            time.sleep(seconds)
+            with open(self.path, "rb", buffering=0) as file:
+                anew = os.pread(file.fileno(), 4096, place * STRIDE)
+            said.append(f"after {seconds} s {kind(read(place * STRIDE, 4096))}, opened anew {kind(anew)}")
+        number = struct.unpack_from("<QQ", found)[1] if len(found) >= 16 else None
+        data = record(self.number, number or 0)
+        same = next((at for at in range(len(data)) if found[at:at + 1] != data[at:at + 1]), len(data))
+        sys.exit(f"{self.path}: place {place} is to hold record {wanted} of writer {self.number}, and begins like {number}, of which "
+                 f"{same} of {len(data)} bytes are there (the page ends after {-(place * STRIDE) % 4096}); record {self.told} was "
+                 f"told last; {'; '.join(said)}")
 
 
 def status(weir, mountpoint):

@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::thread;
@@ -36,6 +37,8 @@ const SOCKETS: usize = 2000;
 const NOBODY: u32 = 65534;
 /// Bytes of a write that is posted and never announced.
 const POSTED_BYTES: usize = 500;
+/// Of the file that is written so: more than a ring holds.
+const FILE_BYTES: usize = 2 << 20;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Kind {
@@ -212,7 +215,6 @@ impl Adversary {
                         send(&connection.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
                     // By the kernel's way too, to a file in whatever state.
                     if attached && turn % 4096 == 0 {
-                        use std::os::unix::fs::FileExt;
                         let _ = self.file.write_at(b"garbage", self.random.below(1 << 16));
                     }
                     let cut_off = sent.is_err_and(|error| error != rustix::io::Errno::AGAIN);
@@ -227,6 +229,8 @@ impl Adversary {
 
     /// Posts byte 0x55 to the start of its file, as far as it gets, and says how far that is.
     fn silent(&mut self) -> Result<()> {
+        // There by the kernel's way, so that home has room for what is posted.
+        self.file.write_all_at(&vec![0x33; FILE_BYTES], 0).doing("write", &self.path)?;
         let connection = self.connected()?.ok_or_else(|| self.late())?;
         let attachment = self.attach(connection.welcome).doing("attach", &self.path)?;
         let mapped = View::map(&connection.board, &connection.frames).and_then(|view| {
@@ -245,7 +249,9 @@ impl Adversary {
             };
             match posted {
                 Ok(_) => offset += bytes.len() as u64,
-                Err(Miss::Full | Miss::Size | Miss::Mode | Miss::Gone) => break,
+                Err(Miss::Mode) if offset == 0 && self.has_time() => {
+                    thread::sleep(Duration::from_millis(1));
+                }
                 Err(_) => break,
             }
         }

@@ -53,7 +53,7 @@ impl Front {
         if let (Some(description), Some(slot)) =
             (self.attached_as(open, client.id), open.inode.lane.slot())
         {
-            return done(Ok(Attachment { slot, description }.encode()));
+            return done(Ok(Attachment { slot, description, was_attached: true }.encode()));
         }
         let Some(description) = client.add(open) else { return done(Err(Errno::ENFILE)) };
         if !self.attach_description(open, client.id, description) {
@@ -62,7 +62,9 @@ impl Front {
         }
         let (front, of) = (Arc::clone(self), Arc::clone(open));
         self.reconsider(&open.inode, move || match of.inode.lane.slot() {
-            Some(slot) => done(Ok(Attachment { slot, description }.encode())),
+            Some(slot) => {
+                done(Ok(Attachment { slot, description, was_attached: false }.encode()));
+            }
             None => front.description_left(&of, || done(Err(Errno::ENFILE))),
         });
     }

@@ -30,10 +30,13 @@ pub(crate) struct Client {
     descriptions: RwLock<Descriptions>,
 }
 
+/// Numbers are given once: an entry by a descriptor that was closed meanwhile is to no other file.
 #[derive(Debug, Default)]
 struct Descriptions {
-    used: Vec<Option<Arc<OpenFile>>>,
-    free: Vec<u32>,
+    known: HashMap<u32, Arc<OpenFile>>,
+    next: u32,
+    /// The client is gone: none is added any more.
+    retired: bool,
 }
 
 /// How far a client's posts are taken out.
@@ -70,36 +73,36 @@ impl Client {
     /// Gives an open description a number in this client's entries; `None` if it has too many.
     pub(crate) fn add(&self, open: &Arc<OpenFile>) -> Option<u32> {
         let mut descriptions = self.descriptions.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(number) = descriptions.free.pop() {
-            descriptions.used[number as usize] = Some(Arc::clone(open));
-            return Some(number);
-        }
-        if descriptions.used.len() >= DESCRIPTIONS_MAX {
+        if descriptions.retired || descriptions.known.len() >= DESCRIPTIONS_MAX {
             return None;
         }
-        descriptions.used.push(Some(Arc::clone(open)));
-        Some(descriptions.used.len() as u32 - 1)
+        let number = descriptions.next;
+        descriptions.next = number.checked_add(1)?;
+        descriptions.known.insert(number, Arc::clone(open));
+        Some(number)
     }
 
     /// The number is of no description any more.
     pub(crate) fn remove(&self, number: u32) {
-        let mut descriptions = self.descriptions.write().unwrap_or_else(PoisonError::into_inner);
-        let removed = descriptions.used.get_mut(number as usize).and_then(Option::take);
-        if removed.is_some() {
-            descriptions.free.push(number);
-        }
+        let removed = {
+            let mut descriptions =
+                self.descriptions.write().unwrap_or_else(PoisonError::into_inner);
+            descriptions.known.remove(&number)
+        };
+        drop(removed);
     }
 
     /// What an entry means by its number.
     pub(crate) fn description(&self, number: u32) -> Option<Arc<OpenFile>> {
         let descriptions = self.descriptions.read().unwrap_or_else(PoisonError::into_inner);
-        descriptions.used.get(number as usize)?.clone()
+        descriptions.known.get(&number).cloned()
     }
 
-    /// All it has.
-    pub(crate) fn descriptions(&self) -> Vec<Arc<OpenFile>> {
-        let descriptions = self.descriptions.read().unwrap_or_else(PoisonError::into_inner);
-        descriptions.used.iter().flatten().cloned().collect()
+    /// Gives it no description any more; all it has.
+    pub(crate) fn retire(&self) -> Vec<Arc<OpenFile>> {
+        let mut descriptions = self.descriptions.write().unwrap_or_else(PoisonError::into_inner);
+        descriptions.retired = true;
+        descriptions.known.values().cloned().collect()
     }
 }
 

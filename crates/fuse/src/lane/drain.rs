@@ -6,7 +6,7 @@
 //!
 //! Invariant: while a write is stuck nothing of its client is taken out, and the answer to it goes on.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use weir_engine::{Error, ErrorKind, FileId};
@@ -98,6 +98,18 @@ impl Front {
         self.drained(client, then);
     }
 
+    /// Runs `then` when what all clients posted before this is applied.
+    pub(crate) fn all_drained(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
+        let clients = self.lane.as_ref().map(|lane| lane.clients.all()).unwrap_or_default();
+        // Run by the last of them.
+        let last = Last(Some(Box::new(then)));
+        let last = Arc::new(Mutex::new(last));
+        for client in clients {
+            let last = Arc::clone(&last);
+            self.drained(&client, move || drop(last));
+        }
+    }
+
     /// Applies what a client posted before this. False if a write is stuck.
     pub(crate) fn drain(self: &Arc<Self>, client: &Arc<Client>) -> bool {
         let mut drain = client.inbox();
@@ -158,7 +170,10 @@ impl Front {
                 Err(damage) => return End::Damaged(damage),
             };
             if !cursor.moved_to(client, posted) {
-                // Nobody may post there: it is not a client of ours that did.
+                // Nobody may post there: it is not a client of ours that did, or it closed the description meanwhile.
+                if let Some(open) = client.description(posted.description) {
+                    cursor.failed.push((open.inode.node().file(), ErrorKind::Io));
+                }
                 if let Err(damage) = drain.inbox.take(posted, None) {
                     return End::Damaged(damage);
                 }
@@ -215,6 +230,17 @@ impl Front {
             self.drained(client, then);
         }
         self.drain(client);
+    }
+}
+
+/// Runs what it holds when it is dropped.
+struct Last(Option<Box<dyn FnOnce() + Send>>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if let Some(then) = self.0.take() {
+            then();
+        }
     }
 }
 

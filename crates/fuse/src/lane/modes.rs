@@ -6,7 +6,8 @@
 //!
 //! | attached by | kernel, may write | kernel, read only | mode |
 //! |---|---|---|---|
-//! | nobody | | | not in the lane |
+//! | nobody, and nobody has been | | | not in the lane |
+//! | nobody any more | | | by the kernel alone |
 //! | | some | | by the kernel alone |
 //! | | none | some | shared: frames are read, writes go by the kernel |
 //! | several clients | none | none | shared |
@@ -20,6 +21,7 @@
 //! Changes are made step by step, each under the inode's lock, from what holds by then ([`Front::reconsider`]): steps of
 //! several changes at once may mingle.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -41,13 +43,17 @@ pub(crate) struct InodeLane {
     volatile: AtomicBool,
     /// The kernel may hold pages that are not what they were.
     stale: AtomicBool,
+    /// A client had the right to post: where the file ends the kernel does not always know since.
+    was_posted_to: AtomicBool,
     standing: Mutex<Standing>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Standing {
     kernel_readers: u32,
     kernel_writers: u32,
+    /// Descriptions that left the lane and are not closed: clients may still go by the file's place on the board.
+    left: u32,
     /// Clients, and how many descriptions each has attached.
     attached: SmallVec<[(ClientId, u32); 2]>,
     /// As on the board.
@@ -56,14 +62,24 @@ struct Standing {
     asked: u64,
     /// It forgot them, and was told none since that hold.
     forgotten: bool,
+    /// Counts the times the right to post was taken away.
+    withdrawals: u64,
+    /// Of these, how many are not done: something posted may not be applied, or the kernel hold something old.
+    under_way: u32,
+    /// To be run when none is.
+    waiting: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl fmt::Debug for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Standing({:?}, {:?})", self.mode, self.attached)
+    }
 }
 
 /// How an open description stands.
 #[derive(Debug, Default)]
 pub(crate) struct OfDescription {
     kind: Mutex<Kind>,
-    /// It was in the lane: what the kernel knows of the file's size was not always right.
-    pub(crate) was_in_lane: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -89,8 +105,8 @@ enum Wanted {
 enum Step {
     /// It is as it should be, or somebody else's step leads there.
     Nothing,
-    /// Take the right to post away, and apply what was posted.
-    Withdrawn(ClientId),
+    /// Take the right to post away, and apply what was posted; which time that is.
+    Withdrawn(ClientId, u64),
     /// Have the kernel forget the attributes; which time it is asked.
     Forget(u64),
 }
@@ -119,6 +135,11 @@ impl InodeLane {
         self.stale.load(Ordering::Acquire)
     }
 
+    /// Whether the kernel need not know where the file ends.
+    pub(crate) fn was_posted_to(&self) -> bool {
+        self.was_posted_to.load(Ordering::Acquire)
+    }
+
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +148,8 @@ impl InodeLane {
 impl Standing {
     fn wanted(&self) -> Wanted {
         match self.attached[..] {
-            [] => Wanted::Out,
+            [] if self.left == 0 => Wanted::Out,
+            [] => Wanted::Mode(Mode::Kernel, 0),
             _ if self.kernel_writers > 0 => Wanted::Mode(Mode::Kernel, 0),
             [(client, _)] if self.kernel_readers == 0 => Wanted::Mode(Mode::Exclusive, client),
             _ => Wanted::Mode(Mode::Shared, 0),
@@ -158,11 +180,6 @@ impl OfDescription {
     fn kind(&self) -> MutexGuard<'_, Kind> {
         self.kind.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// The kernel's size of the file need not have been right when it chose an offset.
-    pub(crate) fn was_in_lane(&self) -> bool {
-        self.was_in_lane.load(Ordering::Relaxed)
-    }
 }
 
 impl Front {
@@ -184,7 +201,6 @@ impl Front {
         }
         if direct {
             *open.lane.kind() = Kind::Direct;
-            open.lane.was_in_lane.store(true, Ordering::Relaxed);
             return then();
         }
         let in_lane = {
@@ -208,6 +224,7 @@ impl Front {
                 }
                 Kind::Left(by) => {
                     *standing.count(open.writes) -= 1;
+                    standing.left -= u32::from(!by.is_empty());
                     by
                 }
                 Kind::Attached(by) => {
@@ -251,7 +268,6 @@ impl Front {
             }
         }
         standing.attach(client);
-        open.lane.was_in_lane.store(true, Ordering::Relaxed);
         self.take_place(&open.inode, &mut standing);
         true
     }
@@ -289,6 +305,7 @@ impl Front {
                 Kind::Attached(by) => {
                     by.iter().for_each(|&(client, _)| standing.detach(client));
                     *standing.count(open.writes) += 1;
+                    standing.left += 1;
                     std::mem::take(by)
                 }
             };
@@ -319,12 +336,15 @@ impl Front {
 
     /// A client closed its socket: takes its rights away, applies all it posted, and forgets it.
     pub(crate) fn client_gone(self: &Arc<Self>, client: &Arc<Client>) {
-        for open in client.descriptions() {
+        let descriptions = client.retire();
+        // Before its places on the board are others'.
+        client.region.close();
+        client.inbox().inbox.withdraw();
+        for open in descriptions {
             self.client_left(&open, client.id);
         }
         let (front, gone) = (Arc::clone(self), Arc::clone(client));
         self.drained(client, move || {
-            gone.region.close();
             if let Some(lane) = &front.lane {
                 lane.board.remove_client(&gone.region);
                 lane.clients.remove(gone.id);
@@ -353,14 +373,19 @@ impl Front {
         let Some(lane) = &self.lane else { return then() };
         let step = {
             let mut standing = inode.lane.standing();
-            self.step(inode, &mut standing)
+            let step = self.step(inode, &mut standing);
+            if matches!(step, Step::Nothing) && standing.under_way > 0 {
+                standing.waiting.push(Box::new(then));
+                return;
+            }
+            step
         };
         match step {
             Step::Nothing => then(),
-            Step::Withdrawn(client) => {
+            Step::Withdrawn(client, which) => {
                 lane.counts.withdrawn.fetch_add(1, Ordering::Relaxed);
                 let (front, inode) = (Arc::clone(self), Arc::clone(inode));
-                let applied = move || front.posts_applied(&inode, client, then);
+                let applied = move || front.posts_applied(&inode, which, then);
                 match lane.clients.get(client) {
                     Some(client) => self.drained(&client, applied),
                     None => applied(),
@@ -388,21 +413,20 @@ impl Front {
         let Some((mode, owner)) = standing.mode else { return Step::Nothing };
         let wanted = standing.wanted();
         if mode == Mode::Exclusive && wanted != Wanted::Mode(mode, owner) {
-            let next = match wanted {
-                Wanted::Mode(Mode::Shared, _) => Mode::Shared,
-                _ => Mode::Kernel,
-            };
-            lane.board.set_mode(slot, next, 0);
+            // Others may read frames when what was posted is in them.
+            lane.board.set_mode(slot, Mode::Kernel, 0);
             if let Some(client) = lane.clients.get(owner) {
                 client.inbox().inbox.withdraw();
             }
-            standing.mode = Some((next, 0));
-            return Step::Withdrawn(owner);
+            standing.mode = Some((Mode::Kernel, 0));
+            standing.withdrawals += 1;
+            standing.under_way += 1;
+            return Step::Withdrawn(owner, standing.withdrawals);
         }
         match wanted {
             Wanted::Mode(Mode::Exclusive, client) if mode != Mode::Exclusive => {
                 match inode.lane.poster() {
-                    Some(before) if before != client => Step::Nothing,
+                    Some(_) => Step::Nothing,
                     _ if !inode.lane.volatile.swap(true, Ordering::AcqRel) => {
                         standing.asked += 1;
                         standing.forgotten = false;
@@ -412,6 +436,7 @@ impl Front {
                     _ if !standing.forgotten => Step::Nothing,
                     _ => {
                         inode.lane.stale.store(true, Ordering::Release);
+                        inode.lane.was_posted_to.store(true, Ordering::Release);
                         inode.lane.poster.store(client, Ordering::Release);
                         lane.board.set_mode(slot, Mode::Exclusive, client);
                         standing.mode = Some((Mode::Exclusive, client));
@@ -421,7 +446,7 @@ impl Front {
             }
             Wanted::Mode(Mode::Exclusive, _) => Step::Nothing,
             Wanted::Mode(other, _) => {
-                if other != mode {
+                if other != mode && inode.lane.poster().is_none() {
                     lane.board.set_mode(slot, other, 0);
                     standing.mode = Some((other, 0));
                 }
@@ -431,7 +456,7 @@ impl Front {
             Wanted::Out => {
                 self.calm(inode);
                 if inode.lane.poster().is_none() {
-                    self.shard.unshare(inode.node().file());
+                    self.shard.unshare(inode.node().file(), slot);
                     inode.lane.slot.store(0, Ordering::Release);
                     standing.mode = None;
                     lane.give_slot_back(slot);
@@ -448,31 +473,32 @@ impl Front {
         }
     }
 
-    /// Everything is applied that a client posted before its right was taken away.
+    /// Everything is applied that was posted before the right to was taken away for the time `which`.
     fn posts_applied(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
-        client: ClientId,
+        which: u64,
         then: impl FnOnce() + Send + 'static,
     ) {
-        {
-            let standing = inode.lane.standing();
-            let again = standing.mode == Some((Mode::Exclusive, client));
-            if !again && inode.lane.poster() == Some(client) {
-                inode.lane.poster.store(0, Ordering::Release);
-            }
-        }
+        // Nobody was given the right since: there is a poster still.
+        inode.lane.poster.store(0, Ordering::Release);
         let (front, of) = (Arc::clone(self), Arc::clone(inode));
         self.janitor.forget_pages(inode.node(), move || {
-            {
-                let standing = of.lane.standing();
-                if of.lane.poster().is_none()
-                    && standing.mode.is_none_or(|(mode, _)| mode != Mode::Exclusive)
-                {
+            let waiting = {
+                let mut standing = of.lane.standing();
+                if standing.withdrawals == which && of.lane.poster().is_none() {
                     of.lane.stale.store(false, Ordering::Release);
                 }
-            }
+                standing.under_way -= 1;
+                match standing.under_way {
+                    0 => std::mem::take(&mut standing.waiting),
+                    _ => Vec::new(),
+                }
+            };
             front.reconsider(&of, then);
+            for then in waiting {
+                front.reconsider(&of, then);
+            }
         });
     }
 }

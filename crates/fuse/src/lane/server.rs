@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -138,16 +138,36 @@ impl Serving {
             }
             self.look();
         }
-        for client in lane.clients.all() {
+        let clients = lane.clients.all();
+        for client in &clients {
             self.gone(client.id);
         }
+        // What is stuck has closes waiting behind it; all that must be over before the files are closed.
+        let (sender, receiver) = mpsc::channel::<()>();
+        for client in &clients {
+            let sender = sender.clone();
+            front.drained(client, move || drop(sender));
+        }
+        drop(sender);
+        // Nothing is ever sent: it ends when all are gone.
+        let _ = receiver.recv();
         drop(life);
     }
 
     /// Lets in who is the daemon's own user.
     fn accept(&mut self, lane: &Lane) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(socket) = accept_with(&self.socket, flags) {
+        loop {
+            let socket = match accept_with(&self.socket, flags) {
+                Ok(socket) => socket,
+                Err(HomeErrno::MFILE | HomeErrno::NFILE | HomeErrno::NOMEM) => {
+                    // It stays at the door, and would have us look again at once.
+                    std::thread::sleep(INTERVAL_ALL / 10);
+                    return;
+                }
+                Err(HomeErrno::INTR | HomeErrno::CONNABORTED) => continue,
+                Err(_) => return,
+            };
             let peer = socket_peercred(&socket);
             let own = peer.is_ok_and(|peer| peer.uid == geteuid());
             if !own || lane.clients.len() >= CLIENTS_MAX {
@@ -212,6 +232,9 @@ impl Serving {
         let front = &self.front;
         self.busy.retain(|&id, quiet| {
             let Some(client) = lane.clients.get(id) else { return false };
+            if client.inbox().closed {
+                return false;
+            }
             if client.inbox().inbox.has_posted() {
                 *quiet = 0;
                 front.drain(&client);

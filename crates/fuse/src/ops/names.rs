@@ -199,6 +199,11 @@ impl Front {
         flags: u32,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
+        if let Some(moved) =
+            self.inode(from.parent).ok().and_then(|of| self.known_by(&of, from.name))
+        {
+            self.settle(&moved);
+        }
         let Some(dirty) = self.dirty_and_replacing(from, to) else {
             return done(self.rename_at_home(from, to, flags));
         };

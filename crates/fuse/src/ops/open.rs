@@ -38,6 +38,7 @@ struct Access {
     write: bool,
     truncate: bool,
     direct: bool,
+    append: bool,
 }
 
 impl Access {
@@ -46,6 +47,7 @@ impl Access {
             write: flags & libc::O_ACCMODE != libc::O_RDONLY,
             truncate: flags & libc::O_TRUNC != 0,
             direct: flags & libc::O_DIRECT != 0,
+            append: flags & libc::O_APPEND != 0,
         }
     }
 }
@@ -121,7 +123,9 @@ impl Front {
     ) {
         inode.swap_used(true);
         let direct = self.opens_direct(&inode, opener);
-        let uncached = access.direct || self.behaviour.direct_io || direct;
+        // What it appends where the file ends must not be kept where the kernel thinks that it ends.
+        let displaced = access.append && access.write && inode.lane.was_posted_to();
+        let uncached = access.direct || self.behaviour.direct_io || direct || displaced;
         let open = Arc::new(OpenFile::new(&self.shard, inode, uncached, access.write));
         let opened = Opened {
             handle: self.files.insert(Arc::clone(&open)),

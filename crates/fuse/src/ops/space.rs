@@ -123,18 +123,27 @@ impl Front {
         let len = len.min(COPY_BYTES_MAX);
         self.drop_privileges_for(&destination.inode, caller);
         let front = Arc::clone(self);
-        self.settle(&source.inode);
-        self.settle(&destination.inode);
-        // To the end, so that the source is as long at home as it is here.
-        let flush = Some((from.offset, u64::MAX));
-        self.shard.exclusive(source.inode.node().file(), flush, move |flushed| {
-            let answer = move || match flushed {
-                Ok(()) => {
-                    front.copy_flushed((source, from.offset), (destination, to.offset), len, done)
-                }
-                Err(error) => done(Err(error.into())),
-            };
-            (UNCHANGED, answer)
+        let (of_source, of_destination) =
+            (Arc::clone(&source.inode), Arc::clone(&destination.inode));
+        let settled = Arc::clone(self);
+        self.settled(&of_source, move || {
+            let then = Arc::clone(&settled);
+            settled.settled(&of_destination, move || {
+                // To the end, so that the source is as long at home as it is here.
+                let flush = Some((from.offset, u64::MAX));
+                then.shard.exclusive(source.inode.node().file(), flush, move |flushed| {
+                    let answer = move || match flushed {
+                        Ok(()) => front.copy_flushed(
+                            (source, from.offset),
+                            (destination, to.offset),
+                            len,
+                            done,
+                        ),
+                        Err(error) => done(Err(error.into())),
+                    };
+                    (UNCHANGED, answer)
+                });
+            });
         });
     }
 

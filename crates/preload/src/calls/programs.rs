@@ -8,7 +8,7 @@ use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, 
 use super::descriptors::standard_replaced;
 use super::interpose;
 use crate::device::before_fork;
-use crate::leave::before_program;
+use crate::leave::{before_program, before_spawn};
 use crate::next::Next;
 
 type Words = *const *mut c_char;
@@ -58,7 +58,7 @@ interpose! {
         arguments: Words,
         environment: Words,
     ) -> c_int as next {
-        before_program();
+        before_spawn(!actions.is_null());
         next(process, path, actions, attributes, arguments, environment)
     }
 
@@ -70,7 +70,7 @@ interpose! {
         arguments: Words,
         environment: Words,
     ) -> c_int as next {
-        before_program();
+        before_spawn(!actions.is_null());
         next(process, path, actions, attributes, arguments, environment)
     }
 

@@ -44,7 +44,7 @@ fn programs_read_what_was_read_or_written_before() {
     assert_eq!(view.size(SLOT), 12);
     assert!(seen(&view, 0).is_none_or(|page| page[12..].iter().all(|&byte| byte == 0)));
     assert_eq!(seen(&view, 1), None);
-    bench.shard.unshare(FILE);
+    bench.shard.unshare(FILE, SLOT);
     assert_eq!(seen(&view, 0), None);
     bench.detach(FILE);
 }

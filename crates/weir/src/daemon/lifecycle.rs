@@ -54,10 +54,13 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
         }
         Request::Sync => {
             let (shard, source) = (account.shard.clone(), account.source.clone());
-            account.shard.sync_durably(move |result| {
-                responder.send(&match result {
-                    Ok(()) => Reply::Done,
-                    Err(error) => Reply::Failed { message: not_home(&shard, &source, error) },
+            let syncing = account.shard.clone();
+            account.lane.when_applied(move || {
+                syncing.sync_durably(move |result| {
+                    responder.send(&match result {
+                        Ok(()) => Reply::Done,
+                        Err(error) => Reply::Failed { message: not_home(&shard, &source, error) },
+                    });
                 });
             });
         }
