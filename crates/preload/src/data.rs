@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn read(
     count: usize,
     offset: Option<&i64>,
 ) -> Outcome {
-    let open = match open(fd) {
+    let open = match open(fd, false) {
         Ok(open) => open,
         Err(outcome) => return outcome,
     };
@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C" fn write(
     count: usize,
     offset: Option<&i64>,
 ) -> Outcome {
-    let open = match open(fd) {
+    let open = match open(fd, true) {
         Ok(open) => open,
         Err(outcome) => return outcome,
     };
@@ -141,13 +141,13 @@ pub(crate) fn after_seek(fd: c_int, result: i64) -> i64 {
 }
 
 /// The descriptor's description, if it is in the lane or gets there now.
-fn open(fd: c_int) -> Result<Open, Outcome> {
+fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     let mut description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
-    let mut way = description.way();
+    let mut way = description.way(is_write);
     if way == Way::Ripe {
         device::attach(fd, description);
         description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
-        way = description.way();
+        way = description.way(is_write);
     }
     let (index, file, flags) = match way {
         Way::Lane(index, file, flags) => (index, file, flags),

@@ -10,10 +10,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_lane::client::Attached;
 use weir_lane::tally::Why;
 
+use crate::device;
+
 /// Descriptions at once; those above stay with the kernel.
 const PLACES: usize = 16 << 10;
 /// Reads and writes by the kernel before a description is put into the lane: fewer do not pay for that.
 const LANE_AFTER: u32 = 8;
+/// A write of a process that has a lane counts as so many: who has a file open for writing, and is not in the lane, keeps
+/// all others of it.
+const WRITE_COUNTS: u32 = LANE_AFTER;
 
 /// It is in the lane.
 pub(crate) const ATTACHED: u32 = 1;
@@ -198,7 +203,7 @@ impl Description {
 
     /// How to do a read or write now; counts it.
     #[inline]
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self, is_write: bool) -> Way {
         let flags = self.flags();
         if flags & KERNEL != 0 {
             return Way::Kernel(why(flags));
@@ -207,7 +212,8 @@ impl Description {
             return Way::Lane(client, file, flags);
         }
         // Not exact, nor need it be.
-        let uses = self.uses.load(Ordering::Relaxed) + 1;
+        let counts = if is_write && device::is_connected(self.device()) { WRITE_COUNTS } else { 1 };
+        let uses = self.uses.load(Ordering::Relaxed) + counts;
         self.uses.store(uses, Ordering::Relaxed);
         if uses > LANE_AFTER { Way::Ripe } else { Way::Kernel(Why::Early) }
     }
@@ -245,19 +251,19 @@ mod tests {
         let description = at(take(3).unwrap());
         assert_eq!(description.device(), 3);
         for _ in 0..LANE_AFTER {
-            assert_eq!(description.way(), Way::Kernel(Why::Early));
+            assert_eq!(description.way(true), Way::Kernel(Why::Early));
         }
-        assert_eq!(description.way(), Way::Ripe);
+        assert_eq!(description.way(false), Way::Ripe);
         let file = Attached { slot: 7, description: u32::MAX };
         description.attach(1, file, libc::O_RDWR | libc::O_APPEND);
         let flags = ATTACHED | BYPASSES | READS | WRITES | APPENDS;
-        assert_eq!(description.way(), Way::Lane(1, file, flags));
+        assert_eq!(description.way(false), Way::Lane(1, file, flags));
         description.set_open_flags(libc::O_RDWR);
         assert_eq!(description.flags() & APPENDS, 0);
         description.share();
         assert!(!description.drop_one());
         description.set(MAPPED);
-        assert_eq!(description.way(), Way::Kernel(Why::Mapped));
+        assert_eq!(description.way(false), Way::Kernel(Why::Mapped));
         assert!(description.drop_one());
     }
 

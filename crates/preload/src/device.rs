@@ -1,13 +1,13 @@
 //! The FUSE file systems files were found on, and the daemons that have a lane for them.
 //!
-//! A daemon is looked for when the first description of its device is to be put into the lane, or the process forks, and
-//! connected to once. Several threads may want that at once: one does it, the others go by the kernel meanwhile.
+//! A daemon is asked for its name when the first file of its device is found, and connected to when the first
+//! description is to be put into the lane, or the process forks. Several threads may want that at once: one does it, the others go by the kernel meanwhile.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use weir_lane::board::View;
 use weir_lane::client::{Attached, Client};
@@ -36,7 +36,7 @@ const SOCKETS_BELOW: u64 = 1024;
 /// States of a device. From [`CLIENT`] on: it is that client's.
 const UNKNOWN: u32 = 0;
 const OTHER: u32 = 1;
-const FUSE: u32 = 2;
+const LANE: u32 = 2;
 const NO_LANE: u32 = 3;
 const CLIENT: u32 = 4;
 
@@ -44,10 +44,17 @@ struct Device {
     /// stat(2)'s, plus one; 0: the place is free.
     number: AtomicU64,
     state: AtomicU32,
+    /// Of the daemon's socket, its length first.
+    name: [AtomicU8; MESSAGE_BYTES],
 }
 
-static DEVICES_ALL: [Device; DEVICES] =
-    [const { Device { number: AtomicU64::new(0), state: AtomicU32::new(UNKNOWN) } }; DEVICES];
+static DEVICES_ALL: [Device; DEVICES] = [const {
+    Device {
+        number: AtomicU64::new(0),
+        state: AtomicU32::new(UNKNOWN),
+        name: [const { AtomicU8::new(0) }; MESSAGE_BYTES],
+    }
+}; DEVICES];
 
 /// What a connection consists of.
 struct Connection {
@@ -89,12 +96,16 @@ pub(crate) fn of(fd: c_int, number: u64) -> Option<u32> {
     let device = &DEVICES_ALL[index];
     if device.state.load(Ordering::Relaxed) == UNKNOWN {
         let is_fuse = sys::file_system(fd) == Ok(FUSE_SUPER_MAGIC);
-        let state = if is_fuse { FUSE } else { OTHER };
-        let told = (Ordering::Relaxed, Ordering::Relaxed);
-        let _ = device.state.compare_exchange(UNKNOWN, state, told.0, told.1);
         if is_fuse {
             report::begin();
         }
+        let state = match is_fuse.then(|| device.find(fd)) {
+            None => OTHER,
+            Some(Ok(())) => LANE,
+            Some(Err(_)) => NO_LANE,
+        };
+        let (success, failure) = (Ordering::Release, Ordering::Relaxed);
+        let _ = device.state.compare_exchange(UNKNOWN, state, success, failure);
     }
     match device.state.load(Ordering::Relaxed) {
         OTHER => None,
@@ -122,23 +133,40 @@ pub(crate) fn client(index: usize) -> Option<&'static Client> {
     Some(unsafe { (*connection.client.get()).assume_init_ref() })
 }
 
-/// Whether the device has a lane; asks, if nobody has.
-pub(crate) fn has_lane(fd: c_int, device: u32) -> bool {
-    let state = &DEVICES_ALL[device as usize].state;
-    if state.load(Ordering::Relaxed) == FUSE && find(fd).is_err() {
-        state.store(NO_LANE, Ordering::Relaxed);
-    }
-    state.load(Ordering::Relaxed) != NO_LANE
+/// Whether this process is a client of the device's daemon.
+#[inline]
+pub(crate) fn is_connected(device: u32) -> bool {
+    DEVICES_ALL[device as usize].state.load(Ordering::Relaxed) >= CLIENT
 }
 
-/// The name of the daemon's socket, of at most [`MESSAGE_BYTES`].
-fn find(fd: c_int) -> sys::Result<([u8; MESSAGE_BYTES], usize)> {
-    let mut message = [0; MESSAGE_BYTES];
-    sys::ioctl(fd, FIND, &mut message)?;
-    let name = Found::socket_in(&message).ok_or(Errno(libc::EPROTO))?;
-    let mut copy = [0; MESSAGE_BYTES];
-    copy[..name.len()].copy_from_slice(name);
-    Ok((copy, name.len()))
+/// Whether the device has a lane.
+pub(crate) fn has_lane(device: u32) -> bool {
+    DEVICES_ALL[device as usize].state.load(Ordering::Relaxed) != NO_LANE
+}
+
+impl Device {
+    /// Learns the name of the daemon's socket.
+    fn find(&self, fd: c_int) -> sys::Result<()> {
+        let mut message = [0; MESSAGE_BYTES];
+        sys::ioctl(fd, FIND, &mut message)?;
+        let name = Found::socket_in(&message).ok_or(Errno(libc::EPROTO))?;
+        self.name[0].store(name.len() as u8, Ordering::Relaxed);
+        for (to, from) in self.name[1..].iter().zip(name) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Connects to its daemon.
+    fn connect(&self) -> sys::Result<usize> {
+        let name: [u8; MESSAGE_BYTES] =
+            std::array::from_fn(|at| self.name[at].load(Ordering::Relaxed));
+        let len = usize::from(name[0]).min(MESSAGE_BYTES - 1);
+        let connected = connect(&name[1..=len]);
+        let state = connected.map_or(NO_LANE, |index| CLIENT + index as u32);
+        self.state.store(state, Ordering::Relaxed);
+        connected
+    }
 }
 
 /// Puts a description into the lane, or notes that it is not for it.
@@ -158,19 +186,16 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
 /// The process is about to fork: it is to be one client with the child. Files that several clients use are written by the
 /// kernel, and servers that fork for each connection use most files after that.
 pub(crate) extern "C" fn before_fork() {
-    let is_asked = |device: &Device| device.state.load(Ordering::Relaxed) != FUSE;
-    if DEVICES_ALL.iter().all(is_asked) || !home::notices_forks() || !home::is_ours() {
+    let is_left_out = |device: &&Device| device.state.load(Ordering::Acquire) == LANE;
+    if !DEVICES_ALL.iter().any(|device| is_left_out(&device)) {
         return;
     }
-    if IS_ATTACHING.swap(true, Ordering::Acquire) {
+    if !home::notices_forks() || !home::is_ours() || IS_ATTACHING.swap(true, Ordering::Acquire) {
         return;
     }
-    for fd in table::noted(0, u32::MAX) {
-        let Some(description) = table::known(fd) else { continue };
-        let device = &DEVICES_ALL[description.device() as usize];
-        if !is_asked(device) {
-            let _ = connected(fd, device);
-        }
+    for device in DEVICES_ALL.iter().filter(is_left_out) {
+        // Whoever cannot connect now is not asked again.
+        let _ = device.connect();
     }
     unlock();
 }
@@ -186,11 +211,8 @@ fn connected(fd: c_int, device: &Device) -> sys::Result<usize> {
     {
         return Ok(index);
     }
-    let connected = find(fd).and_then(|(name, len)| connect(&name[..len]));
-    // A mount of a new daemon may have the number of one before: then it is connected anew.
-    let state = connected.map_or(NO_LANE, |index| CLIENT + index as u32);
-    device.state.store(state, Ordering::Relaxed);
-    connected
+    // A mount of a new daemon may have the number of one before.
+    device.find(fd).and_then(|()| device.connect())
 }
 
 fn connect(name: &[u8]) -> sys::Result<usize> {

@@ -12,7 +12,7 @@ use crate::{device, position, sys, table};
 pub(crate) fn map(fd: c_int, is_shared: bool) {
     let description = if is_shared { table::find(fd) } else { table::known(fd) };
     let Some(description) = description else { return };
-    if description.attached().is_some() || is_shared && device::has_lane(fd, description.device()) {
+    if description.attached().is_some() || is_shared && device::has_lane(description.device()) {
         leave(fd, description, description::MAPPED);
     }
 }
