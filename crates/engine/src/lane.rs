@@ -10,6 +10,9 @@
 
 use std::sync::Arc;
 
+use weir_lane::prefetch;
+
+use crate::PAGE_BYTES;
 use crate::command::FileId;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
@@ -56,6 +59,21 @@ impl Engine {
     pub fn note_error(&mut self, file: FileId, kind: ErrorKind) {
         if let Some(ix) = self.files.find(file) {
             self.files[ix].record_error(kind);
+        }
+    }
+
+    /// A write at this offset comes soon: asks for the memory that it will need. Several such waits are one, where the
+    /// writes themselves would wait one after the other.
+    #[inline]
+    pub fn expect_write(&self, file: FileId, offset: u64) {
+        let page_bytes = PAGE_BYTES as u64;
+        let Some(file) = self.files.find(file) else { return };
+        let Some(ix) = self.pages.find(file, offset / page_bytes) else { return };
+        let page = &self.pages[ix];
+        prefetch::write(std::ptr::from_ref(page).cast());
+        prefetch::write(std::ptr::from_ref(page).cast::<u8>().wrapping_add(64));
+        if let Some(frame) = &page.frame {
+            frame.frame().prefetch((offset % page_bytes) as usize);
         }
     }
 

@@ -19,6 +19,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::PAGE_BYTES;
 use crate::memory::{self, Access, Memory};
+use crate::prefetch;
 use crate::region::Region;
 use crate::sequence::Sequence;
 
@@ -298,6 +299,12 @@ impl Board {
         if entry.key.load(Ordering::Relaxed) != 0 {
             self.set_key(entry, 0);
         }
+    }
+
+    /// The frame will be changed soon.
+    #[inline]
+    pub fn prefetch(&self, frame: u32) {
+        prefetch::write(std::ptr::from_ref(self.parts.frame(frame)).cast());
     }
 
     fn set_key(&self, entry: &FrameEntry, key: u64) {

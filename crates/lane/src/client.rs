@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::PAGE_BYTES;
 use crate::board::View;
+use crate::prefetch;
 use crate::region::{EXTENDS, EntryHead, Kind, Noted, RINGS, Region};
 use crate::ring::{PAYLOAD_BYTES_MAX, Place, RING_BYTES};
 
@@ -211,7 +212,7 @@ impl Client {
         // SAFETY: `begin` gave this room, aligned for a head, to this thread alone; the daemon reads it only after
         // it is published.
         unsafe {
-            prefetch(bytes.add((place.at + PREFETCH_BYTES) % RING_BYTES));
+            prefetch::write(bytes.add((place.at + PREFETCH_BYTES) % RING_BYTES));
             if let Some(at) = place.filler {
                 let filler = EntryHead { kind: Kind::Filler as u32, len: 0, ..entry };
                 bytes.add(at).cast::<EntryHead>().write(filler);
@@ -268,16 +269,3 @@ impl Client {
 
 /// How far before an entry the ring's memory is asked for: the daemon's CPU had it last.
 const PREFETCH_BYTES: usize = 1024;
-
-/// Asks for a line of memory that is about to be written.
-#[inline]
-fn prefetch(line: *mut u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(line.cast_const().cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
-}

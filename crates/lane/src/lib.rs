@@ -28,6 +28,8 @@ pub mod memory;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(not(loom))]
+pub mod prefetch;
+#[cfg(not(loom))]
 pub mod region;
 pub mod ring;
 mod sequence;

@@ -9,7 +9,10 @@ use std::ptr::NonNull;
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create, openat,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// Bytes of a huge page, where the processor has them.
+pub const HUGE_BYTES: usize = 2 << 20;
 
 /// Who may write a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +86,26 @@ pub fn read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(openat(rustix::fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// Address space for a mapping, and nothing behind it. A long one is placed so that huge pages fit.
+fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+    let len = len.next_multiple_of(crate::PAGE_BYTES);
+    let more = if len >= HUGE_BYTES { HUGE_BYTES } else { 0 };
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process.
+    let base =
+        unsafe { mmap_anonymous(std::ptr::null_mut(), len + more, ProtFlags::empty(), flags) }?
+            .cast::<u8>();
+    let before = if more == 0 { 0 } else { base.align_offset(HUGE_BYTES) };
+    let start = base.wrapping_add(before);
+    for (at, len) in [(base, before), (start.wrapping_add(len), more - before)] {
+        if len > 0 {
+            // SAFETY: of the mapping just made, and nobody has it.
+            unsafe { munmap(at.cast(), len) }?;
+        }
+    }
+    NonNull::new(start).ok_or_else(|| io::Error::other("mmap returned null"))
+}
+
 impl Memory {
     /// Maps the first `len` bytes of `fd`.
     ///
@@ -100,16 +123,35 @@ impl Memory {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process.
-        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
-        let base =
-            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
-        Ok(Memory {
-            base,
+        let mut memory = Memory {
+            base: reserve(len)?,
             len,
             #[cfg(test)]
             heap: None,
-        })
+        };
+        let at = memory.base.as_ptr().cast();
+        // SAFETY: in place of what was reserved just now, which nothing else uses.
+        let base = unsafe { mmap(at, len, protection, MapFlags::SHARED | MapFlags::FIXED, fd, 0) }?;
+        memory.base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
+        Ok(memory)
+    }
+
+    /// Has a stretch of [`HUGE_BYTES`] that begins at a multiple of them take one page of the processor's tables, where
+    /// the kernel can; its bytes stay what they are. All who mapped the memory have the good of it.
+    ///
+    /// # Errors
+    /// What madvise(2) says: `InvalidInput` before Linux 6.1, and where huge pages of shared memory are denied.
+    pub fn make_huge(&self, offset: usize) -> io::Result<()> {
+        assert!(offset.is_multiple_of(HUGE_BYTES) && offset + HUGE_BYTES <= self.len);
+        let at = self.base.as_ptr().wrapping_add(offset).cast();
+        // SAFETY: inside the mapping, whose bytes the advice does not change.
+        let advised = unsafe {
+            // Where no page is there at all, none is made huge.
+            madvise(at, crate::PAGE_BYTES, Advice::LinuxPopulateWrite)?;
+            libc::madvise(at, HUGE_BYTES, libc::MADV_COLLAPSE)
+        };
+        if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Memory of this process alone, all zero.

@@ -14,6 +14,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::board::Board;
+use crate::prefetch;
 use crate::region::{EXTENDS, EntryHead, Kind, Noted, RINGS, Region};
 use crate::ring::{
     ENTRY_ALIGN, HEAD_BYTES, PAYLOAD_BYTES_MAX, RING_BYTES, advance, distance, entry_bytes,
@@ -74,6 +75,9 @@ struct Waiting {
     ring: usize,
     tail: u64,
     next: EntryHead,
+    /// Entries before it were told of ahead, so many of which were not taken out.
+    ahead: u64,
+    told: usize,
 }
 
 impl Inbox {
@@ -117,11 +121,43 @@ impl Inbox {
                     return Err(self.damage(ring));
                 }
                 if let Some(next) = self.peek(ring, tail)? {
-                    self.pass.push(Waiting { ring, tail, next });
+                    let ahead = self.heads[ring];
+                    self.pass.push(Waiting { ring, tail, next, ahead, told: 0 });
                 }
             }
         }
         Ok(cut)
+    }
+
+    /// Tells once of the descriptions and offsets of the writes that come next, [`AHEAD`] of each ring, so that what they
+    /// need can be asked for. Nothing is to be decided by it: a client may change what it tells of.
+    pub fn look_ahead(&mut self, mut tell: impl FnMut(u32, u64)) {
+        for waiting in &mut self.pass {
+            if waiting.told == 0 {
+                waiting.ahead = self.heads[waiting.ring];
+            }
+            while waiting.told < AHEAD && waiting.ahead != waiting.tail {
+                let at = (waiting.ahead % RING_BYTES as u64) as usize;
+                for line in 0..2 {
+                    let ahead = (at + PREFETCH_BYTES + line * 64) % RING_BYTES;
+                    prefetch::read(self.region.ring_bytes(waiting.ring).wrapping_add(ahead));
+                }
+                // SAFETY: as in `peek`: a multiple of ENTRY_ALIGN below RING_BYTES.
+                let entry = unsafe {
+                    let bytes = self.region.ring_bytes(waiting.ring).add(at);
+                    bytes.cast::<EntryHead>().read_volatile()
+                };
+                let left = distance(waiting.ahead, waiting.tail);
+                let bytes = bytes_of(&entry, at).filter(|bytes| *bytes as u64 <= left);
+                // Whoever takes it out will see.
+                let Some(bytes) = bytes else { break };
+                waiting.ahead = advance(waiting.ahead, bytes);
+                if entry.kind != Kind::Filler as u32 {
+                    waiting.told += 1;
+                    tell(entry.description, entry.offset);
+                }
+            }
+        }
     }
 
     /// Takes out the next write of the pass, in the order of stamps. Its bytes are [`Inbox::payload`].
@@ -146,7 +182,6 @@ impl Inbox {
             }
             self.payload.in_ring = None;
         }
-        prefetch_read(self.region.ring_bytes(ring), at + len);
         let offset = (next.kind == Kind::Write as u32).then_some(next.offset);
         let extends = next.flags & EXTENDS != 0;
         Ok(Some(Posted { description: next.description, offset, len, ring, extends }))
@@ -188,7 +223,9 @@ impl Inbox {
         let Some(at) = self.pass.iter().position(|waiting| waiting.ring == ring) else {
             return Ok(());
         };
-        let tail = self.pass[at].tail;
+        let Waiting { tail, told, .. } = &mut self.pass[at];
+        *told = told.saturating_sub(1);
+        let tail = *tail;
         match self.peek(ring, tail)? {
             Some(next) => self.pass[at].next = next,
             None => {
@@ -293,22 +330,10 @@ fn bytes_of(head: &EntryHead, at: usize) -> Option<usize> {
     (is_kind && fits && is_in_file && head.flags & !EXTENDS == 0).then(|| entry_bytes(len))
 }
 
-/// How far behind an entry the ring's memory is asked for: the client's CPU had it last.
-const PREFETCH_BYTES: usize = 768;
-
-/// Asks for the lines of what comes after an entry that ends at `end`.
-#[inline]
-fn prefetch_read(ring: *mut u8, end: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in 0..2 {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = (end + PREFETCH_BYTES + line * 64) % RING_BYTES;
-        // SAFETY: inside the ring; a prefetch reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(ring.add(at).cast_const().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (ring, end);
-}
+/// How far behind an entry told of the ring's memory is asked for: the client's CPU may have had it last.
+const PREFETCH_BYTES: usize = 1024;
+/// So many writes of a ring are told of ahead.
+pub const AHEAD: usize = 32;
 
 /// The bits set in a word, lowest first.
 #[inline]

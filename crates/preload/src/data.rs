@@ -16,7 +16,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::iovec;
-use weir_lane::client::{Attached, Client, To};
+use weir_lane::client::{Attached, Client, Miss, To};
 use weir_lane::ring::PAYLOAD_BYTES_MAX;
 use weir_lane::tally::{Count, Why};
 
@@ -48,6 +48,10 @@ struct Open {
     file: Attached,
     flags: u32,
 }
+
+/// How often who finds his ring full gives way to the daemon, and looks again, before he goes by the kernel: there he
+/// sleeps until all that he posted is applied, where room for one more write is mostly there at once.
+const FULL_YIELDS: u32 = 200;
 
 /// read(2) or readv(2), or at an offset pread(2) or preadv(2), of a descriptor that may be in the lane.
 ///
@@ -313,11 +317,23 @@ impl Open {
 
     fn post(&self, to: To, pieces: Pieces<'_>) -> Outcome {
         let len = pieces.len();
-        let posted = thread::with_ring(self.index, self.client, |ring| {
-            // SAFETY: the ring is this thread's, and `with_ring` lets no handler use it meanwhile; the pieces are
-            // as long as is said, and valid by the contract of `write`.
-            unsafe { self.client.post_with(ring, self.file, to, len, |out| pieces.copy_to(out)) }
-        });
+        let post = || {
+            thread::with_ring(self.index, self.client, |ring| {
+                // SAFETY: the ring is this thread's, and `with_ring` lets no handler use it meanwhile; the pieces are
+                // as long as is said, and valid by the contract of `write`.
+                unsafe {
+                    self.client.post_with(ring, self.file, to, len, |out| pieces.copy_to(out))
+                }
+            })
+        };
+        let mut posted = post();
+        for _ in 0..FULL_YIELDS {
+            if posted != Ok(Err(Miss::Full)) {
+                break;
+            }
+            sys::sched_yield();
+            posted = post();
+        }
         match posted {
             Ok(Ok(wake)) => {
                 if wake {

@@ -56,6 +56,11 @@ pub(crate) fn gettid() -> u32 {
     unsafe { call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
 }
 
+/// Lets whoever waits for this CPU have it (sched_yield(2)).
+pub(crate) fn sched_yield() {
+    let _ = plain!(libc::SYS_sched_yield);
+}
+
 /// Whether a process or thread of that number is there (kill(2), signal 0).
 pub(crate) fn is_alive(id: u32) -> bool {
     plain!(libc::SYS_tkill, id, 0) != Err(Errno(libc::ESRCH))

@@ -30,6 +30,12 @@ pub struct Poster<'a> {
 }
 
 impl Poster<'_> {
+    /// A write comes soon: what it needs is asked for. Nothing is changed.
+    #[inline]
+    pub fn expect(&self, file: FileId, offset: u64) {
+        self.state.engine.expect_write(file, offset);
+    }
+
     /// Writes `data` at `offset`, `None` being the end the file has now. `Some` is the result, and `done` was
     /// dropped; after `None` the write waits as any other may, and what `done` made is run once it is known, as a
     /// continuation of [`Shard::post`]'s. An append that waits keeps the place it was given: nothing is to be

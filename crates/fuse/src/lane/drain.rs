@@ -9,8 +9,8 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use weir_engine::{Error, ErrorKind, FileId};
-use weir_lane::server::{Cut, Damage, Posted};
+use weir_engine::{Error, ErrorKind, FileId, PAGE_BYTES};
+use weir_lane::server::{AHEAD, Cut, Damage, Posted};
 use weir_shard::Poster;
 
 use crate::attr;
@@ -18,8 +18,10 @@ use crate::front::{Front, OpenFile};
 use crate::inode::Inode;
 use crate::lane::clients::{Client, Drain, Stuck};
 
-/// Writes applied under one hold of the shard's lock.
+/// Writes applied under one hold of the shard's lock, at most, and bytes of them: who waits for room in his ring has it
+/// after each.
 const BATCH: usize = 64;
+const BATCH_BYTES: usize = 64 << 10;
 /// Longest wait of a request that can only wait in place. Posts that are stuck for longer are not in its answer.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -163,12 +165,30 @@ impl Front {
         cut: Cut,
         cursor: &mut Cursor,
     ) -> End {
-        for _ in 0..BATCH {
+        let mut bytes = 0;
+        for count in 0..BATCH {
+            if bytes >= BATCH_BYTES {
+                break;
+            }
+            if count % (AHEAD / 2) == 0
+                && let Some((number, open, _)) = &cursor.description
+            {
+                let file = open.inode.node().file();
+                let mut last = None;
+                drain.inbox.look_ahead(|description, offset| {
+                    let page = Some(offset / PAGE_BYTES as u64);
+                    if description == *number && page != last {
+                        poster.expect(file, offset);
+                        last = page;
+                    }
+                });
+            }
             let posted = match drain.inbox.next(cut) {
                 Ok(Some(posted)) => posted,
                 Ok(None) => return End::Done,
                 Err(damage) => return End::Damaged(damage),
             };
+            bytes += posted.len;
             if !cursor.moved_to(client, posted) {
                 // Nobody may post there: it is not a client of ours that did, or it closed the description meanwhile.
                 if let Some(open) = client.description(posted.description) {

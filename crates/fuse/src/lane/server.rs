@@ -1,7 +1,7 @@
 //! The lane's thread: lets clients in, notices when they are gone, and takes out what nobody else has taken out.
 //!
-//! While a client posts, its rings are looked at every millisecond; after some quiet it is told that the daemon
-//! sleeps, and then wakes it by a byte over its socket. All rings are looked at every second, for a process may be
+//! While a client posts, its rings are looked at every millisecond, and again soon after something was found; after
+//! some quiet it is told that the daemon sleeps, and then wakes it by a byte over its socket. All rings are looked at every second, for a process may be
 //! killed between deciding to wake us and doing so.
 //!
 //! The thread holds the daemon's life on the board ([`Life`]): when it ends, however it ends, clients see that.
@@ -32,6 +32,11 @@ use crate::lane::{Lane, random};
 
 /// How often the rings of a client that posts are looked at.
 const INTERVAL: Duration = Duration::from_millis(1);
+/// For how long after something was found the thread stays on its CPU, and how long it leaves the rings alone
+/// meanwhile. A program that fills its ring would have to wake it again and again: across CPUs that costs both of them
+/// more than many writes do. Looked at all the time, a ring's tail would never stay in the cache of who posts.
+const LINGER: Duration = Duration::from_micros(60);
+const BETWEEN_LOOKS: Duration = Duration::from_micros(15);
 /// How often all rings are looked at.
 const INTERVAL_ALL: Duration = Duration::from_secs(1);
 /// Looks that find nothing, after which the client has to wake us.
@@ -76,6 +81,14 @@ impl Server {
     }
 }
 
+/// Lets whoever wants this CPU have it, for so long at least.
+fn give_way(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::thread::yield_now();
+    }
+}
+
 fn listen_at(name: &str) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -106,8 +119,16 @@ impl Serving {
         }
         let mut events = Vec::with_capacity(64);
         let mut looked_at_all = Instant::now();
+        let mut lingers_until = None;
         loop {
-            let interval = if self.busy.is_empty() { INTERVAL_ALL } else { INTERVAL };
+            if lingers_until.is_some() {
+                give_way(BETWEEN_LOOKS);
+            }
+            let interval = match lingers_until {
+                Some(_) => Duration::ZERO,
+                None if self.busy.is_empty() => INTERVAL_ALL,
+                None => INTERVAL,
+            };
             let interval =
                 Timespec { tv_sec: interval.as_secs() as _, tv_nsec: interval.subsec_nanos() as _ };
             let timeout = (lane.clients.len() > 0).then_some(&interval);
@@ -136,7 +157,12 @@ impl Serving {
                     self.busy.entry(client.id).or_insert(QUIET_LOOKS);
                 }
             }
-            self.look();
+            let found = self.look();
+            let now = Instant::now();
+            lingers_until = match lingers_until {
+                _ if found => Some(now + LINGER),
+                until => until.filter(|until| now < *until),
+            };
         }
         let clients = lane.clients.all();
         for client in &clients {
@@ -226,10 +252,11 @@ impl Serving {
         }
     }
 
-    /// Applies what busy clients posted.
-    fn look(&mut self) {
-        let Some(lane) = &self.front.lane else { return };
+    /// Applies what busy clients posted. Says whether there was anything.
+    fn look(&mut self) -> bool {
+        let Some(lane) = &self.front.lane else { return false };
         let front = &self.front;
+        let mut found = false;
         self.busy.retain(|&id, quiet| {
             let Some(client) = lane.clients.get(id) else { return false };
             if client.inbox().closed {
@@ -237,7 +264,7 @@ impl Serving {
             }
             if client.inbox().inbox.has_posted() {
                 *quiet = 0;
-                front.drain(&client);
+                found |= front.drain(&client);
             } else {
                 *quiet += 1;
             }
@@ -248,6 +275,7 @@ impl Serving {
             drain.inbox.stay_awake();
             true
         });
+        found
     }
 
     /// A client is gone: applies all it posted, and takes back what it had.
