@@ -289,10 +289,12 @@ impl Frame {
         self.arena.lane.as_ref().map(|lane| &*lane.board)
     }
 
-    /// The byte at `start` and some after it will be written soon.
+    /// `len` bytes from `start` on will be written soon. Of many the processor sees by itself what comes.
     #[inline]
-    pub(crate) fn prefetch(&self, start: usize) {
-        prefetch::write(self.arena.address(self.index).wrapping_add(start));
+    pub(crate) fn prefetch(&self, start: usize, len: usize) {
+        for line in (start..start + len.min(256)).step_by(64) {
+            prefetch::write(self.arena.address(self.index).wrapping_add(line));
+        }
         if let Some(board) = self.board() {
             board.prefetch(self.index);
         }

@@ -12,14 +12,16 @@ use std::sync::Arc;
 
 use weir_lane::prefetch;
 
-use crate::PAGE_BYTES;
 use crate::command::FileId;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
-use crate::page::{ListKind, PageIx};
+use crate::page::{ListKind, Page, PageIx, Piece, pieces};
 
 /// Pages published when a file enters the lane; the others are when they are next read or written.
 const PAGES_AT_ONCE_MAX: usize = 1024;
+
+/// Pages published together when one of them is read: so many, aligned.
+const PAGES_AROUND: u64 = 64;
 
 /// Pages spared for their readers before one of them goes all the same.
 const SPARED_MAX: usize = 32;
@@ -33,7 +35,10 @@ impl Engine {
         self.files[ix].share(board, slot);
         let pages = self.pages.on_list(ListKind::File, &self.files[ix].pages);
         for ix in pages.take(PAGES_AT_ONCE_MAX) {
-            self.publish_read(ix);
+            let page = &self.pages[ix];
+            if let Some(frame) = &page.frame {
+                frame.publish(slot, page.number);
+            }
         }
         true
     }
@@ -62,27 +67,46 @@ impl Engine {
         }
     }
 
-    /// A write at this offset comes soon: asks for the memory that it will need. Several such waits are one, where the
-    /// writes themselves would wait one after the other.
+    /// A write comes soon: asks for the memory that it will need. Several such waits are one, where the writes themselves
+    /// would wait one after the other.
     #[inline]
-    pub fn expect_write(&self, file: FileId, offset: u64) {
-        let page_bytes = PAGE_BYTES as u64;
+    pub fn expect_write(&self, file: FileId, offset: u64, len: usize) {
         let Some(file) = self.files.find(file) else { return };
-        let Some(ix) = self.pages.find(file, offset / page_bytes) else { return };
-        let page = &self.pages[ix];
-        prefetch::write(std::ptr::from_ref(page).cast());
-        prefetch::write(std::ptr::from_ref(page).cast::<u8>().wrapping_add(64));
-        if let Some(frame) = &page.frame {
-            frame.frame().prefetch((offset % page_bytes) as usize);
+        for Piece { number, start, len } in pieces(offset, offset.saturating_add(len as u64)) {
+            let Some(ix) = self.pages.find(file, number) else { continue };
+            let page = &self.pages[ix];
+            prefetch::write(std::ptr::from_ref(page).cast());
+            prefetch::write(std::ptr::from_ref(page).cast::<u8>().wrapping_add(64));
+            if let Some(frame) = &page.frame {
+                frame.frame().prefetch(start, len);
+            }
         }
     }
 
-    /// A page was read: programs find it themselves the next time.
+    /// A page was read: programs find it themselves the next time. If it was not on the board, those around it are not
+    /// either, most likely, and are read soon: each would cost its reader a trip through the kernel.
     #[inline]
     pub(crate) fn publish_read(&self, ix: PageIx) {
         let page = &self.pages[ix];
         if let (Some(slot), Some(frame)) = (self.files[page.file].slot(), &page.frame) {
+            let was_published = frame.is_published();
             frame.publish(slot, page.number);
+            if !was_published {
+                self.publish_around(slot, page);
+            }
+        }
+    }
+
+    #[cold]
+    fn publish_around(&self, slot: u32, page: &Page) {
+        let first = page.number / PAGES_AROUND * PAGES_AROUND;
+        for number in first..first + PAGES_AROUND {
+            if let Some(ix) = self.pages.find(page.file, number)
+                && let Some(frame) = &self.pages[ix].frame
+                && !frame.is_published()
+            {
+                frame.publish(slot, number);
+            }
         }
     }
 

@@ -75,9 +75,10 @@ struct Waiting {
     ring: usize,
     tail: u64,
     next: EntryHead,
-    /// Entries before it were told of ahead, so many of which were not taken out.
+    /// Entries before it were told of ahead, so many of which, with so many bytes, were not taken out.
     ahead: u64,
     told: usize,
+    told_bytes: usize,
 }
 
 impl Inbox {
@@ -122,39 +123,47 @@ impl Inbox {
                 }
                 if let Some(next) = self.peek(ring, tail)? {
                     let ahead = self.heads[ring];
-                    self.pass.push(Waiting { ring, tail, next, ahead, told: 0 });
+                    self.pass.push(Waiting { ring, tail, next, ahead, told: 0, told_bytes: 0 });
                 }
             }
         }
         Ok(cut)
     }
 
-    /// Tells once of the descriptions and offsets of the writes that come next, [`AHEAD`] of each ring, so that what they
-    /// need can be asked for. Nothing is to be decided by it: a client may change what it tells of.
-    pub fn look_ahead(&mut self, mut tell: impl FnMut(u32, u64)) {
+    /// Tells once of the descriptions, offsets and lengths of the writes that come next, some of each ring, so that what
+    /// they need can be asked for. To be called before each [`Inbox::next`]; mostly there is nothing new. Nothing is
+    /// to be decided by it: a client may change what it tells of.
+    #[inline]
+    pub fn look_ahead(&mut self, mut tell: impl FnMut(u32, u64, usize)) {
         for waiting in &mut self.pass {
+            if waiting.told > AHEAD / 2 || waiting.told_bytes > AHEAD_BYTES / 2 {
+                continue;
+            }
             if waiting.told == 0 {
                 waiting.ahead = self.heads[waiting.ring];
             }
-            while waiting.told < AHEAD && waiting.ahead != waiting.tail {
+            while waiting.told < AHEAD
+                && waiting.told_bytes < AHEAD_BYTES
+                && waiting.ahead != waiting.tail
+            {
                 let at = (waiting.ahead % RING_BYTES as u64) as usize;
-                for line in 0..2 {
-                    let ahead = (at + PREFETCH_BYTES + line * 64) % RING_BYTES;
-                    prefetch::read(self.region.ring_bytes(waiting.ring).wrapping_add(ahead));
-                }
+                let ring = self.region.ring_bytes(waiting.ring);
                 // SAFETY: as in `peek`: a multiple of ENTRY_ALIGN below RING_BYTES.
-                let entry = unsafe {
-                    let bytes = self.region.ring_bytes(waiting.ring).add(at);
-                    bytes.cast::<EntryHead>().read_volatile()
-                };
+                let entry = unsafe { ring.add(at).cast::<EntryHead>().read_volatile() };
                 let left = distance(waiting.ahead, waiting.tail);
                 let bytes = bytes_of(&entry, at).filter(|bytes| *bytes as u64 <= left);
                 // Whoever takes it out will see.
                 let Some(bytes) = bytes else { break };
+                for line in (0..bytes).step_by(64) {
+                    let line = (at + PREFETCH_BYTES + line) % RING_BYTES;
+                    prefetch::read(ring.wrapping_add(line));
+                }
                 waiting.ahead = advance(waiting.ahead, bytes);
                 if entry.kind != Kind::Filler as u32 {
+                    let len = entry.len as usize;
                     waiting.told += 1;
-                    tell(entry.description, entry.offset);
+                    waiting.told_bytes += len;
+                    tell(entry.description, entry.offset, len);
                 }
             }
         }
@@ -223,8 +232,9 @@ impl Inbox {
         let Some(at) = self.pass.iter().position(|waiting| waiting.ring == ring) else {
             return Ok(());
         };
-        let Waiting { tail, told, .. } = &mut self.pass[at];
+        let Waiting { tail, told, told_bytes, .. } = &mut self.pass[at];
         *told = told.saturating_sub(1);
+        *told_bytes = if *told == 0 { 0 } else { told_bytes.saturating_sub(posted.len) };
         let tail = *tail;
         match self.peek(ring, tail)? {
             Some(next) => self.pass[at].next = next,
@@ -244,12 +254,9 @@ impl Inbox {
                 None => Noted::Append(len),
             });
         }
-        let mut last = None;
-        for (posted, _) in self.taken.drain(..) {
-            if last != Some(posted.ring) {
-                self.region.ring(posted.ring).ends.release(self.heads[posted.ring]);
-                last = Some(posted.ring);
-            }
+        let rings = self.taken.drain(..).fold(0, |rings, (posted, _)| rings | 1u64 << posted.ring);
+        for ring in bits(rings) {
+            self.region.ring(ring).ends.release(self.heads[ring]);
         }
     }
 
@@ -332,8 +339,9 @@ fn bytes_of(head: &EntryHead, at: usize) -> Option<usize> {
 
 /// How far behind an entry told of the ring's memory is asked for: the client's CPU may have had it last.
 const PREFETCH_BYTES: usize = 1024;
-/// So many writes of a ring are told of ahead.
-pub const AHEAD: usize = 32;
+/// So many writes of a ring are told of ahead, or so many bytes of them.
+const AHEAD: usize = 32;
+const AHEAD_BYTES: usize = 16 << 10;
 
 /// The bits set in a word, lowest first.
 #[inline]

@@ -49,9 +49,11 @@ struct Open {
     flags: u32,
 }
 
-/// How often who finds his ring full gives way to the daemon, and looks again, before he goes by the kernel: there he
-/// sleeps until all that he posted is applied, where room for one more write is mostly there at once.
-const FULL_YIELDS: u32 = 200;
+/// Who finds his ring full gives way to the daemon so often, looking again each time; then he sleeps between looks, so
+/// that the daemon has the CPU to itself; then he goes by the kernel, where he waits until all that he posted is applied.
+const FULL_YIELDS: u32 = 20;
+const FULL_SLEEPS: u32 = 20;
+const FULL_SLEEP_NS: i64 = 30_000;
 
 /// read(2) or readv(2), or at an offset pread(2) or preadv(2), of a descriptor that may be in the lane.
 ///
@@ -327,11 +329,11 @@ impl Open {
             })
         };
         let mut posted = post();
-        for _ in 0..FULL_YIELDS {
+        for turn in 0..FULL_YIELDS + FULL_SLEEPS {
             if posted != Ok(Err(Miss::Full)) {
                 break;
             }
-            sys::sched_yield();
+            if turn < FULL_YIELDS { sys::sched_yield() } else { sys::sleep(FULL_SLEEP_NS) }
             posted = post();
         }
         match posted {

@@ -61,6 +61,12 @@ pub(crate) fn sched_yield() {
     let _ = plain!(libc::SYS_sched_yield);
 }
 
+/// Sleeps for less than a second, or until a signal comes (nanosleep(2)).
+pub(crate) fn sleep(nanoseconds: i64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+    let _ = plain!(libc::SYS_nanosleep, &raw const time, 0);
+}
+
 /// Whether a process or thread of that number is there (kill(2), signal 0).
 pub(crate) fn is_alive(id: u32) -> bool {
     plain!(libc::SYS_tkill, id, 0) != Err(Errno(libc::ESRCH))

@@ -32,8 +32,8 @@ pub struct Poster<'a> {
 impl Poster<'_> {
     /// A write comes soon: what it needs is asked for. Nothing is changed.
     #[inline]
-    pub fn expect(&self, file: FileId, offset: u64) {
-        self.state.engine.expect_write(file, offset);
+    pub fn expect(&self, file: FileId, offset: u64, len: usize) {
+        self.state.engine.expect_write(file, offset, len);
     }
 
     /// Writes `data` at `offset`, `None` being the end the file has now. `Some` is the result, and `done` was

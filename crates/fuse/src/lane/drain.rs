@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use weir_engine::{Error, ErrorKind, FileId, PAGE_BYTES};
-use weir_lane::server::{AHEAD, Cut, Damage, Posted};
+use weir_lane::server::{Cut, Damage, Posted};
 use weir_shard::Poster;
 
 use crate::attr;
@@ -33,8 +33,8 @@ enum End {
     More,
     /// A write waits.
     Stuck,
-    /// The file about to be written may have privileges it must lose first.
-    Privileges(Arc<OpenFile>),
+    /// The file about to be written, one of the cursor's, may have privileges it must lose first.
+    Privileges(usize),
     /// The region holds what no client of ours writes.
     Damaged(Damage),
 }
@@ -42,11 +42,25 @@ enum End {
 /// What stays the same from one write to the next, mostly.
 #[derive(Default)]
 struct Cursor {
-    description: Option<(u32, Arc<OpenFile>, u32)>,
-    /// Privileges of its file were looked at.
-    looked_at: bool,
+    /// What was written to lately: threads of a program take turns.
+    targets: Vec<Target>,
+    /// The page the write expected last ends in, and by which description.
+    expected: Option<(u32, u64)>,
     failed: Vec<(FileId, ErrorKind)>,
 }
+
+/// What posted writes are to.
+struct Target {
+    /// As the client says.
+    description: u32,
+    open: Arc<OpenFile>,
+    slot: u32,
+    /// Privileges of its file were looked at.
+    looked_at: bool,
+}
+
+/// Targets remembered; with more, all are forgotten.
+const TARGETS_MAX: usize = 16;
 
 impl Front {
     /// Runs `then` when what was posted to a file before this is applied; at once if nothing was.
@@ -144,9 +158,10 @@ impl Front {
                 End::Damaged(damage) => break Err(damage),
                 End::More => {}
                 // Not under the shard's lock: these are system calls.
-                End::Privileges(open) => {
-                    self.drop_privileges(&open.inode, true);
-                    cursor.looked_at = true;
+                End::Privileges(at) => {
+                    let target = &mut cursor.targets[at];
+                    self.drop_privileges(&target.open.inode, true);
+                    target.looked_at = true;
                 }
             }
         };
@@ -166,30 +181,29 @@ impl Front {
         cursor: &mut Cursor,
     ) -> End {
         let mut bytes = 0;
-        for count in 0..BATCH {
+        for _ in 0..BATCH {
             if bytes >= BATCH_BYTES {
                 break;
             }
-            if count % (AHEAD / 2) == 0
-                && let Some((number, open, _)) = &cursor.description
-            {
-                let file = open.inode.node().file();
-                let mut last = None;
-                drain.inbox.look_ahead(|description, offset| {
-                    let page = Some(offset / PAGE_BYTES as u64);
-                    if description == *number && page != last {
-                        poster.expect(file, offset);
-                        last = page;
-                    }
-                });
-            }
+            let Cursor { targets, expected, .. } = cursor;
+            drain.inbox.look_ahead(|description, offset, len| {
+                // Small ones one after the other need the same.
+                let place = Some((description, (offset + len as u64) / PAGE_BYTES as u64));
+                if place == *expected {
+                    return;
+                }
+                *expected = place;
+                if let Some(target) = targets.iter().find(|at| at.description == description) {
+                    poster.expect(target.open.inode.node().file(), offset, len);
+                }
+            });
             let posted = match drain.inbox.next(cut) {
                 Ok(Some(posted)) => posted,
                 Ok(None) => return End::Done,
                 Err(damage) => return End::Damaged(damage),
             };
             bytes += posted.len;
-            if !cursor.moved_to(client, posted) {
+            let Some(at) = cursor.find(client, posted) else {
                 // Nobody may post there: it is not a client of ours that did, or it closed the description meanwhile.
                 if let Some(open) = client.description(posted.description) {
                     cursor.failed.push((open.inode.node().file(), ErrorKind::Io));
@@ -198,10 +212,10 @@ impl Front {
                     return End::Damaged(damage);
                 }
                 continue;
-            }
-            let (_, open, slot) = cursor.description.as_ref().expect("it was just moved to");
-            if !open.inode.is_unprivileged() && !cursor.looked_at {
-                return End::Privileges(Arc::clone(open));
+            };
+            let Target { open, slot, looked_at, .. } = &cursor.targets[at];
+            if !open.inode.is_unprivileged() && !looked_at {
+                return End::Privileges(at);
             }
             let (file, slot) = (open.inode.node().file(), *slot);
             let done = || {
@@ -265,29 +279,36 @@ impl Drop for Last {
 }
 
 impl Cursor {
-    /// Finds what a write is to. False if its client may not post there.
-    fn moved_to(&mut self, client: &Client, posted: Posted) -> bool {
-        if let Some((number, open, _)) = &self.description
-            && *number == posted.description
-        {
-            return open.inode.lane.poster() == Some(client.id);
-        }
-        self.description = None;
-        let Some(open) = client.description(posted.description) else { return false };
-        let slot = open.inode.lane.slot();
-        let (Some(slot), true) = (slot, open.inode.lane.poster() == Some(client.id)) else {
-            return false;
+    /// Finds what a write is to, among the targets. `None` if its client may not post there.
+    fn find(&mut self, client: &Client, posted: Posted) -> Option<usize> {
+        let description = posted.description;
+        let known = self.targets.iter().position(|target| target.description == description);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let open = client.description(description)?;
+                let slot = open.inode.lane.slot()?;
+                if !open.writes {
+                    return None;
+                }
+                if self.targets.len() == TARGETS_MAX {
+                    self.targets.clear();
+                }
+                self.targets.push(Target { description, open, slot, looked_at: false });
+                self.targets.len() - 1
+            }
         };
-        if !open.writes {
-            return false;
+        let inode = &self.targets[at].open.inode;
+        if inode.lane.poster() != Some(client.id) {
+            return None;
         }
-        if let Some(home) = open.inode.file() {
+        if known.is_none()
+            && let Some(home) = inode.file()
+        {
             // Before it is written, so that a destage ending right after does not restore the time from before.
             home.times().note_write(attr::now());
         }
-        self.looked_at = false;
-        self.description = Some((posted.description, open, slot));
-        true
+        Some(at)
     }
 }
 
