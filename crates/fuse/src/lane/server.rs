@@ -21,7 +21,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,
 };
-use rustix::process::geteuid;
+use rustix::process::{geteuid, setpriority_process};
+use rustix::thread::gettid;
 use weir_lane::region::Region;
 use weir_lane::server::Life;
 use weir_lane::wire::Welcome;
@@ -37,6 +38,8 @@ const INTERVAL: Duration = Duration::from_millis(1);
 /// more than many writes do. Looked at all the time, a ring's tail would never stay in the cache of who posts.
 const LINGER: Duration = Duration::from_micros(60);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(15);
+/// The thread's nice value (setpriority(2), for a thread).
+const PRIORITY: i32 = -10;
 /// How often all rings are looked at.
 const INTERVAL_ALL: Duration = Duration::from_secs(1);
 /// Looks that find nothing, after which the client has to wake us.
@@ -117,6 +120,8 @@ impl Serving {
         if let Err(error) = &life {
             tracing::error!("programs cannot use the lane: {error}");
         }
+        // Who posts runs beside it, and is held up when it does not run. An ordinary user may not ask for that.
+        let _ = setpriority_process(Some(gettid()), PRIORITY);
         let mut events = Vec::with_capacity(64);
         let mut looked_at_all = Instant::now();
         let mut lingers_until = None;
