@@ -32,6 +32,6 @@ pub use error::error_kind;
 pub use home_file::HomeFile;
 pub use log_file::{LogFile, LogFileError};
 pub use recovery::RecoveryError;
-pub use redo_log::{LogRead, LogThread, OpenLogError, RedoLog, note_void, recover};
+pub use redo_log::{Given, LogRead, LogThread, OpenLogError, RedoLog, note_void, recover};
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};

@@ -1,12 +1,15 @@
 //! The redo log under a mount: recovered when it is opened, then written by a thread of its own.
 //!
-//! One group is under way at a time, so one thread is enough. Owns the log file and the thread.
+//! One group is under way at a time, so one thread is enough; who may block and whose group it is writes it himself where
+//! the device is quick, without waking that thread and being woken by it. Owns the log file and the thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
 use weir_engine::{ErrorKind, IoId, LogCommand};
@@ -15,6 +18,7 @@ use weir_log::{Block, Commit, Identity, ReplayError, Report, Superblock, Writer,
 use crate::identity;
 use crate::jobs::Jobs;
 use crate::log_file::{LogFile, LogFileError};
+use crate::quick::Quickness;
 use crate::recovery::{Recovered, RecoveryError};
 
 /// Why a log is not ready for use. It is left as it was.
@@ -182,25 +186,56 @@ impl RedoLog {
         self,
         ended: Box<dyn Fn(IoId, Result<(), ErrorKind>) + Send>,
     ) -> io::Result<LogThread> {
+        let (turn, given) = Default::default();
+        let quickness = Quickness::new();
+        let log = Log { file: self.file, source: self.source, turn, given, quickness };
+        let log = Arc::new(log);
         let jobs = Arc::new(Jobs::default());
-        let work = Arc::clone(&jobs);
-        let file = Arc::clone(&self.file);
+        let (work, of_thread) = (Arc::clone(&jobs), Arc::clone(&log));
         let thread = thread::Builder::new().name("weir-log".to_owned()).spawn(move || {
             while let Some(command) = work.pop() {
-                let (io, result) = match command {
-                    LogJob::Write(io, commit) => (io, self.file.write(&commit)),
-                    LogJob::SyncHome(io) => {
-                        (io, rustix::fs::syncfs(self.source.as_fd()).map_err(io::Error::from))
-                    }
-                };
-                if let Err(error) = &result {
-                    let log = self.file.path().display();
-                    tracing::error!("the log {log} failed: {error}; no fsync succeeds any more");
-                }
-                ended(io, result.map_err(|_| ErrorKind::Io));
+                let turn = of_thread.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let (io, result) = of_thread.execute(command);
+                drop(turn);
+                of_thread.given.fetch_sub(1, Ordering::AcqRel);
+                ended(io, result);
             }
         })?;
-        Ok(LogThread { jobs, file, thread: Mutex::new(Some(thread)) })
+        Ok(LogThread { jobs, log, thread: Mutex::new(Some(thread)) })
+    }
+}
+
+/// Where commands are executed.
+#[derive(Debug)]
+struct Log {
+    file: Arc<LogFile>,
+    source: OwnedFd,
+    /// Whoever executes one.
+    turn: Mutex<()>,
+    /// Given to the thread, and not executed.
+    given: AtomicUsize,
+    /// Of writes, whoever does them.
+    quickness: Quickness,
+}
+
+impl Log {
+    fn execute(&self, command: LogJob) -> (IoId, Result<(), ErrorKind>) {
+        let (io, result) = match command {
+            LogJob::Write(io, commit) => {
+                let start = Instant::now();
+                let written = self.file.write(&commit);
+                self.quickness.learn(start.elapsed());
+                (io, written)
+            }
+            LogJob::SyncHome(io) => {
+                (io, rustix::fs::syncfs(self.source.as_fd()).map_err(io::Error::from))
+            }
+        };
+        if let Err(error) = &result {
+            let log = self.file.path().display();
+            tracing::error!("the log {log} failed: {error}; no fsync succeeds any more");
+        }
+        (io, result.map_err(|_| ErrorKind::Io))
     }
 }
 
@@ -233,26 +268,48 @@ impl LogRead {
     }
 }
 
+/// What became of a command that was given.
+#[derive(Debug)]
+pub enum Given {
+    /// It will be executed.
+    Taken,
+    /// It was executed.
+    Ended(IoId, Result<(), ErrorKind>),
+    /// It is to be done by whoever may block, beside other commands.
+    Read(LogRead),
+}
+
 /// The thread that writes a log.
 #[derive(Debug)]
 pub struct LogThread {
     jobs: Arc<Jobs<LogJob>>,
-    file: Arc<LogFile>,
+    log: Arc<Log>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl LogThread {
-    /// Has a command executed, after those given before; but a read is handed back, to be done
-    /// beside them.
-    pub fn execute(&self, command: LogCommand) -> Option<LogRead> {
-        match command {
-            LogCommand::Write { io, commit } => self.jobs.push(LogJob::Write(io, commit)),
-            LogCommand::SyncHome { io } => self.jobs.push(LogJob::SyncHome(io)),
+    /// Has a command executed, after those given before. With `may_block` a write is executed at once where nothing else
+    /// is under way and the device is quick.
+    pub fn execute(&self, command: LogCommand, may_block: bool) -> Given {
+        let job = match command {
+            LogCommand::Write { io, commit } => LogJob::Write(io, commit),
+            LogCommand::SyncHome { io } => LogJob::SyncHome(io),
             LogCommand::Read { io, places } => {
-                return Some(LogRead { io, file: Arc::clone(&self.file), places });
+                return Given::Read(LogRead { io, file: Arc::clone(&self.log.file), places });
             }
+        };
+        if may_block
+            && matches!(job, LogJob::Write(..))
+            && let Ok(_turn) = self.log.turn.try_lock()
+            && self.log.given.load(Ordering::Acquire) == 0
+            && self.log.quickness.is_worth_waiting()
+        {
+            let (io, result) = self.log.execute(job);
+            return Given::Ended(io, result);
         }
-        None
+        self.log.given.fetch_add(1, Ordering::AcqRel);
+        self.jobs.push(job);
+        Given::Taken
     }
 
     /// Ends the thread when what was given is done. Called by the thread itself it does not wait.

@@ -303,10 +303,10 @@ impl Engine {
             Some(frame) if !frame.is_unique() => {
                 // A destage or an answer under way still uses the frame: it keeps it, we copy.
                 let mut fresh = self.take_frame();
-                fresh
-                    .bytes_mut()
-                    .expect("a frame just taken is not shared")
-                    .copy_from_slice(frame.bytes());
+                if bytes.len() < PAGE_BYTES {
+                    let to = fresh.bytes_mut().expect("a frame just taken is not shared");
+                    to.copy_from_slice(frame.bytes());
+                }
                 Some(fresh)
             }
             _ => None,

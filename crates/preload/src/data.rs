@@ -333,7 +333,11 @@ impl Open {
             if posted != Ok(Err(Miss::Full)) {
                 break;
             }
-            if turn < FULL_YIELDS { sys::sched_yield() } else { sys::sleep(FULL_SLEEP_NS) }
+            if turn < FULL_YIELDS {
+                sys::sched_yield()
+            } else {
+                sys::sleep(FULL_SLEEP_NS)
+            }
             posted = post();
         }
         match posted {

@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Instant;
 
-use weir_backend::{Directory, HomeFile, LogRead, LogThread, Sink};
+use weir_backend::{Directory, Given, HomeFile, LogRead, LogThread, Sink};
 use weir_engine::{
     Command, Completion, Engine, Error, ErrorKind, ExclusiveEnd, FileId, IoId, LogCommand, Output,
     ReadData, Reply, Time,
@@ -135,6 +135,8 @@ impl Core {
     /// Performs the work of an event, and of the events that follow from it at once.
     pub(crate) fn perform(&self, mut work: Work, thread: Thread) {
         let mut completions = Vec::new();
+        // Whoever writes others' groups as well would never get his answer.
+        let mut wrote_log = false;
         while !work.is_empty() {
             if std::mem::take(&mut work.ring_bell) {
                 self.bell.ring();
@@ -142,12 +144,9 @@ impl Core {
             for home in work.cleaned.drain(..) {
                 self.directory.defer(Box::new(move || restore_times(&home)));
             }
-            for command in work.log.drain(..) {
-                let log = self.log.get().expect("the engine uses a log it was given");
-                if let Some(read) = log.execute(command) {
-                    let core = self.me.upgrade().expect("its own methods run while it is there");
-                    self.directory.defer(Box::new(move || core.read_log(&read)));
-                }
+            if !work.log.is_empty() {
+                self.log(&mut work, thread == Thread::Caller && !wrote_log);
+                wrote_log = true;
             }
             if !work.commands.is_empty() {
                 let may_block = thread != Thread::Completion;
@@ -168,6 +167,28 @@ impl Core {
                     self.answer_on_worker(ready);
                 }
             }
+        }
+    }
+
+    /// Has the log's commands executed; what ended at once is a new event.
+    fn log(&self, work: &mut Work, may_block: bool) {
+        let log = self.log.get().expect("the engine uses a log it was given");
+        let mut ended = Vec::new();
+        for command in work.log.drain(..) {
+            match log.execute(command, may_block) {
+                Given::Taken => {}
+                Given::Ended(io, result) => ended.push((io, result)),
+                Given::Read(read) => {
+                    let core = self.me.upgrade().expect("its own methods run while it is there");
+                    self.directory.defer(Box::new(move || core.read_log(&read)));
+                }
+            }
+        }
+        for (io, result) in ended {
+            let mut state = self.lock();
+            let now = self.now();
+            state.engine.log_completed(io, result, now);
+            state.take_work(work, now);
         }
     }
 

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, fsync, seek, statat};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, fstat, fsync, seek, statat};
 
 use crate::attr::Attributes;
 use crate::errno::Errno;
@@ -28,6 +28,25 @@ const BATCH_BYTES: usize = 16 << 10;
 thread_local! {
     /// Where home's entries are read to.
     static BATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(BATCH_BYTES));
+}
+
+/// A directory that was not changed for longer than this shows every change after that by its modification time.
+const SETTLED_S: i64 = 2;
+
+/// A directory, opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenedDirectory {
+    /// Its handle.
+    pub(crate) handle: u64,
+    /// Whether the kernel may keep its entries, and list what it kept: it does so until it changes the directory itself,
+    /// or sees another modification time.
+    pub(crate) may_cache: bool,
+}
+
+/// Whether the times of file systems, which are milliseconds apart, tell what is in the directory now from what will be.
+fn is_settled(directory: &OwnedFd) -> Result<bool, Errno> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    Ok(now.saturating_sub(fstat(directory)?.st_mtime) > SETTLED_S)
 }
 
 /// One entry of a directory, as a listing shows it.
@@ -132,11 +151,12 @@ impl State {
 
 impl Front {
     /// opendir(3).
-    pub(crate) fn open_directory(&self, node: NodeId) -> Result<u64, Errno> {
+    pub(crate) fn open_directory(&self, node: NodeId) -> Result<OpenedDirectory, Errno> {
         let inode = self.inode(node)?;
         let home = reopen(&inode, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let may_cache = !self.behaviour.entry_timeout.is_zero() && is_settled(&home)?;
         let stream = DirectoryStream { inode, home, state: Mutex::default() };
-        Ok(self.directories.insert(Arc::new(stream)))
+        Ok(OpenedDirectory { handle: self.directories.insert(Arc::new(stream)), may_cache })
     }
 
     /// closedir(3).

@@ -466,7 +466,11 @@ impl Filesystem for Device {
 
     fn opendir(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         match self.front.open_directory(NodeId(node.0)) {
-            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Ok(opened) => {
+                let cached = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+                let flags = if opened.may_cache { cached } else { FopenFlags::empty() };
+                reply.opened(FileHandle(opened.handle), flags);
+            }
             Err(errno) => reply.error(to_errno(errno)),
         }
     }

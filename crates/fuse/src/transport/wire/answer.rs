@@ -10,7 +10,7 @@ use weir_engine::ReadData;
 use crate::attr::{Attributes, device_to_wire};
 use crate::errno::Errno;
 use crate::inode::NodeId;
-use crate::ops::directories::{Listed, Listing};
+use crate::ops::directories::{Listed, Listing, OpenedDirectory};
 use crate::ops::open::Opened;
 use crate::ops::xattr::Value;
 
@@ -192,8 +192,11 @@ pub(crate) fn opened(opened: &Opened) -> Body {
 }
 
 /// A directory, opened.
-pub(crate) fn directory_opened(handle: u64) -> Body {
-    Bytes::default().open(handle, 0).into()
+pub(crate) fn directory_opened(opened: OpenedDirectory) -> Body {
+    const KEEP_CACHE: u32 = 1 << 1;
+    const CACHE_DIR: u32 = 1 << 3;
+    let flags = if opened.may_cache { KEEP_CACHE | CACHE_DIR } else { 0 };
+    Bytes::default().open(opened.handle, flags).into()
 }
 
 /// FOPEN_DIRECT_IO and so on.
