@@ -142,7 +142,9 @@ impl HomeFile {
             let mut data = self.lock_data();
             (data.buffered.write.clone(), std::mem::take(&mut data.reserved_end))
         };
-        if let Some(writer) = writer {
+        // What has no name left goes with its last descriptor.
+        let is_removed = |writer: &Arc<OwnedFd>| fs::fstat(writer).is_ok_and(|of| of.st_nlink == 0);
+        if let Some(writer) = writer.filter(|writer| !is_removed(writer)) {
             // What is reserved in vain costs space, not correctness.
             if let Err(error) = self.trim(&writer, reserved_end) {
                 tracing::debug!(%error, "space reserved past the end of a file was not given back");
