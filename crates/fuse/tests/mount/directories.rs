@@ -5,8 +5,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
+use weir_fuse::CACHE_TIMEOUT_DEFAULT;
 
 use crate::Test;
 use crate::fixture::Fixture;
@@ -17,6 +19,7 @@ pub const TESTS: &[Test] = &[
     ("rewinding_shows_what_is_new", rewinding_shows_what_is_new),
     ("dot_entries_have_the_right_numbers", dot_entries_have_the_right_numbers),
     ("names_are_listed_without_search_permission", names_are_listed_without_search_permission),
+    ("a_listing_that_is_kept_is_never_an_old_one", a_listing_that_is_kept_is_never_an_old_one),
     ("a_directorys_sync_is_not_its_files", a_directorys_sync_is_not_its_files),
 ];
 
@@ -112,6 +115,37 @@ fn names_are_listed_without_search_permission() {
     fs::set_permissions(fixture.at("dir"), fs::Permissions::from_mode(0o744)).unwrap();
     assert!(fixture.stranger("ls -f dir | grep -qx inside"));
     assert!(!fixture.stranger("cat dir/inside 2>/dev/null"));
+}
+
+fn a_listing_that_is_kept_is_never_an_old_one() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.at("dir")).unwrap();
+    let names = || -> BTreeSet<_> {
+        fs::read_dir(fixture.at("dir")).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    let set = |names: &[&str]| names.iter().map(OsString::from).collect::<BTreeSet<_>>();
+    // Old enough to be kept, however often it changes.
+    let settle = || {
+        let old = SystemTime::now() - Duration::from_secs(3600);
+        fs::File::open(fixture.home("dir")).unwrap().set_modified(old).unwrap();
+        std::thread::sleep(CACHE_TIMEOUT_DEFAULT + Duration::from_millis(100));
+        names()
+    };
+    assert_eq!(settle(), set(&[]));
+    fs::write(fixture.at("dir/one"), b"").unwrap();
+    assert_eq!(names(), set(&["one"]));
+    assert_eq!(settle(), set(&["one"]));
+    fs::rename(fixture.at("dir/one"), fixture.at("dir/two")).unwrap();
+    assert_eq!(names(), set(&["two"]));
+    assert_eq!(settle(), set(&["two"]));
+    // By somebody else, at home.
+    fs::write(fixture.home("dir/three"), b"").unwrap();
+    std::thread::sleep(CACHE_TIMEOUT_DEFAULT + Duration::from_millis(100));
+    assert_eq!(names(), set(&["three", "two"]));
+    assert_eq!(settle(), set(&["three", "two"]));
+    fs::remove_file(fixture.at("dir/two")).unwrap();
+    fs::remove_file(fixture.at("dir/three")).unwrap();
+    assert_eq!(names(), set(&[]));
 }
 
 fn a_directorys_sync_is_not_its_files() {

@@ -91,6 +91,7 @@ fn drain(inbox: &mut Inbox, random: &mut Random) -> (bool, usize) {
         let cut = if random.below(8) == 0 { Cut::ALL } else { cut };
         let mut in_pass = 0;
         loop {
+            inbox.look_ahead(|_, _, len| assert!(len <= PAYLOAD_BYTES_MAX));
             let posted = match inbox.next(cut) {
                 Ok(Some(posted)) => posted,
                 Ok(None) => break,

@@ -111,10 +111,16 @@ fn take_all(inbox: &mut Inbox) -> Result<Vec<Taken>, Damage> {
 }
 
 fn take_to(inbox: &mut Inbox, cut: Cut) -> Result<Vec<Taken>, Damage> {
-    let mut taken = Vec::new();
-    while let Some(posted) = inbox.next(cut)? {
+    let (mut taken, mut told) = (Vec::new(), Vec::new());
+    loop {
+        inbox.look_ahead(|description, offset, len| told.push((description, offset, len)));
+        let Some(posted) = inbox.next(cut)? else { break };
         assert_eq!(posted.len, inbox.payload().len());
         let (description, offset) = (posted.description, posted.offset);
+        // Each was told of before, once.
+        let of = (description, offset.unwrap_or(0), posted.len);
+        let at = told.iter().position(|told| *told == of).expect("it was told of");
+        told.remove(at);
         taken.push(Taken { description, offset, bytes: inbox.payload().to_vec() });
         inbox.settle(posted, Some(SLOT))?;
     }

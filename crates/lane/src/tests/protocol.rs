@@ -283,3 +283,26 @@ fn a_slot_given_to_another_file_is_not_taken_for_the_first() {
     let after = lane.client.view.state(SLOT);
     assert!(before != after && before.seen(CLIENT) == after.seen(CLIENT));
 }
+
+#[test]
+#[cfg(not(miri))]
+fn long_memory_takes_huge_pages_and_keeps_its_bytes() {
+    use crate::memory::{self, Access, HUGE_BYTES, Memory};
+    let len = 2 * HUGE_BYTES + PAGE_BYTES;
+    let fd = memory::create("huge", len).unwrap();
+    let memory = Memory::map(&fd, len, Access::ReadWrite).unwrap();
+    assert_eq!(memory.base() as usize % HUGE_BYTES, 0);
+    let at = |offset: usize| memory.base().wrapping_add(offset);
+    for offset in (0..len).step_by(PAGE_BYTES) {
+        // SAFETY: inside the mapping, which is this test's alone.
+        unsafe { at(offset).write(offset.trailing_zeros() as u8) };
+    }
+    for offset in [0, HUGE_BYTES] {
+        // Where there are none the bytes are what counts.
+        let _ = memory.make_huge(offset);
+    }
+    for offset in (0..len).step_by(PAGE_BYTES) {
+        // SAFETY: as above.
+        assert_eq!(unsafe { at(offset).read() }, offset.trailing_zeros() as u8);
+    }
+}
