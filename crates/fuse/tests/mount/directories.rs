@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
-use weir_fuse::CACHE_TIMEOUT_DEFAULT;
+use weir_fuse::Options;
 
 use crate::Test;
 use crate::fixture::Fixture;
@@ -118,7 +118,12 @@ fn names_are_listed_without_search_permission() {
 }
 
 fn a_listing_that_is_kept_is_never_an_old_one() {
-    let fixture = Fixture::new();
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    let adjust = |options: &mut Options| {
+        options.entry_timeout = TIMEOUT;
+        options.attr_timeout = TIMEOUT;
+    };
+    let fixture = Fixture::with(|_| {}, adjust);
     fs::create_dir(fixture.at("dir")).unwrap();
     let names = || -> BTreeSet<_> {
         fs::read_dir(fixture.at("dir")).unwrap().map(|entry| entry.unwrap().file_name()).collect()
@@ -128,7 +133,7 @@ fn a_listing_that_is_kept_is_never_an_old_one() {
     let settle = || {
         let old = SystemTime::now() - Duration::from_secs(3600);
         fs::File::open(fixture.home("dir")).unwrap().set_modified(old).unwrap();
-        std::thread::sleep(CACHE_TIMEOUT_DEFAULT + Duration::from_millis(100));
+        std::thread::sleep(2 * TIMEOUT);
         names()
     };
     assert_eq!(settle(), set(&[]));
@@ -140,7 +145,7 @@ fn a_listing_that_is_kept_is_never_an_old_one() {
     assert_eq!(settle(), set(&["two"]));
     // By somebody else, at home.
     fs::write(fixture.home("dir/three"), b"").unwrap();
-    std::thread::sleep(CACHE_TIMEOUT_DEFAULT + Duration::from_millis(100));
+    std::thread::sleep(2 * TIMEOUT);
     assert_eq!(names(), set(&["three", "two"]));
     assert_eq!(settle(), set(&["three", "two"]));
     fs::remove_file(fixture.at("dir/two")).unwrap();
