@@ -205,6 +205,9 @@ impl RedoLog {
     }
 }
 
+/// A group of so many blocks tells how quick the device is.
+const SMALL_BLOCKS: usize = 16;
+
 /// Where commands are executed.
 #[derive(Debug)]
 struct Log {
@@ -224,7 +227,10 @@ impl Log {
             LogJob::Write(io, commit) => {
                 let start = Instant::now();
                 let written = self.file.write(&commit);
-                self.quickness.learn(start.elapsed());
+                // Long ones take long anywhere.
+                if commit.blocks.len() <= SMALL_BLOCKS {
+                    self.quickness.learn(start.elapsed());
+                }
                 (io, written)
             }
             LogJob::SyncHome(io) => {

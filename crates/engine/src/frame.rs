@@ -31,6 +31,10 @@ use weir_lane::prefetch;
 
 use crate::PAGE_BYTES;
 
+const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
+const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
+const ENOMEM: i32 = rustix::io::Errno::NOMEM.raw_os_error();
+
 const FRAMES_IN_HUGE: u32 = (HUGE_BYTES / PAGE_BYTES) as u32;
 
 struct Arena {
@@ -243,7 +247,14 @@ impl Preparer {
     pub fn run(self) -> io::Result<()> {
         let len = self.memory.len();
         let whole = |offset: &usize| offset + HUGE_BYTES <= len;
-        self.coming.iter().filter(whole).try_for_each(|offset| self.memory.make_huge(offset))
+        for offset in self.coming.iter().filter(whole) {
+            match self.memory.make_huge(offset).map_err(|error| (error.raw_os_error(), error)) {
+                // Frames of it are in transfer, or memory is in small pieces now.
+                Ok(()) | Err((Some(EAGAIN | EBUSY | ENOMEM), _)) => {}
+                Err((_, error)) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 

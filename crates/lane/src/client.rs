@@ -90,6 +90,12 @@ impl Client {
         self.region.pass_ring(ring.number, ring.tid, 0);
     }
 
+    /// Whether a write of `len` bytes fits in the ring now. It still will when its thread posts it: only that takes room.
+    #[inline]
+    pub fn has_room(&self, ring: &Ring, len: usize) -> bool {
+        len > PAYLOAD_BYTES_MAX || self.region.ring(ring.number).ends.begin(len).is_ok()
+    }
+
     /// Posts a write of `len` bytes at `data`. True if the daemon must be woken now, by a byte over the socket.
     ///
     /// # Errors

@@ -131,7 +131,16 @@ impl Memory {
         };
         let at = memory.base.as_ptr().cast();
         // SAFETY: in place of what was reserved just now, which nothing else uses.
-        let base = unsafe { mmap(at, len, protection, MapFlags::SHARED | MapFlags::FIXED, fd, 0) }?;
+        let mapped =
+            unsafe { mmap(at, len, protection, MapFlags::SHARED | MapFlags::FIXED, fd, 0) };
+        let base = match mapped {
+            Ok(base) => base,
+            Err(error) => {
+                // What was reserved may be gone already, and another's.
+                std::mem::forget(memory);
+                return Err(error.into());
+            }
+        };
         memory.base =
             NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
         Ok(memory)

@@ -16,7 +16,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::iovec;
-use weir_lane::client::{Attached, Client, Miss, To};
+use weir_lane::client::{Attached, Client, Ring, To};
 use weir_lane::ring::PAYLOAD_BYTES_MAX;
 use weir_lane::tally::{Count, Why};
 
@@ -117,10 +117,10 @@ pub(crate) unsafe extern "C" fn write(
         return Outcome::kernel(why);
     }
     match offset {
-        _ if is_append => open.post(To::End, pieces),
+        _ if is_append => open.post_patiently(To::End, pieces),
         None => open.write(pieces),
         Some(offset) => match u64::try_from(*offset) {
-            Ok(offset) => open.post(To::Offset(offset), pieces),
+            Ok(offset) => open.post_patiently(To::Offset(offset), pieces),
             Err(_) => Outcome::kernel(Why::Special),
         },
     }
@@ -299,6 +299,8 @@ impl Open {
     }
 
     fn write(&self, pieces: Pieces<'_>) -> Outcome {
+        // Before the position is moved: who is killed while he waits leaves no hole before what others write next.
+        self.await_room(pieces.len());
         let Ok(end) = sys::lseek(self.fd, pieces.len() as i64, libc::SEEK_CUR) else {
             // Past what an offset can be: the kernel knows the error.
             return Outcome::kernel(Why::Special);
@@ -317,29 +319,51 @@ impl Open {
         }
     }
 
+    /// Waits a while for room in the thread's ring.
+    #[inline]
+    fn await_room(&self, len: usize) {
+        let has_room = || {
+            let room = |ring: &Ring| self.client.has_room(ring, len);
+            thread::with_ring(self.index, self.client, room).unwrap_or(true)
+        };
+        if !has_room() {
+            self.make_room(has_room);
+        }
+    }
+
+    #[cold]
+    fn make_room(&self, has_room: impl Fn() -> bool) {
+        for turn in 0..FULL_YIELDS + FULL_SLEEPS {
+            if turn < FULL_YIELDS {
+                sys::sched_yield();
+            } else {
+                sys::sleep(FULL_SLEEP_NS);
+            }
+            if has_room() {
+                return;
+            }
+        }
+    }
+
+    /// Posts, and waits a while for room if there is none.
+    fn post_patiently(&self, to: To, pieces: Pieces<'_>) -> Outcome {
+        let len = pieces.len();
+        let posted = self.post(to, pieces);
+        if posted.why() != Some(Why::Full) {
+            return posted;
+        }
+        self.await_room(len);
+        self.post(to, pieces)
+    }
+
+    /// Posts, if there is room at once.
     fn post(&self, to: To, pieces: Pieces<'_>) -> Outcome {
         let len = pieces.len();
-        let post = || {
-            thread::with_ring(self.index, self.client, |ring| {
-                // SAFETY: the ring is this thread's, and `with_ring` lets no handler use it meanwhile; the pieces are
-                // as long as is said, and valid by the contract of `write`.
-                unsafe {
-                    self.client.post_with(ring, self.file, to, len, |out| pieces.copy_to(out))
-                }
-            })
-        };
-        let mut posted = post();
-        for turn in 0..FULL_YIELDS + FULL_SLEEPS {
-            if posted != Ok(Err(Miss::Full)) {
-                break;
-            }
-            if turn < FULL_YIELDS {
-                sys::sched_yield()
-            } else {
-                sys::sleep(FULL_SLEEP_NS)
-            }
-            posted = post();
-        }
+        let posted = thread::with_ring(self.index, self.client, |ring| {
+            // SAFETY: the ring is this thread's, and `with_ring` lets no handler use it meanwhile; the pieces are
+            // as long as is said, and valid by the contract of `write`.
+            unsafe { self.client.post_with(ring, self.file, to, len, |out| pieces.copy_to(out)) }
+        });
         match posted {
             Ok(Ok(wake)) => {
                 if wake {

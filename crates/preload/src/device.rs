@@ -186,16 +186,20 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
 /// The process is about to fork: it is to be one client with the child. Files that several clients use are written by the
 /// kernel, and servers that fork for each connection use most files after that.
 pub(crate) extern "C" fn before_fork() {
-    let is_left_out = |device: &&Device| device.state.load(Ordering::Acquire) == LANE;
-    if !DEVICES_ALL.iter().any(|device| is_left_out(&device)) {
+    let is_left_out = |device: &Device| device.state.load(Ordering::Acquire) == LANE;
+    if !DEVICES_ALL.iter().any(is_left_out) {
         return;
     }
     if !home::notices_forks() || !home::is_ours() || IS_ATTACHING.swap(true, Ordering::Acquire) {
         return;
     }
-    for device in DEVICES_ALL.iter().filter(is_left_out) {
-        // Whoever cannot connect now is not asked again.
-        let _ = device.connect();
+    for fd in table::noted(0, u32::MAX) {
+        let Some(description) = table::known(fd) else { continue };
+        let device = &DEVICES_ALL[description.device() as usize];
+        if is_left_out(device) {
+            // Whoever cannot connect now is not asked again.
+            let _ = device.connect();
+        }
     }
     unlock();
 }

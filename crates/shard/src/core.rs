@@ -72,6 +72,8 @@ pub(crate) struct Work {
 pub(crate) enum Thread {
     /// A caller's: it may block for what it asked for.
     Caller,
+    /// The same of one who asked for a sync.
+    Syncer,
     /// A caller's that may hold locks of its own, which a continuation could want.
     Holding,
     /// One that completes others' requests: it must not.
@@ -145,7 +147,8 @@ impl Core {
                 self.directory.defer(Box::new(move || restore_times(&home)));
             }
             if !work.log.is_empty() {
-                self.log(&mut work, thread == Thread::Caller && !wrote_log);
+                let may_block = thread == Thread::Syncer && !trampoline::is_nested();
+                self.log(&mut work, may_block && !wrote_log);
                 wrote_log = true;
             }
             if !work.commands.is_empty() {
@@ -157,7 +160,7 @@ impl Core {
             }
             if let Some(ready) = work.answers.pop_front() {
                 let here = match thread {
-                    Thread::Caller => true,
+                    Thread::Caller | Thread::Syncer => true,
                     Thread::Holding => false,
                     Thread::Completion => !ready.may_block(),
                 };

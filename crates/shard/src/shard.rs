@@ -350,7 +350,7 @@ impl Shard {
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
         call: impl FnOnce(&mut Engine, weir_engine::RequestId, weir_engine::Time) -> Outcome<()>,
     ) {
-        let answered = self.core.event(Thread::Caller, |state, since| {
+        let answered = self.core.event(Thread::Syncer, |state, since| {
             let request = state.pending.next_id();
             match call(&mut state.engine, request, since) {
                 Outcome::Done(result) => {

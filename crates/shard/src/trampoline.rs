@@ -34,6 +34,11 @@ pub(crate) fn run(continuation: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Whether this thread runs a continuation: it may be one that completes others' requests.
+pub(crate) fn is_nested() -> bool {
+    DEPTH.get() > 0
+}
+
 /// Also when a continuation panics: its thread may go on.
 struct RestoreDepth(u32);
 

@@ -42,8 +42,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(15);
 const PRIORITY: i32 = -10;
 /// How often all rings are looked at.
 const INTERVAL_ALL: Duration = Duration::from_secs(1);
-/// Looks that find nothing, after which the client has to wake us.
-const QUIET_LOOKS: u32 = 50;
+/// After so long without a post the client has to wake us.
+const QUIET: Duration = Duration::from_millis(50);
 
 const STOP: u64 = 0;
 const LISTEN: u64 = 1;
@@ -108,8 +108,8 @@ struct Serving {
     front: Arc<Front>,
     epoll: OwnedFd,
     socket: OwnedFd,
-    /// Clients that posted lately, and how many looks found nothing since.
-    busy: HashMap<ClientId, u32>,
+    /// Clients that posted lately, and when they are taken for quiet.
+    busy: HashMap<ClientId, Instant>,
 }
 
 impl Serving {
@@ -159,7 +159,7 @@ impl Serving {
             if looked_at_all.elapsed() >= INTERVAL_ALL {
                 looked_at_all = Instant::now();
                 for client in lane.clients.all() {
-                    self.busy.entry(client.id).or_insert(QUIET_LOOKS);
+                    self.busy.entry(client.id).or_insert(looked_at_all);
                 }
             }
             let found = self.look();
@@ -248,7 +248,7 @@ impl Serving {
                 Ok((0, _)) => return self.gone(id),
                 Ok(_) => {
                     client.inbox().inbox.stay_awake();
-                    self.busy.insert(id, 0);
+                    self.busy.insert(id, Instant::now() + QUIET);
                 }
                 Err(HomeErrno::AGAIN) => return,
                 Err(HomeErrno::INTR) => {}
@@ -262,19 +262,22 @@ impl Serving {
         let Some(lane) = &self.front.lane else { return false };
         let front = &self.front;
         let mut found = false;
-        self.busy.retain(|&id, quiet| {
+        let now = Instant::now();
+        self.busy.retain(|&id, quiet_from| {
             let Some(client) = lane.clients.get(id) else { return false };
             if client.inbox().closed {
                 return false;
             }
             if client.inbox().inbox.has_posted() {
-                *quiet = 0;
-                found |= front.drain(&client);
-            } else {
-                *quiet += 1;
+                *quiet_from = now + QUIET;
+                if front.drain(&client) {
+                    // Looked at again at once: who fills his ring meanwhile need not wake us.
+                    found = true;
+                    return true;
+                }
             }
             let drain = client.inbox();
-            if *quiet >= QUIET_LOOKS && drain.inbox.fall_asleep() {
+            if now >= *quiet_from && drain.inbox.fall_asleep() {
                 return false;
             }
             drain.inbox.stay_awake();

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, fstat, fsync, seek, statat};
 
@@ -30,23 +31,18 @@ thread_local! {
     static BATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(BATCH_BYTES));
 }
 
-/// A directory that was not changed for longer than this shows every change after that by its modification time.
-const SETTLED_S: i64 = 2;
+/// A directory that was not changed for longer than this shows every change after that by its change time.
+const SETTLED_NS: i128 = 2_000_000_000;
 
 /// A directory, opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenedDirectory {
     /// Its handle.
     pub(crate) handle: u64,
-    /// Whether the kernel may keep its entries, and list what it kept: it does so until it changes the directory itself,
-    /// or sees another modification time.
+    /// Whether the kernel may keep what it lists now, until it changes the directory itself.
     pub(crate) may_cache: bool,
-}
-
-/// Whether the times of file systems, which are milliseconds apart, tell what is in the directory now from what will be.
-fn is_settled(directory: &OwnedFd) -> Result<bool, Errno> {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
-    Ok(now.saturating_sub(fstat(directory)?.st_mtime) > SETTLED_S)
+    /// Whether what it kept of it before is right.
+    pub(crate) keep_cache: bool,
 }
 
 /// One entry of a directory, as a listing shows it.
@@ -154,9 +150,33 @@ impl Front {
     pub(crate) fn open_directory(&self, node: NodeId) -> Result<OpenedDirectory, Errno> {
         let inode = self.inode(node)?;
         let home = reopen(&inode, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let may_cache = !self.behaviour.entry_timeout.is_zero() && is_settled(&home)?;
+        let (may_cache, keep_cache) = self.may_keep_listing(&inode, &home)?;
         let stream = DirectoryStream { inode, home, state: Mutex::default() };
-        Ok(OpenedDirectory { handle: self.directories.insert(Arc::new(stream)), may_cache })
+        let handle = self.directories.insert(Arc::new(stream));
+        Ok(OpenedDirectory { handle, may_cache, keep_cache })
+    }
+
+    /// Whether the kernel may keep a listing that begins now, and use what it kept. Names it kept for longer than it
+    /// remembers them are listed anew: with their attributes, which it would have to ask for one by one.
+    fn may_keep_listing(&self, inode: &Inode, home: &OwnedFd) -> Result<(bool, bool), Errno> {
+        let status = fstat(home)?;
+        let changed =
+            i128::from(status.st_ctime) * 1_000_000_000 + i128::from(status.st_ctime_nsec);
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
+        let timeout = self.behaviour.entry_timeout;
+        let mut listing = inode.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        if timeout.is_zero() || now_ns - changed <= SETTLED_NS {
+            *listing = None;
+            return Ok((false, false));
+        }
+        let is_right =
+            |&(then, since): &(i128, Instant)| then == changed && since.elapsed() < timeout;
+        let keep = listing.as_ref().is_some_and(is_right);
+        if !keep {
+            *listing = Some((changed, Instant::now()));
+        }
+        Ok((true, keep))
     }
 
     /// closedir(3).

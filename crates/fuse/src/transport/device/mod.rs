@@ -467,8 +467,9 @@ impl Filesystem for Device {
     fn opendir(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         match self.front.open_directory(NodeId(node.0)) {
             Ok(opened) => {
-                let cached = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
-                let flags = if opened.may_cache { cached } else { FopenFlags::empty() };
+                let mut flags = FopenFlags::empty();
+                flags.set(FopenFlags::FOPEN_CACHE_DIR, opened.may_cache);
+                flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
                 reply.opened(FileHandle(opened.handle), flags);
             }
             Err(errno) => reply.error(to_errno(errno)),

@@ -195,8 +195,9 @@ pub(crate) fn opened(opened: &Opened) -> Body {
 pub(crate) fn directory_opened(opened: OpenedDirectory) -> Body {
     const KEEP_CACHE: u32 = 1 << 1;
     const CACHE_DIR: u32 = 1 << 3;
-    let flags = if opened.may_cache { KEEP_CACHE | CACHE_DIR } else { 0 };
-    Bytes::default().open(opened.handle, flags).into()
+    let cached = if opened.may_cache { CACHE_DIR } else { 0 };
+    let kept = if opened.keep_cache { KEEP_CACHE } else { 0 };
+    Bytes::default().open(opened.handle, cached | kept).into()
 }
 
 /// FOPEN_DIRECT_IO and so on.
