@@ -35,7 +35,8 @@ fn programs_read_what_was_read_or_written_before() {
     assert_eq!(seen(&view, 0), None);
     bench.read(FILE, 0, 10).unwrap();
     assert_eq!(seen(&view, 0), Some(vec![1; PAGE]));
-    assert_eq!(seen(&view, 1), None);
+    // It may have been read ahead.
+    assert!(seen(&view, 1).is_none_or(|page| page == [1; PAGE]));
     bench.write(FILE, PAGE as u64, &[2; PAGE]).unwrap();
     assert_eq!(seen(&view, 1), Some(vec![2; PAGE]));
     post(&bench, Some(10), &[3; 5]);
