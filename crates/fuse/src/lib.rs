@@ -8,8 +8,8 @@
 //! answer goes back through `transport`.
 //!
 //! Architecture invariants: errno is decided in `errno` alone; FUSE's own types are seen in
-//! `transport` alone; unsafe code is in `credentials`, `promptness` and in `transport::uring`'s
-//! `area`, `courtesy` and `ring` alone.
+//! `transport` alone; unsafe code is in `credentials` and in `transport::uring`'s `area`,
+//! `courtesy` and `ring` alone.
 
 #![deny(unsafe_code)]
 
@@ -23,12 +23,10 @@ mod inode;
 mod janitor;
 mod lane;
 mod ops;
-mod promptness;
 mod session;
 mod transport;
 
 pub use lane::LaneStatus;
-pub use promptness::be_prompt;
 pub use session::{CACHE_TIMEOUT_DEFAULT, LaneObserver, Options, Session, mount};
 pub use transport::Transport;
 pub use transport::mount::{DeviceNumber, MountError};

@@ -153,8 +153,6 @@ impl Locked {
     ///
     /// To be called while the process has one thread.
     pub fn serve(self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), DaemonError> {
-        // All threads come from this one.
-        weir_fuse::be_prompt();
         allocator::bound();
         abort_on_panic();
         let signals = signals::block().map_err(system("block signals"))?;

@@ -16,8 +16,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use crate::promptness::be_prompt;
-
 /// How often a thread is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A wait for the CPU between two looks that is too long.
@@ -123,12 +121,7 @@ fn can_be_undone() -> bool {
 fn set_policy(policy: libc::c_int) -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the structure is read before the call returns.
-    let could = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 };
-    if policy == libc::SCHED_OTHER {
-        // That is lost with a policy.
-        be_prompt();
-    }
-    could
+    unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 
 #[cfg(test)]
