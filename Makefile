@@ -48,6 +48,7 @@ test: setup build
 
 test-long: setup build
 	tests/run --cargo --long
+	$(CARGO) test --release -p weir-bench whole_traces -- --ignored
 
 # At least 20,000 cuts in the simulator, 48 of an emulated disk (ext4 and xfs), and 10,000 kills of programs under weir run.
 crash-test: setup build

@@ -1,28 +1,29 @@
-//! Whether a device is so quick that a thread had better wait for a read itself than be woken for its end.
+//! Whether a device is so quick that a thread had better wait for a transfer itself than be woken for its end: a read, or
+//! a small write of the log.
 //!
-//! A thread that another CPU's thread wakes is there some 45 microseconds later, twice a read: a good part of what a
-//! quick device takes in all. On a slow one those microseconds are nothing, and whoever serves requests must not be
+//! A thread that another CPU's thread wakes is there some 45 microseconds later, twice a transfer: a good part of what
+//! a quick device takes in all. On a slow one those microseconds are nothing, and whoever serves requests must not be
 //! kept from others.
 //!
-//! What reads take is known from those that threads did themselves. If that is too long, one is tried now and then.
+//! What transfers take is known from those that threads did themselves. If that is too long, one is tried now and then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Reads of a quick device take less than this.
+/// Transfers of a quick device take less than this.
 const QUICK: Duration = Duration::from_micros(250);
-/// After this time a read is tried on a device that was not quick.
+/// After this time one is tried on a device that was not quick.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Share of what is known in what is known next.
 const WEIGHT: u64 = 8;
 
-/// What reads of one device take.
+/// What transfers of one kind take on one device.
 #[derive(Debug)]
 pub(crate) struct Quickness {
     origin: Instant,
     /// Nanoseconds, averaged; none counts for more than four times what is quick.
     took: AtomicU64,
-    /// When a read was last tried, nanoseconds after the origin.
+    /// When one was last tried, nanoseconds after the origin.
     tried: AtomicU64,
 }
 
@@ -33,7 +34,7 @@ impl Quickness {
         Quickness { origin: Instant::now(), took: AtomicU64::new(0), tried: AtomicU64::new(0) }
     }
 
-    /// Whether the caller had better read itself, and tell what it took.
+    /// Whether the caller had better do it himself, and tell what it took.
     pub(crate) fn is_worth_waiting(&self) -> bool {
         match self.took.load(Ordering::Relaxed) {
             took if took < nanoseconds(QUICK) => true,
@@ -49,7 +50,7 @@ impl Quickness {
         }
     }
 
-    /// A read took so long.
+    /// One took so long.
     pub(crate) fn learn(&self, took: Duration) {
         let took = nanoseconds(took).min(4 * nanoseconds(QUICK));
         let before = self.took.load(Ordering::Relaxed);

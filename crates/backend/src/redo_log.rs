@@ -186,10 +186,13 @@ impl RedoLog {
         self,
         ended: Box<dyn Fn(IoId, Result<(), ErrorKind>) + Send>,
     ) -> io::Result<LogThread> {
-        let (turn, given) = Default::default();
-        let quickness = Quickness::new();
-        let log = Log { file: self.file, source: self.source, turn, given, quickness };
-        let log = Arc::new(log);
+        let log = Arc::new(Log {
+            file: self.file,
+            source: self.source,
+            turn: Mutex::new(()),
+            given: AtomicUsize::new(0),
+            quickness: Quickness::new(),
+        });
         let jobs = Arc::new(Jobs::default());
         let (work, of_thread) = (Arc::clone(&jobs), Arc::clone(&log));
         let thread = thread::Builder::new().name("weir-log".to_owned()).spawn(move || {
@@ -328,5 +331,48 @@ impl LogThread {
             // One that panicked has aborted the process.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use weir_log::LOG_BYTES_MIN;
+
+    use super::*;
+
+    #[test]
+    fn who_may_block_writes_himself_and_nobody_passes_what_was_given_before() {
+        let place = tempfile::tempdir().unwrap();
+        let source = std::fs::File::open(place.path()).unwrap();
+        std::fs::create_dir(place.path().join(".weir")).unwrap();
+        let path = place.path().join(".weir/log");
+        let log = RedoLog::open(&path, LOG_BYTES_MIN, source.as_fd()).unwrap();
+        let (sender, ended) = mpsc::channel();
+        let log =
+            log.start(Box::new(move |io, result| sender.send((io, result)).unwrap())).unwrap();
+        // Where nothing is read from.
+        let write = |io| LogCommand::Write {
+            io: IoId(io),
+            commit: Commit {
+                blocks: vec![Block::default()],
+                pieces: vec![(LOG_BYTES_MIN - weir_log::BLOCK_BYTES as u64, 1)],
+            },
+        };
+        let given = log.execute(write(1), true);
+        assert!(matches!(given, Given::Ended(IoId(1), Ok(()))), "{given:?}");
+        assert!(matches!(log.execute(write(2), false), Given::Taken));
+        let wait = || ended.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(wait(), (IoId(2), Ok(())));
+
+        // What the thread has not executed comes first, however quick the device is.
+        let turn = log.log.turn.lock().unwrap();
+        assert!(matches!(log.execute(LogCommand::SyncHome { io: IoId(3) }, true), Given::Taken));
+        assert!(matches!(log.execute(write(4), true), Given::Taken));
+        drop(turn);
+        assert_eq!((wait(), wait()), ((IoId(3), Ok(())), (IoId(4), Ok(()))));
+        log.shutdown();
     }
 }

@@ -22,18 +22,15 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use weir_lane::board::{Board, Change};
 use weir_lane::memory::{self, Access, HUGE_BYTES, Memory};
 use weir_lane::prefetch;
 
 use crate::PAGE_BYTES;
-
-const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
-const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
-const ENOMEM: i32 = rustix::io::Errno::NOMEM.raw_os_error();
 
 const FRAMES_IN_HUGE: u32 = (HUGE_BYTES / PAGE_BYTES) as u32;
 
@@ -54,8 +51,8 @@ struct Lane {
     fd: OwnedFd,
     /// Where the arena is.
     memory: Arc<Memory>,
-    /// Stretches that frames will be handed out from soon, for the [`Preparer`].
-    coming: mpsc::Sender<usize>,
+    /// Takes the stretches that frames will be handed out from soon, once there is a [`Preparer`].
+    coming: OnceLock<mpsc::Sender<usize>>,
 }
 
 /// Frames never handed out lie above `untouched`, so that memory becomes resident only as needed.
@@ -97,9 +94,11 @@ impl Arena {
         if !index.is_multiple_of(AT_ONCE) {
             return;
         }
-        if index.is_multiple_of(FRAMES_IN_HUGE) {
-            // Nobody need be there to hear it.
-            let _ = lane.coming.send(index as usize * PAGE_BYTES + HUGE_BYTES);
+        if index.is_multiple_of(FRAMES_IN_HUGE)
+            && let Some(coming) = lane.coming.get()
+        {
+            // It may have found that there are no huge pages, and be gone.
+            let _ = coming.send(index as usize * PAGE_BYTES + HUGE_BYTES);
         }
         let len = AT_ONCE.min(self.frames - index) as usize * PAGE_BYTES;
         // SAFETY: the range lies in the mapping; the advice changes nothing of its content. Where it is refused
@@ -161,19 +160,18 @@ impl FramePool {
         // Programs get it read-only, and could open it anew by /proc.
         memory::seal_writes(fd.as_fd())?;
         let base = NonNull::new(mapped.base()).expect("a mapping is not at null");
-        let (coming, _) = mpsc::channel();
-        let memory = Arc::new(mapped);
+        let (memory, coming) = (Arc::new(mapped), OnceLock::new());
         let lane = Lane { board: Arc::new(Board::new(frames)?), fd, memory, coming };
         Ok(FramePool::over(base, frames, Some(lane)))
     }
 
     /// What makes huge pages of the memory that other processes may map, ahead of its use, on a thread of its own;
-    /// `None` if they cannot map it. To be asked for before the pool is shared.
-    pub fn preparer(&mut self) -> Option<Preparer> {
-        let lane = Arc::get_mut(&mut self.arena)?.lane.as_mut()?;
+    /// `None` if they cannot map it, or somebody has it already.
+    pub fn preparer(&self) -> Option<Preparer> {
+        let lane = self.arena.lane.as_ref()?;
         let (sender, coming) = mpsc::channel();
-        let _ = sender.send(0);
-        lane.coming = sender;
+        sender.send(0).ok()?;
+        lane.coming.set(sender).ok()?;
         Some(Preparer { memory: Arc::clone(&lane.memory), coming })
     }
 
@@ -248,14 +246,20 @@ impl Preparer {
         let len = self.memory.len();
         let whole = |offset: &usize| offset + HUGE_BYTES <= len;
         for offset in self.coming.iter().filter(whole) {
-            match self.memory.make_huge(offset).map_err(|error| (error.raw_os_error(), error)) {
-                // Frames of it are in transfer, or memory is in small pieces now.
-                Ok(()) | Err((Some(EAGAIN | EBUSY | ENOMEM), _)) => {}
-                Err((_, error)) => return Err(error),
+            if let Err(error) = self.memory.make_huge(offset)
+                && !passes(&error)
+            {
+                return Err(error);
             }
         }
         Ok(())
     }
+}
+
+/// Whether the next stretch may be had all the same: frames of this one are in transfer, or memory is in small pieces now.
+fn passes(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM))
 }
 
 /// A counted handle to one page of memory, aligned to the page size.
@@ -394,6 +398,22 @@ mod tests {
         assert_eq!(shared.bytes()[7], 9);
         drop(shared);
         assert!(frame.bytes_mut().is_some());
+    }
+
+    #[test]
+    fn memory_is_made_huge_ahead_of_its_use_and_to_its_end() {
+        let frames = 2 * FRAMES_IN_HUGE + 7;
+        let pool = FramePool::shared(frames).unwrap();
+        assert!(FramePool::new(1).unwrap().preparer().is_none());
+        let preparer = pool.preparer().unwrap();
+        assert!(pool.preparer().is_none());
+        let taken: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
+        assert_eq!(taken.len(), frames as usize);
+        let stretches: Vec<usize> = preparer.coming.try_iter().collect();
+        // The last is past the end, and left out by `run`.
+        assert_eq!(stretches, [0, HUGE_BYTES, 2 * HUGE_BYTES, 3 * HUGE_BYTES]);
+        drop((taken, pool));
+        preparer.run().unwrap();
     }
 
     #[test]

@@ -19,13 +19,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
 
 use rustix::fs::{FileType, Stat};
 use weir_backend::{HomeFile, Timestamp};
 use weir_engine::FileId;
 
 use crate::lane::modes::InodeLane;
+use crate::ops::directories::KeptListing;
 
 /// The number the kernel knows an inode by, and the inode number programs see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,8 +117,8 @@ pub(crate) struct Inode {
     name: Mutex<Option<Name>>,
     /// How it stands in the lane.
     pub(crate) lane: InodeLane,
-    /// Of a directory whose listing the kernel was let keep: its change time, nanoseconds, and since when it is kept.
-    pub(crate) listing: Mutex<Option<(i128, Instant)>>,
+    /// Of a directory: the listing of it that the kernel was let keep.
+    pub(crate) kept_listing: Mutex<KeptListing>,
 }
 
 impl Inode {
@@ -456,7 +456,7 @@ fn with_home(node: NodeId, stat: &Stat, home: Home) -> Inode {
         open: Mutex::new(OpenState::default()),
         name: Mutex::new(None),
         lane: InodeLane::default(),
-        listing: Mutex::new(None),
+        kept_listing: Mutex::default(),
     }
 }
 

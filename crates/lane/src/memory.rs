@@ -123,27 +123,24 @@ impl Memory {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let mut memory = Memory {
+        let memory = Memory {
             base: reserve(len)?,
             len,
             #[cfg(test)]
             heap: None,
         };
-        let at = memory.base.as_ptr().cast();
+        let at = memory.base().cast();
         // SAFETY: in place of what was reserved just now, which nothing else uses.
         let mapped =
             unsafe { mmap(at, len, protection, MapFlags::SHARED | MapFlags::FIXED, fd, 0) };
-        let base = match mapped {
-            Ok(base) => base,
+        match mapped {
+            Ok(_) => Ok(memory),
             Err(error) => {
                 // What was reserved may be gone already, and another's.
                 std::mem::forget(memory);
-                return Err(error.into());
+                Err(error.into())
             }
-        };
-        memory.base =
-            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
-        Ok(memory)
+        }
     }
 
     /// Has a stretch of [`HUGE_BYTES`] that begins at a multiple of them take one page of the processor's tables, where

@@ -24,7 +24,7 @@ macro_rules! interpose {
                     Ok(name) => name,
                     Err(_) => unreachable!(),
                 });
-            #[allow(unused)]
+            #[allow(unused)] // closefrom goes on by close_range.
             let $next = |$($argument: $type),*| -> $result {
                 // SAFETY: the next definition of this name has the type of this one, and is called as the program
                 // called this one.

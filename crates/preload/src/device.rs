@@ -1,7 +1,8 @@
 //! The FUSE file systems files were found on, and the daemons that have a lane for them.
 //!
 //! A daemon is asked for its name when the first file of its device is found, and connected to when the first
-//! description is to be put into the lane, or the process forks. Several threads may want that at once: one does it, the others go by the kernel meanwhile.
+//! description is to be put into the lane, or the process forks. Several threads may want that at once: one does it, the
+//! others go by the kernel meanwhile.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;

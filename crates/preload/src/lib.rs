@@ -18,6 +18,7 @@
 
 #![allow(unsafe_code)]
 // It takes the place of C functions.
+
 // The names stand only in the library itself: tests would call them.
 #![cfg_attr(test, allow(dead_code))]
 

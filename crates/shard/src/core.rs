@@ -137,8 +137,8 @@ impl Core {
     /// Performs the work of an event, and of the events that follow from it at once.
     pub(crate) fn perform(&self, mut work: Work, thread: Thread) {
         let mut completions = Vec::new();
-        // Whoever writes others' groups as well would never get his answer.
-        let mut wrote_log = false;
+        // Once: whoever writes others' groups as well would never get his answer.
+        let mut may_write_log = thread == Thread::Syncer && !trampoline::is_nested();
         while !work.is_empty() {
             if std::mem::take(&mut work.ring_bell) {
                 self.bell.ring();
@@ -147,9 +147,7 @@ impl Core {
                 self.directory.defer(Box::new(move || restore_times(&home)));
             }
             if !work.log.is_empty() {
-                let may_block = thread == Thread::Syncer && !trampoline::is_nested();
-                self.log(&mut work, may_block && !wrote_log);
-                wrote_log = true;
+                self.log(&mut work, std::mem::take(&mut may_write_log));
             }
             if !work.commands.is_empty() {
                 let may_block = thread != Thread::Completion;
@@ -176,23 +174,23 @@ impl Core {
     /// Has the log's commands executed; what ended at once is a new event.
     fn log(&self, work: &mut Work, may_block: bool) {
         let log = self.log.get().expect("the engine uses a log it was given");
-        let mut ended = Vec::new();
-        for command in work.log.drain(..) {
+        for command in std::mem::take(&mut work.log) {
             match log.execute(command, may_block) {
                 Given::Taken => {}
-                Given::Ended(io, result) => ended.push((io, result)),
+                Given::Ended(io, result) => self.log_ended(io, result, work),
                 Given::Read(read) => {
                     let core = self.me.upgrade().expect("its own methods run while it is there");
                     self.directory.defer(Box::new(move || core.read_log(&read)));
                 }
             }
         }
-        for (io, result) in ended {
-            let mut state = self.lock();
-            let now = self.now();
-            state.engine.log_completed(io, result, now);
-            state.take_work(work, now);
-        }
+    }
+
+    fn log_ended(&self, io: IoId, result: Result<(), ErrorKind>, work: &mut Work) {
+        let mut state = self.lock();
+        let now = self.now();
+        state.engine.log_completed(io, result, now);
+        state.take_work(work, now);
     }
 
     fn answer_on_worker(&self, ready: Ready) {
@@ -248,12 +246,7 @@ impl Core {
     /// A command on the log ended.
     pub(crate) fn log_completed(&self, io: IoId, result: Result<(), ErrorKind>) {
         let mut work = Work::default();
-        {
-            let mut state = self.lock();
-            let now = self.now();
-            state.engine.log_completed(io, result, now);
-            state.take_work(&mut work, now);
-        }
+        self.log_ended(io, result, &mut work);
         self.perform(work, Thread::Completion);
     }
 

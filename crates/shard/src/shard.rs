@@ -90,7 +90,7 @@ impl Shard {
         let frames = bytes.div_ceil(PAGE_BYTES as u64).saturating_add(FRAMES_IN_FLIGHT);
         let frames = u32::try_from(frames).map_err(|error| too_much(io::Error::other(error)))?;
         let pool = if lane { FramePool::shared(frames) } else { FramePool::new(frames) };
-        let mut pool = pool.map_err(too_much)?;
+        let pool = pool.map_err(too_much)?;
         if let Some(preparer) = pool.preparer() {
             let prepare = move || {
                 if let Err(error) = preparer.run() {

@@ -281,34 +281,26 @@ impl Drop for Last {
 impl Cursor {
     /// Finds what a write is to, among the targets. `None` if its client may not post there.
     fn find(&mut self, client: &Client, posted: Posted) -> Option<usize> {
-        let description = posted.description;
-        let known = self.targets.iter().position(|target| target.description == description);
-        let at = match known {
-            Some(at) => at,
-            None => {
-                let open = client.description(description)?;
-                let slot = open.inode.lane.slot()?;
-                if !open.writes {
-                    return None;
-                }
-                if self.targets.len() == TARGETS_MAX {
-                    self.targets.clear();
-                }
-                self.targets.push(Target { description, open, slot, looked_at: false });
-                self.targets.len() - 1
-            }
-        };
-        let inode = &self.targets[at].open.inode;
-        if inode.lane.poster() != Some(client.id) {
+        let may_post = |open: &OpenFile| open.inode.lane.poster() == Some(client.id);
+        let is_known = |target: &Target| target.description == posted.description;
+        if let Some(at) = self.targets.iter().position(is_known) {
+            return may_post(&self.targets[at].open).then_some(at);
+        }
+        let open = client.description(posted.description)?;
+        let slot = open.inode.lane.slot()?;
+        if !open.writes || !may_post(&open) {
             return None;
         }
-        if known.is_none()
-            && let Some(home) = inode.file()
-        {
+        if let Some(home) = open.inode.file() {
             // Before it is written, so that a destage ending right after does not restore the time from before.
             home.times().note_write(attr::now());
         }
-        Some(at)
+        if self.targets.len() == TARGETS_MAX {
+            self.targets.clear();
+        }
+        let description = posted.description;
+        self.targets.push(Target { description, open, slot, looked_at: false });
+        Some(self.targets.len() - 1)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The lane's thread: lets clients in, notices when they are gone, and takes out what nobody else has taken out.
 //!
 //! While a client posts, its rings are looked at every millisecond, and again soon after something was found; after
-//! some quiet it is told that the daemon sleeps, and then wakes it by a byte over its socket. All rings are looked at every second, for a process may be
-//! killed between deciding to wake us and doing so.
+//! some quiet it is told that the daemon sleeps, and then wakes it by a byte over its socket. All rings are looked at
+//! every second, for a process may be killed between deciding to wake us and doing so.
 //!
 //! The thread holds the daemon's life on the board ([`Life`]): when it ends, however it ends, clients see that.
 

@@ -13,9 +13,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, fstat, fsync, seek, statat};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::attr::Attributes;
 use crate::errno::Errno;
@@ -31,18 +32,50 @@ thread_local! {
     static BATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(BATCH_BYTES));
 }
 
-/// A directory that was not changed for longer than this shows every change after that by its change time.
-const SETTLED_NS: i128 = 2_000_000_000;
+/// A directory that was not changed for longer than this shows every change after that by its change time, however
+/// coarse the clock of its file system.
+const SETTLED_S: i64 = 2;
 
 /// A directory, opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenedDirectory {
     /// Its handle.
     pub(crate) handle: u64,
-    /// Whether the kernel may keep what it lists now, until it changes the directory itself.
-    pub(crate) may_cache: bool,
-    /// Whether what it kept of it before is right.
-    pub(crate) keep_cache: bool,
+    /// Whether the kernel may keep what it lists.
+    pub(crate) keeping: Keeping,
+}
+
+/// Whether the kernel may keep a listing, which it drops when it changes the directory itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// It may not.
+    Nothing,
+    /// It may keep the one that begins now.
+    This,
+    /// The one it kept is right.
+    Last,
+}
+
+/// The listing of a directory that the kernel was let keep: the directory's change time (seconds, nanoseconds), and
+/// since when.
+#[derive(Debug, Default)]
+pub(crate) struct KeptListing(Option<((i64, i64), Instant)>);
+
+impl KeptListing {
+    /// What the kernel may do of a directory changed at `changed` that is opened at `now`, in seconds of the same
+    /// clock. Names that it kept for as long as it remembers them, `timeout`, are listed anew: with their attributes,
+    /// which it would have to ask for one by one.
+    fn open(&mut self, changed: (i64, i64), now: i64, timeout: Duration) -> Keeping {
+        if timeout.is_zero() || now.saturating_sub(changed.0) <= SETTLED_S {
+            self.0 = None;
+            return Keeping::Nothing;
+        }
+        if self.0.is_some_and(|(then, since)| then == changed && since.elapsed() < timeout) {
+            return Keeping::Last;
+        }
+        self.0 = Some((changed, Instant::now()));
+        Keeping::This
+    }
 }
 
 /// One entry of a directory, as a listing shows it.
@@ -150,33 +183,15 @@ impl Front {
     pub(crate) fn open_directory(&self, node: NodeId) -> Result<OpenedDirectory, Errno> {
         let inode = self.inode(node)?;
         let home = reopen(&inode, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let (may_cache, keep_cache) = self.may_keep_listing(&inode, &home)?;
+        let changed = fstat(&home)?;
+        let now = clock_gettime(ClockId::Realtime).tv_sec;
+        let keeping = inode.kept_listing.lock().unwrap_or_else(PoisonError::into_inner).open(
+            (changed.st_ctime, changed.st_ctime_nsec as i64),
+            now,
+            self.behaviour.entry_timeout,
+        );
         let stream = DirectoryStream { inode, home, state: Mutex::default() };
-        let handle = self.directories.insert(Arc::new(stream));
-        Ok(OpenedDirectory { handle, may_cache, keep_cache })
-    }
-
-    /// Whether the kernel may keep a listing that begins now, and use what it kept. Names it kept for longer than it
-    /// remembers them are listed anew: with their attributes, which it would have to ask for one by one.
-    fn may_keep_listing(&self, inode: &Inode, home: &OwnedFd) -> Result<(bool, bool), Errno> {
-        let status = fstat(home)?;
-        let changed =
-            i128::from(status.st_ctime) * 1_000_000_000 + i128::from(status.st_ctime_nsec);
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
-        let timeout = self.behaviour.entry_timeout;
-        let mut listing = inode.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        if timeout.is_zero() || now_ns - changed <= SETTLED_NS {
-            *listing = None;
-            return Ok((false, false));
-        }
-        let is_right =
-            |&(then, since): &(i128, Instant)| then == changed && since.elapsed() < timeout;
-        let keep = listing.as_ref().is_some_and(is_right);
-        if !keep {
-            *listing = Some((changed, Instant::now()));
-        }
-        Ok((true, keep))
+        Ok(OpenedDirectory { handle: self.directories.insert(Arc::new(stream)), keeping })
     }
 
     /// closedir(3).
@@ -288,5 +303,34 @@ fn kind_of(directory: &Inode, name: &OsStr) -> FileType {
     match statat(directory.path_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => FileType::from_raw_mode(stat.st_mode),
         Err(_) => FileType::RegularFile,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_is_kept_while_its_directory_stays_as_it_was() {
+        const LONG: Duration = Duration::from_secs(3600);
+        let mut kept = KeptListing::default();
+        assert_eq!(
+            kept.open((100, 5), 102, LONG),
+            Keeping::Nothing,
+            "it may change without a trace"
+        );
+        assert_eq!(kept.open((100, 5), 103, LONG), Keeping::This);
+        assert_eq!(kept.open((100, 5), 104, LONG), Keeping::Last);
+        assert_eq!(kept.open((100, 6), 104, LONG), Keeping::This, "it was changed");
+        assert_eq!(kept.open((100, 6), 105, LONG), Keeping::Last);
+        assert_eq!(kept.open((105, 0), 105, LONG), Keeping::Nothing);
+        assert_eq!(kept.open((105, 0), 99, LONG), Keeping::Nothing, "the clock was set back");
+        assert_eq!(kept.open((105, 0), 110, LONG), Keeping::This);
+        assert_eq!(
+            kept.open((105, 0), 110, Duration::from_nanos(1)),
+            Keeping::This,
+            "names are old"
+        );
+        assert_eq!(kept.open((105, 0), 110, Duration::ZERO), Keeping::Nothing);
     }
 }

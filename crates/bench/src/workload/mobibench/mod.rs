@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "takes two minutes: the traces have their own time"]
+    #[ignore = "takes two minutes, the traces have their own time: make test-long"]
     fn whole_traces() {
         let replay = |trace| {
             let workload = Workload::Mobibench(Mobibench { trace, fsync: true, seconds: 1e3 });

@@ -36,6 +36,7 @@ use crate::front::{Behaviour, Front};
 use crate::inode::NodeId;
 use crate::ops::attributes::SetAttributes;
 use crate::ops::data::WriteMode;
+use crate::ops::directories::Keeping;
 use crate::ops::space::CopySide;
 use crate::transport::uring::Queues;
 use crate::transport::{BACKGROUND_MAX, Transport, WRITE_BYTES_MAX};
@@ -467,9 +468,11 @@ impl Filesystem for Device {
     fn opendir(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         match self.front.open_directory(NodeId(node.0)) {
             Ok(opened) => {
-                let mut flags = FopenFlags::empty();
-                flags.set(FopenFlags::FOPEN_CACHE_DIR, opened.may_cache);
-                flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+                let flags = match opened.keeping {
+                    Keeping::Nothing => FopenFlags::empty(),
+                    Keeping::This => FopenFlags::FOPEN_CACHE_DIR,
+                    Keeping::Last => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+                };
                 reply.opened(FileHandle(opened.handle), flags);
             }
             Err(errno) => reply.error(to_errno(errno)),

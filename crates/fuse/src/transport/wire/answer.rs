@@ -10,7 +10,7 @@ use weir_engine::ReadData;
 use crate::attr::{Attributes, device_to_wire};
 use crate::errno::Errno;
 use crate::inode::NodeId;
-use crate::ops::directories::{Listed, Listing, OpenedDirectory};
+use crate::ops::directories::{Keeping, Listed, Listing, OpenedDirectory};
 use crate::ops::open::Opened;
 use crate::ops::xattr::Value;
 
@@ -195,9 +195,12 @@ pub(crate) fn opened(opened: &Opened) -> Body {
 pub(crate) fn directory_opened(opened: OpenedDirectory) -> Body {
     const KEEP_CACHE: u32 = 1 << 1;
     const CACHE_DIR: u32 = 1 << 3;
-    let cached = if opened.may_cache { CACHE_DIR } else { 0 };
-    let kept = if opened.keep_cache { KEEP_CACHE } else { 0 };
-    Bytes::default().open(opened.handle, cached | kept).into()
+    let flags = match opened.keeping {
+        Keeping::Nothing => 0,
+        Keeping::This => CACHE_DIR,
+        Keeping::Last => CACHE_DIR | KEEP_CACHE,
+    };
+    Bytes::default().open(opened.handle, flags).into()
 }
 
 /// FOPEN_DIRECT_IO and so on.
