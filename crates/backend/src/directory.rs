@@ -28,7 +28,7 @@ use weir_engine::{Command, Completion, IoId, Urgency};
 use crate::gate::Mode;
 use crate::home_file::HomeFile;
 use crate::jobs::Jobs;
-use crate::quick::Quickness;
+use crate::quick::{QUICK_READ, QUICK_SYNC, Quickness};
 use crate::ring::Ring;
 use crate::transfer::{Next, Payload, Started, Transfer};
 
@@ -37,6 +37,9 @@ const WORKERS_BESIDE_RING: usize = 4;
 
 /// Workers without a ring: transfers in flight at once.
 const WORKERS_ALONE: usize = 16;
+
+/// A write of at most so many bytes is one that a thread may do before it waits for a sync.
+const SMALL_WRITE: u64 = 64 * 1024;
 
 /// Pause before the kernel is asked again to take what it had no resources for.
 const SUBMIT_RETRY: Duration = Duration::from_millis(1);
@@ -47,6 +50,17 @@ pub trait Sink: Send + Sync {
     /// own threads, under no lock of the back end; it may execute further commands. It should not
     /// block: what it delays is every other completion.
     fn completed(&self, completions: &mut Vec<(IoId, Completion)>);
+}
+
+/// What a thread that brings commands may be kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Patience {
+    /// Nothing: it completes others' requests.
+    None,
+    /// A reservation, and a read that it waits for.
+    Read,
+    /// Also a sync that it waits for, and the small writes before that.
+    Sync,
 }
 
 /// How data is transferred, chosen by the back end itself.
@@ -69,7 +83,10 @@ struct Shared {
     workers: Jobs<Job>,
     background: Jobs<Background>,
     direct: AtomicBool,
-    quickness: Quickness,
+    /// Of reads.
+    reads: Quickness,
+    /// Of syncs.
+    syncs: Quickness,
     /// Transfers not yet delivered.
     under_way: UnderWay,
     stopping: AtomicBool,
@@ -121,7 +138,8 @@ impl Directory {
             workers: Jobs::default(),
             background: Jobs::default(),
             direct: AtomicBool::new(takes_direct(source)),
-            quickness: Quickness::new(),
+            reads: Quickness::new(QUICK_READ),
+            syncs: Quickness::new(QUICK_SYNC),
             under_way: UnderWay::default(),
             stopping: AtomicBool::new(false),
         };
@@ -158,26 +176,24 @@ impl Directory {
     }
 
     /// Starts every command, emptying `commands`. Those that were executed at once, in this
-    /// thread, are answered in `done`; all others through the sink. Waits for a transfer only if `may_block`,
-    /// and for no other than a read of a quick device that somebody waits for, while nothing else is under way.
-    /// A reservation is executed at once if `may_block`, and left to a worker if not; where a file is
+    /// thread, are answered in `done`; all others through the sink. Waits for no transfer but what `patience` says,
+    /// of a quick device, while nothing else is under way. Without any a reservation is left to a worker; where a file is
     /// on its device is always looked up by one.
     pub fn execute(
         &self,
         commands: &mut Vec<(Command, Arc<HomeFile>)>,
         done: &mut Vec<(IoId, Completion)>,
-        may_block: bool,
+        patience: Patience,
     ) {
         if self.shared.stopping.load(Ordering::Acquire) {
             commands.clear();
             return;
         }
         let mut submit = false;
-        let alone = may_block && commands.len() == 1 && self.shared.under_way.is_none();
+        let alone = commands.len() == 1 && self.shared.under_way.is_none();
         for (command, file) in commands.drain(..) {
-            let waited = matches!(command, Command::Fetch { urgency: Urgency::Waited, .. });
             let blocks = match command {
-                Command::Reserve { .. } => !may_block,
+                Command::Reserve { .. } => patience == Patience::None,
                 // Extents may have to be read.
                 Command::Map { .. } => true,
                 _ => false,
@@ -194,8 +210,8 @@ impl Directory {
                     if transfer.is_direct() {
                         self.shared.direct.store(true, Ordering::Relaxed);
                     }
-                    submit |= if waited && alone && self.shared.quickness.is_worth_waiting() {
-                        self.shared.read_here(transfer, done)
+                    submit |= if alone && self.shared.is_worth_waiting(&transfer, patience) {
+                        self.shared.move_here(transfer, done)
                     } else {
                         self.shared.dispatch(transfer)
                     };
@@ -205,6 +221,18 @@ impl Directory {
         if submit {
             self.shared.submit();
         }
+    }
+
+    /// Runs `sync`, which the caller waits for: in this thread where the device is quick and nothing else is under way, else
+    /// on a worker. Dropped without being run after [`Directory::shutdown`].
+    pub fn sync_or_defer(&self, sync: Box<dyn FnOnce() + Send>) {
+        let shared = &self.shared;
+        if !shared.under_way.is_none() || !shared.syncs.is_worth_waiting() {
+            return self.defer(sync);
+        }
+        let started = Instant::now();
+        sync();
+        shared.syncs.learn(started.elapsed());
     }
 
     /// Runs `job` on a worker, for a thread that must not block. Dropped without being run after
@@ -261,11 +289,15 @@ impl Shared {
     /// Starts a transfer, or its next stage, once its file's gate lets it through. Says whether
     /// the ring has something to submit.
     fn dispatch(&self, transfer: Transfer) -> bool {
-        let admitted = match transfer.write_mode() {
+        Self::admit(transfer).is_some_and(|transfer| self.move_bytes(transfer))
+    }
+
+    /// A transfer that its file's gate lets through; another waits there.
+    fn admit(transfer: Transfer) -> Option<Transfer> {
+        match transfer.write_mode() {
             None => Some(transfer),
             Some(mode) => Arc::clone(transfer.file()).enter_gate(mode, transfer),
-        };
-        admitted.is_some_and(|transfer| self.move_bytes(transfer))
+        }
     }
 
     /// Has a transfer's next bytes moved by whoever can. Says whether the ring has something to
@@ -293,11 +325,42 @@ impl Shared {
         true
     }
 
-    /// Reads in this thread, whose caller waits for nothing else. Says whether the ring has something to submit.
-    fn read_here(&self, mut transfer: Transfer, done: &mut Vec<(IoId, Completion)>) -> bool {
+    /// Whether a caller who has so much patience had better move a transfer's bytes himself, if nothing else is under way.
+    fn is_worth_waiting(&self, transfer: &Transfer, patience: Patience) -> bool {
+        match transfer.payload() {
+            Payload::Fetch { urgency: Urgency::Waited, .. } => {
+                patience >= Patience::Read && self.reads.is_worth_waiting()
+            }
+            Payload::Fetch { .. } => false,
+            Payload::Write { .. } => {
+                patience == Patience::Sync
+                    && transfer.payload().len() <= SMALL_WRITE
+                    && self.syncs.is_quick()
+            }
+            Payload::Sync { .. } => patience == Patience::Sync && self.syncs.is_worth_waiting(),
+        }
+    }
+
+    /// Moves a transfer's bytes in this thread, whose caller waits for nothing else. Says whether the ring has something
+    /// to submit.
+    fn move_here(&self, transfer: Transfer, done: &mut Vec<(IoId, Completion)>) -> bool {
+        let Some(mut transfer) = Self::admit(transfer) else { return false };
+        // fdatasync(2) promises nothing of them; but they are to be restored once the file is clean.
+        if matches!(transfer.payload(), Payload::Sync { .. })
+            && transfer.file().times().is_disturbed()
+        {
+            restore_times(&transfer);
+        }
+        let kind = match transfer.payload() {
+            Payload::Fetch { .. } => Some(&self.reads),
+            Payload::Write { .. } => None,
+            Payload::Sync { .. } => Some(&self.syncs),
+        };
         let started = Instant::now();
         let result = transfer.call();
-        self.quickness.learn(started.elapsed());
+        if let Some(kind) = kind {
+            kind.learn(started.elapsed());
+        }
         let before = done.len();
         let submit = self.moved(transfer, result, done);
         self.under_way.end(done.len() - before);
@@ -388,9 +451,7 @@ impl Shared {
             let submit = match job {
                 Job::Move(transfer) => self.call(transfer, &mut done),
                 Job::RestoreThenSync(transfer) => {
-                    if let Err(error) = transfer.file().restore_times() {
-                        tracing::warn!(%error, "a modification time was not restored at home");
-                    }
+                    restore_times(&transfer);
                     match &self.ring {
                         Some(ring) => {
                             ring.push(transfer);
@@ -433,6 +494,12 @@ impl Shared {
             }
             self.submit();
         }
+    }
+}
+
+fn restore_times(transfer: &Transfer) {
+    if let Err(error) = transfer.file().restore_times() {
+        tracing::warn!(%error, "a modification time was not restored at home");
     }
 }
 

@@ -27,7 +27,7 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
-pub use directory::{Directory, Method, Sink};
+pub use directory::{Directory, Method, Patience, Sink};
 pub use error::error_kind;
 pub use home_file::HomeFile;
 pub use log_file::{LogFile, LogFileError};

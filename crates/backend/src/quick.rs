@@ -1,5 +1,5 @@
-//! Whether a device is so quick that a thread had better wait for a transfer itself than be woken for its end: a read, or
-//! a small write of the log.
+//! Whether a device is so quick that a thread had better wait for a transfer itself than be woken for its end: a read, a
+//! small write of the log, or a sync.
 //!
 //! A thread that another CPU's thread wakes is there some 45 microseconds later, twice a transfer: a good part of what
 //! a quick device takes in all. On a slow one those microseconds are nothing, and whoever serves requests must not be
@@ -10,8 +10,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Transfers of a quick device take less than this.
-const QUICK: Duration = Duration::from_micros(250);
+/// Reads of a quick device take less than this.
+pub(crate) const QUICK_READ: Duration = Duration::from_micros(250);
+/// Syncs of a quick device, and durable writes to it, take less than this.
+pub(crate) const QUICK_SYNC: Duration = Duration::from_millis(1);
 /// After this time one is tried on a device that was not quick.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Share of what is known in what is known next.
@@ -21,6 +23,8 @@ const WEIGHT: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Quickness {
     origin: Instant,
+    /// Nanoseconds that are quick.
+    quick: u64,
     /// Nanoseconds, averaged; none counts for more than four times what is quick.
     took: AtomicU64,
     /// When one was last tried, nanoseconds after the origin.
@@ -28,31 +32,35 @@ pub(crate) struct Quickness {
 }
 
 impl Quickness {
-    /// Of a device that nothing is known of. What the kernel says of it does not tell: emulated disks that turn are as
-    /// quick as others.
-    pub(crate) fn new() -> Quickness {
-        Quickness { origin: Instant::now(), took: AtomicU64::new(0), tried: AtomicU64::new(0) }
+    /// Of a device that nothing is known of, whose transfers are quick below `quick`. What the kernel says of it does not
+    /// tell: emulated disks that turn are as quick as others.
+    pub(crate) fn new(quick: Duration) -> Quickness {
+        let origin = Instant::now();
+        let quick = nanoseconds(quick);
+        Quickness { origin, quick, took: AtomicU64::new(0), tried: AtomicU64::new(0) }
+    }
+
+    /// Whether what was done last was quick, or nothing was done.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.took.load(Ordering::Relaxed) < self.quick
     }
 
     /// Whether the caller had better do it himself, and tell what it took.
     pub(crate) fn is_worth_waiting(&self) -> bool {
-        match self.took.load(Ordering::Relaxed) {
-            took if took < nanoseconds(QUICK) => true,
-            _ => {
-                let now = nanoseconds(self.origin.elapsed());
-                let tried = self.tried.load(Ordering::Relaxed);
-                now.saturating_sub(tried) >= nanoseconds(TRY_AGAIN)
-                    && self
-                        .tried
-                        .compare_exchange(tried, now, Ordering::Relaxed, Ordering::Relaxed)
-                        .is_ok()
-            }
+        if self.is_quick() {
+            return true;
         }
+        let now = nanoseconds(self.origin.elapsed());
+        let tried = self.tried.load(Ordering::Relaxed);
+        let exchanged = || {
+            self.tried.compare_exchange(tried, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        now.saturating_sub(tried) >= nanoseconds(TRY_AGAIN) && exchanged()
     }
 
     /// One took so long.
     pub(crate) fn learn(&self, took: Duration) {
-        let took = nanoseconds(took).min(4 * nanoseconds(QUICK));
+        let took = nanoseconds(took).min(4 * self.quick);
         let before = self.took.load(Ordering::Relaxed);
         let known = if before == 0 { took } else { (before * (WEIGHT - 1) + took) / WEIGHT };
         self.took.store(known.max(1), Ordering::Relaxed);
@@ -69,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_device_is_quick_until_it_is_not() {
-        let quickness = Quickness::new();
+        let quickness = Quickness::new(QUICK_READ);
         assert!(quickness.is_worth_waiting());
         quickness.learn(Duration::from_micros(80));
         quickness.learn(Duration::from_millis(20));

@@ -18,7 +18,7 @@ use weir_log::{Block, Commit, Identity, ReplayError, Report, Superblock, Writer,
 use crate::identity;
 use crate::jobs::Jobs;
 use crate::log_file::{LogFile, LogFileError};
-use crate::quick::Quickness;
+use crate::quick::{QUICK_SYNC, Quickness};
 use crate::recovery::{Recovered, RecoveryError};
 
 /// Why a log is not ready for use. It is left as it was.
@@ -191,7 +191,7 @@ impl RedoLog {
             source: self.source,
             turn: Mutex::new(()),
             given: AtomicUsize::new(0),
-            quickness: Quickness::new(),
+            quickness: Quickness::new(QUICK_SYNC),
         });
         let jobs = Arc::new(Jobs::default());
         let (work, of_thread) = (Arc::clone(&jobs), Arc::clone(&log));

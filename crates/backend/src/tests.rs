@@ -18,7 +18,7 @@ use weir_engine::{
 
 use crate::home_file::{Access, HomeFile};
 use crate::times::Timestamp;
-use crate::{Directory, Method, Sink};
+use crate::{Directory, Method, Patience, Sink};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -59,7 +59,7 @@ struct Bench {
     pool: FramePool,
     place: TempDir,
     next_io: std::sync::atomic::AtomicU64,
-    may_block: bool,
+    patience: Patience,
 }
 
 /// Where tests keep files: a disk that takes direct I/O, as a rule, and memory that does not.
@@ -86,7 +86,8 @@ impl Bench {
         let collected = Arc::new(Collected::default());
         directory.start(Arc::<Collected>::clone(&collected)).unwrap();
         let pool = FramePool::new(4096).unwrap();
-        Bench { directory, collected, pool, place, next_io: 1.into(), may_block: with_ring }
+        let patience = if with_ring { Patience::Sync } else { Patience::None };
+        Bench { directory, collected, pool, place, next_io: 1.into(), patience }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -114,7 +115,7 @@ impl Bench {
         let ios: Vec<IoId> = commands.iter().map(Command::io).collect();
         let mut commands = commands.into_iter().map(|c| (c, Arc::clone(file))).collect();
         let mut done = Vec::new();
-        self.directory.execute(&mut commands, &mut done, self.may_block);
+        self.directory.execute(&mut commands, &mut done, self.patience);
         self.collected.completions.lock().unwrap().extend(done);
         ios.into_iter().map(|io| self.answer(io)).collect()
     }
@@ -600,7 +601,7 @@ fn transfers_outlive_the_thread_that_brought_them() {
                         ios.lock().unwrap().push((command.io(), page as usize));
                         commands.push((command, Arc::clone(&file)));
                     }
-                    bench.directory.execute(&mut commands, &mut Vec::new(), true);
+                    bench.directory.execute(&mut commands, &mut Vec::new(), Patience::Read);
                 });
             }
         });
@@ -635,13 +636,13 @@ fn shutdown_waits_for_what_is_under_way() {
             .map(|nth| bench.write_command(nth * 70_000, &[nth as u8; 70_000]))
             .map(|command| (command, Arc::clone(&file)))
             .collect();
-        bench.directory.execute(&mut commands, &mut Vec::new(), true);
+        bench.directory.execute(&mut commands, &mut Vec::new(), Patience::Read);
         bench.directory.shutdown();
         assert_eq!(bench.collected.completions.lock().unwrap().len(), 64);
         assert_eq!(fs::metadata(bench.path("file")).unwrap().len(), 64 * 70_000);
         // Nothing is executed any more, and nothing hangs.
         let mut late = vec![(bench.write_command(0, b"late"), file)];
-        bench.directory.execute(&mut late, &mut Vec::new(), true);
+        bench.directory.execute(&mut late, &mut Vec::new(), Patience::Read);
         bench.directory.shutdown();
         assert!(late.is_empty());
     }

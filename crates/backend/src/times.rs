@@ -69,7 +69,7 @@ impl Times {
     }
 
     /// Whether the modification time is to be put back at home.
-    pub(crate) fn is_disturbed(&self) -> bool {
+    pub fn is_disturbed(&self) -> bool {
         let state = self.lock();
         state.disturbed && state.mtime.is_some()
     }

@@ -376,7 +376,8 @@ impl Transfer {
 }
 
 impl Payload {
-    fn len(&self) -> u64 {
+    /// Bytes.
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Payload::Fetch { frames, .. } => frames.len() as u64 * PAGE,
             Payload::Write { parts } => parts_len(parts),

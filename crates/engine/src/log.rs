@@ -39,6 +39,9 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// A sync of no more than this is logged, whatever it costs.
 const LOGGED_BYTES_MIN: usize = 256 << 10;
 
+/// A sync of no more than this goes home where home is to be synced all the same.
+const ALONG_BYTES_MAX: usize = 64 << 10;
+
 /// A sync of more than this goes home directly, written once and not twice, while the costs of the
 /// two are not known.
 const LOGGED_BYTES_UNKNOWN: usize = 1 << 20;
@@ -302,7 +305,10 @@ impl Engine {
             return None;
         }
         let unlogged = self.unlogged_in(file, range);
-        if !self.has_room_for(unlogged.bytes) || !self.is_worth_logging(unlogged) {
+        if !self.has_room_for(unlogged.bytes)
+            || !self.is_worth_logging(unlogged)
+            || self.goes_along_home(file, unlogged)
+        {
             return None;
         }
         self.log_unlogged(file, range);
@@ -362,6 +368,19 @@ impl Engine {
         };
         let writing = home * runs + self.destage_pace.page() * pages;
         logging * LOGGED_COST_SHARE <= fetching + writing + self.home_sync_cost
+    }
+
+    /// Whether home is to be synced anyway, a new file's name say, and what is unlogged is all that is unclean, and a
+    /// little beside that: it goes home now, and the log is spared what would go home a little later all the same.
+    fn goes_along_home(&self, file: FileIx, unlogged: Unlogged) -> bool {
+        let of_file = &self.files[file];
+        of_file.home_unsynced
+            && !self.has_records(file)
+            && unlogged.pages > 0
+            && unlogged.pages as usize == of_file.dirty_pages + of_file.destaging_pages
+            && unlogged.patched == 0
+            && unlogged.runs <= 1
+            && unlogged.bytes <= ALONG_BYTES_MAX
     }
 
     /// Appends what is unlogged of the pages of a file that a byte range touches; there is room.

@@ -17,10 +17,12 @@
 //!
 //! Has no clock: it is given counts, and how long they took. What the paper leaves open:
 //! - *Start*: h(0) is the static policy's background ratio, or h_max if that is less, and l(0) half
-//!   of it. The first sample is only remembered: there is nothing to compare it with.
+//!   of it. The first rates are only remembered: there is nothing to compare them with.
 //! - *d(t) = 0*: the formula grows without bound, so the rate limit counts: a doubling, also if
 //!   d(t-1) was 0. An idle system thus ends with h(t) = h_max(t), ready for the next burst.
-//! - *d(t-1) = 0 < d(t)*: the formula gives 0, and the rate limit a halving.
+//! - *d(t-1) = 0 < d(t)*: the last d that was not 0 is what d(t) is compared with. The formula gives 0, and
+//!   the rate limit a halving; but a burst that begins in one interval and is at its height in the next is
+//!   then two, its end is one doubling, and bursts alone, one like the other, end at the floor.
 //! - *c(t) = 0*: an interval in which nothing came home says nothing of how fast it could have: nothing
 //!   was wanted, or the device stalled. The factor is 1, and the last c that was not 0 is what
 //!   the next one is compared with. So a stall leaves no trace.
@@ -90,8 +92,8 @@ pub(crate) struct Watermarks {
     /// h_max, which h_max(t) never exceeds.
     max: f64,
     floor: f64,
-    /// d(t-1), once there was a sample.
-    dirtied: Option<u64>,
+    /// The last d that was not 0; 0 before the first.
+    dirtied: u64,
     /// The last c that was not 0; 0 before the first.
     cleaned: u64,
 }
@@ -104,7 +106,7 @@ impl Watermarks {
         let floor = ((cache / FLOOR_SHARE).max(1) as f64).min(max);
         let high = (first as f64).clamp(floor, max);
         let low = (high / 2.0).max(floor);
-        Watermarks { high, low, ceiling: max, max, floor, dirtied: None, cleaned: 0 }
+        Watermarks { high, low, ceiling: max, max, floor, dirtied: 0, cleaned: 0 }
     }
 
     /// Takes what happened in the time `elapsed` since the last sample; samples are to be taken every
@@ -120,17 +122,19 @@ impl Watermarks {
     fn step(&mut self, sample: &Sample) {
         let wanted = self.max * (1.0 - sample.reserved_share());
         self.ceiling = limited(self.ceiling, wanted).clamp(self.floor, self.max);
-        if let Some(before) = self.dirtied.replace(sample.dirtied) {
-            let slower = match sample.dirtied {
-                0 => 2.0,
-                dirtied => before as f64 / dirtied as f64,
-            };
-            let cleaner = match (self.cleaned, sample.cleaned) {
-                (0, _) | (_, 0) => 1.0,
-                (before, cleaned) => cleaned as f64 / before as f64,
-            };
-            self.high = limited(self.high, self.high * slower);
-            self.low = limited(self.low, self.low * slower * cleaner);
+        let slower = match (self.dirtied, sample.dirtied) {
+            (_, 0) => 2.0,
+            (0, _) => 1.0,
+            (before, dirtied) => before as f64 / dirtied as f64,
+        };
+        let cleaner = match (self.cleaned, sample.cleaned) {
+            (0, _) | (_, 0) => 1.0,
+            (before, cleaned) => cleaned as f64 / before as f64,
+        };
+        self.high = limited(self.high, self.high * slower);
+        self.low = limited(self.low, self.low * slower * cleaner);
+        if sample.dirtied > 0 {
+            self.dirtied = sample.dirtied;
         }
         if sample.cleaned > 0 {
             self.cleaned = sample.cleaned;
@@ -371,18 +375,31 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_system_ends_at_its_ceiling_and_a_burst_halves() {
+    fn an_idle_system_ends_at_its_ceiling_and_a_greater_burst_halves() {
         let mut marks = new();
         marks.take(written(1000, 1000), 1);
         marks.take(Sample::default(), 3600);
         assert_eq!((marks.high(), marks.low()), (MAX, MAX));
         marks.take(written(1000, 0), 1);
+        assert_eq!((marks.high(), marks.low()), (MAX, MAX));
+        marks.take(written(3000, 0), 1);
         assert_eq!((marks.high(), marks.low()), (MAX / 2, MAX / 2));
         // Were the interval's few pages counted as its rate, they would be the ones to compare with.
         let mut nearly = new();
         nearly.take(written(1000, 1000), 1);
         nearly.take(written(3, 0), 3600);
         assert_eq!(nearly.high(), MAX);
+    }
+
+    #[test]
+    fn bursts_like_one_another_do_not_wear_them_down() {
+        let mut marks = new();
+        for _ in 0..100 {
+            for rate in [10, 1000, 1000, 3, 0] {
+                marks.take(written(rate, rate), 1);
+            }
+        }
+        assert_eq!(marks.high(), MAX);
     }
 
     #[test]

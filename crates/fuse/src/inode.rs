@@ -18,12 +18,13 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use rustix::fs::{FileType, Stat};
 use weir_backend::{HomeFile, Timestamp};
 use weir_engine::FileId;
 
+use crate::folding;
 use crate::lane::modes::InodeLane;
 use crate::ops::directories::KeptListing;
 
@@ -119,6 +120,8 @@ pub(crate) struct Inode {
     pub(crate) lane: InodeLane,
     /// Of a directory: the listing of it that the kernel was let keep.
     pub(crate) kept_listing: Mutex<KeptListing>,
+    /// Of a directory, once somebody asked: whether its names are the same in upper and lower case.
+    folds_names: OnceLock<bool>,
 }
 
 impl Inode {
@@ -149,6 +152,11 @@ impl Inode {
     /// no descriptor opened with `O_PATH`.
     pub(crate) fn proc_path(&self) -> String {
         proc_path(self.path_fd())
+    }
+
+    /// Whether a directory's names are, or may be, the same in upper and lower case.
+    pub(crate) fn folds_names(&self) -> bool {
+        *self.folds_names.get_or_init(|| folding::folds_names(self.path_fd()))
     }
 
     /// A regular file's home.
@@ -457,6 +465,7 @@ fn with_home(node: NodeId, stat: &Stat, home: Home) -> Inode {
         name: Mutex::new(None),
         lane: InodeLane::default(),
         kept_listing: Mutex::default(),
+        folds_names: OnceLock::new(),
     }
 }
 

@@ -17,6 +17,7 @@ mod attr;
 mod closing;
 mod credentials;
 mod errno;
+mod folding;
 mod front;
 mod handle;
 mod inode;

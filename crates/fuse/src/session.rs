@@ -52,7 +52,7 @@ pub struct Options {
     pub entry_timeout: Duration,
     /// How long the kernel may rely on attributes.
     pub attr_timeout: Duration,
-    /// How long the kernel may rely on there being no such name.
+    /// How long the kernel may rely on there being no such name, where case counts in names.
     pub negative_timeout: Duration,
     /// How requests are to come; if nothing is said, over io_uring where the kernel has it on.
     pub transport: Option<Transport>,
@@ -73,7 +73,7 @@ impl Options {
             direct_io: false,
             entry_timeout: CACHE_TIMEOUT_DEFAULT,
             attr_timeout: CACHE_TIMEOUT_DEFAULT,
-            negative_timeout: Duration::ZERO,
+            negative_timeout: CACHE_TIMEOUT_DEFAULT,
             transport: None,
             threads: None,
             mount_options: Vec::new(),

@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Instant;
 
-use weir_backend::{Directory, Given, HomeFile, LogRead, LogThread, Sink};
+use weir_backend::{Directory, Given, HomeFile, LogRead, LogThread, Patience, Sink};
 use weir_engine::{
     Command, Completion, Engine, Error, ErrorKind, ExclusiveEnd, FileId, IoId, LogCommand, Output,
     ReadData, Reply, Time,
@@ -56,6 +56,9 @@ pub(crate) struct Attached {
     /// Run when it is gone.
     pub(crate) detached: Vec<Answer>,
 }
+
+/// Device commands that bring a small file home, one after the other: its pages, their last part, and the sync.
+const SYNC_COMMANDS: u32 = 3;
 
 /// What an event left to do without the lock. Allocates only if there is anything.
 #[derive(Default)]
@@ -137,24 +140,34 @@ impl Core {
     /// Performs the work of an event, and of the events that follow from it at once.
     pub(crate) fn perform(&self, mut work: Work, thread: Thread) {
         let mut completions = Vec::new();
-        // Once: whoever writes others' groups as well would never get his answer.
+        // Once, and a few times: whoever did the same for others would never get his answer.
         let mut may_write_log = thread == Thread::Syncer && !trampoline::is_nested();
+        let mut syncs_home = if may_write_log { SYNC_COMMANDS } else { 0 };
         while !work.is_empty() {
             if std::mem::take(&mut work.ring_bell) {
                 self.bell.ring();
             }
-            for home in work.cleaned.drain(..) {
-                self.directory.defer(Box::new(move || restore_times(&home)));
+            // Before the log's: what is under way goes on while this thread writes the log.
+            if !work.commands.is_empty() {
+                let patience = match thread {
+                    Thread::Completion => Patience::None,
+                    Thread::Syncer if syncs_home > 0 && work.log.is_empty() => Patience::Sync,
+                    Thread::Caller | Thread::Holding | Thread::Syncer => Patience::Read,
+                };
+                syncs_home = syncs_home.saturating_sub(1);
+                self.directory.execute(&mut work.commands, &mut completions, patience);
             }
             if !work.log.is_empty() {
                 self.log(&mut work, std::mem::take(&mut may_write_log));
             }
-            if !work.commands.is_empty() {
-                let may_block = thread != Thread::Completion;
-                self.directory.execute(&mut work.commands, &mut completions, may_block);
-            }
             if !completions.is_empty() {
                 self.complete(&mut completions, &mut work);
+            }
+            // After the commands: a sync among them has seen to its file's times.
+            if work.commands.is_empty() {
+                for home in work.cleaned.drain(..).filter(|home| home.times().is_disturbed()) {
+                    self.directory.defer(Box::new(move || restore_times(&home)));
+                }
             }
             if let Some(ready) = work.answers.pop_front() {
                 let here = match thread {

@@ -129,7 +129,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("rootmode", "weir sets it itself"),
     ("user_id", "weir sets it itself"),
     ("group_id", "weir sets it itself"),
-    ("negative_timeout", "names that are missing are not cached"),
     ("max_read", "weir chooses the size of requests itself"),
     ("max_write", "weir chooses the size of requests itself"),
     ("max_background", "weir chooses the number of requests itself"),
@@ -173,10 +172,11 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
         "fsname" => into.fsname = Some(needed()?.to_owned()),
         // mount.fuse passes the type on; Weir's is always the same.
         "subtype" => drop(needed()?),
-        "entry_timeout" | "ac_attr_timeout" | "attr_timeout" => {
+        "entry_timeout" | "negative_timeout" | "ac_attr_timeout" | "attr_timeout" => {
             let timeout = quantity::parse_timeout(needed()?).map_err(quantity)?;
             match name {
                 "entry_timeout" => into.entry_timeout = Some(timeout),
+                "negative_timeout" => into.negative_timeout = Some(timeout),
                 "attr_timeout" => into.attr_timeout = Some(timeout),
                 _ => {}
             }

@@ -97,6 +97,8 @@ pub struct Layer {
     pub fsname: Option<String>,
     /// `-o entry_timeout=`.
     pub entry_timeout: Option<Duration>,
+    /// `-o negative_timeout=`.
+    pub negative_timeout: Option<Duration>,
     /// `-o attr_timeout=`.
     pub attr_timeout: Option<Duration>,
     /// `-o dev`, `nodev`.
@@ -148,6 +150,7 @@ impl Layer {
             direct_io: self.direct_io.or(below.direct_io),
             fsname: self.fsname.or(below.fsname),
             entry_timeout: self.entry_timeout.or(below.entry_timeout),
+            negative_timeout: self.negative_timeout.or(below.negative_timeout),
             attr_timeout: self.attr_timeout.or(below.attr_timeout),
             dev: self.dev.or(below.dev),
             suid: self.suid.or(below.suid),
@@ -215,6 +218,7 @@ impl Layer {
             lane: self.lane.unwrap_or(true),
             fsname: self.fsname,
             entry_timeout: self.entry_timeout,
+            negative_timeout: self.negative_timeout,
             attr_timeout: self.attr_timeout,
             dev: self.dev.unwrap_or(false),
             suid: self.suid.unwrap_or(false),
@@ -267,6 +271,8 @@ pub struct Settings {
     pub fsname: Option<String>,
     /// How long the kernel may keep names, if not the front end's default.
     pub entry_timeout: Option<Duration>,
+    /// How long the kernel may rely on a name's absence, if not the front end's default.
+    pub negative_timeout: Option<Duration>,
     /// How long the kernel may keep attributes, if not the front end's default.
     pub attr_timeout: Option<Duration>,
     /// Whether device files work.

@@ -11,6 +11,7 @@ use crate::error::{Doing, Error, Result};
 use crate::lane::goals;
 use crate::lane::results::{Case, Results, Round, SUITE};
 use crate::lane::table::show;
+use crate::lane::transport::IO_URING;
 use crate::measure::show_us;
 use crate::report::number;
 
@@ -117,7 +118,7 @@ fn opening(results: &Results, raw: &str) -> String {
     let mut text = format!(
         "    {}\n\nmade the figures of this part in {:.0} s; `weir-bench report {raw} --out .`, in this document's \
          directory, writes them here. All rounds are in [{raw}]({raw}).\n\nMeasured with {}, on {} CPUs ({}), {}, Linux {}. \
-         *ext4* is the disk's own file system; *FUSE* is Weir's mount of it, with its defaults; *lane* is the same mount \
+         *ext4* is the disk's own file system; *FUSE* is Weir's mount of it, with its defaults{}; *lane* is the same mount \
          for a program run by `weir run`. Rounds of the sides take turns on one disk. Figures are medians over rounds, \
          ratios are medians of each round's ratio.\n",
         section::one_line(&results.command),
@@ -127,6 +128,7 @@ fn opening(results: &Results, raw: &str) -> String {
         machine("cpu"),
         machine("memory"),
         machine("kernel"),
+        if results.transport == IO_URING { " and FUSE over io_uring turned on" } else { "" },
     );
     if !results.complete {
         text += "\n**The run is not complete.**\n";
@@ -205,6 +207,7 @@ mod tests {
             command: "weir-bench run lane --quick".into(),
             machine: serde_json::json!({"cpus": 2, "cpu": "a | b"}),
             profile: "quick".into(),
+            transport: IO_URING.into(),
             weir: "weir 1".into(),
             complete: false,
             took_seconds: 1.0,

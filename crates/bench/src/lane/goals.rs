@@ -146,6 +146,7 @@ mod tests {
             profile: "quick".into(),
             weir: String::new(),
             complete: true,
+            transport: "device".into(),
             took_seconds: 0.0,
             passed_over: Vec::new(),
             cases,

@@ -11,7 +11,7 @@ pub mod results;
 mod side;
 mod startup;
 pub mod table;
-mod transport;
+pub mod transport;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -41,6 +41,10 @@ pub struct Arguments {
     /// Only what has one of these in its name, such as 'write/64' or 'sqlite'.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<String>,
+    /// How the mounts get their requests. FUSE over io_uring is turned on for the run, and put back; where this kernel
+    /// or this user has no such thing, it is the device.
+    #[arg(long, default_value = transport::IO_URING, value_parser = transport::SIDES)]
+    transport: String,
     /// Say what there is, and stop.
     #[arg(long)]
     list: bool,
@@ -89,11 +93,13 @@ impl Arguments {
             sides.retain(|side| *side != Side::Lane);
             passed_over.push(format!("lane: {} has no 'run'", weir.display()));
         }
+        let (by, _put_back) = transport::choose(&self.transport, &mut passed_over);
         let results = Results {
             suite: SUITE.into(),
             command: command_line(),
             machine: machine(),
             profile: form.name.into(),
+            transport: by.into(),
             weir: identity(&weir)?,
             complete: false,
             took_seconds: 0.0,
@@ -103,7 +109,7 @@ impl Arguments {
         let mut keeper = Keeper { results, json: self.own.json.as_deref(), start: Instant::now() };
         // Found out now whether it can be written, not after the first minutes.
         keeper.save()?;
-        let stand = Stand::new(weir, &self.own.dir, DISK_BYTES)?;
+        let stand = Stand::new(weir, &self.own.dir, DISK_BYTES, by)?;
         let some_warm = cells.partition_point(|cell| cell.style == Style::Warm);
         let (warm_cells, cold_cells) = cells.split_at(some_warm);
         println!("{}", table::head());

@@ -49,7 +49,7 @@ pub fn warm(
             Ok(Files { side: *side, home, shown })
         })
         .collect::<Result<_>>()?;
-    let mount = stand.mount(None, &[])?;
+    let mount = stand.mount(None)?;
     let mut before: Option<&Workload> = None;
     for cell in cells {
         if !before.is_some_and(|before| before.shares_files_with(&cell.workload)) {
@@ -187,7 +187,7 @@ fn cold_turn(stand: &Stand, user: Option<User>, cell: &Cell, files: &Files) -> R
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
     let mount = match files.side {
         Side::Ext4 => None,
-        Side::Fuse | Side::Lane => Some(stand.mount(user, &[])?),
+        Side::Fuse | Side::Lane => Some(stand.mount(user)?),
     };
     let turn = load(stand, mount.as_ref(), workload, files)?;
     if let Some(mount) = mount {

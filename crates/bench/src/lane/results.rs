@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::transport;
 use crate::error::{Doing, Error, Result};
 use crate::measure::median;
 use crate::workload::Outcome;
@@ -25,6 +26,9 @@ pub struct Results {
     pub machine: Value,
     /// `quick` or `full`.
     pub profile: String,
+    /// How the mounts got their requests, but those that compare just that.
+    #[serde(default = "by_device")]
+    pub transport: String,
     /// What `weir --version` said, and a checksum of the program.
     pub weir: String,
     /// Whether all that was asked for is in.
@@ -35,6 +39,11 @@ pub struct Results {
     pub passed_over: Vec<String>,
     /// What was measured.
     pub cases: Vec<Case>,
+}
+
+/// What nothing was said of when there was nothing else.
+fn by_device() -> String {
+    transport::DEVICE.into()
 }
 
 /// What of a round is compared.

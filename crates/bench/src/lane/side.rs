@@ -52,15 +52,16 @@ pub struct Stand {
     weir: PathBuf,
     own: PathBuf,
     space: Workspace,
+    transport: &'static str,
 }
 
 impl Stand {
     /// In `dir`, on whose disk `bytes` and some more must be free.
-    pub fn new(weir: PathBuf, dir: &Path, bytes: u64) -> Result<Stand> {
+    pub fn new(weir: PathBuf, dir: &Path, bytes: u64, transport: &'static str) -> Result<Stand> {
         // By its name: under another program /proc/self/exe is that one.
         let own = std::env::current_exe().doing("find", Path::new("this program"))?;
         let space = Workspace::new(dir, bytes)?;
-        let stand = Stand { weir, own, space };
+        let stand = Stand { weir, own, space, transport };
         for directory in [stand.plain(), stand.source(), stand.mountpoint()] {
             fs::create_dir(&directory).doing("create", &directory)?;
         }
@@ -87,10 +88,20 @@ impl Stand {
         self.space.path().join("mount")
     }
 
-    /// Has Weir serve them, with some more arguments of `weir mount`.
-    pub fn mount(&self, user: Option<User>, options: &[&str]) -> Result<WeirMount> {
+    /// Has Weir serve them.
+    pub fn mount(&self, user: Option<User>) -> Result<WeirMount> {
+        self.serve(user, self.transport)
+    }
+
+    /// The same by a transport of one's own.
+    pub fn mount_by(&self, transport: &str) -> Result<WeirMount> {
+        self.serve(None, transport)
+    }
+
+    fn serve(&self, user: Option<User>, transport: &str) -> Result<WeirMount> {
         self.give_to(user)?;
-        WeirMount::start_as(user, &self.weir, &self.source(), &self.mountpoint(), options)
+        let options = ["--transport", transport];
+        WeirMount::start_as(user, &self.weir, &self.source(), &self.mountpoint(), &options)
     }
 
     /// Makes the directories a user's.

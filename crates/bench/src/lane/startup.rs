@@ -49,7 +49,7 @@ pub fn measure(
     if wanted(only, "start/copy") {
         fs::write(stand.source().join("copied"), vec![0; 4096])
             .doing("write to", &stand.source())?;
-        let mount = stand.mount(None, &[])?;
+        let mount = stand.mount(None)?;
         let copied = format!("of={}", mount.path().join("copied").display());
         let copy = || {
             let mut command = Command::new("dd");

@@ -20,7 +20,22 @@ pub const DEVICE: &str = "device";
 pub const IO_URING: &str = "io-uring";
 
 const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
-const SIDES: [&str; 2] = [DEVICE, IO_URING];
+/// Both.
+pub const SIDES: [&str; 2] = [DEVICE, IO_URING];
+
+/// The one that is `wanted`, or else the device, and what puts back what was turned on for it.
+pub fn choose(wanted: &str, passed_over: &mut Vec<String>) -> (&'static str, Option<Undo>) {
+    if wanted == DEVICE {
+        return (DEVICE, None);
+    }
+    match enable() {
+        Ok(put_back) => (IO_URING, put_back),
+        Err(why) => {
+            passed_over.push(format!("FUSE over io_uring, for all mounts: {why}"));
+            (DEVICE, None)
+        }
+    }
+}
 
 /// Turns it on; what puts it back, if that is needed.
 fn enable() -> std::result::Result<Option<Undo>, String> {
@@ -60,7 +75,7 @@ pub fn measure(stand: &Stand, form: Form) -> Result<std::result::Result<Case, St
     for round in 0..form.rounds as usize {
         for place in 0..SIDES.len() {
             let side = (round + place) % SIDES.len();
-            let mount = match stand.mount(None, &["--transport", SIDES[side]]) {
+            let mount = match stand.mount_by(SIDES[side]) {
                 Ok(mount) => mount,
                 Err(error) => return Ok(Err(error.to_string())),
             };

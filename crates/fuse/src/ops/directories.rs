@@ -282,8 +282,7 @@ impl Front {
         Ok(added)
     }
 
-    /// fsync(2) of a directory: its names are durable. On a worker, for it may wait for a disk, and
-    /// this thread has others' requests to answer.
+    /// fsync(2) of a directory: its names are durable.
     pub(crate) fn sync_directory(
         self: &Arc<Self>,
         handle: u64,
@@ -292,7 +291,7 @@ impl Front {
         let Some(stream) = self.directories.get(handle) else {
             return done(Err(Errno::ESTALE));
         };
-        self.shard.directory().defer(Box::new(move || {
+        self.shard.directory().sync_or_defer(Box::new(move || {
             done(fsync(&stream.home).map_err(Errno::from));
         }));
     }

@@ -182,16 +182,6 @@ impl Device {
                 &to_attr(&attributes),
                 Generation(0),
             ),
-            Err(Errno::ENOENT) if !behaviour.negative_timeout.is_zero() => {
-                // Node 0 says that there is nothing by that name.
-                let nothing = Attributes::unknown(NodeId(0), FileType::RegularFile);
-                reply.entry_with_ttls(
-                    &Duration::ZERO,
-                    &behaviour.negative_timeout,
-                    &to_attr(&nothing),
-                    Generation(0),
-                );
-            }
             Err(errno) => reply.error(to_errno(errno)),
         }
     }
@@ -216,7 +206,17 @@ impl Filesystem for Device {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.reply_entry(reply, self.front.lookup(NodeId(parent.0), name));
+        let parent = NodeId(parent.0);
+        let found = self.front.lookup(parent, name);
+        if let Err(Errno::ENOENT) = found {
+            let timeout = self.front.missing_timeout(parent);
+            if !timeout.is_zero() {
+                // Node 0 says that there is nothing by that name.
+                let nothing = to_attr(&Attributes::unknown(NodeId(0), FileType::RegularFile));
+                return reply.entry_with_ttls(&Duration::ZERO, &timeout, &nothing, Generation(0));
+            }
+        }
+        self.reply_entry(reply, found);
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {

@@ -1,6 +1,7 @@
 //! Turns requests into calls of the front end, and what these give into answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::AtFlags;
 
@@ -51,7 +52,15 @@ impl Call<'_> {
             | Operation::SyncDirectory { .. } => self.run_on_handles(operation),
             Operation::Lookup { name } => {
                 let found = front.lookup(node, name);
-                self.entry(found);
+                let missing = match found {
+                    Err(Errno::ENOENT) => front.missing_timeout(node),
+                    _ => Duration::ZERO,
+                };
+                if missing.is_zero() {
+                    self.entry(found);
+                } else {
+                    self.reply.send(Ok(answer::no_entry(missing)));
+                }
             }
             Operation::Forget { lookups } => {
                 front.forget(node, lookups);
@@ -221,12 +230,8 @@ impl Call<'_> {
     }
 
     fn entry(self, entry: Result<Attributes, Errno>) {
-        let negative = self.front.behaviour.negative_timeout;
-        self.reply.send(match entry {
-            Ok(attributes) => Ok(answer::entry(&attributes, valid(self.front, &attributes))),
-            Err(Errno::ENOENT) if !negative.is_zero() => Ok(answer::no_entry(negative)),
-            Err(errno) => Err(errno),
-        });
+        let front = self.front;
+        self.reply.send(entry.map(|found| answer::entry(&found, valid(front, &found))));
     }
 }
 

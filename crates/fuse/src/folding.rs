@@ -1,0 +1,59 @@
+//! Whether names in a directory at home are the same in upper and lower case.
+//!
+//! Where they are, making `name` makes `NAME` appear, of which the kernel would go on to say that it is missing, had it
+//! been let remember that.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{CWD, IFlags, Mode, OFlags, fstatfs, ioctl_getflags, openat};
+
+use crate::inode::proc_path;
+
+/// Types of file systems (statfs(2)) whose names are, or may be without our being able to ask: vfat, exfat, ntfs, ntfs3,
+/// smb, cifs, smb2, hfs, hfsplus, affs, isofs, 9p, fuse.
+const FOLDING: [u64; 13] = [
+    0x4d44,
+    0x2011_bab0,
+    0x5346_544e,
+    0x7366_746e,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x4244,
+    0x482b,
+    0xadff,
+    0x9660,
+    0x0102_1997,
+    0x6573_5546,
+];
+
+/// FS_CASEFOLD_FL of ioctl_iflags(2): ext4, f2fs and tmpfs have it for each directory.
+const CASEFOLD: IFlags = IFlags::from_bits_retain(0x4000_0000);
+
+/// Whether they are, as far as is known; they are if it cannot be found out.
+pub(crate) fn folds_names(directory: BorrowedFd<'_>) -> bool {
+    let Ok(system) = fstatfs(directory) else { return true };
+    if FOLDING.contains(&u64::from(system.f_type as u32)) {
+        return true;
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(opened) = openat(CWD, proc_path(directory), flags, Mode::empty()) else { return true };
+    // A file system without flags has not this one.
+    ioctl_getflags(&opened).is_ok_and(|flags| flags.contains(CASEFOLD))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn ordinary_directories_do_not_and_what_cannot_be_asked_might() {
+        let directory = File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
+        assert!(!folds_names(directory.as_fd()));
+        let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        assert!(folds_names(file.as_fd()), "it is no directory");
+    }
+}
