@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, Mode as FileMode, OFlags};
 use weir_engine::{Command, Completion, IoId, Urgency};
 
+use crate::awake;
 use crate::gate::Mode;
 use crate::home_file::HomeFile;
 use crate::jobs::Jobs;
@@ -223,16 +224,17 @@ impl Directory {
         }
     }
 
-    /// Runs `sync`, which the caller waits for: in this thread where the device is quick and nothing else is under way, else
-    /// on a worker. Dropped without being run after [`Directory::shutdown`].
-    pub fn sync_or_defer(&self, sync: Box<dyn FnOnce() + Send>) {
+    /// fsync(2), in this thread, where the device is quick and nothing else is under way. `None` if a worker had better do
+    /// it.
+    pub fn sync_here(&self, fd: BorrowedFd<'_>) -> Option<io::Result<()>> {
         let shared = &self.shared;
         if !shared.under_way.is_none() || !shared.syncs.is_worth_waiting() {
-            return self.defer(sync);
+            return None;
         }
         let started = Instant::now();
-        sync();
+        let synced = awake::sync(fd, false).unwrap_or_else(|| Ok(fs::fsync(fd)?));
         shared.syncs.learn(started.elapsed());
+        Some(synced)
     }
 
     /// Runs `job` on a worker, for a thread that must not block. Dropped without being run after
@@ -357,7 +359,7 @@ impl Shared {
             Payload::Sync { .. } => Some(&self.syncs),
         };
         let started = Instant::now();
-        let result = transfer.call();
+        let result = transfer.call(true);
         if let Some(kind) = kind {
             kind.learn(started.elapsed());
         }
@@ -481,7 +483,7 @@ impl Shared {
 
     /// Moves a transfer's next bytes in this thread. Says whether the ring has something to submit.
     fn call(&self, mut transfer: Transfer, done: &mut Vec<(IoId, Completion)>) -> bool {
-        let result = transfer.call();
+        let result = transfer.call(false);
         self.moved(transfer, result, done)
     }
 

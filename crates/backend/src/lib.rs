@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod awake;
 mod directory;
 mod error;
 mod extents;
@@ -27,6 +28,7 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
+pub use awake::stay_awake;
 pub use directory::{Directory, Method, Patience, Sink};
 pub use error::error_kind;
 pub use home_file::HomeFile;

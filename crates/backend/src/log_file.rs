@@ -18,6 +18,7 @@ use weir_log::{
     newest,
 };
 
+use crate::awake;
 use crate::rotation::is_rotational;
 
 /// Blocks in one call (IOV_MAX).
@@ -254,20 +255,25 @@ impl LogFile {
     /// # Errors
     /// The device's. What was written then is not known.
     pub fn write(&self, commit: &Commit) -> io::Result<()> {
+        self.write_by(commit, false)
+    }
+
+    /// The same; if `awake`, the device is quick and nobody else needs this thread.
+    pub(crate) fn write_by(&self, commit: &Commit, awake: bool) -> io::Result<()> {
         let mut blocks = &commit.blocks[..];
         for &(place, count) in &commit.pieces {
             let (piece, rest) = blocks.split_at(count);
             blocks = rest;
             let mut place = place;
             for chunk in piece.chunks(BLOCKS_MAX) {
-                self.write_chunk(place, chunk)?;
+                self.write_chunk(place, chunk, awake)?;
                 place += (chunk.len() * BLOCK_BYTES) as u64;
             }
         }
         Ok(())
     }
 
-    fn write_chunk(&self, place: u64, blocks: &[Block]) -> io::Result<()> {
+    fn write_chunk(&self, place: u64, blocks: &[Block], awake: bool) -> io::Result<()> {
         let mut done = 0;
         let total = blocks.len() * BLOCK_BYTES;
         while done < total {
@@ -276,7 +282,14 @@ impl LogFile {
             let at = place + (first * BLOCK_BYTES) as u64;
             let slices: Vec<IoSlice<'_>> =
                 blocks[first..].iter().map(|block| IoSlice::new(&block.0)).collect();
-            match rustix::io::pwritev2(&self.direct, &slices, at, ReadWriteFlags::DSYNC) {
+            let by_ring = || awake::write_durably(self.direct.as_fd(), &slices, at);
+            let written = match awake.then(by_ring).flatten() {
+                Some(written) => {
+                    written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                }
+                None => rustix::io::pwritev2(&self.direct, &slices, at, ReadWriteFlags::DSYNC),
+            };
+            match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => done = first * BLOCK_BYTES + written,
                 Err(Errno::INTR) => {}

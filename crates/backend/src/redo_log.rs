@@ -198,7 +198,7 @@ impl RedoLog {
         let thread = thread::Builder::new().name("weir-log".to_owned()).spawn(move || {
             while let Some(command) = work.pop() {
                 let turn = of_thread.turn.lock().unwrap_or_else(PoisonError::into_inner);
-                let (io, result) = of_thread.execute(command);
+                let (io, result) = of_thread.execute(command, false);
                 drop(turn);
                 of_thread.given.fetch_sub(1, Ordering::AcqRel);
                 ended(io, result);
@@ -225,11 +225,11 @@ struct Log {
 }
 
 impl Log {
-    fn execute(&self, command: LogJob) -> (IoId, Result<(), ErrorKind>) {
+    fn execute(&self, command: LogJob, awake: bool) -> (IoId, Result<(), ErrorKind>) {
         let (io, result) = match command {
             LogJob::Write(io, commit) => {
                 let start = Instant::now();
-                let written = self.file.write(&commit);
+                let written = self.file.write_by(&commit, awake);
                 // Long ones take long anywhere.
                 if commit.blocks.len() <= SMALL_BLOCKS {
                     self.quickness.learn(start.elapsed());
@@ -313,7 +313,7 @@ impl LogThread {
             && self.log.given.load(Ordering::Acquire) == 0
             && self.log.quickness.is_worth_waiting()
         {
-            let (io, result) = self.log.execute(job);
+            let (io, result) = self.log.execute(job, true);
             return Given::Ended(io, result);
         }
         self.log.given.fetch_add(1, Ordering::AcqRel);

@@ -7,13 +7,14 @@
 //! Owns the command's frames until it is over. Starts nothing: the ring and the workers do.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use weir_engine::{Command, Completion, Frame, IoId, PAGE_BYTES, Part, Urgency};
 
+use crate::awake;
 use crate::error::error_kind;
 use crate::gate::Mode;
 use crate::home_file::{Access, Channel, HomeFile, size_at_home};
@@ -163,17 +164,18 @@ impl Transfer {
     }
 
     /// Moves the next bytes, or syncs, in the calling thread; the result is for
-    /// [`Transfer::advance`].
-    pub(crate) fn call(&mut self) -> io::Result<usize> {
+    /// [`Transfer::advance`]. If `awake`, the device is quick and nobody else needs this thread.
+    pub(crate) fn call(&mut self, awake: bool) -> io::Result<usize> {
         let position = self.position();
         let descriptor = Arc::clone(&self.channel.descriptor);
         match &mut self.payload {
-            Payload::Sync { datasync: true } => {
-                rustix::fs::fdatasync(&descriptor)?;
-                Ok(0)
-            }
-            Payload::Sync { datasync: false } => {
-                rustix::fs::fsync(&descriptor)?;
+            &mut Payload::Sync { datasync } => {
+                let synced = if awake { awake::sync(descriptor.as_fd(), datasync) } else { None };
+                match synced {
+                    Some(synced) => synced?,
+                    None if datasync => rustix::fs::fdatasync(&descriptor)?,
+                    None => rustix::fs::fsync(&descriptor)?,
+                }
                 Ok(0)
             }
             Payload::Write { .. } => {
@@ -193,7 +195,17 @@ impl Transfer {
                     let bytes = frame.bytes_mut().expect("a fetch's frames are unshared");
                     slices.push(IoSliceMut::new(&mut bytes[start..]));
                 }
-                Ok(rustix::io::preadv(&descriptor, &mut slices, position)?)
+                // What is in the page cache needs no device.
+                let awake = awake && self.channel.direct_unit.is_some();
+                let read = if awake {
+                    awake::read(descriptor.as_fd(), &mut slices, position)
+                } else {
+                    None
+                };
+                match read {
+                    Some(read) => read,
+                    None => Ok(rustix::io::preadv(&descriptor, &mut slices, position)?),
+                }
             }
         }
     }

@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -291,9 +291,11 @@ impl Front {
         let Some(stream) = self.directories.get(handle) else {
             return done(Err(Errno::ESTALE));
         };
-        self.shard.directory().sync_or_defer(Box::new(move || {
-            done(fsync(&stream.home).map_err(Errno::from));
-        }));
+        let directory = self.shard.directory();
+        if let Some(synced) = directory.sync_here(stream.home.as_fd()) {
+            return done(synced.map_err(Errno::from));
+        }
+        directory.defer(Box::new(move || done(fsync(&stream.home).map_err(Errno::from))));
     }
 }
 

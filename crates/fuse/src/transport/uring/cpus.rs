@@ -37,8 +37,9 @@ pub(super) fn allowed(queues: usize) -> Vec<usize> {
 pub(super) fn bind(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
-    if let Err(error) = sched_setaffinity(None, &set) {
-        tracing::debug!("cannot bind a thread to CPU {cpu}: {error}");
+    match sched_setaffinity(None, &set) {
+        Ok(()) => weir_backend::stay_awake(),
+        Err(error) => tracing::debug!("cannot bind a thread to CPU {cpu}: {error}"),
     }
 }
 
