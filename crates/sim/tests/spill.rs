@@ -308,6 +308,35 @@ fn a_sync_of_patched_cold_pages_is_one_group_and_no_fetch() {
 }
 
 #[test]
+fn a_small_file_whose_home_is_to_be_synced_anyway_goes_there_and_not_to_the_log() {
+    let mut rig = Rig::new(1, 0, 4 << 20, 16 << 20);
+    let logged = |rig: &Rig| (rig.stats().log_groups, rig.stats().log_bytes);
+    // As one that was just made: its name is not durable.
+    let before = logged(&rig);
+    rig.engine.attributes_changed(FileId(1));
+    // It waits for space.
+    let write = rig.start_write(1, 0, &data(1, 3 * PAGE + 100)).unwrap();
+    rig.finish_all();
+    assert!(matches!(rig.replies.remove(&write), Some(Reply::Written(Ok(())))));
+    assert_eq!(rig.sync(1), Ok(()));
+    assert_eq!(rig.homes[&FileId(1)], data(1, 3 * PAGE + 100));
+    assert_eq!(logged(&rig), before);
+
+    // Home is durable, and the log quicker.
+    let home = rig.homes[&FileId(1)].clone();
+    assert_eq!(rig.start_write(1, 50, b"some bytes"), None);
+    assert_eq!(rig.sync(1), Ok(()));
+    assert_eq!(rig.homes[&FileId(1)], home);
+    assert_eq!(logged(&rig), (before.0 + 1, before.1 + 10));
+
+    // The log has older bytes of it, which are to be replayed: it is not left out.
+    rig.engine.attributes_changed(FileId(1));
+    assert_eq!(rig.start_write(1, 55, b"other bytes"), None);
+    assert_eq!(rig.sync(1), Ok(()));
+    assert_eq!(logged(&rig).0, before.0 + 2);
+}
+
+#[test]
 fn concurrent_syncs_share_groups() {
     let mut rig = Rig::new(8, 4, 4 << 20, 16 << 20);
     let before = rig.stats().log_groups;
