@@ -1,7 +1,7 @@
 //! The board: what the daemon says to all clients. Programs read it, and the frames, at any time and without a lock.
 //!
-//! A frame's content and its key are read under a sequence lock (`sequence`). Which frame holds a page is found by a table of hints in buckets of four: a hint may be
-//! wrong, the frame's key is not.
+//! A frame's content and its key are read under a sequence lock (`sequence`). Which frame holds a page is found by a table
+//! of hints in buckets of four, neighbouring pages in neighbouring ones: a hint may be wrong, the frame's key is not.
 //!
 //! Layout: [`Head`], then [`FILES`] of [`FileEntry`], then one [`FrameEntry`] for each frame, then the hints.
 //!
@@ -28,7 +28,7 @@ pub const FILES: usize = 4096;
 /// Of [`Head::magic`]: "weirlane".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirlane");
 /// Of the layout of all three memories. Others are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Hints in a bucket.
 const WAYS: usize = 4;
@@ -120,8 +120,12 @@ fn key_of(slot: u32, page: u64) -> Option<u64> {
     (page < 1 << PAGE_BITS).then(|| (u64::from(slot) + 1) << PAGE_BITS | page)
 }
 
+/// So many neighbouring pages of a file, 2 to that power, have neighbouring buckets: 512 B of hints. Spread one by one over
+/// all of them, those of a file's pages would be in as many lines and pages of memory.
+const GROUP_BITS: u32 = 5;
+
 /// Fewest buckets of hints; their number is a power of two.
-const BUCKETS_MIN: u32 = 64;
+const BUCKETS_MIN: u32 = 2 << GROUP_BITS;
 
 const FILES_AT: usize = size_of::<Head>();
 const FRAMES_AT: usize = FILES_AT + FILES * size_of::<FileEntry>();
@@ -132,15 +136,15 @@ struct Parts {
     memory: Memory,
     frames: u32,
     hints_at: usize,
-    /// A product's bits that are not a bucket's number.
-    bucket_shift: u32,
+    /// A product's bits that are not a group's number.
+    group_shift: u32,
 }
 
 impl Parts {
     fn over(memory: Memory, frames: u32, buckets: u32) -> Parts {
         assert!(memory.len() >= Parts::len(frames, buckets));
-        let bucket_shift = u64::BITS - buckets.ilog2();
-        Parts { memory, frames, hints_at: Parts::hints_at(frames), bucket_shift }
+        let group_shift = u64::BITS - (buckets.ilog2() - GROUP_BITS);
+        Parts { memory, frames, hints_at: Parts::hints_at(frames), group_shift }
     }
 
     fn len(frames: u32, buckets: u32) -> usize {
@@ -173,8 +177,10 @@ impl Parts {
 
     #[inline]
     fn bucket(&self, key: u64) -> &[AtomicU32; WAYS] {
-        // The upper bits: all of the key's are in them.
-        let bucket = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.bucket_shift) as usize;
+        let (group, page) = (key >> GROUP_BITS, key & ((1 << GROUP_BITS) - 1));
+        // The upper bits: all of the group's are in them.
+        let group = group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.group_shift;
+        let bucket = (group << GROUP_BITS | page) as usize;
         // SAFETY: as in `file`; a bucket is below the number of buckets.
         unsafe {
             let hints = self.memory.base().add(self.hints_at);

@@ -40,7 +40,7 @@ const GROUPS: [(&str, &str, &str); 7] = [
         "threads/",
         "Several writers",
         "pwrite(2) at random places by one, two and four threads of a program, each with a file of its own, or all by \
-         one description of one file. The rate is that of all together.",
+         one description of one file; the files are 64 MiB in all. The rate is that of all together.",
     ),
     (
         "",

@@ -18,8 +18,8 @@ const FILE_BYTES: u64 = 64 * MIB;
 const LARGE_FILE_BYTES: u64 = 256 * MIB;
 /// Of one of which nothing is in memory.
 const COLD_FILE_BYTES: u64 = 256 * MIB;
-/// Of one that several threads use.
-const THREADS_FILE_BYTES: u64 = 16 * MIB;
+/// Of all files that threads write to: as much for one as for four, or what fits caches would be compared, too.
+const THREADS_BYTES: u64 = 64 * MIB;
 /// What places and bytes follow from.
 const SEED: u64 = 0x6c61_6e65;
 
@@ -177,7 +177,11 @@ fn threads(form: Form, cells: &mut Vec<Cell>) {
                 let calls = Calls {
                     threads,
                     shared,
-                    file_bytes: THREADS_FILE_BYTES,
+                    file_bytes: if shared {
+                        THREADS_BYTES
+                    } else {
+                        THREADS_BYTES / u64::from(threads)
+                    },
                     seconds: form.seconds / 2.0,
                     timed_seconds: 0.0,
                     ..calls(Call::Write, Where::Random, io_bytes, form)
