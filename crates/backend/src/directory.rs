@@ -5,7 +5,8 @@
 //! left to workers: writes through the page cache (the kernel may throttle them), times to be
 //! restored before a sync, and whatever [`Directory::defer`] is given. Fetches that are to be
 //! submitted in the background have a thread of their own. Where io_uring is not to be had, workers
-//! do everything by blocking calls.
+//! do everything by blocking calls. On a quick device the thread that brings the only command there is does
+//! it itself, if it waits for just that ([`Patience`]).
 //!
 //! The kernel tells of a transfer's end in the context of the thread that submitted it, as soon as
 //! that thread is not blocked uninterruptibly in another system call. Submitting everything on the
@@ -360,12 +361,18 @@ impl Shared {
         };
         let started = Instant::now();
         let result = transfer.call(true);
-        if let Some(kind) = kind {
-            kind.learn(started.elapsed());
+        match kind {
+            Some(kind) => kind.learn(started.elapsed()),
+            // To the page cache it is quick, unless the kernel throttles it.
+            None if started.elapsed() >= QUICK_SYNC => self.syncs.learn(started.elapsed()),
+            None => {}
         }
         let before = done.len();
         let submit = self.moved(transfer, result, done);
-        self.under_way.end(done.len() - before);
+        let none_left = self.under_way.end(done.len() - before);
+        if none_left && self.stopping.load(Ordering::Acquire) {
+            self.wake_ring();
+        }
         submit
     }
 

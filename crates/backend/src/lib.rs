@@ -4,7 +4,7 @@
 //! [`HomeFile`] is one file they go to. Knows files by their descriptors only, never by name.
 //!
 //! Architecture invariants: nothing here decides what is read or written when, that is the
-//! engine's; unsafe code is in `ring`, `identity` and `extents` alone.
+//! engine's; unsafe code is in `ring`, `awake`, `identity` and `extents` alone.
 
 #![deny(unsafe_code)]
 

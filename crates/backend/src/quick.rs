@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 pub(crate) const QUICK_READ: Duration = Duration::from_micros(250);
 /// Syncs of a quick device, and durable writes to it, take less than this.
 pub(crate) const QUICK_SYNC: Duration = Duration::from_millis(1);
-/// After this time one is tried on a device that was not quick.
+/// After this time one is tried on a device that was not quick; after twice that if it still is not, and so on.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+const TRY_AGAIN_MAX: Duration = Duration::from_secs(64);
 /// Share of what is known in what is known next.
 const WEIGHT: u64 = 8;
 
@@ -29,6 +30,8 @@ pub(crate) struct Quickness {
     took: AtomicU64,
     /// When one was last tried, nanoseconds after the origin.
     tried: AtomicU64,
+    /// Nanoseconds until the next is.
+    pause: AtomicU64,
 }
 
 impl Quickness {
@@ -37,7 +40,8 @@ impl Quickness {
     pub(crate) fn new(quick: Duration) -> Quickness {
         let origin = Instant::now();
         let quick = nanoseconds(quick);
-        Quickness { origin, quick, took: AtomicU64::new(0), tried: AtomicU64::new(0) }
+        let pause = AtomicU64::new(nanoseconds(TRY_AGAIN));
+        Quickness { origin, quick, took: AtomicU64::new(0), tried: AtomicU64::new(0), pause }
     }
 
     /// Whether what was done last was quick, or nothing was done.
@@ -55,14 +59,23 @@ impl Quickness {
         let exchanged = || {
             self.tried.compare_exchange(tried, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
-        now.saturating_sub(tried) >= nanoseconds(TRY_AGAIN) && exchanged()
+        now.saturating_sub(tried) >= self.pause.load(Ordering::Relaxed) && exchanged()
     }
 
     /// One took so long.
     pub(crate) fn learn(&self, took: Duration) {
         let took = nanoseconds(took).min(4 * self.quick);
         let before = self.took.load(Ordering::Relaxed);
-        let known = if before == 0 { took } else { (before * (WEIGHT - 1) + took) / WEIGHT };
+        if before >= self.quick {
+            let longer = 2 * self.pause.load(Ordering::Relaxed);
+            let pause = if took < self.quick { nanoseconds(TRY_AGAIN) } else { longer };
+            self.pause.store(pause.min(nanoseconds(TRY_AGAIN_MAX)), Ordering::Relaxed);
+        }
+        // One try that was quick is enough: the next ones will tell.
+        let known = match before {
+            before if before == 0 || (before >= self.quick && took < self.quick) => took,
+            before => (before * (WEIGHT - 1) + took) / WEIGHT,
+        };
         self.took.store(known.max(1), Ordering::Relaxed);
     }
 }
@@ -86,5 +99,7 @@ mod tests {
             quickness.learn(Duration::from_millis(20));
         }
         assert!(!quickness.is_worth_waiting());
+        quickness.learn(Duration::from_micros(80));
+        assert!(quickness.is_worth_waiting(), "it is again");
     }
 }

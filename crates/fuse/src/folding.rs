@@ -10,8 +10,8 @@ use rustix::fs::{CWD, IFlags, Mode, OFlags, fstatfs, ioctl_getflags, openat};
 use crate::inode::proc_path;
 
 /// Types of file systems (statfs(2)) whose names are, or may be without our being able to ask: vfat, exfat, ntfs, ntfs3,
-/// smb, cifs, smb2, hfs, hfsplus, affs, isofs, 9p, fuse.
-const FOLDING: [u64; 13] = [
+/// smb, cifs, smb2, hfs, hfsplus, affs, isofs, 9p, fuse, nfs, zfs, vboxsf, jfs, hpfs.
+const FOLDING: [u64; 18] = [
     0x4d44,
     0x2011_bab0,
     0x5346_544e,
@@ -25,6 +25,11 @@ const FOLDING: [u64; 13] = [
     0x9660,
     0x0102_1997,
     0x6573_5546,
+    0x6969,
+    0x2fc1_2fc1,
+    0x786f_4256,
+    0x3153_464a,
+    0xf995_e849,
 ];
 
 /// FS_CASEFOLD_FL of ioctl_iflags(2): ext4, f2fs and tmpfs have it for each directory.

@@ -8,6 +8,7 @@
 //! Owns that thread's queue. The thread holds the front end; the front end holds the queue's
 //! sending half.
 
+use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 enum Job {
     WatchClosing,
     DropAttributes(NodeId),
+    /// A name in a directory.
+    DropName(NodeId, OsString),
     /// The inode's attributes, and its pages too if so; then what is to be done after that.
     Forget(NodeId, bool, Box<dyn FnOnce() + Send>),
     Reclaim,
@@ -66,6 +69,11 @@ impl Janitor {
     /// Has the kernel ask again for an inode's attributes, which changed in a way it cannot know.
     pub(crate) fn drop_attributes(&self, node: NodeId) {
         self.send(Job::DropAttributes(node));
+    }
+
+    /// Has the kernel look up a name anew: it was made, and the kernel told that it was not.
+    pub(crate) fn drop_name(&self, directory: NodeId, name: &OsStr) {
+        self.send(Job::DropName(directory, name.to_owned()));
     }
 
     /// Has the kernel drop an inode's attributes, then runs `then` on the janitor's thread. Never run if the mount is
@@ -129,6 +137,7 @@ impl JanitorQueue {
                     next_close.get_or_insert_with(|| Instant::now() + CLOSE_INTERVAL);
                 }
                 Ok(Job::DropAttributes(node)) => kernel.drop_attributes(node),
+                Ok(Job::DropName(directory, name)) => kernel.drop_name(directory, &name),
                 Ok(Job::Forget(node, pages, then)) => {
                     if pages {
                         kernel.drop_pages(node);

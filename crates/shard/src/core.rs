@@ -151,7 +151,7 @@ impl Core {
             if !work.commands.is_empty() {
                 let patience = match thread {
                     Thread::Completion => Patience::None,
-                    Thread::Syncer if syncs_home > 0 && work.log.is_empty() => Patience::Sync,
+                    Thread::Syncer if syncs_home > 0 && work.is_for_sync_alone() => Patience::Sync,
                     Thread::Caller | Thread::Holding | Thread::Syncer => Patience::Read,
                 };
                 syncs_home = syncs_home.saturating_sub(1);
@@ -379,6 +379,11 @@ impl Ready {
 }
 
 impl Work {
+    /// Whether nobody else's answer, and no group, waits until commands were executed.
+    fn is_for_sync_alone(&self) -> bool {
+        self.log.is_empty() && self.answers.is_empty()
+    }
+
     fn is_empty(&self) -> bool {
         self.commands.is_empty()
             && self.log.is_empty()

@@ -20,6 +20,8 @@ pub const DEVICE: &str = "device";
 pub const IO_URING: &str = "io-uring";
 
 const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
+/// See Documentation/admin-guide/sysctl/kernel.rst.
+const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 /// Both.
 pub const SIDES: [&str; 2] = [DEVICE, IO_URING];
 
@@ -40,13 +42,17 @@ pub fn choose(wanted: &str, passed_over: &mut Vec<String>) -> (&'static str, Opt
 /// Turns it on; what puts it back, if that is needed.
 fn enable() -> std::result::Result<Option<Undo>, String> {
     let setting = Path::new(SETTING);
+    if fs::read_to_string(DISABLED).is_ok_and(|level| level.trim() == "2") {
+        return Err("this system allows no io_uring".into());
+    }
     match fs::read_to_string(setting) {
         Err(_) => Err("this kernel has no FUSE over io_uring".into()),
         Ok(text) if text.starts_with('Y') => Ok(None),
         Ok(_) => {
+            let put_back = undo(|| drop(fs::write(SETTING, "N")));
             fs::write(setting, "Y")
                 .map_err(|_| format!("root has not turned it on in {SETTING}"))?;
-            Ok(Some(undo(|| drop(fs::write(SETTING, "N")))))
+            Ok(Some(put_back))
         }
     }
 }

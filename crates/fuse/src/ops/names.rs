@@ -150,8 +150,8 @@ impl Front {
         directory: &Arc<Inode>,
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
-        let inode = self.count_name(directory, new.name)?;
-        self.entry(&inode)
+        let entry = self.count_name(directory, new.name).and_then(|inode| self.entry(&inode));
+        entry.inspect_err(|_| self.janitor.drop_name(new.parent, new.name))
     }
 
     /// The directory a name is to be made in.

@@ -152,9 +152,16 @@ impl Front {
     ) {
         let (inode, is_new) = match self.create_inode(caller, new, mode, umask, flags) {
             Ok(inode) => inode,
-            Err(errno) => return done(Err(errno)),
+            Err(errno) => {
+                // It may have been made all the same.
+                if errno != Errno::EEXIST {
+                    self.janitor.drop_name(new.parent, new.name);
+                }
+                return done(Err(errno));
+            }
         };
         let front = Arc::clone(self);
+        let (parent, name) = (new.parent, new.name.to_owned());
         let created = Arc::clone(&inode);
         // A new file has nothing to truncate.
         let flags = if is_new { flags & !libc::O_TRUNC } else { flags };
@@ -168,6 +175,7 @@ impl Front {
             });
             if entry.is_err() {
                 front.uncount(&created);
+                front.janitor.drop_name(parent, &name);
             }
             done(entry);
         });
