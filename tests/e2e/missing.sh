@@ -54,12 +54,15 @@ there "$MNT/elsewhere/inside"
 step "made in SOURCE behind the mount"
 missing "$MNT/behind"
 touch "$SRC/behind"
-missing "$MNT/behind"
+for _ in $(seq 100); do
+    if [ -e "$MNT/behind" ]; then break; fi
+    sleep 0.1
+done
+there "$MNT/behind"
 umount_weir "$MNT"
 mount_weir "$SRC" "$MNT" --transport "$1" -o negative_timeout=0
 missing "$MNT/later"
 touch "$SRC/later"
 there "$MNT/later"
-there "$MNT/behind"
 umount_weir "$MNT"
 expect_failure "negative_timeout" "$WEIR" mount "$SRC" "$MNT" -o negative_timeout=soon

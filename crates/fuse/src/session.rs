@@ -28,6 +28,10 @@ use crate::transport::uring::{KernelSetting, Queues};
 /// through the mount; the bound is for changes made behind its back.
 pub const CACHE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
+/// How long the kernel relies on a name's absence if nothing else is said: most that look for one that is missing look
+/// again at once, and what is made behind the mount shows soon.
+pub const NEGATIVE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
+
 /// Inodes held at most while some are idle: so many descriptors are kept open, and some 600 bytes
 /// of memory each.
 const INODES_MAX: usize = 48 << 10;
@@ -73,7 +77,7 @@ impl Options {
             direct_io: false,
             entry_timeout: CACHE_TIMEOUT_DEFAULT,
             attr_timeout: CACHE_TIMEOUT_DEFAULT,
-            negative_timeout: CACHE_TIMEOUT_DEFAULT,
+            negative_timeout: NEGATIVE_TIMEOUT_DEFAULT,
             transport: None,
             threads: None,
             mount_options: Vec::new(),

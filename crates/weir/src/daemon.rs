@@ -361,8 +361,8 @@ fn front_options(directory: OwnedFd, path: &Path, settings: &Settings) -> weir_f
     options.direct_io = settings.direct_io;
     options.transport = settings.transport.0;
     options.entry_timeout = settings.entry_timeout.unwrap_or(options.entry_timeout);
-    let negative = settings.negative_timeout.or(settings.entry_timeout);
-    options.negative_timeout = negative.unwrap_or(options.negative_timeout);
+    let negative = options.negative_timeout.min(options.entry_timeout);
+    options.negative_timeout = settings.negative_timeout.unwrap_or(negative);
     options.attr_timeout = settings.attr_timeout.unwrap_or(options.attr_timeout);
     for (on, yes, no) in [
         (settings.dev, "dev", "nodev"),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -211,5 +212,11 @@ fn what_is_made_underneath_is_found() {
     let fixture = Fixture::new();
     assert_eq!(errno(fs::metadata(fixture.at("late"))), libc::ENOENT);
     fs::write(fixture.home("late"), b"made underneath").unwrap();
+    // The kernel was told for how long there is none.
+    let told = Instant::now();
+    while errno(fs::metadata(fixture.at("late"))) == libc::ENOENT {
+        assert!(told.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(50));
+    }
     assert_eq!(fs::read(fixture.at("late")).unwrap(), b"made underneath");
 }

@@ -56,8 +56,8 @@ MOUNT OPTIONS (-o):
                                   as for mount(8); nodev and nosuid by default
   fsname=NAME                     the source that mount(8) shows, instead of SOURCE
   entry_timeout=S, attr_timeout=S how long the kernel may remember names and attributes, seconds
-  negative_timeout=S              the same of names that are missing, where case counts in names; as entry_timeout
-                                  by default
+  negative_timeout=S              the same of names that are missing, where case counts in names: by default 1, and no
+                                  more than entry_timeout
   default_permissions, kernel_cache, auto_cache, relatime, async, ...
                                   accepted: that is how it is
   defaults, auto, noauto, user, users, nofail, _netdev, x-*, comment=
