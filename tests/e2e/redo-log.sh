@@ -144,11 +144,11 @@ counts "300 small fsyncs of cold pages: 0 fetches, 300 blocks"
 step "a log that fails"
 memory=$WORK/memory
 mkdir "$memory"
-mount -t tmpfs -o size=24M none "$memory"
+mount -t tmpfs -o size=48M none "$memory"
 truncate -s 64M "$memory/image"
 loop=$(losetup --find --show "$memory/image")
 mount_weir "$SRC" "$MNT" --log "$loop"
-python3 "$SUPPORT/records.py" write "$MNT" "$WORK/acked3" 1 0.3 >"$WORK/load"
+python3 "$SUPPORT/records.py" write "$MNT" "$WORK/acked3" 1 0.1 >"$WORK/load"
 expect_equal "the load on a good log" "$(cat "$WORK/load")" ""
 # The blocks that the log comes to next are holes, and there is no room for them.
 dd if=/dev/zero of="$memory/ballast" bs=64K status=none 2>/dev/null || true
