@@ -61,8 +61,10 @@ umount_weir "$MNT"
 
 step "killed"
 mount_weir_foreground "$SRC" "$MNT"
-restore
+# It is mounted before it is served.
+stat "$MNT" >/dev/null
 expect_transport io-uring "FUSE over io_uring"
+restore
 dd if=/dev/zero of="$MNT/busy" bs=512 count=100M status=none 2>"$WORK/load" &
 load=$!
 sleep 0.5
