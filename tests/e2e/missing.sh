@@ -22,7 +22,7 @@ there() { [ -e "$1" ] || fail "$1 is missing"; }
 
 step "made through the mount, in every way there is"
 mkdir "$MNT/from"
-for name in file directory link symlink fifo moved exchanged copied; do missing "$MNT/$name"; done
+for name in file directory link symlink fifo moved copied; do missing "$MNT/$name"; done
 echo content >"$MNT/file"
 mkdir "$MNT/directory"
 ln "$MNT/file" "$MNT/link"
@@ -59,6 +59,16 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 there "$MNT/behind"
+umount_weir "$MNT"
+
+step "for an hour, and not at all"
+mount_weir "$SRC" "$MNT" --transport "$1" -o negative_timeout=3600
+missing "$MNT/hour"
+echo home >"$SRC/hour"
+missing "$MNT/hour"
+# Whoever wants to make it finds it.
+cat /dev/null >>"$MNT/hour"
+expect_equal "what was made in SOURCE" "$(cat "$MNT/hour")" home
 umount_weir "$MNT"
 mount_weir "$SRC" "$MNT" --transport "$1" -o negative_timeout=0
 missing "$MNT/later"

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode, squeue};
 
+use crate::policy::Policy;
+
 /// After this time the thread sleeps until the end.
 const AWAKE_MAX: Duration = Duration::from_millis(1);
 /// Others had the CPU for so long.
@@ -180,25 +182,16 @@ struct Ordinary {
 
 impl Ordinary {
     fn begin() -> Ordinary {
-        // SAFETY: asks for the calling thread's policy, a number.
-        let policy = unsafe { libc::sched_getscheduler(0) };
-        Ordinary { made_way: policy == libc::SCHED_IDLE && set_policy(libc::SCHED_OTHER) }
+        Ordinary { made_way: Policy::MakesWay.is_ours() && Policy::Ordinary.set() }
     }
 }
 
 impl Drop for Ordinary {
     fn drop(&mut self) {
-        if self.made_way && !set_policy(libc::SCHED_IDLE) {
+        if self.made_way && !Policy::MakesWay.set() {
             tracing::debug!("a thread does not make way any more");
         }
     }
-}
-
-/// Sets the calling thread's policy; says whether it could.
-fn set_policy(policy: libc::c_int) -> bool {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure is read before the call returns.
-    unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 
 impl Pause {
@@ -246,11 +239,13 @@ mod tests {
 
     #[test]
     fn it_does_what_the_calls_do() {
+        let nothing = || read(std::io::stdin().as_fd(), &mut [], 0);
+        assert!(nothing().is_none(), "nobody asked for it");
+        stay_awake();
         if IoUring::new(2).is_err() {
+            assert!(nothing().is_none(), "the calls are left to the caller");
             return;
         }
-        assert!(read(std::io::stdin().as_fd(), &mut [], 0).is_none(), "nobody asked for it");
-        stay_awake();
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("file");
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -273,16 +268,14 @@ mod tests {
 
     #[test]
     fn who_makes_way_is_an_ordinary_thread_meanwhile() {
-        // SAFETY: asks for a number.
-        let policy = || unsafe { libc::sched_getscheduler(0) };
         drop(Ordinary::begin());
-        assert_eq!(policy(), libc::SCHED_OTHER);
-        assert!(set_policy(libc::SCHED_IDLE));
+        assert!(Policy::Ordinary.is_ours());
+        assert!(Policy::MakesWay.set());
         let ordinary = Ordinary::begin();
-        // It may be one that cannot become one.
-        assert_eq!(policy() == libc::SCHED_OTHER, ordinary.made_way);
+        // Not everybody can become one again.
+        assert_eq!(ordinary.made_way, Policy::Ordinary.is_ours());
         drop(ordinary);
-        assert_eq!(policy(), libc::SCHED_IDLE);
+        assert!(Policy::MakesWay.is_ours());
     }
 
     #[test]

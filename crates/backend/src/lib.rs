@@ -4,7 +4,7 @@
 //! [`HomeFile`] is one file they go to. Knows files by their descriptors only, never by name.
 //!
 //! Architecture invariants: nothing here decides what is read or written when, that is the
-//! engine's; unsafe code is in `ring`, `awake`, `identity` and `extents` alone.
+//! engine's; unsafe code is in `ring`, `awake`, `policy`, `identity` and `extents` alone.
 
 #![deny(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod home_file;
 mod identity;
 mod jobs;
 mod log_file;
+mod policy;
 mod quick;
 mod recovery;
 mod redo_log;
@@ -33,6 +34,7 @@ pub use directory::{Directory, Method, Patience, Sink};
 pub use error::error_kind;
 pub use home_file::HomeFile;
 pub use log_file::{LogFile, LogFileError};
+pub use policy::Policy;
 pub use recovery::RecoveryError;
 pub use redo_log::{Given, LogRead, LogThread, OpenLogError, RedoLog, note_void, recover};
 pub use rotation::is_rotational;

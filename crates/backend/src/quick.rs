@@ -44,7 +44,7 @@ impl Quickness {
         Quickness { origin, quick, took: AtomicU64::new(0), tried: AtomicU64::new(0), pause }
     }
 
-    /// Whether what was done last was quick, or nothing was done.
+    /// Whether it is, as far as is known.
     pub(crate) fn is_quick(&self) -> bool {
         self.took.load(Ordering::Relaxed) < self.quick
     }
@@ -72,10 +72,8 @@ impl Quickness {
             self.pause.store(pause.min(nanoseconds(TRY_AGAIN_MAX)), Ordering::Relaxed);
         }
         // One try that was quick is enough: the next ones will tell.
-        let known = match before {
-            before if before == 0 || (before >= self.quick && took < self.quick) => took,
-            before => (before * (WEIGHT - 1) + took) / WEIGHT,
-        };
+        let anew = before == 0 || (before >= self.quick && took < self.quick);
+        let known = if anew { took } else { (before * (WEIGHT - 1) + took) / WEIGHT };
         self.took.store(known.max(1), Ordering::Relaxed);
     }
 }

@@ -170,8 +170,8 @@ impl Transfer {
         let descriptor = Arc::clone(&self.channel.descriptor);
         match &mut self.payload {
             &mut Payload::Sync { datasync } => {
-                let synced = if awake { awake::sync(descriptor.as_fd(), datasync) } else { None };
-                match synced {
+                let by_ring = || awake::sync(descriptor.as_fd(), datasync);
+                match awake.then(by_ring).flatten() {
                     Some(synced) => synced?,
                     None if datasync => rustix::fs::fdatasync(&descriptor)?,
                     None => rustix::fs::fsync(&descriptor)?,
@@ -197,12 +197,8 @@ impl Transfer {
                 }
                 // What is in the page cache needs no device.
                 let awake = awake && self.channel.direct_unit.is_some();
-                let read = if awake {
-                    awake::read(descriptor.as_fd(), &mut slices, position)
-                } else {
-                    None
-                };
-                match read {
+                let by_ring = || awake::read(descriptor.as_fd(), &mut slices, position);
+                match awake.then(by_ring).flatten() {
                     Some(read) => read,
                     None => Ok(rustix::io::preadv(&descriptor, &mut slices, position)?),
                 }

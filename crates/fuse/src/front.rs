@@ -139,13 +139,6 @@ impl Front {
         self.inodes.get(node).ok_or(Errno::ESTALE)
     }
 
-    /// How long the kernel may rely on there being no such name in a directory.
-    pub(crate) fn missing_timeout(&self, directory: NodeId) -> Duration {
-        let timeout = self.behaviour.negative_timeout;
-        let relies = !timeout.is_zero() && self.inode(directory).is_ok_and(|at| !at.folds_names());
-        if relies { timeout } else { Duration::ZERO }
-    }
-
     /// An open description the kernel named.
     pub(crate) fn open_file(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
         self.files.get(handle).ok_or(Errno::ESTALE)

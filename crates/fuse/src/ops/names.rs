@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, linkat, mkdirat, mknodat,
@@ -25,19 +26,32 @@ pub(crate) struct Place<'a> {
     pub(crate) name: &'a OsStr,
 }
 
+/// What a name leads to.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Entry(Attributes),
+    /// Nothing, which the kernel may rely on for so long.
+    Nothing(Duration),
+}
+
 impl Front {
     /// Finds a name in a directory and counts one lookup of what it leads to.
-    pub(crate) fn lookup(
-        self: &Arc<Self>,
-        parent: NodeId,
-        name: &OsStr,
-    ) -> Result<Attributes, Errno> {
-        if is_reserved(parent, name) {
-            return Err(Errno::ENOENT);
-        }
+    pub(crate) fn lookup(self: &Arc<Self>, parent: NodeId, name: &OsStr) -> Result<Found, Errno> {
         let directory = self.inode(parent)?;
-        let inode = self.count_name(&directory, name)?;
-        self.entry(&inode)
+        let found = match is_reserved(parent, name) {
+            true => Err(Errno::ENOENT),
+            false => self.count_name(&directory, name).and_then(|inode| self.entry(&inode)),
+        };
+        match found {
+            Err(Errno::ENOENT) => {
+                let timeout = self.behaviour.negative_timeout;
+                if timeout.is_zero() || directory.folds_names() {
+                    return Err(Errno::ENOENT);
+                }
+                Ok(Found::Nothing(timeout))
+            }
+            found => Ok(Found::Entry(found?)),
+        }
     }
 
     /// The attributes of an inode just counted for the kernel; uncounts it if there are none.

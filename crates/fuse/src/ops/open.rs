@@ -152,13 +152,7 @@ impl Front {
     ) {
         let (inode, is_new) = match self.create_inode(caller, new, mode, umask, flags) {
             Ok(inode) => inode,
-            Err(errno) => {
-                // It may have been made all the same.
-                if errno != Errno::EEXIST {
-                    self.janitor.drop_name(new.parent, new.name);
-                }
-                return done(Err(errno));
-            }
+            Err(errno) => return done(Err(errno)),
         };
         let front = Arc::clone(self);
         let (parent, name) = (new.parent, new.name.to_owned());
@@ -175,6 +169,7 @@ impl Front {
             });
             if entry.is_err() {
                 front.uncount(&created);
+                // It is there all the same.
                 front.janitor.drop_name(parent, &name);
             }
             done(entry);
@@ -225,8 +220,9 @@ impl Front {
         let data = self
             .credentials
             .create_as(caller, umask, || openat(directory.path_fd(), name, flags, mode))?;
-        let stat = fstat(&data)?;
-        let path = proc_reopen_path(&data)?;
+        let known = fstat(&data).map_err(Errno::from);
+        let known = known.and_then(|stat| Ok((stat, proc_reopen_path(&data)?)));
+        let (stat, path) = known.inspect_err(|_| self.janitor.drop_name(directory.node(), name))?;
         let inode = self.inodes.count_file(HomeFile::with_created(path, data), &stat);
         self.janitor.inodes_grew(self.inodes.len());
         inode.set_name(directory.node(), name);

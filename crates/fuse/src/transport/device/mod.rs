@@ -37,6 +37,7 @@ use crate::inode::NodeId;
 use crate::ops::attributes::SetAttributes;
 use crate::ops::data::WriteMode;
 use crate::ops::directories::Keeping;
+use crate::ops::names::Found;
 use crate::ops::space::CopySide;
 use crate::transport::uring::Queues;
 use crate::transport::{BACKGROUND_MAX, Transport, WRITE_BYTES_MAX};
@@ -206,17 +207,15 @@ impl Filesystem for Device {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let parent = NodeId(parent.0);
-        let found = self.front.lookup(parent, name);
-        if let Err(Errno::ENOENT) = found {
-            let timeout = self.front.missing_timeout(parent);
-            if !timeout.is_zero() {
+        match self.front.lookup(NodeId(parent.0), name) {
+            Ok(Found::Entry(attributes)) => self.reply_entry(reply, Ok(attributes)),
+            Ok(Found::Nothing(timeout)) => {
                 // Node 0 says that there is nothing by that name.
                 let nothing = to_attr(&Attributes::unknown(NodeId(0), FileType::RegularFile));
-                return reply.entry_with_ttls(&Duration::ZERO, &timeout, &nothing, Generation(0));
+                reply.entry_with_ttls(&Duration::ZERO, &timeout, &nothing, Generation(0));
             }
+            Err(errno) => reply.error(to_errno(errno)),
         }
-        self.reply_entry(reply, found);
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {

@@ -10,11 +10,11 @@
 //! ordinary one for a while, and for longer each time that repeats. Threads that could not become
 //! ordinary again, for want of CAP_SYS_NICE or RLIMIT_NICE, stay so from the start.
 
-#![allow(unsafe_code)] // sched_setscheduler(2) has no safe binding.
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
+
+use weir_backend::Policy;
 
 /// How often a thread is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -48,7 +48,7 @@ impl Courtesy {
     /// Has the calling thread make way, if it can be undone.
     pub(super) fn begin() -> Courtesy {
         let schedstat = File::open("/proc/thread-self/schedstat").ok();
-        let schedstat = schedstat.filter(|_| can_be_undone() && set_policy(libc::SCHED_IDLE));
+        let schedstat = schedstat.filter(|_| can_be_undone() && Policy::MakesWay.set());
         let waited = schedstat.as_ref().and_then(waited).unwrap_or_default();
         Courtesy { schedstat, state: State::new(Instant::now(), waited) }
     }
@@ -63,10 +63,10 @@ impl Courtesy {
         let Some(waited) = waited(schedstat) else { return };
         let policy = match self.state.look(now, waited) {
             None => return,
-            Some(true) => libc::SCHED_IDLE,
-            Some(false) => libc::SCHED_OTHER,
+            Some(true) => Policy::MakesWay,
+            Some(false) => Policy::Ordinary,
         };
-        if !set_policy(policy) {
+        if !policy.set() {
             tracing::debug!("a queue's thread cannot be scheduled otherwise");
         }
     }
@@ -112,16 +112,8 @@ fn waited(schedstat: &File) -> Option<Duration> {
 /// Whether a thread of this process that makes way can become an ordinary one again; tried out on
 /// one that ends.
 fn can_be_undone() -> bool {
-    let tried =
-        std::thread::spawn(|| set_policy(libc::SCHED_IDLE) && set_policy(libc::SCHED_OTHER));
+    let tried = std::thread::spawn(|| Policy::MakesWay.set() && Policy::Ordinary.set());
     tried.join().unwrap_or(false)
-}
-
-/// Sets the calling thread's policy; says whether it could.
-fn set_policy(policy: libc::c_int) -> bool {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure is read before the call returns.
-    unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Turns requests into calls of the front end, and what these give into answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::AtFlags;
 
@@ -9,7 +8,7 @@ use super::mailbox::Reply;
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::front::Front;
-use crate::ops::names::Place;
+use crate::ops::names::{Found, Place};
 use crate::transport::wire::answer::{self, Body, Names, NamesAndAttributes, Valid};
 use crate::transport::wire::request::{CopyAnswer, Operation, Request};
 
@@ -50,18 +49,11 @@ impl Call<'_> {
             | Operation::List { .. }
             | Operation::ReleaseDirectory { .. }
             | Operation::SyncDirectory { .. } => self.run_on_handles(operation),
-            Operation::Lookup { name } => {
-                let found = front.lookup(node, name);
-                let missing = match found {
-                    Err(Errno::ENOENT) => front.missing_timeout(node),
-                    _ => Duration::ZERO,
-                };
-                if missing.is_zero() {
-                    self.entry(found);
-                } else {
-                    self.reply.send(Ok(answer::no_entry(missing)));
-                }
-            }
+            Operation::Lookup { name } => match front.lookup(node, name) {
+                Ok(Found::Entry(attributes)) => self.entry(Ok(attributes)),
+                Ok(Found::Nothing(timeout)) => self.reply.send(Ok(answer::no_entry(timeout))),
+                Err(errno) => self.entry(Err(errno)),
+            },
             Operation::Forget { lookups } => {
                 front.forget(node, lookups);
                 self.end(Ok(()));
