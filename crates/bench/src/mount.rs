@@ -121,26 +121,9 @@ fn failed(command: &Command, output: &Output) -> Error {
     }
 }
 
-/// Who runs the daemon and asks it, if it is not who runs this program: the numbers of user and group.
-pub type User = (u32, u32);
-
-/// A `weir` command by a user.
-fn weir_command(weir: &Path, user: Option<User>) -> Command {
-    let mut command = Command::new(weir);
-    if let Some((uid, gid)) = user {
-        // He need not be able to enter the present directory, and root's places are not his.
-        command.uid(uid).gid(gid).current_dir("/");
-        for name in ["HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"] {
-            command.env_remove(name);
-        }
-    }
-    command
-}
-
 /// A directory served by `weir mount`.
 pub struct WeirMount {
     weir: PathBuf,
-    user: Option<User>,
     mountpoint: PathBuf,
     undo: Option<Undo>,
 }
@@ -151,30 +134,8 @@ impl WeirMount {
         WeirMount::start_by(weir, source, mountpoint, options, |_| Ok(()))
     }
 
-    /// As [`WeirMount::start`], by another user, whose the directories must be.
-    pub fn start_as(
-        user: Option<User>,
-        weir: &Path,
-        source: &Path,
-        mountpoint: &Path,
-        options: &[&str],
-    ) -> Result<Self> {
-        WeirMount::start_with(user, weir, source, mountpoint, options, |_| Ok(()))
-    }
-
     /// As [`WeirMount::start`]; `prepare` may change how the command, and with it the daemon, runs.
     pub fn start_by(
-        weir: &Path,
-        source: &Path,
-        mountpoint: &Path,
-        options: &[&str],
-        prepare: impl FnOnce(&mut Command) -> Result<()>,
-    ) -> Result<Self> {
-        WeirMount::start_with(None, weir, source, mountpoint, options, prepare)
-    }
-
-    fn start_with(
-        user: Option<User>,
         weir: &Path,
         source: &Path,
         mountpoint: &Path,
@@ -186,21 +147,16 @@ impl WeirMount {
             let (weir, mountpoint) = (weir.to_owned(), mountpoint.to_owned());
             undo(move || {
                 if is_mounted(&mountpoint) {
-                    let _ = weir_command(&weir, user).arg("umount").arg(&mountpoint).output();
+                    let _ = Command::new(&weir).arg("umount").arg(&mountpoint).output();
                 }
                 force_unmount(&mountpoint);
             })
         };
-        let mut command = weir_command(weir, user);
+        let mut command = Command::new(weir);
         command.arg("mount").args(options).arg(source).arg(mountpoint);
         prepare(&mut command)?;
         run(&mut command)?;
-        Ok(WeirMount {
-            weir: weir.to_owned(),
-            user,
-            mountpoint: mountpoint.to_owned(),
-            undo: Some(undo),
-        })
+        Ok(WeirMount { weir: weir.to_owned(), mountpoint: mountpoint.to_owned(), undo: Some(undo) })
     }
 
     /// The mount point.
@@ -217,7 +173,7 @@ impl WeirMount {
     }
 
     fn command(&self) -> Command {
-        weir_command(&self.weir, self.user)
+        Command::new(&self.weir)
     }
 
     /// Writes everything home.

@@ -114,6 +114,7 @@ impl Front {
     /// The front end of `source`, a directory opened for reading.
     pub(crate) fn new(
         shard: Arc<Shard>,
+        lane: Option<Lane>,
         source: &OwnedFd,
         behaviour: Behaviour,
         descriptors: Descriptors,
@@ -122,8 +123,8 @@ impl Front {
         let root = openat(source, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let stat = fstat(&root)?;
         Ok(Front {
-            lane: Lane::new(&shard)?,
             shard,
+            lane,
             inodes: InodeTable::new(root, &stat),
             files: Handles::new(),
             directories: Handles::new(),

@@ -15,8 +15,8 @@ use weir_shard::Shard;
 
 use crate::front::{Behaviour, Descriptors, Front};
 use crate::janitor::Janitor;
-use crate::lane::LaneStatus;
 use crate::lane::server::Server;
+use crate::lane::{Lane, LaneStatus};
 use crate::transport::Transport;
 use crate::transport::device::Connection;
 use crate::transport::mount::{
@@ -60,6 +60,9 @@ pub struct Options {
     pub negative_timeout: Duration,
     /// How requests are to come; if nothing is said, over io_uring where the kernel has it on.
     pub transport: Option<Transport>,
+    /// Users (numbers) besides the daemon's own whose programs may use the lane: these can read all that the
+    /// daemon has in memory.
+    pub lane_users: Vec<u32>,
     /// Threads that serve the device; by default one for each CPU, two at least.
     pub threads: Option<NonZeroUsize>,
     /// Options of mount(8), one each.
@@ -79,6 +82,7 @@ impl Options {
             attr_timeout: CACHE_TIMEOUT_DEFAULT,
             negative_timeout: NEGATIVE_TIMEOUT_DEFAULT,
             transport: None,
+            lane_users: Vec::new(),
             threads: None,
             mount_options: Vec::new(),
         }
@@ -121,7 +125,8 @@ pub fn mount(
     };
     let descriptors = share_out(raise_descriptor_limit());
     let (janitor, queue) = Janitor::new(descriptors.inodes_max);
-    let front = Front::new(shard, &options.source, behaviour, descriptors, janitor);
+    let lane = Lane::new(&shard, options.lane_users).map_err(MountError::Lane)?;
+    let front = Front::new(shard, lane, &options.source, behaviour, descriptors, janitor);
     let front = Arc::new(front.map_err(MountError::Source)?);
 
     let device = mount_device(&mountpoint, &request)?;

@@ -176,6 +176,25 @@ impl Client {
         }
     }
 
+    /// A file's size, bytes, if nothing that this client posted is to change it, and nobody else can.
+    pub fn size(&self, slot: u32) -> Option<u64> {
+        let ends = &self.region.head().ends;
+        let is_calm = || {
+            ends.extending.load(Ordering::Acquire) == 0
+                && ends.appending.load(Ordering::Acquire) == 0
+        };
+        let state = self.view.state(slot);
+        if !self.view.is_alive()
+            || self.region.is_closed()
+            || !state.seen(self.id).writable
+            || !is_calm()
+        {
+            return None;
+        }
+        let size = self.view.size(slot);
+        (self.view.state(slot) == state).then_some(size)
+    }
+
     /// Says before it is posted that a write is pending. One at an offset fits in what home has room for.
     #[inline]
     fn note(&self, slot: u32, to: To, len: usize) -> Result<Noted, Miss> {

@@ -289,7 +289,8 @@ impl Region {
 
     /// Whether a thread has a ring here, as the client says.
     pub fn has_thread(&self, tid: u32) -> bool {
-        tid != 0 && (0..RINGS).any(|ring| self.owner(ring) == tid)
+        let used = self.rings_used();
+        tid != 0 && (0..RINGS).any(|ring| used & 1 << ring != 0 && self.owner(ring) == tid)
     }
 
     fn mark(&self, frame: u32) -> &AtomicU8 {

@@ -134,6 +134,12 @@ pub(crate) fn client(index: usize) -> Option<&'static Client> {
     Some(unsafe { (*connection.client.get()).assume_init_ref() })
 }
 
+/// All of them, with their numbers.
+#[inline]
+pub(crate) fn clients() -> impl Iterator<Item = (usize, &'static Client)> {
+    (0..CLIENTS).map_while(|index| Some((index, client(index)?)))
+}
+
 /// Whether this process is a client of the device's daemon.
 #[inline]
 pub(crate) fn is_connected(device: u32) -> bool {
@@ -184,8 +190,8 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
     unlock();
 }
 
-/// The process is about to fork: it is to be one client with the child. Files that several clients use are written by the
-/// kernel, and servers that fork for each connection use most files after that.
+/// The process is about to fork, and has used files of a lane's mount: it is to be one client with the child. Files that
+/// several clients use are written by the kernel, and servers that fork for each connection open most files after that.
 pub(crate) extern "C" fn before_fork() {
     let is_left_out = |device: &Device| device.state.load(Ordering::Acquire) == LANE;
     if !DEVICES_ALL.iter().any(is_left_out) {
@@ -194,13 +200,9 @@ pub(crate) extern "C" fn before_fork() {
     if !home::notices_forks() || !home::is_ours() || IS_ATTACHING.swap(true, Ordering::Acquire) {
         return;
     }
-    for fd in table::noted(0, u32::MAX) {
-        let Some(description) = table::known(fd) else { continue };
-        let device = &DEVICES_ALL[description.device() as usize];
-        if is_left_out(device) {
-            // Whoever cannot connect now is not asked again.
-            let _ = device.connect();
-        }
+    for device in DEVICES_ALL.iter().filter(|device| is_left_out(device)) {
+        // Whoever cannot connect now is not asked again.
+        let _ = device.connect();
     }
     unlock();
 }

@@ -13,6 +13,7 @@ use weir_engine::{FetchPolicy, WriteBackPolicy};
 
 use crate::config_file::{self, ConfigFileError};
 use crate::failure::Failure;
+use crate::lane_users::LaneUsers;
 use crate::options::{self, Unknown};
 use crate::quantity::{self, Size};
 use crate::settings::{Layer, LogChoice, TransportChoice};
@@ -150,9 +151,16 @@ pub struct MountArguments {
     pub write_back: Option<WriteBackPolicy>,
     /// Whether programs under 'weir run' may use files by memory shared with the daemon: on (the default) or off
     ///
-    /// They must be run by the daemon's own user, and can then read all that the daemon has in memory.
+    /// They must be run by the daemon's own user or one of --lane-users, and can then read all that the daemon
+    /// has in memory.
     #[arg(long, value_name = "on|off", value_parser = clap::builder::BoolishValueParser::new())]
     pub lane: Option<bool>,
+    /// Users besides the daemon's own whose programs may use the lane
+    ///
+    /// Names or numbers, separated by commas. What the daemon has in memory of any file they can read then,
+    /// whatever its permissions: name only users who may. Needs --allow-other.
+    #[arg(long, value_name = "USER[,USER...]")]
+    pub lane_users: Option<LaneUsers>,
     /// How often adaptive write-back looks at the load, 1s by default
     ///
     /// From 10ms to 60s. Less follows the load sooner, and every burst of it.
@@ -252,6 +260,7 @@ impl MountArguments {
             write_back: self.write_back,
             write_back_interval: self.write_back_interval,
             lane: self.lane,
+            lane_users: self.lane_users.clone(),
             dirty_max: self.dirty_max,
             dirty_background: self.dirty_background,
             transport: self.transport,

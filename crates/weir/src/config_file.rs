@@ -177,6 +177,7 @@ fn read_key(
         }
         "write-back" => into.write_back = Some(from_text(key, value)?),
         "lane" => into.lane = Some(boolean(key, value)?),
+        "lane-users" => into.lane_users = Some(from_text(key, value)?),
         "write-back-interval" => {
             let interval = quantity(key, value, quantity::parse_write_back_interval)?;
             into.write_back_interval = Some(interval);
@@ -198,7 +199,7 @@ fn read_key(
             *into = std::mem::take(into).over(layer);
         }
         _ => {
-            let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, write-back-interval, \
+            let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, lane-users, write-back-interval, \
                          dirty-max, dirty-background, transport, log, log-size, \
                          allow-other, read-only, options, log-level, log-file, record and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));

@@ -21,6 +21,7 @@ mod daemonize;
 mod failure;
 mod fuse_access;
 
+mod lane_users;
 mod log;
 mod machine;
 mod mountpoint;

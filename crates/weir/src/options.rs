@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use weir_engine::{ConfigError, FetchPolicy, WriteBackPolicy};
 
+use crate::lane_users::LaneUsersError;
 use crate::quantity::{self, QuantityError};
 use crate::settings::Layer;
 
@@ -50,6 +51,9 @@ pub enum OptionError {
     /// The value of `fetch` is no policy.
     #[error("mount option 'fetch': {0}")]
     Fetch(ConfigError),
+    /// The value of `lane_users` names somebody who is not there.
+    #[error("mount option 'lane_users': {0}")]
+    LaneUsers(LaneUsersError),
     /// The value of `write_back` is no policy.
     #[error("mount option 'write_back': {0}")]
     WriteBack(ConfigError),
@@ -197,6 +201,9 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
         "dirty_expire" | "dirty-expire" => {
             let age = quantity::parse_dirty_expire(needed()?).map_err(quantity)?;
             into.dirty_expire = Some(age);
+        }
+        "lane_users" | "lane-users" => {
+            into.lane_users = Some(needed()?.parse().map_err(OptionError::LaneUsers)?);
         }
         "write_back" | "write-back" => {
             let policy = needed()?.parse::<WriteBackPolicy>().map_err(OptionError::WriteBack)?;

@@ -8,6 +8,7 @@ use tracing::Level;
 use weir_engine::{Config, FetchPolicy, WriteBackPolicy};
 use weir_fuse::Transport;
 
+use crate::lane_users::LaneUsers;
 use crate::machine;
 use crate::quantity::Size;
 
@@ -83,6 +84,8 @@ pub struct Layer {
     pub write_back_interval: Option<Duration>,
     /// `--lane`.
     pub lane: Option<bool>,
+    /// `--lane-users`.
+    pub lane_users: Option<LaneUsers>,
     /// `--dirty-max`, percent.
     pub dirty_max: Option<u8>,
     /// `--dirty-background`, percent.
@@ -143,6 +146,7 @@ impl Layer {
             write_back: self.write_back.or(below.write_back),
             write_back_interval: self.write_back_interval.or(below.write_back_interval),
             lane: self.lane.or(below.lane),
+            lane_users: self.lane_users.or(below.lane_users),
             dirty_max: self.dirty_max.or(below.dirty_max),
             dirty_background: self.dirty_background.or(below.dirty_background),
             allow_other: self.allow_other.or(below.allow_other),
@@ -189,6 +193,10 @@ impl Layer {
             return Err(SettingsError::LogTooSmall { given, least });
         }
         self.check_policy()?;
+        let has_lane_users = self.lane_users.as_ref().is_some_and(|users| !users.0.is_empty());
+        if has_lane_users && self.allow_other != Some(true) {
+            return Err(SettingsError::LaneUsersKeptOut);
+        }
         let defaults = Config::default();
         let write_back = self.write_back.unwrap_or(WRITE_BACK_DEFAULT);
         let dirty_hard_percent = match write_back {
@@ -216,6 +224,7 @@ impl Layer {
             read_only: self.read_only.unwrap_or(false),
             direct_io: self.direct_io.unwrap_or(false),
             lane: self.lane.unwrap_or(true),
+            lane_users: self.lane_users.unwrap_or_default(),
             fsname: self.fsname,
             entry_timeout: self.entry_timeout,
             negative_timeout: self.negative_timeout,
@@ -267,6 +276,8 @@ pub struct Settings {
     pub direct_io: bool,
     /// Programs may use files by memory shared with the daemon.
     pub lane: bool,
+    /// Whose may besides those of the daemon's own user.
+    pub lane_users: LaneUsers,
     /// The source shown by mount(8), if not SOURCE.
     pub fsname: Option<String>,
     /// How long the kernel may keep names, if not the front end's default.
@@ -320,6 +331,9 @@ pub enum SettingsError {
         /// Whose it is.
         policy: &'static str,
     },
+    /// Users who may use the lane cannot use the mount.
+    #[error("--lane-users is for users who may use the mount: give --allow-other as well")]
+    LaneUsersKeptOut,
     /// `--log-size` is too little.
     #[error("a log of {given} is too small: give --log-size at least {least}")]
     LogTooSmall {

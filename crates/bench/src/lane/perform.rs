@@ -9,7 +9,7 @@ use super::plan::Cell;
 use super::results::{Case, Round, SideRounds};
 use super::side::{Side, Stand, drop_all_cached, sync};
 use crate::error::{Doing, Error, Result};
-use crate::mount::{User, WeirMount};
+use crate::mount::WeirMount;
 use crate::workload::{Outcome, Ran, Workload, postgres_owner};
 
 /// A side's files: at home, and as the side sees them.
@@ -80,7 +80,6 @@ pub fn cold(
 ) -> Result<()> {
     let mut before: Option<&Workload> = None;
     for cell in cells {
-        // Who uses the files is who may attach them, and so who has to mount.
         let user = if cell.workload.is_of_another_user() { Some(postgres_owner()?) } else { None };
         if !before.is_some_and(|before| before.shares_files_with(&cell.workload)) {
             for home in [stand.plain(), stand.source()] {
@@ -179,7 +178,7 @@ fn warm_turn(stand: &Stand, mount: &WeirMount, cell: &Cell, files: &Files) -> Re
 }
 
 /// A turn from nothing in memory.
-fn cold_turn(stand: &Stand, user: Option<User>, cell: &Cell, files: &Files) -> Result<Turn> {
+fn cold_turn(stand: &Stand, user: Option<u32>, cell: &Cell, files: &Files) -> Result<Turn> {
     let workload = &cell.workload;
     sync(&files.home)?;
     drop_all_cached(&files.home)?;

@@ -4,7 +4,6 @@
 //! and where it serves them.
 
 use std::fs;
-use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cold::drop_cached;
 use crate::error::{Doing, Result};
-use crate::mount::{User, WeirMount};
+use crate::mount::WeirMount;
 use crate::stage::load_by;
 use crate::workspace::Workspace;
 
@@ -88,8 +87,8 @@ impl Stand {
         self.space.path().join("mount")
     }
 
-    /// Has Weir serve them.
-    pub fn mount(&self, user: Option<User>) -> Result<WeirMount> {
+    /// Has Weir serve them, also for programs of that user (a number).
+    pub fn mount(&self, user: Option<u32>) -> Result<WeirMount> {
         self.serve(user, self.transport)
     }
 
@@ -98,21 +97,13 @@ impl Stand {
         self.serve(None, transport)
     }
 
-    fn serve(&self, user: Option<User>, transport: &str) -> Result<WeirMount> {
-        self.give_to(user)?;
-        let options = ["--transport", transport];
-        WeirMount::start_as(user, &self.weir, &self.source(), &self.mountpoint(), &options)
-    }
-
-    /// Makes the directories a user's.
-    fn give_to(&self, user: Option<User>) -> Result<()> {
-        let (uid, gid) = user.unwrap_or((0, 0));
-        if rustix::process::geteuid().is_root() {
-            for directory in [self.source(), self.mountpoint(), self.plain()] {
-                chown(&directory, Some(uid), Some(gid)).doing("give", &directory)?;
-            }
+    fn serve(&self, user: Option<u32>, transport: &str) -> Result<WeirMount> {
+        let user = user.map(|uid| uid.to_string());
+        let mut options = vec!["--transport", transport];
+        if let Some(user) = &user {
+            options.extend(["--allow-other", "--lane-users", user]);
         }
-        Ok(())
+        WeirMount::start(&self.weir, &self.source(), &self.mountpoint(), &options)
     }
 
     /// A program, as a side runs it.

@@ -41,10 +41,9 @@ pub fn require() -> Result<()> {
     Postgres::find().map(drop)
 }
 
-/// The numbers of the user and the group that servers run as.
-pub fn owner() -> Result<(u32, u32)> {
-    let postgres = Postgres::find()?;
-    Ok((postgres.uid, postgres.gid))
+/// The number of the user that servers run as.
+pub fn owner() -> Result<u32> {
+    Ok(Postgres::find()?.uid)
 }
 
 /// The clusters of one load: as it was prepared, and the one that a run uses.

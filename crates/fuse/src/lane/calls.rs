@@ -72,7 +72,7 @@ impl Front {
 
 impl Lane {
     fn find(&self, caller: &Caller) -> Result<Message, Errno> {
-        if caller.uid != rustix::process::geteuid().as_raw() {
+        if !self.is_for(caller.uid) {
             return Err(Errno::EPERM);
         }
         Ok(Found { socket: self.socket.clone() }.encode())

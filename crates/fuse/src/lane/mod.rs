@@ -24,6 +24,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::process::geteuid;
 use weir_lane::board::{Board, FILES};
 use weir_lane::memory;
 use weir_shard::{Posted, Shard};
@@ -38,6 +39,8 @@ pub(crate) struct Lane {
     board_fd: OwnedFd,
     frames_fd: OwnedFd,
     pub(crate) clients: Clients,
+    /// Besides the daemon's own.
+    users: Vec<u32>,
     slots: Mutex<Slots>,
     /// The name of the socket, in the abstract namespace.
     pub(crate) socket: String,
@@ -82,8 +85,9 @@ struct Slots {
 }
 
 impl Lane {
-    /// The lane of a shard that was started with one; `None` for one that was not.
-    pub(crate) fn new(shard: &Shard) -> io::Result<Option<Lane>> {
+    /// The lane of a shard that was started with one, for the daemon's own user and others; `None` for a shard that was
+    /// started without.
+    pub(crate) fn new(shard: &Shard, users: Vec<u32>) -> io::Result<Option<Lane>> {
         let (Some(board), Some(frames)) = (shard.board(), shard.frames_fd()) else {
             return Ok(None);
         };
@@ -92,10 +96,16 @@ impl Lane {
             board_fd: memory::read_only(board.fd())?,
             frames_fd: memory::read_only(frames)?,
             clients: Clients::default(),
+            users,
             slots: Mutex::default(),
             socket: format!("weir-lane-{:016x}", random()?),
             counts: Counts::default(),
         }))
+    }
+
+    /// Whether a user's programs may use it.
+    pub(crate) fn is_for(&self, uid: u32) -> bool {
+        uid == geteuid().as_raw() || self.users.contains(&uid)
     }
 
     /// A place on the board, unless all are taken.

@@ -2,7 +2,8 @@
 //!
 //! Open descriptions of a file are of three kinds. Those of the *kernel*: their programs may use the kernel's page cache.
 //! *Attached* ones: a client uses them, and has told the kernel to bypass its page cache (O_DIRECT). *Direct* ones: opened by
-//! a client's thread while the file was in the lane, and told by us to bypass it. From the counts follows the mode:
+//! a client's thread for writing, or while the file was in the lane, and told by us to bypass it. From the counts follows
+//! the mode:
 //!
 //! | attached by | kernel, may write | kernel, read only | mode |
 //! |---|---|---|---|
@@ -186,10 +187,12 @@ impl OfDescription {
 }
 
 impl Front {
-    /// Whether a description that is about to be made for the thread `tid` can be a direct one.
-    pub(crate) fn opens_direct(&self, inode: &Inode, tid: u32) -> bool {
+    /// Whether a description that is about to be made for the thread `tid` is to be a direct one. One that writes is,
+    /// also of a file that is not in the lane yet: if it were the kernel's, the first process of a client to put the
+    /// file into the lane would be kept from it by the others who have it open.
+    pub(crate) fn opens_direct(&self, inode: &Inode, tid: u32, writes: bool) -> bool {
         let Some(lane) = &self.lane else { return false };
-        inode.lane.slot().is_some() && lane.clients.have_thread(tid)
+        (writes || inode.lane.slot().is_some()) && lane.clients.have_thread(tid)
     }
 
     /// Counts a new open description, and runs `then` when nobody posts to the file who may not any more.

@@ -21,7 +21,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,
 };
-use rustix::process::{geteuid, setpriority_process};
+use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use weir_lane::region::Region;
 use weir_lane::server::Life;
@@ -185,7 +185,7 @@ impl Serving {
         drop(life);
     }
 
-    /// Lets in who is the daemon's own user.
+    /// Lets in whom the lane is for.
     fn accept(&mut self, lane: &Lane) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
@@ -200,8 +200,8 @@ impl Serving {
                 Err(_) => return,
             };
             let peer = socket_peercred(&socket);
-            let own = peer.is_ok_and(|peer| peer.uid == geteuid());
-            if !own || lane.clients.len() >= CLIENTS_MAX {
+            let is_known = peer.is_ok_and(|peer| lane.is_for(peer.uid.as_raw()));
+            if !is_known || lane.clients.len() >= CLIENTS_MAX {
                 lane.refuse();
                 continue;
             }

@@ -122,7 +122,7 @@ impl Front {
         done: impl FnOnce(Result<Opened, Errno>) + Send + 'static,
     ) {
         inode.swap_used(true);
-        let direct = self.opens_direct(&inode, opener);
+        let direct = self.opens_direct(&inode, opener, access.write);
         // What it appends where the file ends must not be kept where the kernel thinks that it ends.
         let displaced = access.append && access.write && inode.lane.was_posted_to();
         let uncached = access.direct || self.behaviour.direct_io || direct || displaced;

@@ -201,12 +201,12 @@ interpose! {
     }
 
     fn lseek(fd: c_int, offset: i64, whence: c_int) -> i64 as next {
-        data::before_seek(fd, whence);
+        let (offset, whence) = data::before_seek(fd, offset, whence);
         data::after_seek(fd, next(fd, offset, whence))
     }
 
     fn lseek64(fd: c_int, offset: i64, whence: c_int) -> i64 as next {
-        data::before_seek(fd, whence);
+        let (offset, whence) = data::before_seek(fd, offset, whence);
         data::after_seek(fd, next(fd, offset, whence))
     }
 

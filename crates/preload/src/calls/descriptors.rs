@@ -145,7 +145,7 @@ fn before_fcntl(fd: c_int, command: c_int, argument: usize) -> usize {
         && description.flags() & description::BYPASSES != 0
     {
         // Before it appends no more.
-        data::before_seek(fd, libc::SEEK_CUR);
+        data::before_seek(fd, 0, libc::SEEK_CUR);
         return argument | libc::O_DIRECT as usize;
     }
     argument

@@ -6,70 +6,86 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::{FILE, sockaddr, socklen_t};
 
 use super::interpose;
-use crate::table;
+use crate::{table, thread};
 
 interpose! {
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        thread::be_known();
         table::opened(next(path, flags, mode))
     }
 
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        thread::be_known();
         table::opened(next(path, flags, mode))
     }
 
     fn __open_2(path: *const c_char, flags: c_int) -> c_int as next {
+        thread::be_known();
         table::opened(next(path, flags))
     }
 
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int as next {
+        thread::be_known();
         table::opened(next(path, flags))
     }
 
     fn openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        thread::be_known();
         table::opened(next(at, path, flags, mode))
     }
 
     fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        thread::be_known();
         table::opened(next(at, path, flags, mode))
     }
 
     fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
+        thread::be_known();
         table::opened(next(at, path, flags))
     }
 
     fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
+        thread::be_known();
         table::opened(next(at, path, flags))
     }
 
     fn creat(path: *const c_char, mode: c_uint) -> c_int as next {
+        thread::be_known();
         table::opened(next(path, mode))
     }
 
     fn creat64(path: *const c_char, mode: c_uint) -> c_int as next {
+        thread::be_known();
         table::opened(next(path, mode))
     }
 
     fn mkstemp(template: *mut c_char) -> c_int as next {
+        thread::be_known();
         table::opened(next(template))
     }
 
     fn mkstemp64(template: *mut c_char) -> c_int as next {
+        thread::be_known();
         table::opened(next(template))
     }
 
     fn mkostemp(template: *mut c_char, flags: c_int) -> c_int as next {
+        thread::be_known();
         table::opened(next(template, flags))
     }
 
     fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int as next {
+        thread::be_known();
         table::opened(next(template, flags))
     }
 
     fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int as next {
+        thread::be_known();
         table::opened(next(template, suffix))
     }
 
     fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int as next {
+        thread::be_known();
         table::opened(next(template, suffix, flags))
     }
 
@@ -103,10 +119,12 @@ interpose! {
     }
 
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE as next {
+        thread::be_known();
         stream_opened(next(path, mode))
     }
 
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE as next {
+        thread::be_known();
         stream_opened(next(path, mode))
     }
 

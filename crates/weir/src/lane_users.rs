@@ -1,0 +1,73 @@
+//! Whose programs may use the lane besides those of the daemon's own user.
+
+use std::str::FromStr;
+
+use nix::unistd::User;
+
+/// The users' numbers, ascending, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaneUsers(pub Vec<u32>);
+
+/// A list of users that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaneUsersError {
+    /// Neither a user's name nor a number.
+    #[error(
+        "there is no user '{0}': give names or numbers of users, separated by commas or colons"
+    )]
+    Unknown(String),
+    /// The system's list of users cannot be asked.
+    #[error("cannot look up the user '{name}': {why}")]
+    LookUp {
+        /// Whose.
+        name: String,
+        /// What getpwnam_r(3) said.
+        why: nix::Error,
+    },
+}
+
+impl FromStr for LaneUsers {
+    type Err = LaneUsersError;
+
+    /// Names, or numbers, separated by commas or colons (a comma ends a mount option).
+    fn from_str(text: &str) -> Result<LaneUsers, LaneUsersError> {
+        let mut users = text
+            .split([',', ':'])
+            .map(|name| look_up(name.trim()))
+            .collect::<Result<Vec<_>, _>>()?;
+        users.sort_unstable();
+        users.dedup();
+        Ok(LaneUsers(users))
+    }
+}
+
+/// As chown(1) does: what is a name is one, also if it is made of digits.
+fn look_up(name: &str) -> Result<u32, LaneUsersError> {
+    let unknown = || LaneUsersError::Unknown(name.to_owned());
+    match User::from_name(name) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        // The last number stands for nobody: (uid_t) -1, chown(2).
+        Ok(None) => name.parse().ok().filter(|&uid| uid != u32::MAX).ok_or_else(unknown),
+        Err(why) => Err(LaneUsersError::LookUp { name: name.to_owned(), why }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_names_or_numbers() {
+        assert_eq!("root".parse(), Ok(LaneUsers(vec![0])));
+        assert_eq!("4711, root:0:12".parse(), Ok(LaneUsers(vec![0, 12, 4711])));
+        for (text, name) in [
+            ("", ""),
+            ("root,", ""),
+            ("no such user", "no such user"),
+            ("4294967295", "4294967295"),
+        ] {
+            let unknown = LaneUsersError::Unknown(name.to_owned());
+            assert_eq!(text.parse::<LaneUsers>(), Err(unknown), "{text:?}");
+        }
+    }
+}
