@@ -30,6 +30,8 @@ pub(crate) struct Head {
     pub(crate) frames: AtomicU32,
     /// Not 0 once the daemon takes nothing from this region any more.
     closed: Line32,
+    /// Not 0 once the client is several processes.
+    forked: Line32,
     /// A bit for each ring that anybody ever had: the others are empty.
     rings: Line64,
     pub(crate) stamps: Stamps,
@@ -318,6 +320,16 @@ impl Region {
     /// the others; only the pass after that is the last.
     pub fn close(&self) {
         self.head().closed.0.store(1, Ordering::Release);
+    }
+
+    /// Client: the process is about to fork, and its child will use the region, too.
+    pub fn fork(&self) {
+        self.head().forked.0.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether the client is several processes, as it says.
+    pub fn is_forked(&self) -> bool {
+        self.head().forked.0.load(Ordering::Relaxed) != 0
     }
 
     /// Whether the daemon closed it.

@@ -15,10 +15,11 @@ use weir_lane::client::{Attached, Client};
 use weir_lane::region::Region;
 use weir_lane::tally::Count;
 use weir_lane::wire::{
-    ATTACH, Attach, Attachment, FIND, Found, LEAVE, MESSAGE_BYTES, WELCOME_BYTES, Welcome,
+    ATTACH, Attach, Attachment, FIND, Found, MESSAGE_BYTES, WELCOME_BYTES, Welcome,
 };
 
 use crate::description::{self, Description};
+use crate::leave::leave;
 use crate::sys::{self, Errno};
 use crate::{data, home, position, report, table};
 
@@ -193,6 +194,13 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
 /// The process is about to fork, and has used files of a lane's mount: it is to be one client with the child. Files that
 /// several clients use are written by the kernel, and servers that fork for each connection open most files after that.
 pub(crate) extern "C" fn before_fork() {
+    connect_all();
+    for (_, client) in clients() {
+        client.region.fork();
+    }
+}
+
+fn connect_all() {
     let is_left_out = |device: &Device| device.state.load(Ordering::Acquire) == LANE;
     if !DEVICES_ALL.iter().any(is_left_out) {
         return;
@@ -205,6 +213,36 @@ pub(crate) extern "C" fn before_fork() {
         let _ = device.connect();
     }
     unlock();
+}
+
+/// A file was opened. A client that is several processes has promised the daemon that what it opens for writing bypasses the
+/// kernel's page cache.
+#[inline]
+pub(crate) fn opened(fd: c_int) {
+    if clients().any(|(_, client)| client.region.is_forked()) {
+        keep_promise(fd);
+    }
+}
+
+#[cold]
+fn keep_promise(fd: c_int) {
+    let Some(description) = table::find(fd) else { return };
+    if !is_connected(description.device()) {
+        return;
+    }
+    let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) else { return };
+    if flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
+        bypass(fd, description, flags);
+    }
+}
+
+/// Has the kernel bypass its page cache for a description that has these flags, unless the program did already.
+pub(crate) fn bypass(fd: c_int, description: &Description, flags: c_int) {
+    let set = flags & libc::O_DIRECT == 0
+        && sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize).is_ok();
+    if set {
+        description.set(description::BYPASSES);
+    }
 }
 
 /// The client of a device, made if there is none.
@@ -316,8 +354,9 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         description.set(description::DIRECT);
         return Ok(());
     }
-    let was_direct = flags & libc::O_DIRECT != 0;
-    if !was_direct {
+    let bypassed = description.flags() & description::BYPASSES != 0;
+    let was_direct = flags & libc::O_DIRECT != 0 && !bypassed;
+    if flags & libc::O_DIRECT == 0 {
         // Before it is in the lane: what goes by the kernel then bypasses its page cache, which knows nothing of the lane.
         sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
     }
@@ -331,16 +370,14 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
     let attachment = match attached {
         Ok(attachment) => attachment,
         Err(error) => {
-            if !was_direct {
-                sys::fcntl(fd, libc::F_SETFL, flags as usize)?;
-            }
+            // As it was: a promise is kept whatever the daemon says.
+            sys::fcntl(fd, libc::F_SETFL, flags as usize)?;
             return Err(error);
         }
     };
     if was_direct && !attachment.was_attached {
         // The program's own wish.
-        let _ = sys::ioctl(fd, LEAVE, &mut [0; MESSAGE_BYTES]);
-        description.set(description::DIRECT);
+        leave(fd, description, description::DIRECT);
         return Ok(());
     }
     let flags = flags & !libc::O_DIRECT;

@@ -11,9 +11,15 @@ use crate::{device, position, sys, table};
 /// that there are any: it is told, also by programs that have nothing in the lane.
 pub(crate) fn map(fd: c_int, is_shared: bool) {
     let description = if is_shared { table::find(fd) } else { table::known(fd) };
-    let Some(description) = description else { return };
-    if description.attached().is_some() || is_shared && device::has_lane(description.device()) {
-        leave(fd, description, description::MAPPED);
+    match description {
+        Some(description)
+            if description.flags() & (description::ATTACHED | description::BYPASSES) != 0
+                || is_shared && device::has_lane(description.device()) =>
+        {
+            leave(fd, description, description::MAPPED);
+        }
+        // Another process of the client may have posted to it.
+        _ => tell_size(fd),
     }
 }
 
@@ -64,9 +70,35 @@ fn before(all: bool) {
     }
 }
 
-fn leave(fd: c_int, description: &Description, reason: u32) {
+/// A description is the kernel's from now on, for that reason (a flag).
+pub(crate) fn leave(fd: c_int, description: &Description, reason: u32) {
     // Before the daemon is told: nothing is posted any more by calls that begin now, and the daemon takes the right away from
     // those that began before.
     description.set(reason);
     let _ = sys::ioctl(fd, LEAVE, &mut [0; MESSAGE_BYTES]);
+    // What was posted may have moved the file's end without the kernel, for whom mappings end where it knows it to be.
+    let _ = sys::served_size(fd);
+}
+
+/// The kernel is about to do something as far as it knows the file to reach, which may have been posted to: it is told.
+pub(crate) fn tell_size(fd: c_int) {
+    if find_connected(fd).is_some() {
+        let _ = sys::served_size(fd);
+    }
+}
+
+/// The kernel is about to move a file's bytes elsewhere by itself: not those in its page cache, which others of the client's
+/// may have posted over.
+pub(crate) fn transfer(fd: c_int) {
+    let Some(description) = find_connected(fd) else { return };
+    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
+        device::bypass(fd, description, flags);
+    }
+    let _ = sys::served_size(fd);
+}
+
+fn find_connected(fd: c_int) -> Option<&'static Description> {
+    // Most processes have none.
+    device::clients().next()?;
+    table::find(fd).filter(|description| device::is_connected(description.device()))
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -227,6 +228,50 @@ static void modes(void)
 	close(fd);
 }
 
+/* What the kernel does by itself with a file that grew without it. */
+static void copies(void)
+{
+	SAY("-- copies");
+	int from = fresh("from", O_RDWR), to = fresh("to", O_RDWR);
+	warm(from);
+	loff_t at = 0;
+	CALL(copy_file_range(from, &at, to, NULL, 4096, 0));
+	CALL(copy_file_range(from, &at, to, NULL, 4096, 0));
+	warm(from);
+	CALL(copy_file_range(from, &at, to, NULL, 4096, 0));
+	CALL(sum_of(to));
+	warm(from);
+	CALL(sendfile(to, from, &at, 4096));
+	CALL(lseek(from, 0, SEEK_END));
+	CALL(sum_of(to));
+	char *mapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, from, 0);
+	SAY("%.8s", mapped + size_of(from) - 8);
+	munmap(mapped, 4096);
+	close(from);
+	close(to);
+}
+
+/* A descriptor that is opened and read where no library sees it, of a file that another one writes. */
+static void unseen(void)
+{
+	SAY("-- unseen");
+	int hidden = syscall(SYS_openat, AT_FDCWD, "unseen", O_CREAT | O_TRUNC | O_RDWR, 0600);
+	int seen = open("unseen", O_RDWR);
+	for (int i = 0; i < 4; i++) {
+		warm(seen);
+		memset(buffer, 0, 16);
+		CALL(syscall(SYS_pread64, hidden, buffer, 16, i * 182));
+		SAY("%.16s", buffer);
+		CALL(pwrite(seen, "changed", 7, i * 182 + 3));
+		CALL(syscall(SYS_pread64, hidden, buffer, 16, i * 182));
+		SAY("%.16s", buffer);
+	}
+	CALL(sum_of(seen));
+	CALL(sum_of(hidden));
+	close(seen);
+	close(hidden);
+}
+
 static void numbers(void)
 {
 	SAY("-- numbers");
@@ -396,10 +441,28 @@ int main(int count, char **words)
 	appends();
 	refused();
 	modes();
+	copies();
+	unseen();
 	sharing(0, "positional");
 	sharing(O_APPEND, "appended");
 	signals();
 	cancelled();
 	numbers();
+	SAY("-- a worker");
+	fflush(stdout);
+	pid_t worker = fork();
+	if (worker == 0) {
+		if (mkdir("worker", 0700) != 0 || chdir("worker") != 0) exit(2);
+		positions();
+		pieces();
+		appends();
+		refused();
+		modes();
+		copies();
+		unseen();
+		exit(0);
+	}
+	int status = -1;
+	CALL(waitpid(worker, &status, 0) == worker && status == 0);
 	return 0;
 }

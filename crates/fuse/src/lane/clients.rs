@@ -146,9 +146,9 @@ impl Clients {
         self.known.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether a thread is one of a client's that posts.
-    pub(crate) fn have_thread(&self, tid: u32) -> bool {
+    /// The client that a thread posts for.
+    pub(crate) fn of_thread(&self, tid: u32) -> Option<Arc<Client>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        tid != 0 && known.values().any(|client| client.region.has_thread(tid))
+        known.values().find(|client| client.region.has_thread(tid)).cloned()
     }
 }

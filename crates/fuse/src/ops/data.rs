@@ -37,6 +37,9 @@ impl Front {
             Ok(open) => open,
             Err(errno) => return done(Err(errno)),
         };
+        if !mode.written_back && open.lane.breaks_promise(mode.flags) {
+            self.promise_broken(&open);
+        }
         if self.try_settle(&open.inode) {
             return self.write_settled(&open, offset, data, mode, done);
         }
@@ -110,26 +113,29 @@ impl Front {
         }
     }
 
-    /// read(2) of up to `len` bytes at `offset`.
+    /// read(2) of up to `len` bytes at `offset`, by a description with these flags (open(2)).
     pub(crate) fn read(
         self: &Arc<Self>,
         handle: u64,
         offset: u64,
         len: usize,
+        flags: i32,
         done: impl FnOnce(Result<ReadData, Errno>) + Send + 'static,
     ) {
-        match self.open_file(handle) {
-            Ok(open) => {
-                let front = Arc::clone(self);
-                let inode = Arc::clone(&open.inode);
-                self.settled(&inode, move || {
-                    front.shard.read(open.inode.node().file(), offset, len, move |read| {
-                        done(read.map_err(Errno::from));
-                    });
-                });
-            }
-            Err(errno) => done(Err(errno)),
+        let open = match self.open_file(handle) {
+            Ok(open) => open,
+            Err(errno) => return done(Err(errno)),
+        };
+        if open.lane.breaks_promise(flags) {
+            self.promise_broken(&open);
         }
+        let front = Arc::clone(self);
+        let inode = Arc::clone(&open.inode);
+        self.settled(&inode, move || {
+            front.shard.read(open.inode.node().file(), offset, len, move |read| {
+                done(read.map_err(Errno::from));
+            });
+        });
     }
 }
 

@@ -12,6 +12,7 @@ use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::front::{Cached, Front, OpenFile, proc_reopen_path};
 use crate::inode::{Inode, NodeId};
+use crate::lane::modes::Bypass;
 use crate::ops::attributes::resize_at_home;
 use crate::ops::names::Place;
 
@@ -122,19 +123,21 @@ impl Front {
         done: impl FnOnce(Result<Opened, Errno>) + Send + 'static,
     ) {
         inode.swap_used(true);
-        let direct = self.opens_direct(&inode, opener, access.write);
+        let bypass = self.bypass(&inode, opener, access.write);
         // What it appends where the file ends must not be kept where the kernel thinks that it ends.
         let displaced = access.append && access.write && inode.lane.was_posted_to();
-        let uncached = access.direct || self.behaviour.direct_io || direct || displaced;
+        let uncached =
+            access.direct || self.behaviour.direct_io || bypass == Bypass::Direct || displaced;
         let open = Arc::new(OpenFile::new(&self.shard, inode, uncached, access.write));
         let opened = Opened {
             handle: self.files.insert(Arc::clone(&open)),
             uncached,
-            keep_cache,
+            // Nothing may be read from it that is not asked for here: see `breaks_promise`.
+            keep_cache: keep_cache && bypass == Bypass::No,
             no_flush: !access.write,
         };
         let of = Arc::clone(&open);
-        self.description_made(&open, direct, move || {
+        self.description_made(&open, bypass, move || {
             let keep_cache = opened.keep_cache && !of.inode.lane.is_stale();
             done(Ok(Opened { keep_cache, ..opened }));
         });

@@ -7,7 +7,7 @@ use weir_lane::tally::Count;
 
 use super::interpose;
 use crate::outcome::Outcome;
-use crate::{data, pieces, report, table};
+use crate::{data, leave, pieces, report, table};
 
 unsafe extern "C-unwind" {
     /// Declared so that a thread may be cancelled in it.
@@ -220,6 +220,40 @@ interpose! {
     fn fdatasync(fd: c_int) -> c_int as next {
         synced(fd);
         next(fd)
+    }
+
+    fn copy_file_range(
+        from: c_int,
+        from_at: *mut i64,
+        to: c_int,
+        to_at: *mut i64,
+        len: usize,
+        flags: c_uint,
+    ) -> isize as next {
+        leave::transfer(from);
+        next(from, from_at, to, to_at, len, flags)
+    }
+
+    fn sendfile(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
+        leave::transfer(from);
+        next(to, from, at, len)
+    }
+
+    fn sendfile64(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
+        leave::transfer(from);
+        next(to, from, at, len)
+    }
+
+    fn splice(
+        from: c_int,
+        from_at: *mut i64,
+        to: c_int,
+        to_at: *mut i64,
+        len: usize,
+        flags: c_uint,
+    ) -> isize as next {
+        leave::transfer(from);
+        next(from, from_at, to, to_at, len, flags)
     }
 
     fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int as next {

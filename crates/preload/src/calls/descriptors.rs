@@ -100,6 +100,14 @@ interpose! {
                     leave::before_program();
                     next(number, a, b, c, d, e, f)
                 }
+                libc::SYS_copy_file_range | libc::SYS_splice => {
+                    leave::transfer(a as c_int);
+                    next(number, a, b, c, d, e, f)
+                }
+                libc::SYS_sendfile => {
+                    leave::transfer(b as c_int);
+                    next(number, a, b, c, d, e, f)
+                }
                 _ => next(number, a, b, c, d, e, f),
             }
         }

@@ -6,87 +6,87 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::{FILE, sockaddr, socklen_t};
 
 use super::interpose;
-use crate::{table, thread};
+use crate::{device, table, thread};
 
 interpose! {
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
         thread::be_known();
-        table::opened(next(path, flags, mode))
+        file_opened(next(path, flags, mode))
     }
 
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
         thread::be_known();
-        table::opened(next(path, flags, mode))
+        file_opened(next(path, flags, mode))
     }
 
     fn __open_2(path: *const c_char, flags: c_int) -> c_int as next {
         thread::be_known();
-        table::opened(next(path, flags))
+        file_opened(next(path, flags))
     }
 
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int as next {
         thread::be_known();
-        table::opened(next(path, flags))
+        file_opened(next(path, flags))
     }
 
     fn openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
         thread::be_known();
-        table::opened(next(at, path, flags, mode))
+        file_opened(next(at, path, flags, mode))
     }
 
     fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
         thread::be_known();
-        table::opened(next(at, path, flags, mode))
+        file_opened(next(at, path, flags, mode))
     }
 
     fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
         thread::be_known();
-        table::opened(next(at, path, flags))
+        file_opened(next(at, path, flags))
     }
 
     fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
         thread::be_known();
-        table::opened(next(at, path, flags))
+        file_opened(next(at, path, flags))
     }
 
     fn creat(path: *const c_char, mode: c_uint) -> c_int as next {
         thread::be_known();
-        table::opened(next(path, mode))
+        file_opened(next(path, mode))
     }
 
     fn creat64(path: *const c_char, mode: c_uint) -> c_int as next {
         thread::be_known();
-        table::opened(next(path, mode))
+        file_opened(next(path, mode))
     }
 
     fn mkstemp(template: *mut c_char) -> c_int as next {
         thread::be_known();
-        table::opened(next(template))
+        file_opened(next(template))
     }
 
     fn mkstemp64(template: *mut c_char) -> c_int as next {
         thread::be_known();
-        table::opened(next(template))
+        file_opened(next(template))
     }
 
     fn mkostemp(template: *mut c_char, flags: c_int) -> c_int as next {
         thread::be_known();
-        table::opened(next(template, flags))
+        file_opened(next(template, flags))
     }
 
     fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int as next {
         thread::be_known();
-        table::opened(next(template, flags))
+        file_opened(next(template, flags))
     }
 
     fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int as next {
         thread::be_known();
-        table::opened(next(template, suffix))
+        file_opened(next(template, suffix))
     }
 
     fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int as next {
         thread::be_known();
-        table::opened(next(template, suffix, flags))
+        file_opened(next(template, suffix, flags))
     }
 
     fn pipe(ends: *mut c_int) -> c_int as next {
@@ -149,6 +149,16 @@ interpose! {
     }
 }
 
+/// A file was opened by that number, or not.
+#[inline]
+fn file_opened(fd: c_int) -> c_int {
+    table::opened(fd);
+    if fd >= 0 {
+        device::opened(fd);
+    }
+    fd
+}
+
 fn both_opened(ends: *const c_int, result: c_int) -> c_int {
     if result == 0 {
         // SAFETY: the call just filled both.
@@ -162,7 +172,7 @@ fn both_opened(ends: *const c_int, result: c_int) -> c_int {
 fn stream_opened(stream: *mut FILE) -> *mut FILE {
     if !stream.is_null() {
         // SAFETY: the call just opened it.
-        table::opened(unsafe { libc::fileno(stream) });
+        file_opened(unsafe { libc::fileno(stream) });
     }
     stream
 }
