@@ -35,7 +35,8 @@ calls)
         diff "$WORK/plain.out" "$WORK/lane.out" || fail "calls did other things by the lane"
         posted=$(in_report "$WORK/report.json" total.lane.writes)
         [ "$posted" -gt 10000 ] || fail "only $posted writes went by the lane"
-        for name in positions pieces appends refused modes direct other stream second; do
+        for name in positions pieces appends refused modes direct other stream second from to unseen \
+            worker/positions worker/pieces worker/appends worker/modes worker/from worker/to worker/unseen; do
             cmp "$plain/$name" "$MNT/$round/$name"
         done
     done

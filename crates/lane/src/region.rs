@@ -30,8 +30,6 @@ pub(crate) struct Head {
     pub(crate) frames: AtomicU32,
     /// Not 0 once the daemon takes nothing from this region any more.
     closed: Line32,
-    /// Not 0 once the client is several processes.
-    forked: Line32,
     /// A bit for each ring that anybody ever had: the others are empty.
     rings: Line64,
     pub(crate) stamps: Stamps,
@@ -291,8 +289,7 @@ impl Region {
 
     /// Whether a thread has a ring here, as the client says.
     pub fn has_thread(&self, tid: u32) -> bool {
-        let used = self.rings_used();
-        tid != 0 && (0..RINGS).any(|ring| used & 1 << ring != 0 && self.owner(ring) == tid)
+        tid != 0 && (0..RINGS).any(|ring| self.owner(ring) == tid)
     }
 
     fn mark(&self, frame: u32) -> &AtomicU8 {
@@ -320,16 +317,6 @@ impl Region {
     /// the others; only the pass after that is the last.
     pub fn close(&self) {
         self.head().closed.0.store(1, Ordering::Release);
-    }
-
-    /// Client: the process is about to fork, and its child will use the region, too.
-    pub fn fork(&self) {
-        self.head().forked.0.store(1, Ordering::Relaxed);
-    }
-
-    /// Whether the client is several processes, as it says.
-    pub fn is_forked(&self) -> bool {
-        self.head().forked.0.load(Ordering::Relaxed) != 0
     }
 
     /// Whether the daemon closed it.

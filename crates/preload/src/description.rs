@@ -201,6 +201,11 @@ impl Description {
         self.set(now);
     }
 
+    /// Whether it is the kernel's for good.
+    pub(crate) fn is_kernels(&self) -> bool {
+        self.flags() & KERNEL != 0
+    }
+
     /// How to do a read or write now; counts it.
     #[inline]
     pub(crate) fn way(&self, is_write: bool) -> Way {

@@ -135,10 +135,11 @@ pub(crate) fn client(index: usize) -> Option<&'static Client> {
     Some(unsafe { (*connection.client.get()).assume_init_ref() })
 }
 
-/// All of them, with their numbers.
+/// Whether it is one of any.
 #[inline]
-pub(crate) fn clients() -> impl Iterator<Item = (usize, &'static Client)> {
-    (0..CLIENTS).map_while(|index| Some((index, client(index)?)))
+pub(crate) fn is_client() -> bool {
+    // They are made in order, and stay.
+    client(0).is_some()
 }
 
 /// Whether this process is a client of the device's daemon.
@@ -191,16 +192,9 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
     unlock();
 }
 
-/// The process is about to fork, and has used files of a lane's mount: it is to be one client with the child. Files that
-/// several clients use are written by the kernel, and servers that fork for each connection open most files after that.
+/// The process is about to fork: it is to be one client with the child. Files that several clients use are written by the
+/// kernel, and servers that fork for each connection use most files after that.
 pub(crate) extern "C" fn before_fork() {
-    connect_all();
-    for (_, client) in clients() {
-        client.region.fork();
-    }
-}
-
-fn connect_all() {
     let is_left_out = |device: &Device| device.state.load(Ordering::Acquire) == LANE;
     if !DEVICES_ALL.iter().any(is_left_out) {
         return;
@@ -208,41 +202,15 @@ fn connect_all() {
     if !home::notices_forks() || !home::is_ours() || IS_ATTACHING.swap(true, Ordering::Acquire) {
         return;
     }
-    for device in DEVICES_ALL.iter().filter(|device| is_left_out(device)) {
-        // Whoever cannot connect now is not asked again.
-        let _ = device.connect();
+    for fd in table::noted(0, u32::MAX) {
+        let Some(description) = table::known(fd) else { continue };
+        let device = &DEVICES_ALL[description.device() as usize];
+        if is_left_out(device) {
+            // Whoever cannot connect now is not asked again.
+            let _ = device.connect();
+        }
     }
     unlock();
-}
-
-/// A file was opened. A client that is several processes has promised the daemon that what it opens for writing bypasses the
-/// kernel's page cache.
-#[inline]
-pub(crate) fn opened(fd: c_int) {
-    if clients().any(|(_, client)| client.region.is_forked()) {
-        keep_promise(fd);
-    }
-}
-
-#[cold]
-fn keep_promise(fd: c_int) {
-    let Some(description) = table::find(fd) else { return };
-    if !is_connected(description.device()) {
-        return;
-    }
-    let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) else { return };
-    if flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
-        bypass(fd, description, flags);
-    }
-}
-
-/// Has the kernel bypass its page cache for a description that has these flags, unless the program did already.
-pub(crate) fn bypass(fd: c_int, description: &Description, flags: c_int) {
-    let set = flags & libc::O_DIRECT == 0
-        && sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize).is_ok();
-    if set {
-        description.set(description::BYPASSES);
-    }
 }
 
 /// The client of a device, made if there is none.
@@ -354,9 +322,8 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         description.set(description::DIRECT);
         return Ok(());
     }
-    let bypassed = description.flags() & description::BYPASSES != 0;
-    let was_direct = flags & libc::O_DIRECT != 0 && !bypassed;
-    if flags & libc::O_DIRECT == 0 {
+    let was_direct = flags & libc::O_DIRECT != 0;
+    if !was_direct {
         // Before it is in the lane: what goes by the kernel then bypasses its page cache, which knows nothing of the lane.
         sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
     }
@@ -370,8 +337,9 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
     let attachment = match attached {
         Ok(attachment) => attachment,
         Err(error) => {
-            // As it was: a promise is kept whatever the daemon says.
-            sys::fcntl(fd, libc::F_SETFL, flags as usize)?;
+            if !was_direct {
+                sys::fcntl(fd, libc::F_SETFL, flags as usize)?;
+            }
             return Err(error);
         }
     };

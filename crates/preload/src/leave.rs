@@ -13,7 +13,7 @@ pub(crate) fn map(fd: c_int, is_shared: bool) {
     let description = if is_shared { table::find(fd) } else { table::known(fd) };
     match description {
         Some(description)
-            if description.flags() & (description::ATTACHED | description::BYPASSES) != 0
+            if description.attached().is_some()
                 || is_shared && device::has_lane(description.device()) =>
         {
             leave(fd, description, description::MAPPED);
@@ -87,18 +87,37 @@ pub(crate) fn tell_size(fd: c_int) {
     }
 }
 
-/// The kernel is about to move a file's bytes elsewhere by itself: not those in its page cache, which others of the client's
-/// may have posted over.
-pub(crate) fn transfer(fd: c_int) {
-    let Some(description) = find_connected(fd) else { return };
-    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
-        device::bypass(fd, description, flags);
+/// The kernel is about to move a file's bytes elsewhere by itself: from its page cache, if it is not told to bypass that.
+/// What is said after it: see [`transferred`].
+pub(crate) fn transfer(fd: c_int) -> bool {
+    let Some(description) = find_connected(fd) else { return false };
+    let attached = description.attached();
+    if let Some((client, file)) = attached {
+        position::settle(fd, client, file);
     }
     let _ = sys::served_size(fd);
+    // What the daemon has the kernel bypass it for is cached all the same when it is spliced (fuse_splice_read), and
+    // others of the client's may post over that.
+    attached.is_none() && !description.is_kernels() && set_direct(fd, true)
+}
+
+/// It was moved.
+pub(crate) fn transferred(fd: c_int, was_set: bool) {
+    if was_set {
+        set_direct(fd, false);
+    }
+}
+
+/// Sets O_DIRECT, or takes it back. False if it was so already, or cannot be.
+fn set_direct(fd: c_int, direct: bool) -> bool {
+    let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) else { return false };
+    let is_so = (flags & libc::O_DIRECT != 0) == direct;
+    !is_so && sys::fcntl(fd, libc::F_SETFL, (flags ^ libc::O_DIRECT) as usize).is_ok()
 }
 
 fn find_connected(fd: c_int) -> Option<&'static Description> {
-    // Most processes have none.
-    device::clients().next()?;
+    if !device::is_client() {
+        return None;
+    }
     table::find(fd).filter(|description| device::is_connected(description.device()))
 }

@@ -84,32 +84,6 @@ pub(crate) fn with_ring<T>(
     })
 }
 
-/// The thread is about to open a file: the daemons whose client the process is know it by its rings
-/// ([`weir_lane::region::Region::has_thread`]).
-#[inline]
-pub(crate) fn be_known() {
-    for (index, client) in device::clients() {
-        // A child of vfork(2) must not take one for the thread that waits for it.
-        if !has_ring(index) && home::is_ours() {
-            let _ = with_ring(index, client, |_| ());
-        }
-    }
-}
-
-/// Whether the thread has its ring, or a handler interrupted it where it might be taking it.
-#[inline]
-fn has_ring(index: usize) -> bool {
-    home::settle();
-    THREAD.with(|thread| {
-        if thread.is_posting.get() || home::is_fresh() {
-            return true;
-        }
-        thread.forget_if_forked();
-        // SAFETY: the thread's own, and nobody has it borrowed: it is not posting.
-        unsafe { (*thread.rings[index].get()).is_some() }
-    })
-}
-
 #[cold]
 fn take(client: &Client) -> Option<Ring> {
     let ring = client.take_ring(sys::gettid(), sys::is_alive)?;

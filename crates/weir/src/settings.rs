@@ -193,8 +193,7 @@ impl Layer {
             return Err(SettingsError::LogTooSmall { given, least });
         }
         self.check_policy()?;
-        let has_lane_users = self.lane_users.as_ref().is_some_and(|users| !users.0.is_empty());
-        if has_lane_users && self.allow_other != Some(true) {
+        if self.lane_users.is_some() && self.allow_other != Some(true) {
             return Err(SettingsError::LaneUsersKeptOut);
         }
         let defaults = Config::default();

@@ -23,6 +23,8 @@ pub(crate) type ClientId = u32;
 /// A program, and the processes it forked.
 pub(crate) struct Client {
     pub(crate) id: ClientId,
+    /// Its user, who connected.
+    uid: u32,
     pub(crate) token: u64,
     pub(crate) socket: OwnedFd,
     pub(crate) region: Arc<Region>,
@@ -59,11 +61,17 @@ pub(crate) struct Stuck {
 }
 
 impl Client {
-    pub(crate) fn new(id: ClientId, token: u64, socket: OwnedFd, region: Arc<Region>) -> Client {
+    pub(crate) fn new(
+        id: ClientId,
+        uid: u32,
+        token: u64,
+        socket: OwnedFd,
+        region: Arc<Region>,
+    ) -> Client {
         let inbox = Inbox::new(Arc::clone(&region));
         let drain = Drain { inbox, stuck: None, waiting: Vec::new(), closed: false };
         let (inbox, descriptions) = (Mutex::new(drain), RwLock::default());
-        Client { id, token, socket, region, inbox, descriptions }
+        Client { id, uid, token, socket, region, inbox, descriptions }
     }
 
     pub(crate) fn inbox(&self) -> MutexGuard<'_, Drain> {
@@ -146,9 +154,9 @@ impl Clients {
         self.known.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// The client that a thread posts for.
-    pub(crate) fn of_thread(&self, tid: u32) -> Option<Arc<Client>> {
+    /// Whether a thread of a user is one of a client's that posts. Clients say so themselves: but of their own user's.
+    pub(crate) fn have_thread(&self, tid: u32, uid: u32) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.values().find(|client| client.region.has_thread(tid)).cloned()
+        known.values().any(|client| client.uid == uid && client.region.has_thread(tid))
     }
 }

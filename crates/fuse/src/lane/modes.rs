@@ -1,11 +1,8 @@
 //! Who may use a file in the lane, and how.
 //!
-//! Open descriptions of a file are of four kinds. Those of the *kernel*: their programs may use the kernel's page cache.
+//! Open descriptions of a file are of three kinds. Those of the *kernel*: their programs may use the kernel's page cache.
 //! *Attached* ones: a client uses them, and has told the kernel to bypass its page cache (O_DIRECT). *Direct* ones: opened by
-//! a client's thread while the file was in the lane, and told by us to bypass it. *Promised* ones: opened for writing by
-//! a client that is several processes, which tells the kernel so at once; or the first of them to put the file into the lane
-//! would be kept from it by the others who have it open. Who does not keep that promise, or takes it back, is found
-//! out by the flags of what he reads and writes, and is the kernel's from then on. From the counts follows the mode:
+//! a client's thread while the file was in the lane, and told by us to bypass it. From the counts follows the mode:
 //!
 //! | attached by | kernel, may write | kernel, read only | mode |
 //! |---|---|---|---|
@@ -34,6 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 use weir_lane::board::Mode;
 
+use crate::credentials::Caller;
 use crate::front::{Front, OpenFile};
 use crate::inode::Inode;
 use crate::lane::clients::{Client, ClientId};
@@ -86,18 +84,6 @@ impl fmt::Debug for Standing {
 #[derive(Debug, Default)]
 pub(crate) struct OfDescription {
     kind: Mutex<Kind>,
-    /// The program has the kernel bypass its page cache, or must: it is promised, or attached.
-    must_bypass: AtomicBool,
-}
-
-/// How a description that is made bypasses the kernel's page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bypass {
-    No,
-    /// Told by us.
-    Direct,
-    /// Told by the program.
-    Promised,
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +91,6 @@ enum Kind {
     #[default]
     Kernel,
     Direct,
-    Promised,
     /// By these clients, under these numbers.
     Attached(SmallVec<[(ClientId, u32); 1]>),
     /// The kernel's for good: it is mapped, or passed on. It was attached under these numbers.
@@ -200,48 +185,35 @@ impl OfDescription {
         self.kind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a request with these flags of the description (open(2)) does not go past the kernel's page cache, and should.
-    #[inline]
-    pub(crate) fn breaks_promise(&self, flags: i32) -> bool {
-        self.must_bypass.load(Ordering::Relaxed) && flags & libc::O_DIRECT == 0
+    /// Whether programs may post to the file while this description is used by the kernel.
+    pub(crate) fn is_direct(&self) -> bool {
+        matches!(*self.kind(), Kind::Direct)
     }
 }
 
 impl Front {
-    /// How a description bypasses the kernel's page cache that is about to be made for the thread `tid`.
-    pub(crate) fn bypass(&self, inode: &Inode, tid: u32, writes: bool) -> Bypass {
-        let in_lane = inode.lane.slot().is_some();
-        let Some(lane) = self.lane.as_ref().filter(|_| in_lane || writes) else {
-            return Bypass::No;
-        };
-        match lane.clients.of_thread(tid) {
-            Some(_) if in_lane => Bypass::Direct,
-            Some(client) if client.region.is_forked() => Bypass::Promised,
-            _ => Bypass::No,
-        }
+    /// Whether a description that is about to be made for a thread is to be a direct one: if the file is used by the kernel
+    /// alone there is no lane that it could keep open.
+    pub(crate) fn opens_direct(&self, inode: &Inode, opener: &Caller) -> bool {
+        let Some(lane) = &self.lane else { return false };
+        let is_used = inode.lane.slot().is_some()
+            && !matches!(inode.lane.standing().mode, Some((Mode::Kernel, _)));
+        is_used && lane.clients.have_thread(opener.pid, opener.uid)
     }
 
     /// Counts a new open description, and runs `then` when nobody posts to the file who may not any more.
     pub(crate) fn description_made(
         self: &Arc<Self>,
         open: &OpenFile,
-        bypass: Bypass,
+        direct: bool,
         then: impl FnOnce() + Send + 'static,
     ) {
         if self.lane.is_none() {
             return then();
         }
-        match bypass {
-            Bypass::No => {}
-            Bypass::Direct => {
-                *open.lane.kind() = Kind::Direct;
-                return then();
-            }
-            Bypass::Promised => {
-                *open.lane.kind() = Kind::Promised;
-                open.lane.must_bypass.store(true, Ordering::Relaxed);
-                return then();
-            }
+        if direct {
+            *open.lane.kind() = Kind::Direct;
+            return then();
         }
         let in_lane = {
             let mut standing = open.inode.lane.standing();
@@ -271,7 +243,7 @@ impl Front {
                     by.iter().for_each(|&(client, _)| standing.detach(client));
                     by
                 }
-                Kind::Direct | Kind::Promised | Kind::Closed => SmallVec::new(),
+                Kind::Direct | Kind::Closed => SmallVec::new(),
             };
             for (client, number) in numbers {
                 if let Some(client) = lane.clients.get(client) {
@@ -300,14 +272,13 @@ impl Front {
             Kind::Left(_) | Kind::Closed => return false,
             Kind::Attached(by) if by.iter().any(|(known, _)| *known == client) => return false,
             Kind::Attached(by) => by.push((client, number)),
-            Kind::Kernel | Kind::Direct | Kind::Promised => {
+            Kind::Kernel | Kind::Direct => {
                 if matches!(*kind, Kind::Kernel) {
                     *standing.count(open.writes) -= 1;
                 }
                 *kind = Kind::Attached(smallvec::smallvec![(client, number)]);
             }
         }
-        open.lane.must_bypass.store(!open.uncached, Ordering::Relaxed);
         standing.attach(client);
         self.take_place(&open.inode, &mut standing);
         true
@@ -339,7 +310,7 @@ impl Front {
             let numbers = match &mut *kind {
                 Kind::Closed | Kind::Left(_) => return then(),
                 Kind::Kernel => SmallVec::new(),
-                Kind::Direct | Kind::Promised => {
+                Kind::Direct => {
                     *standing.count(open.writes) += 1;
                     SmallVec::new()
                 }
@@ -351,16 +322,8 @@ impl Front {
                 }
             };
             *kind = Kind::Left(numbers);
-            open.lane.must_bypass.store(false, Ordering::Relaxed);
         }
         self.reconsider(&open.inode, then);
-    }
-
-    /// A request on a description comes by way of the kernel's page cache, and should not
-    /// ([`OfDescription::breaks_promise`]). Nobody waits: the request holds pages that the kernel is going to drop.
-    #[cold]
-    pub(crate) fn promise_broken(self: &Arc<Self>, open: &OpenFile) {
-        self.description_left(open, || {});
     }
 
     /// A client is gone, all it posted is applied: its descriptions, if others still have them, are the kernel's.
@@ -377,7 +340,6 @@ impl Front {
             standing.detach(client);
             if by.is_empty() {
                 *kind = Kind::Kernel;
-                open.lane.must_bypass.store(false, Ordering::Relaxed);
                 *standing.count(open.writes) += 1;
             }
         }

@@ -200,19 +200,19 @@ impl Serving {
                 Err(_) => return,
             };
             let peer = socket_peercred(&socket);
-            let is_known = peer.is_ok_and(|peer| lane.is_for(peer.uid.as_raw()));
-            if !is_known || lane.clients.len() >= CLIENTS_MAX {
+            let uid = peer.map(|peer| peer.uid.as_raw()).ok().filter(|uid| lane.is_for(*uid));
+            let Some(uid) = uid.filter(|_| lane.clients.len() < CLIENTS_MAX) else {
                 lane.refuse();
                 continue;
-            }
-            if let Err(error) = self.welcome(lane, socket) {
+            };
+            if let Err(error) = self.welcome(lane, socket, uid) {
                 tracing::warn!("a program was not let into the lane: {error}");
                 lane.refuse();
             }
         }
     }
 
-    fn welcome(&mut self, lane: &Lane, socket: OwnedFd) -> io::Result<()> {
+    fn welcome(&mut self, lane: &Lane, socket: OwnedFd, uid: u32) -> io::Result<()> {
         let frames = lane.board.frames();
         let (region, region_fd) = Region::create(frames)?;
         let (id, token) = (lane.clients.next_id(), random()?);
@@ -224,7 +224,7 @@ impl Serving {
         let region = Arc::new(region);
         watch(&self.epoll, socket.as_fd(), CLIENT + u64::from(id))?;
         // Known before it is told who it is.
-        let client = Arc::new(Client::new(id, token, socket, Arc::clone(&region)));
+        let client = Arc::new(Client::new(id, uid, token, socket, Arc::clone(&region)));
         if !lane.clients.add(Arc::clone(&client)) {
             return Err(io::Error::other("too many programs use the lane"));
         }

@@ -37,9 +37,6 @@ impl Front {
             Ok(open) => open,
             Err(errno) => return done(Err(errno)),
         };
-        if !mode.written_back && open.lane.breaks_promise(mode.flags) {
-            self.promise_broken(&open);
-        }
         if self.try_settle(&open.inode) {
             return self.write_settled(&open, offset, data, mode, done);
         }
@@ -67,8 +64,9 @@ impl Front {
         }
         let file = inode.node().file();
         let durability = durability(open, mode.flags);
-        if mode.flags & libc::O_APPEND != 0 && !mode.written_back && inode.lane.was_posted_to() {
-            // The kernel chose the end it knew of, and others have appended without it.
+        let appends = mode.flags & libc::O_APPEND != 0 && !mode.written_back;
+        if appends && (inode.lane.was_posted_to() || open.lane.is_direct()) {
+            // The kernel chose the end it knew of, and others have appended without it, or may do so now.
             return self.append(file, data, durability, done);
         }
         self.shard.write(file, offset, data, durability, move |written| {
@@ -113,29 +111,26 @@ impl Front {
         }
     }
 
-    /// read(2) of up to `len` bytes at `offset`, by a description with these flags (open(2)).
+    /// read(2) of up to `len` bytes at `offset`.
     pub(crate) fn read(
         self: &Arc<Self>,
         handle: u64,
         offset: u64,
         len: usize,
-        flags: i32,
         done: impl FnOnce(Result<ReadData, Errno>) + Send + 'static,
     ) {
-        let open = match self.open_file(handle) {
-            Ok(open) => open,
-            Err(errno) => return done(Err(errno)),
-        };
-        if open.lane.breaks_promise(flags) {
-            self.promise_broken(&open);
+        match self.open_file(handle) {
+            Ok(open) => {
+                let front = Arc::clone(self);
+                let inode = Arc::clone(&open.inode);
+                self.settled(&inode, move || {
+                    front.shard.read(open.inode.node().file(), offset, len, move |read| {
+                        done(read.map_err(Errno::from));
+                    });
+                });
+            }
+            Err(errno) => done(Err(errno)),
         }
-        let front = Arc::clone(self);
-        let inode = Arc::clone(&open.inode);
-        self.settled(&inode, move || {
-            front.shard.read(open.inode.node().file(), offset, len, move |read| {
-                done(read.map_err(Errno::from));
-            });
-        });
     }
 }
 

@@ -12,7 +12,6 @@ use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::front::{Cached, Front, OpenFile, proc_reopen_path};
 use crate::inode::{Inode, NodeId};
-use crate::lane::modes::Bypass;
 use crate::ops::attributes::resize_at_home;
 use crate::ops::names::Place;
 
@@ -87,7 +86,7 @@ impl Front {
             Ok(cached) => cached,
             Err(errno) => return done(Err(errno)),
         };
-        let opener = caller.pid;
+        let opener = *caller;
         if !access.truncate && cached != Cached::Stale {
             return self.opened(inode, access, cached == Cached::Good, opener, done);
         }
@@ -113,31 +112,29 @@ impl Front {
         });
     }
 
-    /// Makes the open description of a file that was acquired for it, for the thread `opener`.
+    /// Makes the open description of a file that was acquired for it.
     fn opened(
         self: &Arc<Self>,
         inode: Arc<Inode>,
         access: Access,
         keep_cache: bool,
-        opener: u32,
+        opener: Caller,
         done: impl FnOnce(Result<Opened, Errno>) + Send + 'static,
     ) {
         inode.swap_used(true);
-        let bypass = self.bypass(&inode, opener, access.write);
+        let direct = self.opens_direct(&inode, &opener);
         // What it appends where the file ends must not be kept where the kernel thinks that it ends.
         let displaced = access.append && access.write && inode.lane.was_posted_to();
-        let uncached =
-            access.direct || self.behaviour.direct_io || bypass == Bypass::Direct || displaced;
+        let uncached = access.direct || self.behaviour.direct_io || direct || displaced;
         let open = Arc::new(OpenFile::new(&self.shard, inode, uncached, access.write));
         let opened = Opened {
             handle: self.files.insert(Arc::clone(&open)),
             uncached,
-            // Nothing may be read from it that is not asked for here: see `breaks_promise`.
-            keep_cache: keep_cache && bypass == Bypass::No,
+            keep_cache,
             no_flush: !access.write,
         };
         let of = Arc::clone(&open);
-        self.description_made(&open, bypass, move || {
+        self.description_made(&open, direct, move || {
             let keep_cache = opened.keep_cache && !of.inode.lane.is_stale();
             done(Ok(Opened { keep_cache, ..opened }));
         });

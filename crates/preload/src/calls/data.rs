@@ -230,18 +230,24 @@ interpose! {
         len: usize,
         flags: c_uint,
     ) -> isize as next {
-        leave::transfer(from);
-        next(from, from_at, to, to_at, len, flags)
+        let was_set = leave::transfer(from);
+        let moved = next(from, from_at, to, to_at, len, flags);
+        leave::transferred(from, was_set);
+        moved
     }
 
     fn sendfile(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
-        leave::transfer(from);
-        next(to, from, at, len)
+        let was_set = leave::transfer(from);
+        let moved = next(to, from, at, len);
+        leave::transferred(from, was_set);
+        moved
     }
 
     fn sendfile64(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
-        leave::transfer(from);
-        next(to, from, at, len)
+        let was_set = leave::transfer(from);
+        let moved = next(to, from, at, len);
+        leave::transferred(from, was_set);
+        moved
     }
 
     fn splice(
@@ -252,8 +258,10 @@ interpose! {
         len: usize,
         flags: c_uint,
     ) -> isize as next {
-        leave::transfer(from);
-        next(from, from_at, to, to_at, len, flags)
+        let was_set = leave::transfer(from);
+        let moved = next(from, from_at, to, to_at, len, flags);
+        leave::transferred(from, was_set);
+        moved
     }
 
     fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int as next {

@@ -101,12 +101,16 @@ interpose! {
                     next(number, a, b, c, d, e, f)
                 }
                 libc::SYS_copy_file_range | libc::SYS_splice => {
-                    leave::transfer(a as c_int);
-                    next(number, a, b, c, d, e, f)
+                    let was_set = leave::transfer(a as c_int);
+                    let moved = next(number, a, b, c, d, e, f);
+                    leave::transferred(a as c_int, was_set);
+                    moved
                 }
                 libc::SYS_sendfile => {
-                    leave::transfer(b as c_int);
-                    next(number, a, b, c, d, e, f)
+                    let was_set = leave::transfer(b as c_int);
+                    let moved = next(number, a, b, c, d, e, f);
+                    leave::transferred(b as c_int, was_set);
+                    moved
                 }
                 _ => next(number, a, b, c, d, e, f),
             }

@@ -6,87 +6,71 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::{FILE, sockaddr, socklen_t};
 
 use super::interpose;
-use crate::{device, table, thread};
+use crate::table;
 
 interpose! {
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
-        thread::be_known();
-        file_opened(next(path, flags, mode))
+        table::opened(next(path, flags, mode))
     }
 
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
-        thread::be_known();
-        file_opened(next(path, flags, mode))
+        table::opened(next(path, flags, mode))
     }
 
     fn __open_2(path: *const c_char, flags: c_int) -> c_int as next {
-        thread::be_known();
-        file_opened(next(path, flags))
+        table::opened(next(path, flags))
     }
 
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int as next {
-        thread::be_known();
-        file_opened(next(path, flags))
+        table::opened(next(path, flags))
     }
 
     fn openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
-        thread::be_known();
-        file_opened(next(at, path, flags, mode))
+        table::opened(next(at, path, flags, mode))
     }
 
     fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
-        thread::be_known();
-        file_opened(next(at, path, flags, mode))
+        table::opened(next(at, path, flags, mode))
     }
 
     fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
-        thread::be_known();
-        file_opened(next(at, path, flags))
+        table::opened(next(at, path, flags))
     }
 
     fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
-        thread::be_known();
-        file_opened(next(at, path, flags))
+        table::opened(next(at, path, flags))
     }
 
     fn creat(path: *const c_char, mode: c_uint) -> c_int as next {
-        thread::be_known();
-        file_opened(next(path, mode))
+        table::opened(next(path, mode))
     }
 
     fn creat64(path: *const c_char, mode: c_uint) -> c_int as next {
-        thread::be_known();
-        file_opened(next(path, mode))
+        table::opened(next(path, mode))
     }
 
     fn mkstemp(template: *mut c_char) -> c_int as next {
-        thread::be_known();
-        file_opened(next(template))
+        table::opened(next(template))
     }
 
     fn mkstemp64(template: *mut c_char) -> c_int as next {
-        thread::be_known();
-        file_opened(next(template))
+        table::opened(next(template))
     }
 
     fn mkostemp(template: *mut c_char, flags: c_int) -> c_int as next {
-        thread::be_known();
-        file_opened(next(template, flags))
+        table::opened(next(template, flags))
     }
 
     fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int as next {
-        thread::be_known();
-        file_opened(next(template, flags))
+        table::opened(next(template, flags))
     }
 
     fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int as next {
-        thread::be_known();
-        file_opened(next(template, suffix))
+        table::opened(next(template, suffix))
     }
 
     fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int as next {
-        thread::be_known();
-        file_opened(next(template, suffix, flags))
+        table::opened(next(template, suffix, flags))
     }
 
     fn pipe(ends: *mut c_int) -> c_int as next {
@@ -119,12 +103,10 @@ interpose! {
     }
 
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE as next {
-        thread::be_known();
         stream_opened(next(path, mode))
     }
 
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE as next {
-        thread::be_known();
         stream_opened(next(path, mode))
     }
 
@@ -149,16 +131,6 @@ interpose! {
     }
 }
 
-/// A file was opened by that number, or not.
-#[inline]
-fn file_opened(fd: c_int) -> c_int {
-    table::opened(fd);
-    if fd >= 0 {
-        device::opened(fd);
-    }
-    fd
-}
-
 fn both_opened(ends: *const c_int, result: c_int) -> c_int {
     if result == 0 {
         // SAFETY: the call just filled both.
@@ -172,7 +144,7 @@ fn both_opened(ends: *const c_int, result: c_int) -> c_int {
 fn stream_opened(stream: *mut FILE) -> *mut FILE {
     if !stream.is_null() {
         // SAFETY: the call just opened it.
-        file_opened(unsafe { libc::fileno(stream) });
+        table::opened(unsafe { libc::fileno(stream) });
     }
     stream
 }

@@ -395,11 +395,11 @@ impl Filesystem for Device {
         handle: FileHandle,
         offset: u64,
         len: u32,
-        flags: OpenFlags,
+        _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.front.read(handle.0, offset, len as usize, flags.0, move |read| match read {
+        self.front.read(handle.0, offset, len as usize, move |read| match read {
             Ok(data) => reply_data(reply, &data),
             Err(errno) => reply.error(to_errno(errno)),
         });

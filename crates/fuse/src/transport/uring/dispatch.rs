@@ -123,9 +123,8 @@ impl Call<'_> {
         let Call { front, request, reply } = self;
         let caller = &request.header.caller;
         match operation {
-            Operation::Read { handle, offset, len, flags } => {
-                front
-                    .read(handle, offset, len, flags, move |read| reply.send(read.map(Body::Data)));
+            Operation::Read { handle, offset, len } => {
+                front.read(handle, offset, len, move |read| reply.send(read.map(Body::Data)));
             }
             Operation::Write { handle, offset, data, mode } => {
                 // It fits a buffer of the ring.

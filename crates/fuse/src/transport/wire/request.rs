@@ -99,7 +99,6 @@ pub(crate) enum Operation<'a> {
         handle: u64,
         offset: u64,
         len: usize,
-        flags: i32,
     },
     Write {
         handle: u64,
@@ -259,8 +258,7 @@ impl<'a> Request<'a> {
             }
             opcode::READ => {
                 let (handle, offset, len) = (fixed.u64()?, fixed.u64()?, fixed.u32()?);
-                let (_read_flags, _lock_owner) = (fixed.u32()?, fixed.u64()?);
-                Operation::Read { handle, offset, len: len as usize, flags: fixed.i32()? }
+                Operation::Read { handle, offset, len: len as usize }
             }
             opcode::WRITE => write(fixed, rest)?,
             opcode::STATFS => Operation::Statfs,
