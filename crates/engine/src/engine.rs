@@ -27,7 +27,7 @@ use crate::dirty::{Class, PageSet, Place};
 use crate::dispatch::{Issue, Share};
 use crate::error::{Error, ErrorCursor, ErrorKind};
 use crate::fetch::Fetch;
-use crate::file::{Event, File, Files};
+use crate::file::{Event, File, Files, Target};
 use crate::frame::{Frame, FramePool};
 use crate::layout::Layouts;
 use crate::log::Log;
@@ -80,7 +80,7 @@ pub(crate) enum Pending {
         durability: Durability,
     },
     /// A write waits for space to be reserved.
-    Reserving { offset: u64, data: Box<[u8]>, durability: Durability },
+    Reserving { target: Target, data: Box<[u8]>, durability: Durability },
     /// A sync of everything waits for that many files.
     SyncAll { remaining: usize, error: Option<ErrorKind> },
 }
@@ -838,12 +838,12 @@ impl Engine {
     /// Runs an event that had to wait; it may have to wait again.
     pub(crate) fn run(&mut self, request: RequestId, file: FileIx, event: Event, now: Time) {
         match event {
-            Event::Write { offset, data, durability } => {
-                match self.try_write(request, file, offset, &data, durability, now) {
+            Event::Write { target, data, durability } => {
+                match self.try_write(request, file, target, &data, durability, now) {
                     Step::Done(result) => self.reply(request, Reply::Written(result)),
                     Step::Pending => {}
                     Step::Starved => {
-                        self.starve(request, file, Event::Write { offset, data, durability });
+                        self.starve(request, file, Event::Write { target, data, durability });
                     }
                 }
             }

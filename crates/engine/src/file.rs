@@ -18,10 +18,18 @@ use crate::time::Time;
 /// The grant of a file for which nothing is ever reserved.
 const UNBOUNDED: u64 = u64::MAX / 2;
 
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Offset(u64),
+    /// To the end that the file has when the write is applied, however long it waits for that.
+    End,
+}
+
 /// An event that must wait its turn, with what it needs to run later.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Write { offset: u64, data: Box<[u8]>, durability: Durability },
+    Write { target: Target, data: Box<[u8]>, durability: Durability },
     Read { offset: u64, len: usize },
     Exclusive { flush: Option<(u64, u64)> },
 }
@@ -237,6 +245,14 @@ impl File {
 
     /// The file holds what was written up to `end`.
     #[inline]
+    /// Where a write begins that is applied now.
+    pub(crate) fn offset_of(&self, target: Target) -> u64 {
+        match target {
+            Target::Offset(offset) => offset,
+            Target::End => self.size,
+        }
+    }
+
     pub(crate) fn grow_to(&mut self, end: u64) {
         if end > self.size {
             self.set_size(end);

@@ -88,7 +88,7 @@ impl Engine {
         let of_file = &mut self.files[file];
         of_file.io_in_flight -= 1;
         of_file.active -= 1;
-        let Some(Pending::Reserving { offset, data, durability }) = self.pending.remove(&request)
+        let Some(Pending::Reserving { target, data, durability }) = self.pending.remove(&request)
         else {
             panic!("the write that waits for a reservation is pending");
         };
@@ -100,7 +100,7 @@ impl Engine {
             Err(ErrorKind::Unsupported) => of_file.set_unreservable(),
             Err(kind) => return self.reply(request, Reply::Written(Err(kind.into()))),
         }
-        self.run(request, file, Event::Write { offset, data, durability }, now);
+        self.run(request, file, Event::Write { target, data, durability }, now);
     }
 
     /// A reservation that nobody waits for ended.

@@ -12,7 +12,7 @@ use crate::command::{Durability, FileId, Outcome, Reply, RequestId, Urgency};
 use crate::config::FetchPolicy;
 use crate::engine::{Engine, Pending, Step};
 use crate::error::{Error, ErrorKind};
-use crate::file::{Event, Gate, SyncFor};
+use crate::file::{Event, Gate, SyncFor, Target};
 use crate::page::{DESCRIPTOR_BYTES, FileIx, PageIo, PageIx, Piece, pieces};
 use crate::patch::PatchSet;
 use crate::resident::Resident;
@@ -64,9 +64,38 @@ impl Engine {
         durability: Durability,
         now: Time,
     ) -> Outcome<()> {
+        self.write_to(request, file, Target::Offset(offset), data, durability, now)
+    }
+
+    /// Writes `data` at the end the file has when they are applied (open(2), O_APPEND): if they wait, after all that
+    /// is written meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Engine::write`].
+    pub fn write_at_end(
+        &mut self,
+        request: RequestId,
+        file: FileId,
+        data: &[u8],
+        durability: Durability,
+        now: Time,
+    ) -> Outcome<()> {
+        self.write_to(request, file, Target::End, data, durability, now)
+    }
+
+    fn write_to(
+        &mut self,
+        request: RequestId,
+        file: FileId,
+        target: Target,
+        data: &[u8],
+        durability: Durability,
+        now: Time,
+    ) -> Outcome<()> {
         let Some(file) = self.files.find(file) else {
             return Outcome::Done(Err(Error::NotAttached));
         };
+        let offset = self.files[file].offset_of(target);
         let end = offset.saturating_add(data.len() as u64);
         if data.len() > REQUEST_BYTES_MAX || end > FILE_BYTES_MAX {
             return Outcome::Done(Err(Error::OutOfRange));
@@ -77,7 +106,7 @@ impl Engine {
         self.clock = now;
         self.stats.writes += 1;
         self.stats.write_bytes += data.len() as u64;
-        let queued = || Event::Write { offset, data: data.into(), durability };
+        let queued = || Event::Write { target, data: data.into(), durability };
         if self.files[file].gate != Gate::Open {
             self.files[file].queue.push_back((request, queued()));
             return Outcome::Pending;
@@ -90,7 +119,7 @@ impl Engine {
         let step = if !self.starved.is_empty() && turns() {
             Step::Starved
         } else {
-            self.try_write(request, file, offset, data, durability, now)
+            self.try_write(request, file, target, data, durability, now)
         };
         match step {
             Step::Done(result) => Outcome::Done(result),
@@ -154,12 +183,16 @@ impl Engine {
         &mut self,
         request: RequestId,
         file: FileIx,
-        offset: u64,
+        target: Target,
         data: &[u8],
         durability: Durability,
         now: Time,
     ) -> Step<()> {
-        let end = offset + data.len() as u64;
+        let offset = self.files[file].offset_of(target);
+        let end = offset.saturating_add(data.len() as u64);
+        if end > FILE_BYTES_MAX {
+            return Step::Done(Err(Error::OutOfRange));
+        }
         if self.census.unclean_frames >= self.dirty_bound()
             || self.patches_exceed() && self.needs_patch(file, offset, end)
             || self.must_wait_for_patch_memory(file, offset, end)
@@ -170,7 +203,7 @@ impl Engine {
         if let Some(gap) = self.unreserved(file, offset, end) {
             self.reserve_for(request, file, gap);
             let data = data.into();
-            self.pending.insert(request, Pending::Reserving { offset, data, durability });
+            self.pending.insert(request, Pending::Reserving { target, data, durability });
             self.files[file].active += 1;
             return Step::Pending;
         }
@@ -252,10 +285,11 @@ impl Engine {
 
     /// Whether an event that waits is a write for which patch memory is missing.
     pub(crate) fn lacks_patch_memory(&self, file: FileIx, event: &Event) -> bool {
-        let Event::Write { offset, data, .. } = event else { return false };
+        let Event::Write { target, data, .. } = event else { return false };
+        let offset = self.files[file].offset_of(*target);
         let end = offset + data.len() as u64;
-        self.must_wait_for_patch_memory(file, *offset, end)
-            || self.patches_exceed() && self.needs_patch(file, *offset, end)
+        self.must_wait_for_patch_memory(file, offset, end)
+            || self.patches_exceed() && self.needs_patch(file, offset, end)
     }
 
     /// Puts the bytes into pages. Returns the partially written pages the policy wants to wait

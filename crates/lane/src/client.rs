@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    /// A file's size, bytes, if nothing that this client posted is to change it, and nobody else can.
+    /// A file's size, bytes, if nothing that this client posted is to change it and nobody else posts.
     pub fn size(&self, slot: u32) -> Option<u64> {
         let ends = &self.region.head().ends;
         let is_calm = || {

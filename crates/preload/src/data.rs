@@ -126,24 +126,22 @@ pub(crate) unsafe extern "C" fn write(
     }
 }
 
-/// lseek(2) is about to be called. The kernel moves the position; what it does not know is told it first. Says how the
-/// kernel is to be called.
-pub(crate) fn before_seek(fd: c_int, offset: i64, whence: c_int) -> (i64, c_int) {
-    let as_asked = (offset, whence);
-    let Some(description) = table::known(fd) else { return as_asked };
-    let Some((index, file)) = description.attached() else { return as_asked };
+/// lseek(2) is about to be called, by `offset` and `whence`, which become what the kernel is to be called by: it moves the
+/// position, and what it does not know is told it first.
+pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c_int) {
+    let Some(description) = table::known(fd) else { return };
+    let Some((index, file)) = description.attached() else { return };
     position::settle(fd, index, file);
-    if whence != libc::SEEK_END {
-        return as_asked;
+    if *whence != libc::SEEK_END {
+        return;
     }
     // The kernel remembers a size from before what was posted.
     let size = device::client(index).and_then(|client| client.size(file.slot));
-    let size = size.and_then(|size| i64::try_from(size).ok());
-    match size.and_then(|size| size.checked_add(offset)).filter(|to| *to >= 0) {
-        Some(to) => (to, libc::SEEK_SET),
+    let end = size.and_then(|size| i64::try_from(size).ok()?.checked_add(*offset));
+    match end.filter(|end| *end >= 0) {
+        Some(end) => (*offset, *whence) = (end, libc::SEEK_SET),
         None => {
             let _ = sys::served_size(fd);
-            as_asked
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use weir_lane::wire::{LEAVE, MESSAGE_BYTES};
 
 use crate::description::{self, Description};
-use crate::{device, position, sys, table};
+use crate::{device, home, position, sys, table, thread};
 
 /// A descriptor is about to be mapped. Shared mappings are served by the kernel's page cache, and the daemon does not see
 /// that there are any: it is told, also by programs that have nothing in the lane.
@@ -55,6 +55,9 @@ pub(crate) fn before_spawn(has_actions: bool) {
 }
 
 fn before(all: bool) {
+    if device::is_client() && home::is_ours() {
+        thread::give_rings_back();
+    }
     if !description::any_attached() {
         return;
     }
@@ -87,32 +90,20 @@ pub(crate) fn tell_size(fd: c_int) {
     }
 }
 
-/// The kernel is about to move a file's bytes elsewhere by itself: from its page cache, if it is not told to bypass that.
-/// What is said after it: see [`transferred`].
-pub(crate) fn transfer(fd: c_int) -> bool {
-    let Some(description) = find_connected(fd) else { return false };
-    let attached = description.attached();
-    if let Some((client, file)) = attached {
-        position::settle(fd, client, file);
+/// The kernel is about to move a file's bytes elsewhere by itself, from its page cache if need be.
+pub(crate) fn transfer(fd: c_int) {
+    let Some(description) = find_connected(fd) else { return };
+    match description.attached() {
+        // Bypassed (O_DIRECT).
+        Some((client, file)) => {
+            position::settle(fd, client, file);
+            let _ = sys::served_size(fd);
+        }
+        // What the daemon has the kernel bypass it for is spliced by way of it all the same (fuse_splice_read), and others
+        // of the client's may post over that: not beside one that is the kernel's.
+        None if !description.is_kernels() => leave(fd, description, description::SPLICED),
+        None => {}
     }
-    let _ = sys::served_size(fd);
-    // What the daemon has the kernel bypass it for is cached all the same when it is spliced (fuse_splice_read), and
-    // others of the client's may post over that.
-    attached.is_none() && !description.is_kernels() && set_direct(fd, true)
-}
-
-/// It was moved.
-pub(crate) fn transferred(fd: c_int, was_set: bool) {
-    if was_set {
-        set_direct(fd, false);
-    }
-}
-
-/// Sets O_DIRECT, or takes it back. False if it was so already, or cannot be.
-fn set_direct(fd: c_int, direct: bool) -> bool {
-    let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) else { return false };
-    let is_so = (flags & libc::O_DIRECT != 0) == direct;
-    !is_so && sys::fcntl(fd, libc::F_SETFL, (flags ^ libc::O_DIRECT) as usize).is_ok()
 }
 
 fn find_connected(fd: c_int) -> Option<&'static Description> {

@@ -110,11 +110,19 @@ fn take(client: &Client) -> Option<Ring> {
 
 /// The thread ends. What is posted in its rings is still taken.
 extern "C" fn give_back(_: *mut c_void) {
+    give_rings_back();
+}
+
+/// Gives the thread's rings back: it ends, or becomes another program by exec, and is no thread of the client's then.
+pub(crate) fn give_rings_back() {
     if home::is_fresh() {
         // They are the parent's.
         return;
     }
     THREAD.with(|thread| {
+        if thread.is_posting.get() {
+            return;
+        }
         thread.forget_if_forked();
         for (index, ring) in thread.rings.iter().enumerate() {
             // SAFETY: the thread's own.

@@ -36,10 +36,9 @@ impl Poster<'_> {
         self.state.engine.expect_write(file, offset, len);
     }
 
-    /// Writes `data` at `offset`, `None` being the end the file has now. `Some` is the result, and `done` was
-    /// dropped; after `None` the write waits as any other may, and what `done` made is run once it is known, as a
-    /// continuation of [`Shard::post`]'s. An append that waits keeps the place it was given: nothing is to be
-    /// posted to the file meanwhile that must come after it.
+    /// Writes `data` at `offset`, `None` being the end the file has when they are applied. `Some` is the result, and `done`
+    /// was dropped; after `None` the write waits as any other may, and what `done` made is run once it is known, as a
+    /// continuation of [`Shard::post`]'s.
     pub fn write<Done: FnOnce(Result<(), Error>) + Send + 'static>(
         &mut self,
         file: FileId,
@@ -48,13 +47,14 @@ impl Poster<'_> {
         done: impl FnOnce() -> Done,
     ) -> Option<Result<(), Error>> {
         let State { engine, pending, posted, .. } = &mut *self.state;
-        let Some(offset) = offset.or_else(|| engine.size(file)) else {
-            return Some(Err(Error::NotAttached));
-        };
         posted.writes += 1;
         posted.bytes += data.len() as u64;
         let request = pending.next_id();
-        match engine.write(request, file, offset, data, Durability::None, self.now) {
+        let written = match offset {
+            Some(offset) => engine.write(request, file, offset, data, Durability::None, self.now),
+            None => engine.write_at_end(request, file, data, Durability::None, self.now),
+        };
+        match written {
             Outcome::Done(result) => Some(result),
             Outcome::Pending => {
                 self.state.wait(self.now, Continuation::Posted(Box::new(done())));

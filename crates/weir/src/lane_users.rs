@@ -29,8 +29,11 @@ pub enum LaneUsersError {
 impl FromStr for LaneUsers {
     type Err = LaneUsersError;
 
-    /// Names, or numbers, separated by commas or colons (a comma ends a mount option).
+    /// Names, or numbers, separated by commas or colons (a comma ends a mount option). Nothing is nobody.
     fn from_str(text: &str) -> Result<LaneUsers, LaneUsersError> {
+        if text.is_empty() {
+            return Ok(LaneUsers::default());
+        }
         let mut users = text
             .split([',', ':'])
             .map(|name| look_up(name.trim()))
@@ -43,12 +46,13 @@ impl FromStr for LaneUsers {
 
 /// As chown(1) does: what is a name is one, also if it is made of digits.
 fn look_up(name: &str) -> Result<u32, LaneUsersError> {
-    let unknown = || LaneUsersError::Unknown(name.to_owned());
-    match User::from_name(name) {
-        Ok(Some(user)) => Ok(user.uid.as_raw()),
-        // The last number stands for nobody: (uid_t) -1, chown(2).
-        Ok(None) => name.parse().ok().filter(|&uid| uid != u32::MAX).ok_or_else(unknown),
-        Err(why) => Err(LaneUsersError::LookUp { name: name.to_owned(), why }),
+    // The last number stands for nobody: (uid_t) -1, chown(2).
+    let number = name.parse().ok().filter(|&uid| uid != u32::MAX);
+    match (User::from_name(name), number) {
+        (Ok(Some(user)), _) => Ok(user.uid.as_raw()),
+        (_, Some(uid)) => Ok(uid),
+        (Ok(None), None) => Err(LaneUsersError::Unknown(name.to_owned())),
+        (Err(why), None) => Err(LaneUsersError::LookUp { name: name.to_owned(), why }),
     }
 }
 
@@ -60,8 +64,9 @@ mod tests {
     fn users_are_names_or_numbers() {
         assert_eq!("root".parse(), Ok(LaneUsers(vec![0])));
         assert_eq!("4711, root:0:12".parse(), Ok(LaneUsers(vec![0, 12, 4711])));
+        assert_eq!("".parse(), Ok(LaneUsers::default()));
         for (text, name) in [
-            ("", ""),
+            (",", ""),
             ("root,", ""),
             ("no such user", "no such user"),
             ("4294967295", "4294967295"),

@@ -193,7 +193,8 @@ impl Layer {
             return Err(SettingsError::LogTooSmall { given, least });
         }
         self.check_policy()?;
-        if self.lane_users.is_some() && self.allow_other != Some(true) {
+        let users = self.lane_users.as_ref().is_some_and(|users| !users.0.is_empty());
+        if users && self.lane != Some(false) && self.allow_other != Some(true) {
             return Err(SettingsError::LaneUsersKeptOut);
         }
         let defaults = Config::default();

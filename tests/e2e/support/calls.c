@@ -244,6 +244,19 @@ static void copies(void)
 	CALL(sendfile(to, from, &at, 4096));
 	CALL(lseek(from, 0, SEEK_END));
 	CALL(sum_of(to));
+	/* By a descriptor that nothing was done with. */
+	int other = open("from", O_RDONLY);
+	for (int i = 0; i < 3; i++) {
+		warm(from);
+		at = 546 + i * 182;
+		CALL(sendfile(to, other, &at, 4096));
+		at = 0;
+		pwrite(from, "changed", 7, i);
+		CALL(sendfile(to, other, &at, 64));
+		CALL(copy_file_range(other, &at, to, NULL, 4096, 0));
+	}
+	CALL(sum_of(to));
+	close(other);
 	char *mapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, from, 0);
 	SAY("%.8s", mapped + size_of(from) - 8);
 	munmap(mapped, 4096);
@@ -323,10 +336,13 @@ static void numbers(void)
 
 struct job { int fd; int number; };
 
+/* Bytes: some cross a page's end. */
+enum { RECORD = 60 };
+
 static void *records(void *argument)
 {
 	struct job *job = argument;
-	char record[64];
+	char record[RECORD];
 	memset(record, 'a' + job->number, sizeof record);
 	for (int i = 0; i < 3000; i++) if (write(job->fd, record, sizeof record) != sizeof record) SAY("torn");
 	return NULL;
@@ -336,7 +352,7 @@ static void *records(void *argument)
 static void count_records(const char *name, int writers)
 {
 	int fd = open(name, O_RDONLY), count[26] = { 0 }, torn = 0;
-	char record[64];
+	char record[RECORD];
 	while (read(fd, record, sizeof record) == sizeof record) {
 		for (size_t i = 1; i < sizeof record; i++) torn += record[i] != record[0];
 		count[(unsigned char)(record[0] - 'a') % 26]++;

@@ -2,7 +2,7 @@
 //!
 //! Open descriptions of a file are of three kinds. Those of the *kernel*: their programs may use the kernel's page cache.
 //! *Attached* ones: a client uses them, and has told the kernel to bypass its page cache (O_DIRECT). *Direct* ones: opened by
-//! a client's thread while the file was in the lane, and told by us to bypass it. From the counts follows the mode:
+//! a client's thread while the file was in the lane and not by the kernel alone, and told by us to bypass it. From the counts follows the mode:
 //!
 //! | attached by | kernel, may write | kernel, read only | mode |
 //! |---|---|---|---|

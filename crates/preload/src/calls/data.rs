@@ -201,12 +201,14 @@ interpose! {
     }
 
     fn lseek(fd: c_int, offset: i64, whence: c_int) -> i64 as next {
-        let (offset, whence) = data::before_seek(fd, offset, whence);
+        let (mut offset, mut whence) = (offset, whence);
+        data::before_seek(fd, &mut offset, &mut whence);
         data::after_seek(fd, next(fd, offset, whence))
     }
 
     fn lseek64(fd: c_int, offset: i64, whence: c_int) -> i64 as next {
-        let (offset, whence) = data::before_seek(fd, offset, whence);
+        let (mut offset, mut whence) = (offset, whence);
+        data::before_seek(fd, &mut offset, &mut whence);
         data::after_seek(fd, next(fd, offset, whence))
     }
 
@@ -230,24 +232,18 @@ interpose! {
         len: usize,
         flags: c_uint,
     ) -> isize as next {
-        let was_set = leave::transfer(from);
-        let moved = next(from, from_at, to, to_at, len, flags);
-        leave::transferred(from, was_set);
-        moved
+        leave::transfer(from);
+        next(from, from_at, to, to_at, len, flags)
     }
 
     fn sendfile(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
-        let was_set = leave::transfer(from);
-        let moved = next(to, from, at, len);
-        leave::transferred(from, was_set);
-        moved
+        leave::transfer(from);
+        next(to, from, at, len)
     }
 
     fn sendfile64(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
-        let was_set = leave::transfer(from);
-        let moved = next(to, from, at, len);
-        leave::transferred(from, was_set);
-        moved
+        leave::transfer(from);
+        next(to, from, at, len)
     }
 
     fn splice(
@@ -258,10 +254,8 @@ interpose! {
         len: usize,
         flags: c_uint,
     ) -> isize as next {
-        let was_set = leave::transfer(from);
-        let moved = next(from, from_at, to, to_at, len, flags);
-        leave::transferred(from, was_set);
-        moved
+        leave::transfer(from);
+        next(from, from_at, to, to_at, len, flags)
     }
 
     fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int as next {

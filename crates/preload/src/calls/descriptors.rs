@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use super::interpose;
-use crate::{data, description, device, leave, table};
+use crate::{description, device, leave, position, table};
 
 interpose! {
     fn close(fd: c_int) -> c_int as next {
@@ -101,16 +101,12 @@ interpose! {
                     next(number, a, b, c, d, e, f)
                 }
                 libc::SYS_copy_file_range | libc::SYS_splice => {
-                    let was_set = leave::transfer(a as c_int);
-                    let moved = next(number, a, b, c, d, e, f);
-                    leave::transferred(a as c_int, was_set);
-                    moved
+                    leave::transfer(a as c_int);
+                    next(number, a, b, c, d, e, f)
                 }
                 libc::SYS_sendfile => {
-                    let was_set = leave::transfer(b as c_int);
-                    let moved = next(number, a, b, c, d, e, f);
-                    leave::transferred(b as c_int, was_set);
-                    moved
+                    leave::transfer(b as c_int);
+                    next(number, a, b, c, d, e, f)
                 }
                 _ => next(number, a, b, c, d, e, f),
             }
@@ -156,8 +152,10 @@ fn before_fcntl(fd: c_int, command: c_int, argument: usize) -> usize {
         && let Some(description) = table::known(fd)
         && description.flags() & description::BYPASSES != 0
     {
-        // Before it appends no more.
-        data::before_seek(fd, 0, libc::SEEK_CUR);
+        if let Some((client, file)) = description.attached() {
+            // Before it appends no more.
+            position::settle(fd, client, file);
+        }
         return argument | libc::O_DIRECT as usize;
     }
     argument

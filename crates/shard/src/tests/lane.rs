@@ -110,6 +110,26 @@ fn a_posted_write_that_waits_is_answered_once() {
 }
 
 #[test]
+fn an_append_that_waits_goes_where_the_file_ends_then() {
+    let (bench, _home, view) = shared(b"");
+    bench.write(FILE, 0, &[1; 4000]).unwrap();
+    assert_eq!(view.grant(SLOT), PAGE as u64);
+    let (sender, receiver) = mpsc::channel();
+    let (waits, fits) = bench.shard.post(|poster| {
+        // Space for it has to be reserved, which cannot be done meanwhile.
+        let done = || move |result| sender.send(result).unwrap();
+        (poster.write(FILE, None, &[2; 200], done), poster.write(FILE, None, &[3; 50], || |_| {}))
+    });
+    assert_eq!((waits, fits), (None, Some(Ok(()))));
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(Ok(())));
+    let expected = [&[1; 4000][..], &[3; 50], &[2; 200]].concat();
+    assert_eq!(bench.read(FILE, 0, 5000).unwrap(), expected);
+    assert_eq!(view.size(SLOT), expected.len() as u64);
+    bench.sync(FILE).unwrap();
+    assert_eq!(fs::read(bench.path("file")).unwrap(), expected);
+}
+
+#[test]
 fn errors_of_posted_writes_are_told_once() {
     let (bench, _home, _) = shared(b"");
     let mut cursor = bench.shard.error_cursor(FILE);
