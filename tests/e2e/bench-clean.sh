@@ -15,7 +15,9 @@ BENCH=${WEIR_BENCH:-$REPO/target/release/weir-bench}
 hold() {
     local name=$1
     shift
-    "$BENCH" hold --weir "$WEIR" --dir "$WORK/$name" "$@" >"$WORK/$name.log" 2>&1 &
+    # Before it starts: what an earlier run said must not be taken for its words.
+    : >"$WORK/$name.log"
+    "$BENCH" hold --weir "$WEIR" --dir "$WORK/$name" "$@" >>"$WORK/$name.log" 2>&1 &
     PID=$!
     for _ in $(seq 600); do
         if grep -q '^holding$' "$WORK/$name.log"; then
