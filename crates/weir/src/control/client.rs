@@ -158,11 +158,14 @@ impl Daemon {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         let path = self.mountpoint.clone();
         let hung_up = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
-        if hung_up
-            && self.has_ended(Some(&END_PATIENCE))
-            && matches!(rustix::fs::stat(&path), Err(Errno::NOTCONN))
-        {
-            return ControlError::Dead(path);
+        // Gone before it was taken hold of counts, too: the mount tells.
+        if hung_up && (self.process.is_none() || self.has_ended(Some(&END_PATIENCE))) {
+            for _ in 0..100 {
+                if matches!(rustix::fs::stat(&path), Err(Errno::NOTCONN)) {
+                    return ControlError::Dead(path);
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
         }
         ControlError::Conversation { path, error }
     }
