@@ -243,9 +243,8 @@ impl File {
         }
     }
 
-    /// The file holds what was written up to `end`.
-    #[inline]
     /// Where a write begins that is applied now.
+    #[inline]
     pub(crate) fn offset_of(&self, target: Target) -> u64 {
         match target {
             Target::Offset(offset) => offset,
@@ -253,6 +252,8 @@ impl File {
         }
     }
 
+    /// The file holds what was written up to `end`.
+    #[inline]
     pub(crate) fn grow_to(&mut self, end: u64) {
         if end > self.size {
             self.set_size(end);

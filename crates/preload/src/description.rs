@@ -41,11 +41,11 @@ pub(crate) const PASSED: u32 = 1 << 8;
 /// The daemon does not take it.
 pub(crate) const REFUSED: u32 = 1 << 9;
 
-/// It was left to the kernel because the kernel moved its bytes by itself (splice(2) and its like).
-pub(crate) const SPLICED: u32 = 1 << 11;
-
 /// O_DIRECT as the program set it last, if it is set here.
 pub(crate) const SHOWS_DIRECT: u32 = 1 << 10;
+
+/// It was left to the kernel because the kernel moved its bytes by itself (splice(2) and its like).
+pub(crate) const SPLICED: u32 = 1 << 11;
 
 /// For good the kernel's.
 const KERNEL: u32 = DIRECT | MAPPED | PASSED | REFUSED | SPLICED;

@@ -56,6 +56,7 @@ pub(crate) fn before_spawn(has_actions: bool) {
 
 fn before(all: bool) {
     if device::is_client() && home::is_ours() {
+        // By its ring the daemon takes the thread for the client's, which it is not after exec.
         thread::give_rings_back();
     }
     if !description::any_attached() {
@@ -94,7 +95,7 @@ pub(crate) fn tell_size(fd: c_int) {
 pub(crate) fn transfer(fd: c_int) {
     let Some(description) = find_connected(fd) else { return };
     match description.attached() {
-        // Bypassed (O_DIRECT).
+        // It bypasses the cache (O_DIRECT), or is the kernel's since.
         Some((client, file)) => {
             position::settle(fd, client, file);
             let _ = sys::served_size(fd);

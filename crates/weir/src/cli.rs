@@ -157,8 +157,8 @@ pub struct MountArguments {
     pub lane: Option<bool>,
     /// Users besides the daemon's own whose programs may use the lane
     ///
-    /// Names or numbers, separated by commas, or by colons as with -o. What the daemon has in memory of any file they can read then,
-    /// whatever its permissions: name only users who may. Needs --allow-other.
+    /// Names or numbers, separated by commas, or by colons as with -o. They can then read what the daemon has in
+    /// memory of any file, whatever its permissions: name only users who may. Needs --allow-other.
     #[arg(long, value_name = "USER[,USER...]")]
     pub lane_users: Option<LaneUsers>,
     /// How often adaptive write-back looks at the load, 1s by default

@@ -199,8 +199,8 @@ fn read_key(
             *into = std::mem::take(into).over(layer);
         }
         _ => {
-            let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, lane-users, write-back-interval, \
-                         dirty-max, dirty-background, transport, log, log-size, \
+            let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, lane-users, \
+                         write-back-interval, dirty-max, dirty-background, transport, log, log-size, \
                          allow-other, read-only, options, log-level, log-file, record and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }

@@ -200,15 +200,16 @@ impl Locked {
         if let Some(advice) = faster_transport(&settings) {
             tracing::info!("{advice}");
         }
+        // Before anybody can use the mount, so that the first line is its beginning.
+        let recording = record.map(|record| record.start(move || looked_at.stats()));
+        let recording = recording.transpose().inspect_err(|error| {
+            tracing::warn!("nothing is recorded: cannot start a thread: {error}");
+        });
         if let Err(error) = ready() {
             tracing::warn!("the command that waited for the mount is gone ({error}): unmounting");
             lifecycle.abandon();
             return Ok(());
         }
-        let recording = record.map(|record| record.start(move || looked_at.stats()));
-        let recording = recording.transpose().inspect_err(|error| {
-            tracing::warn!("nothing is recorded: cannot start a thread: {error}");
-        });
         let ended = lifecycle.run();
         drop(recording);
         let in_source = matches!(settings.log, LogChoice::Source | LogChoice::Auto);

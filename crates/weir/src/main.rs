@@ -20,7 +20,6 @@ mod daemon;
 mod daemonize;
 mod failure;
 mod fuse_access;
-
 mod lane_users;
 mod log;
 mod machine;

@@ -193,10 +193,7 @@ impl Layer {
             return Err(SettingsError::LogTooSmall { given, least });
         }
         self.check_policy()?;
-        let users = self.lane_users.as_ref().is_some_and(|users| !users.0.is_empty());
-        if users && self.lane != Some(false) && self.allow_other != Some(true) {
-            return Err(SettingsError::LaneUsersKeptOut);
-        }
+        self.check_lane_users()?;
         let defaults = Config::default();
         let write_back = self.write_back.unwrap_or(WRITE_BACK_DEFAULT);
         let dirty_hard_percent = match write_back {
@@ -241,6 +238,15 @@ impl Layer {
             log_file: self.log_file,
             record: self.record,
         })
+    }
+
+    /// Who may use the lane may use the mount.
+    fn check_lane_users(&self) -> Result<(), SettingsError> {
+        let there_are = self.lane_users.as_ref().is_some_and(|users| !users.0.is_empty());
+        if there_are && self.lane != Some(false) && self.allow_other != Some(true) {
+            return Err(SettingsError::LaneUsersKeptOut);
+        }
+        Ok(())
     }
 
     /// Nothing is said that the write-back policy has no use for.

@@ -448,10 +448,9 @@ static void cancelled(void)
 	close(fd);
 }
 
-int main(int count, char **words)
+/* What one thread does. */
+static void alone(void)
 {
-	if (count != 2 || chdir(words[1]) != 0) return 2;
-	setvbuf(stdout, NULL, _IOFBF, 0);
 	positions();
 	pieces();
 	appends();
@@ -459,6 +458,13 @@ int main(int count, char **words)
 	modes();
 	copies();
 	unseen();
+}
+
+int main(int count, char **words)
+{
+	if (count != 2 || chdir(words[1]) != 0) return 2;
+	setvbuf(stdout, NULL, _IOFBF, 0);
+	alone();
 	sharing(0, "positional");
 	sharing(O_APPEND, "appended");
 	signals();
@@ -469,13 +475,7 @@ int main(int count, char **words)
 	pid_t worker = fork();
 	if (worker == 0) {
 		if (mkdir("worker", 0700) != 0 || chdir("worker") != 0) exit(2);
-		positions();
-		pieces();
-		appends();
-		refused();
-		modes();
-		copies();
-		unseen();
+		alone();
 		exit(0);
 	}
 	int status = -1;

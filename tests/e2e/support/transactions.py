@@ -5,8 +5,9 @@
     transactions.py check DATABASE NOTED
 
 MODE is a journal mode: delete (with synchronous=EXTRA, without which SQLite itself may lose the last commits) or wal. A
-transaction inserts row N in two tables and changes a row of an earlier one. It stops at the first error. Afterwards the
-database is whole, holds each noted transaction, and at most one more.
+transaction inserts row N in two tables and changes a row of an earlier one. It stops at the first error, and where the
+database's directory cannot be opened any more: SQLite takes that for a directory that need not be synced (unixDelete), and
+says that all is committed. Afterwards the database is whole, holds each noted transaction, and at most one more.
 """
 
 import hashlib
@@ -40,8 +41,9 @@ def write(path, noted, mode, seconds):
             base.execute("INSERT INTO two VALUES(?, ?)", (number, body(number, 1)))
             base.execute("UPDATE one SET version = ?, body = ? WHERE n = ?", (number, body(earlier, number), earlier))
             base.execute("COMMIT")
+            os.close(os.open(os.path.dirname(path), os.O_RDONLY))
             os.write(note, b"%d\n" % number)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         print(f"stopped: {error}")
 
 

@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -19,6 +20,10 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a process that hung up is given to be gone.
 const END_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// How long its mount is given to be cut off after that, and how often that is looked at.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -158,14 +163,8 @@ impl Daemon {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         let path = self.mountpoint.clone();
         let hung_up = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
-        // Gone before it was taken hold of counts, too: the mount tells.
-        if hung_up && (self.process.is_none() || self.has_ended(Some(&END_PATIENCE))) {
-            for _ in 0..100 {
-                if matches!(rustix::fs::stat(&path), Err(Errno::NOTCONN)) {
-                    return ControlError::Dead(path);
-                }
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
+        if hung_up && self.has_ended(Some(&END_PATIENCE)) && is_cut_off(&path) {
+            return ControlError::Dead(path);
         }
         ControlError::Conversation { path, error }
     }
@@ -185,6 +184,18 @@ impl Daemon {
                 result => return result.is_ok_and(|ready| ready > 0),
             }
         }
+    }
+}
+
+/// Whether nobody serves a mount any more, or soon: the kernel closes the last of a process that was killed after its end.
+fn is_cut_off(mountpoint: &Path) -> bool {
+    let until = Instant::now() + CLOSE_PATIENCE;
+    loop {
+        let cut_off = matches!(rustix::fs::stat(mountpoint), Err(Errno::NOTCONN));
+        if cut_off || Instant::now() >= until {
+            return cut_off;
+        }
+        thread::sleep(LOOK_EVERY);
     }
 }
 

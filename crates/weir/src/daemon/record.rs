@@ -153,34 +153,41 @@ impl Record {
         begun.map(|()| record).map_err(|error| fail(error.to_string()))
     }
 
-    /// Goes on with what `look` sees, on a thread of its own.
-    pub fn start(self, look: impl Fn() -> Stats + Send + 'static) -> io::Result<Recording> {
+    /// Notes what `look` sees now, and goes on with that on a thread of its own.
+    pub fn start(mut self, look: impl Fn() -> Stats + Send + 'static) -> io::Result<Recording> {
         let (over, is_over) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
-        thread::Builder::new().name("record".into()).spawn(move || {
-            self.keep(&look, &is_over);
-            drop(end);
-        })?;
+        if self.note(&look()) {
+            thread::Builder::new().name("record".into()).spawn(move || {
+                self.keep(&look, &is_over);
+                drop(end);
+            })?;
+        }
         Ok(Recording { over: Some(over), ended })
     }
 
     fn keep(mut self, look: &impl Fn() -> Stats, is_over: &Receiver<()>) {
-        let mut due = Instant::now();
+        let mut due = Instant::now() + self.interval;
         loop {
             let pause = due.saturating_duration_since(Instant::now());
             let over = is_over.recv_timeout(pause) != Err(RecvTimeoutError::Timeout);
-            let line = line(self.began.elapsed(), &look());
-            if let Err(error) = self.append(&line) {
-                let path = self.path.display();
-                tracing::warn!("the record in {path} ends here, the mount goes on: {error}");
-                return;
-            }
-            if over {
+            if !self.note(&look()) || over {
                 return;
             }
             // After a suspension one look is enough.
             due = (due + self.interval).max(Instant::now());
         }
+    }
+
+    /// Appends what there is now. False, and said in the log, if the record ends instead.
+    fn note(&mut self, stats: &Stats) -> bool {
+        let line = line(self.began.elapsed(), stats);
+        let noted = self.append(&line);
+        if let Err(error) = &noted {
+            let path = self.path.display();
+            tracing::warn!("the record in {path} ends here, the mount goes on: {error}");
+        }
+        noted.is_ok()
     }
 
     /// Appends a line, or none of it.
