@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use weir_lane::stream::copy_page;
 
 use crate::command::{Durability, FileId, Outcome, Reply, RequestId, Urgency};
 use crate::config::FetchPolicy;
@@ -24,6 +25,14 @@ const PAGE: u64 = PAGE_BYTES as u64;
 
 /// The largest file, as the kernel has it (`loff_t`).
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Puts bytes into a page.
+fn put(page: &mut [u8; PAGE_BYTES], start: usize, bytes: &[u8]) {
+    match bytes.try_into() {
+        Ok(whole) => copy_page(page, whole),
+        Err(_) => page[start..start + bytes.len()].copy_from_slice(bytes),
+    }
+}
 
 /// What a policy chose for one partial write.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -157,7 +166,7 @@ impl Engine {
             return over;
         };
         let Some(mut bytes) = frame.bytes_mut() else { return false };
-        bytes[start..start + data.len()].copy_from_slice(data);
+        put(&mut bytes, start, data);
         drop(bytes);
         self.publish_written(ix);
         self.note_unlogged(file, ix, start, data.len());
@@ -352,7 +361,7 @@ impl Engine {
             }
             let frame = page.frame.as_mut().expect("the page is resident");
             let mut frame = frame.bytes_mut().expect("the frame is not shared");
-            frame[start..start + bytes.len()].copy_from_slice(bytes);
+            put(&mut frame, start, bytes);
             drop(frame);
             page.dirtied(seq, now);
         });
@@ -369,7 +378,7 @@ impl Engine {
             page.fill(0);
             self.pages[ix].patches.apply(page);
         }
-        page[start..start + bytes.len()].copy_from_slice(bytes);
+        put(page, start, bytes);
         let patched = !self.pages[ix].patches.is_empty();
         if patched && self.pages[ix].io != PageIo::Fetch {
             self.stats.fetches_avoided += 1;

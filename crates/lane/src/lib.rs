@@ -36,6 +36,8 @@ mod sequence;
 #[cfg(not(loom))]
 pub mod server;
 mod stamp;
+#[cfg(not(loom))]
+pub mod stream;
 mod sync;
 #[cfg(not(loom))]
 pub mod tally;
