@@ -41,7 +41,7 @@ const APPEND_BYTES_MAX: usize = 1 << 20;
 /// Who finds his ring full gives way to the daemon so often, looking again each time; then he sleeps between looks, so
 /// that the daemon has the CPU to itself; then he goes by the kernel, where he waits until all that he posted is applied.
 const FULL_YIELDS: u32 = 20;
-const FULL_SLEEPS: u32 = 20;
+const FULL_SLEEPS: u32 = 200;
 const FULL_SLEEP_NS: i64 = 30_000;
 
 /// A description in the lane, and the descriptor it is used by.
