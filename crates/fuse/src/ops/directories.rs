@@ -1,6 +1,6 @@
 //! Reading directories.
 //!
-//! Each open directory has its own stream at home. What programs see as positions in it are home's
+//! Each open directory that is read has its own stream at home. What programs see as positions in it are home's
 //! own cookies, so that a directory that changes while it is read behaves as it does at home: what
 //! is neither made nor removed meanwhile is seen exactly once, and telldir(3), seekdir(3) and
 //! rewinddir(3) work.
@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, fstat, fsync, seek, statat};
@@ -109,8 +109,19 @@ pub(crate) trait Listing {
 #[derive(Debug)]
 pub(crate) struct DirectoryStream {
     inode: Arc<Inode>,
-    home: OwnedFd,
+    /// Opened at home once it is needed: not to show a listing that the kernel kept.
+    home: OnceLock<OwnedFd>,
     state: Mutex<State>,
+}
+
+impl DirectoryStream {
+    fn home(&self) -> Result<&OwnedFd, Errno> {
+        if let Some(home) = self.home.get() {
+            return Ok(home);
+        }
+        let home = reopen(&self.inode, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(self.home.get_or_init(|| home))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -182,15 +193,18 @@ impl Front {
     /// opendir(3).
     pub(crate) fn open_directory(&self, node: NodeId) -> Result<OpenedDirectory, Errno> {
         let inode = self.inode(node)?;
-        let home = reopen(&inode, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let changed = fstat(&home)?;
+        let changed = fstat(inode.path_fd())?;
         let now = clock_gettime(ClockId::Realtime).tv_sec;
         let keeping = inode.kept_listing.lock().unwrap_or_else(PoisonError::into_inner).open(
             (changed.st_ctime, changed.st_ctime_nsec as i64),
             now,
             self.behaviour.entry_timeout,
         );
-        let stream = DirectoryStream { inode, home, state: Mutex::default() };
+        let stream = DirectoryStream { inode, home: OnceLock::new(), state: Mutex::default() };
+        if keeping != Keeping::Last {
+            // Now, so that whoever may not read it is told by opendir(3).
+            stream.home()?;
+        }
         Ok(OpenedDirectory { handle: self.directories.insert(Arc::new(stream)), keeping })
     }
 
@@ -207,14 +221,15 @@ impl Front {
         listing: &mut L,
     ) -> Result<(), Errno> {
         let stream = self.directories.get(handle).ok_or(Errno::ESTALE)?;
+        let home = stream.home()?;
         let mut state = stream.state.lock().unwrap_or_else(PoisonError::into_inner);
         // At the start what was read ahead is dropped too: rewinddir(3) shows what is new.
         if position != state.position || (position == 0 && state.started) {
-            state.seek(&stream.home, position)?;
+            state.seek(home, position)?;
         }
         loop {
             let Some(&entry) = state.batch.get(state.next) else {
-                state.refill(&stream.home)?;
+                state.refill(home)?;
                 if state.batch.is_empty() {
                     return Ok(());
                 }
@@ -292,10 +307,16 @@ impl Front {
             return done(Err(Errno::ESTALE));
         };
         let directory = self.shard.directory();
-        if let Some(synced) = directory.sync_here(stream.home.as_fd()) {
+        let synced = match stream.home() {
+            Ok(home) => directory.sync_here(home.as_fd()),
+            Err(errno) => return done(Err(errno)),
+        };
+        if let Some(synced) = synced {
             return done(synced.map_err(Errno::from));
         }
-        directory.defer(Box::new(move || done(fsync(&stream.home).map_err(Errno::from))));
+        directory.defer(Box::new(move || {
+            done(stream.home().and_then(|home| Ok(fsync(home)?)));
+        }));
     }
 }
 

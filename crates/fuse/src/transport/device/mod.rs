@@ -10,11 +10,13 @@
 mod convert;
 mod listing;
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -22,7 +24,7 @@ use fuser::{
     INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags,
     PollNotifier, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
     ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, SessionACL, TimeOrNow, WriteFlags,
+    ReplyXattr, Request, RequestId, SessionACL, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{AtFlags, FileType};
 
@@ -41,6 +43,9 @@ use crate::ops::names::Found;
 use crate::ops::space::CopySide;
 use crate::transport::uring::Queues;
 use crate::transport::{BACKGROUND_MAX, Transport, WRITE_BYTES_MAX};
+
+/// How long the device is left alone where only what nobody waits for comes by it.
+const REST: Duration = Duration::from_millis(2);
 
 /// What is asked of the kernel; it is done without what it does not have.
 ///
@@ -132,6 +137,7 @@ impl Connection {
             Some(Ok(())) => Transport::IoUring,
             Some(Err(error)) => {
                 tracing::warn!("FUSE over io_uring was refused, serving the device: {error}");
+                takes_queues.store(false, Ordering::Relaxed);
                 Transport::Device
             }
             None => Transport::Device,
@@ -165,11 +171,25 @@ impl Connection {
 /// Turns requests into calls of the front end.
 struct Device {
     front: Arc<Front>,
-    /// Set if the kernel takes queues, which are there for it.
+    /// Whether the kernel takes queues, if they are there for it.
     takes_queues: Option<Arc<AtomicBool>>,
 }
 
 impl Device {
+    /// Where requests come by queues, nobody waits for what comes by the device. Not to be waiting for it, either, spares
+    /// whoever has the kernel forget something the time to wake us, and then all comes at once: as calls for one
+    /// request, so that there is one rest for it.
+    fn rest_before(&self, request: &Request) {
+        thread_local! {
+            static RESTED_BEFORE: Cell<Option<RequestId>> = const { Cell::new(None) };
+        }
+        let by_queues =
+            self.takes_queues.as_ref().is_some_and(|takes| takes.load(Ordering::Relaxed));
+        if by_queues && RESTED_BEFORE.replace(Some(request.unique())) != Some(request.unique()) {
+            thread::sleep(REST);
+        }
+    }
+
     fn behaviour(&self) -> &Behaviour {
         &self.front.behaviour
     }
@@ -218,7 +238,8 @@ impl Filesystem for Device {
         }
     }
 
-    fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
+    fn forget(&self, request: &Request, node: INodeNo, lookups: u64) {
+        self.rest_before(request);
         self.front.forget(NodeId(node.0), lookups);
     }
 
