@@ -304,10 +304,12 @@ impl Frame {
         self.arena.lane.as_ref().map(|lane| &*lane.board)
     }
 
-    /// `len` bytes from `start` on will be written soon. Of many the processor sees by itself what comes.
+    /// `len` bytes from `start` on will be written soon. Of many the processor sees by itself what comes, and a whole page
+    /// is written past the cache.
     #[inline]
     pub(crate) fn prefetch(&self, start: usize, len: usize) {
-        for line in (start..start + len.min(256)).step_by(64) {
+        let asked = if len == PAGE_BYTES { 0 } else { len.min(256) };
+        for line in (start..start + asked).step_by(64) {
             prefetch::write(self.arena.address(self.index).wrapping_add(line));
         }
         if let Some(board) = self.board() {

@@ -316,6 +316,11 @@ impl Front {
         }
     }
 
+    /// Whether files should be forgotten before more are looked up.
+    pub(crate) fn is_short_of_descriptors(&self) -> bool {
+        self.janitor.is_short_of_descriptors(self.inodes.len())
+    }
+
     /// Has the engine let go a file the kernel does not know any more, and then removes it.
     fn detach(self: &Arc<Self>, inode: &Arc<Inode>) {
         // The end of the detachment may be run by `Shard::detach` itself, and must not be under

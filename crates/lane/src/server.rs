@@ -10,7 +10,7 @@
 //!
 //! What takes an entry out is inlined, all of it, whatever its size: returned by way of the stack, in narrow stores
 //! that are read again in wide ones, an entry's head would wait until every store before it, the last entry's page, has
-//! reached the cache. That was a third of the time a page takes.
+//! reached the cache.
 
 #![allow(unsafe_code)] // Shared memory cannot be read without it.
 

@@ -5,7 +5,7 @@
 
 use crate::PAGE_BYTES;
 
-/// Copies a page. Who sees a store made after this sees the page.
+/// Copies a page. It is ordered with what is stored before and after it as an ordinary copy is.
 #[inline]
 pub fn copy_page(to: &mut [u8; PAGE_BYTES], from: &[u8; PAGE_BYTES]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -13,10 +13,10 @@ pub fn copy_page(to: &mut [u8; PAGE_BYTES], from: &[u8; PAGE_BYTES]) {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
         let (mut to, mut from) =
             (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
+        // SAFETY: every processor of this architecture has the instruction. Such stores pass others, earlier ones too.
+        unsafe { _mm_sfence() };
         for _ in 0..PAGE_BYTES / 64 {
-            // SAFETY: four vectors a turn stay within both pages, `to` is aligned for them, and every processor of this
-            // architecture has these instructions. The fence, in the end, is what such stores need before they are
-            // ordered as others are.
+            // SAFETY: four vectors a turn stay within both pages, and `to` is aligned for them.
             unsafe {
                 let line = [0, 1, 2, 3].map(|part| _mm_loadu_si128(from.add(part)));
                 for (part, vector) in line.into_iter().enumerate() {
@@ -25,7 +25,7 @@ pub fn copy_page(to: &mut [u8; PAGE_BYTES], from: &[u8; PAGE_BYTES]) {
                 (to, from) = (to.add(4), from.add(4));
             }
         }
-        // SAFETY: as above.
+        // SAFETY: as above. Later ones pass them.
         unsafe { _mm_sfence() };
         return;
     }

@@ -14,6 +14,7 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use libc::iovec;
 use weir_lane::client::{Attached, Client, Ring, To};
@@ -39,10 +40,11 @@ pub(crate) fn look_at_limit() {
 const APPEND_BYTES_MAX: usize = 1 << 20;
 
 /// Who finds his ring full gives way to the daemon so often, looking again each time; then he sleeps between looks, so
-/// that the daemon has the CPU to itself; then he goes by the kernel, where he waits until all that he posted is applied.
+/// that the daemon has the CPU to itself, for so long; then he goes by the kernel, where he waits until all that he posted
+/// is applied.
 const FULL_YIELDS: u32 = 20;
-const FULL_SLEEPS: u32 = 200;
 const FULL_SLEEP_NS: i64 = 30_000;
+const FULL_PATIENCE: Duration = Duration::from_millis(20);
 
 /// A description in the lane, and the descriptor it is used by.
 #[derive(Clone, Copy)]
@@ -117,7 +119,7 @@ pub(crate) unsafe extern "C" fn write(
         return Outcome::kernel(why);
     }
     match offset {
-        _ if is_append => open.post_patiently(To::End, pieces),
+        _ if is_append => open.append(pieces, offset.is_none()),
         None => open.write(pieces),
         Some(offset) => match u64::try_from(*offset) {
             Ok(offset) => open.post_patiently(To::Offset(offset), pieces),
@@ -342,15 +344,16 @@ impl Open {
 
     #[cold]
     fn make_room(&self, has_room: impl Fn() -> bool) {
-        for turn in 0..FULL_YIELDS + FULL_SLEEPS {
-            if turn < FULL_YIELDS {
-                sys::sched_yield();
-            } else {
-                sys::sleep(FULL_SLEEP_NS);
-            }
+        for _ in 0..FULL_YIELDS {
+            sys::sched_yield();
             if has_room() {
                 return;
             }
+        }
+        let until = Instant::now() + FULL_PATIENCE;
+        let makes_room = || self.client.view.is_alive() && !self.client.region.is_closed();
+        while !has_room() && makes_room() && Instant::now() < until {
+            sys::sleep(FULL_SLEEP_NS);
         }
     }
 
@@ -363,6 +366,16 @@ impl Open {
         }
         self.await_room(len);
         self.post(to, pieces)
+    }
+
+    /// Appends. `moves` the position, as was noted before: whoever shares the description may have had it set since, while
+    /// this waited for room.
+    fn append(&self, pieces: Pieces<'_>, moves: bool) -> Outcome {
+        let posted = self.post_patiently(To::End, pieces);
+        if moves && posted.why().is_none() && !position::note(self.index, self.file) {
+            position::set_to_end(self.fd);
+        }
+        posted
     }
 
     /// Posts, if there is room at once.

@@ -70,6 +70,12 @@ pub(crate) fn settle(fd: c_int, client: usize, file: Attached) {
 fn set(fd: c_int, place: &AtomicU64) {
     // Before the size is asked for: an append from then on notes it anew.
     place.store(0, Ordering::SeqCst);
+    set_to_end(fd);
+}
+
+/// Sets the position to where the file ends.
+#[cold]
+pub(crate) fn set_to_end(fd: c_int) {
     if let Ok(size) = sys::served_size(fd) {
         let _ = sys::lseek(fd, size as i64, libc::SEEK_SET);
     }

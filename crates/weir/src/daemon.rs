@@ -200,7 +200,7 @@ impl Locked {
         if let Some(advice) = faster_transport(&settings) {
             tracing::info!("{advice}");
         }
-        // Before anybody can use the mount, so that the first line is its beginning.
+        // Before whoever mounted it is told, so that the first line is of what was before.
         let recording = record.map(|record| record.start(move || looked_at.stats()));
         let recording = recording.transpose().inspect_err(|error| {
             tracing::warn!("nothing is recorded: cannot start a thread: {error}");

@@ -5,7 +5,7 @@
     transactions.py check DATABASE NOTED
 
 MODE is a journal mode: delete (with synchronous=EXTRA, without which SQLite itself may lose the last commits) or wal. A
-transaction inserts row N in two tables and changes a row of an earlier one. It stops at the first error, and where the
+transaction inserts row N in two tables and changes a row of an earlier one, or that. It stops at the first error, and where the
 database's directory cannot be opened any more: SQLite takes that for a directory that need not be synced (unixDelete), and
 says that all is committed. Afterwards the database is whole, holds each noted transaction, and at most one more.
 """
@@ -23,6 +23,10 @@ def body(number, version):
     return (hashlib.sha256(f"{number} {version}".encode()).digest() * (ROW_BYTES // 32 + 1))[:ROW_BYTES]
 
 
+def changed_by(number):
+    return 1 + number * 7919 % 10007 % number
+
+
 def write(path, noted, mode, seconds):
     note = os.open(noted, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     until = time.monotonic() + seconds
@@ -35,7 +39,7 @@ def write(path, noted, mode, seconds):
         number = base.execute("SELECT coalesce(max(n), 0) FROM two").fetchone()[0]
         while time.monotonic() < until:
             number += 1
-            earlier = number * 7919 % number
+            earlier = changed_by(number)
             base.execute("BEGIN IMMEDIATE")
             base.execute("INSERT INTO one VALUES(?, 0, ?)", (number, body(number, 0)))
             base.execute("INSERT INTO two VALUES(?, ?)", (number, body(number, 1)))
@@ -62,9 +66,10 @@ def check(path, noted):
         sys.exit(f"half a transaction: {len(one)} and {len(two)} rows")
     if not last <= len(two) <= last + 1:
         sys.exit(f"{len(two)} transactions, of which {last} were noted")
+    versions = {changed_by(number): number for number in sorted(two)}
     for number, data in two.items():
         version, changed = one[number]
-        if data != body(number, 1) or changed != body(number, version):
+        if data != body(number, 1) or version != versions.get(number, 0) or changed != body(number, version):
             sys.exit(f"row {number} is wrong")
     print(f"{len(two)} transactions")
 

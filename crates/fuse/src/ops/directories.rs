@@ -194,17 +194,21 @@ impl Front {
     pub(crate) fn open_directory(&self, node: NodeId) -> Result<OpenedDirectory, Errno> {
         let inode = self.inode(node)?;
         let changed = fstat(inode.path_fd())?;
+        let changed = (changed.st_ctime, changed.st_ctime_nsec as i64);
         let now = clock_gettime(ClockId::Realtime).tv_sec;
-        let keeping = inode.kept_listing.lock().unwrap_or_else(PoisonError::into_inner).open(
-            (changed.st_ctime, changed.st_ctime_nsec as i64),
-            now,
-            self.behaviour.entry_timeout,
-        );
+        let timeout = self.behaviour.entry_timeout;
         let stream = DirectoryStream { inode, home: OnceLock::new(), state: Mutex::default() };
-        if keeping != Keeping::Last {
-            // Now, so that whoever may not read it is told by opendir(3).
-            stream.home()?;
+        let mut kept = stream.inode.kept_listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let keeping = kept.open(changed, now, timeout);
+        // Now, so that opendir(3) tells what home refuses us.
+        if keeping != Keeping::Last
+            && let Err(errno) = stream.home()
+        {
+            // Nothing will be listed that could be kept.
+            *kept = KeptListing::default();
+            return Err(errno);
         }
+        drop(kept);
         Ok(OpenedDirectory { handle: self.directories.insert(Arc::new(stream)), keeping })
     }
 
@@ -266,7 +270,7 @@ impl Front {
         if L::WITH_ATTRIBUTES && is_dot {
             return Ok(listing.add_with(&listed, &Attributes::unknown(node, FileType::Directory)));
         }
-        let short = self.janitor.is_short_of_descriptors(self.inodes.len());
+        let short = self.is_short_of_descriptors();
         if L::WITH_ATTRIBUTES && !(short && self.inodes.get(node).is_none()) {
             match self.list_looked_up(directory, &mut listed, listing) {
                 Err(Errno::ENOENT) => return Ok(true),

@@ -176,6 +176,7 @@ impl Daemon {
 
     /// Whether the process has ended, or does so in time.
     fn has_ended(&self, patience: Option<&Timespec>) -> bool {
+        // Gone before it was taken hold of.
         let Some(process) = &self.process else { return true };
         let mut ended = [PollFd::new(process, PollFlags::IN)];
         loop {

@@ -153,16 +153,21 @@ impl Record {
         begun.map(|()| record).map_err(|error| fail(error.to_string()))
     }
 
-    /// Notes what `look` sees now, and goes on with that on a thread of its own.
+    /// Notes what `look` sees now, and goes on with that, on a thread of its own.
     pub fn start(mut self, look: impl Fn() -> Stats + Send + 'static) -> io::Result<Recording> {
         let (over, is_over) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
-        if self.note(&look()) {
-            thread::Builder::new().name("record".into()).spawn(move || {
+        let (begin, begun) = mpsc::channel::<()>();
+        thread::Builder::new().name("record".into()).spawn(move || {
+            let goes_on = self.note(&look());
+            drop(begin);
+            if goes_on {
                 self.keep(&look, &is_over);
-                drop(end);
-            })?;
-        }
+            }
+            drop(end);
+        })?;
+        // Nothing is ever sent. A disk that does not answer is waited for by the thread alone.
+        let _ = begun.recv_timeout(PATIENCE);
         Ok(Recording { over: Some(over), ended })
     }
 

@@ -179,13 +179,14 @@ impl Device {
     /// Where requests come by queues, nobody waits for what comes by the device. Not to be waiting for it, either, spares
     /// whoever has the kernel forget something the time to wake us, and then all comes at once: as calls for one
     /// request, so that there is one rest for it.
-    fn rest_before(&self, request: &Request) {
+    fn rest_after(&self, request: &Request) {
         thread_local! {
-            static RESTED_BEFORE: Cell<Option<RequestId>> = const { Cell::new(None) };
+            static RESTED_AFTER: Cell<Option<RequestId>> = const { Cell::new(None) };
         }
         let by_queues =
             self.takes_queues.as_ref().is_some_and(|takes| takes.load(Ordering::Relaxed));
-        if by_queues && RESTED_BEFORE.replace(Some(request.unique())) != Some(request.unique()) {
+        let is_first = RESTED_AFTER.replace(Some(request.unique())) != Some(request.unique());
+        if by_queues && is_first && !self.front.is_short_of_descriptors() {
             thread::sleep(REST);
         }
     }
@@ -239,8 +240,8 @@ impl Filesystem for Device {
     }
 
     fn forget(&self, request: &Request, node: INodeNo, lookups: u64) {
-        self.rest_before(request);
         self.front.forget(NodeId(node.0), lookups);
+        self.rest_after(request);
     }
 
     fn getattr(
