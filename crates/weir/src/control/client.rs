@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -13,17 +12,13 @@ use rustix::process::PidfdFlags;
 
 use super::place;
 use super::protocol::{self, Reply, Request};
-use crate::mounts::{self, Mount, MountTable};
+use crate::mounts::{self, Device, Mount, MountTable};
 
 /// How long a daemon may take to say how it is.
 const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a process that hung up is given to be gone.
 const END_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-
-/// How long its mount is given to be cut off after that, and how often that is looked at.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +95,7 @@ pub fn find(path: &Path) -> Result<Mount, ControlError> {
 pub struct Daemon {
     connection: UnixStream,
     mountpoint: PathBuf,
+    device: Device,
     process: Option<OwnedFd>,
 }
 
@@ -113,7 +109,7 @@ impl Daemon {
         let mut abandoned = false;
         for directory in place::candidates(owner) {
             match UnixStream::connect(directory.join(&name)) {
-                Ok(connection) => return Daemon::believe(connection, owner, path()),
+                Ok(connection) => return Daemon::believe(connection, owner, mount),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied = true,
                 Err(error) => abandoned |= error.kind() == io::ErrorKind::ConnectionRefused,
             }
@@ -131,11 +127,8 @@ impl Daemon {
     }
 
     /// Checks who listens, and takes hold of the process so that its end can be awaited.
-    fn believe(
-        connection: UnixStream,
-        owner: u32,
-        mountpoint: PathBuf,
-    ) -> Result<Daemon, ControlError> {
+    fn believe(connection: UnixStream, owner: u32, mount: &Mount) -> Result<Daemon, ControlError> {
+        let (device, mountpoint) = (mount.device, mount.mount_point.clone());
         let peer = rustix::net::sockopt::socket_peercred(&connection).map_err(|errno| {
             ControlError::Conversation { path: mountpoint.clone(), error: errno.into() }
         })?;
@@ -143,7 +136,7 @@ impl Daemon {
             return Err(ControlError::Impostor { path: mountpoint, uid: peer.uid.as_raw() });
         }
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok();
-        Ok(Daemon { connection, mountpoint, process })
+        Ok(Daemon { connection, mountpoint, device, process })
     }
 
     /// Asks and waits for the answer: for a status not long, for the rest as long as it takes to
@@ -157,13 +150,14 @@ impl Daemon {
             .map_err(|error| self.broken_off(error))
     }
 
-    /// What the end of a conversation before its answer means: a daemon that dies hangs up before
-    /// its mount is seen to be dead.
+    /// What the end of a conversation before its answer means. A daemon that ends in order unmounts first.
     fn broken_off(&self, error: io::Error) -> ControlError {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         let path = self.mountpoint.clone();
         let hung_up = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
-        if hung_up && self.has_ended(Some(&END_PATIENCE)) && is_cut_off(&path) {
+        let is_mounted =
+            || MountTable::read().is_ok_and(|table| table.of_device(self.device).is_some());
+        if hung_up && self.has_ended(Some(&END_PATIENCE)) && is_mounted() {
             return ControlError::Dead(path);
         }
         ControlError::Conversation { path, error }
@@ -185,18 +179,6 @@ impl Daemon {
                 result => return result.is_ok_and(|ready| ready > 0),
             }
         }
-    }
-}
-
-/// Whether nobody serves a mount any more, or soon: the kernel closes the last of a process that was killed after its end.
-fn is_cut_off(mountpoint: &Path) -> bool {
-    let until = Instant::now() + CLOSE_PATIENCE;
-    loop {
-        let cut_off = matches!(rustix::fs::stat(mountpoint), Err(Errno::NOTCONN));
-        if cut_off || Instant::now() >= until {
-            return cut_off;
-        }
-        thread::sleep(LOOK_EVERY);
     }
 }
 

@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -148,6 +150,27 @@ fn a_dead_daemon_is_said_to_be_dead_and_its_mount_can_be_removed() {
     scene.mount(&[]);
     assert_silent_success(&scene.umount(&[]));
     assert!(scene.is_unlocked());
+}
+
+#[test]
+fn a_daemon_that_dies_while_it_is_asked_is_said_to_be_dead() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("dies");
+    scene.mount(&[]);
+    let daemon = scene.daemon();
+    // What the kernel remembers of the mount it also tells when nobody serves it any more.
+    fs::metadata(&scene.mountpoint).unwrap();
+    signal(daemon, Signal::STOP);
+    let mut asking = scene.command();
+    asking.args(["status", "mount"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let asking = asking.spawn().unwrap();
+    // To ask: who asks too late is told the same.
+    thread::sleep(Duration::from_millis(300));
+    signal(daemon, Signal::KILL);
+    assert_refused(&asking.wait_with_output().unwrap(), 1, &["mount", "has died", "weir umount"]);
+    assert_refused(&scene.umount(&[]), 1, &["unmounted", "had died"]);
 }
 
 #[test]
