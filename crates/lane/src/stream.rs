@@ -13,7 +13,8 @@ pub fn copy_page(to: &mut [u8; PAGE_BYTES], from: &[u8; PAGE_BYTES]) {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
         let (mut to, mut from) =
             (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
-        // SAFETY: every processor of this architecture has the instruction. Such stores pass others, earlier ones too.
+        // Streaming stores may be seen before others made earlier, and after others made later.
+        // SAFETY: every processor of this architecture has the instruction.
         unsafe { _mm_sfence() };
         for _ in 0..PAGE_BYTES / 64 {
             // SAFETY: four vectors a turn stay within both pages, and `to` is aligned for them.
@@ -25,7 +26,7 @@ pub fn copy_page(to: &mut [u8; PAGE_BYTES], from: &[u8; PAGE_BYTES]) {
                 (to, from) = (to.add(4), from.add(4));
             }
         }
-        // SAFETY: as above. Later ones pass them.
+        // SAFETY: as above.
         unsafe { _mm_sfence() };
         return;
     }

@@ -5,9 +5,10 @@
     transactions.py check DATABASE NOTED
 
 MODE is a journal mode: delete (with synchronous=EXTRA, without which SQLite itself may lose the last commits) or wal. A
-transaction inserts row N in two tables and changes a row of an earlier one, or that. It stops at the first error, and where the
-database's directory cannot be opened any more: SQLite takes that for a directory that need not be synced (unixDelete), and
-says that all is committed. Afterwards the database is whole, holds each noted transaction, and at most one more.
+transaction inserts row N in two tables and changes a row of an earlier one, or that. It stops at the first error, and
+where the database's directory cannot be opened any more: SQLite takes that for a directory that need not be synced
+(unixDelete), and says that all is committed. Afterwards the database is whole, holds each noted transaction, and at
+most one more.
 """
 
 import hashlib
