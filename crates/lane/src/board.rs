@@ -28,7 +28,7 @@ pub const FILES: usize = 4096;
 /// Of [`Head::magic`]: "weirlane".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirlane");
 /// Of the layout of all three memories. Others are refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Hints in a bucket.
 const WAYS: usize = 4;
@@ -73,6 +73,8 @@ pub enum Mode {
     Exclusive = 2,
     /// By the kernel until it is known how: what was posted is being applied.
     Changing = 3,
+    /// By the kernel until other processes of the client that use it have put it into the lane again.
+    Joining = 4,
 }
 
 /// What is known of a file in the lane.
@@ -439,6 +441,12 @@ impl View {
     #[inline]
     pub fn is_by_kernel(&self, slot: u32) -> bool {
         self.state(slot).0 as u8 == Mode::Kernel as u8
+    }
+
+    /// Whether other processes of the client still have to put it into the lane again.
+    #[inline]
+    pub fn is_joining(&self, slot: u32) -> bool {
+        self.state(slot).0 as u8 == Mode::Joining as u8
     }
 
     /// A file's mode, to be compared with what it is later.

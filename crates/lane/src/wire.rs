@@ -8,7 +8,8 @@
 //! 2. Who connects (SOCK_SEQPACKET) with the daemon's own user id is sent one [`Welcome`], with three descriptors:
 //!    the board and the frames, both read-only, and the client's region. After that a byte over the socket wakes
 //!    the daemon; the end of the socket is the end of the client.
-//! 3. [`ATTACH`] puts an open description into the lane, [`LEAVE`] takes it out for good.
+//! 3. [`ATTACH`] puts an open description into the lane, [`LEAVE`] takes it out: for good, or until the same process
+//!    attaches it again.
 //!
 //! All numbers are in the byte order of the machine, at fixed places.
 
@@ -27,7 +28,7 @@ pub const MESSAGE_BYTES: usize = 64;
 pub const FIND: u32 = number(1, MESSAGE_BYTES);
 /// ioctl(2): [`Attach`] in, [`Attachment`] out.
 pub const ATTACH: u32 = number(2, MESSAGE_BYTES);
-/// ioctl(2): the description is used by the kernel's way from now on, until its last descriptor and mapping is gone.
+/// ioctl(2): the description is used by the kernel's way from now on: see [`Leave`].
 pub const LEAVE: u32 = number(3, MESSAGE_BYTES);
 
 /// A message of an ioctl.
@@ -38,6 +39,8 @@ pub type Message = [u8; MESSAGE_BYTES];
 pub struct Found {
     /// Its name in the abstract namespace, without the leading zero: at most 48 bytes.
     pub socket: String,
+    /// The daemon's user: who else listens by that name now is not it.
+    pub user: u32,
 }
 
 impl Found {
@@ -47,6 +50,7 @@ impl Found {
         let mut message = [0; MESSAGE_BYTES];
         message[..4].copy_from_slice(&VERSION.to_ne_bytes());
         message[4..8].copy_from_slice(&(self.socket.len() as u32).to_ne_bytes());
+        message[8..12].copy_from_slice(&self.user.to_ne_bytes());
         message[16..16 + self.socket.len()].copy_from_slice(self.socket.as_bytes());
         message
     }
@@ -54,7 +58,12 @@ impl Found {
     /// As received. `None` if it is of another version, or none at all.
     pub fn decode(message: &Message) -> Option<Found> {
         let socket = std::str::from_utf8(Found::socket_in(message)?).ok()?;
-        Some(Found { socket: socket.to_owned() })
+        Some(Found { socket: socket.to_owned(), user: Found::user_in(message) })
+    }
+
+    /// The daemon's user in a message as received.
+    pub fn user_in(message: &Message) -> u32 {
+        word(message, 8)
     }
 
     /// The socket's name in a message as received; for who may not allocate.
@@ -74,6 +83,8 @@ pub struct Attach {
     pub client: u32,
     /// What only it was told.
     pub token: u64,
+    /// The process (getpid(2)), as it calls itself.
+    pub process: u32,
 }
 
 impl Attach {
@@ -83,14 +94,46 @@ impl Attach {
         message[..4].copy_from_slice(&VERSION.to_ne_bytes());
         message[4..8].copy_from_slice(&self.client.to_ne_bytes());
         message[8..16].copy_from_slice(&self.token.to_ne_bytes());
+        message[16..20].copy_from_slice(&self.process.to_ne_bytes());
         message
     }
 
     /// As received.
     pub fn decode(message: &[u8]) -> Option<Attach> {
         let message: &Message = message.get(..MESSAGE_BYTES)?.try_into().ok()?;
-        let attach = Attach { client: word(message, 4), token: long(message, 8) };
+        let (client, token) = (word(message, 4), long(message, 8));
+        let attach = Attach { client, token, process: word(message, 16) };
         (word(message, 0) == VERSION).then_some(attach)
+    }
+}
+
+/// A client takes a description out of the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leave {
+    /// The process that may attach it again, as it calls itself in [`Attach`]; 0: it left for good.
+    pub process: u32,
+}
+
+impl Leave {
+    /// For good.
+    pub const FOR_GOOD: Leave = Leave { process: 0 };
+
+    /// As sent.
+    pub fn encode(&self) -> Message {
+        let mut message = [0; MESSAGE_BYTES];
+        message[..4].copy_from_slice(&VERSION.to_ne_bytes());
+        message[4..8].copy_from_slice(&self.process.to_ne_bytes());
+        message
+    }
+
+    /// As received. What is no message is one for good.
+    pub fn decode(message: &[u8]) -> Leave {
+        let message: Option<&Message> =
+            message.get(..MESSAGE_BYTES).and_then(|message| message.try_into().ok());
+        match message {
+            Some(message) if word(message, 0) == VERSION => Leave { process: word(message, 4) },
+            _ => Leave::FOR_GOOD,
+        }
     }
 }
 
@@ -182,12 +225,15 @@ mod tests {
     #[test]
     fn messages_are_received_as_sent() {
         for socket in ["", "weir-lane-1234", &"x".repeat(48)] {
-            let found = Found { socket: socket.to_owned() };
+            let found = Found { socket: socket.to_owned(), user: 1000 };
             assert_eq!(Found::decode(&found.encode()), Some(found));
         }
-        let attach = Attach { client: 7, token: u64::MAX - 1 };
+        let attach = Attach { client: 7, token: u64::MAX - 1, process: 4321 };
         assert_eq!(Attach::decode(&attach.encode()), Some(attach));
         assert_eq!(Attach::decode(&attach.encode()[..63]), None);
+        for process in [0, 4321] {
+            assert_eq!(Leave::decode(&Leave { process }.encode()), Leave { process });
+        }
         let attachment = Attachment { slot: 4095, description: 9, was_attached: true };
         assert_eq!(Attachment::decode(&attachment.encode()), Some(attachment));
         let welcome = Welcome { client: 1, token: 2, frames: 3 };
@@ -201,9 +247,10 @@ mod tests {
             assert_eq!(Found::decode(&message), None);
             assert_eq!(Attach::decode(&message), None);
             assert_eq!(Attachment::decode(&message), None);
+            assert_eq!(Leave::decode(&message), Leave::FOR_GOOD);
             assert_eq!(Welcome::decode(&[byte; WELCOME_BYTES]), None);
         }
-        let mut message = Found { socket: "weir".to_owned() }.encode();
+        let mut message = Found { socket: "weir".to_owned(), user: 0 }.encode();
         message[16] = 0xff;
         assert_eq!(Found::decode(&message), None);
         message[4] = 49;

@@ -131,6 +131,9 @@ pub(crate) unsafe extern "C" fn write(
 /// lseek(2) is about to be called, by `offset` and `whence`, which become what the kernel is to be called by: it moves the
 /// position, and what it does not know is told it first.
 pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c_int) {
+    if *whence == libc::SEEK_END && device::is_client() {
+        attach_writer(fd);
+    }
     let Some(description) = table::known(fd) else { return };
     let Some((index, file)) = description.attached() else { return };
     position::settle(fd, index, file);
@@ -145,6 +148,19 @@ pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c
         None => {
             let _ = sys::served_size(fd);
         }
+    }
+}
+
+/// A descriptor whose end is looked for counts as used, if it can be written: some programs do no more with it, and as long as
+/// it is by the kernel nobody else has the file in the lane.
+fn attach_writer(fd: c_int) {
+    let Some(description) = table::find(fd) else { return };
+    let writes = || {
+        let flags = sys::fcntl(fd, libc::F_GETFL, 0);
+        flags.is_ok_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
+    };
+    if description.way(true) == Way::Ripe && writes() {
+        device::attach(fd, description);
     }
 }
 
@@ -175,8 +191,10 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
         return Err(Outcome::kernel(Why::Nested));
     }
     let client = device::client(index).ok_or(Outcome::kernel(Why::Gone))?;
-    if client.view.is_by_kernel(file.slot) && client.view.is_alive() {
-        leave::yield_up(fd, description);
+    let is_by_kernel = client.view.is_by_kernel(file.slot)
+        || client.view.is_joining(file.slot) && description.has_waited();
+    if is_by_kernel && client.view.is_alive() {
+        leave::give_way(fd, description);
         return Err(Outcome::kernel(Why::Mode));
     }
     Ok(Open { fd, description, client, index, file, flags })

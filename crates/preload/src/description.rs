@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_lane::client::Attached;
 use weir_lane::tally::Why;
 
-use crate::device;
+use crate::{device, home};
 
 /// Descriptions at once; those above stay with the kernel.
 const PLACES: usize = 16 << 10;
@@ -19,6 +19,11 @@ const LANE_AFTER: u32 = 8;
 /// A write of a process that has a lane counts as so many: who has a file open for writing, and is not in the lane, keeps
 /// all others of it.
 const WRITE_COUNTS: u32 = LANE_AFTER;
+
+/// At most so many before one that gave way is put into the lane again; twice as many each time.
+const LANE_AFTER_MAX: u32 = 8 << 10;
+/// So many go by the kernel while others of the program are waited for, which gave way.
+const JOINING_PATIENCE: u32 = 64;
 
 /// It is in the lane.
 pub(crate) const ATTACHED: u32 = 1;
@@ -47,6 +52,9 @@ pub(crate) const SHOWS_DIRECT: u32 = 1 << 10;
 /// It was left to the kernel because the kernel moved its bytes by itself (splice(2) and its like).
 pub(crate) const SPLICED: u32 = 1 << 11;
 
+/// It gave way to others who use the file by the kernel, and goes by the kernel for a while.
+pub(crate) const GAVE_WAY: u32 = 1 << 12;
+
 /// For good the kernel's.
 const KERNEL: u32 = DIRECT | MAPPED | PASSED | REFUSED | SPLICED;
 
@@ -57,6 +65,8 @@ pub(crate) struct Description {
     references: AtomicU32,
     flags: AtomicU32,
     uses: AtomicU32,
+    /// Uses by the kernel before it is put into the lane, or put there again.
+    patience: AtomicU32,
     /// Of the device in [`crate::device`].
     device: AtomicU32,
     /// Of the client in [`crate::device`].
@@ -72,6 +82,7 @@ static PLACES_ALL: [Description; PLACES] = [const {
         references: AtomicU32::new(0),
         flags: AtomicU32::new(0),
         uses: AtomicU32::new(0),
+        patience: AtomicU32::new(0),
         device: AtomicU32::new(0),
         client: AtomicU32::new(0),
         file: AtomicU64::new(0),
@@ -106,6 +117,7 @@ pub(crate) fn take(device: u32) -> Option<u32> {
         if taken.is_ok() {
             description.flags.store(0, Ordering::Relaxed);
             description.uses.store(0, Ordering::Relaxed);
+            description.patience.store(LANE_AFTER, Ordering::Relaxed);
             description.device.store(device, Ordering::Relaxed);
             USED.fetch_max(place + 1, Ordering::AcqRel);
             return Some(place);
@@ -191,9 +203,37 @@ impl Description {
     pub(crate) fn attach(&self, client: usize, file: Attached, flags: c_int) {
         let packed = u64::from(file.slot) << 32 | u64::from(file.description);
         self.client.store(client as u32, Ordering::Relaxed);
+        self.uses.store(0, Ordering::Relaxed);
         self.file.store(packed, Ordering::Relaxed);
         ATTACHED_EVER.fetch_add(1, Ordering::Relaxed);
         self.set(ATTACHED | BYPASSES | of_open(flags));
+    }
+
+    /// Whether it is by the kernel for a while.
+    pub(crate) fn gave_way(&self) -> bool {
+        self.flags() & GAVE_WAY != 0
+    }
+
+    /// It gives way: by the kernel for a while.
+    pub(crate) fn give_way(&self) {
+        let patience = LANE_AFTER_MAX.min(2 * self.patience.load(Ordering::Relaxed));
+        self.patience.store(patience, Ordering::Relaxed);
+        self.uses.store(0, Ordering::Relaxed);
+        self.set(GAVE_WAY);
+    }
+
+    /// It is in the lane again.
+    pub(crate) fn attach_again(&self) {
+        self.uses.store(0, Ordering::Relaxed);
+        self.set(BYPASSES);
+        self.clear(GAVE_WAY);
+    }
+
+    /// Counts a read or write by the kernel that waits for others of the program, which gave way. True if there were too
+    /// many.
+    #[cold]
+    pub(crate) fn has_waited(&self) -> bool {
+        self.uses.fetch_add(1, Ordering::Relaxed) >= JOINING_PATIENCE
     }
 
     /// Notes other flags of open(2) (fcntl(2), F_SETFL).
@@ -216,14 +256,23 @@ impl Description {
         if flags & KERNEL != 0 {
             return Way::Kernel(why(flags));
         }
-        if let Some((client, file)) = self.attached() {
+        let gave_way = flags & GAVE_WAY != 0;
+        if let Some((client, file)) = self.attached().filter(|_| !gave_way) {
             return Way::Lane(client, file, flags);
         }
+        let counts = match is_write && !gave_way && device::is_connected(self.device()) {
+            // Others of the program may have it in the lane, or be about to put it there.
+            true if home::was_forked() => LANE_AFTER + 1,
+            true => WRITE_COUNTS,
+            false => 1,
+        };
         // Not exact, nor need it be.
-        let counts = if is_write && device::is_connected(self.device()) { WRITE_COUNTS } else { 1 };
         let uses = self.uses.load(Ordering::Relaxed) + counts;
         self.uses.store(uses, Ordering::Relaxed);
-        if uses > LANE_AFTER { Way::Ripe } else { Way::Kernel(Why::Early) }
+        if uses > self.patience.load(Ordering::Relaxed) {
+            return Way::Ripe;
+        }
+        Way::Kernel(if gave_way { Why::Mode } else { Why::Early })
     }
 }
 

@@ -48,6 +48,8 @@ struct Device {
     state: AtomicU32,
     /// Of the daemon's socket, its length first.
     name: [AtomicU8; MESSAGE_BYTES],
+    /// The daemon's user.
+    user: AtomicU32,
 }
 
 static DEVICES_ALL: [Device; DEVICES] = [const {
@@ -55,6 +57,7 @@ static DEVICES_ALL: [Device; DEVICES] = [const {
         number: AtomicU64::new(0),
         state: AtomicU32::new(UNKNOWN),
         name: [const { AtomicU8::new(0) }; MESSAGE_BYTES],
+        user: AtomicU32::new(0),
     }
 }; DEVICES];
 
@@ -81,10 +84,15 @@ static CONNECTIONS: [Connection; CLIENTS] = [const {
     }
 }; CLIENTS];
 
-/// Held while a description is put into the lane. Tried, never waited for.
+/// Held while a description is put into the lane, or gives way. Tried, never waited for.
 static IS_ATTACHING: AtomicBool = AtomicBool::new(false);
 
-/// In a forked child: whoever held it is not here.
+/// Takes that. False if somebody has it.
+pub(crate) fn try_lock() -> bool {
+    !IS_ATTACHING.swap(true, Ordering::Acquire)
+}
+
+/// Gives it back. Also in a forked child: whoever held it is not here.
 pub(crate) fn unlock() {
     IS_ATTACHING.store(false, Ordering::Release);
 }
@@ -159,6 +167,7 @@ impl Device {
         let mut message = [0; MESSAGE_BYTES];
         sys::ioctl(fd, FIND, &mut message)?;
         let name = Found::socket_in(&message).ok_or(Errno(libc::EPROTO))?;
+        self.user.store(Found::user_in(&message), Ordering::Relaxed);
         self.name[0].store(name.len() as u8, Ordering::Relaxed);
         for (to, from) in self.name[1..].iter().zip(name) {
             to.store(*from, Ordering::Relaxed);
@@ -171,7 +180,7 @@ impl Device {
         let name: [u8; MESSAGE_BYTES] =
             std::array::from_fn(|at| self.name[at].load(Ordering::Relaxed));
         let len = usize::from(name[0]).min(MESSAGE_BYTES - 1);
-        let connected = connect(&name[1..=len]);
+        let connected = connect(&name[1..=len], self.user.load(Ordering::Relaxed));
         let state = connected.map_or(NO_LANE, |index| CLIENT + index as u32);
         self.state.store(state, Ordering::Relaxed);
         connected
@@ -181,7 +190,7 @@ impl Device {
 /// Puts a description into the lane, or notes that it is not for it.
 #[cold]
 pub(crate) fn attach(fd: c_int, description: &Description) {
-    if !home::notices_forks() || !home::is_ours() || IS_ATTACHING.swap(true, Ordering::Acquire) {
+    if !home::notices_forks() || !home::is_ours() || !try_lock() {
         return;
     }
     let device = &DEVICES_ALL[description.device() as usize];
@@ -192,20 +201,24 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
     unlock();
 }
 
-/// The process is about to fork: it is to be one client with the child. Files that several clients use are written by the
-/// kernel, and servers that fork for each connection use most files after that.
+/// The process is about to fork, and has seen files of a lane's mount: it is to be one client with the child. Files that several
+/// clients use are written by the kernel, and servers that fork for each connection use most files after that. But who may
+/// become another user only where he has files open now: his children must not keep what he may see and they may not.
 pub(crate) extern "C" fn before_fork() {
     let is_left_out = |device: &Device| device.state.load(Ordering::Acquire) == LANE;
     if !DEVICES_ALL.iter().any(is_left_out) {
         return;
     }
-    if !home::notices_forks() || !home::is_ours() || IS_ATTACHING.swap(true, Ordering::Acquire) {
+    if !home::notices_forks() || !home::is_ours() || !try_lock() {
         return;
     }
-    for fd in table::noted(0, u32::MAX) {
-        let Some(description) = table::known(fd) else { continue };
-        let device = &DEVICES_ALL[description.device() as usize];
-        if is_left_out(device) {
+    let stays = !sys::may_change_user();
+    let is_open = |index: usize| {
+        let mut known = table::noted(0, u32::MAX).filter_map(table::known);
+        known.any(|description| description.device() as usize == index)
+    };
+    for (index, device) in DEVICES_ALL.iter().enumerate() {
+        if is_left_out(device) && (stays || is_open(index)) {
             // Whoever cannot connect now is not asked again.
             let _ = device.connect();
         }
@@ -228,14 +241,16 @@ fn connected(fd: c_int, device: &Device) -> sys::Result<usize> {
     device.find(fd).and_then(|()| device.connect())
 }
 
-fn connect(name: &[u8]) -> sys::Result<usize> {
+/// Connects to the socket of that name, if it is that user's: a mount may be gone, and the name be taken by another.
+fn connect(name: &[u8], user: u32) -> sys::Result<usize> {
     let is_free = |connection: &Connection| !connection.is_there.load(Ordering::Relaxed);
     let index = CONNECTIONS.iter().position(is_free).ok_or(Errno(libc::EMFILE))?;
     if !position::begin() {
         return Err(Errno(libc::ENOMEM));
     }
-    let low = sys::connect(name)?;
-    let received = receive(low);
+    let low = sys::connect(name, WELCOME_S)?;
+    let is_its = sys::peer(low) == Ok(user);
+    let received = if is_its { receive(low) } else { Err(Errno(libc::EPERM)) };
     let socket = received.and_then(|received| Ok((received, move_high(low)?)));
     sys::close(low);
     let ((welcome, client), socket) = socket?;
@@ -257,7 +272,6 @@ fn connect(name: &[u8]) -> sys::Result<usize> {
 
 /// What the daemon says first, mapped.
 fn receive(socket: c_int) -> sys::Result<(Welcome, Client)> {
-    sys::set_receive_timeout(socket, WELCOME_S)?;
     let mut message = [0; WELCOME_BYTES];
     let (len, descriptors) = sys::receive(socket, &mut message)?;
     let mapped = (|| {
@@ -328,7 +342,7 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
     }
     let token = CONNECTIONS[index].token.load(Ordering::Relaxed);
-    let mut message = Attach { client: client.id, token }.encode();
+    let mut message = Attach { client: client.id, token, process: sys::getpid() }.encode();
     let attached = sys::ioctl(fd, ATTACH, &mut message).and_then(|_| {
         Attachment::decode(&message)
             .filter(|attachment| (attachment.slot as usize) < weir_lane::board::FILES)
@@ -352,6 +366,14 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
     let file = Attached { slot: attachment.slot, description: attachment.description };
     if flags & libc::O_APPEND == 0 {
         position::forget(index, file);
+    }
+    if description.gave_way() {
+        // Of this client, or it is none that it can attach again.
+        match description.attached() == Some((index, file)) {
+            true => description.attach_again(),
+            false => leave(fd, description, description::PASSED),
+        }
+        return Ok(());
     }
     match description::find(index, file) {
         Some(place) => table::unite(fd, place),

@@ -55,6 +55,12 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
+/// Whether this process was forked since the program began, or the library was loaded.
+#[inline]
+pub(crate) fn was_forked() -> bool {
+    generation() != 0
+}
+
 /// Whether it was forked and nobody has made it its own yet.
 pub(crate) fn is_fresh() -> bool {
     PAGE.process.load(Ordering::Relaxed) == 0

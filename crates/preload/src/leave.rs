@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use weir_lane::wire::{LEAVE, MESSAGE_BYTES};
+use weir_lane::wire::{LEAVE, Leave};
 
 use crate::description::{self, Description};
 use crate::{device, home, position, sys, table, thread};
@@ -32,15 +32,28 @@ pub(crate) fn pass(fd: c_int, description: &Description) {
 }
 
 /// Others use the file by the kernel, and may have it mapped: a page that they store to is written back whole, over what
-/// is written past the kernel's page cache beside them. So this description uses that cache, too, from now on.
+/// is written past the kernel's page cache beside them. So this description uses that cache, too, for a while.
 #[cold]
-pub(crate) fn yield_up(fd: c_int, description: &Description) {
-    pass(fd, description);
+pub(crate) fn give_way(fd: c_int, description: &Description) {
+    // Nobody puts it into the lane in the middle of this; where somebody might, it leaves for good.
+    let locked = home::is_ours() && device::try_lock();
+    match description.attached() {
+        Some((client, file)) if locked && !description.gave_way() => {
+            position::settle(fd, client, file);
+            description.give_way();
+            tell(fd, Leave { process: sys::getpid() });
+        }
+        _ if locked => {}
+        _ => pass(fd, description),
+    }
     if description.flags() & description::SHOWS_DIRECT == 0
         && let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0)
     {
         description.clear(description::BYPASSES);
         let _ = sys::fcntl(fd, libc::F_SETFL, (flags & !libc::O_DIRECT) as usize);
+    }
+    if locked {
+        device::unlock();
     }
 }
 
@@ -79,7 +92,11 @@ pub(crate) fn leave(fd: c_int, description: &Description, reason: u32) {
     // Before the daemon is told: nothing is posted any more by calls that begin now, and the daemon takes the right away from
     // those that began before.
     description.set(reason);
-    let _ = sys::ioctl(fd, LEAVE, &mut [0; MESSAGE_BYTES]);
+    tell(fd, Leave::FOR_GOOD);
+}
+
+fn tell(fd: c_int, leave: Leave) {
+    let _ = sys::ioctl(fd, LEAVE, &mut leave.encode());
     // What was posted may have moved the file's end without the kernel, for whom mappings end where it knows it to be.
     let _ = sys::served_size(fd);
 }

@@ -158,8 +158,9 @@ pub(crate) fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
     plain!(libc::SYS_read, fd, to.as_mut_ptr(), to.len())
 }
 
-/// A connected socket of whole messages at a name in the abstract namespace (unix(7)).
-pub(crate) fn connect(name: &[u8]) -> Result<c_int> {
+/// A connected socket of whole messages at a name in the abstract namespace (unix(7)). To connect and to receive fails after
+/// so many seconds.
+pub(crate) fn connect(name: &[u8], seconds: i64) -> Result<c_int> {
     // SAFETY: of plain numbers, for which zero is a value.
     let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_un>() };
     address.sun_family = libc::AF_UNIX as u16;
@@ -173,7 +174,10 @@ pub(crate) fn connect(name: &[u8]) -> Result<c_int> {
     let len = size_of::<libc::sa_family_t>() + 1 + name.len();
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     let fd = plain!(libc::SYS_socket, libc::AF_UNIX, kind, 0)? as c_int;
-    match plain!(libc::SYS_connect, fd, &raw const address, len) {
+    let connected = set_timeout(fd, libc::SO_SNDTIMEO, seconds)
+        .and_then(|()| set_timeout(fd, libc::SO_RCVTIMEO, seconds))
+        .and_then(|()| plain!(libc::SYS_connect, fd, &raw const address, len));
+    match connected {
         Ok(_) => Ok(fd),
         Err(errno) => {
             close(fd);
@@ -182,11 +186,32 @@ pub(crate) fn connect(name: &[u8]) -> Result<c_int> {
     }
 }
 
-/// Lets receiving fail after so many seconds.
-pub(crate) fn set_receive_timeout(fd: c_int, seconds: i64) -> Result<()> {
+fn set_timeout(fd: c_int, option: c_int, seconds: i64) -> Result<()> {
     let time = libc::timeval { tv_sec: seconds, tv_usec: 0 };
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
-    plain!(libc::SYS_setsockopt, fd, level, option, &raw const time, size_of_val(&time)).map(drop)
+    plain!(libc::SYS_setsockopt, fd, libc::SOL_SOCKET, option, &raw const time, size_of_val(&time))
+        .map(drop)
+}
+
+/// The user who listens at the other end of a socket (unix(7), SO_PEERCRED).
+pub(crate) fn peer(fd: c_int) -> Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of_val(&peer) as libc::socklen_t;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    plain!(libc::SYS_getsockopt, fd, level, option, &raw mut peer, &raw mut len)?;
+    Ok(peer.uid)
+}
+
+/// Whether the process is root's, or may become another user's (capabilities(7)).
+pub(crate) fn may_change_user() -> bool {
+    // Of `_LINUX_CAPABILITY_VERSION_3`: what it may do now, what it may allow itself, what programs it runs inherit; the first 32
+    // of each.
+    let (header, mut sets) = ([0x2008_0522_u32, 0], [0_u32; 6]);
+    const SETUID: u32 = 1 << 7;
+    let mut users = [0_u32; 3];
+    let [real, effective, saved] = &mut users;
+    let asked = plain!(libc::SYS_getresuid, &raw mut *real, &raw mut *effective, &raw mut *saved)
+        .and_then(|_| plain!(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()));
+    asked.is_err() || users.contains(&0) || (sets[0] | sets[1]) & SETUID != 0
 }
 
 /// Receives a message and up to three descriptors with it, close-on-exec. The message's length, and the descriptors;

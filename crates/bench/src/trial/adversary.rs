@@ -23,7 +23,7 @@ use weir_lane::board::View;
 use weir_lane::client::{Attached, Client, Miss, To};
 use weir_lane::region::Region;
 use weir_lane::wire::{
-    ATTACH, Attach, Attachment, FIND, Found, LEAVE, Message, WELCOME_BYTES, Welcome,
+    ATTACH, Attach, Attachment, FIND, Found, LEAVE, Leave, Message, WELCOME_BYTES, Welcome,
 };
 
 use crate::content::Random;
@@ -172,7 +172,8 @@ impl Adversary {
     }
 
     fn attach(&self, welcome: Welcome) -> io::Result<Attachment> {
-        let mut message = Attach { client: welcome.client, token: welcome.token }.encode();
+        let mut message =
+            Attach { client: welcome.client, token: welcome.token, process: 1 }.encode();
         self.ioctl(ATTACH, &mut message)?;
         Attachment::decode(&message).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -313,13 +314,17 @@ impl Adversary {
             }
             // Somebody else's number, or nobody's, and a token that was never given.
             let client = self.random.below(40) as u32;
-            let mut message = Attach { client, token: self.random.next() }.encode();
+            let token = self.random.next();
+            let mut message = Attach { client, token, process: 1 }.encode();
             if self.ioctl(ATTACH, &mut message).is_ok() {
                 return Err(Error::Different("a token that was made up is accepted".into()));
             }
             let mut message = [0; 64];
             self.random.fill(&mut message);
             let command = [ATTACH, FIND, LEAVE][self.random.below(3) as usize];
+            if command == LEAVE && self.random.below(2) == 0 {
+                message = Leave { process: self.random.below(3) as u32 }.encode();
+            }
             let _ = self.ioctl(command, &mut message);
             self.done += 1;
         }

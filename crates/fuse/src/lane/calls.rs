@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use weir_lane::wire::{ATTACH, Attach, Attachment, FIND, Found, LEAVE, MESSAGE_BYTES, Message};
+use weir_lane::wire::{
+    ATTACH, Attach, Attachment, FIND, Found, LEAVE, Leave, MESSAGE_BYTES, Message,
+};
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
@@ -33,7 +35,7 @@ impl Front {
             ATTACH => self.attach(&open, message, done),
             _ => {
                 let told = move || done(Ok([0; MESSAGE_BYTES]));
-                self.description_left(&open, told);
+                self.description_left(&open, Leave::decode(message), told);
             }
         }
     }
@@ -49,23 +51,34 @@ impl Front {
             let client = self.lane.as_ref()?.clients.get(asked.client)?;
             (client.token == asked.token).then_some(client)
         });
-        let Some(client) = client else { return done(Err(Errno::EPERM)) };
+        let (Some(client), Some(Attach { process, .. })) = (client, asked) else {
+            return done(Err(Errno::EPERM));
+        };
         if let (Some(description), Some(slot)) =
             (self.attached_as(open, client.id), open.inode.lane.slot())
         {
             return done(Ok(Attachment { slot, description, was_attached: true }.encode()));
         }
-        let Some(description) = client.add(open) else { return done(Err(Errno::ENFILE)) };
-        if !self.attach_description(open, client.id, description) {
-            client.remove(description);
-            return done(Err(Errno::EPERM));
-        }
+        let description = match self.attach_again(open, client.id, process) {
+            Some(description) => description,
+            None => {
+                let added = client.add(open);
+                let Some(description) = added else { return done(Err(Errno::ENFILE)) };
+                if !self.attach_description(open, client.id, description) {
+                    client.remove(description);
+                    return done(Err(Errno::EPERM));
+                }
+                description
+            }
+        };
         let (front, of) = (Arc::clone(self), Arc::clone(open));
         self.reconsider(&open.inode, move || match of.inode.lane.slot() {
             Some(slot) => {
                 done(Ok(Attachment { slot, description, was_attached: false }.encode()));
             }
-            None => front.description_left(&of, || done(Err(Errno::ENFILE))),
+            None => {
+                front.description_left(&of, Leave::FOR_GOOD, || done(Err(Errno::ENFILE)));
+            }
         });
     }
 }
@@ -75,6 +88,7 @@ impl Lane {
         if !self.is_for(caller.uid) {
             return Err(Errno::EPERM);
         }
-        Ok(Found { socket: self.socket.clone() }.encode())
+        let user = rustix::process::geteuid().as_raw();
+        Ok(Found { socket: self.socket.clone(), user }.encode())
     }
 }

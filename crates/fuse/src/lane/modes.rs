@@ -1,14 +1,17 @@
 //! Who may use a file in the lane, and how.
 //!
-//! Open descriptions of a file are of three kinds. Those of the *kernel*: their programs may use the kernel's page cache.
+//! Open descriptions of a file are of four kinds. Those of the *kernel*: their programs may use the kernel's page cache.
 //! *Attached* ones: a client uses them, and has told the kernel to bypass its page cache (O_DIRECT). *Direct* ones: opened by
-//! a client's thread while the file was in the lane and not by the kernel alone, and told by us to bypass it. From the counts follows the mode:
+//! a client's thread while the file was in the lane and not by the kernel alone, and told by us to bypass it. And those that
+//! were attached and *gave way* to somebody of the kernel's: they use its page cache, too, and their process attaches them
+//! again sooner or later. From the counts follows the mode:
 //!
 //! | attached by | kernel, may write | kernel, read only | mode |
 //! |---|---|---|---|
 //! | nobody, and nobody has been | | | not in the lane |
 //! | nobody any more | | | by the kernel alone |
-//! | | some | | by the kernel alone |
+//! | one client | only some of its own that gave way | | joining: by the kernel until they are attached again |
+//! | | others | | by the kernel alone |
 //! | | none | some | shared: frames are read, writes go by the kernel |
 //! | several clients | none | none | shared |
 //! | one client | none | none | exclusive: that one posts |
@@ -18,8 +21,14 @@
 //! applied, the kernel drops what it has of the file's pages; whoever opens the file before that is done does not
 //! keep them either.
 //!
-//! A client that finds a file by the kernel alone takes its description out of the lane, so that it uses the kernel's page cache
-//! as the others do: they may have the file mapped, and a page they store to is written back whole.
+//! A client that finds a file by the kernel alone gives way: it takes its description out of the lane, so that it uses the
+//! kernel's page cache as the others do: they may have the file mapped, and a page they store to is written back whole. It
+//! need not for one of its own that gave way: of that we would be told before it is mapped, and it would be the kernel's for
+//! good. So workers of a server, which open a file one after the other, come together in the lane.
+//!
+//! One process only may attach again what gave way, the one that had it do so. If another one has the same description give
+//! way meanwhile, it is the kernel's for good: between telling us and telling the kernel (O_DIRECT) each would undo what the
+//! other did.
 //!
 //! Changes are made step by step, each under the inode's lock, from what holds by then ([`Front::reconsider`]): steps of
 //! several changes at once may mingle.
@@ -30,6 +39,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 use weir_lane::board::Mode;
+use weir_lane::wire::Leave;
 
 use crate::credentials::Caller;
 use crate::front::{Front, OpenFile};
@@ -56,7 +66,9 @@ pub(crate) struct InodeLane {
 struct Standing {
     kernel_readers: u32,
     kernel_writers: u32,
-    /// Descriptions that left the lane and are not closed: clients may still go by the file's place on the board.
+    /// Of the writers, those that gave way, all of one client.
+    gave_way: (ClientId, u32),
+    /// Descriptions that left the lane or gave way, and are not closed: clients may still go by the file's place on the board.
     left: u32,
     /// Clients, and how many descriptions each has attached.
     attached: SmallVec<[(ClientId, u32); 2]>,
@@ -93,6 +105,12 @@ enum Kind {
     Direct,
     /// By these clients, under these numbers.
     Attached(SmallVec<[(ClientId, u32); 1]>),
+    /// The kernel's until this process of the client attaches it again, under this number.
+    GaveWay {
+        client: ClientId,
+        number: u32,
+        process: u32,
+    },
     /// The kernel's for good: it is mapped, or passed on. It was attached under these numbers.
     Left(SmallVec<[(ClientId, u32); 1]>),
     Closed,
@@ -154,6 +172,11 @@ impl Standing {
         match self.attached[..] {
             [] if self.left == 0 => Wanted::Out,
             [] => Wanted::Mode(Mode::Kernel, 0),
+            [(client, _)]
+                if self.gave_way == (client, self.kernel_writers) && self.gave_way.1 > 0 =>
+            {
+                Wanted::Mode(Mode::Joining, 0)
+            }
             _ if self.kernel_writers > 0 => Wanted::Mode(Mode::Kernel, 0),
             [(client, _)] if self.kernel_readers == 0 => Wanted::Mode(Mode::Exclusive, client),
             _ => Wanted::Mode(Mode::Shared, 0),
@@ -162,6 +185,22 @@ impl Standing {
 
     fn count(&mut self, writes: bool) -> &mut u32 {
         if writes { &mut self.kernel_writers } else { &mut self.kernel_readers }
+    }
+
+    /// A description of a client gives way. False if there are others' that did.
+    fn give_way(&mut self, client: ClientId, writes: bool) -> bool {
+        match &mut self.gave_way {
+            _ if !writes => {}
+            (_, 0) => self.gave_way = (client, 1),
+            (of, descriptions) if *of == client => *descriptions += 1,
+            _ => return false,
+        }
+        true
+    }
+
+    /// It is not one that gave way any more.
+    fn end_way(&mut self, writes: bool) {
+        self.gave_way.1 -= u32::from(writes);
     }
 
     fn attach(&mut self, client: ClientId) {
@@ -197,7 +236,7 @@ impl Front {
     pub(crate) fn opens_direct(&self, inode: &Inode, opener: &Caller) -> bool {
         let Some(lane) = &self.lane else { return false };
         let is_used = inode.lane.slot().is_some()
-            && !matches!(inode.lane.standing().mode, Some((Mode::Kernel, _)));
+            && !matches!(inode.lane.standing().mode, Some((Mode::Kernel | Mode::Joining, _)));
         is_used && lane.clients.have_thread(opener.pid, opener.uid)
     }
 
@@ -239,6 +278,12 @@ impl Front {
                     standing.left -= u32::from(!by.is_empty());
                     by
                 }
+                Kind::GaveWay { client, number, .. } => {
+                    *standing.count(open.writes) -= 1;
+                    standing.end_way(open.writes);
+                    standing.left -= 1;
+                    smallvec::smallvec![(client, number)]
+                }
                 Kind::Attached(by) => {
                     by.iter().for_each(|&(client, _)| standing.detach(client));
                     by
@@ -269,7 +314,7 @@ impl Front {
         let mut kind = open.lane.kind();
         let mut standing = open.inode.lane.standing();
         match &mut *kind {
-            Kind::Left(_) | Kind::Closed => return false,
+            Kind::Left(_) | Kind::GaveWay { .. } | Kind::Closed => return false,
             Kind::Attached(by) if by.iter().any(|(known, _)| *known == client) => return false,
             Kind::Attached(by) => by.push((client, number)),
             Kind::Kernel | Kind::Direct => {
@@ -284,6 +329,30 @@ impl Front {
         true
     }
 
+    /// A process attaches a description again that it had give way: the number it has; [`Front::reconsider`] is to follow.
+    /// `None` if it is no such one; if another process had it give way it is the kernel's for good.
+    pub(crate) fn attach_again(
+        &self,
+        open: &OpenFile,
+        client: ClientId,
+        process: u32,
+    ) -> Option<u32> {
+        let mut kind = open.lane.kind();
+        let Kind::GaveWay { client: of, number, process: its } = *kind else { return None };
+        let mut standing = open.inode.lane.standing();
+        if (of, its) != (client, process) {
+            standing.end_way(open.writes);
+            *kind = Kind::Left(smallvec::smallvec![(of, number)]);
+            return None;
+        }
+        *standing.count(open.writes) -= 1;
+        standing.end_way(open.writes);
+        standing.left -= 1;
+        standing.attach(client);
+        *kind = Kind::Attached(smallvec::smallvec![(client, number)]);
+        Some(number)
+    }
+
     /// The number under which a client has attached a description already.
     pub(crate) fn attached_as(&self, open: &OpenFile, client: ClientId) -> Option<u32> {
         match &*open.lane.kind() {
@@ -294,11 +363,12 @@ impl Front {
         }
     }
 
-    /// A description is the kernel's from now on; runs `then` when everything posted is applied and the kernel
-    /// holds nothing old.
+    /// A description is the kernel's from now on, for good or until its process attaches it again; runs `then` when everything
+    /// posted is applied and the kernel holds nothing old.
     pub(crate) fn description_left(
         self: &Arc<Self>,
         open: &OpenFile,
+        leave: Leave,
         then: impl FnOnce() + Send + 'static,
     ) {
         if self.lane.is_none() {
@@ -309,6 +379,11 @@ impl Front {
             let mut standing = open.inode.lane.standing();
             let numbers = match &mut *kind {
                 Kind::Closed | Kind::Left(_) => return then(),
+                Kind::GaveWay { process, .. } if *process == leave.process => return then(),
+                Kind::GaveWay { client, number, .. } => {
+                    standing.end_way(open.writes);
+                    smallvec::smallvec![(*client, *number)]
+                }
                 Kind::Kernel => SmallVec::new(),
                 Kind::Direct => {
                     *standing.count(open.writes) += 1;
@@ -321,7 +396,16 @@ impl Front {
                     std::mem::take(by)
                 }
             };
-            *kind = Kind::Left(numbers);
+            *kind = match numbers[..] {
+                [(client, number)]
+                    if matches!(*kind, Kind::Attached(_))
+                        && leave != Leave::FOR_GOOD
+                        && standing.give_way(client, open.writes) =>
+                {
+                    Kind::GaveWay { client, number, process: leave.process }
+                }
+                _ => Kind::Left(numbers),
+            };
         }
         self.reconsider(&open.inode, then);
     }

@@ -15,7 +15,7 @@ use rustix::net::{
 use weir_lane::board::View;
 use weir_lane::client::{Attached, Client, Miss, Ring, To};
 use weir_lane::region::Region;
-use weir_lane::wire::{ATTACH, Attach, Attachment, FIND, Found, LEAVE, Message, Welcome};
+use weir_lane::wire::{ATTACH, Attach, Attachment, FIND, Found, LEAVE, Leave, Message, Welcome};
 
 use crate::Test;
 use crate::fixture::{Fixture, open};
@@ -27,6 +27,7 @@ pub const TESTS: &[Test] = &[
     ("lane_others_who_open_take_the_right_away", others_who_open_take_the_right_away),
     ("lane_a_second_client_shares", a_second_client_shares),
     ("lane_mapping_leaves_for_good", mapping_leaves_for_good),
+    ("lane_who_gave_way_comes_back", who_gave_way_comes_back),
     ("lane_posts_of_a_client_that_is_gone_stay", posts_of_a_client_that_is_gone_stay),
     ("lane_the_kernel_keeps_nothing_old", the_kernel_keeps_nothing_old),
     ("lane_strangers_are_not_let_in", strangers_are_not_let_in),
@@ -78,12 +79,17 @@ impl Program {
     }
 
     fn attach(&self, file: &File) -> io::Result<Attached> {
+        self.attach_by(file, 1)
+    }
+
+    /// By one of the client's processes.
+    fn attach_by(&self, file: &File, process: u32) -> io::Result<Attached> {
         // SAFETY: a plain system call.
         unsafe {
             let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
             libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT);
         }
-        let mut message = Attach { client: self.client.id, token: self.token }.encode();
+        let mut message = Attach { client: self.client.id, token: self.token, process }.encode();
         control(file, ATTACH, &mut message)?;
         let Attachment { slot, description, .. } = Attachment::decode(&message).unwrap();
         Ok(Attached { slot, description })
@@ -127,6 +133,10 @@ impl Program {
 fn prepared(fixture: &Fixture, name: &str, content: &[u8]) -> File {
     fs::write(fixture.home(name), content).unwrap();
     open(&fixture.at(name))
+}
+
+fn leave(file: &File, process: u32) {
+    control(file, LEAVE, &mut Leave { process }.encode()).unwrap();
 }
 
 fn posts_are_seen_by_the_kernels_way() {
@@ -265,6 +275,44 @@ fn mapping_leaves_for_good() {
     assert!(program.attach(&file).is_err());
 }
 
+/// Two workers open a file before one of them uses it, and both find the other in the way.
+fn who_gave_way_comes_back() {
+    let fixture = Fixture::new();
+    let [first, second] = [prepared(&fixture, "file", b"start..."), open(&fixture.at("file"))];
+    let program = Program::start(&first);
+    let kernel = |at: Attached| program.client.view.is_by_kernel(at.slot);
+    let of_first = program.attach_by(&first, 1).unwrap();
+    assert!(kernel(of_first), "the second may use the page cache");
+    leave(&first, 1);
+    let of_second = program.attach_by(&second, 2).unwrap();
+    assert!(program.client.view.is_joining(of_second.slot));
+    assert_eq!(program.post(of_second, To::Offset(0), b"x"), Err(Miss::Mode));
+    // By another process, or under another number, nobody comes back; the first's own finds its place.
+    assert_eq!(program.attach_by(&first, 1).unwrap(), of_first);
+    program.post_in_turn(of_second, To::Offset(0), b"S");
+    program.post(of_first, To::Offset(1), b"T").unwrap();
+    assert_eq!(fs::read(fixture.at("file")).unwrap(), b"STart...");
+
+    // What two processes had give way is the kernel's for good, as what another attaches.
+    leave(&first, 1);
+    leave(&first, 2);
+    assert_eq!(program.attach_by(&first, 1).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    leave(&second, 2);
+    assert_eq!(program.attach_by(&second, 1).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert_eq!(program.attach_by(&second, 2).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    let third = open(&fixture.at("file"));
+    assert!(kernel(program.attach(&third).unwrap()));
+    drop((first, second));
+    // Nobody is left whom the kernel's page cache could serve.
+    let started = Instant::now();
+    let of_third = program.attach(&third).unwrap();
+    while program.post(of_third, To::Offset(2), b"A") == Err(Miss::Mode) {
+        assert!(started.elapsed() < Duration::from_secs(5), "the file stays by the kernel");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(fs::read(fixture.at("file")).unwrap(), b"STArt...");
+}
+
 fn posts_of_a_client_that_is_gone_stay() {
     let fixture = Fixture::new();
     let file = prepared(&fixture, "file", &[b'.'; 1 << 20]);
@@ -315,7 +363,8 @@ fn strangers_are_not_let_in() {
     let fixture = Fixture::new();
     let file = prepared(&fixture, "file", b"content");
     let program = Program::start(&file);
-    let mut forged = Attach { client: program.client.id, token: program.token ^ 1 }.encode();
+    let mut forged =
+        Attach { client: program.client.id, token: program.token ^ 1, process: 1 }.encode();
     let refused = control(&file, ATTACH, &mut forged).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
     let unknown = control(&file, 0xc040_5763, &mut [0; 64]).unwrap_err();

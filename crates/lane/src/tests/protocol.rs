@@ -59,7 +59,9 @@ fn nobody_posts_without_the_right() {
     let post = |file| post(&lane.client, &ring, file, To::Offset(0), b"x");
     assert!(post(FILE).is_ok());
     assert_eq!(post(Attached { slot: 4, ..FILE }), Err(Miss::Mode));
-    for (mode, client) in [(Mode::Kernel, 0), (Mode::Shared, CLIENT), (Mode::Exclusive, 8)] {
+    for (mode, client) in
+        [(Mode::Kernel, 0), (Mode::Joining, 0), (Mode::Shared, CLIENT), (Mode::Exclusive, 8)]
+    {
         lane.board.set_mode(SLOT, mode, client);
         lane.inbox.withdraw();
         assert_eq!(post(FILE), Err(Miss::Mode));
