@@ -39,8 +39,8 @@ pub type Message = [u8; MESSAGE_BYTES];
 pub struct Found {
     /// Its name in the abstract namespace, without the leading zero: at most 48 bytes.
     pub socket: String,
-    /// The daemon's user: who else listens by that name now is not it.
-    pub user: u32,
+    /// What the daemon will say in its [`Welcome`]: who else listens by that name does not know it.
+    pub proof: u64,
 }
 
 impl Found {
@@ -50,7 +50,7 @@ impl Found {
         let mut message = [0; MESSAGE_BYTES];
         message[..4].copy_from_slice(&VERSION.to_ne_bytes());
         message[4..8].copy_from_slice(&(self.socket.len() as u32).to_ne_bytes());
-        message[8..12].copy_from_slice(&self.user.to_ne_bytes());
+        message[8..16].copy_from_slice(&self.proof.to_ne_bytes());
         message[16..16 + self.socket.len()].copy_from_slice(self.socket.as_bytes());
         message
     }
@@ -58,12 +58,12 @@ impl Found {
     /// As received. `None` if it is of another version, or none at all.
     pub fn decode(message: &Message) -> Option<Found> {
         let socket = std::str::from_utf8(Found::socket_in(message)?).ok()?;
-        Some(Found { socket: socket.to_owned(), user: Found::user_in(message) })
+        Some(Found { socket: socket.to_owned(), proof: Found::proof_in(message) })
     }
 
-    /// The daemon's user in a message as received.
-    pub fn user_in(message: &Message) -> u32 {
-        word(message, 8)
+    /// The proof in a message as received.
+    pub fn proof_in(message: &Message) -> u64 {
+        long(message, 8)
     }
 
     /// The socket's name in a message as received; for who may not allocate.
@@ -83,7 +83,7 @@ pub struct Attach {
     pub client: u32,
     /// What only it was told.
     pub token: u64,
-    /// The process (getpid(2)), as it calls itself.
+    /// The process, by a number of its own choice: no other of the client's has it.
     pub process: u32,
 }
 
@@ -179,6 +179,8 @@ pub struct Welcome {
     pub token: u64,
     /// Frames there are.
     pub frames: u32,
+    /// As in [`Found`].
+    pub proof: u64,
 }
 
 /// Bytes of a [`Welcome`].
@@ -192,6 +194,7 @@ impl Welcome {
         message[4..8].copy_from_slice(&self.client.to_ne_bytes());
         message[8..16].copy_from_slice(&self.token.to_ne_bytes());
         message[16..20].copy_from_slice(&self.frames.to_ne_bytes());
+        message[24..32].copy_from_slice(&self.proof.to_ne_bytes());
         message
     }
 
@@ -201,6 +204,7 @@ impl Welcome {
             client: word(message, 4),
             token: long(message, 8),
             frames: word(message, 16),
+            proof: long(message, 24),
         };
         (word(message, 0) == VERSION).then_some(welcome)
     }
@@ -225,7 +229,7 @@ mod tests {
     #[test]
     fn messages_are_received_as_sent() {
         for socket in ["", "weir-lane-1234", &"x".repeat(48)] {
-            let found = Found { socket: socket.to_owned(), user: 1000 };
+            let found = Found { socket: socket.to_owned(), proof: u64::MAX - 2 };
             assert_eq!(Found::decode(&found.encode()), Some(found));
         }
         let attach = Attach { client: 7, token: u64::MAX - 1, process: 4321 };
@@ -236,7 +240,7 @@ mod tests {
         }
         let attachment = Attachment { slot: 4095, description: 9, was_attached: true };
         assert_eq!(Attachment::decode(&attachment.encode()), Some(attachment));
-        let welcome = Welcome { client: 1, token: 2, frames: 3 };
+        let welcome = Welcome { client: 1, token: 2, frames: 3, proof: 4 };
         assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
     }
 
@@ -250,7 +254,7 @@ mod tests {
             assert_eq!(Leave::decode(&message), Leave::FOR_GOOD);
             assert_eq!(Welcome::decode(&[byte; WELCOME_BYTES]), None);
         }
-        let mut message = Found { socket: "weir".to_owned(), user: 0 }.encode();
+        let mut message = Found { socket: "weir".to_owned(), proof: 0 }.encode();
         message[16] = 0xff;
         assert_eq!(Found::decode(&message), None);
         message[4] = 49;

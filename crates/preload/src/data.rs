@@ -159,8 +159,14 @@ fn attach_writer(fd: c_int) {
         let flags = sys::fcntl(fd, libc::F_GETFL, 0);
         flags.is_ok_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
     };
-    if description.way(true) == Way::Ripe && writes() {
-        device::attach(fd, description);
+    let is_in_lane = description.attached().is_some() && !description.gave_way();
+    if is_in_lane || !writes() {
+        return;
+    }
+    match description.way(true) {
+        Way::Ripe => device::attach(fd, description),
+        Way::Inherited => leave::pass(fd, description),
+        Way::Lane(..) | Way::Kernel(_) => {}
     }
 }
 
@@ -185,7 +191,12 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     let (index, file, flags) = match way {
         Way::Lane(index, file, flags) => (index, file, flags),
         Way::Kernel(why) => return Err(Outcome::kernel(why)),
+        Way::Ripe if description.gave_way() => return Err(Outcome::kernel(Why::Mode)),
         Way::Ripe => return Err(Outcome::kernel(Why::Early)),
+        Way::Inherited => {
+            leave::pass(fd, description);
+            return Err(Outcome::kernel(Why::Passed));
+        }
     };
     if thread::is_guest() {
         return Err(Outcome::kernel(Why::Nested));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_lane::client::Attached;
 use weir_lane::tally::Why;
 
-use crate::{device, home};
+use crate::{device, home, sys};
 
 /// Descriptions at once; those above stay with the kernel.
 const PLACES: usize = 16 << 10;
@@ -20,8 +20,10 @@ const LANE_AFTER: u32 = 8;
 /// all others of it.
 const WRITE_COUNTS: u32 = LANE_AFTER;
 
-/// At most so many before one that gave way is put into the lane again; twice as many each time.
+/// At most so many before one that gave way is put into the lane again; twice as many each time, unless it was in the lane for
+/// long.
 const LANE_AFTER_MAX: u32 = 8 << 10;
+const LONG_MS: u64 = 1000;
 /// So many go by the kernel while others of the program are waited for, which gave way.
 const JOINING_PATIENCE: u32 = 64;
 
@@ -67,6 +69,10 @@ pub(crate) struct Description {
     uses: AtomicU32,
     /// Uses by the kernel before it is put into the lane, or put there again.
     patience: AtomicU32,
+    /// When it was put into the lane, milliseconds ([`sys::milliseconds`]).
+    since: AtomicU64,
+    /// The process that had it give way ([`home::generation`]).
+    generation: AtomicU32,
     /// Of the device in [`crate::device`].
     device: AtomicU32,
     /// Of the client in [`crate::device`].
@@ -83,6 +89,8 @@ static PLACES_ALL: [Description; PLACES] = [const {
         flags: AtomicU32::new(0),
         uses: AtomicU32::new(0),
         patience: AtomicU32::new(0),
+        since: AtomicU64::new(0),
+        generation: AtomicU32::new(0),
         device: AtomicU32::new(0),
         client: AtomicU32::new(0),
         file: AtomicU64::new(0),
@@ -105,6 +113,9 @@ pub(crate) enum Way {
     Kernel(Why),
     /// By the kernel; but it may be put into the lane now.
     Ripe,
+    /// By the kernel: a process gave way with it from which this one was forked, and may put it into the lane at any time. It is
+    /// to leave for good.
+    Inherited,
 }
 
 /// Takes a place for a description that one descriptor is known of. `None` if there is none.
@@ -204,6 +215,7 @@ impl Description {
         let packed = u64::from(file.slot) << 32 | u64::from(file.description);
         self.client.store(client as u32, Ordering::Relaxed);
         self.uses.store(0, Ordering::Relaxed);
+        self.since.store(sys::milliseconds(), Ordering::Relaxed);
         self.file.store(packed, Ordering::Relaxed);
         ATTACHED_EVER.fetch_add(1, Ordering::Relaxed);
         self.set(ATTACHED | BYPASSES | of_open(flags));
@@ -216,16 +228,23 @@ impl Description {
 
     /// It gives way: by the kernel for a while.
     pub(crate) fn give_way(&self) {
-        let patience = LANE_AFTER_MAX.min(2 * self.patience.load(Ordering::Relaxed));
+        let since = self.since.load(Ordering::Relaxed);
+        let was_short = sys::milliseconds().saturating_sub(since) < LONG_MS;
+        let before = if was_short { self.patience.load(Ordering::Relaxed) } else { LANE_AFTER };
+        let patience = LANE_AFTER_MAX.min(2 * before);
         self.patience.store(patience, Ordering::Relaxed);
+        self.generation.store(home::generation(), Ordering::Relaxed);
         self.uses.store(0, Ordering::Relaxed);
         self.set(GAVE_WAY);
     }
 
-    /// It is in the lane again.
-    pub(crate) fn attach_again(&self) {
+    /// It is in the lane again, with these flags of open(2).
+    pub(crate) fn attach_again(&self, flags: c_int) {
         self.uses.store(0, Ordering::Relaxed);
-        self.set(BYPASSES);
+        self.since.store(sys::milliseconds(), Ordering::Relaxed);
+        let now = of_open(flags) & APPENDS;
+        self.clear(APPENDS & !now);
+        self.set(BYPASSES | now);
         self.clear(GAVE_WAY);
     }
 
@@ -257,6 +276,12 @@ impl Description {
             return Way::Kernel(why(flags));
         }
         let gave_way = flags & GAVE_WAY != 0;
+        if gave_way {
+            home::settle();
+            if self.generation.load(Ordering::Relaxed) != home::generation() {
+                return Way::Inherited;
+            }
+        }
         if let Some((client, file)) = self.attached().filter(|_| !gave_way) {
             return Way::Lane(client, file, flags);
         }
@@ -323,6 +348,37 @@ mod tests {
         description.set(MAPPED);
         assert_eq!(description.way(false), Way::Kernel(Why::Mapped));
         assert!(description.drop_one());
+    }
+
+    #[test]
+    fn who_gives_way_comes_back_with_the_flags_of_then() {
+        let description = at(take(0).unwrap());
+        let file = Attached { slot: 1, description: 2 };
+        description.attach(0, file, libc::O_RDWR | libc::O_APPEND);
+        let mut patience = LANE_AFTER;
+        for flags in [libc::O_RDWR, libc::O_RDWR | libc::O_APPEND, libc::O_RDWR] {
+            description.give_way();
+            description.clear(BYPASSES);
+            assert_eq!(description.attached(), Some((0, file)), "its place is known");
+            patience *= 2;
+            for _ in 0..patience {
+                assert_eq!(description.way(true), Way::Kernel(Why::Mode));
+            }
+            assert_eq!(description.way(true), Way::Ripe);
+            description.attach_again(flags);
+            let set = ATTACHED | BYPASSES | READS | WRITES | of_open(flags);
+            assert_eq!(description.way(true), Way::Lane(0, file, set));
+        }
+        for _ in 0..20 {
+            description.give_way();
+        }
+        assert_eq!(description.patience.load(Ordering::Relaxed), LANE_AFTER_MAX);
+        description.since.store(sys::milliseconds() - LONG_MS, Ordering::Relaxed);
+        description.give_way();
+        assert_eq!(description.patience.load(Ordering::Relaxed), 2 * LANE_AFTER);
+        description.set(PASSED);
+        assert_eq!(description.way(true), Way::Kernel(Why::Passed));
+        description.drop_one();
     }
 
     #[test]

@@ -48,8 +48,10 @@ struct Device {
     state: AtomicU32,
     /// Of the daemon's socket, its length first.
     name: [AtomicU8; MESSAGE_BYTES],
-    /// The daemon's user.
-    user: AtomicU32,
+    /// What the daemon proves itself by.
+    proof: AtomicU64,
+    /// It could not be connected to before a fork, by a name that may be old.
+    is_unreachable: AtomicBool,
 }
 
 static DEVICES_ALL: [Device; DEVICES] = [const {
@@ -57,7 +59,8 @@ static DEVICES_ALL: [Device; DEVICES] = [const {
         number: AtomicU64::new(0),
         state: AtomicU32::new(UNKNOWN),
         name: [const { AtomicU8::new(0) }; MESSAGE_BYTES],
-        user: AtomicU32::new(0),
+        proof: AtomicU64::new(0),
+        is_unreachable: AtomicBool::new(false),
     }
 }; DEVICES];
 
@@ -87,7 +90,7 @@ static CONNECTIONS: [Connection; CLIENTS] = [const {
 /// Held while a description is put into the lane, or gives way. Tried, never waited for.
 static IS_ATTACHING: AtomicBool = AtomicBool::new(false);
 
-/// Takes that. False if somebody has it.
+/// Takes that. False if somebody has it: perhaps this thread, below a signal handler.
 pub(crate) fn try_lock() -> bool {
     !IS_ATTACHING.swap(true, Ordering::Acquire)
 }
@@ -167,7 +170,7 @@ impl Device {
         let mut message = [0; MESSAGE_BYTES];
         sys::ioctl(fd, FIND, &mut message)?;
         let name = Found::socket_in(&message).ok_or(Errno(libc::EPROTO))?;
-        self.user.store(Found::user_in(&message), Ordering::Relaxed);
+        self.proof.store(Found::proof_in(&message), Ordering::Relaxed);
         self.name[0].store(name.len() as u8, Ordering::Relaxed);
         for (to, from) in self.name[1..].iter().zip(name) {
             to.store(*from, Ordering::Relaxed);
@@ -175,14 +178,24 @@ impl Device {
         Ok(())
     }
 
-    /// Connects to its daemon.
+    /// Connects to its daemon, which was found just now.
     fn connect(&self) -> sys::Result<usize> {
+        let connected = self.try_connect();
+        if connected.is_err() {
+            self.state.store(NO_LANE, Ordering::Relaxed);
+        }
+        connected
+    }
+
+    /// Connects to the daemon of the name that is known.
+    fn try_connect(&self) -> sys::Result<usize> {
         let name: [u8; MESSAGE_BYTES] =
             std::array::from_fn(|at| self.name[at].load(Ordering::Relaxed));
         let len = usize::from(name[0]).min(MESSAGE_BYTES - 1);
-        let connected = connect(&name[1..=len], self.user.load(Ordering::Relaxed));
-        let state = connected.map_or(NO_LANE, |index| CLIENT + index as u32);
-        self.state.store(state, Ordering::Relaxed);
+        let connected = connect(&name[1..=len], self.proof.load(Ordering::Relaxed));
+        if let Ok(index) = connected {
+            self.state.store(CLIENT + index as u32, Ordering::Relaxed);
+        }
         connected
     }
 }
@@ -205,7 +218,10 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
 /// clients use are written by the kernel, and servers that fork for each connection use most files after that. But who may
 /// become another user only where he has files open now: his children must not keep what he may see and they may not.
 pub(crate) extern "C" fn before_fork() {
-    let is_left_out = |device: &Device| device.state.load(Ordering::Acquire) == LANE;
+    let is_left_out = |device: &Device| {
+        device.state.load(Ordering::Acquire) == LANE
+            && !device.is_unreachable.load(Ordering::Relaxed)
+    };
     if !DEVICES_ALL.iter().any(is_left_out) {
         return;
     }
@@ -218,9 +234,9 @@ pub(crate) extern "C" fn before_fork() {
         known.any(|description| description.device() as usize == index)
     };
     for (index, device) in DEVICES_ALL.iter().enumerate() {
-        if is_left_out(device) && (stays || is_open(index)) {
-            // Whoever cannot connect now is not asked again.
-            let _ = device.connect();
+        if is_left_out(device) && (stays || is_open(index)) && device.try_connect().is_err() {
+            // Not tried again at each fork. Who uses a file finds the daemon anew.
+            device.is_unreachable.store(true, Ordering::Relaxed);
         }
     }
     unlock();
@@ -241,16 +257,15 @@ fn connected(fd: c_int, device: &Device) -> sys::Result<usize> {
     device.find(fd).and_then(|()| device.connect())
 }
 
-/// Connects to the socket of that name, if it is that user's: a mount may be gone, and the name be taken by another.
-fn connect(name: &[u8], user: u32) -> sys::Result<usize> {
+/// Connects to the daemon of that name and proof: its mount may be gone, and the name be taken by another.
+fn connect(name: &[u8], proof: u64) -> sys::Result<usize> {
     let is_free = |connection: &Connection| !connection.is_there.load(Ordering::Relaxed);
     let index = CONNECTIONS.iter().position(is_free).ok_or(Errno(libc::EMFILE))?;
     if !position::begin() {
         return Err(Errno(libc::ENOMEM));
     }
     let low = sys::connect(name, WELCOME_S)?;
-    let is_its = sys::peer(low) == Ok(user);
-    let received = if is_its { receive(low) } else { Err(Errno(libc::EPERM)) };
+    let received = receive(low, proof);
     let socket = received.and_then(|received| Ok((received, move_high(low)?)));
     sys::close(low);
     let ((welcome, client), socket) = socket?;
@@ -271,11 +286,12 @@ fn connect(name: &[u8], user: u32) -> sys::Result<usize> {
 }
 
 /// What the daemon says first, mapped.
-fn receive(socket: c_int) -> sys::Result<(Welcome, Client)> {
+fn receive(socket: c_int, proof: u64) -> sys::Result<(Welcome, Client)> {
     let mut message = [0; WELCOME_BYTES];
     let (len, descriptors) = sys::receive(socket, &mut message)?;
     let mapped = (|| {
-        let welcome = Welcome::decode(&message).filter(|_| len == WELCOME_BYTES)?;
+        let is_right = |welcome: &Welcome| len == WELCOME_BYTES && welcome.proof == proof;
+        let welcome = Welcome::decode(&message).filter(is_right)?;
         let [board, frames, region] = descriptors;
         if descriptors.contains(&-1) {
             return None;
@@ -338,11 +354,16 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
     }
     let was_direct = flags & libc::O_DIRECT != 0;
     if !was_direct {
-        // Before it is in the lane: what goes by the kernel then bypasses its page cache, which knows nothing of the lane.
-        sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize)?;
+        // Before it is in the lane: what goes by the kernel then bypasses its page cache, which knows nothing of the lane. And
+        // before that, lest the program sets flags without it meanwhile.
+        description.set(description::BYPASSES);
+        if let Err(error) = sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize) {
+            description.clear(description::BYPASSES);
+            return Err(error);
+        }
     }
     let token = CONNECTIONS[index].token.load(Ordering::Relaxed);
-    let mut message = Attach { client: client.id, token, process: sys::getpid() }.encode();
+    let mut message = Attach { client: client.id, token, process: home::number() }.encode();
     let attached = sys::ioctl(fd, ATTACH, &mut message).and_then(|_| {
         Attachment::decode(&message)
             .filter(|attachment| (attachment.slot as usize) < weir_lane::board::FILES)
@@ -352,7 +373,9 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         Ok(attachment) => attachment,
         Err(error) => {
             if !was_direct {
-                sys::fcntl(fd, libc::F_SETFL, flags as usize)?;
+                description.clear(description::BYPASSES);
+                let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
+                sys::fcntl(fd, libc::F_SETFL, (flags & !libc::O_DIRECT) as usize)?;
             }
             return Err(error);
         }
@@ -367,16 +390,18 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
     if flags & libc::O_APPEND == 0 {
         position::forget(index, file);
     }
-    if description.gave_way() {
-        // Of this client, or it is none that it can attach again.
-        match description.attached() == Some((index, file)) {
-            true => description.attach_again(),
-            false => leave(fd, description, description::PASSED),
-        }
-        return Ok(());
-    }
     match description::find(index, file) {
-        Some(place) => table::unite(fd, place),
+        Some(place) => {
+            let known = description::at(place);
+            if known.gave_way() {
+                known.attach_again(flags);
+            }
+            if !std::ptr::eq(known, description) {
+                table::unite(fd, place);
+            }
+        }
+        // What a client attaches again it knows.
+        None if description.gave_way() => leave(fd, description, description::PASSED),
         None => description.attach(index, file, flags),
     }
     report::add(Count::Attached, 1);

@@ -16,9 +16,12 @@ struct Page {
     process: AtomicU32,
     /// The thread that makes the memory its process's own.
     adopter: AtomicU32,
+    /// What it is called to the daemon; 0: nothing yet.
+    number: AtomicU32,
 }
 
-static PAGE: Page = Page { process: AtomicU32::new(0), adopter: AtomicU32::new(0) };
+static PAGE: Page =
+    Page { process: AtomicU32::new(0), adopter: AtomicU32::new(0), number: AtomicU32::new(0) };
 /// Counts forks on the way from the program's first process to this one: rings taken before the last are others'.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Whether forks are noticed.
@@ -58,7 +61,22 @@ pub(crate) fn generation() -> u32 {
 /// Whether this process was forked since the program began, or the library was loaded.
 #[inline]
 pub(crate) fn was_forked() -> bool {
+    settle();
     generation() != 0
+}
+
+/// A number that no other process of the program has, also where processes are numbered anew (pid_namespaces(7)); not 0.
+pub(crate) fn number() -> u32 {
+    settle();
+    let number = PAGE.number.load(Ordering::Relaxed);
+    if number != 0 {
+        return number;
+    }
+    let made = sys::random().unwrap_or_else(|_| sys::getpid()).max(1);
+    match PAGE.number.compare_exchange(0, made, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => made,
+        Err(first) => first,
+    }
 }
 
 /// Whether it was forked and nobody has made it its own yet.

@@ -7,6 +7,9 @@ use weir_lane::wire::{LEAVE, Leave};
 use crate::description::{self, Description};
 use crate::{device, home, position, sys, table, thread};
 
+/// So often who gives way looks whether somebody else is done with it.
+const LOCK_YIELDS: u32 = 100;
+
 /// A descriptor is about to be mapped. Shared mappings are served by the kernel's page cache, and the daemon does not see
 /// that there are any: it is told, also by programs that have nothing in the lane.
 pub(crate) fn map(fd: c_int, is_shared: bool) {
@@ -35,16 +38,20 @@ pub(crate) fn pass(fd: c_int, description: &Description) {
 /// is written past the kernel's page cache beside them. So this description uses that cache, too, for a while.
 #[cold]
 pub(crate) fn give_way(fd: c_int, description: &Description) {
-    // Nobody puts it into the lane in the middle of this; where somebody might, it leaves for good.
-    let locked = home::is_ours() && device::try_lock();
+    let ours = home::is_ours();
+    // Nobody puts it into the lane in the middle of this. Or it goes by the kernel this time, and is looked at the next.
+    if ours && !lock() {
+        return;
+    }
     match description.attached() {
-        Some((client, file)) if locked && !description.gave_way() => {
+        // In a child of vfork(2).
+        _ if !ours => pass(fd, description),
+        Some((client, file)) if !description.gave_way() => {
             position::settle(fd, client, file);
             description.give_way();
-            tell(fd, Leave { process: sys::getpid() });
+            tell(fd, Leave { process: home::number() });
         }
-        _ if locked => {}
-        _ => pass(fd, description),
+        _ => {}
     }
     if description.flags() & description::SHOWS_DIRECT == 0
         && let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0)
@@ -52,8 +59,28 @@ pub(crate) fn give_way(fd: c_int, description: &Description) {
         description.clear(description::BYPASSES);
         let _ = sys::fcntl(fd, libc::F_SETFL, (flags & !libc::O_DIRECT) as usize);
     }
-    if locked {
+    if ours {
         device::unlock();
+    }
+}
+
+/// Waits a little for who holds the device's lock. False if he goes on holding it, or is this thread itself, below a signal
+/// handler.
+fn lock() -> bool {
+    (0..LOCK_YIELDS).any(|_| {
+        let locked = device::try_lock();
+        if !locked {
+            sys::sched_yield();
+        }
+        locked
+    })
+}
+
+/// The program is about to set the description's flags (fcntl(2), F_SETFL), which gave way: whoever has it attached again
+/// meanwhile, perhaps another process, would not bypass the kernel's page cache any more.
+pub(crate) fn before_flags(fd: c_int, description: &Description) {
+    if description.gave_way() {
+        pass(fd, description);
     }
 }
 

@@ -176,7 +176,7 @@ pub(crate) fn connect(name: &[u8], seconds: i64) -> Result<c_int> {
     let fd = plain!(libc::SYS_socket, libc::AF_UNIX, kind, 0)? as c_int;
     let connected = set_timeout(fd, libc::SO_SNDTIMEO, seconds)
         .and_then(|()| set_timeout(fd, libc::SO_RCVTIMEO, seconds))
-        .and_then(|()| plain!(libc::SYS_connect, fd, &raw const address, len));
+        .and_then(|()| uninterrupted(|| plain!(libc::SYS_connect, fd, &raw const address, len)));
     match connected {
         Ok(_) => Ok(fd),
         Err(errno) => {
@@ -192,13 +192,27 @@ fn set_timeout(fd: c_int, option: c_int, seconds: i64) -> Result<()> {
         .map(drop)
 }
 
-/// The user who listens at the other end of a socket (unix(7), SO_PEERCRED).
-pub(crate) fn peer(fd: c_int) -> Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of_val(&peer) as libc::socklen_t;
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    plain!(libc::SYS_getsockopt, fd, level, option, &raw mut peer, &raw mut len)?;
-    Ok(peer.uid)
+/// Makes a system call again as long as signals interrupt it.
+fn uninterrupted<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match call() {
+            Err(Errno(libc::EINTR)) => {}
+            result => return result,
+        }
+    }
+}
+
+/// A clock that nobody sets (clock_gettime(2), CLOCK_MONOTONIC_COARSE).
+pub(crate) fn milliseconds() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let _ = plain!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC_COARSE, &raw mut time);
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+/// Random bits (getrandom(2)).
+pub(crate) fn random() -> Result<u32> {
+    let mut bits = 0_u32;
+    plain!(libc::SYS_getrandom, &raw mut bits, size_of_val(&bits), 0).map(|_| bits)
 }
 
 /// Whether the process is root's, or may become another user's (capabilities(7)).
@@ -211,7 +225,8 @@ pub(crate) fn may_change_user() -> bool {
     let [real, effective, saved] = &mut users;
     let asked = plain!(libc::SYS_getresuid, &raw mut *real, &raw mut *effective, &raw mut *saved)
         .and_then(|_| plain!(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()));
-    asked.is_err() || users.contains(&0) || (sets[0] | sets[1]) & SETUID != 0
+    let is_one = users.iter().all(|user| *user == users[0] && *user != 0);
+    asked.is_err() || !is_one || (sets[0] | sets[1]) & SETUID != 0
 }
 
 /// Receives a message and up to three descriptors with it, close-on-exec. The message's length, and the descriptors;
@@ -227,7 +242,8 @@ pub(crate) fn receive(fd: c_int, message: &mut [u8]) -> Result<(usize, [c_int; 3
     header.msg_iovlen = 1;
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = size_of::<Control>();
-    let len = plain!(libc::SYS_recvmsg, fd, &raw mut header, libc::MSG_CMSG_CLOEXEC)?;
+    let flags = libc::MSG_CMSG_CLOEXEC;
+    let len = uninterrupted(|| plain!(libc::SYS_recvmsg, fd, &raw mut header, flags))?;
     let mut descriptors = [-1; 3];
     // SAFETY: the kernel filled `control` as cmsg(3) says; the macros stay inside `msg_controllen`.
     unsafe {

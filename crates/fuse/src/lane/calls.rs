@@ -59,24 +59,26 @@ impl Front {
         {
             return done(Ok(Attachment { slot, description, was_attached: true }.encode()));
         }
-        let description = match self.attach_again(open, client.id, process) {
-            Some(description) => description,
-            None => {
-                let added = client.add(open);
-                let Some(description) = added else { return done(Err(Errno::ENFILE)) };
-                if !self.attach_description(open, client.id, description) {
-                    client.remove(description);
-                    return done(Err(Errno::EPERM));
+        let attached = self.attach_again(open, client.id, process).map_or_else(
+            || {
+                let description = client.add(open).ok_or(Errno::ENFILE)?;
+                if self.attach_description(open, client.id, description) {
+                    return Ok((description, false));
                 }
-                description
-            }
-        };
+                client.remove(description);
+                // Another process of the client's was quicker; or it may not be attached.
+                self.attached_as(open, client.id).map(|known| (known, true)).ok_or(Errno::EPERM)
+            },
+            |description| Ok((description, false)),
+        );
         let (front, of) = (Arc::clone(self), Arc::clone(open));
-        self.reconsider(&open.inode, move || match of.inode.lane.slot() {
-            Some(slot) => {
-                done(Ok(Attachment { slot, description, was_attached: false }.encode()));
+        // Also if it failed: what gave way may have left for good.
+        self.reconsider(&open.inode, move || match (attached, of.inode.lane.slot()) {
+            (Err(errno), _) => done(Err(errno)),
+            (Ok((description, was_attached)), Some(slot)) => {
+                done(Ok(Attachment { slot, description, was_attached }.encode()));
             }
-            None => {
+            (Ok(_), None) => {
                 front.description_left(&of, Leave::FOR_GOOD, || done(Err(Errno::ENFILE)));
             }
         });
@@ -88,7 +90,6 @@ impl Lane {
         if !self.is_for(caller.uid) {
             return Err(Errno::EPERM);
         }
-        let user = rustix::process::geteuid().as_raw();
-        Ok(Found { socket: self.socket.clone(), user }.encode())
+        Ok(Found { socket: self.socket.clone(), proof: self.proof }.encode())
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Lane {
     slots: Mutex<Slots>,
     /// The name of the socket, in the abstract namespace.
     pub(crate) socket: String,
+    /// What is said to who connects, and to nobody who may not.
+    pub(crate) proof: u64,
     pub(crate) counts: Counts,
 }
 
@@ -99,6 +101,7 @@ impl Lane {
             users,
             slots: Mutex::default(),
             socket: format!("weir-lane-{:016x}", random()?),
+            proof: random()?,
             counts: Counts::default(),
         }))
     }

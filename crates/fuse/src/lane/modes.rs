@@ -329,8 +329,8 @@ impl Front {
         true
     }
 
-    /// A process attaches a description again that it had give way: the number it has; [`Front::reconsider`] is to follow.
-    /// `None` if it is no such one; if another process had it give way it is the kernel's for good.
+    /// A process attaches a description again that it had give way: the number it has. `None` if it is no such one; if another
+    /// process had it give way it is the kernel's for good. [`Front::reconsider`] is to follow in either case.
     pub(crate) fn attach_again(
         &self,
         open: &OpenFile,

@@ -216,7 +216,7 @@ impl Serving {
         let frames = lane.board.frames();
         let (region, region_fd) = Region::create(frames)?;
         let (id, token) = (lane.clients.next_id(), random()?);
-        let message = Welcome { client: id, token, frames }.encode();
+        let message = Welcome { client: id, token, frames, proof: lane.proof }.encode();
         let descriptors = [lane.board_fd.as_fd(), lane.frames_fd.as_fd(), region_fd.as_fd()];
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);

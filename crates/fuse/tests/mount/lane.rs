@@ -70,6 +70,7 @@ impl Program {
             }
         }
         let welcome = Welcome::decode(&bytes).unwrap();
+        assert_eq!(welcome.proof, found.proof);
         let view = View::map(&fds[0], &fds[1]).unwrap();
         let region = Region::map(fds[2].as_fd(), welcome.frames).unwrap();
         let client = Client { id: welcome.client, view, region };
@@ -293,6 +294,14 @@ fn who_gave_way_comes_back() {
     program.post(of_first, To::Offset(1), b"T").unwrap();
     assert_eq!(fs::read(fixture.at("file")).unwrap(), b"STart...");
 
+    leave(&first, 1);
+    assert!(!kernel(of_second), "who gave way tells before he maps the file");
+    assert_eq!(program.attach_by(&first, 9).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert!(kernel(of_second), "whoever has it now may have it mapped");
+    drop(first);
+    let first = open(&fixture.at("file"));
+    program.attach_by(&first, 1).unwrap();
+
     // What two processes had give way is the kernel's for good, as what another attaches.
     leave(&first, 1);
     leave(&first, 2);
@@ -301,11 +310,11 @@ fn who_gave_way_comes_back() {
     assert_eq!(program.attach_by(&second, 1).unwrap_err().raw_os_error(), Some(libc::EPERM));
     assert_eq!(program.attach_by(&second, 2).unwrap_err().raw_os_error(), Some(libc::EPERM));
     let third = open(&fixture.at("file"));
-    assert!(kernel(program.attach(&third).unwrap()));
+    let of_third = program.attach(&third).unwrap();
+    assert!(kernel(of_third));
     drop((first, second));
     // Nobody is left whom the kernel's page cache could serve.
     let started = Instant::now();
-    let of_third = program.attach(&third).unwrap();
     while program.post(of_third, To::Offset(2), b"A") == Err(Miss::Mode) {
         assert!(started.elapsed() < Duration::from_secs(5), "the file stays by the kernel");
         std::thread::sleep(Duration::from_millis(1));

@@ -150,8 +150,11 @@ fn forget_range(first: c_uint, last: c_uint) {
 fn before_fcntl(fd: c_int, command: c_int, argument: usize) -> usize {
     if command == libc::F_SETFL
         && let Some(description) = table::known(fd)
-        && description.flags() & description::BYPASSES != 0
     {
+        leave::before_flags(fd, description);
+        if description.flags() & description::BYPASSES == 0 {
+            return argument;
+        }
         if let Some((client, file)) = description.attached() {
             // Before it appends no more.
             position::settle(fd, client, file);
