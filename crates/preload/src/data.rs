@@ -160,12 +160,12 @@ fn attach_writer(fd: c_int) {
         flags.is_ok_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
     };
     let is_in_lane = description.attached().is_some() && !description.gave_way();
-    if is_in_lane || !writes() {
+    if is_in_lane || description.is_kernels() || !writes() {
         return;
     }
     match description.way(true) {
         Way::Ripe => device::attach(fd, description),
-        Way::Inherited => leave::pass(fd, description),
+        Way::Inherited => leave::disown(fd, description),
         Way::Lane(..) | Way::Kernel(_) => {}
     }
 }
@@ -194,7 +194,7 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
         Way::Ripe if description.gave_way() => return Err(Outcome::kernel(Why::Mode)),
         Way::Ripe => return Err(Outcome::kernel(Why::Early)),
         Way::Inherited => {
-            leave::pass(fd, description);
+            leave::disown(fd, description);
             return Err(Outcome::kernel(Why::Passed));
         }
     };

@@ -242,10 +242,16 @@ impl Description {
     pub(crate) fn attach_again(&self, flags: c_int) {
         self.uses.store(0, Ordering::Relaxed);
         self.since.store(sys::milliseconds(), Ordering::Relaxed);
+        self.note_append(flags);
+        self.set(BYPASSES);
+        self.clear(GAVE_WAY);
+    }
+
+    /// Notes whether it appends, by flags of open(2).
+    pub(crate) fn note_append(&self, flags: c_int) {
         let now = of_open(flags) & APPENDS;
         self.clear(APPENDS & !now);
-        self.set(BYPASSES | now);
-        self.clear(GAVE_WAY);
+        self.set(now);
     }
 
     /// Counts a read or write by the kernel that waits for others of the program, which gave way. True if there were too

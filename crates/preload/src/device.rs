@@ -19,7 +19,7 @@ use weir_lane::wire::{
 };
 
 use crate::description::{self, Description};
-use crate::leave::leave;
+use crate::leave::{leave, use_cache};
 use crate::sys::{self, Errno};
 use crate::{data, home, position, report, table};
 
@@ -288,7 +288,7 @@ fn connect(name: &[u8], proof: u64) -> sys::Result<usize> {
 /// What the daemon says first, mapped.
 fn receive(socket: c_int, proof: u64) -> sys::Result<(Welcome, Client)> {
     let mut message = [0; WELCOME_BYTES];
-    let (len, descriptors) = sys::receive(socket, &mut message)?;
+    let (len, descriptors) = sys::receive(socket, &mut message, WELCOME_S)?;
     let mapped = (|| {
         let is_right = |welcome: &Welcome| len == WELCOME_BYTES && welcome.proof == proof;
         let welcome = Welcome::decode(&message).filter(is_right)?;
@@ -373,9 +373,7 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         Ok(attachment) => attachment,
         Err(error) => {
             if !was_direct {
-                description.clear(description::BYPASSES);
-                let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
-                sys::fcntl(fd, libc::F_SETFL, (flags & !libc::O_DIRECT) as usize)?;
+                use_cache(fd, description);
             }
             return Err(error);
         }
@@ -403,6 +401,19 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         // What a client attaches again it knows.
         None if description.gave_way() => leave(fd, description, description::PASSED),
         None => description.attach(index, file, flags),
+    }
+    // As they are by now: the program may have set them meanwhile.
+    let attached = table::known(fd).unwrap_or(description);
+    let mut flags = flags;
+    while let Ok(now) = sys::fcntl(fd, libc::F_GETFL, 0)
+        && (now ^ flags) & libc::O_APPEND != 0
+    {
+        flags = now;
+        attached.note_append(flags);
+    }
+    if attached.is_kernels() {
+        // It left meanwhile.
+        use_cache(fd, attached);
     }
     report::add(Count::Attached, 1);
     Ok(())

@@ -38,14 +38,10 @@ pub(crate) fn pass(fd: c_int, description: &Description) {
 /// is written past the kernel's page cache beside them. So this description uses that cache, too, for a while.
 #[cold]
 pub(crate) fn give_way(fd: c_int, description: &Description) {
-    let ours = home::is_ours();
-    // Nobody puts it into the lane in the middle of this. Or it goes by the kernel this time, and is looked at the next.
-    if ours && !lock() {
-        return;
-    }
+    // Nobody puts it into the lane in the middle of this; or it leaves for good.
+    let locked = home::is_ours() && lock();
     match description.attached() {
-        // In a child of vfork(2).
-        _ if !ours => pass(fd, description),
+        _ if !locked => pass(fd, description),
         Some((client, file)) if !description.gave_way() => {
             position::settle(fd, client, file);
             description.give_way();
@@ -53,14 +49,28 @@ pub(crate) fn give_way(fd: c_int, description: &Description) {
         }
         _ => {}
     }
+    use_cache(fd, description);
+    if locked {
+        device::unlock();
+    }
+}
+
+/// Has the kernel use its page cache again, if it was told here to bypass it.
+pub(crate) fn use_cache(fd: c_int, description: &Description) {
     if description.flags() & description::SHOWS_DIRECT == 0
         && let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0)
     {
         description.clear(description::BYPASSES);
         let _ = sys::fcntl(fd, libc::F_SETFL, (flags & !libc::O_DIRECT) as usize);
     }
-    if ours {
-        device::unlock();
+}
+
+/// A process gave way with it from which this one was forked, and may have put it into the lane again: it leaves for good.
+#[cold]
+pub(crate) fn disown(fd: c_int, description: &Description) {
+    if !thread::is_guest() {
+        pass(fd, description);
+        use_cache(fd, description);
     }
 }
 

@@ -176,7 +176,9 @@ pub(crate) fn connect(name: &[u8], seconds: i64) -> Result<c_int> {
     let fd = plain!(libc::SYS_socket, libc::AF_UNIX, kind, 0)? as c_int;
     let connected = set_timeout(fd, libc::SO_SNDTIMEO, seconds)
         .and_then(|()| set_timeout(fd, libc::SO_RCVTIMEO, seconds))
-        .and_then(|()| uninterrupted(|| plain!(libc::SYS_connect, fd, &raw const address, len)));
+        .and_then(|()| {
+            uninterrupted(seconds, || plain!(libc::SYS_connect, fd, &raw const address, len))
+        });
     match connected {
         Ok(_) => Ok(fd),
         Err(errno) => {
@@ -192,11 +194,12 @@ fn set_timeout(fd: c_int, option: c_int, seconds: i64) -> Result<()> {
         .map(drop)
 }
 
-/// Makes a system call again as long as signals interrupt it.
-fn uninterrupted<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
+/// Makes a system call again that signals interrupt, for so many seconds.
+fn uninterrupted<T>(seconds: i64, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    let began = milliseconds();
     loop {
         match call() {
-            Err(Errno(libc::EINTR)) => {}
+            Err(Errno(libc::EINTR)) if milliseconds() - began < 1000 * seconds as u64 => {}
             result => return result,
         }
     }
@@ -230,8 +233,8 @@ pub(crate) fn may_change_user() -> bool {
 }
 
 /// Receives a message and up to three descriptors with it, close-on-exec. The message's length, and the descriptors;
-/// -1 where there was none.
-pub(crate) fn receive(fd: c_int, message: &mut [u8]) -> Result<(usize, [c_int; 3])> {
+/// -1 where there was none. Signals do not make it fail for so many seconds.
+pub(crate) fn receive(fd: c_int, message: &mut [u8], seconds: i64) -> Result<(usize, [c_int; 3])> {
     #[repr(C, align(8))]
     struct Control([u8; 64]);
     let mut control = Control([0; 64]);
@@ -243,7 +246,7 @@ pub(crate) fn receive(fd: c_int, message: &mut [u8]) -> Result<(usize, [c_int; 3
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = size_of::<Control>();
     let flags = libc::MSG_CMSG_CLOEXEC;
-    let len = uninterrupted(|| plain!(libc::SYS_recvmsg, fd, &raw mut header, flags))?;
+    let len = uninterrupted(seconds, || plain!(libc::SYS_recvmsg, fd, &raw mut header, flags))?;
     let mut descriptors = [-1; 3];
     // SAFETY: the kernel filled `control` as cmsg(3) says; the macros stay inside `msg_controllen`.
     unsafe {

@@ -11,6 +11,7 @@ use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::front::{Front, OpenFile};
 use crate::lane::Lane;
+use crate::lane::clients::Client;
 
 impl Front {
     /// ioctl(2) on a regular file: those of the lane, ENOTTY for all others.
@@ -59,18 +60,7 @@ impl Front {
         {
             return done(Ok(Attachment { slot, description, was_attached: true }.encode()));
         }
-        let attached = self.attach_again(open, client.id, process).map_or_else(
-            || {
-                let description = client.add(open).ok_or(Errno::ENFILE)?;
-                if self.attach_description(open, client.id, description) {
-                    return Ok((description, false));
-                }
-                client.remove(description);
-                // Another process of the client's was quicker; or it may not be attached.
-                self.attached_as(open, client.id).map(|known| (known, true)).ok_or(Errno::EPERM)
-            },
-            |description| Ok((description, false)),
-        );
+        let attached = self.attach_anyhow(open, &client, process);
         let (front, of) = (Arc::clone(self), Arc::clone(open));
         // Also if it failed: what gave way may have left for good.
         self.reconsider(&open.inode, move || match (attached, of.inode.lane.slot()) {
@@ -82,6 +72,33 @@ impl Front {
                 front.description_left(&of, Leave::FOR_GOOD, || done(Err(Errno::ENFILE)));
             }
         });
+    }
+}
+
+impl Front {
+    /// Attaches a description: anew, again, or as another process of the client's has just done. Its number, and whether it was
+    /// that.
+    fn attach_anyhow(
+        &self,
+        open: &Arc<OpenFile>,
+        client: &Client,
+        process: u32,
+    ) -> Result<(u32, bool), Errno> {
+        // What others do meanwhile can make each step fail; what is the kernel's for good makes all fail.
+        for _ in 0..3 {
+            if let Some(description) = self.attach_again(open, client, process) {
+                return Ok((description, false));
+            }
+            let description = client.add(open).ok_or(Errno::ENFILE)?;
+            if self.attach_description(open, client.id, description) {
+                return Ok((description, false));
+            }
+            client.remove(description);
+            if let Some(description) = self.attached_as(open, client.id) {
+                return Ok((description, true));
+            }
+        }
+        Err(Errno::EPERM)
     }
 }
 

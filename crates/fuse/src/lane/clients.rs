@@ -106,6 +106,12 @@ impl Client {
         descriptions.known.get(&number).cloned()
     }
 
+    /// Whether it has a description by that number, and is not retired.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        let descriptions = self.descriptions.read().unwrap_or_else(PoisonError::into_inner);
+        !descriptions.retired && descriptions.known.contains_key(&number)
+    }
+
     /// Gives it no description any more; all it has.
     pub(crate) fn retire(&self) -> Vec<Arc<OpenFile>> {
         let mut descriptions = self.descriptions.write().unwrap_or_else(PoisonError::into_inner);

@@ -334,13 +334,14 @@ impl Front {
     pub(crate) fn attach_again(
         &self,
         open: &OpenFile,
-        client: ClientId,
+        client: &Client,
         process: u32,
     ) -> Option<u32> {
         let mut kind = open.lane.kind();
         let Kind::GaveWay { client: of, number, process: its } = *kind else { return None };
         let mut standing = open.inode.lane.standing();
-        if (of, its) != (client, process) {
+        // One that is gone does not come back.
+        if (of, its) != (client.id, process) || !client.has(number) {
             standing.end_way(open.writes);
             *kind = Kind::Left(smallvec::smallvec![(of, number)]);
             return None;
@@ -348,8 +349,8 @@ impl Front {
         *standing.count(open.writes) -= 1;
         standing.end_way(open.writes);
         standing.left -= 1;
-        standing.attach(client);
-        *kind = Kind::Attached(smallvec::smallvec![(client, number)]);
+        standing.attach(client.id);
+        *kind = Kind::Attached(smallvec::smallvec![(client.id, number)]);
         Some(number)
     }
 
