@@ -437,13 +437,15 @@ impl View {
         self.state(slot).seen(client)
     }
 
-    /// Whether the file is used by the kernel's way for as long as others use it so.
+    /// Whether the file is used by the kernel's way for as long as others use it so, of this client ([`View::is_joining`]) or
+    /// any.
     #[inline]
     pub fn is_by_kernel(&self, slot: u32) -> bool {
-        self.state(slot).0 as u8 == Mode::Kernel as u8
+        let mode = self.state(slot).0 as u8;
+        mode == Mode::Kernel as u8 || mode == Mode::Joining as u8
     }
 
-    /// Whether other processes of the client still have to put it into the lane again.
+    /// Whether only others of the client use it so, which are to put it into the lane again.
     #[inline]
     pub fn is_joining(&self, slot: u32) -> bool {
         self.state(slot).0 as u8 == Mode::Joining as u8

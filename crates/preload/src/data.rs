@@ -202,11 +202,12 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
         return Err(Outcome::kernel(Why::Nested));
     }
     let client = device::client(index).ok_or(Outcome::kernel(Why::Gone))?;
-    let is_by_kernel = client.view.is_by_kernel(file.slot)
-        || client.view.is_joining(file.slot) && description.has_waited();
-    if is_by_kernel && client.view.is_alive() {
-        leave::give_way(fd, description);
-        return Err(Outcome::kernel(Why::Mode));
+    if client.view.is_by_kernel(file.slot) {
+        let gives_way = !client.view.is_joining(file.slot) || description.has_waited();
+        if gives_way && client.view.is_alive() {
+            leave::give_way(fd, description);
+            return Err(Outcome::kernel(Why::Mode));
+        }
     }
     Ok(Open { fd, description, client, index, file, flags })
 }

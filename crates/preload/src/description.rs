@@ -278,6 +278,16 @@ impl Description {
     #[inline]
     pub(crate) fn way(&self, is_write: bool) -> Way {
         let flags = self.flags();
+        if flags & (KERNEL | GAVE_WAY | ATTACHED) != ATTACHED {
+            return self.way_by_kernel(is_write, flags);
+        }
+        let file = self.file.load(Ordering::Relaxed);
+        let file = Attached { slot: (file >> 32) as u32, description: file as u32 };
+        Way::Lane(self.client.load(Ordering::Relaxed) as usize, file, flags)
+    }
+
+    #[cold]
+    fn way_by_kernel(&self, is_write: bool, flags: u32) -> Way {
         if flags & KERNEL != 0 {
             return Way::Kernel(why(flags));
         }
@@ -287,9 +297,6 @@ impl Description {
             if self.generation.load(Ordering::Relaxed) != home::generation() {
                 return Way::Inherited;
             }
-        }
-        if let Some((client, file)) = self.attached().filter(|_| !gave_way) {
-            return Way::Lane(client, file, flags);
         }
         let counts = match is_write && !gave_way && device::is_connected(self.device()) {
             // Others of the program may have it in the lane, or be about to put it there.
