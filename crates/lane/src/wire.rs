@@ -3,9 +3,9 @@
 //! An ioctl proves to the daemon that its caller has the open description: it names the description's handle
 //! itself. So a client can put no file into the lane that it could not use without.
 //!
-//! 1. [`FIND`] on any regular file of the mount tells the name of the daemon's socket, in the abstract
-//!    namespace (unix(7)).
-//! 2. Who connects (SOCK_SEQPACKET) with the daemon's own user id is sent one [`Welcome`], with three descriptors:
+//! 1. [`FIND`] on any regular file of the mount tells whom the lane is for the name of the daemon's socket, in the
+//!    abstract namespace (unix(7)), and what the daemon proves itself by there.
+//! 2. Who connects (SOCK_SEQPACKET), and is one of those users, is sent one [`Welcome`], with three descriptors:
 //!    the board and the frames, both read-only, and the client's region. After that a byte over the socket wakes
 //!    the daemon; the end of the socket is the end of the client.
 //! 3. [`ATTACH`] puts an open description into the lane, [`LEAVE`] takes it out: for good, or until the same process

@@ -159,8 +159,7 @@ fn attach_writer(fd: c_int) {
         let flags = sys::fcntl(fd, libc::F_GETFL, 0);
         flags.is_ok_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
     };
-    let is_in_lane = description.attached().is_some() && !description.gave_way();
-    if is_in_lane || description.is_kernels() || !writes() {
+    if description.is_settled() || !writes() {
         return;
     }
     match description.way(true) {

@@ -201,13 +201,17 @@ impl Description {
         self.flags.fetch_and(!flags, Ordering::AcqRel);
     }
 
-    /// Its client and file, if it is in the lane.
+    /// Its client and file, if it is in the lane, or was.
     #[inline]
     pub(crate) fn attached(&self) -> Option<(usize, Attached)> {
+        (self.flags() & ATTACHED != 0).then(|| self.place())
+    }
+
+    #[inline]
+    fn place(&self) -> (usize, Attached) {
         let file = self.file.load(Ordering::Relaxed);
-        let attached = self.flags() & ATTACHED != 0;
         let file = Attached { slot: (file >> 32) as u32, description: file as u32 };
-        attached.then(|| (self.client.load(Ordering::Relaxed) as usize, file))
+        (self.client.load(Ordering::Relaxed) as usize, file)
     }
 
     /// It is in the lane from now on, opened with `flags` of open(2).
@@ -269,6 +273,12 @@ impl Description {
         self.set(now);
     }
 
+    /// Whether no call changes how it is used: it is in the lane, or the kernel's for good.
+    pub(crate) fn is_settled(&self) -> bool {
+        let flags = self.flags() & (KERNEL | GAVE_WAY | ATTACHED);
+        flags == ATTACHED || flags & KERNEL != 0
+    }
+
     /// Whether it is the kernel's for good.
     pub(crate) fn is_kernels(&self) -> bool {
         self.flags() & KERNEL != 0
@@ -281,9 +291,8 @@ impl Description {
         if flags & (KERNEL | GAVE_WAY | ATTACHED) != ATTACHED {
             return self.way_by_kernel(is_write, flags);
         }
-        let file = self.file.load(Ordering::Relaxed);
-        let file = Attached { slot: (file >> 32) as u32, description: file as u32 };
-        Way::Lane(self.client.load(Ordering::Relaxed) as usize, file, flags)
+        let (client, file) = self.place();
+        Way::Lane(client, file, flags)
     }
 
     #[cold]

@@ -87,7 +87,8 @@ static CONNECTIONS: [Connection; CLIENTS] = [const {
     }
 }; CLIENTS];
 
-/// Held while a description is put into the lane, or gives way. Tried, never waited for.
+/// Held while a description is put into the lane, or gives way. Tried, and by who gives way a few times; nobody waits until he
+/// has it.
 static IS_ATTACHING: AtomicBool = AtomicBool::new(false);
 
 /// Takes that. False if somebody has it: perhaps this thread, below a signal handler.

@@ -14,7 +14,7 @@
 //! - `errno` changes only as the kernel's calls would change it: system calls made here ([`sys`]) do not touch it;
 //! - the next definition is called from a frame without anything to clean up: threads may be cancelled in it
 //!   (pthread_cancel(3)), and what is called between is `extern "C"`, by which no panic goes out;
-//! - nothing is waited for but what the call itself would wait for: locks are tried, never taken.
+//! - nothing is waited for but what the call itself would wait for: locks are tried, a few times at most.
 
 #![allow(unsafe_code)]
 // It takes the place of C functions.

@@ -56,6 +56,33 @@ pub(crate) fn gettid() -> u32 {
     unsafe { call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
 }
 
+/// Whether the process is root's, or may become another user's (capabilities(7)).
+pub(crate) fn may_change_user() -> bool {
+    // Of `_LINUX_CAPABILITY_VERSION_3`: what it may do now, what it may allow itself, what programs it runs inherit; the first 32
+    // of each.
+    let (header, mut sets) = ([0x2008_0522_u32, 0], [0_u32; 6]);
+    const SETUID: u32 = 1 << 7;
+    let mut users = [0_u32; 3];
+    let [real, effective, saved] = &mut users;
+    let asked = plain!(libc::SYS_getresuid, &raw mut *real, &raw mut *effective, &raw mut *saved)
+        .and_then(|_| plain!(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()));
+    let is_one = users.iter().all(|user| *user == users[0] && *user != 0);
+    asked.is_err() || !is_one || (sets[0] | sets[1]) & SETUID != 0
+}
+
+/// A clock that nobody sets (clock_gettime(2), CLOCK_MONOTONIC_COARSE).
+pub(crate) fn milliseconds() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let _ = plain!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC_COARSE, &raw mut time);
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+/// Random bits (getrandom(2)).
+pub(crate) fn random() -> Result<u32> {
+    let mut bits = 0_u32;
+    plain!(libc::SYS_getrandom, &raw mut bits, size_of_val(&bits), 0).map(|_| bits)
+}
+
 /// Lets whoever waits for this CPU have it (sched_yield(2)).
 pub(crate) fn sched_yield() {
     let _ = plain!(libc::SYS_sched_yield);
@@ -158,8 +185,8 @@ pub(crate) fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
     plain!(libc::SYS_read, fd, to.as_mut_ptr(), to.len())
 }
 
-/// A connected socket of whole messages at a name in the abstract namespace (unix(7)). To connect and to receive fails after
-/// so many seconds.
+/// A connected socket of whole messages at a name in the abstract namespace (unix(7)). Connecting fails after so many seconds,
+/// or twice as many where signals interrupt it; so does [`receive`].
 pub(crate) fn connect(name: &[u8], seconds: i64) -> Result<c_int> {
     // SAFETY: of plain numbers, for which zero is a value.
     let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_un>() };
@@ -205,35 +232,8 @@ fn uninterrupted<T>(seconds: i64, mut call: impl FnMut() -> Result<T>) -> Result
     }
 }
 
-/// A clock that nobody sets (clock_gettime(2), CLOCK_MONOTONIC_COARSE).
-pub(crate) fn milliseconds() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let _ = plain!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC_COARSE, &raw mut time);
-    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
-}
-
-/// Random bits (getrandom(2)).
-pub(crate) fn random() -> Result<u32> {
-    let mut bits = 0_u32;
-    plain!(libc::SYS_getrandom, &raw mut bits, size_of_val(&bits), 0).map(|_| bits)
-}
-
-/// Whether the process is root's, or may become another user's (capabilities(7)).
-pub(crate) fn may_change_user() -> bool {
-    // Of `_LINUX_CAPABILITY_VERSION_3`: what it may do now, what it may allow itself, what programs it runs inherit; the first 32
-    // of each.
-    let (header, mut sets) = ([0x2008_0522_u32, 0], [0_u32; 6]);
-    const SETUID: u32 = 1 << 7;
-    let mut users = [0_u32; 3];
-    let [real, effective, saved] = &mut users;
-    let asked = plain!(libc::SYS_getresuid, &raw mut *real, &raw mut *effective, &raw mut *saved)
-        .and_then(|_| plain!(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()));
-    let is_one = users.iter().all(|user| *user == users[0] && *user != 0);
-    asked.is_err() || !is_one || (sets[0] | sets[1]) & SETUID != 0
-}
-
 /// Receives a message and up to three descriptors with it, close-on-exec. The message's length, and the descriptors;
-/// -1 where there was none. Signals do not make it fail for so many seconds.
+/// -1 where there was none. Signals make it begin again, for so many seconds.
 pub(crate) fn receive(fd: c_int, message: &mut [u8], seconds: i64) -> Result<(usize, [c_int; 3])> {
     #[repr(C, align(8))]
     struct Control([u8; 64]);

@@ -16,17 +16,17 @@ mount, rounds = sys.argv[1], int(sys.argv[2])
 PAGE, PAGES = 4096, 32
 path, log_path = os.path.join(mount, "pages"), os.path.join(mount, "log")
 
-# Has both files open, one of them mapped, until its input ends; stores to pages that are its own.
+# Has both files open, one of them mapped, until its input ends; stores to two pages that are its own.
 OTHER = """
 import mmap, os, sys
-turn, path, log = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+path, log, own, turn = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 fd, log = os.open(path, os.O_RDWR), os.open(log, os.O_RDWR)
 with mmap.mmap(fd, 0) as memory:
+    memory[own + turn] = turn + 1
+    os.pwrite(fd, bytes([turn + 1]), own + mmap.PAGESIZE + turn)
     print(flush=True)
-    memory[%d * 4096 + turn % 4096] = turn %% 251 + 1
-    os.pwrite(fd, bytes([turn %% 251 + 1]), %d * 4096 + turn)
     sys.stdin.read()
-""".replace("turn % 4096", "turn") % (PAGES, PAGES + 1)
+"""
 clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 with open(path, "wb") as file:
@@ -66,17 +66,17 @@ for turn in range(rounds):
     fcntl.fcntl(logged, fcntl.F_SETFL, rng.choice((0, os.O_APPEND)))
     work(100)
     other = subprocess.Popen(
-        [sys.executable, "-c", OTHER, str(turn), path, log_path],
+        [sys.executable, "-c", OTHER, path, log_path, str(PAGES * PAGE), str(turn)],
         env=clean,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         close_fds=True,
     )
     other.stdout.readline()
-    pages[PAGES * PAGE + turn] = pages[(PAGES + 1) * PAGE + turn] = turn % 251 + 1
+    pages[PAGES * PAGE + turn] = pages[(PAGES + 1) * PAGE + turn] = turn + 1
     work(20 + turn)
     if turn == rounds - 2:
-        # Its flags set while it is by the kernel, it stays there.
+        # While it is by the kernel for a while: it stays there.
         fcntl.fcntl(logged, fcntl.F_SETFL, rng.choice((0, os.O_APPEND)))
     work(20)
     assert not fcntl.fcntl(first, fcntl.F_GETFL) & os.O_DIRECT

@@ -11,7 +11,6 @@ use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::front::{Front, OpenFile};
 use crate::lane::Lane;
-use crate::lane::clients::Client;
 
 impl Front {
     /// ioctl(2) on a regular file: those of the lane, ENOTTY for all others.
@@ -55,12 +54,7 @@ impl Front {
         let (Some(client), Some(Attach { process, .. })) = (client, asked) else {
             return done(Err(Errno::EPERM));
         };
-        if let (Some(description), Some(slot)) =
-            (self.attached_as(open, client.id), open.inode.lane.slot())
-        {
-            return done(Ok(Attachment { slot, description, was_attached: true }.encode()));
-        }
-        let attached = self.attach_anyhow(open, &client, process);
+        let attached = self.attach_description(open, &client, process);
         let (front, of) = (Arc::clone(self), Arc::clone(open));
         // Also if it failed: what gave way may have left for good.
         self.reconsider(&open.inode, move || match (attached, of.inode.lane.slot()) {
@@ -72,33 +66,6 @@ impl Front {
                 front.description_left(&of, Leave::FOR_GOOD, || done(Err(Errno::ENFILE)));
             }
         });
-    }
-}
-
-impl Front {
-    /// Attaches a description: anew, again, or as another process of the client's has just done. Its number, and whether it was
-    /// that.
-    fn attach_anyhow(
-        &self,
-        open: &Arc<OpenFile>,
-        client: &Client,
-        process: u32,
-    ) -> Result<(u32, bool), Errno> {
-        // What others do meanwhile can make each step fail; what is the kernel's for good makes all fail.
-        for _ in 0..3 {
-            if let Some(description) = self.attach_again(open, client, process) {
-                return Ok((description, false));
-            }
-            let description = client.add(open).ok_or(Errno::ENFILE)?;
-            if self.attach_description(open, client.id, description) {
-                return Ok((description, false));
-            }
-            client.remove(description);
-            if let Some(description) = self.attached_as(open, client.id) {
-                return Ok((description, true));
-            }
-        }
-        Err(Errno::EPERM)
     }
 }
 

@@ -42,6 +42,7 @@ use weir_lane::board::Mode;
 use weir_lane::wire::Leave;
 
 use crate::credentials::Caller;
+use crate::errno::Errno;
 use crate::front::{Front, OpenFile};
 use crate::inode::Inode;
 use crate::lane::clients::{Client, ClientId};
@@ -199,7 +200,7 @@ impl Standing {
     }
 
     /// It is not one that gave way any more.
-    fn end_way(&mut self, writes: bool) {
+    fn come_back(&mut self, writes: bool) {
         self.gave_way.1 -= u32::from(writes);
     }
 
@@ -280,7 +281,7 @@ impl Front {
                 }
                 Kind::GaveWay { client, number, .. } => {
                     *standing.count(open.writes) -= 1;
-                    standing.end_way(open.writes);
+                    standing.come_back(open.writes);
                     standing.left -= 1;
                     smallvec::smallvec![(client, number)]
                 }
@@ -302,66 +303,57 @@ impl Front {
         }
     }
 
-    /// A client attaches an open description, under the number it gave it; [`Front::reconsider`] is to follow. If all
-    /// places on the board are taken the file then has none, and the description must be made to leave. False if it
-    /// left the lane for good, is closed, or is attached already.
+    /// One of a client's processes attaches an open description; [`Front::reconsider`] is to follow, also after an error. If
+    /// all places on the board are taken the file then has none, and the description must be made to leave. The number the
+    /// client goes by, and whether it had attached the description already.
+    ///
+    /// # Errors
+    /// EPERM: it left the lane for good, or is closed, or gave way for another process and is the kernel's for good now. ENFILE:
+    /// the client has as many as it may, or is gone.
     pub(crate) fn attach_description(
         &self,
-        open: &OpenFile,
-        client: ClientId,
-        number: u32,
-    ) -> bool {
+        open: &Arc<OpenFile>,
+        client: &Client,
+        process: u32,
+    ) -> Result<(u32, bool), Errno> {
         let mut kind = open.lane.kind();
         let mut standing = open.inode.lane.standing();
-        match &mut *kind {
-            Kind::Left(_) | Kind::GaveWay { .. } | Kind::Closed => return false,
-            Kind::Attached(by) if by.iter().any(|(known, _)| *known == client) => return false,
-            Kind::Attached(by) => by.push((client, number)),
+        let added = || client.add(open).ok_or(Errno::ENFILE);
+        let number = match &mut *kind {
+            Kind::Left(_) | Kind::Closed => return Err(Errno::EPERM),
+            Kind::Attached(by) => {
+                if let Some(&(_, number)) = by.iter().find(|(known, _)| *known == client.id) {
+                    return Ok((number, true));
+                }
+                let number = added()?;
+                by.push((client.id, number));
+                number
+            }
+            Kind::GaveWay { client: of, number, process: its } => {
+                let (of, number) = (*of, *number);
+                let is_its = (of, *its) == (client.id, process) && client.has(number);
+                standing.come_back(open.writes);
+                if !is_its {
+                    *kind = Kind::Left(smallvec::smallvec![(of, number)]);
+                    return Err(Errno::EPERM);
+                }
+                *standing.count(open.writes) -= 1;
+                standing.left -= 1;
+                *kind = Kind::Attached(smallvec::smallvec![(of, number)]);
+                number
+            }
             Kind::Kernel | Kind::Direct => {
+                let number = added()?;
                 if matches!(*kind, Kind::Kernel) {
                     *standing.count(open.writes) -= 1;
                 }
-                *kind = Kind::Attached(smallvec::smallvec![(client, number)]);
+                *kind = Kind::Attached(smallvec::smallvec![(client.id, number)]);
+                number
             }
-        }
-        standing.attach(client);
-        self.take_place(&open.inode, &mut standing);
-        true
-    }
-
-    /// A process attaches a description again that it had give way: the number it has. `None` if it is no such one; if another
-    /// process had it give way it is the kernel's for good. [`Front::reconsider`] is to follow in either case.
-    pub(crate) fn attach_again(
-        &self,
-        open: &OpenFile,
-        client: &Client,
-        process: u32,
-    ) -> Option<u32> {
-        let mut kind = open.lane.kind();
-        let Kind::GaveWay { client: of, number, process: its } = *kind else { return None };
-        let mut standing = open.inode.lane.standing();
-        // One that is gone does not come back.
-        if (of, its) != (client.id, process) || !client.has(number) {
-            standing.end_way(open.writes);
-            *kind = Kind::Left(smallvec::smallvec![(of, number)]);
-            return None;
-        }
-        *standing.count(open.writes) -= 1;
-        standing.end_way(open.writes);
-        standing.left -= 1;
+        };
         standing.attach(client.id);
-        *kind = Kind::Attached(smallvec::smallvec![(client.id, number)]);
-        Some(number)
-    }
-
-    /// The number under which a client has attached a description already.
-    pub(crate) fn attached_as(&self, open: &OpenFile, client: ClientId) -> Option<u32> {
-        match &*open.lane.kind() {
-            Kind::Attached(by) => {
-                by.iter().find(|(known, _)| *known == client).map(|&(_, number)| number)
-            }
-            _ => None,
-        }
+        self.take_place(&open.inode, &mut standing);
+        Ok((number, false))
     }
 
     /// A description is the kernel's from now on, for good or until its process attaches it again; runs `then` when everything
@@ -382,7 +374,7 @@ impl Front {
                 Kind::Closed | Kind::Left(_) => return then(),
                 Kind::GaveWay { process, .. } if *process == leave.process => return then(),
                 Kind::GaveWay { client, number, .. } => {
-                    standing.end_way(open.writes);
+                    standing.come_back(open.writes);
                     smallvec::smallvec![(*client, *number)]
                 }
                 Kind::Kernel => SmallVec::new(),
