@@ -196,6 +196,23 @@ END
     expect_equal "bytes posted" "$(in_report "$WORK/one.json" total.lane.write_bytes)" "${posted}00"
     [ "$posted" -gt 900 ] || fail "only $posted writes went by the lane"
     expect_equal "because" "$(in_report "$WORK/one.json" total.kernel_writes_because.early)" 8
+    step "who has a lane puts a file there with his second write, but not one that was empty"
+    cat >"$WORK/few.py" <<'END'
+import os, sys
+def write(name, calls):
+    fd = os.open(f"{sys.argv[1]}/{name}", os.O_CREAT | os.O_RDWR)
+    for i in range(calls):
+        os.write(fd, b"x" * 100)
+    os.close(fd)
+write("first", 100)
+for name in "second", "third", "fourth":
+    write(name, 5)
+write("first", 5)
+write("fifth", 20)
+END
+    "$WEIR" run --report="$WORK/few.json" -- python3 "$WORK/few.py" "$MNT"
+    expect_equal "files put into the lane" "$(in_report "$WORK/few.json" total.files_in_lane)" 3
+    expect_equal "early writes" "$(in_report "$WORK/few.json" total.kernel_writes_because.early)" $((8 + 3 * 5 + 1 + 8))
     step "a program that is killed has counted"
     status=0
     "$WEIR" run --report="$WORK/two" -- sh -c "python3 '$WORK/writer.py' '$MNT/two' die; exit 3" 2>/dev/null || status=$?

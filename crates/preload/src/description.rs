@@ -17,7 +17,8 @@ const PLACES: usize = 16 << 10;
 /// Reads and writes by the kernel before a description is put into the lane: fewer do not pay for that.
 const LANE_AFTER: u32 = 8;
 /// A write of a process that has a lane counts as so many: who has a file open for writing, and is not in the lane, keeps
-/// all others of it.
+/// all others of it. Not if the file was empty when it was first used: nobody else has it yet, most likely, and most such
+/// files are written in a few calls and closed.
 const WRITE_COUNTS: u32 = LANE_AFTER;
 
 /// At most so many before one that gave way is put into the lane again; twice as many each time, unless it was in the lane for
@@ -56,6 +57,9 @@ pub(crate) const SPLICED: u32 = 1 << 11;
 
 /// It gave way to others who use the file by the kernel, and goes by the kernel for a while.
 pub(crate) const GAVE_WAY: u32 = 1 << 12;
+
+/// The file was empty when the description was first used.
+const EMPTY: u32 = 1 << 13;
 
 /// For good the kernel's.
 const KERNEL: u32 = DIRECT | MAPPED | PASSED | REFUSED | SPLICED;
@@ -118,15 +122,15 @@ pub(crate) enum Way {
     Inherited,
 }
 
-/// Takes a place for a description that one descriptor is known of. `None` if there is none.
-pub(crate) fn take(device: u32) -> Option<u32> {
+/// Takes a place for a description that one descriptor is known of, of a file that is empty or not. `None` if there is none.
+pub(crate) fn take(device: u32, is_empty: bool) -> Option<u32> {
     for _ in 0..PLACES {
         let place = NEXT.fetch_add(1, Ordering::Relaxed) % PLACES as u32;
         let description = &PLACES_ALL[place as usize];
         let taken =
             description.references.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
         if taken.is_ok() {
-            description.flags.store(0, Ordering::Relaxed);
+            description.flags.store(if is_empty { EMPTY } else { 0 }, Ordering::Relaxed);
             description.uses.store(0, Ordering::Relaxed);
             description.patience.store(LANE_AFTER, Ordering::Relaxed);
             description.device.store(device, Ordering::Relaxed);
@@ -307,7 +311,8 @@ impl Description {
                 return Way::Inherited;
             }
         }
-        let counts = match is_write && !gave_way && device::is_connected(self.device()) {
+        let is_new = flags & EMPTY != 0;
+        let counts = match is_write && !gave_way && !is_new && device::is_connected(self.device()) {
             // Others of the program may have it in the lane, or be about to put it there.
             true if home::was_forked() => LANE_AFTER + 1,
             true => WRITE_COUNTS,
@@ -353,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_description_ripens_and_leaves_for_good() {
-        let description = at(take(3).unwrap());
+        let description = at(take(3, false).unwrap());
         assert_eq!(description.device(), 3);
         for _ in 0..LANE_AFTER {
             assert_eq!(description.way(true), Way::Kernel(Why::Early));
@@ -374,7 +379,7 @@ mod tests {
 
     #[test]
     fn who_gives_way_comes_back_with_the_flags_of_then() {
-        let description = at(take(0).unwrap());
+        let description = at(take(0, false).unwrap());
         let file = Attached { slot: 1, description: 2 };
         description.attach(0, file, libc::O_RDWR | libc::O_APPEND);
         let mut patience = LANE_AFTER;
@@ -405,9 +410,9 @@ mod tests {
 
     #[test]
     fn a_place_is_used_again_after_all_others() {
-        let first = take(0).unwrap();
+        let first = take(0, false).unwrap();
         at(first).drop_one();
-        let second = take(0).unwrap();
+        let second = take(0, false).unwrap();
         assert_ne!(first, second);
         at(second).drop_one();
     }
