@@ -11,7 +11,7 @@
 //!  16  log          16  drawn when the log is made
 //!  32  mount        16  whose log it is
 //!  48  bytes        8   of the log, superblocks included
-//!  56  generation   8   one more for each superblock written
+//!  56  generation   8   one more for each superblock written; at most 2^62
 //!  64  checkpoint   8   LSN of the first group to replay
 //!  72  row          4   blocks in a row; 1: groups follow one another
 //!  76  (zero)
@@ -197,6 +197,10 @@ impl Superblock {
         if !(LOG_BYTES_MIN..=1 << 62).contains(&superblock.bytes) {
             return Err(SuperblockError::Nonsense("size"));
         }
+        // The next one's is one more, and counts.
+        if superblock.generation > 1 << 62 {
+            return Err(SuperblockError::Nonsense("generation"));
+        }
         let checkpoint = superblock.checkpoint.0;
         if !checkpoint.is_multiple_of(BLOCK_BYTES as u64) || checkpoint > 1 << 62 {
             return Err(SuperblockError::Nonsense("checkpoint"));
@@ -266,6 +270,18 @@ mod tests {
         let crc = crc32c::crc32c(&block.0[..CRC_AT]);
         put(&mut block.0, CRC_AT, &crc.to_le_bytes());
         assert_eq!(Superblock::decode(&block.0), Err(SuperblockError::Version(7)));
+    }
+
+    #[test]
+    fn a_generation_that_none_can_follow_is_nonsense() {
+        for (generation, counts) in [(1 << 62, true), ((1 << 62) + 1, false), (u64::MAX, false)] {
+            let decoded = Superblock::decode(&superblock(generation).encode().0);
+            let next = decoded.map(|superblock| superblock.next_use(Lsn(8192)));
+            match counts {
+                true => assert!(next.unwrap().generation > generation),
+                false => assert_eq!(next, Err(SuperblockError::Nonsense("generation"))),
+            }
+        }
     }
 
     #[test]
