@@ -32,3 +32,5 @@ pub use session::{CACHE_TIMEOUT_DEFAULT, LaneObserver, Options, Session, mount};
 pub use transport::Transport;
 pub use transport::mount::{DeviceNumber, MountError};
 pub use transport::uring::KernelSetting;
+#[cfg(fuzzing)]
+pub use transport::uring::fuzzing;

@@ -23,6 +23,8 @@ mod bell;
 pub mod board;
 #[cfg(not(loom))]
 pub mod client;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(all(test, loom))]

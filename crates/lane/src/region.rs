@@ -184,7 +184,7 @@ impl Region {
     }
 
     /// All its bytes.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }

@@ -172,13 +172,13 @@ impl Ends {
     }
 
     /// Puts the tail anywhere.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(any(all(test, not(loom)), fuzzing))]
     pub(crate) fn set_tail(&self, tail: u64) {
         self.producer.tail.store(tail, Ordering::SeqCst);
     }
 
     /// The position given to [`Ends::release`] last.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(any(all(test, not(loom)), fuzzing))]
     pub(crate) fn released(&self) -> u64 {
         self.server.head.load(Ordering::Relaxed) & POSITION_MASK
     }

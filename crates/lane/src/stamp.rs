@@ -25,7 +25,7 @@ impl Stamps {
     }
 
     /// Puts it anywhere.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(any(all(test, not(loom)), fuzzing))]
     pub(crate) fn set(&self, next: u64) {
         self.0.store(next, Ordering::SeqCst);
     }

@@ -120,6 +120,25 @@ impl Area {
         Arrived { header, fixed: &frame[FIXED..FIXED + FIXED_BYTES], payload, commit_id }
     }
 
+    /// Puts a request into `entry`, as the kernel does: a header, and the beginning of a payload.
+    #[cfg(fuzzing)]
+    pub(super) fn arrive(&mut self, entry: u32, header: &[u8; FRAME_BYTES], begin: &[u8]) {
+        let begin = &begin[..begin.len().min(PAYLOAD_BYTES)];
+        let Place { frame, payload } = self.place(entry);
+        // SAFETY: inside the mapping, and there is no kernel.
+        unsafe {
+            frame.cast::<[u8; FRAME_BYTES]>().write(*header);
+            payload.copy_from_nonoverlapping(NonNull::from(begin).cast(), begin.len());
+        }
+    }
+
+    /// The request in the first entry.
+    #[cfg(fuzzing)]
+    pub(super) fn only_arrived(&mut self) -> Arrived<'_> {
+        // SAFETY: there is no kernel.
+        unsafe { self.arrived(0) }
+    }
+
     /// Puts an answer into `entry`: `header`, and a body of `len` bytes that `write` writes.
     ///
     /// # Safety

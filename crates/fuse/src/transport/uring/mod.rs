@@ -13,6 +13,8 @@ mod area;
 mod courtesy;
 mod cpus;
 mod dispatch;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod mailbox;
 mod ring;
 mod server;
