@@ -5,6 +5,7 @@
 #   make test-long  the long forms of the same tests
 #   make crash-test power cuts: simulated ones at every device request, and of emulated disks
 #   make miri       the lane's accesses to shared memory under Miri, where a nightly toolchain has it (minutes)
+#   make fuzz       everything that reads what others can write, fuzzed: three minutes a target
 #   make bench      the figures of docs/RESULTS.md on this machine's own disk, both sides of each in one run
 #   make bench-lane  programs under 'weir run' on this machine's own disk, the quick form (at most eight minutes, as root)
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
@@ -23,7 +24,7 @@ BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
 
-.PHONY: all build setup setup-run setup-bench demo test test-long crash-test miri bench bench-nbw bench-paper lint install uninstall clean
+.PHONY: all build setup setup-run setup-bench demo test test-long crash-test miri fuzz bench bench-nbw bench-paper lint install uninstall clean
 
 all: build
 
@@ -62,6 +63,9 @@ miri:
 	    echo "miri: skipped; it needs: rustup toolchain install nightly --component miri"; \
 	fi
 
+fuzz: setup
+	tests/run --long fuzz
+
 bench: setup-run build
 	mkdir -p $(BENCH_DIR)
 	$(BENCH) run all --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/results.json
@@ -82,6 +86,7 @@ bench-paper: setup-bench build
 
 lint:
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-repository
 

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Everything that reads what others can write, fuzzed: each target of fuzz/ for ten seconds, in the long form for three
+# minutes, and then again with AddressSanitizer where a nightly toolchain is.
+# timeout: 400
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_command cargo
+need_tool cargo-fuzz
+PATH=$TOOLS/bin:$PATH
+# What cargo-fuzz builds for, and with: libFuzzer needs no nightly toolchain, AddressSanitizer does.
+unset CARGO_TARGET_DIR RUSTUP_TOOLCHAIN
+cd "$REPO"
+seconds=10
+if [ -n "$LONG" ]; then seconds=180; fi
+
+# fuzz TOOLCHAIN SANITIZER: builds all targets, then runs each.
+fuzz() {
+    local cargo=(cargo "$1" fuzz) options=(--sanitizer "$2" --target-dir "target/fuzz/$2")
+    local target output ran executed=0
+    if [ "$1" = stable ]; then cargo=(cargo fuzz); fi
+    step "building for sanitizer '$2'"
+    "${cargo[@]}" build "${options[@]}"
+    for target in "${targets[@]}"; do
+        step "$target"
+        output=$WORK/$target-$2
+        # An input that takes ten seconds is found as one that breaks something is.
+        "${cargo[@]}" run "${options[@]}" "$target" -- -max_total_time="$seconds" -timeout=10 \
+            -print_final_stats=1 -verbosity=0 >"$output" 2>&1 || found "$target" "$output"
+        ran=$(sed -n 's/^stat::number_of_executed_units: *//p' "$output")
+        # A target that is slow tests little.
+        [ "${ran:-0}" -ge 2000 ] || { tail -50 "$output"; fail "$target: only ${ran:-no} inputs were run"; }
+        echo "$target: $ran inputs"
+        executed=$((executed + ran))
+    done
+    counts "${#targets[@]} targets, $executed inputs, sanitizer $2"
+}
+
+# found TARGET OUTPUT: an input was found that breaks something.
+found() {
+    sed -n '/panicked at/,$p' "$2" | grep -v '^ *[0-9]*: \|^ *at ' | tail -120
+    grep -q 'panicked at' "$2" || tail -50 "$2"
+    local input
+    input=$(grep -o 'fuzz/artifacts/[^ ]*' "$2" | tail -1)
+    fail "$1 breaks on ${input:-an input that was not kept}; again: cargo fuzz run -s none $1 ${input:-}"
+}
+
+targets=()
+while read -r target; do targets+=("$target"); done < <(cargo fuzz list)
+[ ${#targets[@]} -ge 6 ] || fail "only ${#targets[@]} targets"
+fuzz stable none
+if [ -n "$LONG" ]; then
+    if cargo +nightly --version >/dev/null 2>&1; then
+        fuzz +nightly address
+    else
+        echo "without a nightly toolchain there is no AddressSanitizer"
+    fi
+fi
