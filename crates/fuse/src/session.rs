@@ -37,7 +37,7 @@ pub const NEGATIVE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 const INODES_MAX: usize = 48 << 10;
 
 /// Files kept open at home at most because they were dirty when they were closed.
-const CLOSING_MAX: usize = 8 << 10;
+const CLOSING_MAX: usize = 32 << 10;
 
 /// What to mount, and how.
 #[derive(Debug)]
@@ -308,8 +308,8 @@ fn default_threads() -> NonZeroUsize {
 /// kernel can only be asked to forget one when no program is busy in its directory.
 fn share_out(descriptors_max: usize) -> Descriptors {
     Descriptors {
-        inodes_max: INODES_MAX.min(descriptors_max / 8 * 5),
-        closing_max: CLOSING_MAX.min(descriptors_max / 16),
+        inodes_max: INODES_MAX.min(descriptors_max / 2),
+        closing_max: CLOSING_MAX.min(descriptors_max / 4),
     }
 }
 
