@@ -178,7 +178,8 @@ fn is_possible(superblock: &Superblock) -> bool {
         && u64::from(row_blocks) * 4 <= (bytes - DATA_START) / BLOCK
 }
 
-/// What is replayed can be used again: its superblock is newer than both, and what is written is found.
+/// What is replayed can be used again: its superblock is newer than both, and what is written is found, and nothing that
+/// was written before. Groups of positions that come later were never written.
 fn check_next_use(disk: &mut Disk, next: Superblock, before: &Superblock) {
     assert!(next.generation > before.generation && next.checkpoint > before.checkpoint);
     let mut writer = Writer::new(next);
@@ -189,7 +190,8 @@ fn check_next_use(disk: &mut Disk, next: Superblock, before: &Superblock) {
     let commit = writer.commit().expect("a group is open");
     let (place, count) = commit.pieces[0];
     assert!(count == 1 && (DATA_START..disk.end).contains(&place));
-    disk.blocks.retain(|(other, _)| *other != place);
+    let lsn = |block: &Block| u64::from_le_bytes(block.0[8..16].try_into().expect("eight bytes"));
+    disk.blocks.retain(|(other, block)| *other != place && lsn(block) < next.checkpoint.0);
     disk.blocks.push((place, commit.blocks[0].clone()));
     disk.reads = 0;
     if let Ok(report) = replay(disk, next, Some(&mut Sink)) {

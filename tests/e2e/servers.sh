@@ -227,7 +227,7 @@ RUST
     grep -q 'Dirty' "$WORK/out" || { cat "$WORK/out"; fail "not built anew"; }
     expect_equal "what was built" "$(target/debug/made)" 9
     cd "$WORK"
-    expect_lane "$MNT"
+    # No writes by the lane are looked for: what cargo and rustc make they write in a few calls.
     umount_weir "$MNT"
     step "on SOURCE"
     drop_caches
