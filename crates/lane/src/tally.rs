@@ -256,6 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no memfd_create(2)")]
     fn a_dead_process_leaves_its_place_to_its_namesakes() {
         let fd = crate::memory::create("tally", Tally::BYTES).unwrap();
         let tally = Tally::map(&fd).unwrap();
@@ -280,6 +281,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no memfd_create(2)")]
     fn more_processes_than_places_share_the_last() {
         let fd = crate::memory::create("tally", Tally::BYTES).unwrap();
         let tally = Tally::map(&fd).unwrap();
