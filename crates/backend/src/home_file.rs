@@ -21,7 +21,7 @@ use weir_engine::{Extent, HomeAttributes, PAGE_BYTES};
 
 use crate::extents;
 use crate::gate::{Gate, Mode};
-use crate::identity;
+use crate::identity::Naming;
 use crate::times::Times;
 use crate::transfer::Transfer;
 
@@ -215,12 +215,12 @@ impl HomeFile {
 
     /// How recovery finds the file again; empty if it could not, because its file system, or that
     /// of `source` being another one, does not allow it.
-    pub fn identity(&self, source: BorrowedFd<'_>) -> Vec<u8> {
+    pub fn identity(&self, naming: &Naming, source: BorrowedFd<'_>) -> Vec<u8> {
         let same = match (fs::fstat(&self.path), fs::fstat(source)) {
             (Ok(file), Ok(source)) => file.st_dev == source.st_dev,
             _ => false,
         };
-        if same { identity::of(self.path.as_fd()).unwrap_or_default() } else { Vec::new() }
+        if same { naming.identity(self.path.as_fd()).unwrap_or_default() } else { Vec::new() }
     }
 
     /// The times as programs see them.
@@ -317,6 +317,17 @@ impl HomeFile {
     pub(crate) fn buffered_channel(&self, access: Access) -> io::Result<Channel> {
         let descriptor = self.lock_data().buffered.get(access).ok_or(Errno::BADF)?;
         Ok(Channel { descriptor, direct_unit: None })
+    }
+
+    /// A descriptor to write by through the page cache, also after the file's data was closed.
+    ///
+    /// # Errors
+    /// What open(2) says.
+    pub(crate) fn writable_again(&self) -> io::Result<Arc<OwnedFd>> {
+        match self.lock_data().buffered.write.clone() {
+            Some(descriptor) => Ok(descriptor),
+            None => Ok(Arc::new(self.reopen(OFlags::WRONLY)?)),
+        }
     }
 
     /// A descriptor to sync the file by. A file may be synced after its data was closed: it is

@@ -1,14 +1,25 @@
 //! How recovery finds a file again: by the handle its file system gives it, which names the inode
-//! and its generation (name_to_handle_at(2), open_by_handle_at(2)).
+//! and its generation (name_to_handle_at(2), open_by_handle_at(2)), where the file system keeps
+//! handles across mounts; elsewhere (FUSE, overlays and others) by its path in SOURCE.
 //!
 //! As bytes: the handle's type, 4 bytes, little-endian; then the handle. Both are the file system's
-//! business. A file whose file system has no handles cannot be found again and is not logged.
+//! business. A path has the type [`PATH_TYPE`], which no file system uses, and is relative to SOURCE. A file
+//! whose name is too long for a record is not logged.
+//!
+//! A path names whatever is there. So before a file's name changes, or another file takes it, what the log
+//! holds of the file is brought home (`weir_shard::Shard::begin_naming`).
 
 #![allow(unsafe_code)] // No safe interface to the two calls.
 
+use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 /// MAX_HANDLE_SZ of the kernel.
 const HANDLE_BYTES_MAX: usize = 128;
@@ -19,11 +30,87 @@ struct Handle {
     bytes: [MaybeUninit<u8>; HANDLE_BYTES_MAX],
 }
 
-/// The identity of an open file (`O_PATH` does).
+/// The type of an identity that is a path.
+const PATH_TYPE: u32 = u32::from_le_bytes(*b"path");
+
+/// File systems that keep handles across mounts, by statfs(2)'s numbers: ext2 to ext4, XFS, Btrfs, F2FS,
+/// NFS, ZFS, bcachefs, OCFS2, GFS2, JFS, Ceph; and tmpfs, whose files do not outlive a mount.
+const HANDLES_LAST: [u32; 12] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0xf2f5_2010,
+    0x6969,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+    0x7461_636f,
+    0x0116_1970,
+    0x3153_464a,
+    0x00c3_6400,
+    0x0102_1994,
+];
+
+/// How the files of a SOURCE are found again.
+#[derive(Clone, Debug)]
+pub enum Naming {
+    /// By their handles.
+    ByHandle,
+    /// By path; this is SOURCE's own.
+    ByPath(PathBuf),
+}
+
+impl Naming {
+    /// How those below `source`, a directory, are.
+    ///
+    /// # Errors
+    /// What fstatfs(2) says.
+    pub fn of(source: BorrowedFd<'_>) -> io::Result<Naming> {
+        let system = rustix::fs::fstatfs(source)?.f_type as u64 as u32;
+        Ok(match HANDLES_LAST.contains(&system) && handle_of(source).is_ok() {
+            true => Naming::ByHandle,
+            false => Naming::ByPath(path_of(source)?),
+        })
+    }
+
+    /// Whether a file that gets another name is another one to the log.
+    pub fn is_by_path(&self) -> bool {
+        matches!(self, Naming::ByPath(_))
+    }
+
+    /// The identity of an open file of SOURCE (`O_PATH` does).
+    ///
+    /// # Errors
+    /// ENOENT for a file that has no name in SOURCE, ENAMETOOLONG; what name_to_handle_at(2) says.
+    pub(crate) fn identity(&self, file: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+        let Naming::ByPath(source) = self else { return handle_of(file) };
+        if rustix::fs::fstat(file)?.st_nlink == 0 {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        let path = path_of(file)?;
+        // The name that the descriptor was opened by is gone; the file may have others.
+        let is_gone = path.as_os_str().as_bytes().ends_with(b" (deleted)");
+        let Some(path) = path.strip_prefix(source).ok().filter(|_| !is_gone) else {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        };
+        let identity = [&PATH_TYPE.to_le_bytes()[..], path.as_os_str().as_bytes()].concat();
+        match identity.len() <= weir_log::IDENTITY_BYTES_MAX {
+            true => Ok(identity),
+            false => Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG)),
+        }
+    }
+}
+
+/// What an open file is called (proc_pid_fd(5)).
+fn path_of(file: BorrowedFd<'_>) -> io::Result<PathBuf> {
+    let path = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
+    Ok(PathBuf::from(OsStr::from_bytes(path.to_bytes())))
+}
+
+/// The handle of an open file, as an identity.
 ///
 /// # Errors
 /// EOPNOTSUPP where the file system has no handles.
-pub(crate) fn of(file: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+pub(crate) fn handle_of(file: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     // SAFETY: all bits zero are a valid `Handle`: integers, and bytes that need not be initialised.
     let mut handle: Handle = unsafe { MaybeUninit::zeroed().assume_init() };
     handle.head.handle_bytes = HANDLE_BYTES_MAX as u32;
@@ -49,30 +136,70 @@ pub(crate) fn of(file: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(identity)
 }
 
-/// Opens the file with this identity for writing, on the file system that `on` is on.
+/// What is found under an identity.
+#[derive(Debug)]
+pub(crate) enum Found {
+    File(OwnedFd),
+    /// There is nothing any more.
+    Gone,
+    /// It may be there: this process may not open files by handle (CAP_DAC_READ_SEARCH).
+    NotForUs,
+}
+
+/// Opens the file with this identity, below the directory `on`, or for a handle on its file system.
 ///
 /// # Errors
-/// ESTALE if it is gone; EPERM without CAP_DAC_READ_SEARCH; EINVAL for bytes that are no identity.
-pub(crate) fn open(on: BorrowedFd<'_>, identity: &[u8]) -> io::Result<OwnedFd> {
+/// EINVAL for bytes that are no identity; what open_by_handle_at(2) and openat2(2) say. EPERM also for a
+/// file that may not be changed.
+pub(crate) fn open(on: BorrowedFd<'_>, identity: &[u8], flags: OFlags) -> io::Result<Found> {
     let Some((kind, bytes)) = identity.split_first_chunk::<4>() else {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     };
+    let opened = match u32::from_le_bytes(*kind) {
+        PATH_TYPE => {
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+            let path = OsStr::from_bytes(bytes);
+            let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+            openat2(on, path, flags, Mode::empty(), resolve).map_err(io::Error::from)
+        }
+        kind => open_handle(on, kind, bytes, flags),
+    };
+    match opened {
+        Ok(file) => Ok(Found::File(file)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::STALE | Errno::NOENT) => Ok(Found::Gone),
+            Some(Errno::PERM) if !may_open_handles(on) => Ok(Found::NotForUs),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Whether open_by_handle_at(2) is allowed at all: tried with a directory that is there.
+fn may_open_handles(on: BorrowedFd<'_>) -> bool {
+    let Ok(own) = handle_of(on) else { return true };
+    let Some((kind, bytes)) = own.split_first_chunk::<4>() else { return true };
+    let opened = open_handle(on, u32::from_le_bytes(*kind), bytes, OFlags::PATH);
+    !matches!(opened, Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM))
+}
+
+fn open_handle(on: BorrowedFd<'_>, kind: u32, bytes: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     if bytes.len() > HANDLE_BYTES_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     // SAFETY: as above.
     let mut handle: Handle = unsafe { MaybeUninit::zeroed().assume_init() };
     handle.head.handle_bytes = bytes.len() as u32;
-    handle.head.handle_type = i32::from_le_bytes(*kind);
+    handle.head.handle_type = kind.cast_signed();
     for (to, from) in handle.bytes.iter_mut().zip(bytes) {
         to.write(*from);
     }
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
     // SAFETY: the handle holds as many bytes as it says and lives through the call.
     let fd = unsafe {
         libc::open_by_handle_at(
             on.as_raw_fd(),
             (&raw mut handle).cast(),
-            libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW,
+            flags.bits().cast_signed(),
         )
     };
     if fd < 0 {

@@ -2,169 +2,412 @@
 //!
 //! Most records are smaller than a page, and the kernel reads a page before it changes a part of it. So
 //! what is to be written waits a little, in order, while the kernel reads its pages side by side.
+//!
+//! What recovery leaves as it was: bytes that are at home already are not written, so a file that
+//! needs nothing keeps its times. A write takes file capabilities away, and set-user-ID and
+//! set-group-ID for ordinary users: they are put back. A file that is immutable or append-only is made writable
+//! for the while, if this process may do that: its records were acknowledged before.
+//!
+//! Invariants:
+//! - no file outside SOURCE is written;
+//! - at most [`OPEN_MAX`] files are open; one that is closed was synced before.
 
-use std::collections::{HashMap, VecDeque};
-use std::ffi::OsStr;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, Dir, FileType, Mode, OFlags};
+use rustix::fs::{
+    Advice, Dir, FileType, IFlags, Mode, OFlags, XattrFlags, fchmod, fgetxattr, fsetxattr, fstat,
+    ioctl_getflags, ioctl_setflags, openat,
+};
 use rustix::io::Errno;
 use weir_log::Home;
 
-use crate::identity;
+use crate::identity::{self, Found};
 
 /// Bytes that wait to be written while their pages are read, overhead counted.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
+/// Files open at once.
+const OPEN_MAX: usize = 128;
+
+/// Longest value of `security.capability` (VFS_CAP_REVISION_3), bytes, and more.
+const CAPABILITY_BYTES_MAX: usize = 64;
+
+const CAPABILITY: &str = "security.capability";
+
 /// A file that cannot be recovered.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} a file of SOURCE: {source}")]
+#[error("cannot {doing} {name}: {source}")]
 pub struct RecoveryError {
     doing: &'static str,
+    name: String,
     source: io::Error,
-}
-
-fn failed(doing: &'static str) -> impl Fn(io::Error) -> RecoveryError {
-    move |source| RecoveryError { doing, source }
 }
 
 /// The files below one directory, found by their identity.
 #[derive(Debug)]
 pub struct Recovered {
     source: OwnedFd,
-    /// Every file by its identity: made where the kernel does not open files by handle for us.
+    /// Every file by its handle: made where the kernel does not open files by handle for us.
     walked: Option<HashMap<Vec<u8>, PathBuf>>,
+    /// Inode numbers of everything in SOURCE but directories; made when a path does not tell.
+    inside: Option<HashSet<u64>>,
+    files: Vec<Known>,
+    /// Those of `files` that are open, the longest one first.
+    open: VecDeque<(usize, Arc<File>)>,
     /// To be written, in this order.
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
+    /// Files that an earlier replay of this log finished.
+    done: BTreeSet<Vec<u8>>,
+}
+
+/// What is known of a file that was opened once.
+#[derive(Debug)]
+struct Known {
+    identity: Vec<u8>,
+    name: String,
+    mode: Mode,
+    capability: Option<Vec<u8>>,
+    /// To be set again.
+    flags: IFlags,
+    /// A write of it failed: it is left out from there on.
+    failed: bool,
 }
 
 /// Bytes on their way to a file.
 #[derive(Debug)]
 struct Waiting {
-    file: Arc<File>,
+    file: usize,
     offset: u64,
     data: Box<[u8]>,
 }
 
 impl Recovered {
-    /// The files below `source`, a directory open for reading.
+    /// The files below `source`, a directory open for reading, except those of `done`.
     ///
     /// # Errors
     /// EMFILE.
-    pub fn new(source: BorrowedFd<'_>) -> io::Result<Recovered> {
+    pub fn new(source: BorrowedFd<'_>, done: BTreeSet<Vec<u8>>) -> io::Result<Recovered> {
         Ok(Recovered {
             source: source.try_clone_to_owned()?,
             walked: None,
+            inside: None,
+            files: Vec::new(),
+            open: VecDeque::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            done,
         })
     }
 
-    /// Writes what waits, until no more than `bytes` of it are left.
+    /// What people call a file: its path in SOURCE, as far as that can be told.
+    pub fn name(&mut self, identity: &[u8]) -> String {
+        if let Some(known) = self.files.iter().find(|known| known.identity == identity) {
+            return known.name.clone();
+        }
+        match identity::open(self.source.as_fd(), identity, OFlags::PATH) {
+            Ok(Found::File(file)) => self.name_of(file.as_fd()),
+            _ => match self.find_by_walking(identity) {
+                Ok(Some(path)) => path.display().to_string(),
+                _ => "a file whose name is not known".to_owned(),
+            },
+        }
+    }
+
+    fn name_of(&self, file: BorrowedFd<'_>) -> String {
+        match path_of(file).and_then(|path| self.below_source(&path)) {
+            Some(path) => path.display().to_string(),
+            None => match fstat(file) {
+                Ok(status) => format!("the file with inode number {}", status.st_ino),
+                Err(_) => "a file whose name is not known".to_owned(),
+            },
+        }
+    }
+
+    /// A path relative to SOURCE, if it is below that.
+    fn below_source(&self, path: &Path) -> Option<PathBuf> {
+        let source = path_of(self.source.as_fd())?;
+        path.strip_prefix(source).ok().map(Path::to_owned)
+    }
+
+    /// Whether an open file is in SOURCE.
+    fn is_inside(&mut self, file: BorrowedFd<'_>) -> io::Result<bool> {
+        let status = fstat(file)?;
+        if status.st_dev != fstat(&self.source)?.st_dev {
+            return Ok(false);
+        }
+        if path_of(file).is_some_and(|path| self.below_source(&path).is_some()) {
+            return Ok(true);
+        }
+        if self.inside.is_none() {
+            let mut inside = HashSet::new();
+            walk(&self.source, |_, _, inode| {
+                inside.insert(inode);
+            })?;
+            self.inside = Some(inside);
+        }
+        Ok(self.inside.as_ref().is_some_and(|inside| inside.contains(&status.st_ino)))
+    }
+
+    fn find_by_walking(&mut self, wanted: &[u8]) -> io::Result<Option<PathBuf>> {
+        if self.walked.is_none() {
+            let mut found = HashMap::new();
+            walk(&self.source, |directory, path, _| {
+                let Some(name) = path.file_name() else { return };
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                if let Ok(file) = openat(directory, name, flags, Mode::empty())
+                    && let Ok(handle) = identity::handle_of(file.as_fd())
+                {
+                    found.insert(handle, path.to_owned());
+                }
+            })?;
+            self.walked = Some(found);
+        }
+        Ok(self.walked.as_ref().and_then(|walked| walked.get(wanted)).cloned())
+    }
+
+    /// Opens a file; `None` if it is gone, or is not in SOURCE any more.
+    fn open_identity(&mut self, wanted: &[u8], flags: OFlags) -> io::Result<Option<OwnedFd>> {
+        let file = match identity::open(self.source.as_fd(), wanted, flags)? {
+            Found::Gone => return Ok(None),
+            Found::File(file) => file,
+            Found::NotForUs => {
+                let Some(path) = self.find_by_walking(wanted)? else { return Ok(None) };
+                let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                openat(&self.source, path, flags, Mode::empty())?
+            }
+        };
+        let status = fstat(&file)?;
+        let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+        if !is_file || status.st_nlink == 0 || !self.is_inside(file.as_fd())? {
+            return Ok(None);
+        }
+        Ok(Some(file))
+    }
+
+    /// The same for writing, whatever the file's flags say; answers the flags that were taken away.
+    fn open_writable(&mut self, wanted: &[u8]) -> io::Result<Option<(OwnedFd, IFlags)>> {
+        let refused = match self.open_identity(wanted, OFlags::RDWR) {
+            Ok(opened) => return Ok(opened.map(|file| (file, IFlags::empty()))),
+            Err(error) => error,
+        };
+        if Errno::from_io_error(&refused) != Some(Errno::PERM) {
+            return Err(refused);
+        }
+        let Some(file) = self.open_identity(wanted, OFlags::RDONLY)? else { return Ok(None) };
+        let flags = ioctl_getflags(&file)?;
+        let locked = flags & (IFlags::IMMUTABLE | IFlags::APPEND);
+        if locked.is_empty() {
+            return Err(refused);
+        }
+        ioctl_setflags(&file, flags - locked)?;
+        let opened = self.open_identity(wanted, OFlags::RDWR);
+        if !matches!(opened, Ok(Some(_))) {
+            ioctl_setflags(&file, flags)?;
+        }
+        Ok(opened?.map(|file| (file, locked)))
+    }
+
+    /// A known file, open.
+    fn file(&mut self, nth: usize) -> Result<Arc<File>, RecoveryError> {
+        if let Some((_, file)) = self.open.iter().find(|(of, _)| *of == nth) {
+            return Ok(Arc::clone(file));
+        }
+        let identity = self.files[nth].identity.clone();
+        let opened = self.open_identity(&identity, OFlags::RDWR);
+        let opened = opened.and_then(|file| file.ok_or_else(|| Errno::STALE.into()));
+        let file = Arc::new(File::from(opened.map_err(|error| self.failed(nth, "open", error))?));
+        self.keep(nth, &file)?;
+        Ok(file)
+    }
+
+    fn keep(&mut self, nth: usize, file: &Arc<File>) -> Result<(), RecoveryError> {
+        if self.open.len() >= OPEN_MAX {
+            self.write_down_to(0)?;
+            if let Some((oldest, file)) = self.open.pop_front() {
+                file.sync_all().map_err(|error| self.failed(oldest, "sync", error))?;
+            }
+        }
+        self.open.push_back((nth, Arc::clone(file)));
+        Ok(())
+    }
+
+    fn failed(&mut self, nth: usize, doing: &'static str, source: io::Error) -> RecoveryError {
+        self.files[nth].failed = true;
+        RecoveryError { doing, name: self.files[nth].name.clone(), source }
+    }
+
+    /// Writes what waits, until no more than `bytes` of it are left. What cannot be written is noted: its
+    /// file's sync tells.
     fn write_down_to(&mut self, bytes: usize) -> Result<(), RecoveryError> {
         while self.waiting_bytes > bytes {
-            let Some(Waiting { file, offset, data }) = self.waiting.pop_front() else { break };
+            let Some(Waiting { file: nth, offset, data }) = self.waiting.pop_front() else { break };
             self.waiting_bytes -= data.len() + size_of::<Waiting>();
-            file.write_all_at(&data, offset).map_err(failed("write"))?;
+            if self.files[nth].failed {
+                continue;
+            }
+            let file = self.file(nth)?;
+            if has(&file, offset, &data) {
+                continue;
+            }
+            file.write_all_at(&data, offset).map_err(|error| self.failed(nth, "write", error))?;
         }
         Ok(())
     }
 
-    fn find_by_walking(&mut self, wanted: &[u8]) -> io::Result<Option<OwnedFd>> {
-        if self.walked.is_none() {
-            let mut found = HashMap::new();
-            walk(&self.source, &mut found)?;
-            self.walked = Some(found);
+    /// Puts back what writing took from a file, and makes all of it durable.
+    fn finish(&mut self, nth: usize) -> Result<(), RecoveryError> {
+        let file = self.file(nth)?;
+        let Known { mode, capability, flags, .. } = &self.files[nth];
+        let (mode, flags) = (*mode, *flags);
+        let restore = || -> io::Result<()> {
+            if Mode::from_raw_mode(fstat(&file)?.st_mode) != mode {
+                fchmod(&file, mode)?;
+            }
+            if let Some(value) = capability
+                && capability_of(file.as_fd()).as_ref() != Some(value)
+            {
+                fsetxattr(&file, CAPABILITY, value, XattrFlags::empty())?;
+            }
+            file.sync_all()
+        };
+        let restored = restore();
+        if !flags.is_empty() {
+            let now = ioctl_getflags(&file).map_err(io::Error::from);
+            let set = now.and_then(|now| Ok(ioctl_setflags(&file, now | flags)?));
+            set.map_err(|error| self.failed(nth, "make immutable again", error))?;
         }
-        let found = self.walked.as_ref().and_then(|walked| walked.get(wanted));
-        let Some(path) = found else { return Ok(None) };
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(Some(rustix::fs::openat(&self.source, path, flags, Mode::empty())?))
+        restored.map_err(|error| self.failed(nth, "sync", error))
     }
 }
 
 impl Home for Recovered {
-    type File = Arc<File>;
+    type File = usize;
     type Error = RecoveryError;
 
-    fn open(&mut self, wanted: &[u8]) -> Result<Option<Arc<File>>, RecoveryError> {
-        let opened = match identity::open(self.source.as_fd(), wanted) {
-            Ok(file) => Ok(Some(file)),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::STALE | Errno::NOENT) => Ok(None),
-                Some(Errno::PERM) => self.find_by_walking(wanted),
-                _ => Err(error),
-            },
+    fn open(&mut self, wanted: &[u8]) -> Result<Option<usize>, RecoveryError> {
+        let opened = match self.open_writable(wanted) {
+            Ok(None) => return Ok(None),
+            Ok(Some(opened)) => Ok(opened),
+            Err(error) => Err(error),
         };
-        Ok(opened.map_err(failed("open"))?.map(|file| Arc::new(File::from(file))))
+        let known = opened.and_then(|(file, flags)| {
+            let known = Known {
+                identity: wanted.to_vec(),
+                name: self.name_of(file.as_fd()),
+                mode: Mode::from_raw_mode(fstat(&file)?.st_mode),
+                capability: capability_of(file.as_fd()),
+                flags,
+                failed: false,
+            };
+            Ok((file, known))
+        });
+        let (file, known) = known.map_err(|source| {
+            let name = self.name(wanted);
+            RecoveryError { doing: "open", name, source }
+        })?;
+        self.files.push(known);
+        let nth = self.files.len() - 1;
+        self.keep(nth, &Arc::new(File::from(file)))?;
+        Ok(Some(nth))
     }
 
-    /// An error may be that of an earlier write.
-    fn write(&mut self, file: &Arc<File>, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {
+    fn write(&mut self, nth: &usize, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {
         if let Some(len) = NonZeroU64::new(data.len() as u64) {
             // It is advice: without it all works the same.
-            let _ = rustix::fs::fadvise(&**file, offset, Some(len), Advice::WillNeed);
+            let _ = rustix::fs::fadvise(&*self.file(*nth)?, offset, Some(len), Advice::WillNeed);
         }
         self.waiting_bytes += data.len() + size_of::<Waiting>();
-        let (file, data) = (Arc::clone(file), data.into());
-        self.waiting.push_back(Waiting { file, offset, data });
+        self.waiting.push_back(Waiting { file: *nth, offset, data: data.into() });
         self.write_down_to(WAITING_BYTES_MAX)
     }
 
-    fn truncate(&mut self, file: &Arc<File>, size: u64) -> Result<(), RecoveryError> {
+    fn truncate(&mut self, nth: &usize, size: u64) -> Result<(), RecoveryError> {
         self.write_down_to(0)?;
-        file.set_len(size).map_err(failed("truncate"))
+        let file = self.file(*nth)?;
+        match file.metadata() {
+            Ok(status) if status.len() == size => Ok(()),
+            _ => file.set_len(size).map_err(|error| self.failed(*nth, "truncate", error)),
+        }
     }
 
-    fn sync(&mut self, file: &Arc<File>) -> Result<(), RecoveryError> {
+    fn sync(&mut self, nth: &usize) -> Result<(), RecoveryError> {
         self.write_down_to(0)?;
-        file.sync_all().map_err(failed("sync"))
+        self.finish(*nth)
+    }
+
+    fn is_of_one_file(&self, _: &RecoveryError) -> bool {
+        true
+    }
+
+    fn is_done(&self, identity: &[u8]) -> bool {
+        self.done.contains(identity)
     }
 }
 
-/// Collects the paths of the regular files below a directory, on its own file system.
-fn walk(source: &OwnedFd, found: &mut HashMap<Vec<u8>, PathBuf>) -> io::Result<()> {
-    let device = rustix::fs::fstat(source)?.st_dev;
+/// Whether a file has these bytes there already.
+fn has(file: &File, offset: u64, data: &[u8]) -> bool {
+    let mut found = vec![0; data.len()];
+    file.read_exact_at(&mut found, offset).is_ok() && found == data
+}
+
+fn capability_of(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
+    let mut value = vec![0; CAPABILITY_BYTES_MAX];
+    let len = fgetxattr(file, CAPABILITY, &mut value[..]).ok()?;
+    value.truncate(len);
+    Some(value)
+}
+
+/// What an open file is called; of one without a name, what it was.
+fn path_of(file: BorrowedFd<'_>) -> Option<PathBuf> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path: CString = rustix::fs::readlink(link, Vec::new()).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())))
+}
+
+/// Goes through everything below a directory but directories, on its own file system: with the
+/// directory it is in, its path and its inode number.
+fn walk(source: &OwnedFd, mut each: impl FnMut(&OwnedFd, &Path, u64)) -> io::Result<()> {
+    let device = fstat(source)?.st_dev;
     let mut pending = vec![PathBuf::from(".")];
     while let Some(path) = pending.pop() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = match rustix::fs::openat(source, &path, flags, Mode::empty()) {
+        let directory = match openat(source, &path, flags, Mode::empty()) {
             // What may not be read here was not written here.
             Err(Errno::NOENT | Errno::ACCESS) => continue,
             opened => opened?,
         };
+        if fstat(&directory)?.st_dev != device {
+            continue;
+        }
         for entry in Dir::read_from(&directory)? {
             let entry = entry?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = match rustix::fs::openat(&directory, name, flags, Mode::empty()) {
-                Err(Errno::NOENT) => continue,
-                opened => opened?,
-            };
-            let status = rustix::fs::fstat(&file)?;
-            if status.st_dev != device {
-                continue;
-            }
-            let path = path.join(OsStr::from_bytes(name.to_bytes()));
-            match FileType::from_raw_mode(status.st_mode) {
-                FileType::Directory => pending.push(path),
-                FileType::RegularFile => {
-                    if let Ok(name) = identity::of(file.as_fd()) {
-                        found.insert(name, path);
-                    }
+            let name = OsStr::from_bytes(name.to_bytes());
+            let kind = match entry.file_type() {
+                FileType::Unknown => {
+                    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+                    let status = rustix::fs::statat(&directory, name, flags);
+                    status
+                        .map_or(FileType::Unknown, |status| FileType::from_raw_mode(status.st_mode))
                 }
-                _ => {}
+                kind => kind,
+            };
+            match kind {
+                FileType::Directory => pending.push(path.join(name)),
+                _ => each(&directory, &path.join(name), entry.ino()),
             }
         }
     }

@@ -3,6 +3,7 @@
 //! One group is under way at a time, so one thread is enough; who may block and whose group it is writes it himself where
 //! the device is quick, without waking that thread and being woken by it. Owns the log file and the thread.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -12,12 +13,17 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
+use rustix::io::Errno;
 use weir_engine::{ErrorKind, IoId, LogCommand};
-use weir_log::{Block, Commit, Identity, ReplayError, Report, Superblock, Writer, replay};
+use weir_log::{
+    Block, Commit, Home, Identity, Left, ReplayError, Report, Superblock, Writer, replay,
+};
 
+use crate::home_file::HomeFile;
 use crate::identity;
 use crate::jobs::Jobs;
 use crate::log_file::{LogFile, LogFileError};
+use crate::partial;
 use crate::quick::{QUICK_SYNC, Quickness};
 use crate::recovery::{Recovered, RecoveryError};
 
@@ -35,6 +41,18 @@ pub enum OpenLogError {
         /// Why.
         why: Box<ReplayError<RecoveryError>>,
     },
+    /// Some files could not be brought up to date; all others were.
+    #[error(
+        "some of what was synced before could not be brought home, and stays in the log {}:\n{left}make \
+         that possible, then run 'weir recover' on SOURCE; everything else is home",
+        path.display()
+    )]
+    Left {
+        /// The log.
+        path: std::path::PathBuf,
+        /// The files.
+        left: Lefts,
+    },
     /// Something else of the system.
     #[error("cannot {doing}: {source}")]
     System {
@@ -51,7 +69,7 @@ pub enum OpenLogError {
 /// # Errors
 /// EOPNOTSUPP where the file system has no handles: nothing can be logged there.
 fn mount_identity(source: BorrowedFd<'_>) -> io::Result<Identity> {
-    let handle = identity::of(source)?;
+    let handle = identity::handle_of(source)?;
     let mut mount = [0; 16];
     let system = rustix::fs::fstatvfs(source)?.f_fsid;
     mount[..8].copy_from_slice(&system.to_le_bytes());
@@ -72,7 +90,7 @@ pub fn recover(log: &LogFile, source: BorrowedFd<'_>, dry: bool) -> Result<Repor
         .map_err(|source| OpenLogError::System { doing: "name SOURCE for its log", source })?;
     let superblock = log.superblock(Some(mount))?;
     let report = replay_to(log, superblock, source, dry)?;
-    if !dry {
+    if !dry && report.left.is_empty() {
         use_again(log, Superblock { clean: true, ..superblock.next_use(report.end) }, source)?;
     }
     Ok(report)
@@ -85,11 +103,18 @@ fn replay_to(
     dry: bool,
 ) -> Result<Report, OpenLogError> {
     let superblock = without_void(source, superblock);
-    let mut home = Recovered::new(source)
-        .map_err(|source| OpenLogError::System { doing: "open SOURCE", source })?;
+    let system = |doing| move |source| OpenLogError::System { doing, source };
+    let done = partial::done(source, &superblock)
+        .map_err(system("read which files were recovered already"))?;
+    let mut home = Recovered::new(source, done).map_err(system("open SOURCE"))?;
     let mut reader = log;
-    replay(&mut reader, superblock, (!dry).then_some(&mut home))
-        .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })
+    let report = replay(&mut reader, superblock, (!dry).then_some(&mut home))
+        .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })?;
+    if !report.left.is_empty() {
+        partial::note(source, &superblock, &report.done)
+            .map_err(system("note which files were recovered"))?;
+    }
+    Ok(report)
 }
 
 /// Notes in SOURCE that everything a log holds is home and durable: for a log that failed, and so cannot
@@ -128,7 +153,26 @@ fn use_again(
         .map_err(|source| OpenLogError::System { doing: "write the log", source })?;
     // Without a note there is nothing to remove.
     let _ = unlinkat(source, void_name(&superblock.log), AtFlags::empty());
+    partial::forget(source, &superblock);
     Ok(())
+}
+
+/// Files that are left, for people.
+#[derive(Debug)]
+pub struct Lefts(pub Vec<Left>);
+
+impl fmt::Display for Lefts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// What a message names.
+        const NAMED_MAX: usize = 10;
+        for left in self.0.iter().take(NAMED_MAX) {
+            writeln!(f, "  {} ({} bytes that were synced)", left.why, left.bytes)?;
+        }
+        if self.0.len() > NAMED_MAX {
+            writeln!(f, "  and {} more", self.0.len() - NAMED_MAX)?;
+        }
+        Ok(())
+    }
 }
 
 /// A log that is ready: nothing in it is left to replay.
@@ -162,6 +206,9 @@ impl RedoLog {
             None => LogFile::create(path, bytes, mount)?,
         };
         let recovered = replay_to(&file, superblock, source, false)?;
+        if !recovered.left.is_empty() {
+            return Err(OpenLogError::Left { path: path.to_owned(), left: Lefts(recovered.left) });
+        }
         let superblock = superblock.next_use(recovered.end);
         use_again(&file, superblock, source)?;
         let source = source.try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
@@ -321,6 +368,26 @@ impl LogThread {
         Given::Taken
     }
 
+    /// Writes to a file again, in order, what the log holds of it from `from` on. Blocks. Nothing else of the
+    /// file may be under way.
+    ///
+    /// # Errors
+    /// The log's when it is read, or home's.
+    pub fn redo(
+        &self,
+        from: Superblock,
+        identity: &[u8],
+        home: &HomeFile,
+    ) -> Result<(), ErrorKind> {
+        let mut redo = Redo { identity, home };
+        let mut reader = &*self.log.file;
+        replay(&mut reader, from, Some(&mut redo)).map(|_| ()).map_err(|error| {
+            let log = self.log.file.path().display();
+            tracing::error!("a file of SOURCE cannot be written again from the log {log}: {error}");
+            ErrorKind::Io
+        })
+    }
+
     /// Ends the thread when what was given is done. Called by the thread itself it does not wait.
     pub fn shutdown(&self) {
         self.jobs.close();
@@ -331,6 +398,46 @@ impl LogThread {
             // One that panicked has aborted the process.
             let _ = thread.join();
         }
+    }
+}
+
+/// One file of a mount, to which its records are replayed.
+struct Redo<'a> {
+    identity: &'a [u8],
+    home: &'a HomeFile,
+}
+
+impl Home for Redo<'_> {
+    type File = Arc<OwnedFd>;
+    type Error = io::Error;
+
+    fn open(&mut self, identity: &[u8]) -> io::Result<Option<Arc<OwnedFd>>> {
+        match identity == self.identity {
+            true => self.home.writable_again().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn write(&mut self, file: &Arc<OwnedFd>, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            match rustix::io::pwrite(&**file, &data[done..], offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => done += written,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, file: &Arc<OwnedFd>, size: u64) -> io::Result<()> {
+        Ok(rustix::fs::ftruncate(&**file, size)?)
+    }
+
+    /// The engine syncs it next.
+    fn sync(&mut self, _: &Arc<OwnedFd>) -> io::Result<()> {
+        Ok(())
     }
 }
 

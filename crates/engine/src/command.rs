@@ -1,7 +1,7 @@
 //! The engine's vocabulary at its border: identifiers, events' answers, and device commands.
 
 use smallvec::SmallVec;
-use weir_log::Commit;
+use weir_log::{Commit, Superblock};
 
 use crate::error::{Error, ErrorKind};
 use crate::frame::Frame;
@@ -264,11 +264,51 @@ pub enum Output {
     Command(Command),
     /// Execute a command on the redo log.
     Log(LogCommand),
+    /// Write to a file at home again, in order, what the redo log holds of it: home may have lost it. Nothing
+    /// else of the file is under way. To be answered through [`crate::Engine::redone`].
+    Redo {
+        /// The file.
+        file: FileId,
+        /// How the log names it.
+        identity: Box<[u8]>,
+        /// The log, from its tail on.
+        from: Superblock,
+    },
     /// The file has no dirty data left at this moment. The caller may restore its modification
     /// time at home, which destaging disturbed.
     Cleaned(FileId),
     /// A file given to [`crate::Engine::detach`] is gone from the engine.
     Detached(FileId),
+}
+
+/// What an exclusive section needs; see [`crate::Engine::begin_exclusive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Byte range `[from, to)` whose dirty data must be home before.
+    pub flush: Option<(u64, u64)>,
+    /// The section cuts or rearranges the file at home from this byte on. What the redo log holds of
+    /// the file there is then brought home and revoked before, durably. `None` if it changes nothing
+    /// that was written.
+    pub changes_from: Option<u64>,
+}
+
+impl Section {
+    /// A section that leaves what was written where it is: to look at it, or to reserve space.
+    pub fn unchanging(flush: Option<(u64, u64)>) -> Section {
+        Section { flush, changes_from: None }
+    }
+
+    /// A section that changes the file from byte `from` on.
+    pub fn changing(flush: Option<(u64, u64)>, from: u64) -> Section {
+        Section { flush, changes_from: Some(from) }
+    }
+}
+
+/// A section that may change anything.
+impl From<Option<(u64, u64)>> for Section {
+    fn from(flush: Option<(u64, u64)>) -> Section {
+        Section::changing(flush, 0)
+    }
 }
 
 /// What became of an exclusive section; see [`crate::Engine::end_exclusive`].

@@ -92,9 +92,23 @@ impl FromStr for WriteBackPolicy {
     }
 }
 
+/// Safeguards that are taken away, one by one, to show that the simulator finds what they are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Undone {
+    /// Home is written without waiting for what supersedes older records of the log.
+    pub supersede: bool,
+    /// Files are cut and rearranged at home while the log has records of them.
+    pub cut: bool,
+    /// What a failed sync of home covered counts as settling again.
+    pub home_sync: bool,
+}
+
 /// Bounds and policies of one engine. Validated by [`crate::Engine::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// For tests of tests: nothing in use.
+    #[doc(hidden)]
+    pub undone: Undone,
     /// Bytes for page frames, patches and their descriptors together.
     pub memory_bytes_max: u64,
     /// Bytes for patches, their overhead counted, within `memory_bytes_max`. Short of this
@@ -157,6 +171,7 @@ impl Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            undone: Undone::default(),
             memory_bytes_max: 512 << 20,
             patch_bytes_max: Config::PATCH_BYTES_DEFAULT,
             fetch_policy: FetchPolicy::Auto,

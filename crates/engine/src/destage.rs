@@ -33,6 +33,7 @@ impl Engine {
     pub(crate) fn destage_frames(&mut self, file: FileIx, run: &[u64], now: Time) -> IoId {
         let size = self.files[file].size();
         let offset = run[0] * PAGE;
+        let behind = run.iter().filter_map(|&number| self.superseded_by(file, number)).max();
         let mut parts = Vec::with_capacity(run.len());
         let mut pages = Vec::with_capacity(run.len());
         let mut len = 0;
@@ -53,13 +54,16 @@ impl Engine {
         self.stats.destage_bytes += len;
         let io = self.next_io(Io::Destage { file, offset, len, pages, issue });
         let id = self.files[file].id;
-        self.issue(Command::Write { io, file: id, offset, parts });
+        self.issue_behind(behind, Command::Write { io, file: id, offset, parts });
         io
     }
 
     /// Starts to send a page's patches home, run after run. They stay readable, and a write
     /// meanwhile makes the page dirty again. False if no frame is free to carry them.
     pub(crate) fn destage_patches(&mut self, ix: PageIx, now: Time) -> bool {
+        if !self.log_superseding(ix, now) {
+            return true;
+        }
         if !self.ensure_frames(1, Need::Write) {
             return false;
         }
@@ -79,7 +83,6 @@ impl Engine {
 
     /// A page's content starts on its way home.
     fn send_home(&mut self, ix: PageIx, io: PageIo) -> Content {
-        self.log_before_home(ix);
         self.update(ix, |page| {
             page.io = io;
             let seq = std::mem::take(&mut page.dirty_seq);
@@ -90,7 +93,8 @@ impl Engine {
     /// A page's content did not get home: the page needs of the log what the content did.
     fn take_back_need(&mut self, content: Content) {
         let (file, own) = (self.pages[content.page].file, self.pages[content.page].rec);
-        self.pages[content.page].rec = self.one_need(file, content.rec, own);
+        let rec = self.one_need(file, content.rec, own);
+        self.update(content.page, |page| page.rec = rec);
     }
 
     /// A page's content is home.
@@ -110,7 +114,8 @@ impl Engine {
         let io = self.next_io(Io::DestagePatches { file, offset, len, page: ix, issue });
         let id = self.files[file].id;
         let part = Part { frame, start: run.start, len: run.len };
-        self.issue(Command::Write { io, file: id, offset, parts: vec![part] });
+        let behind = self.superseded_by(file, self.pages[ix].number);
+        self.issue_behind(behind, Command::Write { io, file: id, offset, parts: vec![part] });
     }
 
     /// A destage of frames ended.
@@ -133,7 +138,11 @@ impl Engine {
             match result {
                 Ok(()) => {
                     self.settle_need(file, content);
-                    self.update(ix, |page| page.io = PageIo::None);
+                    let epoch = self.files[file].settled.epoch;
+                    self.update(ix, |page| {
+                        page.io = PageIo::None;
+                        page.home_epoch = epoch;
+                    });
                     self.home_without_log(file, ix);
                 }
                 Err(kind) => {
@@ -187,8 +196,10 @@ impl Engine {
                 let resident = self.pages[ix].frame.is_some();
                 self.stats.fetches_avoided += u64::from(!rewritten && !resident);
                 self.settle_need(file, destage.content);
+                let epoch = self.files[file].settled.epoch;
                 self.update(ix, |page| {
                     page.io = PageIo::None;
+                    page.home_epoch = epoch;
                     if !rewritten {
                         page.patches = PatchSet::default();
                     }
@@ -208,17 +219,12 @@ impl Engine {
     }
 
     /// A page's content is home. If some of it never was in the log, and nothing newer of it is
-    /// here to be logged, the file's next sync has to sync home; and must not rely on the log if that
-    /// has older bytes of the page.
+    /// here to be logged, the file's next sync has to sync home.
     fn home_without_log(&mut self, file: FileIx, ix: PageIx) {
         let page = &self.pages[ix];
         if page.dirty_seq == 0 && !page.unlogged.is_empty() {
-            let number = page.number;
             self.update(ix, |page| page.unlogged = Default::default());
             self.files[file].home_unsynced = true;
-            if self.may_be_replayed(file, number) {
-                self.home_is_ahead(file);
-            }
         }
     }
 

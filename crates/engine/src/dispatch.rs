@@ -118,8 +118,17 @@ impl Join for Command {
 impl Engine {
     /// Has a command executed: at once, or when the scheduler says.
     pub(crate) fn issue(&mut self, command: Command) {
+        self.count_issued(&command);
+        self.submit(command);
+    }
+
+    pub(crate) fn count_issued(&mut self, command: &Command) {
         let file = self.files.find(command.file()).expect("commands are for attached files");
         self.files[file].io_in_flight += 1;
+    }
+
+    pub(crate) fn submit(&mut self, command: Command) {
+        let file = self.files.find(command.file()).expect("commands are for attached files");
         let (offset, pages, awaited) = match &command {
             Command::Fetch { offset, frames, urgency, .. } => {
                 (*offset, frames.len(), *urgency != Urgency::Background)
@@ -247,7 +256,10 @@ impl Engine {
                 && number < pages.end
             {
                 left -= 1;
-                let destaged = self.destage_around(file, number, self.clock);
+                let Some(destaged) = self.destage_around(file, number, self.clock) else {
+                    at = number + 1;
+                    continue;
+                };
                 self.stats.destages_along += 1;
                 self.stats.pages_along += destaged.pages;
                 at = destaged.last + 1;
@@ -277,12 +289,19 @@ impl Engine {
                 _ => Completion::Written { result: Ok(()) },
             };
             for (io, completion) in split(request.members, completion) {
-                if let Some(issue) = self.issue_of(io) {
-                    issue.silent = true;
-                }
-                self.complete_one(io, completion, self.clock);
+                self.withdrawn(io, completion);
             }
         }
+        for command in self.withdraw_behind(id) {
+            self.withdrawn(command.io(), Completion::Written { result: Ok(()) });
+        }
+    }
+
+    fn withdrawn(&mut self, io: IoId, completion: Completion) {
+        if let Some(issue) = self.issue_of(io) {
+            issue.silent = true;
+        }
+        self.complete_one(io, completion, self.clock);
     }
 
     /// What a completion says of each of the commands that were joined.

@@ -138,6 +138,8 @@ pub(crate) struct Census {
     pub(crate) patch_bytes: usize,
     /// Of these, those of pages that came back from the log.
     pub(crate) returned_bytes: usize,
+    /// Pages that will supersede what the log holds of them.
+    pub(crate) superseding: usize,
 }
 
 impl Census {
@@ -153,6 +155,7 @@ impl Census {
             patched: usize::from(patch_bytes > 0),
             patch_bytes,
             returned_bytes: if page.returned { patch_bytes } else { 0 },
+            superseding: usize::from(page.supersedes()),
         }
     }
 
@@ -164,6 +167,7 @@ impl Census {
         self.patched = self.patched + after.patched - before.patched;
         self.patch_bytes = self.patch_bytes + after.patch_bytes - before.patch_bytes;
         self.returned_bytes = self.returned_bytes + after.returned_bytes - before.returned_bytes;
+        self.superseding = self.superseding + after.superseding - before.superseding;
     }
 }
 
@@ -199,6 +203,8 @@ pub struct Engine {
     /// Pages with bytes that are to be logged should their file be synced.
     pub(crate) unlogged: PageSet,
     pub(crate) log: Option<Log>,
+    /// Files of which home may have lost something that the log holds.
+    pub(crate) repairs: BTreeSet<FileIx>,
     /// Patches that left memory for it.
     pub(crate) spill: Spill,
     pub(crate) retry_at: Time,
@@ -302,6 +308,7 @@ impl Engine {
             retry: PageSet::default(),
             unlogged: PageSet::default(),
             log: None,
+            repairs: BTreeSet::new(),
             retry_at: Time::ZERO,
             clock: Time::ZERO,
             ticked: Time::ZERO,
@@ -852,8 +859,8 @@ impl Engine {
                 Step::Pending => {}
                 Step::Starved => self.starve(request, file, event),
             },
-            Event::Exclusive { flush } => {
-                if self.close_gate(request, file, flush, now) {
+            Event::Exclusive { section } => {
+                if self.close_gate(Some(request), file, section, now) {
                     self.reply(request, Reply::Exclusive(Ok(())));
                 }
             }
@@ -902,6 +909,7 @@ impl Engine {
         self.drop_pages(ix);
         self.urgent.remove(&ix);
         self.wanted.remove(&ix);
+        self.repairs.remove(&ix);
         self.left_log(ix);
         self.layouts.forget(ix);
         self.files.remove(ix);

@@ -8,7 +8,8 @@ use crate::PAGE_BYTES;
 use crate::command::{Durability, ExclusiveEnd, FileId, Outcome, Reply, RequestId};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::file::{Event, Gate, SyncFor};
+use crate::file::{Event, Gate, Section, SyncFor};
+use crate::log::Log;
 use crate::page::{FileIx, PageIo, PageIx};
 use crate::patch::PatchSet;
 use crate::resident::Resident;
@@ -19,26 +20,26 @@ const PAGE: u64 = PAGE_BYTES as u64;
 impl Engine {
     /// Asks for the file. When granted (at once, or as [`Reply::Exclusive`]) nothing of it is in
     /// transfer and nothing will be until [`Engine::end_exclusive`]; other events on it queue.
-    /// `flush` names a byte range `[from, to)` whose dirty data must be home first.
     ///
     /// # Errors
-    /// What the flush met; the file is not frozen then.
+    /// What bringing data home before met; the file is not frozen then.
     pub fn begin_exclusive(
         &mut self,
         request: RequestId,
         file: FileId,
-        flush: Option<(u64, u64)>,
+        section: impl Into<Section>,
         now: Time,
     ) -> Outcome<()> {
+        let section = section.into();
         let Some(file) = self.files.find(file) else {
             return Outcome::Done(Err(Error::NotAttached));
         };
         self.clock = now;
         if self.files[file].gate != Gate::Open {
-            self.files[file].queue.push_back((request, Event::Exclusive { flush }));
+            self.files[file].queue.push_back((request, Event::Exclusive { section }));
             return Outcome::Pending;
         }
-        if self.close_gate(request, file, flush, now) {
+        if self.close_gate(Some(request), file, section, now) {
             Outcome::Done(Ok(()))
         } else {
             Outcome::Pending
@@ -48,12 +49,12 @@ impl Engine {
     /// Closes an open gate; true if the section may start at once.
     pub(crate) fn close_gate(
         &mut self,
-        request: RequestId,
+        request: Option<RequestId>,
         file: FileIx,
-        flush: Option<(u64, u64)>,
+        section: Section,
         now: Time,
     ) -> bool {
-        self.files[file].gate = Gate::Closing { request, flush, flushing: false };
+        self.files[file].gate = Gate::Closing { request, section, flushing: false };
         self.files[file].tell_grant();
         self.hurry(file);
         self.start_section(file, now)
@@ -62,15 +63,23 @@ impl Engine {
     /// Starts the section a closing gate waits for, or the flush it needs first; true if the
     /// section started.
     fn start_section(&mut self, file: FileIx, now: Time) -> bool {
-        let Gate::Closing { request, flush, flushing: false } = self.files[file].gate else {
+        let Gate::Closing { request, section, flushing: false } = self.files[file].gate else {
             return false;
         };
+        let Section { flush, changes_from } = section;
         // Also when a flush is over: a write that was under way when the gate closed, waiting for
         // space, may have been applied since.
-        if flush.is_some_and(|(from, to)| self.has_unclean(file, from, to)) {
-            self.files[file].gate = Gate::Closing { request, flush, flushing: true };
-            self.add_waiter(file, Durability::None, SyncFor::Exclusive);
-            self.pump(now);
+        let flushes = flush.is_some_and(|(from, to)| self.has_unclean(file, from, to));
+        let revokes = changes_from.is_some_and(|from| self.must_revoke_from(file, from));
+        if flushes || revokes {
+            self.files[file].gate = Gate::Closing { request, section, flushing: true };
+            let done = SyncFor::Exclusive { revokes };
+            let unclean = self.files[file].is_unclean();
+            let id = self.add_waiter(file, Durability::Data, done);
+            match unclean {
+                true => self.pump(now),
+                false => self.all_home(file, id),
+            }
             return false;
         }
         if !self.is_quiet(file) {
@@ -78,6 +87,13 @@ impl Engine {
         }
         self.files[file].gate = Gate::Frozen;
         true
+    }
+
+    /// Whether what the log holds of a file would be replayed, after a crash, over what a section makes
+    /// of its bytes from `from` on.
+    fn must_revoke_from(&self, file: FileIx, from: u64) -> bool {
+        let usable = self.log.as_ref().is_some_and(Log::is_usable);
+        usable && !self.config.undone.cut && self.has_records_from(file, from)
     }
 
     fn has_unclean(&self, file: FileIx, from: u64, to: u64) -> bool {
@@ -100,7 +116,10 @@ impl Engine {
         if let Gate::Closing { request, .. } = self.files[file].gate
             && self.start_section(file, now)
         {
-            self.reply(request, Reply::Exclusive(Ok(())));
+            match request {
+                Some(request) => self.reply(request, Reply::Exclusive(Ok(()))),
+                None => self.repair(file),
+            }
         }
     }
 
@@ -114,11 +133,9 @@ impl Engine {
             self.drop_range(file, from, to);
             let (first, last) = (from / PAGE * PAGE, to.saturating_add(PAGE - 1) / PAGE * PAGE);
             self.files[file].set_free(first, last);
-            self.home_is_ahead(file);
         }
         if let Some(size) = end.size {
             self.resize(file, size);
-            self.log_truncation(file, size);
         }
         self.files[file].mapped.stale = true;
         self.files[file].home_unsynced |= end.discard.is_some() || end.size.is_some();
@@ -127,7 +144,7 @@ impl Engine {
     }
 
     /// Runs what queued behind a gate that opened, up to the next section.
-    fn open_gate(&mut self, file: FileIx, now: Time) {
+    pub(crate) fn open_gate(&mut self, file: FileIx, now: Time) {
         self.files[file].tell_grant();
         if self.files[file].is_urgent() {
             self.urgent.insert(file);

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use weir_lane::board::Board;
 use weir_log::Lsn;
 
+pub(crate) use crate::command::Section;
 use crate::command::{Durability, FileId, HomeAttributes, RequestId};
 use crate::error::ErrorKind;
 use crate::log::{Full, Logged};
 use crate::needs::Counts;
 use crate::page::{FileIx, List};
 use crate::ranges::RangeSet;
+use crate::repair::Settled;
 use crate::reserve::Ahead;
 use crate::time::Time;
 
@@ -31,7 +33,7 @@ pub(crate) enum Target {
 pub(crate) enum Event {
     Write { target: Target, data: Box<[u8]>, durability: Durability },
     Read { offset: u64, len: usize },
-    Exclusive { flush: Option<(u64, u64)> },
+    Exclusive { section: Section },
 }
 
 /// Whether events on a file run now.
@@ -40,10 +42,10 @@ pub(crate) enum Gate {
     Open,
     /// An exclusive section waits for what is under way; newer events queue behind it.
     Closing {
-        request: RequestId,
-        /// Byte range whose dirty data must be home before.
-        flush: Option<(u64, u64)>,
-        /// Dirty data is still on its way home first.
+        /// Whose section; `None` for a repair.
+        request: Option<RequestId>,
+        section: Section,
+        /// Dirty data is still on its way home first, or records are being revoked.
         flushing: bool,
     },
     /// The section runs.
@@ -57,7 +59,10 @@ pub(crate) enum SyncFor {
     Write(RequestId),
     All(RequestId),
     /// The exclusive section the gate is closing for.
-    Exclusive,
+    Exclusive {
+        /// Records of the file are revoked, too.
+        revokes: bool,
+    },
     /// The log, which is to be freed of the file's records.
     Checkpoint,
     /// The log, of what is home already.
@@ -80,6 +85,8 @@ pub(crate) struct SyncWaiter {
     pub(crate) syncing_home: bool,
     /// What of the log it then frees.
     pub(crate) covered: Counts,
+    /// The last epoch of the file that it covers; 0 if none (`repair`).
+    pub(crate) epoch: u32,
     pub(crate) home_sync_began: Time,
     /// It brings everything home, and so frees the log of older records of the file.
     pub(crate) full: Option<Full>,
@@ -159,6 +166,7 @@ pub(crate) struct File {
     /// How recovery finds the file; empty if it is not to be logged.
     pub(crate) identity: Box<[u8]>,
     pub(crate) logged: Logged,
+    pub(crate) settled: Settled,
     /// Error sequence; a description's cursor trails it.
     pub(crate) errors: u64,
     pub(crate) last_error: Option<ErrorKind>,
@@ -199,6 +207,7 @@ impl File {
             home_unsynced: true,
             identity: Box::default(),
             logged: Logged::default(),
+            settled: Settled::default(),
             errors: 0,
             last_error: None,
             mapped: Mapped::default(),

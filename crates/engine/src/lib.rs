@@ -36,6 +36,7 @@ mod patch;
 mod ranges;
 mod read;
 mod recorded;
+mod repair;
 mod replacement;
 mod reserve;
 mod resident;
@@ -50,13 +51,14 @@ mod time;
 mod two_lists;
 mod watermarks;
 mod write;
+mod write_ahead;
 mod write_back;
 
 pub use command::{
     Command, Completion, Durability, ExclusiveEnd, Extent, FileId, HomeAttributes, IoId,
-    LogCommand, Outcome, Output, Part, ReadData, Reply, RequestId, Segment, Urgency,
+    LogCommand, Outcome, Output, Part, ReadData, Reply, RequestId, Section, Segment, Urgency,
 };
-pub use config::{Config, ConfigError, FetchPolicy, WriteBackPolicy};
+pub use config::{Config, ConfigError, FetchPolicy, Undone, WriteBackPolicy};
 pub use engine::Engine;
 pub use error::{Error, ErrorCursor, ErrorKind};
 pub use frame::{Frame, FramePool};

@@ -1,11 +1,11 @@
 //! The redo log's side of the engine: what is logged when, who waits for it, and when the log's
-//! tail may go on.
+//! tail may go on. What is logged so that home may go past it is `write_ahead`'s.
 //!
 //! A sync by the log appends what was written to the file and is not in the log yet to the open
 //! group: bytes of frames and patches as they are, without a fetch. One group is under way at a
-//! time; what is appended meanwhile shares the next one (group commit). A sync of much data, or of
-//! a file whose home went past its records, brings everything home instead (a *full* sync) and then
-//! revokes the file's records: replayed over newer data they would do harm.
+//! time; what is appended meanwhile shares the next one (group commit). A sync of much data brings
+//! everything home instead (a *full* sync) and then revokes the file's records, which are not
+//! needed any more.
 //!
 //! Invariants:
 //! - `unlogged` holds exactly the pages whose span of unlogged bytes is not empty;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use weir_log::{Commit, Lsn, RECORD_OVERHEAD_BYTES, Record, Writer};
 
-use crate::command::{Durability, FileId, IoId, LogCommand, Output};
+use crate::command::{Durability, FileId, IoId, LogCommand, Outcome, Output, RequestId};
 use crate::engine::{Engine, Io, Step};
 use crate::error::{Error, ErrorKind};
 use crate::file::{File, SyncFor};
@@ -32,6 +32,7 @@ use crate::patch::Run;
 use crate::recorded::Recorded;
 use crate::spilled::{Extent, Extents};
 use crate::time::Time;
+use crate::write_ahead::Behind;
 use crate::{PAGE_BYTES, Stats};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -51,7 +52,7 @@ const LOGGED_BYTES_UNKNOWN: usize = 1 << 20;
 const LOGGED_COST_SHARE: u32 = 2;
 
 /// The log's share that is left for records that void what must not be replayed.
-const SLACK_SHARE: u64 = 16;
+pub(crate) const SLACK_SHARE: u64 = 16;
 
 /// The log's share that is freed at once.
 const FREED_SHARE: u64 = 16;
@@ -68,12 +69,14 @@ pub(crate) struct Logged {
     first: Option<Lsn>,
     /// The last record that changes the file.
     last_change: Option<Lsn>,
-    /// The last record that cuts it.
-    last_cut: Option<Lsn>,
     /// The last record of all.
-    last: Option<Lsn>,
-    /// The last event by which home went past the records: it has newer bytes that are in no
-    /// record, or was rearranged. 0 if it is not ahead.
+    pub(crate) last: Option<Lsn>,
+    /// The last record that revokes others.
+    pub(crate) revoked: Option<Lsn>,
+    /// No record that may be replayed writes past this byte.
+    end: u64,
+    /// The last event by which home went past the records without Weir: it was changed behind its
+    /// back. 0 if it is not ahead.
     ahead: u64,
     /// What of it keeps the tail where it is.
     pub(crate) needs: Needs,
@@ -81,6 +84,8 @@ pub(crate) struct Logged {
     checkpointing: bool,
     /// A sync of home alone is.
     freeing: bool,
+    /// Nothing but what supersedes its records is logged: its name is changing.
+    paused: bool,
 }
 
 /// What logging some of a file comes to.
@@ -109,9 +114,11 @@ pub(crate) struct Full {
 /// The log of one engine.
 pub(crate) struct Log {
     pub(crate) writer: Writer,
-    failed: Option<ErrorKind>,
+    pub(crate) failed: Option<ErrorKind>,
     pub(crate) segments: Segments,
-    recorded: Recorded,
+    pub(crate) recorded: Recorded,
+    /// Commands that wait until what supersedes older records is durable.
+    pub(crate) behind: Behind,
     held: BTreeSet<(Segment, FileIx)>,
     /// What files need that are gone from the engine, and perhaps not yet from home.
     orphans: Counts,
@@ -132,7 +139,7 @@ pub(crate) struct Log {
     ahead_events: u64,
     closing: bool,
     /// No checkpoint is tried before.
-    retry_at: Time,
+    pub(crate) retry_at: Time,
 }
 
 impl Log {
@@ -170,13 +177,9 @@ impl Log {
     }
 
     /// The open group is sent though nobody waits for it, lest the next one who does finds no room.
-    fn is_open_group_long(&self) -> bool {
+    pub(crate) fn is_open_group_long(&self) -> bool {
         let bytes = (self.writer.position().0 - self.writer.head().0) as usize;
         bytes >= self.writer.group_bytes_max() / 4
-    }
-
-    fn is_half_full(&self) -> bool {
-        self.writer.used_bytes() > self.writer.capacity_bytes() / 2
     }
 }
 
@@ -189,6 +192,7 @@ impl Engine {
             recorded: Recorded::new(capacity, writer.position()),
             writer,
             failed: None,
+            behind: Behind::default(),
             held: BTreeSet::new(),
             orphans: Counts::default(),
             orphans_syncing: Counts::default(),
@@ -212,7 +216,48 @@ impl Engine {
             && self.log.is_some()
         {
             self.files[file].identity = identity.into();
+            self.files[file].logged.named_in = None;
+            self.files[file].logged.paused = false;
         }
+    }
+
+    /// Has a file's syncs go home until it is identified anew: how recovery finds it is about to change.
+    /// What the log holds of it already is to be revoked first: by a section that changes the
+    /// file, or [`Engine::revoke`].
+    pub fn pause_log(&mut self, file: FileId) {
+        if let Some(file) = self.files.find(file) {
+            self.files[file].logged.paused = true;
+        }
+    }
+
+    /// The file has no name any more: nothing that the log holds of it is to be replayed. Answered as
+    /// [`Reply::Synced`] when that is durable.
+    ///
+    /// # Errors
+    /// The log is full or has failed.
+    pub fn revoke(&mut self, request: RequestId, file: FileId, now: Time) -> Outcome<()> {
+        self.clock = now;
+        let Some(file) = self.files.find(file) else { return Outcome::Done(Ok(())) };
+        let usable = self.log.as_ref().is_some_and(Log::is_usable);
+        if !usable || !self.has_records(file) {
+            return Outcome::Done(Ok(()));
+        }
+        let log = self.log_mut();
+        let full = Full { before: log.writer.position(), group: log.writer.head(), ahead: 0 };
+        match self.release(file, full) {
+            Ok(Some(lsn)) if !self.is_durable(lsn) => {
+                let done = SyncFor::Sync(request);
+                self.add_log_waiter(file, Durability::Data, done, Some(lsn));
+                Outcome::Pending
+            }
+            Ok(_) => Outcome::Done(Ok(())),
+            Err(kind) => Outcome::Done(Err(Error::Home(kind))),
+        }
+    }
+
+    /// Whether syncs of a file may rely on the log.
+    pub(crate) fn may_log(&self, file: FileIx) -> bool {
+        self.logs(file) && !self.files[file].logged.paused
     }
 
     /// The file's owner, mode, names or other attributes changed at home: its next sync is to make
@@ -238,6 +283,7 @@ impl Engine {
                     let tail = log.writer.tail();
                     log.segments.freed(tail);
                     log.recorded.freed(tail, log.writer.position());
+                    self.room_in_log(now);
                 }
                 Err(kind) => self.log_failed(kind, now),
             }
@@ -301,7 +347,7 @@ impl Engine {
         if let Some(kind) = log.failed {
             return Some(Step::Done(Err(Error::Home(kind))));
         }
-        if !self.logs(file) || self.is_home_ahead(file) {
+        if !self.may_log(file) || self.is_home_ahead(file) {
             return None;
         }
         let unlogged = self.unlogged_in(file, range);
@@ -398,7 +444,7 @@ impl Engine {
     }
 
     /// Appends what is unlogged of a page; there is room. Where it is.
-    fn log_page(&mut self, ix: PageIx) -> Extents {
+    pub(crate) fn log_page(&mut self, ix: PageIx) -> Extents {
         let page = &self.pages[ix];
         let (file, number) = (page.file, page.number);
         let (id, size) = (self.files[file].id.0, self.files[file].size());
@@ -424,19 +470,22 @@ impl Engine {
     pub(crate) fn page_logged(&mut self, ix: PageIx, extents: &Extents) {
         let (file, number) = (self.pages[ix].file, self.pages[ix].number);
         let rec = extents.last().map(|last| {
-            let segment = self.changed_in_log(file, last.record());
+            let segment = self.changed_in_log(file, number, last.record());
             self.log_mut().recorded.insert((file, number));
             segment
         });
-        if let (Some(segment), None) = (rec, self.pages[ix].rec) {
-            self.pages[ix].rec = Some(segment);
+        let own = self.pages[ix].rec;
+        if let (Some(segment), None) = (rec, own) {
             self.need(file, segment);
         }
-        self.update(ix, |page| page.unlogged = Default::default());
+        self.update(ix, |page| {
+            page.rec = own.or(rec);
+            page.unlogged = Default::default();
+        });
     }
 
     /// A record that changes the file was appended to the open group. The group's segment.
-    fn changed_in_log(&mut self, file: FileIx, lsn: Lsn) -> Segment {
+    fn changed_in_log(&mut self, file: FileIx, number: u64, lsn: Lsn) -> Segment {
         let replayable = self.has_records(file);
         let log = self.log.as_mut().expect("there is a log");
         let logged = &mut self.files[file].logged;
@@ -445,9 +494,11 @@ impl Engine {
         logged.last_change = Some(lsn);
         if !replayable {
             logged.first = Some(head);
+            logged.end = 0;
             // What went home before is older than any record now.
             logged.ahead = 0;
         }
+        logged.end = logged.end.max((number + 1) * PAGE);
         log.segments.of_group(head)
     }
 
@@ -474,7 +525,11 @@ impl Engine {
         a.into_iter().chain(b).min()
     }
 
-    fn change_needs<T>(&mut self, file: FileIx, change: impl FnOnce(&mut Needs) -> T) -> T {
+    pub(crate) fn change_needs<T>(
+        &mut self,
+        file: FileIx,
+        change: impl FnOnce(&mut Needs) -> T,
+    ) -> T {
         let needs = &mut self.files[file].logged.needs;
         let before = needs.first();
         let result = change(needs);
@@ -496,55 +551,26 @@ impl Engine {
         self.files[file].logged.needs.begin_sync()
     }
 
-    /// It ended.
-    pub(crate) fn home_sync_ended(&mut self, file: FileIx, covered: &Counts, durable: bool) {
+    /// It ended well.
+    pub(crate) fn home_sync_ended(&mut self, file: FileIx, covered: &Counts) {
         if !covered.is_empty() {
-            self.change_needs(file, |needs| needs.end_sync(covered, durable));
+            self.change_needs(file, |needs| needs.end_sync(covered));
         }
     }
 
-    /// A page's content is about to go home. If older bytes of it might be replayed over it then, what of
-    /// it is not in the log is appended, so that the file's next sync can rely on the log. Nobody
-    /// waits for that: until then either is right. Not while the log is being freed, which that would
-    /// undo.
-    pub(crate) fn log_before_home(&mut self, ix: PageIx) {
-        let page = &self.pages[ix];
-        let (file, number) = (page.file, page.number);
-        if page.unlogged.is_empty()
-            || self.files[file].detaching
-            || !self.may_be_replayed(file, number)
-            || self.log.as_ref().is_some_and(Log::is_half_full)
-        {
-            return;
-        }
-        let bytes = self.name_bytes(file) + unlogged_bytes(page);
-        if self.has_room_for(bytes) {
-            self.log_page(ix);
-            if self.log_mut().is_open_group_long() {
-                self.commit_group();
-            }
-        }
-    }
-
-    /// Whether records might be replayed over what a page has at home.
-    pub(crate) fn may_be_replayed(&self, file: FileIx, number: u64) -> bool {
-        let Some(log) = &self.log else { return false };
-        let cut = self.files[file].logged.last_cut.is_some_and(|lsn| lsn >= log.writer.tail());
-        self.has_records(file) && (cut || log.recorded.may_hold((file, number)))
-    }
-
-    /// Whether records of so many bytes fit, and still leave what is kept for others that void them.
-    fn has_room_for(&self, bytes: usize) -> bool {
+    /// Whether records of so many bytes fit, and still leave what is kept for others that void them
+    /// or supersede them.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         self.log.as_ref().is_some_and(|log| {
-            let slack = log.writer.capacity_bytes() / SLACK_SHARE;
+            let kept = log.writer.capacity_bytes() / SLACK_SHARE + self.superseding_bytes();
             log.is_usable()
                 && log.writer.has_room(bytes)
-                && log.writer.has_space(bytes as u64 + slack)
+                && log.writer.has_space(bytes as u64 + kept)
         })
     }
 
     /// At most what naming a file takes.
-    fn name_bytes(&self, file: FileIx) -> usize {
+    pub(crate) fn name_bytes(&self, file: FileIx) -> usize {
         RECORD_OVERHEAD_BYTES + self.files[file].identity.len().next_multiple_of(8)
     }
 
@@ -561,24 +587,7 @@ impl Engine {
         Some(log.append(of_file, record))
     }
 
-    /// The file got a size at home. What the log has of it is to be cut at replay, too.
-    pub(crate) fn log_truncation(&mut self, file: FileIx, size: u64) {
-        if !self.has_records(file) {
-            return;
-        }
-        let record = Record::Truncate { file: self.files[file].id.0, size };
-        match self.append(file, &record) {
-            Some(lsn) => {
-                let segment = self.changed_in_log(file, lsn);
-                self.files[file].logged.last_cut = Some(lsn);
-                // Home was cut, and has only to be synced.
-                self.change_needs(file, |needs| needs.settling.add(segment));
-            }
-            None => self.home_is_ahead(file),
-        }
-    }
-
-    /// Home has what no record has: bytes that went there unlogged, or a new arrangement.
+    /// Home was changed behind Weir's back: it has what no record has.
     pub(crate) fn home_is_ahead(&mut self, file: FileIx) {
         if let Some(log) = &mut self.log {
             log.ahead_events += 1;
@@ -612,6 +621,11 @@ impl Engine {
         logged.first.is_some() && logged.last_change.is_some_and(|lsn| lsn >= log.writer.tail())
     }
 
+    /// Whether records of the file may have to be replayed that write past byte `from`.
+    pub(crate) fn has_records_from(&self, file: FileIx, from: u64) -> bool {
+        self.has_records(file) && self.files[file].logged.end > from
+    }
+
     /// A full sync of the file ended well: records from before it are void. Answers the position of
     /// the record that says so, if one is needed.
     ///
@@ -635,6 +649,7 @@ impl Engine {
         };
         let logged = &mut self.files[file].logged;
         logged.last = Some(lsn);
+        logged.revoked = Some(lsn);
         logged.first = logged.last_change.filter(|&last| last >= before).map(|_| group);
         self.caught_up(file, ahead);
         Ok(Some(lsn))
@@ -684,6 +699,7 @@ impl Engine {
             let needs = self.change_needs(file, std::mem::take);
             assert!(needs.away.is_empty() && needs.syncing.is_empty(), "the file is idle");
             self.log_mut().orphans.add_all(&needs.settling);
+            self.log_mut().orphans.add_all(&needs.lost);
             return false;
         }
         if now < log.retry_at {
@@ -723,8 +739,12 @@ impl Engine {
         }
         let needed = log.needed_from();
         let freed = needed.0.saturating_sub(log.writer.tail().0);
+        let worthwhile = match log.behind.lacks_room {
+            true => 1,
+            false => log.writer.capacity_bytes() / FREED_SHARE,
+        };
         if log.superblock.is_none()
-            && freed >= log.writer.capacity_bytes() / FREED_SHARE
+            && freed >= worthwhile
             && let Some(commit) = log.writer.checkpoint(needed)
         {
             let io = self.log_command(commit);
@@ -737,10 +757,11 @@ impl Engine {
         for file in std::mem::take(&mut log.leaving) {
             self.progress(file, now);
         }
-        let log = self.log_mut();
-        if !log.is_half_full() || now < log.retry_at {
+        self.start_repairs(now);
+        if !self.log_is_half_full() || now < self.log_mut().retry_at {
             return;
         }
+        let log = self.log_mut();
         let first = log.first_needed();
         if log.home.is_none() && first.is_some() && log.orphans.first() == first {
             log.orphans_syncing = std::mem::take(&mut log.orphans);
@@ -772,7 +793,11 @@ impl Engine {
             return false;
         }
         let left = needs.away.first().map_or(log.writer.durable(), |away| log.segments.start(away));
-        left.0.saturating_sub(log.writer.tail().0) >= 2 * log.writer.capacity_bytes() / FREED_SHARE
+        let worthwhile = match log.behind.lacks_room {
+            true => 1,
+            false => 2 * log.writer.capacity_bytes() / FREED_SHARE,
+        };
+        left.0.saturating_sub(log.writer.tail().0) >= worthwhile
     }
 
     /// A sync of home to free the log ended.
@@ -787,7 +812,7 @@ impl Engine {
     /// When the log has something to do though nothing happens.
     pub(crate) fn log_tick(&self) -> Option<Time> {
         let log = self.log.as_ref()?;
-        let wanted = log.is_half_full() || !log.leaving.is_empty();
+        let wanted = self.log_is_half_full() || !log.leaving.is_empty() || !self.repairs.is_empty();
         let due = wanted && log.failed.is_none() && !log.closing;
         due.then_some(log.retry_at)
     }
@@ -823,7 +848,10 @@ impl Engine {
         let (ready, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut log.waiting).into_iter().partition(|&(lsn, ..)| lsn < durable);
         log.waiting = waiting;
-        let wanted = !log.waiting.is_empty() || log.is_open_group_long();
+        let wanted =
+            !log.waiting.is_empty() || log.is_open_group_long() || log.behind.waits_beyond(durable);
+        self.send_behind(durable);
+        self.room_in_log(now);
         self.finish_spill(durable);
         if wanted || self.spill.is_under_way() {
             self.commit_group();
@@ -841,6 +869,7 @@ impl Engine {
         let waiting = std::mem::take(&mut log.waiting);
         let leaving = std::mem::take(&mut log.leaving);
         self.fail_spill();
+        self.send_behind(Lsn(u64::MAX));
         self.stats.log_errors += 1;
         for file in leaving {
             self.progress(file, now);
@@ -910,7 +939,7 @@ impl Engine {
 }
 
 /// At most what a page's unlogged bytes take in the log.
-fn unlogged_bytes(page: &Page) -> usize {
+pub(crate) fn unlogged_bytes(page: &Page) -> usize {
     let pieces = unlogged_of(page);
     pieces.map(|(_, data)| RECORD_OVERHEAD_BYTES + data.len().next_multiple_of(8)).sum()
 }

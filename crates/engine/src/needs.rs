@@ -6,7 +6,9 @@
 //!
 //! A content is *away* until it is home, *settling* until a sync of home begins that makes it
 //! durable there, and *syncing* until that ends. A content that is dropped, by truncate for
-//! example, settles at once: what dropped it is done at home already.
+//! example, settles at once: what dropped it is done at home already. A sync of home that fails
+//! makes all that was settling or syncing *lost*: home may have dropped it, and a later sync that
+//! succeeds says nothing of it. It stays needed until it is written home anew (`repair`).
 //!
 //! Invariant: a segment begins where a group does, which names the files of its records.
 
@@ -131,13 +133,15 @@ pub(crate) struct Needs {
     pub(crate) settling: Counts,
     /// Covered by syncs of home under way.
     pub(crate) syncing: Counts,
+    /// Home may have dropped it: a sync failed.
+    pub(crate) lost: Counts,
 }
 
 impl Needs {
     /// The first segment needed.
     pub(crate) fn first(&self) -> Option<Segment> {
-        let firsts = [self.away.first(), self.settling.first(), self.syncing.first()];
-        firsts.into_iter().flatten().min()
+        let all = [&self.away, &self.settling, &self.syncing, &self.lost];
+        all.into_iter().filter_map(Counts::first).min()
     }
 
     /// A content is home, or dropped.
@@ -153,12 +157,21 @@ impl Needs {
         covered
     }
 
-    /// It ended.
-    pub(crate) fn end_sync(&mut self, covered: &Counts, durable: bool) {
+    /// It ended well.
+    pub(crate) fn end_sync(&mut self, covered: &Counts) {
         self.syncing.remove_all(covered);
-        if !durable {
-            self.settling.add_all(covered);
-        }
+    }
+
+    /// A sync of home failed: whatever was given to home and is not known to be durable may be lost.
+    /// Syncs under way cover nothing any more.
+    pub(crate) fn lose(&mut self) {
+        self.lost.add_all(&std::mem::take(&mut self.settling));
+        self.lost.add_all(&std::mem::take(&mut self.syncing));
+    }
+
+    /// What was lost was written home anew.
+    pub(crate) fn rewritten(&mut self) {
+        self.settling.add_all(&std::mem::take(&mut self.lost));
     }
 }
 
@@ -207,13 +220,30 @@ mod tests {
         let covered = needs.begin_sync();
         needs.settle(second);
         assert_eq!(needs.first(), Some(first), "not durable yet");
-        needs.end_sync(&covered, false);
-        assert_eq!(needs.first(), Some(first), "nor after a sync that failed");
-        let covered = needs.begin_sync();
-        assert!(needs.settling.is_empty());
-        needs.end_sync(&covered, true);
+        needs.end_sync(&covered);
         assert_eq!(needs.first(), Some(second), "one of its contents is away");
         needs.away.remove(second);
+        let covered = needs.begin_sync();
+        needs.end_sync(&covered);
+        assert_eq!(needs.first(), None);
+    }
+
+    #[test]
+    fn what_a_failed_sync_covered_is_needed_until_it_was_written_anew_and_synced() {
+        let mut segments = segments();
+        let first = segments.of_group(Lsn(1000));
+        let mut needs = Needs::default();
+        needs.away.add(first);
+        needs.settle(first);
+        needs.begin_sync();
+        needs.lose();
+        let covered = needs.begin_sync();
+        assert!(covered.is_empty(), "a sync that begins before it was written anew covers nothing");
+        needs.end_sync(&covered);
+        assert_eq!(needs.first(), Some(first));
+        needs.rewritten();
+        let covered = needs.begin_sync();
+        needs.end_sync(&covered);
         assert_eq!(needs.first(), None);
     }
 }

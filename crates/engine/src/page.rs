@@ -208,6 +208,8 @@ pub(crate) struct Page {
     /// Where in the log the oldest record is that its content needs: none if it was never logged since
     /// it was last home, or is all there.
     pub(crate) rec: Option<Segment>,
+    /// The file's epoch in which it last came home; 0 if that does not matter (`repair`).
+    pub(crate) home_epoch: u32,
     /// The spill its patches are part of, unless they changed since; 0 if there is none.
     pub(crate) spilling: u32,
     /// Older patches of the page are in the log and not here.
@@ -383,6 +385,7 @@ impl Pages {
             dirty_since_ms: OVERDUE,
             unlogged: Span::default(),
             rec: None,
+            home_epoch: 0,
             spilling: 0,
             spilled: false,
             returned: false,

@@ -216,7 +216,7 @@ impl Engine {
                 continue;
             };
             let (file, number) = place;
-            if !self.logs(file) || self.files[file].gate != Gate::Open {
+            if !self.may_log(file) || self.files[file].gate != Gate::Open {
                 at = (file.next(), 0);
                 continue;
             }

@@ -377,7 +377,8 @@ impl Engine {
                 Purpose::Sweep => &mut self.stats.destages_aged,
             };
             *reason += 1;
-            Some(self.destage_around(file, number, now).last)
+            // What is held back for want of room in the log comes back when there is some.
+            Some(self.destage_around(file, number, now).map_or(number, |destaged| destaged.last))
         } else if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
             self.destage_patches(ix, now).then_some(number)
         } else {
@@ -461,13 +462,31 @@ impl Engine {
         (first..=last).collect()
     }
 
-    /// Writes a dirty resident page home, with those around it.
-    pub(crate) fn destage_around(&mut self, file: FileIx, number: u64, now: Time) -> Destaged {
-        let run = self.dirty_run(file, number);
+    /// Writes a dirty resident page home, with those around it; `None` if the log has no room for
+    /// what that supersedes.
+    pub(crate) fn destage_around(
+        &mut self,
+        file: FileIx,
+        number: u64,
+        now: Time,
+    ) -> Option<Destaged> {
+        let mut run = self.dirty_run(file, number);
+        let stops = run.iter().position(|&number| {
+            let ix = self.listed(file, number);
+            !self.log_superseding(ix, now)
+        });
+        run.truncate(stops.unwrap_or(run.len()));
+        // A run ends with a page that is dirty by itself.
+        while run.last().is_some_and(|&number| {
+            let ix = self.listed(file, number);
+            self.pages[ix].dirty_seq == 0
+        }) {
+            run.pop();
+        }
         self.dirty_between(file, &run, now);
+        let last = *run.last()?;
         let io = self.destage_frames(file, &run, now);
-        let last = run.last().copied().unwrap_or(number);
-        Destaged { io, last, pages: run.len() as u64 }
+        Some(Destaged { io, last, pages: run.len() as u64 })
     }
 
     /// Reads a stretch of the file from a dirty page on, if so much is dirty in it that reading it and

@@ -54,6 +54,7 @@ impl Engine {
             .iter()
             .filter_map(|(ix, file)| {
                 let concerned = file.is_unclean()
+                    || file.settled.broken.is_some()
                     || self.is_home_ahead(ix)
                     || self.undurable_record(ix).is_some();
                 concerned.then_some(ix)
@@ -68,7 +69,7 @@ impl Engine {
             let done = SyncFor::All(request);
             match self.undurable_record(file) {
                 // What home has must not be undone by records that lack those after them.
-                Some(lsn) if !self.files[file].is_unclean() && !self.is_home_ahead(file) => {
+                Some(lsn) if self.has_only_records(file) => {
                     self.add_log_waiter(file, Durability::None, done, Some(lsn));
                 }
                 _ => self.start_full_sync(file, Durability::None, done, now),
@@ -86,13 +87,15 @@ impl Engine {
         done: SyncFor,
         now: Time,
     ) -> Step<()> {
+        let broken = self.files[file].settled.broken.is_some();
         if durability != Durability::None
+            && !broken
             && let Some(step) = self.sync_by_log(file, range, durability, done, now)
         {
             return step;
         }
         let of_file = &self.files[file];
-        if !of_file.is_unclean() && !self.is_home_ahead(file) {
+        if !of_file.is_unclean() && !broken && !self.is_home_ahead(file) {
             let durable = !of_file.home_unsynced && of_file.home_syncs_in_flight == 0;
             if durability == Durability::None || (durability == Durability::Data && durable) {
                 return Step::Done(Ok(()));
@@ -137,6 +140,7 @@ impl Engine {
             done,
             syncing_home: false,
             covered: Counts::default(),
+            epoch: 0,
             home_sync_began: Time::ZERO,
             full: None,
             lsn: None,
@@ -158,7 +162,7 @@ impl Engine {
         self.last_sync += 1;
         let id = self.last_sync;
         let full = match done {
-            SyncFor::Exclusive => None,
+            SyncFor::Exclusive { revokes: false } => None,
             SyncFor::All(_) if !self.has_records(file) => None,
             _ => self.full_sync_begins(file),
         };
@@ -172,6 +176,7 @@ impl Engine {
             done,
             syncing_home: false,
             covered: Counts::default(),
+            epoch: 0,
             home_sync_began: Time::ZERO,
             full,
             lsn: None,
@@ -205,9 +210,13 @@ impl Engine {
     }
 
     /// All a waiter counted is settled.
-    fn all_home(&mut self, file: FileIx, id: u64) {
-        let of_file = &self.files[file];
-        let sync = of_file.syncs.iter().find(|sync| sync.id == id).expect("a waiter stays");
+    pub(crate) fn all_home(&mut self, file: FileIx, id: u64) {
+        let broken = self.files[file].settled.broken;
+        let sync = self.waiter(file, id);
+        if sync.error.is_none() {
+            // Until what home may have lost was written anew, no sync of it counts.
+            sync.error = broken;
+        }
         let for_program = matches!(sync.done, SyncFor::Sync(_) | SyncFor::Write(_));
         if (for_program || sync.full.is_some()) && sync.error.is_none() {
             self.sync_home(file, id);
@@ -220,10 +229,12 @@ impl Engine {
         let covered = self.home_sync_begins(file);
         let clock = self.clock;
         let of_file = &mut self.files[file];
+        let epoch = of_file.settled.begin_sync();
         let sync = of_file.syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
         sync.syncing_home = true;
         sync.home_sync_began = clock;
         sync.covered = covered;
+        sync.epoch = epoch;
         let datasync = sync.durability != Durability::All;
         of_file.home_unsynced = false;
         of_file.home_syncs_in_flight += 1;
@@ -237,18 +248,25 @@ impl Engine {
         let of_file = &mut self.files[file];
         of_file.io_in_flight -= 1;
         of_file.home_syncs_in_flight -= 1;
-        if let Err(kind) = result {
-            of_file.home_unsynced = true;
-            of_file.record_error(kind);
-            self.stats.sync_errors += 1;
-            self.waiter(file, id).error.get_or_insert(kind);
+        match result {
+            Ok(()) => {
+                let sync = self.waiter(file, id);
+                let (covered, epoch) = (std::mem::take(&mut sync.covered), sync.epoch);
+                self.home_sync_ended(file, &covered);
+                let settled = &mut self.files[file].settled;
+                settled.until = settled.until.max(epoch);
+            }
+            Err(kind) => {
+                of_file.record_error(kind);
+                self.stats.sync_errors += 1;
+                self.waiter(file, id).error.get_or_insert(kind);
+                self.home_lost(file, kind);
+            }
         }
         let clock = self.clock;
         let sync = self.waiter(file, id);
         sync.syncing_home = false;
         let took = clock.since(sync.home_sync_began);
-        let covered = std::mem::take(&mut sync.covered);
-        self.home_sync_ended(file, &covered, result.is_ok());
         self.home_sync_cost = match self.home_sync_cost {
             Duration::ZERO => took,
             average => average * 7 / 8 + took / 8,
@@ -256,8 +274,6 @@ impl Engine {
         let sync = self.waiter(file, id);
         if let (Some(full), None) = (sync.full.take(), sync.error) {
             match self.release(file, full) {
-                // The log's own sync need not wait for what it says: nobody was promised it.
-                Ok(_) if matches!(self.waiter(file, id).done, SyncFor::Checkpoint) => {}
                 Ok(Some(lsn)) if !self.is_durable(lsn) => self.wait_for_log(lsn, file, id),
                 Ok(_) => {}
                 // Everything is home: whoever asked for that sees to it that a log that failed is not
@@ -269,6 +285,12 @@ impl Engine {
             }
         }
         self.advance_sync(file, id);
+    }
+
+    /// Nothing of the file is dirty, and home is whole: what is left to be made durable is in the log.
+    fn has_only_records(&self, file: FileIx) -> bool {
+        let of_file = &self.files[file];
+        !of_file.is_unclean() && of_file.settled.broken.is_none() && !self.is_home_ahead(file)
     }
 
     fn is_of_all(&mut self, file: FileIx, id: u64) -> bool {
@@ -306,7 +328,7 @@ impl Engine {
             SyncFor::Sync(request) => self.reply(request, Reply::Synced(result)),
             SyncFor::Write(request) => self.reply(request, Reply::Written(result)),
             SyncFor::All(request) => self.one_file_synced(request, sync.error),
-            SyncFor::Exclusive => self.flushed_for_exclusive(file, result),
+            SyncFor::Exclusive { .. } => self.flushed_for_exclusive(file, result),
             SyncFor::Checkpoint => self.checkpointed(file, result.is_err()),
             SyncFor::Freeing => self.freed(file, result.is_err()),
         }
@@ -327,14 +349,15 @@ impl Engine {
 
     /// The flush an exclusive section asked for is over.
     fn flushed_for_exclusive(&mut self, file: FileIx, result: Result<(), Error>) {
-        let Gate::Closing { request, flush, .. } = self.files[file].gate else {
+        let Gate::Closing { request, section, .. } = self.files[file].gate else {
             panic!("only a closing gate flushes");
         };
         match result {
             Ok(()) => {
-                self.files[file].gate = Gate::Closing { request, flush, flushing: false };
+                self.files[file].gate = Gate::Closing { request, section, flushing: false };
             }
             Err(_) => {
+                let request = request.expect("a repair flushes nothing");
                 self.reply(request, Reply::Exclusive(result));
                 self.files[file].gate = Gate::Open;
                 self.reopened.push(file);

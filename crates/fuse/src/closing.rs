@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weir_engine::ExclusiveEnd;
+use weir_engine::{ExclusiveEnd, Section};
 
 use crate::front::Front;
 use crate::inode::{Inode, OpenState};
@@ -108,7 +108,7 @@ impl Front {
     /// Writes what is dirty of a file home, without making it durable.
     fn write_home(&self, inode: Arc<Inode>, done: impl FnOnce(Arc<Inode>) + Send + 'static) {
         let file = inode.node().file();
-        self.shard.exclusive(file, Some((0, u64::MAX)), move |_| {
+        self.shard.exclusive(file, Section::unchanging(Some((0, u64::MAX))), move |_| {
             // A file that could not be written stays dirty, and is met again.
             (ExclusiveEnd { discard: None, size: None }, move || done(inode))
         });

@@ -4,6 +4,9 @@
 //! learns what is void, the second applies the rest in order. Each step sets bytes or a size to
 //! what the log says, so replay may be interrupted anywhere and done again from its start.
 //!
+//! A file that cannot be brought up to date stops no other: it is left out and reported, and its records
+//! are still needed ([`Report::left`]).
+//!
 //! Memory is that of one group and one entry for each file named in the log.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,6 +34,30 @@ pub trait Home {
 
     /// Makes all of it durable.
     fn sync(&mut self, file: &Self::File) -> Result<(), Self::Error>;
+
+    /// Whether an error concerns one file, so that the others can go on.
+    fn is_of_one_file(&self, _error: &Self::Error) -> bool {
+        false
+    }
+
+    /// Whether an earlier replay of the same log brought the file up to date, durably: SOURCE may have
+    /// changed since.
+    fn is_done(&self, _identity: &[u8]) -> bool {
+        false
+    }
+}
+
+/// A file that a replay could not bring up to date.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// As the log names it.
+    pub identity: Vec<u8>,
+    /// Its records that are needed for it.
+    pub records: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Why, for people.
+    pub why: String,
 }
 
 /// Why a log was not replayed. The log is as it was, and can be replayed again.
@@ -58,7 +85,7 @@ pub enum ReplayError<E: std::error::Error> {
 }
 
 /// What a replay found and did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Groups in the log.
     pub groups: u64,
@@ -72,6 +99,10 @@ pub struct Report {
     pub gone: u64,
     /// Files that were changed.
     pub files: u64,
+    /// Files that could not be: the log is still needed for them.
+    pub left: Vec<Left>,
+    /// Files that need the log no more, as it names them; only if some are left.
+    pub done: Vec<Vec<u8>>,
     /// Where the log ends.
     pub end: Lsn,
     /// A group was begun there that is not whole: it was never acknowledged.
@@ -92,9 +123,15 @@ pub fn replay<R: ReadLog, H: Home>(
         return Ok(report);
     }
     let mut revoked: BTreeMap<Vec<u8>, Lsn> = BTreeMap::new();
+    let mut named: BTreeSet<Vec<u8>> = BTreeSet::new();
     let end = each_group(log, superblock, |group| {
         report.groups += 1;
         each_record(group, |lsn, identity, record| {
+            if let Record::File { .. } = record
+                && !named.contains(identity)
+            {
+                named.insert(identity.to_vec());
+            }
             if let Record::Revoke { before, .. } = *record {
                 // Never what comes after it, whatever it says.
                 let before = before.min(lsn);
@@ -106,6 +143,9 @@ pub fn replay<R: ReadLog, H: Home>(
     })?;
     (report.end, report.torn) = (end.lsn, end.torn);
     let is_void = |identity: &[u8], lsn| revoked.get(identity).is_some_and(|&before| lsn < before);
+    let is_done = |identity: &[u8]| home.as_ref().is_some_and(|home| home.is_done(identity));
+    let done: BTreeSet<Vec<u8>> = named.into_iter().filter(|identity| is_done(identity)).collect();
+    let is_void = |identity: &[u8], lsn| is_void(identity, lsn) || done.contains(identity);
     let Some(home) = home else {
         let mut files = BTreeSet::new();
         each_group(log, superblock, |group| {
@@ -120,6 +160,7 @@ pub fn replay<R: ReadLog, H: Home>(
         return Ok(report);
     };
     let mut files: BTreeMap<Vec<u8>, Option<H::File>> = BTreeMap::new();
+    let mut left: BTreeMap<Vec<u8>, Left> = BTreeMap::new();
     each_group(log, superblock, |group| {
         each_record(group, |lsn, identity, record| {
             let failed = |source| ReplayError::Home { lsn, source };
@@ -128,28 +169,76 @@ pub fn replay<R: ReadLog, H: Home>(
                 report.count(record, void, || {});
                 return Ok(());
             }
+            if let Some(left) = left.get_mut(identity) {
+                left.count(record);
+                return Ok(());
+            }
             if !files.contains_key(identity) {
-                files.insert(identity.to_vec(), home.open(identity).map_err(failed)?);
+                let opened = match home.open(identity) {
+                    Err(error) if home.is_of_one_file(&error) => {
+                        left.insert(identity.to_vec(), Left::begin(identity, record, &error));
+                        return Ok(());
+                    }
+                    opened => opened.map_err(failed)?,
+                };
+                files.insert(identity.to_vec(), opened);
             }
             let Some(file) = &files[identity] else {
                 report.gone += 1;
                 return Ok(());
             };
-            match *record {
+            let applied = match *record {
                 Record::Write { offset, data, .. } => home.write(file, offset, data),
                 Record::Truncate { size, .. } => home.truncate(file, size),
                 Record::File { .. } | Record::Revoke { .. } => Ok(()),
+            };
+            match applied {
+                Err(error) if home.is_of_one_file(&error) => {
+                    left.insert(identity.to_vec(), Left::begin(identity, record, &error));
+                }
+                applied => {
+                    applied.map_err(failed)?;
+                    report.count(record, false, || {});
+                }
             }
-            .map_err(failed)?;
-            report.count(record, false, || {});
             Ok(())
         })
     })?;
-    for file in files.values().flatten() {
-        home.sync(file).map_err(ReplayError::Sync)?;
-        report.files += 1;
+    for (identity, file) in &files {
+        let Some(file) = file.as_ref().filter(|_| !left.contains_key(identity)) else { continue };
+        match home.sync(file) {
+            Err(error) if home.is_of_one_file(&error) => {
+                let (identity, why) = (identity.clone(), error.to_string());
+                left.insert(identity.clone(), Left { identity, records: 0, bytes: 0, why });
+            }
+            synced => {
+                synced.map_err(ReplayError::Sync)?;
+                report.files += 1;
+            }
+        }
+    }
+    if !left.is_empty() {
+        let all = files.into_keys().chain(done);
+        report.done = all.filter(|identity| !left.contains_key(identity)).collect();
+        report.left = left.into_values().collect();
     }
     Ok(report)
+}
+
+impl Left {
+    fn begin(identity: &[u8], record: &Record<'_>, why: &impl std::error::Error) -> Left {
+        let mut left =
+            Left { identity: identity.to_vec(), records: 0, bytes: 0, why: why.to_string() };
+        left.count(record);
+        left
+    }
+
+    fn count(&mut self, record: &Record<'_>) {
+        self.records += 1;
+        if let Record::Write { data, .. } = record {
+            self.bytes += data.len() as u64;
+        }
+    }
 }
 
 impl Report {

@@ -108,6 +108,12 @@ impl Writer {
         self.tail
     }
 
+    /// A superblock to read by what the tail does not free: see [`crate::Scan`]. What is under way may be
+    /// found torn at the end.
+    pub fn from_tail(&self) -> Superblock {
+        Superblock { checkpoint: self.tail, clean: false, ..self.superblock }
+    }
+
     /// Bytes of the rows from the tail to the head, and of the open group.
     pub fn used_bytes(&self) -> u64 {
         let open = if self.open.is_empty() { 0 } else { self.open.padded_bytes() };

@@ -25,6 +25,8 @@ use weir_engine::{
     ReadData, Reply, Time,
 };
 
+use weir_log::Superblock;
+
 use crate::lane::Posted;
 use crate::latency::{Measured, Recorder};
 use crate::pending::{Answer, Continuation, Pending, Section, Waiting};
@@ -65,9 +67,18 @@ const SYNC_COMMANDS: u32 = 3;
 pub(crate) struct Work {
     commands: Vec<(Command, Arc<HomeFile>)>,
     log: Vec<LogCommand>,
+    redos: Vec<Redo>,
     cleaned: Vec<Arc<HomeFile>>,
     answers: VecDeque<Ready>,
     ring_bell: bool,
+}
+
+/// What the log holds of a file, to be written to it once more.
+struct Redo {
+    file: FileId,
+    home: Arc<HomeFile>,
+    identity: Box<[u8]>,
+    from: Superblock,
 }
 
 /// Whose thread performs work.
@@ -159,6 +170,10 @@ impl Core {
             }
             if !work.log.is_empty() {
                 self.log(&mut work, std::mem::take(&mut may_write_log));
+            }
+            for redo in work.redos.drain(..) {
+                let core = self.me.upgrade().expect("its own methods run while it is there");
+                self.directory.defer(Box::new(move || core.redo(&redo)));
             }
             if !completions.is_empty() {
                 self.complete(&mut completions, &mut work);
@@ -275,6 +290,19 @@ impl Core {
         self.perform(work, Thread::Completion);
     }
 
+    fn redo(&self, redo: &Redo) {
+        let log = self.log.get().expect("the engine uses a log it was given");
+        let result = log.redo(redo.from, &redo.identity, &redo.home);
+        let mut work = Work::default();
+        {
+            let mut state = self.lock();
+            let now = self.now();
+            state.engine.redone(redo.file, result, now);
+            state.take_work(&mut work, now);
+        }
+        self.perform(work, Thread::Completion);
+    }
+
     /// The sleeper's life: ticks when ticks are due.
     pub(crate) fn run_ticker(&self) {
         let _guard = AbortOnPanic("the ticking thread panicked");
@@ -323,6 +351,11 @@ impl State {
                     work.commands.push((command, Arc::clone(home)));
                 }
                 Output::Log(command) => work.log.push(command),
+                Output::Redo { file, identity, from } => {
+                    let of_file = self.files.get(&file).expect("the engine repairs files it has");
+                    let home = Arc::clone(&of_file.home);
+                    work.redos.push(Redo { file, home, identity, from });
+                }
                 Output::Reply { request, reply } => {
                     let waiting = self.pending.remove(request);
                     let ready = self.ready(waiting, reply, now);
@@ -387,6 +420,7 @@ impl Work {
     fn is_empty(&self) -> bool {
         self.commands.is_empty()
             && self.log.is_empty()
+            && self.redos.is_empty()
             && self.cleaned.is_empty()
             && self.answers.is_empty()
             && !self.ring_bell

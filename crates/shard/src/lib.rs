@@ -19,4 +19,4 @@ mod tests;
 
 pub use lane::{Posted, Poster};
 pub use latency::{Latencies, Percentiles};
-pub use shard::{Shard, StartError};
+pub use shard::{Renamed, Shard, StartError};

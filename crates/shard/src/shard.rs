@@ -2,14 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use weir_backend::{Directory, HomeFile, RedoLog, Sink, error_kind, note_void};
+use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, error_kind, note_void};
 use weir_engine::{
     Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, ExclusiveEnd, FileId,
-    FramePool, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Stats,
+    FramePool, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Section, Stats,
 };
 use weir_log::Identity;
 
@@ -43,6 +43,17 @@ pub enum StartError {
     Backend(#[source] io::Error),
 }
 
+/// Whose names change; see [`Shard::change_names`].
+#[derive(Clone, Copy, Debug)]
+pub enum Renamed<'a> {
+    /// These files'.
+    Files(&'a [FileId]),
+    /// The only name of this one goes.
+    Removed(FileId),
+    /// A directory's, and so the paths of all below it.
+    All,
+}
+
 /// One engine, its lock, its back end and its clock.
 ///
 /// Every call may be made from any thread, also from inside a continuation. Continuations are run
@@ -60,6 +71,10 @@ pub struct Shard {
     source: Arc<OwnedFd>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,
+    /// How recovery finds files.
+    naming: Naming,
+    /// Held while names change that the log knows files by, and while a file is attached there.
+    names: Mutex<()>,
     ticker: Mutex<Option<JoinHandle<()>>>,
     attaching: [Mutex<()>; ATTACH_LOCKS],
 }
@@ -109,6 +124,8 @@ impl Shard {
             pool,
             source: Arc::new(source.try_clone_to_owned().map_err(StartError::Backend)?),
             log: log.as_ref().map(RedoLog::name),
+            naming: Naming::of(source).map_err(StartError::Backend)?,
+            names: Mutex::default(),
             ticker: Mutex::default(),
             attaching: Default::default(),
         };
@@ -147,8 +164,8 @@ impl Shard {
             return Ok(());
         }
         let attributes = home.home_attributes()?;
-        let identity =
-            if self.log.is_some() { home.identity(self.source.as_fd()) } else { Vec::new() };
+        let _names = self.naming.is_by_path().then(|| self.lock_names());
+        let identity = self.identity_of(home);
         self.core.event(Thread::Holding, |state, _| {
             let attached = Attached { home: Arc::clone(home), detached: Vec::new() };
             state.files.insert(file, attached);
@@ -156,6 +173,77 @@ impl Shard {
             state.engine.identify(file, &identity);
         });
         Ok(())
+    }
+
+    fn identity_of(&self, home: &HomeFile) -> Vec<u8> {
+        match self.log {
+            Some(_) => home.identity(&self.naming, self.source.as_fd()),
+            None => Vec::new(),
+        }
+    }
+
+    fn lock_names(&self) -> MutexGuard<'_, ()> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the names of files by `change`, at home. Where recovery finds files by their paths, what
+    /// the log holds of these is brought home before, and no file is attached meanwhile. Blocks for that;
+    /// not to be called where a continuation could hold it up.
+    ///
+    /// # Errors
+    /// What bringing home met: nothing was changed then.
+    pub fn change_names<T>(
+        &self,
+        files: Renamed<'_>,
+        change: impl FnOnce() -> T,
+    ) -> Result<T, Error> {
+        if !self.naming.is_by_path() || self.log.is_none() {
+            return Ok(change());
+        }
+        let _names = self.lock_names();
+        let all: Vec<FileId>;
+        let (files, removed) = match files {
+            Renamed::Files(files) => (files, None),
+            Renamed::Removed(file) => (&[][..], Some(file)),
+            Renamed::All => {
+                all = self.core.lock().files.keys().copied().collect();
+                (&all[..], None)
+            }
+        };
+        self.core.event(Thread::Holding, |state, _| {
+            files.iter().copied().chain(removed).for_each(|file| state.engine.pause_log(file));
+        });
+        let (sender, ended) = mpsc::channel();
+        let attached: Vec<FileId> = {
+            let state = self.core.lock();
+            files.iter().copied().filter(|file| state.files.contains_key(file)).collect()
+        };
+        // This thread waits for each answer; none is sent after it stopped.
+        for &file in &attached {
+            let sender = sender.clone();
+            self.exclusive(file, Section::changing(None, 0), move |granted| {
+                let unchanged = ExclusiveEnd { discard: None, size: None };
+                (unchanged, move || sender.send(granted).unwrap_or(()))
+            });
+        }
+        drop(sender);
+        let brought_home: Result<Vec<()>, Error> = ended.iter().collect();
+        let changed = brought_home.map(|_| change());
+        if let (Ok(_), Some(file)) = (&changed, removed) {
+            let (sender, ended) = mpsc::channel();
+            self.sync_by(
+                move |revoked| sender.send(revoked).unwrap_or(()),
+                |engine, request, now| engine.revoke(request, file, now),
+            );
+            ended.recv().unwrap_or(Ok(()))?;
+        }
+        for &file in &attached {
+            let home = self.core.lock().files.get(&file).map(|file| Arc::clone(&file.home));
+            let Some(home) = home else { continue };
+            let identity = self.identity_of(&home);
+            self.core.event(Thread::Holding, |state, _| state.engine.identify(file, &identity));
+        }
+        changed
     }
 
     /// Keeps a file that is attached; says whether it is.
@@ -339,8 +427,12 @@ impl Shard {
                     }
                     _ => Ok(()),
                 });
-                let home = home.map_err(|error| Error::Home(error_kind(&error)));
-                done(home);
+                let home = home.map_err(|error| error_kind(&error)).inspect_err(|&kind| {
+                    core.event(Thread::Completion, |state, now| {
+                        state.engine.home_sync_failed(kind, now);
+                    });
+                });
+                done(home.map_err(Error::Home));
             }));
         });
     }
@@ -370,9 +462,9 @@ impl Shard {
 
     /// Runs `section` while nothing of the file is in flight and other requests on it wait, so
     /// that it may change the file at home (truncate, fallocate, copy_file_range) or look at it
-    /// (lseek). `flush` is a byte range `[from, to)` whose dirty data goes home first.
+    /// (lseek). `needs` says what goes home first and what the section changes.
     ///
-    /// `section` gets an error if that flush failed: the file is then not frozen, `section` must
+    /// `section` gets an error if that failed: the file is then not frozen, `section` must
     /// not change it, and the [`ExclusiveEnd`] it returns is ignored. The second thing it returns
     /// is the answer to the program: it is run after the requests that waited may go on, so that
     /// the program never sees the state from before.
@@ -381,12 +473,13 @@ impl Shard {
     pub fn exclusive<Reply: FnOnce() + Send + 'static>(
         &self,
         file: FileId,
-        flush: Option<(u64, u64)>,
+        needs: impl Into<Section>,
         section: impl FnOnce(Result<(), Error>) -> (ExclusiveEnd, Reply) + Send + 'static,
     ) {
+        let needs = needs.into();
         let granted = self.core.event(Thread::Caller, |state, now| {
             let request = state.pending.next_id();
-            match state.engine.begin_exclusive(request, file, flush, now) {
+            match state.engine.begin_exclusive(request, file, needs, now) {
                 Outcome::Done(result) => Some((section, result)),
                 Outcome::Pending => {
                     let section = Box::new(move |result| {

@@ -436,7 +436,7 @@ impl World {
             self.next_moment();
             match output {
                 Output::Command(command) => self.submit(command)?,
-                Output::Log(_) => unreachable!("there is no log here"),
+                Output::Log(_) | Output::Redo { .. } => unreachable!("there is no log here"),
                 Output::Reply { request, reply } => {
                     let waiting = self.waiting.remove(&request).ok_or_else(|| {
                         Violation::Output(format!("{reply:?} to {request:?}, which nobody made"))

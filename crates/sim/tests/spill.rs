@@ -187,6 +187,7 @@ impl Rig {
                     self.replies.insert(request, reply);
                 }
                 Output::Cleaned(_) | Output::Detached(_) => {}
+                Output::Redo { file, .. } => panic!("no sync of {file:?} fails here"),
                 command => self.outputs.push_back(command),
             }
         }
@@ -382,8 +383,7 @@ fn a_sync_relies_on_the_log_whatever_went_home_since() {
     write_to_each(&mut rig, N, 150, 200);
     home(&mut rig);
     let request = rig.start_sync(1);
-    assert_eq!((rig.outputs.len(), rig.groups_in_flight()), (1, 1), "one write of the log");
-    rig.finish_all();
+    assert_eq!(rig.outputs.len(), 0, "they were logged before they went home");
     assert_eq!(rig.synced(request), Ok(()));
     // Pages that have none.
     for page in N..2 * N {

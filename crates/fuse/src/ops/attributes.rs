@@ -7,7 +7,7 @@ use rustix::fs::{
     fstat, fstatvfs, ftruncate, utimensat,
 };
 use weir_backend::{HomeFile, Timestamp};
-use weir_engine::{Error, ExclusiveEnd};
+use weir_engine::{Error, ExclusiveEnd, Section};
 
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
@@ -185,7 +185,8 @@ impl Front {
         self.drop_privileges_for(&inode, caller);
         let front = Arc::clone(self);
         let file = inode.node().file();
-        self.shard.exclusive(file, None, move |granted| {
+        let from = if cached == Cached::Stale { 0 } else { size };
+        self.shard.exclusive(file, Section::changing(None, from), move |granted| {
             let (mut end, resized) = resize_at_home(&inode, granted, size);
             if cached == Cached::Stale {
                 end.discard = Some((0, u64::MAX));

@@ -11,6 +11,9 @@ use rustix::fs::{
     openat, readlinkat, renameat_with, statat, symlinkat, unlinkat,
 };
 
+use weir_engine::FileId;
+use weir_shard::Renamed;
+
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
@@ -193,7 +196,13 @@ impl Front {
         }
         let directory = self.inode(parent)?;
         let named = self.known_by(&directory, name);
-        unlinkat(directory.path_fd(), name, flags)?;
+        let only_name = named.as_ref().filter(|inode| has_one_name(inode));
+        let files: Vec<FileId> = named.iter().map(|inode| inode.node().file()).collect();
+        let changed = match only_name {
+            Some(inode) => Renamed::Removed(inode.node().file()),
+            None => Renamed::Files(&files),
+        };
+        self.shard.change_names(changed, || unlinkat(directory.path_fd(), name, flags))??;
         if let Some(inode) = named {
             self.lost_name(&inode);
         }
@@ -251,7 +260,16 @@ impl Front {
         let source = self.inode(from.parent)?;
         let moved = self.known_by(&source, from.name);
         let replaced = self.known_by(&destination, to.name);
-        renameat_with(source.path_fd(), from.name, destination.path_fd(), to.name, flags)?;
+        let both = moved.iter().chain(&replaced);
+        let is_directory = both.clone().any(|inode| inode.file().is_none());
+        let files: Vec<FileId> = both.map(|inode| inode.node().file()).collect();
+        let changed = match is_directory {
+            true => Renamed::All,
+            false => Renamed::Files(&files),
+        };
+        self.shard.change_names(changed, || {
+            renameat_with(source.path_fd(), from.name, destination.path_fd(), to.name, flags)
+        })??;
         if let Some(inode) = &moved {
             note_change(inode);
             inode.set_name(to.parent, to.name);
@@ -312,4 +330,9 @@ pub(crate) fn note_change(inode: &Inode) {
     if let Some(home) = inode.file() {
         home.times().note_change(attr::now());
     }
+}
+
+/// Whether the name that an inode has is its only one.
+fn has_one_name(inode: &Inode) -> bool {
+    fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 1)
 }

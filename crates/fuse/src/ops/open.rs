@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use weir_backend::HomeFile;
-use weir_engine::{Durability, ExclusiveEnd};
+use weir_engine::{Durability, ExclusiveEnd, Section};
 
 use crate::attr::Attributes;
 use crate::credentials::Caller;
@@ -95,7 +95,7 @@ impl Front {
         }
         let front = Arc::clone(self);
         let file = inode.node().file();
-        self.shard.exclusive(file, None, move |granted| {
+        self.shard.exclusive(file, Section::changing(None, 0), move |granted| {
             let (end, prepared) = if access.truncate {
                 resize_at_home(&inode, granted, 0)
             } else {
@@ -262,7 +262,7 @@ impl Front {
         if !inode.is_attached() || !self.shard.has_dirty(file) {
             return then();
         }
-        self.shard.exclusive(file, Some((0, u64::MAX)), move |_flushed| {
+        self.shard.exclusive(file, Section::unchanging(Some((0, u64::MAX))), move |_flushed| {
             (ExclusiveEnd { discard: None, size: None }, then)
         });
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno as HomeErrno;
-use weir_engine::{Error, ExclusiveEnd};
+use weir_engine::{Error, ExclusiveEnd, Section};
 
 use crate::attr;
 use crate::credentials::Caller;
@@ -55,7 +55,7 @@ impl Front {
         let inode = Arc::clone(&open.inode);
         self.settled(&inode, move || {
             let shard = Arc::clone(&front.shard);
-            shard.exclusive(file, effect.flush, move |granted| {
+            shard.exclusive(file, effect.section(), move |granted| {
                 let size = front.shard.size(file).unwrap_or(0);
                 let allocated = allocate_at_home(&open.inode, granted, range, mode);
                 let end = match &allocated {
@@ -86,7 +86,7 @@ impl Front {
             _ => return done(Err(Errno::EINVAL)),
         };
         // Home knows holes only of what is home.
-        let everything = Some((0, u64::MAX));
+        let everything = Section::unchanging(Some((0, u64::MAX)));
         let (front, inode) = (Arc::clone(self), Arc::clone(&open.inode));
         self.settled(&inode, move || {
             front.shard.exclusive(open.inode.node().file(), everything, move |granted| {
@@ -130,7 +130,7 @@ impl Front {
             let then = Arc::clone(&settled);
             settled.settled(&of_destination, move || {
                 // To the end, so that the source is as long at home as it is here.
-                let flush = Some((from.offset, u64::MAX));
+                let flush = Section::unchanging(Some((from.offset, u64::MAX)));
                 then.shard.exclusive(source.inode.node().file(), flush, move |flushed| {
                     let answer = move || match flushed {
                         Ok(()) => front.copy_flushed(
@@ -160,7 +160,7 @@ impl Front {
         // The range itself is flushed because the copy may end early. What lies behind it is, because
         // the engine reads nothing from past the end it knows the file to have at home, and that
         // would move unseen.
-        let flush = Some((to.1, u64::MAX));
+        let flush = Section::changing(Some((to.1, u64::MAX)), to.1);
         self.shard.exclusive(file, flush, move |granted| {
             let copied = granted
                 .map_err(Errno::from)
@@ -212,6 +212,11 @@ impl Effect {
         } else {
             Effect { reaches, ..none }
         })
+    }
+
+    /// What the exclusive section needs.
+    fn section(&self) -> Section {
+        Section { flush: self.flush, changes_from: self.changed.map(|(from, _)| from) }
     }
 
     /// How the exclusive section ends for a file that was `size` bytes long.

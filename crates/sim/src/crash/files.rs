@@ -137,6 +137,36 @@ impl Recovering {
     }
 }
 
+/// One file of a life, to which its records are written again.
+pub(super) struct Redo<'a> {
+    pub(super) file: usize,
+    pub(super) home: &'a mut HomeFile,
+}
+
+impl Home for Redo<'_> {
+    type File = ();
+    type Error = PowerCut;
+
+    fn open(&mut self, wanted: &[u8]) -> Result<Option<()>, PowerCut> {
+        Ok((identity(self.file) == wanted).then_some(()))
+    }
+
+    fn write(&mut self, (): &(), offset: u64, data: &[u8]) -> Result<(), PowerCut> {
+        let id = self.home.begin_write(offset as usize, data.to_vec());
+        self.home.end_write(id);
+        Ok(())
+    }
+
+    fn truncate(&mut self, (): &(), size: u64) -> Result<(), PowerCut> {
+        self.home.set_size(size as usize);
+        Ok(())
+    }
+
+    fn sync(&mut self, (): &()) -> Result<(), PowerCut> {
+        Ok(())
+    }
+}
+
 /// How the log names a file.
 pub(super) fn identity(file: usize) -> Vec<u8> {
     format!("file {file}").into_bytes()

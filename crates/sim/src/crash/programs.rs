@@ -11,6 +11,7 @@ use weir_engine::{
 use weir_log::{BLOCK_BYTES, Commit, DATA_START, Lsn, Superblock, Writer, replay};
 
 use super::Tally;
+use super::files::Redo;
 use super::files::{HomeFile, Recovering, identity};
 use super::history::{Broken, History};
 use super::log_disk::LogDisk;
@@ -443,6 +444,13 @@ impl Life {
                 }
                 Output::Log(LogCommand::Read { io, places }) => {
                     self.fly(Flight::ReadLog { io, places });
+                }
+                Output::Redo { file, from, .. } => {
+                    let nth = (file.0 - 100) as usize;
+                    let mut redo = Redo { file: nth, home: &mut self.homes[nth] };
+                    let result = replay(&mut self.log_disk, from, Some(&mut redo));
+                    result.map_err(|error| Broken::Answer(error.to_string()))?;
+                    self.engine.redone(file, Ok(()), self.now);
                 }
                 Output::Cleaned(_) | Output::Detached(_) => {}
             }

@@ -199,6 +199,7 @@ impl Machine {
                 }
                 Output::Command(command) => self.submit(command),
                 Output::Cleaned(_) | Output::Detached(_) => {}
+                Output::Redo { file, .. } => panic!("no sync of {file:?} fails here"),
                 Output::Log(command) => panic!("{command:?} without a log"),
             }
         }

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use weir_backend::LogFile;
+use weir_backend::{Lefts, LogFile, OpenLogError};
 use weir_log::{Group, Record, Report, Scan, Superblock};
 
 use crate::cli::{LogArguments, RecoverArguments};
@@ -36,6 +36,9 @@ pub fn recover(arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
     let report = weir_backend::recover(&log, source.as_fd(), arguments.dry_run);
     let report = report.map_err(refused)?;
     print(&describe(&report, arguments.dry_run))?;
+    if !report.left.is_empty() {
+        return Err(refused(OpenLogError::Left { path, left: Lefts(report.left) }));
+    }
     if !arguments.dry_run && arguments.log.is_none() {
         source::remove_log(source.path());
     }

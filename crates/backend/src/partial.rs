@@ -1,0 +1,121 @@
+//! Recovery that was finished for some files and not for others.
+//!
+//! The log is kept for the others. What is home already must not be replayed once more when recovery
+//! goes on: SOURCE may have been changed since. So the files that are done are noted in SOURCE, in
+//! `.weir/done-NAME`, where NAME is the log's: a line with the superblock's generation, for which the note
+//! counts, then a line with each file's identity, both in hexadecimal digits.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use weir_log::Superblock;
+
+fn name_of(superblock: &Superblock) -> String {
+    format!(".weir/done-{}", hex(&superblock.log))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let pair = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+    (0..digits.len()).step_by(2).map(pair).collect()
+}
+
+/// The files that a log need not be replayed to any more.
+///
+/// # Errors
+/// What reading the note says. A line that is none is an error, too.
+pub(crate) fn done(
+    source: BorrowedFd<'_>,
+    superblock: &Superblock,
+) -> io::Result<BTreeSet<Vec<u8>>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let note = match openat(source, name_of(superblock), flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(BTreeSet::new()),
+        opened => opened?,
+    };
+    let mut text = String::new();
+    File::from(note).read_to_string(&mut text)?;
+    let mut lines = text.lines();
+    if lines.next() != Some(&format!("{:x}", superblock.generation)) {
+        return Ok(BTreeSet::new());
+    }
+    let damaged =
+        || io::Error::new(io::ErrorKind::InvalidData, "the note of what is done is damaged");
+    lines.map(|line| bytes(line).ok_or_else(damaged)).collect()
+}
+
+/// Notes them, durably.
+///
+/// # Errors
+/// What writing the note says.
+pub(crate) fn note(
+    source: BorrowedFd<'_>,
+    superblock: &Superblock,
+    done: &[Vec<u8>],
+) -> io::Result<()> {
+    let mut text = format!("{:x}\n", superblock.generation);
+    for identity in done {
+        text.push_str(&hex(identity));
+        text.push('\n');
+    }
+    let name = name_of(superblock);
+    let new = format!("{name}.new");
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(source, &new, flags, Mode::RUSR | Mode::WUSR)?);
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    renameat(source, &new, source, &name)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(fsync(openat(source, ".weir", flags, Mode::empty())?)?)
+}
+
+/// Removes the note: the log is used anew, and so it does not count any more.
+pub(crate) fn forget(source: BorrowedFd<'_>, superblock: &Superblock) {
+    // Without a note there is nothing to remove.
+    let _ = unlinkat(source, name_of(superblock), AtFlags::empty());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use weir_log::{LOG_BYTES_MIN, Lsn};
+
+    use super::*;
+
+    #[test]
+    fn a_note_counts_for_one_use_of_a_log() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir(place.path().join(".weir")).unwrap();
+        let source = File::open(place.path()).unwrap();
+        let superblock = Superblock {
+            log: [7; 16],
+            mount: [1; 16],
+            bytes: LOG_BYTES_MIN,
+            generation: 30,
+            checkpoint: Lsn(4096),
+            clean: false,
+            row_blocks: 1,
+        };
+        assert!(done(source.as_fd(), &superblock).unwrap().is_empty());
+        let files = [vec![1, 0xff, 3], vec![]];
+        note(source.as_fd(), &superblock, &files).unwrap();
+        assert_eq!(done(source.as_fd(), &superblock).unwrap(), files.into());
+        let next = superblock.next_use(Lsn(8192));
+        assert!(done(source.as_fd(), &next).unwrap().is_empty());
+        forget(source.as_fd(), &superblock);
+        assert!(done(source.as_fd(), &superblock).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! Repair: what happens after a sync of home failed.
+//!
+//! A sync that fails makes nothing clean. The kernel may have dropped what it could not write, tells of
+//! that once, and its next sync succeeds without having written it. Therefore everything of the
+//! file that was given to home and is not known to be durable is written anew before another sync
+//! of it counts: pages in memory become dirty again, and what the log is needed for is replayed to
+//! the file by the back end, while the file is frozen. Until then every sync of the file fails, and
+//! the log keeps the file's records.
+//!
+//! What was never in the log and has left memory cannot be written anew; its syncs have failed,
+//! and programs were told.
+
+use crate::PAGE_BYTES;
+use crate::command::{FileId, Output};
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::file::{Gate, Section};
+use crate::needs::Counts;
+use crate::page::{FileIx, PageIo, Span};
+use crate::time::Time;
+
+/// How far a file is settled at home. Epochs count its syncs of home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    /// What comes home now is covered by syncs that begin from now on.
+    pub(crate) epoch: u32,
+    /// Pages that came home in this epoch or before are durable there.
+    pub(crate) until: u32,
+    /// A sync failed, and what the log is needed for was not written anew yet.
+    pub(crate) broken: Option<ErrorKind>,
+}
+
+impl Default for Settled {
+    fn default() -> Settled {
+        Settled { epoch: 1, until: 0, broken: None }
+    }
+}
+
+impl Settled {
+    /// A sync of home begins; answers the epoch it covers.
+    pub(crate) fn begin_sync(&mut self) -> u32 {
+        let covered = self.epoch;
+        self.epoch = self.epoch.wrapping_add(1).max(1);
+        covered
+    }
+}
+
+impl Engine {
+    /// SOURCE's file system as a whole could not be made durable (syncfs(2)): nothing that came home
+    /// since each file's last sync is known to be there.
+    pub fn home_sync_failed(&mut self, kind: ErrorKind, now: Time) {
+        self.clock = now;
+        let files: Vec<FileIx> = self.files.iter().map(|(ix, _)| ix).collect();
+        for file in files {
+            self.home_lost(file, kind);
+        }
+        self.pump(now);
+        self.pump_log(now);
+    }
+
+    /// A sync of a file's home failed.
+    pub(crate) fn home_lost(&mut self, file: FileIx, kind: ErrorKind) {
+        self.files[file].home_unsynced = true;
+        if self.files[file].discarded || self.config.undone.home_sync {
+            let covered = |needs: &mut crate::needs::Needs| {
+                needs.lose();
+                needs.rewritten();
+            };
+            if self.log.is_some() {
+                self.change_needs(file, covered);
+            }
+        } else {
+            if self.log.is_some() {
+                self.change_needs(file, |needs| needs.lose());
+            }
+            self.dirty_unsettled(file);
+            if !self.files[file].logged.needs.lost.is_empty() {
+                self.files[file].settled.broken = Some(kind);
+                self.repairs.insert(file);
+            }
+        }
+        // Those under way began before.
+        for sync in self.files[file].syncs.iter_mut().filter(|sync| sync.syncing_home) {
+            sync.covered = Counts::default();
+            sync.epoch = 0;
+            if self.config.undone.home_sync {
+                continue;
+            }
+            sync.error.get_or_insert(kind);
+        }
+    }
+
+    /// Makes pages dirty again that are in memory and not known to be durable at home.
+    fn dirty_unsettled(&mut self, file: FileIx) {
+        let until = self.files[file].settled.until;
+        let logs = self.logs(file);
+        let now = self.clock;
+        for ix in self.pages_of(file) {
+            let page = &self.pages[ix];
+            let idle = page.io == PageIo::None && page.dirty_seq == 0;
+            if !idle || page.frame.is_none() || page.home_epoch <= until {
+                continue;
+            }
+            let seq = self.next_seq();
+            self.update(ix, |page| {
+                page.dirtied(seq, now);
+                page.home_epoch = 0;
+                if logs {
+                    page.unlogged = Span { from: 0, to: PAGE_BYTES as u16 };
+                }
+            });
+        }
+    }
+
+    /// Starts to write anew what was lost, where the pause after the last failure is over.
+    pub(crate) fn start_repairs(&mut self, now: Time) {
+        if self.repairs.is_empty() {
+            return;
+        }
+        for file in self.repairs.iter().copied().collect::<Vec<_>>() {
+            if self.files[file].gate == Gate::Open
+                && self.close_gate(None, file, Section::unchanging(None), now)
+            {
+                self.repair(file);
+            }
+        }
+    }
+
+    /// The file is frozen for its repair.
+    pub(crate) fn repair(&mut self, file: FileIx) {
+        let log = self.log.as_ref().expect("what is lost is in a log");
+        let from = log.writer.from_tail();
+        let of_file = &self.files[file];
+        let (id, identity) = (of_file.id, of_file.identity.clone());
+        self.outputs.push_back(Output::Redo { file: id, identity, from });
+    }
+
+    /// The back end answers [`Output::Redo`].
+    pub fn redone(&mut self, file: FileId, result: Result<(), ErrorKind>, now: Time) {
+        self.clock = now;
+        let file = self.files.find(file).expect("a frozen file stays attached");
+        match result {
+            Ok(()) => {
+                self.repairs.remove(&file);
+                self.files[file].settled.broken = None;
+                self.files[file].home_unsynced = true;
+                self.change_needs(file, |needs| needs.rewritten());
+            }
+            Err(_) => {
+                self.stats.sync_errors += 1;
+                let retry_at = now + self.config.retry_delay;
+                self.log_mut().retry_at = retry_at;
+            }
+        }
+        self.files[file].gate = Gate::Open;
+        self.open_gate(file, now);
+        self.pump_log(now);
+    }
+}
