@@ -24,7 +24,7 @@ use weir_log::{Commit, Lsn, RECORD_OVERHEAD_BYTES, Record, Writer};
 use crate::command::{Durability, FileId, IoId, LogCommand, Outcome, Output, RequestId};
 use crate::engine::{Engine, Io, Step};
 use crate::error::{Error, ErrorKind};
-use crate::file::{File, SyncFor};
+use crate::file::{File, Gate, SyncFor};
 use crate::needs::{Counts, Needs, Segment, Segments};
 use crate::pace::{Ended, Pace};
 use crate::page::{FileIx, Page, PageIx};
@@ -291,9 +291,10 @@ impl Engine {
             assert_eq!(log.home, Some(io), "a command is completed once");
             log.home = None;
             let syncing = std::mem::take(&mut log.orphans_syncing);
-            if result.is_err() {
+            if let Err(kind) = result {
                 log.orphans.add_all(&syncing);
                 log.retry_at = now + self.config.retry_delay;
+                self.home_sync_failed(kind, now);
             }
         }
         self.reopen_gates(now);
@@ -347,7 +348,9 @@ impl Engine {
         if let Some(kind) = log.failed {
             return Some(Step::Done(Err(Error::Home(kind))));
         }
-        if !self.may_log(file) || self.is_home_ahead(file) {
+        // A section that is under way may cut what would be logged.
+        let held = self.files[file].gate != Gate::Open;
+        if held || !self.may_log(file) || self.is_home_ahead(file) {
             return None;
         }
         let unlogged = self.unlogged_in(file, range);

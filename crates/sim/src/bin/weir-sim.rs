@@ -29,6 +29,10 @@ struct Arguments {
     /// Run the power cuts of the seeds from A up to, not including, B.
     #[arg(long, value_name = "A..B", value_parser = parse_range, conflicts_with_all = ["seed", "seeds"])]
     cuts: Option<Range<u64>>,
+    /// Have the engine do without this fix, to show that the power cuts find what it fixed: supersede, cut or
+    /// home-sync. More than once, or with commas between, for several.
+    #[arg(long, value_name = "NAME", requires = "cuts", value_delimiter = ',')]
+    undo: Vec<crash::Undo>,
     /// Threads.
     #[arg(long, default_value_t = 2)]
     jobs: u64,
@@ -49,7 +53,7 @@ fn main() -> ExitCode {
         return run_one(seed, Options { print: arguments.trace, operations: arguments.operations });
     }
     if let Some(seeds) = &arguments.cuts {
-        return cut_many(seeds, arguments.jobs.max(1));
+        return cut_many(seeds, arguments.jobs.max(1), &arguments.undo);
     }
     let seeds = arguments.seeds.clone().unwrap_or(0..0);
     run_many(&seeds, arguments.jobs.max(1), arguments.keep_going)
@@ -102,36 +106,51 @@ fn each_seed(seeds: &Range<u64>, jobs: u64, run: impl Fn(u64) -> bool + Sync) {
 const LIVES: u32 = 3;
 const OPERATIONS: u32 = 150;
 
-/// Cuts the power at every device request of each seed's runs.
-fn cut_many(seeds: &Range<u64>, jobs: u64) -> ExitCode {
-    let failed = AtomicU64::new(0);
+/// Cuts the power, or kills the daemon, at every device request of each seed's runs.
+fn cut_many(seeds: &Range<u64>, jobs: u64, undone: &[crash::Undo]) -> ExitCode {
+    let plan = crash::Plan { undone: undone.to_vec(), ..crash::Plan::new(LIVES, OPERATIONS, 1) };
+    let (taken_back, lost, other) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let all = Mutex::new(crash::Tally::default());
     each_seed(seeds, jobs, |seed| {
-        match crash::run(seed, LIVES, OPERATIONS, 1) {
-            Ok(tally) => all.lock().unwrap_or_else(PoisonError::into_inner).add(&tally),
-            Err(broken) => {
-                failed.fetch_add(1, Ordering::Relaxed);
-                eprintln!("seed {seed}: {broken}");
-            }
+        let mut tally = crash::Tally::default();
+        let result = crash::run(seed, &plan, &mut tally);
+        all.lock().unwrap_or_else(PoisonError::into_inner).add(&tally);
+        if let Err(broken) = result {
+            let count = match &broken {
+                broken if broken.is_taken_back() => &taken_back,
+                broken if broken.is_lost() => &lost,
+                _ => &other,
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+            eprintln!("seed {seed}, after {} crashes: {broken}", tally.cuts);
         }
         true
     });
     let tally = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let failed = failed.into_inner();
+    let (taken_back, lost, other) =
+        (taken_back.into_inner(), lost.into_inner(), other.into_inner());
     println!(
-        "{} power cuts ({} of them during recovery) under {} acknowledged syncs, {} groups, {} \
-         superblocks, {} spilled pages, {} reads of the log: {} bytes compared, {failed} seeds with \
-         lost or wrong bytes",
+        "{} crashes: {} power cuts and {} kills, of these {} during recovery, {} after a rest and {} \
+         with homes that fail; {} acknowledged syncs, {} refused ones, {} failed syncs of home, {} \
+         groups, {} superblocks, {} spilled pages, {} reads of the log; {} bytes compared; {lost} \
+         seeds with lost or invented bytes, {taken_back} with home taken back, {other} that failed \
+         otherwise",
         tally.cuts,
+        tally.cuts - tally.kills,
+        tally.kills,
         tally.recovery_cuts,
+        tally.idle_cuts,
+        tally.failing_cuts,
         tally.syncs,
+        tally.failed_syncs,
+        tally.failed_home_syncs,
         tally.groups,
         tally.checkpoints,
         tally.spilled,
         tally.log_reads,
         tally.bytes
     );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if taken_back + lost + other == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What happened in all runs together: whether the profiles reach what they are meant to.

@@ -1,26 +1,133 @@
 //! What is done to a file's content: by programs, and at home.
 
+/// A change of a file by its number in the file's history, from 1; 0 is what was there before.
+pub(super) type Version = u32;
+
 /// One change.
 #[derive(Clone, Debug)]
 pub(super) enum Edit {
-    Write { offset: usize, bytes: Vec<u8> },
+    Write {
+        offset: usize,
+        bytes: Vec<u8>,
+    },
     Size(usize),
-    Zero { from: usize, to: usize },
+    Zero {
+        from: usize,
+        to: usize,
+    },
+    /// The file is at least so long. At home alone: what is left of a write whose bytes were lost.
+    Grow(usize),
 }
 
-impl Edit {
-    pub(super) fn apply(&self, content: &mut Vec<u8>) {
+/// Of which version the bytes are that an edit sets.
+#[derive(Clone, Debug)]
+pub(super) enum Versions {
+    All(Version),
+    /// One for each byte of a write: home gets bytes of several writes as one.
+    Each(Vec<Version>),
+}
+
+impl Versions {
+    fn of(&self, nth: usize) -> Version {
         match self {
+            Versions::All(version) => *version,
+            Versions::Each(versions) => versions[nth],
+        }
+    }
+
+    /// Those of some of a write's bytes.
+    pub(super) fn part(&self, from: usize, to: usize) -> Versions {
+        match self {
+            Versions::All(version) => Versions::All(*version),
+            Versions::Each(versions) => Versions::Each(versions[from..to].to_vec()),
+        }
+    }
+}
+
+/// A file's content, and of which version each byte of it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Image {
+    /// Those past the end are zero.
+    bytes: Vec<u8>,
+    /// Also of those past the end: what made them zero.
+    versions: Vec<Version>,
+    size: usize,
+    /// The last change of the size by itself: a truncation, or an extension.
+    resized: Version,
+}
+
+impl Image {
+    pub(super) fn new(content: &[u8]) -> Image {
+        // Without versions: all are 0.
+        Image { bytes: content.to_vec(), size: content.len(), ..Image::default() }
+    }
+
+    pub(super) fn content(&self) -> &[u8] {
+        &self.bytes[..self.size]
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(super) fn resized(&self) -> Version {
+        self.resized
+    }
+
+    /// Of each byte, as far as any was changed; of those after that it is that of the last change of size.
+    pub(super) fn version(&self, at: usize) -> Version {
+        self.versions.get(at).copied().unwrap_or(self.resized)
+    }
+
+    fn reach(&mut self, end: usize) {
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+    }
+
+    fn set_versions(&mut self, from: usize, to: usize, versions: &Versions) {
+        if self.resized == 0 && self.versions.is_empty() && matches!(versions, Versions::All(0)) {
+            return;
+        }
+        if self.versions.len() < to {
+            self.versions.resize(to, self.resized);
+        }
+        for (nth, version) in self.versions[from..to].iter_mut().enumerate() {
+            *version = versions.of(nth);
+        }
+    }
+
+    pub(super) fn apply(&mut self, edit: &Edit, versions: &Versions) {
+        match edit {
             Edit::Write { offset, bytes } => {
                 let end = offset + bytes.len();
-                content.resize(content.len().max(end), 0);
-                content[*offset..end].copy_from_slice(bytes);
+                self.reach(end);
+                self.size = self.size.max(end);
+                self.bytes[*offset..end].copy_from_slice(bytes);
+                self.set_versions(*offset, end, versions);
             }
-            Edit::Size(size) => content.resize(*size, 0),
+            Edit::Size(size) => {
+                self.reach(*size);
+                self.bytes[*size..].fill(0);
+                self.set_versions(*size, self.bytes.len(), versions);
+                (self.size, self.resized) = (*size, versions.of(0));
+            }
             Edit::Zero { from, to } => {
-                let to = (*to).min(content.len());
-                content[(*from).min(to)..to].fill(0);
+                let to = (*to).min(self.size);
+                let from = (*from).min(to);
+                self.bytes[from..to].fill(0);
+                self.set_versions(from, to, versions);
+            }
+            Edit::Grow(size) => {
+                self.reach(*size);
+                self.size = self.size.max(*size);
             }
         }
+    }
+
+    /// Everything of it is of version 0 from now on.
+    pub(super) fn forget_versions(&mut self) {
+        self.versions = Vec::new();
+        self.resized = 0;
     }
 }

@@ -1,8 +1,12 @@
 //! The files at home, on a disk that forgets: for each what is durable, and what was done since.
+//!
+//! A home that fails does so as Linux does: it drops some of what is not durable yet, tells that once, to the next
+//! sync, and knows nothing of it afterwards. Readers still see what was dropped, until the power is cut.
 
 use weir_log::Home;
 
-use super::edit::Edit;
+use super::edit::{Edit, Image, Version, Versions};
+use super::history::History;
 use crate::rng::Rng;
 
 const SECTOR_BYTES: usize = 512;
@@ -10,9 +14,16 @@ const SECTOR_BYTES: usize = 512;
 /// One file at home.
 #[derive(Clone, Default)]
 pub(super) struct HomeFile {
-    durable: Vec<u8>,
+    durable: Image,
+    /// As a reader finds it: all that ended.
+    seen: Image,
+    /// What is not durable, dropped bytes left out.
     since: Vec<Change>,
     last: u64,
+    /// Something was dropped, and no sync of the file has said so.
+    error: bool,
+    /// The same for a sync of the file system.
+    system_error: bool,
 }
 
 /// Something done to a file that is not known to be durable.
@@ -22,70 +33,130 @@ struct Change {
     /// A write is under way until it ended; then a sync covers it.
     ended: bool,
     edit: Edit,
+    versions: Versions,
 }
 
+/// A sync of home failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SyncFailed;
+
 impl HomeFile {
-    pub(super) fn new(content: Vec<u8>) -> HomeFile {
-        HomeFile { durable: content, since: Vec::new(), last: 0 }
+    pub(super) fn new(content: &[u8]) -> HomeFile {
+        let image = Image::new(content);
+        HomeFile { durable: image.clone(), seen: image, ..HomeFile::default() }
+    }
+
+    /// What a power cut leaves of it at least.
+    pub(super) fn durable(&self) -> &Image {
+        &self.durable
+    }
+
+    /// What it was given: what a crash of the daemon alone leaves of it at least.
+    pub(super) fn seen(&self) -> &Image {
+        &self.seen
     }
 
     /// As a reader finds it.
-    pub(super) fn content(&self) -> Vec<u8> {
-        let mut content = self.durable.clone();
-        for change in &self.since {
-            change.edit.apply(&mut content);
-        }
-        content
+    pub(super) fn content(&self) -> &[u8] {
+        self.seen.content()
     }
 
-    fn push(&mut self, ended: bool, edit: Edit) -> u64 {
+    fn push(&mut self, ended: bool, edit: Edit, versions: Versions) -> u64 {
         self.last += 1;
-        self.since.push(Change { id: self.last, ended, edit });
+        if ended {
+            self.seen.apply(&edit, &versions);
+        }
+        self.since.push(Change { id: self.last, ended, edit, versions });
         self.last
     }
 
-    pub(super) fn begin_write(&mut self, offset: usize, bytes: Vec<u8>) -> u64 {
-        self.push(false, Edit::Write { offset, bytes })
+    pub(super) fn begin_write(&mut self, offset: usize, bytes: Vec<u8>, versions: Versions) -> u64 {
+        self.push(false, Edit::Write { offset, bytes }, versions)
     }
 
     pub(super) fn end_write(&mut self, id: u64) {
-        // A sync that began later may have made it durable already.
-        if let Some(change) = self.since.iter_mut().find(|change| change.id == id) {
-            change.ended = true;
-        }
+        let change = self.since.iter_mut().find(|change| change.id == id);
+        let change = change.expect("what is under way is kept");
+        change.ended = true;
+        self.seen.apply(&change.edit, &change.versions);
     }
 
-    pub(super) fn set_size(&mut self, size: usize) {
-        self.push(true, Edit::Size(size));
+    /// Nothing of it would be lost by a power cut.
+    pub(super) fn is_durable(&self) -> bool {
+        self.since.is_empty()
     }
 
-    pub(super) fn zero(&mut self, from: usize, to: usize) {
-        self.push(true, Edit::Zero { from, to });
+    pub(super) fn set_size(&mut self, size: usize, version: Version) {
+        self.push(true, Edit::Size(size), Versions::All(version));
     }
 
-    /// Edit a sync that begins now will make durable.
+    pub(super) fn zero(&mut self, from: usize, to: usize, version: Version) {
+        self.push(true, Edit::Zero { from, to }, Versions::All(version));
+    }
+
+    /// What a sync that begins now will make durable.
     pub(super) fn begin_sync(&self) -> Vec<u64> {
         self.since.iter().filter(|change| change.ended).map(|change| change.id).collect()
     }
 
-    pub(super) fn end_sync(&mut self, covered: &[u64]) {
+    /// A sync of the file ends.
+    pub(super) fn end_sync(&mut self, covered: &[u64]) -> Result<(), SyncFailed> {
+        if std::mem::take(&mut self.error) {
+            return Err(SyncFailed);
+        }
+        self.settle(covered);
+        Ok(())
+    }
+
+    /// The kernel wrote it back by itself, and the disk made it durable.
+    pub(super) fn written_back(&mut self) {
+        self.settle(&self.begin_sync());
+    }
+
+    fn settle(&mut self, covered: &[u64]) {
         // In order: what is left out was under way when the sync began, and touches nothing that
         // came after it.
-        let mut durable = std::mem::take(&mut self.durable);
+        let durable = &mut self.durable;
         self.since.retain(|change| {
             let covers = covered.contains(&change.id);
             if covers {
-                change.edit.apply(&mut durable);
+                durable.apply(&change.edit, &change.versions);
             }
             !covers
         });
-        self.durable = durable;
     }
 
-    /// Edit is left when the power goes. Sizes and holes are journaled in order: what comes after one
+    /// Some of the written sectors that are not durable will never be, though readers see them.
+    pub(super) fn drop_some(&mut self, rng: &mut Rng) {
+        (self.error, self.system_error) = (true, true);
+        let likely = *rng.pick(&[200, 500, 1000]);
+        for mut change in std::mem::take(&mut self.since) {
+            let Edit::Write { offset, bytes } = &change.edit else {
+                self.since.push(change);
+                continue;
+            };
+            if !change.ended || !rng.chance(700) {
+                self.since.push(change);
+                continue;
+            }
+            for (nth, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+                let (from, to) = (nth * SECTOR_BYTES, nth * SECTOR_BYTES + sector.len());
+                if !rng.chance(likely) {
+                    let edit = Edit::Write { offset: offset + from, bytes: sector.to_vec() };
+                    let versions = change.versions.part(from, to);
+                    self.since.push(Change { edit, versions, ..change });
+                }
+            }
+            // The file's size is the journal's business.
+            change.edit = Edit::Grow(offset + bytes.len());
+            self.since.push(change);
+        }
+    }
+
+    /// What is left when the power goes. Sizes and holes are journaled in order: what comes after one
     /// that is lost is lost, too.
-    pub(super) fn cut(&self, rng: &mut Rng) -> Vec<u8> {
-        let mut content = self.durable.clone();
+    pub(super) fn cut(&self, rng: &mut Rng) -> HomeFile {
+        let mut content = self.durable.content().to_vec();
         let likely = *rng.pick(&[0, 500, 1000]);
         for change in &self.since {
             match &change.edit {
@@ -100,34 +171,91 @@ impl HomeFile {
                         }
                     }
                 }
-                other if rng.chance(700) => other.apply(&mut content),
+                Edit::Size(size) if rng.chance(700) => content.resize(*size, 0),
+                Edit::Zero { from, to } if rng.chance(700) => {
+                    let to = (*to).min(content.len());
+                    content[(*from).min(to)..to].fill(0);
+                }
+                Edit::Grow(size) if rng.chance(700) => content.resize(content.len().max(*size), 0),
                 _ => break,
             }
         }
-        content
+        HomeFile::new(&content)
+    }
+
+    /// What is left when the daemon is killed: all that it was given, and of what was under way any sectors.
+    pub(super) fn kill(&self, rng: &mut Rng) -> HomeFile {
+        let mut left = self.clone();
+        for change in left.since.iter_mut().filter(|change| !change.ended) {
+            let Edit::Write { bytes, .. } = &mut change.edit else {
+                unreachable!("only writes take time")
+            };
+            let sectors = bytes.len().div_ceil(SECTOR_BYTES) as u64;
+            let some = rng.below(sectors + 1);
+            let kept = *rng.pick(&[0, some, sectors]) as usize;
+            bytes.truncate(kept * SECTOR_BYTES);
+            change.ended = true;
+            if bytes.is_empty() {
+                change.edit = Edit::Grow(0);
+            } else {
+                change.versions = change.versions.part(0, bytes.len());
+            }
+            left.seen.apply(&change.edit, &change.versions);
+        }
+        left
+    }
+
+    /// Begins a new history: what is durable, and what is not.
+    pub(super) fn begin_history(&mut self) -> History {
+        let mut history = History::new(self.durable.content());
+        self.durable.forget_versions();
+        // What was dropped leaves memory as well.
+        self.seen = self.durable.clone();
+        (self.error, self.system_error) = (false, false);
+        for change in &mut self.since {
+            change.versions = Versions::All(history.did(change.edit.clone()));
+            self.seen.apply(&change.edit, &change.versions);
+        }
+        history
     }
 }
 
-/// All files, as replay finds them; cut after so many of its writes.
+/// The file system is synced, or says that something was dropped since it last said so. Given, for each file, what it
+/// covers.
+pub(super) fn end_sync_of_all(
+    homes: &mut [HomeFile],
+    covered: &[Vec<u64>],
+) -> Result<(), SyncFailed> {
+    let failed = homes.iter().any(|home| home.system_error);
+    homes.iter_mut().for_each(|home| home.system_error = false);
+    if failed {
+        return Err(SyncFailed);
+    }
+    for (home, covered) in homes.iter_mut().zip(covered) {
+        home.settle(covered);
+    }
+    Ok(())
+}
+
+/// All files, as replay finds them; stopped after so many of its writes.
 pub(super) struct Recovering {
     pub(super) files: Vec<HomeFile>,
     pub(super) writes_left: Option<u64>,
 }
 
-/// The power went.
+/// Recovery was stopped, by the power or by a signal.
 #[derive(Debug, thiserror::Error)]
-#[error("the power is cut")]
-pub(super) struct PowerCut;
+#[error("recovery is stopped")]
+pub(super) struct Stopped;
 
 impl Recovering {
-    pub(super) fn new(contents: Vec<Vec<u8>>) -> Recovering {
-        let files = contents.into_iter().map(HomeFile::new).collect();
+    pub(super) fn new(files: Vec<HomeFile>) -> Recovering {
         Recovering { files, writes_left: None }
     }
 
-    fn step(&mut self) -> Result<(), PowerCut> {
+    fn step(&mut self) -> Result<(), Stopped> {
         match &mut self.writes_left {
-            Some(0) => Err(PowerCut),
+            Some(0) => Err(Stopped),
             Some(left) => {
                 *left -= 1;
                 Ok(())
@@ -141,28 +269,30 @@ impl Recovering {
 pub(super) struct Redo<'a> {
     pub(super) file: usize,
     pub(super) home: &'a mut HomeFile,
+    pub(super) history: &'a History,
 }
 
 impl Home for Redo<'_> {
     type File = ();
-    type Error = PowerCut;
+    type Error = Stopped;
 
-    fn open(&mut self, wanted: &[u8]) -> Result<Option<()>, PowerCut> {
+    fn open(&mut self, wanted: &[u8]) -> Result<Option<()>, Stopped> {
         Ok((identity(self.file) == wanted).then_some(()))
     }
 
-    fn write(&mut self, (): &(), offset: u64, data: &[u8]) -> Result<(), PowerCut> {
-        let id = self.home.begin_write(offset as usize, data.to_vec());
+    fn write(&mut self, (): &(), offset: u64, data: &[u8]) -> Result<(), Stopped> {
+        let offset = offset as usize;
+        let versions = self.history.versions_of(offset, data, self.home.seen());
+        let id = self.home.begin_write(offset, data.to_vec(), versions);
         self.home.end_write(id);
         Ok(())
     }
 
-    fn truncate(&mut self, (): &(), size: u64) -> Result<(), PowerCut> {
-        self.home.set_size(size as usize);
-        Ok(())
+    fn truncate(&mut self, (): &(), _: u64) -> Result<(), Stopped> {
+        unreachable!("files are cut at home, and never in the log")
     }
 
-    fn sync(&mut self, (): &()) -> Result<(), PowerCut> {
+    fn sync(&mut self, (): &()) -> Result<(), Stopped> {
         Ok(())
     }
 }
@@ -174,29 +304,31 @@ pub(super) fn identity(file: usize) -> Vec<u8> {
 
 impl Home for Recovering {
     type File = usize;
-    type Error = PowerCut;
+    type Error = Stopped;
 
-    fn open(&mut self, wanted: &[u8]) -> Result<Option<usize>, PowerCut> {
+    fn open(&mut self, wanted: &[u8]) -> Result<Option<usize>, Stopped> {
         Ok((0..self.files.len()).find(|&file| identity(file) == wanted))
     }
 
-    fn write(&mut self, file: &usize, offset: u64, data: &[u8]) -> Result<(), PowerCut> {
+    fn write(&mut self, file: &usize, offset: u64, data: &[u8]) -> Result<(), Stopped> {
         self.step()?;
-        let id = self.files[*file].begin_write(offset as usize, data.to_vec());
-        self.files[*file].end_write(id);
+        let home = &mut self.files[*file];
+        let id = home.begin_write(offset as usize, data.to_vec(), Versions::All(0));
+        home.end_write(id);
         Ok(())
     }
 
-    fn truncate(&mut self, file: &usize, size: u64) -> Result<(), PowerCut> {
+    fn truncate(&mut self, file: &usize, size: u64) -> Result<(), Stopped> {
         self.step()?;
-        self.files[*file].set_size(size as usize);
+        self.files[*file].set_size(size as usize, 0);
         Ok(())
     }
 
-    fn sync(&mut self, file: &usize) -> Result<(), PowerCut> {
+    fn sync(&mut self, file: &usize) -> Result<(), Stopped> {
         self.step()?;
         let covered = self.files[*file].begin_sync();
-        self.files[*file].end_sync(&covered);
+        // What the daemon heard of before it was killed is told to its successor once more; it syncs again.
+        self.files[*file].settle(&covered);
         Ok(())
     }
 }

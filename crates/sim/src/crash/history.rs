@@ -1,50 +1,10 @@
-//! What programs did to a file and were promised of it, and what may therefore be found after a cut.
+//! What programs did to a file and were promised of it, and what may therefore be found after a crash.
+//!
+//! Two things bound what may be found from below: what was synced, and what home had (after a power cut: had made
+//! durable). From above it is everything that was done since, in any part; nothing that was not done.
 
-use super::edit::Edit;
-
-/// A promise that was not kept.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Broken {
-    /// A byte that is neither what was synced nor anything written later.
-    #[error("byte {at} of file {file} is {found:#x}; synced and later: {allowed:x?} (cut {cut})")]
-    Byte {
-        /// The file.
-        file: usize,
-        /// The byte.
-        at: usize,
-        /// What it is.
-        found: u8,
-        /// What it may be.
-        allowed: Vec<u8>,
-        /// Which cut.
-        cut: u64,
-    },
-    /// The file is shorter or longer than it ever was since it was synced.
-    #[error("file {file} has {found} bytes, and had between {least} and {most} (cut {cut})")]
-    Size {
-        /// The file.
-        file: usize,
-        /// Its size.
-        found: usize,
-        /// The smallest it may have.
-        least: usize,
-        /// The largest.
-        most: usize,
-        /// Which cut.
-        cut: u64,
-    },
-    /// The log could not be replayed.
-    #[error("the log cannot be replayed: {error} (cut {cut})")]
-    Log {
-        /// Why.
-        error: String,
-        /// Which cut.
-        cut: u64,
-    },
-    /// A read or a sync answered wrongly, or never.
-    #[error("{0}")]
-    Answer(String),
-}
+use super::broken::{Broken, Crash};
+use super::edit::{Edit, Image, Version, Versions};
 
 /// One change to a file.
 #[derive(Clone, Debug)]
@@ -57,40 +17,43 @@ struct Done {
 /// One file's history since the content that is known to be durable.
 #[derive(Clone, Debug)]
 pub(super) struct History {
-    durable: Vec<u8>,
+    durable: Image,
     since: Vec<Done>,
-    /// Things forgotten since the beginning, for positions to stay good.
+    /// Things forgotten since the beginning, for positions to stay good. So many changes are in `durable`.
     forgotten: usize,
 }
 
 impl History {
-    pub(super) fn new(content: Vec<u8>) -> History {
-        History { durable: content, since: Vec::new(), forgotten: 0 }
+    pub(super) fn new(content: &[u8]) -> History {
+        History { durable: Image::new(content), since: Vec::new(), forgotten: 0 }
     }
 
-    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        self.did(Edit::Write { offset, bytes: bytes.to_vec() });
-    }
-
-    pub(super) fn set_size(&mut self, size: usize) {
-        self.did(Edit::Size(size));
-    }
-
-    pub(super) fn zero(&mut self, from: usize, to: usize) {
-        self.did(Edit::Zero { from, to });
-    }
-
-    fn did(&mut self, edit: Edit) {
+    /// Notes a change that may be found from now on. Its number.
+    pub(super) fn did(&mut self, edit: Edit) -> Version {
         self.since.push(Done { edit, promised: false });
+        self.version_of(self.since.len() - 1)
+    }
+
+    /// The last change was refused.
+    pub(super) fn withdraw(&mut self) {
+        self.since.pop().expect("what is refused was just asked for");
+    }
+
+    fn version_of(&self, nth: usize) -> Version {
+        Version::try_from(self.forgotten + nth + 1).expect("lives are short")
+    }
+
+    fn changes(&self) -> impl Iterator<Item = (Version, &Done)> {
+        self.since.iter().enumerate().map(|(nth, done)| (self.version_of(nth), done))
     }
 
     /// As programs see it.
     pub(super) fn content(&self) -> Vec<u8> {
-        let mut content = self.durable.clone();
-        for done in &self.since {
-            done.edit.apply(&mut content);
+        let mut image = self.durable.clone();
+        for (version, done) in self.changes() {
+            image.apply(&done.edit, &Versions::All(version));
         }
-        content
+        image.content().to_vec()
     }
 
     /// Where a sync that begins now stands.
@@ -102,9 +65,10 @@ impl History {
     pub(super) fn synced(&mut self, position: usize) {
         let count = position.saturating_sub(self.forgotten);
         for done in self.since.drain(..count) {
-            done.edit.apply(&mut self.durable);
+            self.forgotten += 1;
+            let version = Version::try_from(self.forgotten).expect("lives are short");
+            self.durable.apply(&done.edit, &Versions::All(version));
         }
-        self.forgotten += count;
     }
 
     /// The durable write that was the last change before `position` was acknowledged.
@@ -114,10 +78,76 @@ impl History {
         }
     }
 
-    /// Whether `found` may be left after a cut.
-    pub(super) fn check(&self, file: usize, found: &[u8], cut: u64) -> Result<(), Broken> {
-        let mut sizes = vec![self.durable.len()];
-        let mut size = self.durable.len();
+    /// Of which versions bytes are that home gets while it has those of `home`: the oldest that they may be of.
+    pub(super) fn versions_of(&self, offset: usize, bytes: &[u8], home: &Image) -> Versions {
+        let before = |at| home.version(at);
+        let mut versions: Vec<Option<Version>> = (offset..)
+            .zip(bytes)
+            .map(|(at, &byte)| {
+                let durable = self.durable.content().get(at).copied().unwrap_or(0);
+                let version = self.durable.version(at);
+                (durable == byte && version >= before(at)).then_some(version)
+            })
+            .collect();
+        for (version, done) in self.changes() {
+            let mut look = |from: usize, to: usize, byte_at: &dyn Fn(usize) -> u8| {
+                for at in from.max(offset)..to.min(offset + bytes.len()) {
+                    let known = &mut versions[at - offset];
+                    if known.is_none() && bytes[at - offset] == byte_at(at) && version >= before(at)
+                    {
+                        *known = Some(version);
+                    }
+                }
+            };
+            match &done.edit {
+                Edit::Write { offset, bytes } => {
+                    look(*offset, offset + bytes.len(), &|at| bytes[at - offset]);
+                }
+                Edit::Size(size) => look(*size, usize::MAX, &|_| 0),
+                Edit::Zero { from, to } => look(*from, *to, &|_| 0),
+                Edit::Grow(_) => {}
+            }
+        }
+        // One that is none of these is older than what was synced, of which the log knows.
+        Versions::Each(versions.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    /// Whether `found` may be left after a crash before which `home` was what home had for good.
+    pub(super) fn check(
+        &self,
+        file: usize,
+        found: &[u8],
+        home: &Image,
+        crash: Crash,
+    ) -> Result<(), Broken> {
+        self.check_size(file, found.len(), home, crash)?;
+        let wrong = |floor| self.are_allowed(found, floor).iter().position(|&allowed| !allowed);
+        let Some(taken_back) = wrong(Some(home)) else { return Ok(()) };
+        let (at, floor) = wrong(None).map_or((taken_back, Some(home)), |at| (at, None));
+        let with = |byte| {
+            let mut found = found.to_vec();
+            found[at] = byte;
+            self.are_allowed(&found, floor)[at]
+        };
+        let (found, allowed) = (found[at], (0..=255).filter(|&byte| with(byte)).collect());
+        Err(match floor {
+            None => Broken::Byte { file, at, found, allowed, crash },
+            Some(home) => {
+                let home = home.version(at);
+                Broken::ByteTakenBack { file, at, found, home, allowed, crash }
+            }
+        })
+    }
+
+    fn check_size(
+        &self,
+        file: usize,
+        found: usize,
+        home: &Image,
+        crash: Crash,
+    ) -> Result<(), Broken> {
+        let mut sizes = vec![self.durable.size()];
+        let mut size = self.durable.size();
         for done in &self.since {
             match &done.edit {
                 Edit::Write { offset, bytes } => {
@@ -128,47 +158,61 @@ impl History {
                     }
                 }
                 Edit::Size(to) => size = *to,
+                Edit::Grow(to) => size = size.max(*to),
                 Edit::Zero { .. } => {}
             }
             sizes.push(size);
         }
         let least = *sizes.iter().min().expect("there is one");
         let most = *sizes.iter().max().expect("there is one");
-        if !(least..=most).contains(&found.len()) {
-            return Err(Broken::Size { file, found: found.len(), least, most, cut });
+        if !(least..=most).contains(&found) {
+            return Err(Broken::Size { file, found, least, most, crash });
         }
-        if let Some(at) = self.are_allowed(found).iter().position(|&allowed| !allowed) {
-            let with = |byte| {
-                let mut found = found.to_vec();
-                found[at] = byte;
-                self.are_allowed(&found)[at]
-            };
-            let allowed = (0..=255).filter(|&byte| with(byte)).collect();
-            return Err(Broken::Byte { file, at, found: found[at], allowed, cut });
+        // Home's size says something if nothing changed it since that is forgotten here.
+        let resized = home.resized();
+        if resized < self.durable.resized() {
+            return Ok(());
+        }
+        let home = home.size();
+        let (mut least, mut most) = (home, home);
+        if (resized as usize) <= self.forgotten {
+            most = most.max(self.durable.size());
+        }
+        for (_, done) in self.changes().filter(|&(version, _)| version > resized) {
+            match &done.edit {
+                Edit::Write { offset, bytes } => most = most.max(offset + bytes.len()),
+                Edit::Size(to) => (least, most) = (least.min(*to), most.max(*to)),
+                Edit::Grow(to) => most = most.max(*to),
+                Edit::Zero { .. } => {}
+            }
+        }
+        if !(least..=most).contains(&found) {
+            return Err(Broken::SizeTakenBack { file, found, home, least, most, crash });
         }
         Ok(())
     }
 
-    /// Which of the bytes may be what is left.
-    fn are_allowed(&self, found: &[u8]) -> Vec<bool> {
-        let durable = self.durable.iter().chain(std::iter::repeat(&0));
+    /// Which of the bytes may be what is left: what was synced, or what came later, and nothing older than what
+    /// home has.
+    fn are_allowed(&self, found: &[u8], home: Option<&Image>) -> Vec<bool> {
+        let durable = self.durable.content().iter().chain(std::iter::repeat(&0));
         let mut allowed: Vec<bool> = found.iter().zip(durable).map(|(a, b)| a == b).collect();
-        let zeros = |allowed: &mut [bool], from: usize, to: usize| {
-            for at in from..to.min(found.len()) {
-                allowed[at] |= found[at] == 0;
-            }
-        };
-        for done in &self.since {
+        for (version, done) in self.changes() {
+            let mut sets = |at: usize, byte: u8| {
+                // What was promised, or is at home, replaced what was before it.
+                let replaces =
+                    done.promised || home.is_some_and(|home| home.version(at) >= version);
+                allowed[at] = found[at] == byte || (allowed[at] && !replaces);
+            };
             match &done.edit {
                 Edit::Write { offset, bytes } => {
-                    for (at, byte) in (*offset..found.len()).zip(bytes) {
-                        let equal = found[at] == *byte;
-                        // What was promised replaced what was before it.
-                        allowed[at] = equal || (allowed[at] && !done.promised);
-                    }
+                    (*offset..found.len()).zip(bytes).for_each(|(at, &byte)| sets(at, byte));
                 }
-                Edit::Size(size) => zeros(&mut allowed, *size, found.len()),
-                Edit::Zero { from, to } => zeros(&mut allowed, *from, *to),
+                Edit::Size(size) => (*size..found.len()).for_each(|at| sets(at, 0)),
+                Edit::Zero { from, to } => {
+                    (*from..(*to).min(found.len())).for_each(|at| sets(at, 0))
+                }
+                Edit::Grow(_) => {}
             }
         }
         allowed

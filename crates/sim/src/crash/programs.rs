@@ -4,22 +4,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_engine::{
-    Command, Completion, Config, Durability, Engine, ExclusiveEnd, FetchPolicy, FileId, FramePool,
-    HomeAttributes, LogCommand, Outcome, Output, PAGE_BYTES, Reply, RequestId, Time,
+    Command, Completion, Config, Durability, Engine, ErrorKind, ExclusiveEnd, FetchPolicy, FileId,
+    FramePool, HomeAttributes, LogCommand, Outcome, Output, PAGE_BYTES, Reply, RequestId, Time,
     WriteBackPolicy,
 };
 use weir_log::{BLOCK_BYTES, Commit, DATA_START, Lsn, Superblock, Writer, replay};
 
-use super::Tally;
-use super::files::Redo;
-use super::files::{HomeFile, Recovering, identity};
-use super::history::{Broken, History};
+use super::broken::{Broken, Crash};
+use super::edit::Edit;
+use super::files::{HomeFile, Recovering, Redo, end_sync_of_all, identity};
+use super::history::History;
 use super::log_disk::LogDisk;
+use super::{Plan, Tally};
 use crate::rng::Rng;
 
 const FILES: usize = 3;
 /// Largest file, bytes.
 const FILE_BYTES_MAX: u64 = 192 << 10;
+/// What a program writes in place of a file that it has just made empty, bytes at most.
+const REWRITTEN_BYTES_MAX: u64 = 600;
 /// The log: small, so that it is full now and then.
 const LOG_BYTES: u64 = DATA_START + (256 << 10);
 
@@ -36,19 +39,51 @@ pub struct Life {
     waiting: BTreeMap<RequestId, Waiting>,
     /// Files whose last change or read is not answered yet.
     busy: Vec<bool>,
-    /// Of these, those with a write.
-    writing: Vec<bool>,
-    /// How often what is done: writes, syncs, changes of size, zeroing, syncs of everything, reads.
-    weights: [u32; 6],
-    cuts: u64,
+    /// Of these, those with a change.
+    changing: Vec<bool>,
+    /// How often what is done: writes, syncs, changes of size, zeroing, syncs of everything, reads, rests.
+    weights: [u32; 7],
+    /// Writes so far, over all lives: what they write tells of which it is.
+    writes: u64,
+    /// How often a sync of home fails, in thousandths.
+    failing: u32,
+    plan: Plan,
+    /// Everything came to rest, and nothing was asked for since.
+    idle: bool,
+    crashes: u64,
 }
 
 /// A command under way.
 enum Flight {
-    Home { command: Command, change: u64, covered: Vec<u64> },
-    Log { io: weir_engine::IoId, commit: Commit },
-    SyncHome { io: weir_engine::IoId, covered: Vec<Vec<u64>> },
-    ReadLog { io: weir_engine::IoId, places: Vec<u64> },
+    Home {
+        command: Command,
+        change: u64,
+        covered: Vec<u64>,
+    },
+    Log {
+        io: weir_engine::IoId,
+        commit: Commit,
+    },
+    SyncHome {
+        io: weir_engine::IoId,
+        covered: Vec<Vec<u64>>,
+    },
+    ReadLog {
+        io: weir_engine::IoId,
+        places: Vec<u64>,
+    },
+    /// A section that was granted, and whether home has been changed by it.
+    Section {
+        file: usize,
+        section: Section,
+        version: u32,
+        at_home: bool,
+    },
+    /// The file system is being synced, as a sync of everything ends.
+    SyncSystem {
+        positions: Vec<usize>,
+        covered: Vec<Vec<u64>>,
+    },
 }
 
 /// A request under way.
@@ -73,13 +108,29 @@ enum Waiting {
     Section {
         file: usize,
         section: Section,
+        version: u32,
     },
 }
 
 #[derive(Clone, Copy)]
 enum Section {
-    Size(usize),
+    /// Then so many bytes are written at the beginning, for nobody to sync: 0 for none.
+    Size(usize, u64),
     Zero(usize, usize),
+}
+
+/// What the log's disk and home are after a crash that was recovered from.
+struct Left {
+    homes: Vec<HomeFile>,
+    log_disk: LogDisk,
+    end: Lsn,
+}
+
+/// What write `nth` writes: of each byte, the next 255 writes write something else, and never zero.
+fn bytes_of(nth: u64, offset: u64, len: usize) -> Vec<u8> {
+    (offset..offset + len as u64)
+        .map(|at| ((nth * 7 + at * 31 + at / 255) % 255) as u8 + 1)
+        .collect()
 }
 
 fn file_id(file: usize) -> FileId {
@@ -87,13 +138,10 @@ fn file_id(file: usize) -> FileId {
 }
 
 impl Life {
-    /// Files of random content, all of it durable, and an empty log.
-    pub fn first(rng: &mut Rng) -> Life {
-        let contents = (0..FILES)
-            .map(|_| {
-                let len = rng.below(FILE_BYTES_MAX) as usize;
-                rng.bytes(len)
-            })
+    /// Files of some content, all of it durable, and an empty log.
+    pub fn first(plan: &Plan, rng: &mut Rng) -> Life {
+        let homes = (0..FILES as u64)
+            .map(|file| HomeFile::new(&bytes_of(file, 0, rng.below(FILE_BYTES_MAX) as usize)))
             .collect();
         let superblock = Superblock {
             log: [7; 16],
@@ -106,19 +154,22 @@ impl Life {
         };
         let mut log_disk = LogDisk::default();
         log_disk.write(&as_commit(&superblock));
-        Life::begin(contents, log_disk, superblock, rng)
+        Life::begin(homes, log_disk, superblock, plan.clone(), FILES as u64, rng)
     }
 
     fn begin(
-        contents: Vec<Vec<u8>>,
+        mut homes: Vec<HomeFile>,
         log_disk: LogDisk,
         superblock: Superblock,
+        plan: Plan,
+        writes: u64,
         rng: &mut Rng,
     ) -> Life {
+        let histories: Vec<History> = homes.iter_mut().map(HomeFile::begin_history).collect();
         // In half of the lives patches are left alone and have little memory: they spill.
         let spilling = rng.chance(500);
         let lazy = [FetchPolicy::Lazy, FetchPolicy::Auto];
-        let config = Config {
+        let mut config = Config {
             memory_bytes_max: Config::MEMORY_BYTES_MIN,
             patch_bytes_max: if spilling { rng.between(2 << 10, 24 << 10) } else { 4 << 20 },
             fetch_policy: *rng.pick(if spilling { &lazy } else { &FetchPolicy::ALL }),
@@ -129,24 +180,27 @@ impl Life {
             requests_in_flight_max: if spilling { 4 } else { 1024 },
             ..Config::default()
         };
+        plan.undone.iter().for_each(|undo| undo.apply(&mut config));
         let frames = (config.memory_bytes_max / PAGE_BYTES as u64) as u32 + 512;
         let pool = FramePool::new(frames).expect("memory for the frames");
         let mut engine = Engine::new(config, pool).expect("the configuration is valid");
         engine.start_log(Writer::new(superblock));
-        for (file, content) in contents.iter().enumerate() {
+        for (file, home) in homes.iter().enumerate() {
             let home = HomeAttributes {
-                size: content.len() as u64,
+                size: home.content().len() as u64,
                 dense: true,
                 write_unit: 512,
                 readable: true,
             };
             engine.attach(file_id(file), home);
-            engine.identify(file_id(file), &identity(file));
+            if plan.logged {
+                engine.identify(file_id(file), &identity(file));
+            }
         }
         Life {
-            homes: contents.iter().cloned().map(HomeFile::new).collect(),
+            homes,
             log_disk,
-            histories: contents.into_iter().map(History::new).collect(),
+            histories,
             engine,
             now: Time::from_nanos(1_000_000_000),
             flight: BTreeMap::new(),
@@ -154,9 +208,13 @@ impl Life {
             next_request: 0,
             waiting: BTreeMap::new(),
             busy: vec![false; FILES],
-            writing: vec![false; FILES],
-            weights: if spilling { [70, 4, 2, 2, 1, 10] } else { [50, 25, 6, 4, 2, 10] },
-            cuts: 0,
+            changing: vec![false; FILES],
+            weights: if spilling { [70, 4, 2, 2, 1, 10, 1] } else { [50, 25, 6, 4, 2, 10, 2] },
+            writes,
+            failing: *rng.pick(if plan.homes_fail { &[0, 0, 250] } else { &[0] }),
+            plan,
+            idle: false,
+            crashes: 0,
         }
     }
 
@@ -195,34 +253,36 @@ impl Life {
         Ok(())
     }
 
-    /// The power goes in earnest; what is recovered is where the next life begins.
+    /// Ends the life by a crash in earnest; what is recovered is where the next one begins.
     ///
     /// # Errors
     /// A promise that was not kept.
     pub fn reborn(mut self, rng: &mut Rng, tally: &mut Tally) -> Result<Life, Broken> {
-        let (contents, mut log_disk, end) = self.cut(rng, tally)?;
+        let power = rng.chance(650);
+        let Left { homes, mut log_disk, end } = self.crash(power, rng, tally)?;
         let superblock = log_disk.superblock().next_use(end);
         log_disk.write(&as_commit(&superblock));
-        Ok(Life::begin(contents, log_disk, superblock, rng))
+        Ok(Life::begin(homes, log_disk, superblock, self.plan, self.writes, rng))
     }
 
     fn maybe_cut(&mut self, sparse: u64, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
         if rng.below(sparse) == 0 {
-            self.cut(rng, tally)?;
+            let power = rng.chance(650);
+            self.crash(power, rng, tally)?;
         }
         Ok(())
     }
 
-    /// Cuts the power in thought, recovers, and compares. What recovery left, and where the log ended.
-    fn cut(
-        &mut self,
-        rng: &mut Rng,
-        tally: &mut Tally,
-    ) -> Result<(Vec<Vec<u8>>, LogDisk, Lsn), Broken> {
-        self.cuts += 1;
-        tally.cuts += 1;
-        let cut = self.cuts;
-        let mut contents: Vec<Vec<u8>> = self.homes.iter().map(|home| home.cut(rng)).collect();
+    /// Cuts the power in thought, or kills the daemon; recovers, and compares.
+    fn crash(&mut self, power: bool, rng: &mut Rng, tally: &mut Tally) -> Result<Left, Broken> {
+        self.crashes += 1;
+        let (failing, idle) = (self.failing > 0, self.idle);
+        let mut crash = Crash { nth: self.crashes, power, again: false, failing, idle };
+        let mut homes: Vec<HomeFile> = self
+            .homes
+            .iter()
+            .map(|home| if power { home.cut(rng) } else { home.kill(rng) })
+            .collect();
         let mut log_disk = self.log_disk.clone();
         for flight in self.flight.values() {
             if let Flight::Log { commit, .. } = flight {
@@ -231,28 +291,72 @@ impl Life {
         }
         let superblock = log_disk.superblock();
         loop {
-            let mut recovering = Recovering::new(contents);
+            tally.count(crash);
+            let mut recovering = Recovering::new(homes);
             if rng.chance(300) {
                 recovering.writes_left = Some(rng.below(20));
             }
             match replay(&mut log_disk, superblock, Some(&mut recovering)) {
                 Ok(report) => {
-                    let contents: Vec<Vec<u8>> =
-                        recovering.files.iter().map(HomeFile::content).collect();
-                    for (file, content) in contents.iter().enumerate() {
-                        self.histories[file].check(file, content, cut)?;
-                        tally.bytes += content.len() as u64;
+                    let homes = recovering.files;
+                    self.check(&homes, crash, tally)?;
+                    // What was recovered is durable before the log is used again.
+                    if !homes.iter().all(HomeFile::is_durable) {
+                        let cut: Vec<HomeFile> = homes.iter().map(|home| home.cut(rng)).collect();
+                        self.check(&cut, Crash { power: true, again: true, ..crash }, tally)?;
                     }
-                    return Ok((contents, log_disk, report.end));
+                    return Ok(Left { homes, log_disk, end: report.end });
                 }
                 Err(_) if recovering.writes_left == Some(0) => {
                     tally.recovery_cuts += 1;
-                    tally.cuts += 1;
-                    contents = recovering.files.iter().map(|file| file.cut(rng)).collect();
+                    crash.power |= rng.chance(500);
+                    let files = recovering.files.iter();
+                    homes = files
+                        .map(|home| if crash.power { home.cut(rng) } else { home.kill(rng) })
+                        .collect();
                 }
-                Err(error) => return Err(Broken::Log { error: error.to_string(), cut }),
+                Err(error) => return Err(Broken::Log { error: error.to_string(), crash }),
             }
         }
+    }
+
+    /// Compares what was recovered with what was promised, and with what home had: after a power cut what was durable
+    /// there, after a kill all that it had been given.
+    fn check(&self, homes: &[HomeFile], crash: Crash, tally: &mut Tally) -> Result<(), Broken> {
+        for (file, (found, had)) in homes.iter().zip(&self.homes).enumerate() {
+            let home = if crash.power { had.durable() } else { had.seen() };
+            self.histories[file].check(file, found.content(), home, crash)?;
+            tally.bytes += found.content().len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Nobody asks for anything for a long time, in which everything that goes home by itself does, and the kernel
+    /// makes it durable there.
+    fn rest(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
+        for _ in 0..20 {
+            let mut left = 1000;
+            while !self.flight.is_empty() && left > 0 {
+                self.end_one(rng, tally)?;
+                left -= 1;
+            }
+            let soon = self.now + Duration::from_millis(rng.below(8000));
+            let due = self.engine.next_tick(self.now).unwrap_or(soon);
+            self.now = self.now.max(if rng.chance(500) { soon } else { due });
+            self.engine.tick(self.now);
+            self.drain(tally)?;
+        }
+        for home in &mut self.homes {
+            if rng.chance(self.failing) {
+                home.drop_some(rng);
+            } else if rng.chance(800) {
+                // Nobody is told by the kernel's own write-back: an error stays for the next sync.
+                home.written_back();
+            }
+        }
+        self.idle = true;
+        tally.rests += 1;
+        Ok(())
     }
 
     fn request(&mut self, waiting: Waiting) -> RequestId {
@@ -263,6 +367,7 @@ impl Life {
     }
 
     fn operate(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
+        self.idle = false;
         let file = rng.below(FILES as u64) as usize;
         let size = self.histories[file].content().len() as u64;
         match rng.weighted(&self.weights) {
@@ -272,21 +377,12 @@ impl Life {
                     _ => rng.below(FILE_BYTES_MAX - 9000),
                 };
                 let len = *rng.pick(&[1, 64, 64, 200, 512, 4096, 8192]);
-                let data = rng.bytes(len);
                 let durability = match rng.below(12) {
                     0 => Durability::Data,
                     1 => Durability::All,
                     _ => Durability::None,
                 };
-                self.histories[file].write(offset as usize, &data);
-                self.busy[file] = true;
-                let position = self.histories[file].position();
-                let position = (durability != Durability::None).then_some(position);
-                self.writing[file] = true;
-                let request = self.request(Waiting::Write { file, position });
-                let outcome =
-                    self.engine.write(request, file_id(file), offset, &data, durability, self.now);
-                self.answered(request, outcome, tally)?;
+                self.write(file, offset, len, durability, tally)?;
             }
             Some(1) => {
                 let position = self.position(file);
@@ -296,11 +392,13 @@ impl Life {
                 self.answered(request, outcome, tally)?;
             }
             Some(2) if !self.busy[file] => {
-                let to = match rng.below(3) {
-                    0 => 0,
-                    _ => rng.below(FILE_BYTES_MAX) as usize,
+                let section = match rng.below(4) {
+                    // Open with O_TRUNC, and a shorter text.
+                    0 => Section::Size(0, rng.between(1, REWRITTEN_BYTES_MAX)),
+                    1 => Section::Size(0, 0),
+                    _ => Section::Size(rng.below(FILE_BYTES_MAX) as usize, 0),
                 };
-                self.section(file, Section::Size(to), None, tally)?;
+                self.section(file, section, None, tally)?;
             }
             Some(3) if !self.busy[file] && size > 0 => {
                 let from = rng.below(size) as usize;
@@ -330,9 +428,30 @@ impl Life {
                     }
                 }
             }
+            Some(6) => self.rest(rng, tally)?,
             _ => {}
         }
         Ok(())
+    }
+
+    fn write(
+        &mut self,
+        file: usize,
+        offset: u64,
+        len: usize,
+        durability: Durability,
+        tally: &mut Tally,
+    ) -> Result<(), Broken> {
+        self.writes += 1;
+        let data = bytes_of(self.writes, offset, len);
+        self.histories[file].did(Edit::Write { offset: offset as usize, bytes: data.clone() });
+        (self.busy[file], self.changing[file]) = (true, true);
+        let position = self.histories[file].position();
+        let position = (durability != Durability::None).then_some(position);
+        let request = self.request(Waiting::Write { file, position });
+        let outcome =
+            self.engine.write(request, file_id(file), offset, &data, durability, self.now);
+        self.answered(request, outcome, tally)
     }
 
     fn section(
@@ -342,8 +461,13 @@ impl Life {
         flush: Option<(u64, u64)>,
         tally: &mut Tally,
     ) -> Result<(), Broken> {
-        self.busy[file] = true;
-        let request = self.request(Waiting::Section { file, section });
+        (self.busy[file], self.changing[file]) = (true, true);
+        // From here on: whoever logs a change before it is made may be cut between the two.
+        let version = self.histories[file].did(match section {
+            Section::Size(size, _) => Edit::Size(size),
+            Section::Zero(from, to) => Edit::Zero { from, to },
+        });
+        let request = self.request(Waiting::Section { file, section, version });
         match self.engine.begin_exclusive(request, file_id(file), flush, self.now) {
             Outcome::Pending => Ok(()),
             Outcome::Done(result) => self.take(request, Reply::Exclusive(result), tally),
@@ -362,9 +486,9 @@ impl Life {
         }
     }
 
-    /// Where a sync of the file that begins now stands: what is being written is not in it.
+    /// Where a sync of the file that begins now stands: a change that is under way is not in it.
     fn position(&self, file: usize) -> usize {
-        self.histories[file].position() - usize::from(self.writing[file])
+        self.histories[file].position() - usize::from(self.changing[file])
     }
 
     /// A request was answered.
@@ -377,54 +501,72 @@ impl Life {
             }
             Reply::Read(result) => result.is_ok(),
         };
-        if !fine {
+        if !fine && self.failing == 0 {
             return Err(failed("nothing fails here"));
         }
         match (waiting, &reply) {
             (Waiting::Write { file, position }, _) => {
-                self.busy[file] = false;
-                self.writing[file] = false;
-                if let Some(position) = position {
+                (self.busy[file], self.changing[file]) = (false, false);
+                // One that failed was taken all the same: its sync has failed.
+                if let Some(position) = position.filter(|_| fine) {
                     tally.syncs += 1;
                     self.histories[file].wrote_durably(position);
                 }
             }
-            (Waiting::Sync { file, position }, _) => {
+            (Waiting::Sync { file, position }, _) if fine => {
                 tally.syncs += 1;
                 self.histories[file].synced(position);
             }
-            (Waiting::SyncAll { positions }, _) => {
-                tally.syncs += 1;
+            (Waiting::SyncAll { positions }, _) if fine => {
                 // To be followed by a sync of the back end as a whole.
-                for (file, position) in positions.into_iter().enumerate() {
-                    let covered = self.homes[file].begin_sync();
-                    self.homes[file].end_sync(&covered);
-                    self.histories[file].synced(position);
-                }
+                let covered = self.homes.iter().map(HomeFile::begin_sync).collect();
+                self.fly(Flight::SyncSystem { positions, covered });
             }
+            (Waiting::Sync { .. } | Waiting::SyncAll { .. }, _) => tally.failed_syncs += 1,
             (Waiting::Read { file, offset, expected }, Reply::Read(Ok(data))) => {
                 self.busy[file] = false;
                 if data.to_vec() != expected {
                     return Err(Broken::Answer(format!("file {file} read wrongly at {offset}")));
                 }
             }
-            (Waiting::Section { file, section }, _) => {
-                self.busy[file] = false;
-                let end = match section {
-                    Section::Size(size) => {
-                        self.homes[file].set_size(size);
-                        self.histories[file].set_size(size);
-                        ExclusiveEnd { discard: None, size: Some(size as u64) }
-                    }
-                    Section::Zero(from, to) => {
-                        self.homes[file].zero(from, to);
-                        self.histories[file].zero(from, to);
-                        ExclusiveEnd { discard: Some((from as u64, to as u64)), size: None }
-                    }
-                };
-                self.engine.end_exclusive(file_id(file), end, self.now);
+            (Waiting::Section { file, section, version }, _) if fine => {
+                self.fly(Flight::Section { file, section, version, at_home: false });
+            }
+            (Waiting::Section { file, .. }, _) => {
+                self.histories[file].withdraw();
+                (self.busy[file], self.changing[file]) = (false, false);
             }
             (Waiting::Read { .. }, _) => return Err(failed("a read is answered by a read")),
+        }
+        Ok(())
+    }
+
+    /// A section does what it is for at home.
+    fn change_home(&mut self, file: usize, section: Section, version: u32) {
+        match section {
+            Section::Size(size, _) => self.homes[file].set_size(size, version),
+            Section::Zero(from, to) => self.homes[file].zero(from, to, version),
+        }
+    }
+
+    fn end_section(
+        &mut self,
+        file: usize,
+        section: Section,
+        tally: &mut Tally,
+    ) -> Result<(), Broken> {
+        (self.busy[file], self.changing[file]) = (false, false);
+        let (end, then) = match section {
+            Section::Size(size, then) => {
+                (ExclusiveEnd { discard: None, size: Some(size as u64) }, then)
+            }
+            Section::Zero(from, to) => {
+                (ExclusiveEnd { discard: Some((from as u64, to as u64)), size: None }, 0)
+            }
+        };
+        self.engine.end_exclusive(file_id(file), end, self.now);
+        if then > 0 {
+            self.write(file, 0, then as usize, Durability::None, tally)?;
         }
         Ok(())
     }
@@ -447,7 +589,8 @@ impl Life {
                 }
                 Output::Redo { file, from, .. } => {
                     let nth = (file.0 - 100) as usize;
-                    let mut redo = Redo { file: nth, home: &mut self.homes[nth] };
+                    let history = &self.histories[nth];
+                    let mut redo = Redo { file: nth, home: &mut self.homes[nth], history };
                     let result = replay(&mut self.log_disk, from, Some(&mut redo));
                     result.map_err(|error| Broken::Answer(error.to_string()))?;
                     self.engine.redone(file, Ok(()), self.now);
@@ -464,7 +607,8 @@ impl Life {
     }
 
     fn start(&mut self, command: Command) {
-        let home = &mut self.homes[(command.file().0 - 100) as usize];
+        let file = (command.file().0 - 100) as usize;
+        let (history, home) = (&self.histories[file], &mut self.homes[file]);
         let (mut change, mut covered) = (0, Vec::new());
         match &command {
             Command::Write { offset, parts, .. } => {
@@ -475,12 +619,30 @@ impl Life {
                         &part.frame.bytes()[start..start + usize::from(part.len)],
                     );
                 }
-                change = home.begin_write(*offset as usize, bytes);
+                let offset = *offset as usize;
+                let versions = history.versions_of(offset, &bytes, home.seen());
+                change = home.begin_write(offset, bytes, versions);
             }
             Command::Sync { .. } => covered = home.begin_sync(),
             Command::Fetch { .. } | Command::Reserve { .. } | Command::Map { .. } => {}
         }
         self.fly(Flight::Home { command, change, covered });
+    }
+
+    /// The end of a sync of the whole file system.
+    fn sync_system(
+        &mut self,
+        covered: &[Vec<u64>],
+        rng: &mut Rng,
+        tally: &mut Tally,
+    ) -> Result<(), ErrorKind> {
+        if rng.chance(self.failing) {
+            let file = rng.below(FILES as u64) as usize;
+            self.homes[file].drop_some(rng);
+        }
+        let result = end_sync_of_all(&mut self.homes, covered).map_err(|_| ErrorKind::Io);
+        tally.failed_home_syncs += u64::from(result.is_err());
+        result
     }
 
     /// Ends one command, any.
@@ -503,11 +665,25 @@ impl Life {
                 self.engine.log_read(io, Ok(blocks), self.now);
             }
             Flight::SyncHome { io, covered } => {
-                for (home, covered) in self.homes.iter_mut().zip(&covered) {
-                    home.end_sync(covered);
-                }
-                self.engine.log_completed(io, Ok(()), self.now);
+                let result = self.sync_system(&covered, rng, tally);
+                self.engine.log_completed(io, result, self.now);
             }
+            Flight::SyncSystem { positions, covered } => {
+                match self.sync_system(&covered, rng, tally) {
+                    Ok(()) => {
+                        tally.syncs += 1;
+                        for (file, position) in positions.into_iter().enumerate() {
+                            self.histories[file].synced(position);
+                        }
+                    }
+                    Err(kind) => self.engine.home_sync_failed(kind, self.now),
+                }
+            }
+            Flight::Section { file, section, version, at_home: false } => {
+                self.change_home(file, section, version);
+                self.fly(Flight::Section { file, section, version, at_home: true });
+            }
+            Flight::Section { file, section, .. } => self.end_section(file, section, tally)?,
             Flight::Home { command, change, covered } => {
                 let home = &mut self.homes[(command.file().0 - 100) as usize];
                 let (io, completion) = match command {
@@ -527,8 +703,12 @@ impl Life {
                         (io, Completion::Written { result: Ok(()) })
                     }
                     Command::Sync { io, .. } => {
-                        home.end_sync(&covered);
-                        (io, Completion::Synced { result: Ok(()) })
+                        if rng.chance(self.failing) {
+                            home.drop_some(rng);
+                        }
+                        let result = home.end_sync(&covered).map_err(|_| ErrorKind::Io);
+                        tally.failed_home_syncs += u64::from(result.is_err());
+                        (io, Completion::Synced { result })
                     }
                     Command::Reserve { io, .. } => (io, Completion::Reserved { result: Ok(()) }),
                     Command::Map { io, .. } => (io, Completion::Mapped { extents: Vec::new() }),

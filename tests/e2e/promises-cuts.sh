@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Power cuts of an emulated disk under programs that truncate, rewrite by O_TRUNC, rename over, punch holes, delete and
+# rest between their synced writes. After each the disk comes back under another device number, as after a reboot, and
+# is recovered by `weir recover SOURCE` and by `weir mount SOURCE` in turn: nothing that was acknowledged is lost, nothing
+# that was settled at home is taken back, and nothing is there that nobody wrote.
+# cases: ext4 xfs
+# timeout: 150
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+need_filesystem "$1"
+cuts=6
+if [ -n "$LONG" ]; then cuts=100; fi
+start_disk none 512M "$1"
+blockdev --flushbufs "$DISK_DEVICE"
+
+# renumber: the disk is another loop device from now on, DEVICE, than it was.
+DEVICE=$DISK_DEVICE
+renumber() {
+    local former=$DEVICE
+    DEVICE=$(losetup --find --show --direct-io=on "$(cat "/sys/block/${DISK_DEVICE#/dev/}/loop/backing_file")")
+    [ "$(stat -c %t:%T "$DEVICE")" != "$(stat -c %t:%T "$former")" ] || fail "$DEVICE has the number it had before"
+    # The first one is the disk's own.
+    [ "$former" = "$DISK_DEVICE" ] || losetup -d "$former"
+}
+
+# checked WHERE: what is below a directory is what was promised.
+checked() {
+    python3 "$SUPPORT/powercut_mixed.py" check "$1" "$WORK/notes" >"$WORK/found" 2>&1 ||
+        fail "cut $cut ($how), in $1: $(cat "$WORK/found")"
+}
+
+renumber
+promises=0
+for cut in $(seq "$cuts"); do
+    mount "$DEVICE" "$SRC"
+    rm -rf "$WORK/notes" "$SRC"/program-*
+    sync -f "$SRC"
+    mount_weir_foreground "$SRC" "$MNT" --log-size "$((cut % 2 * 6 + 2))M" --dirty-expire 150ms
+    # Every third time the power is cut when everything rests and is home.
+    how="in the middle"
+    if [ $((cut % 3)) = 0 ]; then how="after a rest"; fi
+    if [ "$how" = "after a rest" ]; then
+        python3 "$SUPPORT/powercut_mixed.py" write "$MNT" "$SRC" "$WORK/notes" 0.7 "$cut" rest "$WEIR" ||
+            fail "the load"
+        grep -q stopped "$WORK"/notes/* && fail "the load: $(grep -h stopped "$WORK"/notes/*)"
+        "$BENCH" disk cut --dir "$DISK" --seed "$cut" >/dev/null
+    else
+        python3 "$SUPPORT/powercut_mixed.py" write "$MNT" "$SRC" "$WORK/notes" 20 "$cut" go-on "$WEIR" &
+        load=$!
+        sleep "$((cut * 7 % 3)).$((cut * 3 % 9 + 1))"
+        "$BENCH" disk cut --dir "$DISK" --seed "$cut" >/dev/null
+        # Programs that only write to memory notice it when they sync.
+        wait "$load" || fail "the load"
+    fi
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
+    umount_soon "$SRC"
+    "$BENCH" disk restore --dir "$DISK"
+    renumber
+    mount "$DEVICE" "$SRC"
+    if [ $((cut % 2)) = 0 ]; then
+        "$WEIR" recover "$SRC" >"$WORK/recovered" || fail "cut $cut: weir recover on another device: $?"
+        checked "$SRC"
+    else
+        mount_weir "$SRC" "$MNT" --log-size 2M
+        checked "$MNT"
+        umount_weir "$MNT"
+        checked "$SRC"
+    fi
+    read -r found _ <"$WORK/found"
+    promises=$((promises + found))
+    umount "$SRC"
+done
+losetup -d "$DEVICE"
+stop_disk
+counts "$cuts power cuts on $1, each on another device: $promises promises kept, 0 lost, 0 taken back"

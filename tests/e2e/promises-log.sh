@@ -1,0 +1,201 @@
+#!/usr/bin/env bash
+# What was acknowledged is there after a crash, and recovery takes nothing back that home had: the stories in which that
+# went wrong, each as it was found.
+# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+
+# Waits until nothing is dirty and SOURCE has a file as programs see it, and makes that durable: it is settled.
+settle() {
+    local name=$1
+    for _ in $(seq 200); do
+        if [ "$(status "$MNT" dirty_pages)" = 0 ] && cmp -s "$SRC/$name" "$MNT/$name"; then
+            sync -f "$SRC"
+            return
+        fi
+        sleep 0.05
+    done
+    fail "$name does not go home by itself: $("$WEIR" status "$MNT")"
+}
+
+kill_daemon() {
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
+}
+
+# recovered NAME: kills the daemon and recovers; the file is in SOURCE what it was there before.
+recovered() {
+    cp "$SRC/$1" "$WORK/settled"
+    kill_daemon
+    cmp "$SRC/$1" "$WORK/settled" || fail "the kill alone changed $1 at home"
+    "$WEIR" recover "$SRC"
+    cmp "$SRC/$1" "$WORK/settled" ||
+        fail "recovery took $1 back: $(stat -c %s "$SRC/$1") bytes, and there were $(stat -c %s "$WORK/settled")"
+}
+
+# A home on a full tmpfs that has lost the one block under the file `victim`: to write it there is no room. What is not
+# aligned goes home by the page cache, so that the write succeeds and a sync of home fails.
+failing_home() {
+    local block program _
+    need_command mkfs.ext4 fallocate filefrag
+    mkdir "$WORK/memory"
+    mount -t tmpfs -o size=64M none "$WORK/memory"
+    image=$WORK/memory/image
+    truncate -s 32M "$image"
+    mkfs.ext4 -q -b 4096 -m 0 -E lazy_itable_init=0,lazy_journal_init=0,nodiscard "$image"
+    mkdir "$WORK/home"
+    mount -o loop "$image" "$WORK/home" || skip "cannot mount a loop device"
+    mkdir "$WORK/home/source"
+    SRC=$WORK/home/source
+    head -c 300 /dev/zero >"$SRC/victim"
+    head -c 1M /dev/zero >"$SRC/other"
+    sync -f "$SRC"
+    block=$(filefrag -v -b4096 "$SRC/victim" | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 }')
+    [ -n "$block" ] || fail "cannot tell where the file is"
+    mount_weir_foreground "$SRC" "$MNT" --log "$WORK/log" --log-size 2M --dirty-expire 200ms
+    # Synced by the log. Then others until the log has to be used again, which it must not be where this is.
+    python3 - "$MNT" "$WORK/opened" "$WORK/broken" <<'PYTHON' &
+import os
+import sys
+import time
+
+directory, opened, broken = sys.argv[1:]
+victim = os.open(f"{directory}/victim", os.O_WRONLY)
+# The first sync of a file syncs home, the others are logged.
+os.fsync(victim)
+os.close(os.open(opened, os.O_CREAT))
+while not os.path.exists(broken):
+    time.sleep(0.02)
+os.pwrite(victim, b"V" * 300, 0)
+os.fsync(victim)
+os.close(victim)
+other = os.open(f"{directory}/other", os.O_WRONLY)
+failed = 0
+for nth in range(600):
+    os.pwrite(other, bytes([nth % 255 + 1]) * 4096, nth % 256 * 4096)
+    try:
+        os.fsync(other)
+    except OSError:
+        failed += 1
+print(f"{failed} of 600 fsyncs of another file failed")
+PYTHON
+    program=$!
+    for _ in $(seq 200); do
+        if [ -e "$WORK/opened" ]; then break; fi
+        sleep 0.05
+    done
+    # mkfs left holes where it wrote zeros.
+    fallocate -l 32M "$image"
+    fallocate --punch-hole -o "$((block * 4096))" -l 4096 "$image"
+    dd if=/dev/zero of="$WORK/memory/ballast" bs=4K status=none 2>/dev/null || true
+    touch "$WORK/broken"
+    wait "$program" || fail "the file could not be synced by the log"
+    # Again, for whoever is told once and not a second time.
+    sleep 1
+    python3 -c '
+import os, sys
+try:
+    os.fsync(os.open(sys.argv[1], os.O_RDWR))
+except OSError as error:
+    print("fsync of the file:", error)' "$MNT/victim"
+    "$WEIR" status "$MNT" --json | python3 "$SUPPORT/field.py" stats.sync_errors stats.destage_errors || true
+}
+
+heal() {
+    rm "$WORK/memory/ballast"
+}
+
+expect_victim() {
+    local found
+    found=$(head -c 300 "$1/victim" | tr -d V | wc -c)
+    [ "$found" = 0 ] && [ "$(stat -c %s "$1/victim")" = 300 ] ||
+        fail "$found of 300 bytes that were synced are lost, $2"
+}
+
+case $1 in
+recovery-keeps-rewritten-file)
+    head -c 4M /dev/zero >"$SRC/conf"
+    mount_weir_foreground "$SRC" "$MNT" --dirty-expire 200ms
+    python3 - "$MNT/conf" <<'PYTHON'
+import os
+import sys
+
+file = os.open(sys.argv[1], os.O_WRONLY)
+# The first sync of a file syncs home, the others are logged.
+os.fsync(file)
+os.pwrite(file, b"ten bytes.", 200 << 10)
+os.fsync(file)
+os.close(file)
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
+os.write(file, b"the whole text of the configuration")
+os.close(file)
+PYTHON
+    settle conf
+    recovered conf
+    expect_equal conf "$(cat "$SRC/conf")" "the whole text of the configuration"
+    ;;
+recovery-keeps-truncation)
+    mount_weir_foreground "$SRC" "$MNT" --dirty-expire 200ms
+    python3 - "$MNT/messages" <<'PYTHON'
+import os
+import sys
+
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+for line in range(50):
+    os.write(file, b"line %d\n" % line)
+    os.fsync(file)
+PYTHON
+    truncate -s 0 "$MNT/messages"
+    settle messages
+    recovered messages
+    expect_equal "bytes" "$(stat -c %s "$SRC/messages")" 0
+    ;;
+recovery-keeps-newer-page)
+    head -c 64K /dev/zero >"$SRC/page"
+    mount_weir_foreground "$SRC" "$MNT" --dirty-expire 200ms
+    python3 - "$MNT/page" <<'PYTHON'
+import os
+import sys
+
+file = os.open(sys.argv[1], os.O_WRONLY)
+# The first sync of a file syncs home, the others are logged.
+os.fsync(file)
+os.pwrite(file, b"OLD." * 1024, 8192)
+os.fsync(file)
+os.pwrite(file, b"NEW." * 1024, 8192)
+PYTHON
+    settle page
+    recovered page
+    expect_equal "the page" "$(dd if="$SRC/page" bs=4 skip=2048 count=1 status=none)" NEW.
+    ;;
+failed-home-sync)
+    failing_home
+    kill_daemon
+    heal
+    # What only the kernel's memory has of home is gone after a crash of the machine.
+    umount_soon "$WORK/home"
+    mount -o loop "$image" "$WORK/home"
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_victim "$SRC" "after a crash"
+    umount "$WORK/home" "$WORK/memory"
+    ;;
+failed-home-sync-umount)
+    failing_home
+    for time in first second third; do
+        expect_failure "" "$WEIR" umount "$MNT"
+        is_mounted "$MNT" || fail "the $time weir umount has given up a mount with data that is not home"
+    done
+    heal
+    # What failed at home meanwhile may be told once more.
+    "$WEIR" umount "$MNT" || "$WEIR" umount "$MNT" || fail "no unmount though home works again"
+    wait "$WEIR_PID" || true
+    umount_soon "$WORK/home"
+    mount -o loop "$image" "$WORK/home"
+    expect_victim "$SRC" "after weir umount"
+    umount "$WORK/home" "$WORK/memory"
+    ;;
+*) fail "no case $1" ;;
+esac
