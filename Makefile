@@ -51,10 +51,10 @@ test-long: setup build
 	tests/run --cargo --long
 	$(CARGO) test --release -p weir-bench whole_traces -- --ignored
 
-# At least 20,000 cuts in the simulator, 48 of an emulated disk (ext4 and xfs), and 10,000 kills of programs under weir run.
+# At least 20,000 crashes in the simulator, 248 power cuts of an emulated disk (ext4 and xfs), and 10,000 kills of programs under weir run.
 crash-test: setup build
 	$(CARGO) run --release -p weir-sim --bin weir-sim -- --cuts 0..60
-	tests/run --long redo-log-cut lane-kill
+	tests/run --long redo-log-cut promises-cuts lane-kill
 
 miri:
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \

@@ -25,6 +25,18 @@ renumber() {
     [ "$former" = "$DISK_DEVICE" ] || losetup -d "$former"
 }
 
+# A file system that is unmounted while the last of a killed daemon's files are closed goes a moment later: on another device
+# it is a duplicate until then.
+filesystem=$1
+gone() {
+    local _
+    for _ in $(seq 200); do
+        if [ ! -e "/sys/fs/$filesystem/${DEVICE#/dev/}" ]; then return; fi
+        sleep 0.05
+    done
+    fail "$filesystem on $DEVICE stays after umount"
+}
+
 # checked WHERE: what is below a directory is what was promised.
 checked() {
     python3 "$SUPPORT/powercut_mixed.py" check "$1" "$WORK/notes" >"$WORK/found" 2>&1 ||
@@ -58,6 +70,7 @@ for cut in $(seq "$cuts"); do
     wait "$WEIR_PID" 2>/dev/null || true
     umount -l "$MNT"
     umount_soon "$SRC"
+    gone
     "$BENCH" disk restore --dir "$DISK"
     renumber
     mount "$DEVICE" "$SRC"

@@ -240,6 +240,8 @@ pub(super) fn end_sync_of_all(
 /// All files, as replay finds them; stopped after so many of its writes.
 pub(super) struct Recovering {
     pub(super) files: Vec<HomeFile>,
+    /// Those that have no name any more.
+    gone: Vec<bool>,
     pub(super) writes_left: Option<u64>,
 }
 
@@ -249,8 +251,8 @@ pub(super) struct Recovering {
 pub(super) struct Stopped;
 
 impl Recovering {
-    pub(super) fn new(files: Vec<HomeFile>) -> Recovering {
-        Recovering { files, writes_left: None }
+    pub(super) fn new(files: Vec<HomeFile>, gone: Vec<bool>) -> Recovering {
+        Recovering { files, gone, writes_left: None }
     }
 
     fn step(&mut self) -> Result<(), Stopped> {
@@ -307,7 +309,7 @@ impl Home for Recovering {
     type Error = Stopped;
 
     fn open(&mut self, wanted: &[u8]) -> Result<Option<usize>, Stopped> {
-        Ok((0..self.files.len()).find(|&file| identity(file) == wanted))
+        Ok((0..self.files.len()).find(|&file| !self.gone[file] && identity(file) == wanted))
     }
 
     fn write(&mut self, file: &usize, offset: u64, data: &[u8]) -> Result<(), Stopped> {

@@ -46,6 +46,8 @@ pub struct Tally {
     pub idle_cuts: u64,
     /// Of these, those with homes that fail.
     pub failing_cuts: u64,
+    /// Files that were removed.
+    pub removals: u64,
     /// Stretches in which nothing was asked for.
     pub rests: u64,
     /// Syncs that were answered by an error.
@@ -74,6 +76,7 @@ impl Tally {
         self.kills += other.kills;
         self.idle_cuts += other.idle_cuts;
         self.failing_cuts += other.failing_cuts;
+        self.removals += other.removals;
         self.rests += other.rests;
         self.failed_syncs += other.failed_syncs;
         self.failed_home_syncs += other.failed_home_syncs;

@@ -19,6 +19,8 @@ use super::{Plan, Tally};
 use crate::rng::Rng;
 
 const FILES: usize = 3;
+/// No file is removed when there are no more than so many.
+const FILES_MIN: usize = 2;
 /// Largest file, bytes.
 const FILE_BYTES_MAX: u64 = 192 << 10;
 /// What a program writes in place of a file that it has just made empty, bytes at most.
@@ -29,6 +31,8 @@ const LOG_BYTES: u64 = DATA_START + (256 << 10);
 /// The devices, the engine above them, and what programs were promised.
 pub struct Life {
     homes: Vec<HomeFile>,
+    /// Of each file, what became of its name.
+    names: Vec<Name>,
     log_disk: LogDisk,
     histories: Vec<History>,
     engine: Engine,
@@ -41,8 +45,9 @@ pub struct Life {
     busy: Vec<bool>,
     /// Of these, those with a change.
     changing: Vec<bool>,
-    /// How often what is done: writes, syncs, changes of size, zeroing, syncs of everything, reads, rests.
-    weights: [u32; 7],
+    /// How often what is done: writes, syncs, changes of size, zeroing, syncs of everything, reads, rests,
+    /// removals and creations.
+    weights: [u32; 8],
     /// Writes so far, over all lives: what they write tells of which it is.
     writes: u64,
     /// How often a sync of home fails, in thousandths.
@@ -51,6 +56,23 @@ pub struct Life {
     /// Everything came to rest, and nothing was asked for since.
     idle: bool,
     crashes: u64,
+}
+
+/// What became of a file's name at home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    There,
+    /// Removed; a power cut may bring it back.
+    Removed,
+    /// Removed for good.
+    Gone,
+}
+
+/// What a sync of the whole file system covers.
+struct Covered {
+    /// Of each file.
+    changes: Vec<Vec<u64>>,
+    removed: Vec<usize>,
 }
 
 /// A command under way.
@@ -66,7 +88,7 @@ enum Flight {
     },
     SyncHome {
         io: weir_engine::IoId,
-        covered: Vec<Vec<u64>>,
+        covered: Covered,
     },
     ReadLog {
         io: weir_engine::IoId,
@@ -82,7 +104,7 @@ enum Flight {
     /// The file system is being synced, as a sync of everything ends.
     SyncSystem {
         positions: Vec<usize>,
-        covered: Vec<Vec<u64>>,
+        covered: Covered,
     },
 }
 
@@ -121,6 +143,7 @@ enum Section {
 
 /// What the log's disk and home are after a crash that was recovered from.
 struct Left {
+    /// The files that have a name.
     homes: Vec<HomeFile>,
     log_disk: LogDisk,
     end: Lsn,
@@ -185,20 +208,10 @@ impl Life {
         let pool = FramePool::new(frames).expect("memory for the frames");
         let mut engine = Engine::new(config, pool).expect("the configuration is valid");
         engine.start_log(Writer::new(superblock));
-        for (file, home) in homes.iter().enumerate() {
-            let home = HomeAttributes {
-                size: home.content().len() as u64,
-                dense: true,
-                write_unit: 512,
-                readable: true,
-            };
-            engine.attach(file_id(file), home);
-            if plan.logged {
-                engine.identify(file_id(file), &identity(file));
-            }
-        }
-        Life {
+        let files = homes.len();
+        let mut life = Life {
             homes,
+            names: vec![Name::There; files],
             log_disk,
             histories,
             engine,
@@ -207,14 +220,33 @@ impl Life {
             next_flight: 0,
             next_request: 0,
             waiting: BTreeMap::new(),
-            busy: vec![false; FILES],
-            changing: vec![false; FILES],
-            weights: if spilling { [70, 4, 2, 2, 1, 10, 1] } else { [50, 25, 6, 4, 2, 10, 2] },
+            busy: vec![false; files],
+            changing: vec![false; files],
+            weights: if spilling {
+                [70, 4, 2, 2, 1, 10, 1, 1]
+            } else {
+                [50, 25, 6, 4, 2, 10, 2, 3]
+            },
             writes,
             failing: *rng.pick(if plan.homes_fail { &[0, 0, 250] } else { &[0] }),
             plan,
             idle: false,
             crashes: 0,
+        };
+        (0..files).for_each(|file| life.attach(file));
+        life
+    }
+
+    fn attach(&mut self, file: usize) {
+        let home = HomeAttributes {
+            size: self.homes[file].content().len() as u64,
+            dense: true,
+            write_unit: 512,
+            readable: true,
+        };
+        self.engine.attach(file_id(file), home);
+        if self.plan.logged {
+            self.engine.identify(file_id(file), &identity(file));
         }
     }
 
@@ -290,26 +322,33 @@ impl Life {
             }
         }
         let superblock = log_disk.superblock();
+        let mut gone = self.gone(power, rng);
         loop {
             tally.count(crash);
-            let mut recovering = Recovering::new(homes);
+            let mut recovering = Recovering::new(homes, gone.clone());
             if rng.chance(300) {
                 recovering.writes_left = Some(rng.below(20));
             }
             match replay(&mut log_disk, superblock, Some(&mut recovering)) {
                 Ok(report) => {
                     let homes = recovering.files;
-                    self.check(&homes, crash, tally)?;
+                    self.check(&homes, &gone, crash, tally)?;
                     // What was recovered is durable before the log is used again.
                     if !homes.iter().all(HomeFile::is_durable) {
                         let cut: Vec<HomeFile> = homes.iter().map(|home| home.cut(rng)).collect();
-                        self.check(&cut, Crash { power: true, again: true, ..crash }, tally)?;
+                        let crash = Crash { power: true, again: true, ..crash };
+                        self.check(&cut, &gone, crash, tally)?;
                     }
+                    let left = homes.into_iter().zip(gone).filter(|(_, gone)| !gone);
+                    let homes = left.map(|(home, _)| home).collect();
                     return Ok(Left { homes, log_disk, end: report.end });
                 }
                 Err(_) if recovering.writes_left == Some(0) => {
                     tally.recovery_cuts += 1;
-                    crash.power |= rng.chance(500);
+                    if !crash.power && rng.chance(500) {
+                        crash.power = true;
+                        gone = self.gone(true, rng);
+                    }
                     let files = recovering.files.iter();
                     homes = files
                         .map(|home| if crash.power { home.cut(rng) } else { home.kill(rng) })
@@ -322,13 +361,69 @@ impl Life {
 
     /// Compares what was recovered with what was promised, and with what home had: after a power cut what was durable
     /// there, after a kill all that it had been given.
-    fn check(&self, homes: &[HomeFile], crash: Crash, tally: &mut Tally) -> Result<(), Broken> {
+    fn check(
+        &self,
+        homes: &[HomeFile],
+        gone: &[bool],
+        crash: Crash,
+        tally: &mut Tally,
+    ) -> Result<(), Broken> {
         for (file, (found, had)) in homes.iter().zip(&self.homes).enumerate() {
+            if gone[file] {
+                continue;
+            }
             let home = if crash.power { had.durable() } else { had.seen() };
             self.histories[file].check(file, found.content(), home, crash)?;
             tally.bytes += found.content().len() as u64;
         }
         Ok(())
+    }
+
+    /// Which files have no name after a crash: a power cut may undo any removal that is not durable.
+    fn gone(&self, power: bool, rng: &mut Rng) -> Vec<bool> {
+        let mut is_gone = |&name| match name {
+            Name::There => false,
+            Name::Removed => !power || rng.chance(500),
+            Name::Gone => true,
+        };
+        self.names.iter().map(&mut is_gone).collect()
+    }
+
+    /// What was done to names is durable.
+    fn settle_names(&mut self) {
+        for name in self.names.iter_mut().filter(|name| **name == Name::Removed) {
+            *name = Name::Gone;
+        }
+    }
+
+    /// Removes a file that nobody has open any more.
+    fn remove(&mut self, file: usize, tally: &mut Tally) {
+        let in_use = self.waiting.values().any(|waiting| match waiting {
+            Waiting::Write { file: of, .. }
+            | Waiting::Sync { file: of, .. }
+            | Waiting::Read { file: of, .. }
+            | Waiting::Section { file: of, .. } => *of == file,
+            Waiting::SyncAll { .. } => false,
+        });
+        if in_use || self.busy[file] {
+            return;
+        }
+        self.names[file] = Name::Removed;
+        self.engine.discard(file_id(file));
+        self.engine.detach(file_id(file), self.now);
+        tally.removals += 1;
+    }
+
+    /// Creates an empty file, and syncs its directory.
+    fn create(&mut self) {
+        self.settle_names();
+        let mut home = HomeFile::new(&[]);
+        self.histories.push(home.begin_history());
+        self.homes.push(home);
+        self.names.push(Name::There);
+        self.busy.push(false);
+        self.changing.push(false);
+        self.attach(self.homes.len() - 1);
     }
 
     /// Nobody asks for anything for a long time, in which everything that goes home by itself does, and the kernel
@@ -368,7 +463,9 @@ impl Life {
 
     fn operate(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
         self.idle = false;
-        let file = rng.below(FILES as u64) as usize;
+        let there: Vec<usize> =
+            (0..self.names.len()).filter(|&file| self.names[file] == Name::There).collect();
+        let file = *rng.pick(&there);
         let size = self.histories[file].content().len() as u64;
         match rng.weighted(&self.weights) {
             Some(0) if !self.busy[file] => {
@@ -407,7 +504,7 @@ impl Life {
                 self.section(file, Section::Zero(from, to), flush, tally)?;
             }
             Some(4) => {
-                let positions = (0..FILES).map(|file| self.position(file)).collect();
+                let positions = (0..self.homes.len()).map(|file| self.position(file)).collect();
                 let request = self.request(Waiting::SyncAll { positions });
                 let outcome = self.engine.sync_all(request, self.now);
                 self.answered(request, outcome, tally)?;
@@ -429,6 +526,8 @@ impl Life {
                 }
             }
             Some(6) => self.rest(rng, tally)?,
+            Some(7) if there.len() < FILES => self.create(),
+            Some(7) if there.len() > FILES_MIN => self.remove(file, tally),
             _ => {}
         }
         Ok(())
@@ -519,7 +618,7 @@ impl Life {
             }
             (Waiting::SyncAll { positions }, _) if fine => {
                 // To be followed by a sync of the back end as a whole.
-                let covered = self.homes.iter().map(HomeFile::begin_sync).collect();
+                let covered = self.covered();
                 self.fly(Flight::SyncSystem { positions, covered });
             }
             (Waiting::Sync { .. } | Waiting::SyncAll { .. }, _) => tally.failed_syncs += 1,
@@ -581,7 +680,7 @@ impl Life {
                     self.fly(Flight::Log { io, commit });
                 }
                 Output::Log(LogCommand::SyncHome { io }) => {
-                    let covered = self.homes.iter().map(HomeFile::begin_sync).collect();
+                    let covered = self.covered();
                     self.fly(Flight::SyncHome { io, covered });
                 }
                 Output::Log(LogCommand::Read { io, places }) => {
@@ -629,19 +728,32 @@ impl Life {
         self.fly(Flight::Home { command, change, covered });
     }
 
+    /// What a sync of the whole file system that begins now covers.
+    fn covered(&self) -> Covered {
+        let names = self.names.iter().enumerate();
+        let removed = names.filter(|&(_, &name)| name == Name::Removed);
+        Covered {
+            changes: self.homes.iter().map(HomeFile::begin_sync).collect(),
+            removed: removed.map(|(file, _)| file).collect(),
+        }
+    }
+
     /// The end of a sync of the whole file system.
     fn sync_system(
         &mut self,
-        covered: &[Vec<u64>],
+        covered: &Covered,
         rng: &mut Rng,
         tally: &mut Tally,
     ) -> Result<(), ErrorKind> {
         if rng.chance(self.failing) {
-            let file = rng.below(FILES as u64) as usize;
+            let file = rng.below(self.homes.len() as u64) as usize;
             self.homes[file].drop_some(rng);
         }
-        let result = end_sync_of_all(&mut self.homes, covered).map_err(|_| ErrorKind::Io);
+        let result = end_sync_of_all(&mut self.homes, &covered.changes).map_err(|_| ErrorKind::Io);
         tally.failed_home_syncs += u64::from(result.is_err());
+        if result.is_ok() {
+            covered.removed.iter().for_each(|&file| self.names[file] = Name::Gone);
+        }
         result
     }
 
@@ -673,7 +785,10 @@ impl Life {
                     Ok(()) => {
                         tally.syncs += 1;
                         for (file, position) in positions.into_iter().enumerate() {
-                            self.histories[file].synced(position);
+                            // What of a removed file was not home is dropped.
+                            if self.names[file] == Name::There {
+                                self.histories[file].synced(position);
+                            }
                         }
                     }
                     Err(kind) => self.engine.home_sync_failed(kind, self.now),
