@@ -221,7 +221,12 @@ impl Engine {
     /// A page's content is home. If some of it never was in the log, and nothing newer of it is
     /// here to be logged, the file's next sync has to sync home.
     fn home_without_log(&mut self, file: FileIx, ix: PageIx) {
-        let page = &self.pages[ix];
+        let logs = self.logs(file);
+        let page = &mut self.pages[ix];
+        page.home_unlogged = page.dirty_seq == 0 && !(logs && page.unlogged.is_empty());
+        if page.home_unlogged && page.frame.is_none() {
+            self.files[file].settled.evicted(page.home_epoch);
+        }
         if page.dirty_seq == 0 && !page.unlogged.is_empty() {
             self.update(ix, |page| page.unlogged = Default::default());
             self.files[file].home_unsynced = true;

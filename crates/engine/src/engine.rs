@@ -617,12 +617,17 @@ impl Engine {
         let before_write_back = Before::of(page);
         let was_dirty = page.dirty_seq != 0;
         let was_unlogged = !page.unlogged.is_empty();
+        let was_resident = page.frame.is_some();
         let result = change(page);
         let after = Census::of(page);
         let is_dirty = page.dirty_seq != 0;
         let is_unlogged = !page.unlogged.is_empty();
         let (file, number) = (page.file, page.number);
         self.write_back.changed(before_write_back, page);
+        if was_resident && page.frame.is_none() && page.home_unlogged {
+            page.home_unlogged = false;
+            self.files[file].settled.evicted(page.home_epoch);
+        }
         if !page.is_unclean()
             && let Some(rec) = page.rec.take()
         {

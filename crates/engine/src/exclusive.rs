@@ -204,6 +204,9 @@ impl Engine {
         }
         let file = &mut self.files[file];
         file.home_size = size;
+        if size == 0 {
+            file.settled.emptied();
+        }
         // Truncation to any size may give it back.
         file.forget_reserved_past_end();
         file.readahead = Default::default();

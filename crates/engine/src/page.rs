@@ -210,6 +210,8 @@ pub(crate) struct Page {
     pub(crate) rec: Option<Segment>,
     /// The file's epoch in which it last came home; 0 if that does not matter (`repair`).
     pub(crate) home_epoch: u32,
+    /// What came home then was not all in the log.
+    pub(crate) home_unlogged: bool,
     /// The spill its patches are part of, unless they changed since; 0 if there is none.
     pub(crate) spilling: u32,
     /// Older patches of the page are in the log and not here.
@@ -386,6 +388,7 @@ impl Pages {
             unlogged: Span::default(),
             rec: None,
             home_epoch: 0,
+            home_unlogged: false,
             spilling: 0,
             spilled: false,
             returned: false,

@@ -7,8 +7,8 @@
 //! the file by the back end, while the file is frozen. Until then every sync of the file fails, and
 //! the log keeps the file's records.
 //!
-//! What was never in the log and has left memory cannot be written anew; its syncs have failed,
-//! and programs were told.
+//! What was never in the log and has left memory cannot be written anew: it is *gone*. Every sync of the
+//! file fails from then on, until the file is cut to nothing or nobody has it open any more.
 
 use crate::PAGE_BYTES;
 use crate::command::{FileId, Output};
@@ -28,11 +28,15 @@ pub(crate) struct Settled {
     pub(crate) until: u32,
     /// A sync failed, and what the log is needed for was not written anew yet.
     pub(crate) broken: Option<ErrorKind>,
+    /// The last epoch in which something came home that was not in the log and left memory since.
+    evicted: u32,
+    /// A sync failed, and some of what it covered cannot be written anew.
+    pub(crate) gone: Option<ErrorKind>,
 }
 
 impl Default for Settled {
     fn default() -> Settled {
-        Settled { epoch: 1, until: 0, broken: None }
+        Settled { epoch: 1, until: 0, broken: None, evicted: 0, gone: None }
     }
 }
 
@@ -42,6 +46,21 @@ impl Settled {
         let covered = self.epoch;
         self.epoch = self.epoch.wrapping_add(1).max(1);
         covered
+    }
+
+    /// A page left memory that came home in this epoch without being in the log.
+    pub(crate) fn evicted(&mut self, epoch: u32) {
+        self.evicted = self.evicted.max(epoch);
+    }
+
+    /// Why no sync of the file can succeed, if none can.
+    pub(crate) fn failure(&self) -> Option<ErrorKind> {
+        self.broken.or(self.gone)
+    }
+
+    /// The file is empty: nothing of it is missing.
+    pub(crate) fn emptied(&mut self) {
+        (self.evicted, self.gone) = (0, None);
     }
 }
 
@@ -74,6 +93,10 @@ impl Engine {
                 self.change_needs(file, |needs| needs.lose());
             }
             self.dirty_unsettled(file);
+            let settled = &mut self.files[file].settled;
+            if settled.evicted > settled.until {
+                settled.gone = Some(kind);
+            }
             if !self.files[file].logged.needs.lost.is_empty() {
                 self.files[file].settled.broken = Some(kind);
                 self.repairs.insert(file);

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::file::{Gate, SyncFor, SyncWaiter};
 use crate::needs::Counts;
 use crate::page::FileIx;
+use crate::repair::Settled;
 use crate::time::Time;
 use weir_log::Lsn;
 
@@ -54,7 +55,7 @@ impl Engine {
             .iter()
             .filter_map(|(ix, file)| {
                 let concerned = file.is_unclean()
-                    || file.settled.broken.is_some()
+                    || file.settled.failure().is_some()
                     || self.is_home_ahead(ix)
                     || self.undurable_record(ix).is_some();
                 concerned.then_some(ix)
@@ -87,7 +88,7 @@ impl Engine {
         done: SyncFor,
         now: Time,
     ) -> Step<()> {
-        let broken = self.files[file].settled.broken.is_some();
+        let broken = self.files[file].settled.failure().is_some();
         if durability != Durability::None
             && !broken
             && let Some(step) = self.sync_by_log(file, range, durability, done, now)
@@ -211,13 +212,14 @@ impl Engine {
 
     /// All a waiter counted is settled.
     pub(crate) fn all_home(&mut self, file: FileIx, id: u64) {
-        let broken = self.files[file].settled.broken;
+        let Settled { broken, gone, .. } = self.files[file].settled;
         let sync = self.waiter(file, id);
+        let for_program = matches!(sync.done, SyncFor::Sync(_) | SyncFor::Write(_));
+        let for_all = matches!(sync.done, SyncFor::All(_));
         if sync.error.is_none() {
             // Until what home may have lost was written anew, no sync of it counts.
-            sync.error = broken;
+            sync.error = broken.or(gone.filter(|_| for_program || for_all));
         }
-        let for_program = matches!(sync.done, SyncFor::Sync(_) | SyncFor::Write(_));
         if (for_program || sync.full.is_some()) && sync.error.is_none() {
             self.sync_home(file, id);
         } else {
@@ -290,7 +292,7 @@ impl Engine {
     /// Nothing of the file is dirty, and home is whole: what is left to be made durable is in the log.
     fn has_only_records(&self, file: FileIx) -> bool {
         let of_file = &self.files[file];
-        !of_file.is_unclean() && of_file.settled.broken.is_none() && !self.is_home_ahead(file)
+        !of_file.is_unclean() && of_file.settled.failure().is_none() && !self.is_home_ahead(file)
     }
 
     fn is_of_all(&mut self, file: FileIx, id: u64) -> bool {
