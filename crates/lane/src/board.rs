@@ -420,6 +420,14 @@ impl View {
         Ok(View { parts, memory })
     }
 
+    /// See [`crate::client::Client::unmap`].
+    pub(crate) fn unmap(&self) -> io::Result<()> {
+        // The board first: a reader that copies zeros from a frame then finds that the frame's sequence changed. Both are
+        // replaced in any case.
+        let board = self.parts.memory.replace_by_zeros(Access::Read);
+        self.memory.replace_by_zeros(Access::Read).and(board)
+    }
+
     /// Whether the daemon lives. The kernel notes its death when it happens.
     #[inline]
     pub fn is_alive(&self) -> bool {

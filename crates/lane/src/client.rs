@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // Shared memory cannot be used without it.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use crate::PAGE_BYTES;
@@ -83,6 +84,20 @@ impl Client {
             })
         });
         ring.map(|number| Ring { number, tid })
+    }
+
+    /// Puts zeros of this process alone in place of the three memories: nothing of files is to be seen in them any more,
+    /// and nothing can be posted. Other threads may be using them meanwhile. A read of theirs either is right or fails;
+    /// a write either is posted, for the daemon to take, or fails. After that everything fails, for zeros say
+    /// that the daemon is not alive and that no file may be used.
+    ///
+    /// # Errors
+    /// Some memory could not be replaced: it is still mapped. It may be tried again.
+    pub fn unmap(&self) -> io::Result<()> {
+        // The region last: its counters say which pages have writes pending, and have to be seen by whoever still sees the
+        // pages. A post that began with the shared region is not published in zeros (`Ends::mark_as_had`).
+        let view = self.view.unmap();
+        self.region.unmap().and(view)
     }
 
     /// Gives a ring back; what is posted in it is still taken.

@@ -171,6 +171,11 @@ impl Region {
         Ok(region)
     }
 
+    /// See [`crate::client::Client::unmap`].
+    pub(crate) fn unmap(&self) -> io::Result<()> {
+        self.memory.replace_by_zeros(Access::ReadWrite)
+    }
+
     fn over(memory: Memory, frames: u32) -> Region {
         assert!(memory.len() >= len_bytes(frames));
         Region { memory, frames, rings_at: rings_at(frames), bytes_at: bytes_at(frames) }
@@ -269,6 +274,7 @@ impl Region {
         let owner = &self.ring(ring).owner.0;
         let passed = owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if passed && to != 0 {
+            self.ring(ring).ends.mark_as_had();
             // Before anything is published in it: the server looks at no other rings. Sequentially consistent
             // for the bell.
             self.head().rings.0.fetch_or(1 << ring, Ordering::SeqCst);

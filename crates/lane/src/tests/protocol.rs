@@ -308,3 +308,14 @@ fn long_memory_takes_huge_pages_and_keeps_its_bytes() {
         assert_eq!(unsafe { at(offset).read() }, offset.trailing_zeros() as u8);
     }
 }
+
+#[test]
+#[cfg_attr(miri, ignore)] // It maps memory.
+fn a_first_post_begun_before_the_memories_are_unmapped_is_not_published_after() {
+    let lane = Lane::with_file(4, 0);
+    let ring = lane.ring(1);
+    let ends = &lane.client.region.ring(ring.number()).ends;
+    let place = ends.begin(8).unwrap();
+    lane.client.unmap().unwrap();
+    assert!(ends.publish(place).is_err(), "the write would be lost");
+}
