@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the lane promises about who sees what, and about processes that see each other only in part.
-# cases: a-worker-that-becomes-another-user-has-nothing-of-the-lane every-call-that-changes-credentials-leaves-the-lane threads-go-on-by-the-kernel-when-one-changes-the-user
+# cases: a-worker-that-becomes-another-user-has-nothing-of-the-lane every-call-that-changes-credentials-leaves-the-lane threads-go-on-by-the-kernel-when-one-changes-the-user rings-of-another-pid-namespace-are-not-taken-over
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -47,6 +47,20 @@ case $1 in
     threads-*)
         under_run threads "$MNT" "$WORK/out"
         [ "$(total total.lane.writes)" -gt 100 ] || fail "nothing was written by the lane: $(cat "$WORK/report.json")"
+        ;;
+    rings-*)
+        need_command cc
+        cc -O2 -Wall -Werror -pthread -o "$WORK/namespaces" "$SUPPORT/namespaces.c"
+        head -c $((200 * 4096)) /dev/zero >"$SRC/both"
+        "$WEIR" run --report="$WORK/report.json" -- "$WORK/namespaces" "$MNT/both" || fail "see above"
+        [ "$(total total.lane.writes)" -ge 1000 ] || fail "the parent is not in the lane: $(cat "$WORK/report.json")"
+        # All of the child's: each ring has a living owner.
+        [ "$(total total.kernel_writes_because.no_ring)" -ge 2000 ] ||
+            fail "the child took over a ring of a living thread: $(cat "$WORK/report.json")"
+        expect_equal "clients cut off" "$(status "$MNT" lane.refused)" 0
+        umount_weir "$MNT"
+        "$WORK/namespaces" "$SRC/both" look || fail "home has other bytes than were written"
+        exit
         ;;
 esac
 umount_weir "$MNT"

@@ -28,7 +28,7 @@ pub const FILES: usize = 4096;
 /// Of [`Head::magic`]: "weirlane".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirlane");
 /// Of the layout of all three memories. Others are refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Hints in a bucket.
 const WAYS: usize = 4;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::PAGE_BYTES;
 use crate::board::View;
+use crate::owner::Owner;
 use crate::prefetch;
 use crate::region::{EXTENDS, EntryHead, Kind, Noted, RINGS, Region};
 use crate::ring::{PAYLOAD_BYTES_MAX, Place, RING_BYTES};
@@ -61,7 +62,7 @@ pub enum Miss {
 #[derive(Debug)]
 pub struct Ring {
     number: usize,
-    tid: u32,
+    owner: Owner,
 }
 
 impl Ring {
@@ -72,18 +73,20 @@ impl Ring {
 }
 
 impl Client {
-    /// Takes a ring for the thread `tid`. `is_alive` says whether a thread of the client is still there: what
-    /// a dead one had is taken over. `None` if all are taken.
-    pub fn take_ring(&self, tid: u32, is_alive: impl Fn(u32) -> bool) -> Option<Ring> {
+    /// Takes a ring for a thread. `is_alive` says whether a thread of its PID namespace is still there: what a dead one
+    /// had is taken over. Threads of other namespaces are left alone, for nothing is known of them. `None` if all are
+    /// taken.
+    pub fn take_ring(&self, owner: Owner, is_alive: impl Fn(u32) -> bool) -> Option<Ring> {
         let region = &self.region;
-        let free = (0..RINGS).find(|ring| region.pass_ring(*ring, 0, tid));
+        let free = (0..RINGS).find(|ring| region.pass_ring(*ring, Owner::NOBODY, owner));
         let ring = free.or_else(|| {
             (0..RINGS).find(|ring| {
-                let owner = region.owner(*ring);
-                owner != 0 && !is_alive(owner) && region.pass_ring(*ring, owner, tid)
+                let before = region.owner(*ring);
+                let is_dead = before.is_beside(owner) && !is_alive(before.tid());
+                is_dead && region.pass_ring(*ring, before, owner)
             })
         });
-        ring.map(|number| Ring { number, tid })
+        ring.map(|number| Ring { number, owner })
     }
 
     /// Puts zeros of this process alone in place of the three memories: nothing of files is to be seen in them any more,
@@ -102,7 +105,7 @@ impl Client {
 
     /// Gives a ring back; what is posted in it is still taken.
     pub fn release_ring(&self, ring: &Ring) {
-        self.region.pass_ring(ring.number, ring.tid, 0);
+        self.region.pass_ring(ring.number, ring.owner, Owner::NOBODY);
     }
 
     /// Whether a write of `len` bytes fits in the ring now. It still will when its thread posts it: only that takes room.

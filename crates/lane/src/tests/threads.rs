@@ -38,7 +38,7 @@ fn writes_that_follow_each_other_are_taken_in_that_order() {
         let (server, count, is_rung, client) = (&server, &count, &is_rung, &client);
         for tid in 1..=THREADS {
             scope.spawn(move || {
-                let ring = client.take_ring(tid, |_| true).unwrap();
+                let ring = client.take_ring(Owner::new(1, tid), |_| true).unwrap();
                 let mut bytes = [tid as u8; 100];
                 loop {
                     let mut count = count.lock().unwrap();
@@ -85,7 +85,7 @@ fn nothing_comes_after_the_right_was_withdrawn() {
         for tid in 1..=THREADS {
             let (client, left) = (&client, &left);
             scope.spawn(move || {
-                let ring = client.take_ring(tid, |_| true).unwrap();
+                let ring = client.take_ring(Owner::new(1, tid), |_| true).unwrap();
                 for number in 0..POSTS {
                     let to = To::Offset(u64::from(tid) << 32 | number);
                     post_at_last(client, &ring, to, &number.to_ne_bytes(), || {});
@@ -196,7 +196,7 @@ fn what_was_read_or_posted_while_the_memories_are_unmapped_is_right() {
                 reads
             });
             let writer = scope.spawn(|| {
-                let ring = client.take_ring(1, |_| true).unwrap();
+                let ring = client.take_ring(Owner::new(1, 1), |_| true).unwrap();
                 let mut posts = 0_u64;
                 // Past the page that is read.
                 let to = |number: u64| To::Offset((number + 1) * PAGE_BYTES as u64);
