@@ -72,8 +72,9 @@ fn say(what: &str, mut nanos: Vec<f64>) {
 
 fn post_and_take(what: &str, len: usize, rings: usize, to_end: bool) {
     let mut lane = Lane::new();
-    let rings: Vec<_> =
-        (1..=rings as u32).map(|tid| lane.client.take_ring(tid, |_| true).unwrap()).collect();
+    let rings: Vec<_> = (1..=rings as u32)
+        .map(|tid| lane.client.take_ring(Owner::new(1, tid), |_| true).unwrap())
+        .collect();
     let (places, bytes) = (places(len), vec![7_u8; len]);
     // So that no ring is more than half full.
     let batch = BATCH.min((400 << 10) / (len + 63));
@@ -122,7 +123,7 @@ fn read(len: usize) {
 fn empty_pass() {
     let mut lane = Lane::new();
     for tid in 1..=4 {
-        lane.client.take_ring(tid, |_| true).unwrap();
+        lane.client.take_ring(Owner::new(1, tid), |_| true).unwrap();
     }
     let mut nanos = Vec::new();
     for _ in 0..BATCHES {

@@ -28,7 +28,7 @@ pub const FILES: usize = 4096;
 /// Of [`Head::magic`]: "weirlane".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirlane");
 /// Of the layout of all three memories. Others are refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Hints in a bucket.
 const WAYS: usize = 4;
@@ -418,6 +418,14 @@ impl View {
         let parts = Parts::over(Memory::map(&board, len, Access::Read)?, frame_count, buckets);
         let memory = Memory::map(&frames, frame_count as usize * PAGE_BYTES, Access::Read)?;
         Ok(View { parts, memory })
+    }
+
+    /// See [`crate::client::Client::unmap`].
+    pub(crate) fn unmap(&self) -> io::Result<()> {
+        // The board first: a reader that copies zeros from a frame then finds that the frame's sequence changed. Both are
+        // replaced in any case.
+        let board = self.parts.memory.replace_by_zeros(Access::Read);
+        self.memory.replace_by_zeros(Access::Read).and(board)
     }
 
     /// Whether the daemon lives. The kernel notes its death when it happens.

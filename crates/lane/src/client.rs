@@ -2,10 +2,12 @@
 
 #![allow(unsafe_code)] // Shared memory cannot be used without it.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use crate::PAGE_BYTES;
 use crate::board::View;
+use crate::owner::Owner;
 use crate::prefetch;
 use crate::region::{EXTENDS, EntryHead, Kind, Noted, RINGS, Region};
 use crate::ring::{PAYLOAD_BYTES_MAX, Place, RING_BYTES};
@@ -60,7 +62,7 @@ pub enum Miss {
 #[derive(Debug)]
 pub struct Ring {
     number: usize,
-    tid: u32,
+    owner: Owner,
 }
 
 impl Ring {
@@ -71,23 +73,39 @@ impl Ring {
 }
 
 impl Client {
-    /// Takes a ring for the thread `tid`. `is_alive` says whether a thread of the client is still there: what
-    /// a dead one had is taken over. `None` if all are taken.
-    pub fn take_ring(&self, tid: u32, is_alive: impl Fn(u32) -> bool) -> Option<Ring> {
+    /// Takes a ring for a thread. `is_alive` says whether a thread of its PID namespace is still there: what a dead one
+    /// had is taken over. Threads of other namespaces are left alone, for nothing is known of them. `None` if all are
+    /// taken.
+    pub fn take_ring(&self, owner: Owner, is_alive: impl Fn(u32) -> bool) -> Option<Ring> {
         let region = &self.region;
-        let free = (0..RINGS).find(|ring| region.pass_ring(*ring, 0, tid));
+        let free = (0..RINGS).find(|ring| region.pass_ring(*ring, Owner::NOBODY, owner));
         let ring = free.or_else(|| {
             (0..RINGS).find(|ring| {
-                let owner = region.owner(*ring);
-                owner != 0 && !is_alive(owner) && region.pass_ring(*ring, owner, tid)
+                let before = region.owner(*ring);
+                let is_dead = before.is_beside(owner) && !is_alive(before.tid());
+                is_dead && region.pass_ring(*ring, before, owner)
             })
         });
-        ring.map(|number| Ring { number, tid })
+        ring.map(|number| Ring { number, owner })
+    }
+
+    /// Puts zeros of this process alone in place of the three memories: nothing of files is to be seen in them any more,
+    /// and nothing can be posted. Other threads may be using them meanwhile. A read of theirs either is right or fails;
+    /// a write either is posted, for the daemon to take, or fails. After that everything fails, for zeros say
+    /// that the daemon is not alive and that no file may be used.
+    ///
+    /// # Errors
+    /// Some memory could not be replaced: it is still mapped. It may be tried again.
+    pub fn unmap(&self) -> io::Result<()> {
+        // The region last: its counters say which pages have writes pending, and have to be seen by whoever still sees the
+        // pages. A post that began with the shared region is not published in zeros (`Ends::mark_as_had`).
+        let view = self.view.unmap();
+        self.region.unmap().and(view)
     }
 
     /// Gives a ring back; what is posted in it is still taken.
     pub fn release_ring(&self, ring: &Ring) {
-        self.region.pass_ring(ring.number, ring.tid, 0);
+        self.region.pass_ring(ring.number, ring.owner, Owner::NOBODY);
     }
 
     /// Whether a write of `len` bytes fits in the ring now. It still will when its thread posts it: only that takes room.

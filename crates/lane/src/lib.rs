@@ -30,6 +30,8 @@ pub mod memory;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(not(loom))]
+pub mod owner;
+#[cfg(not(loom))]
 pub mod prefetch;
 #[cfg(not(loom))]
 pub mod region;

@@ -23,6 +23,15 @@ pub enum Access {
     ReadWrite,
 }
 
+impl Access {
+    fn protection(self) -> ProtFlags {
+        match self {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        }
+    }
+}
+
 /// A mapping of shared memory. Never sliced: another process may write it at any time.
 #[derive(Debug)]
 pub struct Memory {
@@ -119,10 +128,7 @@ impl Memory {
                 "shared memory of another size",
             ));
         }
-        let protection = match access {
-            Access::Read => ProtFlags::READ,
-            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-        };
+        let protection = access.protection();
         let memory = Memory {
             base: reserve(len)?,
             len,
@@ -141,6 +147,27 @@ impl Memory {
                 Err(error.into())
             }
         }
+    }
+
+    /// Puts zeros of this process alone in place of the shared memory, in one step for all threads: a thread that uses
+    /// it meanwhile finds the one or the other, and does not fault. If the kernel has no room for that, the memory is
+    /// unmapped, and such a thread does fault.
+    ///
+    /// # Errors
+    /// Neither was possible: the shared memory is still mapped.
+    pub fn replace_by_zeros(&self, access: Access) -> io::Result<()> {
+        #[cfg(test)]
+        assert!(self.heap.is_none(), "heap memory is not mapped");
+        let protection = access.protection();
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let at = self.base.as_ptr().cast();
+        // SAFETY: in place of this value's own mapping; what refers to it finds zeros, which are values of atomics and
+        // bytes alike, and nothing else is ever referred to ([`Memory::at`]).
+        if unsafe { mmap_anonymous(at, self.len, protection, flags) }.is_ok() {
+            return Ok(());
+        }
+        // SAFETY: as above, but that what refers to it faults: that is better than what it must not see any more.
+        Ok(unsafe { munmap(at, self.len) }?)
     }
 
     /// Has a stretch of [`HUGE_BYTES`] that begins at a multiple of them take one page of the processor's tables, where

@@ -14,6 +14,7 @@ use crate::PAGE_BYTES;
 use crate::bell::Bell;
 use crate::board::VERSION;
 use crate::memory::{self, Access, Memory};
+use crate::owner::Owner;
 use crate::ring::{Ends, HEAD_BYTES, RING_BYTES};
 use crate::stamp::Stamps;
 
@@ -60,8 +61,8 @@ struct Line64(AtomicU64);
 #[repr(C, align(64))]
 pub(crate) struct RingHead {
     pub(crate) ends: Ends,
-    /// The thread that has it (gettid(2)); 0 if nobody.
-    owner: Line32,
+    /// The thread that has it, as an [`Owner`]; 0 if nobody.
+    owner: Line64,
 }
 
 /// An entry's head, as it lies in a ring.
@@ -171,6 +172,11 @@ impl Region {
         Ok(region)
     }
 
+    /// See [`crate::client::Client::unmap`].
+    pub(crate) fn unmap(&self) -> io::Result<()> {
+        self.memory.replace_by_zeros(Access::ReadWrite)
+    }
+
     fn over(memory: Memory, frames: u32) -> Region {
         assert!(memory.len() >= len_bytes(frames));
         Region { memory, frames, rings_at: rings_at(frames), bytes_at: bytes_at(frames) }
@@ -264,11 +270,14 @@ impl Region {
         }
     }
 
-    /// Client: gives the ring to thread `to` if it is `from`'s; 0 is nobody.
-    pub(crate) fn pass_ring(&self, ring: usize, from: u32, to: u32) -> bool {
+    /// Client: gives the ring to `to` if it is `from`'s.
+    pub(crate) fn pass_ring(&self, ring: usize, from: Owner, to: Owner) -> bool {
         let owner = &self.ring(ring).owner.0;
-        let passed = owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if passed && to != 0 {
+        let passed = owner
+            .compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+        if passed && to != Owner::NOBODY {
+            self.ring(ring).ends.mark_as_had();
             // Before anything is published in it: the server looks at no other rings. Sequentially consistent
             // for the bell.
             self.head().rings.0.fetch_or(1 << ring, Ordering::SeqCst);
@@ -276,9 +285,9 @@ impl Region {
         passed
     }
 
-    /// The thread that has a ring (gettid(2)); 0 if nobody.
-    pub(crate) fn owner(&self, ring: usize) -> u32 {
-        self.ring(ring).owner.0.load(Ordering::Acquire)
+    /// The thread that has a ring.
+    pub(crate) fn owner(&self, ring: usize) -> Owner {
+        Owner::from_word(self.ring(ring).owner.0.load(Ordering::Acquire))
     }
 
     /// Server: the rings in which something may be, as bits.
@@ -288,8 +297,8 @@ impl Region {
     }
 
     /// Whether a thread has a ring here, as the client says.
-    pub fn has_thread(&self, tid: u32) -> bool {
-        tid != 0 && (0..RINGS).any(|ring| self.owner(ring) == tid)
+    pub fn has_thread(&self, thread: Owner) -> bool {
+        thread.tid() != 0 && (0..RINGS).any(|ring| self.owner(ring) == thread)
     }
 
     fn mark(&self, frame: u32) -> &AtomicU8 {

@@ -171,6 +171,14 @@ impl Ends {
         self.producer.tail.fetch_add(GENERATION, Ordering::AcqRel);
     }
 
+    /// Producer: before the first entry. From then on the tail is not 0, so that what was begun with it is not published in
+    /// zeros that take the ring's place.
+    pub(crate) fn mark_as_had(&self) {
+        if self.producer.tail.load(Ordering::Relaxed) < GENERATION {
+            self.withdraw();
+        }
+    }
+
     /// Puts the tail anywhere.
     #[cfg(any(all(test, not(loom)), fuzzing))]
     pub(crate) fn set_tail(&self, tail: u64) {

@@ -19,6 +19,7 @@ use weir_lane::PAGE_BYTES;
 use weir_lane::board::{Board, Mode, View};
 use weir_lane::client::{Attached, Client, Miss, To};
 use weir_lane::memory::{self, Access, Memory};
+use weir_lane::owner::Owner;
 use weir_lane::region::Region;
 use weir_lane::server::{Cut, Inbox, Life};
 
@@ -129,7 +130,7 @@ fn client(fds: &[BorrowedFd<'_>]) -> Client {
 }
 
 fn post_for_ever(client: &Client) {
-    let ring = client.take_ring(std::process::id(), |_| true).unwrap();
+    let ring = client.take_ring(Owner::here(std::process::id()), |_| true).unwrap();
     // Frames can be read as soon as anything can be posted.
     let mut page = [0; PAGE_BYTES];
     // SAFETY: as many bytes as there are.

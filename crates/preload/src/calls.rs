@@ -3,6 +3,7 @@
 //! Each has the types of the C declaration, except that what C passes as variable arguments is a fixed number
 //! of them here: in x86-64's convention (System V ABI, 3.2.3) they are in the same registers.
 
+mod credentials;
 mod data;
 mod descriptors;
 mod files;

@@ -66,15 +66,21 @@ static DEVICES_ALL: [Device; DEVICES] = [const {
 
 /// What a connection consists of.
 struct Connection {
-    /// Written once, before `is_there` is set; never dropped.
+    /// Written once, before `state` is [`THERE`]; never dropped.
     client: UnsafeCell<MaybeUninit<Client>>,
     token: AtomicU64,
     socket: AtomicI32,
     socket_inode: AtomicU64,
-    is_there: AtomicBool,
+    state: AtomicU32,
 }
 
-// SAFETY: `client` is written by who holds `IS_CONNECTING`, before `is_there` is set, and then only shared.
+/// States of a connection.
+const FREE: u32 = 0;
+const THERE: u32 = 1;
+/// The process left the lane: the client stays where it is, for threads that are still using it, and its memories are zeros.
+const LEFT: u32 = 2;
+
+// SAFETY: `client` is written by who holds `IS_CONNECTING`, before `state` is `THERE`, and then only shared.
 unsafe impl Sync for Connection {}
 
 static CONNECTIONS: [Connection; CLIENTS] = [const {
@@ -83,22 +89,48 @@ static CONNECTIONS: [Connection; CLIENTS] = [const {
         token: AtomicU64::new(0),
         socket: AtomicI32::new(-1),
         socket_inode: AtomicU64::new(0),
-        is_there: AtomicBool::new(false),
+        state: AtomicU32::new(FREE),
     }
 }; CLIENTS];
 
-/// Held while a description is put into the lane, or gives way. Tried, and by who gives way a few times; nobody waits until he
-/// has it.
-static IS_ATTACHING: AtomicBool = AtomicBool::new(false);
+/// The thread that puts a description into the lane, has it give way, or leaves the lane (gettid(2)); 0: none. To do so
+/// threads try to be that: reads and writes not at all or a few times, calls that change credentials until they are.
+static ATTACHING: AtomicU32 = AtomicU32::new(0);
 
-/// Takes that. False if somebody has it: perhaps this thread, below a signal handler.
+/// The process left the lane for good ([`crate::credentials`]).
+static HAS_DEPARTED: AtomicBool = AtomicBool::new(false);
+
+/// Takes [`ATTACHING`]. False if a thread has it: perhaps this one, below a signal handler.
 pub(crate) fn try_lock() -> bool {
-    !IS_ATTACHING.swap(true, Ordering::Acquire)
+    let tid = sys::gettid();
+    ATTACHING.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// Gives it back. Also in a forked child: whoever held it is not here.
+/// Takes it, and waits for the thread that has it, for 5 s at most: longer than a connection takes. False if it was not
+/// given back, or the thread is this one, below a signal handler.
+pub(crate) fn lock() -> bool {
+    const YIELDS: i64 = 100;
+    const SLEEP_NS: i64 = 200_000;
+    let tid = sys::gettid();
+    for turn in 0..YIELDS + 5_000_000_000 / SLEEP_NS {
+        match ATTACHING.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(holder) if holder == tid => return false,
+            Err(_) if turn < YIELDS => sys::sched_yield(),
+            Err(_) => sys::sleep(SLEEP_NS),
+        }
+    }
+    false
+}
+
+/// Gives it back. Also in a forked child: the thread that held it is not in it.
 pub(crate) fn unlock() {
-    IS_ATTACHING.store(false, Ordering::Release);
+    ATTACHING.store(0, Ordering::Release);
+}
+
+/// Whether this thread has it.
+fn is_locked_here() -> bool {
+    ATTACHING.load(Ordering::Relaxed) == sys::gettid()
 }
 
 /// The device a regular file is on, if it is FUSE's.
@@ -140,18 +172,73 @@ fn place(number: u64) -> Option<usize> {
 #[inline]
 pub(crate) fn client(index: usize) -> Option<&'static Client> {
     let connection = &CONNECTIONS[index];
-    if !connection.is_there.load(Ordering::Acquire) {
+    if connection.state.load(Ordering::Acquire) != THERE {
         return None;
     }
-    // SAFETY: it was written before `is_there` was set, and stays.
+    // SAFETY: it was written before `state` became `THERE`, and stays.
     Some(unsafe { (*connection.client.get()).assume_init_ref() })
 }
 
 /// Whether it is one of any.
 #[inline]
 pub(crate) fn is_client() -> bool {
-    // They are made in order, and stay.
+    // They are made in order, and left together.
     client(0).is_some()
+}
+
+/// Whether it is or was one of any, so that something of a lane may be mapped. A process that was forked while its parent
+/// left the lane has what the parent had not yet unmapped.
+pub(crate) fn was_client() -> bool {
+    CONNECTIONS[0].state.load(Ordering::Acquire) != FREE
+}
+
+/// No daemon is connected to from now on, and no client is used by calls that begin now.
+pub(crate) fn set_departed() {
+    HAS_DEPARTED.store(true, Ordering::SeqCst);
+    for connection in &CONNECTIONS {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = connection.state.compare_exchange(THERE, LEFT, success, failure);
+    }
+    for device in &DEVICES_ALL {
+        // It still has a lane, for others.
+        if device.state.load(Ordering::Relaxed) >= CLIENT {
+            device.state.store(LANE, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Unmaps what the process has of lanes it left. May be called again.
+pub(crate) fn unmap() -> std::io::Result<()> {
+    let mut result = Ok(());
+    for connection in &CONNECTIONS {
+        if connection.state.load(Ordering::Acquire) != FREE {
+            // SAFETY: it was written before `state` became something else than `FREE`, and stays.
+            let client = unsafe { (*connection.client.get()).assume_init_ref() };
+            result = client.unmap().and(result);
+        }
+    }
+    result
+}
+
+/// Closes the sockets of lanes it left.
+pub(crate) fn disconnect() {
+    for connection in &CONNECTIONS {
+        let socket = connection.socket.swap(-1, Ordering::Relaxed);
+        if socket != -1 && is_socket_of(connection, socket) {
+            table::disclaim(socket);
+            sys::close(socket);
+        }
+    }
+}
+
+/// Whether a descriptor still is the connection's socket: a program that closes descriptors by the instruction may have given
+/// the number to something else.
+fn is_socket_of(connection: &Connection, socket: c_int) -> bool {
+    let is_it = |stat: libc::stat| {
+        stat.st_mode & libc::S_IFMT == libc::S_IFSOCK
+            && stat.st_ino == connection.socket_inode.load(Ordering::Relaxed)
+    };
+    sys::fstat(socket).is_ok_and(is_it)
 }
 
 /// Whether this process is a client of the device's daemon.
@@ -207,6 +294,10 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
     if !home::notices_forks() || !home::is_ours() || !try_lock() {
         return;
     }
+    if HAS_DEPARTED.load(Ordering::Relaxed) {
+        description.set(description::REFUSED);
+        return unlock();
+    }
     let device = &DEVICES_ALL[description.device() as usize];
     let attached = connected(fd, device).and_then(|index| attach_to(fd, index, description));
     if attached.is_err() {
@@ -218,15 +309,33 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
 /// The process is about to fork, and has seen files of a lane's mount: it is to be one client with the child. Files that several
 /// clients use are written by the kernel, and servers that fork for each connection use most files after that. But who may
 /// become another user only where he has files open now: his children must not keep what he may see and they may not.
-pub(crate) extern "C" fn before_fork() {
+///
+/// What it returns is to be given to [`after_fork`]. While a thread connects to a daemon, no child is forked: it would have
+/// memory of the lane that it does not know of.
+pub(crate) extern "C" fn before_fork() -> bool {
+    let is_here = home::notices_forks() && home::is_ours();
+    let locked = is_here && table::has_noted() && lock();
+    if locked {
+        connect_before_fork();
+    }
+    locked
+}
+
+/// The process was forked: in parent and child.
+pub(crate) extern "C" fn after_fork(locked: bool) {
+    // The child gives back what the parent's thread took.
+    home::settle();
+    if locked && is_locked_here() {
+        unlock();
+    }
+}
+
+fn connect_before_fork() {
     let is_left_out = |device: &Device| {
         device.state.load(Ordering::Acquire) == LANE
             && !device.is_unreachable.load(Ordering::Relaxed)
     };
-    if !DEVICES_ALL.iter().any(is_left_out) {
-        return;
-    }
-    if !home::notices_forks() || !home::is_ours() || !try_lock() {
+    if HAS_DEPARTED.load(Ordering::Relaxed) || !DEVICES_ALL.iter().any(is_left_out) {
         return;
     }
     let stays = !sys::may_change_user();
@@ -240,7 +349,6 @@ pub(crate) extern "C" fn before_fork() {
             device.is_unreachable.store(true, Ordering::Relaxed);
         }
     }
-    unlock();
 }
 
 /// The client of a device, made if there is none.
@@ -260,7 +368,7 @@ fn connected(fd: c_int, device: &Device) -> sys::Result<usize> {
 
 /// Connects to the daemon of that name and proof: its mount may be gone, and the name be taken by another.
 fn connect(name: &[u8], proof: u64) -> sys::Result<usize> {
-    let is_free = |connection: &Connection| !connection.is_there.load(Ordering::Relaxed);
+    let is_free = |connection: &Connection| connection.state.load(Ordering::Relaxed) == FREE;
     let index = CONNECTIONS.iter().position(is_free).ok_or(Errno(libc::EMFILE))?;
     if !position::begin() {
         return Err(Errno(libc::ENOMEM));
@@ -279,9 +387,14 @@ fn connect(name: &[u8], proof: u64) -> sys::Result<usize> {
     connection.token.store(welcome.token, Ordering::Relaxed);
     connection.socket.store(socket, Ordering::Relaxed);
     connection.socket_inode.store(inode.unwrap_or(0), Ordering::Relaxed);
-    // SAFETY: this thread holds `IS_ATTACHING`, and nobody reads it before the next line.
+    // SAFETY: this thread holds `ATTACHING`, and nobody reads it before the next line.
     unsafe { (*connection.client.get()).write(client) };
-    connection.is_there.store(true, Ordering::Release);
+    connection.state.store(THERE, Ordering::Release);
+    if HAS_DEPARTED.load(Ordering::SeqCst) {
+        // A signal handler above changed this thread's user.
+        crate::credentials::depart();
+        return Err(Errno(libc::EPERM));
+    }
     data::look_at_limit();
     Ok(index)
 }
@@ -336,12 +449,7 @@ pub(crate) fn evade(fd: c_int) {
 pub(crate) fn ring_bell(index: usize) {
     let connection = &CONNECTIONS[index];
     let socket = connection.socket.load(Ordering::Relaxed);
-    // A program that closes descriptors by the instruction may have given the number to something else.
-    let is_it = |stat: libc::stat| {
-        stat.st_mode & libc::S_IFMT == libc::S_IFSOCK
-            && stat.st_ino == connection.socket_inode.load(Ordering::Relaxed)
-    };
-    if sys::fstat(socket).is_ok_and(is_it) {
+    if is_socket_of(connection, socket) {
         sys::ring_bell(socket);
     }
 }

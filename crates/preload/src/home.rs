@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use weir_lane::owner;
+
 use crate::{device, report, sys, thread};
 
 /// Alone on its page.
@@ -18,10 +20,16 @@ struct Page {
     adopter: AtomicU32,
     /// What it is called to the daemon; 0: nothing yet.
     number: AtomicU32,
+    /// Its PID namespace; 0: not known, or not yet.
+    namespace: AtomicU32,
 }
 
-static PAGE: Page =
-    Page { process: AtomicU32::new(0), adopter: AtomicU32::new(0), number: AtomicU32::new(0) };
+static PAGE: Page = Page {
+    process: AtomicU32::new(0),
+    adopter: AtomicU32::new(0),
+    number: AtomicU32::new(0),
+    namespace: AtomicU32::new(0),
+};
 /// Counts forks on the way from the program's first process to this one: rings taken before the last are others'.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Whether forks are noticed.
@@ -77,6 +85,18 @@ pub(crate) fn number() -> u32 {
         Ok(_) => made,
         Err(first) => first,
     }
+}
+
+/// The PID namespace of this process ([`owner::namespace`]); a child of clone(2) may have another one than its parent.
+pub(crate) fn namespace() -> u32 {
+    settle();
+    let known = PAGE.namespace.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let namespace = owner::namespace();
+    PAGE.namespace.store(namespace, Ordering::Relaxed);
+    namespace
 }
 
 /// Whether it was forked and nobody has made it its own yet.

@@ -27,6 +27,7 @@ compile_error!("system calls and the calls with variable arguments are written f
 
 #[cfg(not(test))]
 mod calls;
+mod credentials;
 mod data;
 mod description;
 mod device;

@@ -9,6 +9,7 @@
 //! finds the position set later than it should.
 
 use std::ffi::c_int;
+use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -29,6 +30,16 @@ pub(crate) fn begin() -> bool {
     let Ok(memory) = sys::shared_memory(PLACES * size_of::<AtomicU64>()) else { return false };
     NOTES.store(memory.cast(), Ordering::Release);
     true
+}
+
+/// Unshares the memory for notes: nothing is noted in it.
+pub(crate) fn unmap() -> io::Result<()> {
+    let notes = NOTES.load(Ordering::Acquire);
+    if notes.is_null() {
+        return Ok(());
+    }
+    sys::replace_by_zeros(notes.cast(), PLACES * size_of::<AtomicU64>())
+        .map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }
 
 fn place(number: u64) -> Option<&'static AtomicU64> {

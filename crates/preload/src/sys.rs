@@ -169,6 +169,13 @@ pub(crate) fn shared_memory(len: usize) -> Result<*mut u8> {
     plain!(libc::SYS_mmap, 0, len, access, flags, -1_isize, 0).map(|address| address as *mut u8)
 }
 
+/// Zeros of this process alone in place of memory from [`shared_memory`].
+pub(crate) fn replace_by_zeros(memory: *mut u8, len: usize) -> Result<()> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    plain!(libc::SYS_mmap, memory, len, access, flags, -1_isize, 0).map(drop)
+}
+
 /// Has a page read as zeros in processes forked from now on (madvise(2), MADV_WIPEONFORK).
 pub(crate) fn wipe_on_fork(page: *const u8, len: usize) -> Result<()> {
     plain!(libc::SYS_madvise, page, len, libc::MADV_WIPEONFORK).map(drop)
@@ -183,6 +190,11 @@ pub(crate) fn open(path: &std::ffi::CStr, flags: c_int) -> Result<c_int> {
 /// read(2) into a buffer of ours.
 pub(crate) fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
     plain!(libc::SYS_read, fd, to.as_mut_ptr(), to.len())
+}
+
+/// write(2) of a message.
+pub(crate) fn write(fd: c_int, message: &[u8]) {
+    let _ = plain!(libc::SYS_write, fd, message.as_ptr(), message.len());
 }
 
 /// A connected socket of whole messages at a name in the abstract namespace (unix(7)). Connecting fails after so many seconds,

@@ -158,6 +158,11 @@ pub(crate) fn disclaim(fd: c_int) {
     }
 }
 
+/// Whether something is known of any descriptor.
+pub(crate) fn has_noted() -> bool {
+    USED.load(Ordering::Relaxed) != 0
+}
+
 /// The descriptors from `first` to `last` of which something is known.
 pub(crate) fn noted(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     let end = USED.load(Ordering::Relaxed).min(last.saturating_add(1));

@@ -9,6 +9,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use weir_lane::client::{Client, Ring};
+use weir_lane::owner::Owner;
 use weir_lane::tally::Why;
 
 use crate::device::{self, CLIENTS};
@@ -86,7 +87,7 @@ pub(crate) fn with_ring<T>(
 
 #[cold]
 fn take(client: &Client) -> Option<Ring> {
-    let ring = client.take_ring(sys::gettid(), sys::is_alive)?;
+    let ring = client.take_ring(Owner::new(home::namespace(), sys::gettid()), sys::is_alive)?;
     let mut key = KEY.load(Ordering::Acquire);
     if key == 0 {
         let mut made = 0;

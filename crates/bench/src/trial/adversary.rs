@@ -240,7 +240,9 @@ impl Adversary {
         });
         let client = mapped.doing("map the lane of", &self.path)?;
         let file = Attached { slot: attachment.slot, description: attachment.description };
-        let ring = client.take_ring(std::process::id(), |_| true).ok_or_else(|| self.late())?;
+        let ring = client
+            .take_ring(weir_lane::owner::Owner::here(std::process::id()), |_| true)
+            .ok_or_else(|| self.late())?;
         let bytes = [0x55; POSTED_BYTES];
         let mut offset = 0;
         loop {

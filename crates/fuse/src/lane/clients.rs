@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use weir_engine::FileId;
+use weir_lane::owner::{self, Owner};
 use weir_lane::region::Region;
 use weir_lane::server::{Inbox, Posted};
 
@@ -131,6 +132,8 @@ impl fmt::Debug for Client {
 pub(crate) struct Clients {
     known: RwLock<HashMap<ClientId, Arc<Client>>>,
     last: AtomicU32,
+    /// The daemon's PID namespace.
+    namespace: OnceLock<u32>,
 }
 
 impl Clients {
@@ -163,6 +166,9 @@ impl Clients {
     /// Whether a thread of a user is one of a client's that posts. Clients say so themselves: but of their own user's.
     pub(crate) fn have_thread(&self, tid: u32, uid: u32) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.values().any(|client| client.uid == uid && client.region.has_thread(tid))
+        // The kernel says numbers of the daemon's own namespace.
+        let namespace = *self.namespace.get_or_init(owner::namespace);
+        let thread = Owner::new(namespace, tid);
+        known.values().any(|client| client.uid == uid && client.region.has_thread(thread))
     }
 }

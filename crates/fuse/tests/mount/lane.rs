@@ -75,7 +75,7 @@ impl Program {
         let region = Region::map(fds[2].as_fd(), welcome.frames).unwrap();
         let client = Client { id: welcome.client, view, region };
         let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-        let ring = client.take_ring(tid, |_| true).unwrap();
+        let ring = client.take_ring(weir_lane::owner::Owner::here(tid), |_| true).unwrap();
         Program { client, socket, ring, token: welcome.token }
     }
 

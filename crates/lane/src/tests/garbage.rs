@@ -60,7 +60,7 @@ fn spoil(region: &Region, random: &mut Random) {
     }
     for _ in 0..1 + random.below(6) {
         let ring = random.below(RINGS);
-        region.pass_ring(ring, region.owner(ring), number(random) as u32 | 1);
+        region.pass_ring(ring, region.owner(ring), Owner::new(0, number(random) as u32 | 1));
         // Entries one after the other, from the server's head on.
         let ends = &region.ring(ring).ends;
         let (from, mut bytes) = (ends.released(), 0);

@@ -18,6 +18,7 @@ use crate::PAGE_BYTES;
 use crate::board::{Board, Mode, View};
 use crate::client::{Attached, Client, Miss, Ring, To};
 use crate::memory::{self, Access, Memory};
+use crate::owner::Owner;
 use crate::region::Region;
 use crate::server::{Cut, Damage, Inbox};
 
@@ -74,7 +75,7 @@ impl Lane {
     }
 
     fn ring(&self, tid: u32) -> Ring {
-        self.client.take_ring(tid, |_| true).unwrap()
+        self.client.take_ring(Owner::new(1, tid), |_| true).unwrap()
     }
 
     fn take_all(&mut self) -> Vec<Taken> {

@@ -161,18 +161,24 @@ fn a_full_ring_says_so_and_goes_on_after_it_was_emptied() {
 fn rings_are_given_back_and_taken_over() {
     let mut lane = Lane::with_file(4, 0);
     let rings: Vec<_> = (1..=RINGS as u32).map(|tid| lane.ring(tid)).collect();
-    assert!(lane.client.take_ring(100, |_| true).is_none());
-    assert!(lane.inbox.region().has_thread(3) && !lane.inbox.region().has_thread(100));
+    assert!(lane.client.take_ring(Owner::new(1, 100), |_| true).is_none());
+    assert!(
+        lane.inbox.region().has_thread(Owner::new(1, 3))
+            && !lane.inbox.region().has_thread(Owner::new(1, 100))
+    );
     post(&lane.client, &rings[2], FILE, To::Offset(0), b"left behind").unwrap();
-    let taken_over = lane.client.take_ring(100, |tid| tid != 3).unwrap();
-    assert!(lane.inbox.region().has_thread(100) && !lane.inbox.region().has_thread(3));
+    let taken_over = lane.client.take_ring(Owner::new(1, 100), |tid| tid != 3).unwrap();
+    assert!(
+        lane.inbox.region().has_thread(Owner::new(1, 100))
+            && !lane.inbox.region().has_thread(Owner::new(1, 3))
+    );
     // Whose it was cannot give it away any more.
     lane.client.release_ring(&rings[2]);
-    assert!(lane.client.take_ring(101, |_| true).is_none());
+    assert!(lane.client.take_ring(Owner::new(1, 101), |_| true).is_none());
     post(&lane.client, &taken_over, FILE, To::Offset(1), b"new").unwrap();
     lane.client.release_ring(&taken_over);
     assert_eq!(lane.take_all(), [write(0, b"left behind"), write(1, b"new")]);
-    assert!(lane.client.take_ring(101, |_| true).is_some());
+    assert!(lane.client.take_ring(Owner::new(1, 101), |_| true).is_some());
 }
 
 #[test]
@@ -307,4 +313,31 @@ fn long_memory_takes_huge_pages_and_keeps_its_bytes() {
         // SAFETY: as above.
         assert_eq!(unsafe { at(offset).read() }, offset.trailing_zeros() as u8);
     }
+}
+
+#[test]
+#[cfg_attr(miri, ignore)] // It maps memory.
+fn a_first_post_begun_before_the_memories_are_unmapped_is_not_published_after() {
+    let lane = Lane::with_file(4, 0);
+    let ring = lane.ring(1);
+    let ends = &lane.client.region.ring(ring.number()).ends;
+    let place = ends.begin(8).unwrap();
+    lane.client.unmap().unwrap();
+    assert!(ends.publish(place).is_err(), "the write would be lost");
+}
+
+/// Of a thread of another PID namespace nobody here knows whether it lives, whatever its number means here.
+#[test]
+fn a_ring_of_another_pid_namespace_is_not_taken_over() {
+    let lane = Lane::with_file(4, 0);
+    for ring in 0..RINGS as u32 {
+        lane.client.take_ring(Owner::new(2, ring + 1), |_| true).unwrap();
+    }
+    assert!(lane.client.take_ring(Owner::new(3, 1000), |_| false).is_none());
+    // Whose namespace is not known judges nobody, and is judged by nobody.
+    assert!(lane.client.take_ring(Owner::new(0, 1000), |_| false).is_none());
+    let taken = lane.client.take_ring(Owner::new(2, 1000), |tid| tid != 5).unwrap();
+    lane.client.release_ring(&taken);
+    lane.client.take_ring(Owner::new(0, 1000), |_| true).unwrap();
+    assert!(lane.client.take_ring(Owner::new(0, 1001), |tid| tid != 1000).is_none());
 }

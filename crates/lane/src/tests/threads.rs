@@ -38,7 +38,7 @@ fn writes_that_follow_each_other_are_taken_in_that_order() {
         let (server, count, is_rung, client) = (&server, &count, &is_rung, &client);
         for tid in 1..=THREADS {
             scope.spawn(move || {
-                let ring = client.take_ring(tid, |_| true).unwrap();
+                let ring = client.take_ring(Owner::new(1, tid), |_| true).unwrap();
                 let mut bytes = [tid as u8; 100];
                 loop {
                     let mut count = count.lock().unwrap();
@@ -85,7 +85,7 @@ fn nothing_comes_after_the_right_was_withdrawn() {
         for tid in 1..=THREADS {
             let (client, left) = (&client, &left);
             scope.spawn(move || {
-                let ring = client.take_ring(tid, |_| true).unwrap();
+                let ring = client.take_ring(Owner::new(1, tid), |_| true).unwrap();
                 for number in 0..POSTS {
                     let to = To::Offset(u64::from(tid) << 32 | number);
                     post_at_last(client, &ring, to, &number.to_ne_bytes(), || {});
@@ -174,4 +174,53 @@ fn reads_are_of_one_page_and_of_one_time() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// One thread has the memories unmapped while others read and post: what they were told is so.
+#[test]
+#[cfg_attr(miri, ignore)] // It maps memory.
+fn what_was_read_or_posted_while_the_memories_are_unmapped_is_right() {
+    const ROUNDS: usize = 200;
+    for round in 0..ROUNDS {
+        let mut lane = Lane::with_file(4, PAGE_BYTES as u64);
+        lane.fill(1, |_| 0x5a);
+        lane.board.publish(1, SLOT, 0);
+        let client = &lane.client;
+        let (reads, posts) = thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut reads = 0_u32;
+                while let Ok(bytes) = read(client, SLOT, 0, PAGE_BYTES) {
+                    assert!(bytes.iter().all(|byte| *byte == 0x5a), "bytes of no file");
+                    reads += 1;
+                }
+                reads
+            });
+            let writer = scope.spawn(|| {
+                let ring = client.take_ring(Owner::new(1, 1), |_| true).unwrap();
+                let mut posts = 0_u64;
+                // Past the page that is read.
+                let to = |number: u64| To::Offset((number + 1) * PAGE_BYTES as u64);
+                loop {
+                    match post(client, &ring, FILE, to(posts), &[1; 3000]) {
+                        Ok(_) => posts += 1,
+                        Err(Miss::Full) => thread::yield_now(),
+                        Err(_) => return posts,
+                    }
+                }
+            });
+            // At another moment each time.
+            let until = Instant::now() + Duration::from_micros(round as u64 * 2);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            client.unmap().unwrap();
+            (reader.join().unwrap(), writer.join().unwrap())
+        });
+        let _ = reads;
+        let taken = lane.take_all();
+        assert_eq!(taken.len() as u64, posts, "posted, and not there");
+        assert!(taken.iter().all(|taken| taken.bytes == [1; 3000]));
+        assert!(read(&lane.client, SLOT, 0, 1).is_err());
+        assert_eq!(lane.client.size(SLOT), None);
+    }
 }

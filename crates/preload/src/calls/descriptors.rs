@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
+use super::credentials::outside;
 use super::interpose;
 use crate::{description, device, leave, position, table};
 
@@ -108,10 +109,32 @@ interpose! {
                     leave::transfer(b as c_int);
                     next(number, a, b, c, d, e, f)
                 }
+                _ if changes_credentials(number) => outside!(next(number, a, b, c, d, e, f)),
                 _ => next(number, a, b, c, d, e, f),
             }
         }
     }
+}
+
+/// See [`crate::credentials`].
+fn changes_credentials(number: c_long) -> bool {
+    matches!(
+        number,
+        libc::SYS_setuid
+            | libc::SYS_setreuid
+            | libc::SYS_setresuid
+            | libc::SYS_setfsuid
+            | libc::SYS_setgid
+            | libc::SYS_setregid
+            | libc::SYS_setresgid
+            | libc::SYS_setfsgid
+            | libc::SYS_setgroups
+            | libc::SYS_capset
+            | libc::SYS_chroot
+            | libc::SYS_unshare
+            | libc::SYS_setns
+            | libc::SYS_landlock_restrict_self
+    )
 }
 
 /// The program does not know of the descriptor.

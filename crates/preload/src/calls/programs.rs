@@ -7,7 +7,7 @@ use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, 
 
 use super::descriptors::standard_replaced;
 use super::interpose;
-use crate::device::before_fork;
+use crate::device::{after_fork, before_fork};
 use crate::leave::{before_program, before_spawn};
 use crate::next::Next;
 
@@ -85,13 +85,23 @@ interpose! {
     }
 
     fn fork() -> pid_t as next {
-        before_fork();
-        next()
+        let locked = before_fork();
+        let result = next();
+        after_fork(locked);
+        result
+    }
+
+    fn _Fork() -> pid_t as next {
+        let locked = before_fork();
+        let result = next();
+        after_fork(locked);
+        result
     }
 
     fn daemon(stay: c_int, keep: c_int) -> c_int as next {
-        before_fork();
+        let locked = before_fork();
         let result = next(stay, keep);
+        after_fork(locked);
         standard_replaced();
         result
     }
@@ -108,7 +118,9 @@ interpose! {
         settings: *const termios,
         size: *const winsize,
     ) -> pid_t as next {
+        let locked = before_fork();
         let result = next(terminal, name, settings, size);
+        after_fork(locked);
         if result == 0 {
             standard_replaced();
         }

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# What the lane promises about who sees what, and about processes that see each other only in part.
+# cases: a-worker-that-becomes-another-user-has-nothing-of-the-lane every-call-that-changes-credentials-leaves-the-lane threads-go-on-by-the-kernel-when-one-changes-the-user rings-of-another-pid-namespace-are-not-taken-over
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+need_command python3
+chmod 755 "$WORK"
+mount_weir "$SRC" "$MNT" --allow-other --memory 64M
+mkdir "$WORK/out"
+
+# What a report says of the total.
+total() { python3 "$SUPPORT/field.py" "$@" <"$WORK/report.json"; }
+under_run() { "$WEIR" run --report="$WORK/report.json" -- python3 "$SUPPORT/credentials.py" "$@"; }
+
+# A file that only root may read: a page of a secret, many times.
+secret=$(head -c 24 /dev/urandom | base64)
+python3 -c 'import sys; sys.stdout.write((sys.argv[1] * 8192)[:262144])' "$secret" >"$SRC/secret"
+chmod 600 "$SRC/secret"
+: >"$SRC/anybody"
+chmod 666 "$SRC/anybody"
+
+case $1 in
+    a-worker-*)
+        under_run worker "$MNT" "$WORK/out" &
+        server=$!
+        for _ in $(seq 200); do
+            if [ -s "$WORK/out/worker" ]; then break; fi
+            kill -0 $server 2>/dev/null || fail "the server ended too early"
+            sleep 0.05
+        done
+        step "the worker's memory"
+        python3 "$SUPPORT/memory_of.py" "$(cat "$WORK/out/worker")" "$secret" || found=1
+        echo done >"$WORK/out/looked"
+        wait $server || fail "the server or its worker failed"
+        [ -z "${found:-}" ] || fail "the worker, which may not open the file, has its content in its memory"
+        [ "$(total total.lane.reads)" -ge 20 ] || fail "the server did not read by the lane: $(cat "$WORK/report.json")"
+        expect_equal "what the worker and its server wrote" "$(cksum <"$MNT/anybody")" \
+            "$(python3 -c 'print("server" * 20 + "worker" * 20, end="")' | cksum)"
+        counts "$(total total.lane.reads) reads by the lane before"
+        ;;
+    every-call-*)
+        under_run calls "$MNT" "$WORK/out"
+        counts "$(cat "$WORK/out/calls") calls"
+        ;;
+    threads-*)
+        under_run threads "$MNT" "$WORK/out"
+        [ "$(total total.lane.writes)" -gt 100 ] || fail "nothing was written by the lane: $(cat "$WORK/report.json")"
+        ;;
+    rings-*)
+        need_command cc
+        cc -O2 -Wall -Werror -pthread -o "$WORK/namespaces" "$SUPPORT/namespaces.c"
+        head -c $((200 * 4096)) /dev/zero >"$SRC/both"
+        "$WEIR" run --report="$WORK/report.json" -- "$WORK/namespaces" "$MNT/both" || fail "see above"
+        [ "$(total total.lane.writes)" -ge 1000 ] || fail "the parent is not in the lane: $(cat "$WORK/report.json")"
+        # All of the child's: each ring has a living owner.
+        [ "$(total total.kernel_writes_because.no_ring)" -ge 2000 ] ||
+            fail "the child took over a ring of a living thread: $(cat "$WORK/report.json")"
+        expect_equal "clients cut off" "$(status "$MNT" lane.refused)" 0
+        umount_weir "$MNT"
+        "$WORK/namespaces" "$SRC/both" look || fail "home has other bytes than were written"
+        exit
+        ;;
+esac
+umount_weir "$MNT"
