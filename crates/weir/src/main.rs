@@ -25,6 +25,7 @@ mod log;
 mod machine;
 mod mountpoint;
 mod mounts;
+mod namespaces;
 mod options;
 mod quantity;
 mod run;

@@ -13,6 +13,7 @@ use rustix::process::PidfdFlags;
 use super::place;
 use super::protocol::{self, Reply, Request};
 use crate::mounts::{self, Device, Mount, MountTable};
+use crate::namespaces;
 
 /// How long a daemon may take to say how it is.
 const STATUS_PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +36,10 @@ pub enum ControlError {
         error: io::Error,
     },
     /// The path is in no Weir mount.
-    #[error("{} is not in a weir mount: 'weir status' lists those there are", .0.display())]
+    #[error(
+        "{} is neither in a weir mount nor the SOURCE of one: 'weir status' lists those there are",
+        .0.display()
+    )]
     NotMounted(PathBuf),
     /// The mount is there, its daemon is not.
     #[error(
@@ -75,20 +79,21 @@ pub enum ControlError {
     },
 }
 
-/// The Weir mount that `path` is in. Mounts are not touched if the name alone tells.
+/// The Weir mount that `path` is in, or that has it as its SOURCE. Mounts are not touched if the
+/// name alone tells.
 pub fn find(path: &Path) -> Result<Mount, ControlError> {
     let table = MountTable::read().map_err(ControlError::Table)?;
     let fault = |error| ControlError::Path { path: path.to_owned(), error };
     let clean = mounts::absolute(path).map_err(fault)?;
-    if let Some(mount) = table.containing(&clean).filter(|mount| mount.is_weir()) {
-        return Ok(mount.clone());
+    let by_name = |path: &Path| {
+        let inside = table.containing(path).filter(|mount| mount.is_weir());
+        inside.or_else(|| table.from_source(path)).cloned()
+    };
+    if let Some(mount) = by_name(&clean) {
+        return Ok(mount);
     }
     let canonical = path.canonicalize().map_err(fault)?;
-    table
-        .containing(&canonical)
-        .filter(|mount| mount.is_weir())
-        .cloned()
-        .ok_or_else(|| ControlError::NotMounted(path.to_owned()))
+    by_name(&canonical).ok_or_else(|| ControlError::NotMounted(path.to_owned()))
 }
 
 /// A connection to a mount's daemon.
@@ -96,6 +101,7 @@ pub struct Daemon {
     connection: UnixStream,
     mountpoint: PathBuf,
     device: Device,
+    pid: u32,
     process: Option<OwnedFd>,
 }
 
@@ -136,7 +142,19 @@ impl Daemon {
             return Err(ControlError::Impostor { path: mountpoint, uid: peer.uid.as_raw() });
         }
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok();
-        Ok(Daemon { connection, mountpoint, device, process })
+        let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+        Ok(Daemon { connection, mountpoint, device, pid, process })
+    }
+
+    /// Whether the daemon has another mount namespace than this process: what it unmounts is not
+    /// unmounted here.
+    pub fn is_elsewhere(&self) -> bool {
+        !namespaces::is_ours(self.pid)
+    }
+
+    /// Whether both are connections to one process.
+    pub fn is_same(&self, other: &Daemon) -> bool {
+        self.pid == other.pid
     }
 
     /// Asks and waits for the answer: for a status not long, for the rest as long as it takes to
