@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Mounting, unmounting and looking at a log: what the manual promises of each.
 # timeout: 120
-# cases: umount-names-other-namespaces
+# serial
+# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -90,6 +91,174 @@ umount_names_other_namespaces() {
     kill "$holder"
     wait "$holder" || true
     counts "named, returned, ended"
+}
+
+# installed SCRIPT: runs a shell script in a mount namespace of its own in which weir is installed as mount(8) finds it:
+# HELPER=mount.fuse.weir as its helper, HELPER=weir as the type's program, which mount.fuse3 starts.
+installed() {
+    local sbin=$WORK/sbin-$HELPER
+    mkdir -p "$sbin"
+    ln -sf "$WEIR" "$sbin/$HELPER"
+    ln -sf "$WEIR" "$sbin/weir"
+    unshare --mount --propagation private bash -euc "
+        mount -t overlay -o lowerdir='$sbin':/usr/sbin overlay /usr/sbin
+        mount -t tmpfs none /var/log
+        SRC='$SRC' MNT='$MNT' WEIR='$WEIR' WORK='$WORK'
+        flags() { sed -n \"s|^[^ ]* [^ ]* [^ ]* [^ ]* \$MNT \\([^ ]*\\) .*|\\1|p\" /proc/self/mountinfo; }
+        $1" || fail "by $HELPER: exit status $?"
+    wait_for 20 is_unlocked
+}
+
+mount_8_has_nodev_and_nosuid() {
+    local asked flags
+    [ -x /sbin/mount.fuse3 ] || skip "no mount.fuse3: run 'make setup'"
+    need_filesystem overlay
+    for HELPER in mount.fuse.weir weir; do
+        step "by $HELPER"
+        for asked in rw defaults memory=32M dev,suid; do
+            flags=$(installed "mount -t fuse.weir -o $asked \$SRC \$MNT; flags; umount \$MNT")
+            case $flags in
+                *nosuid,nodev*) echo "$asked: $flags" ;;
+                *) fail "mount -o $asked by $HELPER: $flags" ;;
+            esac
+        done
+        echo "$SRC $MNT fuse.weir noauto,memory=32M 0 0" >"$WORK/fstab"
+        flags=$(installed "mount --fstab \$WORK/fstab \$MNT; flags; umount \$MNT")
+        case $flags in
+            *nosuid,nodev*) ;;
+            *) fail "from fstab by $HELPER: $flags" ;;
+        esac
+        # The form that mount(8) passes on.
+        flags=$(installed "mount -t fuse.weir -o dev=on,suid=on \$SRC \$MNT; flags; umount \$MNT")
+        case $flags in
+            *nodev* | *nosuid* | '') fail "dev=on,suid=on by $HELPER: $flags" ;;
+        esac
+        flags=$(installed "mount -t fuse.weir -o suid=on \$SRC \$MNT; flags; umount \$MNT")
+        case $flags in
+            *nosuid*) fail "suid=on by $HELPER: $flags" ;;
+            *nodev*) ;;
+            *) fail "suid=on alone by $HELPER: $flags" ;;
+        esac
+    done
+
+    step "make install makes the helper"
+    make -s -C "$REPO" -o build install DESTDIR="$WORK/root" WEIR="$WEIR" PRELOAD="$(dirname "$WEIR")/libweir_preload.so"
+    expect_equal "the link" "$(readlink "$WORK/root/sbin/mount.fuse.weir")" /usr/local/bin/weir
+    counts "by both helpers, from fstab, and asked for"
+}
+
+# The options of the mount at MNT, and of its file system.
+options() {
+    sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* $1 \([^ ]*\) .*- [^ ]* [^ ]* \([^, ]*\).*|\1 \2|p" /proc/self/mountinfo
+}
+
+remount() {
+    local writer
+    [ -x /sbin/mount.fuse3 ] || skip "no mount.fuse3: run 'make setup'"
+    # mount(8) runs its helper, or not, by what is installed on this machine: so the helper itself, as mount(8) calls it.
+    ln -s "$WEIR" "$WORK/mount.fuse.weir"
+    change() {
+        "$WORK/mount.fuse.weir" "$SRC" "$MNT" -o "$1,nosuid,nodev,relatime,remount,user_id=0,group_id=0,default_permissions"
+    }
+    mount_weir "$SRC" "$MNT" --dirty-expire 1h
+    for page in $(seq 300); do echo "$page" >"$MNT/file$page"; done
+
+    step "refused while a file is open for writing"
+    exec 7>"$MNT/open"
+    expect_failure "open for writing" change ro
+    echo more >&7
+    exec 7>&-
+
+    step "read-only: what was written is accepted, and home"
+    change ro || fail "remount,ro said $?"
+    expect_equal "options" "$(options "$MNT")" "ro,nosuid,nodev,relatime ro"
+    for page in $(seq 300); do expect_equal "file$page at home" "$(cat "$SRC/file$page")" "$page"; done
+    expect_equal "the open file at home" "$(cat "$SRC/open")" more
+    expect_failure "Read-only" touch "$MNT/new"
+    expect_failure "Read-only" sh -c "echo x >>'$MNT/file1'"
+    expect_status "$MNT" read_only True
+    expect_status "$MNT" stats.dirty_pages 0
+
+    step "and back"
+    change rw || fail "remount,rw said $?"
+    expect_equal "options" "$(options "$MNT")" "rw,nosuid,nodev,relatime rw"
+    echo again >"$MNT/file1"
+    expect_status "$MNT" read_only False
+
+    step "by mount(8)"
+    HELPER=mount.fuse.weir installed "
+        mount -o remount,ro \$MNT
+        grep -q \" \$MNT ro,nosuid,nodev\" /proc/self/mountinfo
+        mount -o remount,rw \$MNT
+        grep -q \" \$MNT rw,nosuid,nodev\" /proc/self/mountinfo
+        umount \$MNT" &
+    writer=$!
+    # The namespace's copy goes, this one stays and keeps SOURCE locked.
+    wait_for 20 sh -c "! kill -0 $writer 2>/dev/null || ! grep -q 'lowerdir=$WORK' /proc/[0-9]*/mountinfo 2>/dev/null"
+    umount_weir "$MNT"
+    wait "$writer" || fail "by mount(8): $?"
+    expect_equal "file1" "$(cat "$SRC/file1")" again
+
+    step "one that was mounted read-only stays so"
+    mount_weir "$SRC" "$MNT" --read-only
+    expect_failure "mounted read-only" change rw
+    expect_failure "no weir mount is there" "$WORK/mount.fuse.weir" "$SRC" "$WORK" -o remount,ro
+    umount_weir "$MNT"
+    counts "ro and rw, refused when busy"
+}
+
+umount_by_source() {
+    mkdir "$SRC/inside"
+    mount_weir "$SRC" "$MNT"
+    expect_equal "source of $SRC" "$(status "$SRC" mountpoint)" "$MNT"
+    expect_equal "as the kernel shows it" "$(findmnt -n -o SOURCE "$MNT")" "$SRC"
+    "$WEIR" sync "$SRC" || fail "weir sync SOURCE said $?"
+    expect_failure "nor the SOURCE of one" "$WEIR" umount "$SRC/inside"
+    ln -s "$SRC" "$WORK/link"
+    "$WEIR" umount "$WORK/link" || fail "weir umount SOURCE said $?"
+    if is_mounted "$MNT"; then fail "still mounted"; fi
+    expect_failure "nor the SOURCE of one" "$WEIR" umount "$SRC"
+    # umount(8) takes a directory for a mount point, unless it is told to look at the mount table.
+    mount_weir "$SRC" "$MNT"
+    umount -l "$SRC" || fail "umount -l SOURCE said $?"
+    wait_for 20 is_unlocked
+    counts "status, sync, umount"
+}
+
+mount_waits_for_former_daemon() {
+    local daemon waiting
+    mount_weir "$SRC" "$MNT" --dirty-expire 1h
+    daemon=$(daemon_of "$MNT")
+    echo last >"$MNT/file"
+    # It cannot write home until it goes on.
+    kill -STOP "$daemon"
+    python3 -c 'import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+sys.exit(0 if libc.umount2(sys.argv[1].encode(), 0) == 0 else ctypes.get_errno())' "$MNT" || fail "umount2: $?"
+
+    step "interrupted"
+    status=0
+    timeout --signal=INT 1 "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" >"$WORK/said" 2>&1 || status=$?
+    cat "$WORK/said"
+    expect_equal "exit status of what was interrupted" "$status" 124
+    grep -q "waiting for process $daemon" "$WORK/said" || fail "it does not say for whom it waits"
+    if is_mounted "$MNT"; then fail "mounted"; fi
+
+    step "waits, and mounts"
+    "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" >"$WORK/said" 2>&1 &
+    waiting=$!
+    wait_for 10 grep -q "waiting for process $daemon" "$WORK/said"
+    kill -0 "$waiting" || fail "it does not wait"
+    kill -CONT "$daemon"
+    wait "$waiting" || fail "weir mount said $?: $(cat "$WORK/said")"
+    is_mounted "$MNT" || fail "not mounted"
+    expect_equal "what was written before" "$(cat "$MNT/file")" last
+
+    step "not for a SOURCE that is mounted"
+    mkdir "$WORK/other"
+    expect_failure "already mounted at $MNT" timeout 10 "$WEIR" mount "$SRC" "$WORK/other"
+    umount_weir "$MNT"
+    counts "interrupted, waited, mounted"
 }
 
 "${1//-/_}"

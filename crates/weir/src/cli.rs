@@ -246,11 +246,20 @@ impl Default for HelperRequest {
 }
 
 impl MountArguments {
+    /// Whether a mount that is there is to be changed.
+    pub fn is_remount(&self) -> bool {
+        self.options.iter().any(|list| options::asks_for_remount(list))
+    }
+
     /// What the command line asks for, flags over `-o`.
     pub fn layer(&self) -> Result<Layer, Failure> {
         let mut options = Layer::default();
+        let parse = match self.is_remount() {
+            true => options::parse_for_remount,
+            false => options::parse,
+        };
         for list in &self.options {
-            options::parse(list, self.helper.unknown, &mut options)?;
+            parse(list, self.helper.unknown, &mut options)?;
         }
         let flags = Layer {
             fetch: self.fetch,

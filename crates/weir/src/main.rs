@@ -19,6 +19,7 @@ mod control;
 mod daemon;
 mod daemonize;
 mod failure;
+mod former;
 mod fuse_access;
 mod lane_users;
 mod log;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::PidfdFlags;
 
 use super::place;
-use super::protocol::{self, Reply, Request};
+use super::protocol::{self, Reply, Request, Status};
 use crate::mounts::{self, Device, Mount, MountTable};
 use crate::namespaces;
 
@@ -94,6 +94,25 @@ pub fn find(path: &Path) -> Result<Mount, ControlError> {
     }
     let canonical = path.canonicalize().map_err(fault)?;
     by_name(&canonical).ok_or_else(|| ControlError::NotMounted(path.to_owned()))
+}
+
+/// The status of the daemon that is this process, if it is one of this user's, and answers.
+pub fn status_of_process(pid: u32) -> Option<Status> {
+    let own = rustix::process::geteuid();
+    let sockets = place::candidates(own.as_raw()).into_iter().filter_map(|directory| {
+        Some(std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()))
+    });
+    let connection = sockets.flatten().find_map(|path| {
+        let connection = UnixStream::connect(path).ok()?;
+        let peer = rustix::net::sockopt::socket_peercred(&connection).ok()?;
+        (peer.pid.as_raw_nonzero().get().unsigned_abs() == pid).then_some(connection)
+    })?;
+    connection.set_read_timeout(Some(STATUS_PATIENCE)).ok()?;
+    protocol::send(&connection, &Request::Status).ok()?;
+    match protocol::receive(&connection).ok()? {
+        Reply::Status { status } => Some(*status),
+        _ => None,
+    }
 }
 
 /// A connection to a mount's daemon.

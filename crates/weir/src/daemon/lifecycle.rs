@@ -24,7 +24,8 @@ use crate::unmount::{self, How, UnmountError};
 /// Pause before what failed on the way out is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How long the kernel may take to end a mount that nobody is seen to use, before that is told.
+/// How long a mount that is unmounted here may take to end before the command that waits is told
+/// who has it: a namespace that is just being left lets go of it in a moment.
 const ENDING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often, and with what pause, a mount in use is tried: a process that is just ending, or that
@@ -311,20 +312,19 @@ impl Lifecycle {
             }
         }
         self.accept(force, responder);
-        let holders = namespaces::holders(self.place.device);
-        match (holders.is_empty(), force) {
-            // The kernel ends the mount, which the session's end tells.
-            (true, _) => Next::Wait,
-            (false, true) => {
+        if force {
+            let holders = namespaces::holders(self.place.device);
+            if !holders.is_empty() {
                 tracing::warn!("unmounting by force, mounted by {}", join(&holders));
-                Next::CutOff
+                return Next::CutOff;
             }
-            (false, false) => self.give_up_waiting(self.held(&holders)),
         }
+        // The session's end tells that the kernel has ended the mount.
+        Next::Wait
     }
 
-    /// It is unmounted here and has not ended: tells those who wait, who are not to wait for
-    /// something that may never come.
+    /// It is unmounted here, and the kernel has not ended it: tells those who wait, so that they do
+    /// not wait for something that may never come.
     fn tell_what_holds_it(&mut self) -> Next {
         let holders = namespaces::holders(self.place.device);
         if holders.is_empty() && !self.is_connected() {
@@ -337,8 +337,8 @@ impl Lifecycle {
     /// Whether the kernel still has the mount, of which this namespace shows nothing any more;
     /// false where fusectl is not mounted, which would tell.
     fn is_connected(&self) -> bool {
-        let again = MountTable::read()
-            .is_ok_and(|table| table.of_device(self.place.device).is_some());
+        let again =
+            MountTable::read().is_ok_and(|table| table.of_device(self.place.device).is_some());
         // The next mount has the number as soon as it is free.
         !again && Path::new(&self.connection()).exists()
     }
