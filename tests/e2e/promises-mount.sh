@@ -2,7 +2,7 @@
 # Mounting, unmounting and looking at a log: what the manual promises of each.
 # timeout: 120
 # serial
-# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon
+# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -259,6 +259,79 @@ sys.exit(0 if libc.umount2(sys.argv[1].encode(), 0) == 0 else ctypes.get_errno()
     expect_failure "already mounted at $MNT" timeout 10 "$WEIR" mount "$SRC" "$WORK/other"
     umount_weir "$MNT"
     counts "interrupted, waited, mounted"
+}
+
+casefolded_weir_stays_hidden() {
+    local way name
+    if [ -e /sys/fs/ext4/features/casefold ]; then
+        way="ext4 with casefold"
+        loop_filesystem "$WORK/image" 64M "$WORK/home" mkfs.ext4 -O casefold -E encoding=utf8
+        SRC=$WORK/home/src
+        mkdir "$SRC"
+        chattr +F "$SRC"
+        mount_weir "$SRC" "$MNT"
+    else
+        # Two names of one directory, as far as a kernel without Unicode can make them.
+        way="a second name by a bind mount"
+        mount_weir "$SRC" "$MNT"
+        mkdir "$SRC/.WEIR"
+        mount --bind "$SRC/.weir" "$SRC/.WEIR"
+    fi
+    for name in .weir .WEIR; do
+        [ -e "$SRC/$name/lock" ] || fail "$name is not Weir's directory at home"
+        expect_failure "No such file" ls "$MNT/$name"
+        expect_failure "No such file" cat "$MNT/$name/lock"
+        expect_failure "" touch "$MNT/$name"
+        expect_failure "not permitted" mkdir "$MNT/$name"
+        expect_failure "No such file" rmdir "$MNT/$name"
+        expect_failure "No such file" mv "$MNT/$name" "$MNT/moved"
+    done
+    mkdir "$MNT/directory"
+    expect_failure "not permitted" mv -T "$MNT/directory" "$MNT/.WEIR"
+    expect_equal "the listing" "$(ls -A "$MNT")" directory
+    # Elsewhere, and where case counts, it is a name like any other.
+    mkdir "$MNT/directory/.WEIR" "$MNT/.Weird"
+    if [ "$way" != "ext4 with casefold" ]; then mkdir "$MNT/.wEIR"; fi
+    if is_mounted "$SRC/.WEIR"; then umount "$SRC/.WEIR"; fi
+    umount_weir "$MNT"
+    if is_mounted "$WORK/home"; then umount "$WORK/home"; fi
+    counts "$way"
+}
+
+daemon_is_protected() {
+    local daemon thread flags way count=0
+    if setpriv --dump | grep -q '^Capability bounding set:.*sys_resource'; then
+        mount_weir "$SRC" "$MNT"
+        daemon=$(daemon_of "$MNT")
+        echo x >"$MNT/file"
+        "$WEIR" sync "$MNT"
+        expect_equal "oom_score_adj" "$(cat "/proc/$daemon/oom_score_adj")" -900
+        expect_equal "that of a program under weir run" \
+            "$("$WEIR" run -- cat /proc/self/oom_score_adj)" "$(cat /proc/self/oom_score_adj)"
+        # PF_MEMALLOC_NOIO, which PR_SET_IO_FLUSHER sets (proc_pid_stat(5), field 9).
+        for thread in /proc/"$daemon"/task/*/stat; do
+            flags=$(sed 's/.*) //' "$thread" | cut -d' ' -f7)
+            [ $((flags & 0x80000)) != 0 ] || fail "a thread without PR_SET_IO_FLUSHER: $(cat "$thread")"
+            count=$((count + 1))
+        done
+        way="in force for $count threads"
+    else
+        # Root without CAP_SYS_RESOURCE, as in a container: it is asked for, refused, and nothing else changes.
+        need_command strace
+        strace -f -qq -o "$WORK/calls" -e trace=prctl,write "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" &
+        wait_for 10 is_mounted "$MNT"
+        wait_for 10 grep -q '"-900", 4' "$WORK/calls"
+        grep -q 'prctl(PR_SET_IO_FLUSHER, 1' "$WORK/calls" || fail "PR_SET_IO_FLUSHER is not asked for"
+        way="asked for, without the right to it"
+    fi
+    umount_weir "$MNT"
+    wait
+
+    step "a score that somebody chose stays"
+    choom -n 100 -- "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG"
+    expect_equal "oom_score_adj" "$(cat "/proc/$(daemon_of "$MNT")/oom_score_adj")" 100
+    umount_weir "$MNT"
+    counts "$way"
 }
 
 "${1//-/_}"

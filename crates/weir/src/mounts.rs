@@ -92,7 +92,7 @@ impl MountTable {
 
     /// The Weir mount that has this SOURCE, by its canonical path; the last one made, should there
     /// be several.
-    pub fn from_source(&self, source: &Path) -> Option<&Mount> {
+    pub fn of_source(&self, source: &Path) -> Option<&Mount> {
         self.0.iter().rev().find(|mount| mount.is_weir() && mount.source == source)
     }
 
@@ -214,8 +214,8 @@ not a line
         assert_eq!(inside("/mnt/my datax"), 28);
         assert_eq!(inside("/usr"), 1);
         assert_eq!(table.weir().len(), 2);
-        assert_eq!(table.from_source(Path::new("/srv/c")).unwrap().device.minor, 28);
-        assert_eq!(table.from_source(Path::new("tmpfs")), None);
+        assert_eq!(table.of_source(Path::new("/srv/c")).unwrap().device.minor, 28);
+        assert_eq!(table.of_source(Path::new("tmpfs")), None);
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub fn find(path: &Path) -> Result<Mount, ControlError> {
     let clean = mounts::absolute(path).map_err(fault)?;
     let by_name = |path: &Path| {
         let inside = table.containing(path).filter(|mount| mount.is_weir());
-        inside.or_else(|| table.from_source(path)).cloned()
+        inside.or_else(|| table.of_source(path)).cloned()
     };
     if let Some(mount) = by_name(&clean) {
         return Ok(mount);
