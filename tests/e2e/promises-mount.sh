@@ -2,7 +2,7 @@
 # Mounting, unmounting and looking at a log: what the manual promises of each.
 # timeout: 120
 # serial
-# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected
+# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected recovery-is-explained-by-file
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -332,6 +332,62 @@ daemon_is_protected() {
     expect_equal "oom_score_adj" "$(cat "/proc/$(daemon_of "$MNT")/oom_score_adj")" 100
     umount_weir "$MNT"
     counts "$way"
+}
+
+recovery_is_explained_by_file() {
+    local before
+    mkdir "$SRC/directory"
+    head -c 100000 /dev/zero >"$SRC/directory/synced"
+    mount_weir_foreground "$SRC" "$MNT" --log source --log-size 4M --dirty-expire 1h
+    # What goes home is told by nothing but syncs: small, so that each is logged.
+    python3 - "$MNT" <<'END'
+import os, sys
+os.chdir(sys.argv[1])
+def synced(name, *writes):
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT)
+    for offset, content in writes:
+        os.pwrite(descriptor, content, offset)
+    os.fdatasync(descriptor)
+    os.close(descriptor)
+for _ in range(3):
+    synced("directory/synced", (10, b"one"), (50000, b"twoo"))
+    synced("new\nline", (0, b"x" * 35))
+    synced("gone", (0, b"y" * 10))
+END
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
+    rm "$SRC/gone"
+    before=$(hash_of_tree "$SRC")
+
+    step "weir recover --dry-run"
+    "$WEIR" recover --dry-run "$SRC" | tee "$WORK/would"
+    explained "$WORK/would"
+    expect_equal "lines of files" "$(grep -c '^  ' "$WORK/would")" 3
+    expect_equal "SOURCE after it" "$(hash_of_tree "$SRC")" "$before"
+
+    step "weir log"
+    "$WEIR" log "$SRC" >"$WORK/log"
+    explained "$WORK/log"
+    grep -q '^  [0-9]* file [0-9]* is [0-9a-f]*: directory/synced$' "$WORK/log" || fail "a record's file has no name"
+    cp "$SRC/.weir/log" "$WORK/copy"
+    "$WEIR" log "$WORK/copy" --source "$SRC" >"$WORK/log"
+    explained "$WORK/log"
+
+    step "and does as it said"
+    "$WEIR" recover "$SRC"
+    expect_equal "bytes" "$(dd if="$SRC/directory/synced" bs=1 skip=50000 count=4 status=none)" twoo
+    expect_equal "size" "$(stat -c %s "$SRC/new"$'\n'line)" 35
+    counts "three files, by name"
+}
+
+# The lines of what recovery would do, in a file.
+explained() {
+    grep -qx '  directory/synced: write 7 bytes in 2 places between byte 10 and byte 50004' "$1" \
+        || fail "directory/synced is not explained: $(cat "$1")"
+    grep -q '^  new.nline: write 35 bytes from byte 0 on' "$1" || fail "the new file is not explained: $(cat "$1")"
+    grep -q '^  a file that is gone: leave out [0-9]* records\? with 10 bytes$' "$1" \
+        || fail "the file that is gone is not explained: $(cat "$1")"
 }
 
 "${1//-/_}"

@@ -98,6 +98,9 @@ pub struct RecoverArguments {
 pub struct LogArguments {
     /// The directory that was served, or the log itself
     pub path: PathBuf,
+    /// The directory that was served, to name its files, of a log that is not in it
+    #[arg(long, value_name = "DIRECTORY")]
+    pub source: Option<PathBuf>,
 }
 
 /// Arguments of `weir mount`.

@@ -169,6 +169,9 @@ pub(super) const RECOVER: &str = "\
 Bring home what the redo log of SOURCE holds: what was synced, and not written home, when the daemon died \
 or the power went. 'weir mount' does the same before it mounts.
 
+With --dry-run nothing is changed; a line for each file says what would be written where, what its size would be, and \
+what would be left out and why.
+
 It may be interrupted at any time and be run again. A log that is damaged is left as it is, and so is \
 SOURCE: standard error says what is wrong and where.";
 
@@ -228,12 +231,14 @@ pub(super) const LOG: &str = "\
 Show the superblock, the groups and the records of a redo log, from its checkpoint to its end, also of \
 one that is damaged or in use.
 
-PATH is the directory that was served, or the log: a file or a block device.";
+PATH is the directory that was served, or the log: a file or a block device. Files are named as they are called \
+now, and at the end stands what recovery would do to each, in words. Of a log outside of the directory that was \
+served, --source says which directory that is.";
 
 pub(super) const LOG_AFTER: &str = "\
 EXAMPLES:
   weir log /srv/data
-  weir log /dev/nvme0n1p3
+  weir log /dev/nvme0n1p3 --source /srv/data
 
 EXIT STATUS:
   0  the log is whole
