@@ -11,12 +11,15 @@
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
 #   make lint       formatting, clippy, and checks of the repository itself
-#   make install    the weir command and the library of 'weir run' below PREFIX (/usr/local), DESTDIR respected
+#   make install    the weir command and the library of 'weir run' below PREFIX (/usr/local), and mount(8)'s helper
+#                   in SBINDIR (/sbin); DESTDIR respected
 #   make setup      only the set-up: system packages, Rust components, test suites
 
 SHELL := /bin/bash
 CARGO ?= cargo
 PREFIX ?= /usr/local
+# mount(8) looks for its helpers in /sbin, wherever the command itself is.
+SBINDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(PREFIX)/sbin)
 BENCH_DIR ?= target/bench
 WEIR := target/release/weir
 PRELOAD := target/release/libweir_preload.so
@@ -90,13 +93,15 @@ lint:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-repository
 
-# mount(8) and /etc/fstab find the command as the type's program: `SOURCE MOUNTPOINT fuse.weir OPTIONS`.
+# The link below SBINDIR is what mount(8) runs for `SOURCE MOUNTPOINT fuse.weir OPTIONS` in /etc/fstab.
 install: build
 	install -D -m 755 $(WEIR) $(DESTDIR)$(PREFIX)/bin/weir
 	install -D -m 755 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
+	mkdir -p $(DESTDIR)$(SBINDIR)
+	ln -sf $(PREFIX)/bin/weir $(DESTDIR)$(SBINDIR)/mount.fuse.weir
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
+	rm -f $(DESTDIR)$(SBINDIR)/mount.fuse.weir $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
 	rmdir $(DESTDIR)$(PREFIX)/lib/weir 2>/dev/null || true
 
 clean:

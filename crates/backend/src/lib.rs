@@ -17,6 +17,7 @@ mod home_file;
 mod identity;
 mod jobs;
 mod log_file;
+mod look;
 mod partial;
 mod policy;
 mod quick;
@@ -36,8 +37,11 @@ pub use error::error_kind;
 pub use home_file::HomeFile;
 pub use identity::Naming;
 pub use log_file::{LogFile, LogFileError};
+pub use look::{Look, Seen};
 pub use policy::Policy;
 pub use recovery::RecoveryError;
-pub use redo_log::{Given, Lefts, LogRead, LogThread, OpenLogError, RedoLog, note_void, recover};
+pub use redo_log::{
+    Given, Lefts, LogRead, LogThread, OpenLogError, RedoLog, note_void, recover, without_void,
+};
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};

@@ -123,7 +123,7 @@ impl Recovered {
         }
     }
 
-    fn name_of(&self, file: BorrowedFd<'_>) -> String {
+    pub(crate) fn name_of(&self, file: BorrowedFd<'_>) -> String {
         match path_of(file).and_then(|path| self.below_source(&path)) {
             Some(path) => path.display().to_string(),
             None => match fstat(file) {
@@ -176,7 +176,11 @@ impl Recovered {
     }
 
     /// Opens a file; `None` if it is gone, or is not in SOURCE any more.
-    fn open_identity(&mut self, wanted: &[u8], flags: OFlags) -> io::Result<Option<OwnedFd>> {
+    pub(crate) fn open_identity(
+        &mut self,
+        wanted: &[u8],
+        flags: OFlags,
+    ) -> io::Result<Option<OwnedFd>> {
         let file = match identity::open(self.source.as_fd(), wanted, flags)? {
             Found::Gone => return Ok(None),
             Found::File(file) => file,

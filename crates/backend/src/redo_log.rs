@@ -137,7 +137,7 @@ fn void_name(log: &Identity) -> String {
 }
 
 /// What is to be replayed of a log: nothing if it was noted as void.
-fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> Superblock {
+pub fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> Superblock {
     let noted = statat(source, void_name(&superblock.log), AtFlags::SYMLINK_NOFOLLOW).is_ok();
     Superblock { clean: superblock.clean || noted, ..superblock }
 }

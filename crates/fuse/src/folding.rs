@@ -46,12 +46,29 @@ pub(crate) fn folds_names(directory: BorrowedFd<'_>) -> bool {
     ioctl_getflags(&opened).is_ok_and(|flags| flags.contains(CASEFOLD))
 }
 
+/// Whether some file system may take `name` for `ascii`, a name in lower case. What is not ASCII does
+/// not count: case folding by Unicode leaves out marks that show nothing, such as U+200D.
+pub(crate) fn may_equal(name: &[u8], ascii: &str) -> bool {
+    let letters = name.iter().filter(|byte| byte.is_ascii()).map(u8::to_ascii_lowercase);
+    letters.eq(ascii.bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn names_that_may_be_the_same_are_told_from_others() {
+        for same in [".weir", ".WEIR", ".Weir", ".we\u{200d}ir", "\u{feff}.wEIr"] {
+            assert!(may_equal(same.as_bytes(), ".weir"), "{same}");
+        }
+        for other in ["weir", ".weir2", ".wei", ".w\u{e9}ir", ""] {
+            assert!(!may_equal(other.as_bytes(), ".weir"), "{other}");
+        }
+    }
 
     #[test]
     fn ordinary_directories_do_not_and_what_cannot_be_asked_might() {

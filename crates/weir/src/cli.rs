@@ -98,6 +98,9 @@ pub struct RecoverArguments {
 pub struct LogArguments {
     /// The directory that was served, or the log itself
     pub path: PathBuf,
+    /// The directory that was served, to name its files, of a log that is not in it
+    #[arg(long, value_name = "DIRECTORY")]
+    pub source: Option<PathBuf>,
 }
 
 /// Arguments of `weir mount`.
@@ -246,11 +249,20 @@ impl Default for HelperRequest {
 }
 
 impl MountArguments {
+    /// Whether a mount that is there is to be changed.
+    pub fn is_remount(&self) -> bool {
+        self.options.iter().any(|list| options::asks_for_remount(list))
+    }
+
     /// What the command line asks for, flags over `-o`.
     pub fn layer(&self) -> Result<Layer, Failure> {
         let mut options = Layer::default();
+        let parse = match self.is_remount() {
+            true => options::parse_for_remount,
+            false => options::parse,
+        };
         for list in &self.options {
-            options::parse(list, self.helper.unknown, &mut options)?;
+            parse(list, self.helper.unknown, &mut options)?;
         }
         let flags = Layer {
             fetch: self.fetch,

@@ -3,6 +3,7 @@
 mod ask;
 mod mount;
 mod redo_log;
+mod remount;
 mod run;
 
 use std::process::ExitCode;

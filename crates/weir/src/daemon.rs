@@ -6,6 +6,7 @@
 
 mod account;
 mod lifecycle;
+pub mod protection;
 mod record;
 mod unwritten;
 
@@ -155,6 +156,7 @@ impl Locked {
     pub fn serve(self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), DaemonError> {
         allocator::bound();
         abort_on_panic();
+        protection::set_io_flusher();
         let signals = signals::block().map_err(system("block signals"))?;
         let Locked { source, mountpoint, settings, lock } = self;
         let start_error =
@@ -168,6 +170,8 @@ impl Locked {
         let (device, lane, transport) =
             mount(&shard, &source, &mountpoint, &settings, events.clone())
                 .inspect_err(|_| shard.stop())?;
+        // Not before: the helper that may have mounted it would have inherited that.
+        protection::spare_from_oom_killer();
         let stopping = Arc::new(AtomicBool::new(false));
         let account = Account {
             shard: shard.clone(),
@@ -176,7 +180,8 @@ impl Locked {
             fetch_policy: settings.engine.fetch_policy,
             write_back: settings.engine.write_back,
             transport,
-            read_only: settings.read_only,
+            device,
+            mounted_read_only: settings.read_only,
             mounted_at: Instant::now(),
             lane,
             stopping: stopping.clone(),

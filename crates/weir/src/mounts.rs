@@ -34,6 +34,8 @@ pub struct Mount {
     pub root: PathBuf,
     /// Where it is mounted.
     pub mount_point: PathBuf,
+    /// The options of this mount alone, comma-separated.
+    pub options: String,
     /// Its type, such as `ext4` or `fuse.weir`.
     pub fs_type: String,
     /// What it says it is mounted from: for Weir, SOURCE.
@@ -88,6 +90,12 @@ impl MountTable {
             .map(|(_, mount)| mount)
     }
 
+    /// The Weir mount that has this SOURCE, by its canonical path; the last one made, should there
+    /// be several.
+    pub fn of_source(&self, source: &Path) -> Option<&Mount> {
+        self.0.iter().rev().find(|mount| mount.is_weir() && mount.source == source)
+    }
+
     /// Every Weir mount once, bind mounts of the same one left out.
     pub fn weir(&self) -> Vec<&Mount> {
         let mut found: Vec<&Mount> = Vec::new();
@@ -116,7 +124,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let device = fields.nth(2)?;
     let root = fields.next()?;
     let mount_point = fields.next()?;
-    let _per_mount_options = fields.next()?;
+    let options = fields.next()?;
     // Any number of optional fields, ended by a hyphen.
     fields.find(|field| *field == b"-")?;
     let fs_type = fields.next()?;
@@ -127,6 +135,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         device: Device { major: major.parse().ok()?, minor: minor.parse().ok()? },
         root: unescape(root).into(),
         mount_point: unescape(mount_point).into(),
+        options: unescape(options).to_string_lossy().into_owned(),
         fs_type: unescape(fs_type).to_string_lossy().into_owned(),
         source: unescape(source).into(),
         super_options: unescape(super_options).to_string_lossy().into_owned(),
@@ -190,6 +199,7 @@ not a line
         let mount = table.at(Path::new("/mnt/my data")).unwrap();
         assert_eq!(mount.device, Device { major: 0, minor: 26 });
         assert_eq!(mount.source, Path::new("/srv/a\\b"));
+        assert_eq!(mount.options, "rw,nosuid,nodev,relatime");
         assert_eq!(mount.owner(), Some(1000));
         assert!(mount.is_weir());
         assert_eq!(table.at(Path::new("/")).unwrap().owner(), None);
@@ -204,6 +214,8 @@ not a line
         assert_eq!(inside("/mnt/my datax"), 28);
         assert_eq!(inside("/usr"), 1);
         assert_eq!(table.weir().len(), 2);
+        assert_eq!(table.of_source(Path::new("/srv/c")).unwrap().device.minor, 28);
+        assert_eq!(table.of_source(Path::new("tmpfs")), None);
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub enum OptionError {
     /// `name=value` where there is nothing to set.
     #[error("mount option '{0}' takes no value")]
     UnexpectedValue(String),
+    /// The value of a switch is neither of the two.
+    #[error("mount option '{0}' is on or off: {0}=on or {0}=off")]
+    NotOnOrOff(String),
     /// The value of a size or duration is no such thing.
     #[error("mount option '{name}': {error}")]
     Quantity {
@@ -125,7 +128,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("auto_unmount", ALWAYS_UNMOUNTED),
     ("sync", "programs get synchronous writes with O_SYNC or fsync"),
     ("dirsync", "programs get durable directories with fsync"),
-    ("remount", "unmount and mount again"),
+    ("remount", "it is for a mount that is there: 'mount -o remount,ro MOUNTPOINT'"),
     ("bind", "use mount --bind on the mounted directory"),
     ("loop", "SOURCE is a directory, not an image"),
     ("blkdev", "SOURCE is a directory, not a device"),
@@ -146,6 +149,32 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 pub fn parse(list: &str, unknown: Unknown, into: &mut Layer) -> Result<(), OptionError> {
     for option in split(list) {
         if option.is_empty() {
+            continue;
+        }
+        match parse_one(&option, into) {
+            Err(OptionError::Unknown(_)) if unknown == Unknown::Ignore => {}
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether a list has the option `remount`.
+pub fn asks_for_remount(list: &str) -> bool {
+    split(list).iter().any(|option| option == "remount")
+}
+
+/// The same as [`parse`], for a mount that is there: without `remount` itself, and without what the
+/// kernel shows of every FUSE mount and mount(8) repeats.
+pub fn parse_for_remount(
+    list: &str,
+    unknown: Unknown,
+    into: &mut Layer,
+) -> Result<(), OptionError> {
+    const SHOWN: [&str; 6] = ["remount", "user_id", "group_id", "rootmode", "max_read", "blksize"];
+    for option in split(list) {
+        let name = option.split('=').next().unwrap_or_default();
+        if option.is_empty() || SHOWN.contains(&name) {
             continue;
         }
         match parse_one(&option, into) {
@@ -234,6 +263,18 @@ fn absolute(path: &str) -> Result<PathBuf, OptionError> {
 
 /// Options without a value. False if `name` is none of them.
 fn parse_switch(name: &str, value: Option<&str>, into: &mut Layer) -> Result<bool, OptionError> {
+    match (name, value) {
+        // mount(8) keeps the words without a value to itself.
+        ("dev", Some(value)) => {
+            into.dev = Some(on_or_off(name, value)?);
+            return Ok(true);
+        }
+        ("suid", Some(value)) => {
+            into.suid = Some(on_or_off(name, value)?);
+            return Ok(true);
+        }
+        _ => {}
+    }
     match name {
         "ro" => into.read_only = Some(true),
         "rw" => into.read_only = Some(false),
@@ -255,6 +296,14 @@ fn parse_switch(name: &str, value: Option<&str>, into: &mut Layer) -> Result<boo
     match value {
         Some(_) => Err(OptionError::UnexpectedValue(name.to_owned())),
         None => Ok(true),
+    }
+}
+
+fn on_or_off(name: &str, value: &str) -> Result<bool, OptionError> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(OptionError::NotOnOrOff(name.to_owned())),
     }
 }
 
@@ -347,6 +396,24 @@ mod tests {
     }
 
     #[test]
+    fn dev_and_suid_have_a_form_that_mount_8_passes_on() {
+        let asked = layer("rw,dev=on,suid=on").unwrap();
+        assert_eq!((asked.dev, asked.suid), (Some(true), Some(true)));
+        let asked = layer("dev,dev=off,suid=on,nosuid").unwrap();
+        assert_eq!((asked.dev, asked.suid), (Some(false), Some(false)));
+    }
+
+    #[test]
+    fn what_mount_8_repeats_of_a_mount_is_no_obstacle_to_change_it() {
+        let list = "ro,nosuid,nodev,relatime,remount,user_id=0,group_id=0,default_permissions";
+        assert!(asks_for_remount(list) && !asks_for_remount("ro,x-remount,fsname=remount"));
+        let mut wanted = Layer::default();
+        parse_for_remount(list, Unknown::Refuse, &mut wanted).unwrap();
+        assert_eq!((wanted.read_only, wanted.dev), (Some(true), Some(false)));
+        assert!(parse_for_remount("remount,nonsense", Unknown::Refuse, &mut wanted).is_err());
+    }
+
+    #[test]
     fn the_last_one_counts() {
         assert_eq!(layer("ro,rw").unwrap().read_only, Some(false));
         assert_eq!(layer("memory=1G,memory=2G").unwrap().memory, Some(Size(2 << 30)));
@@ -366,6 +433,7 @@ mod tests {
         assert_eq!(layer("ro=1"), Err(OptionError::UnexpectedValue("ro".into())));
         assert_eq!(layer("memory"), Err(OptionError::NoValue("memory".into())));
         assert!(matches!(layer("transport=pigeon"), Err(OptionError::Transport(_))));
+        assert_eq!(layer("dev=yes"), Err(OptionError::NotOnOrOff("dev".into())));
         assert_eq!(layer("memory="), Err(OptionError::NoValue("memory".into())));
         assert!(matches!(layer("memory=many"), Err(OptionError::Quantity { .. })));
         assert!(matches!(layer("fetch=never"), Err(OptionError::Fetch(_))));

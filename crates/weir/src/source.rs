@@ -21,7 +21,8 @@ use crate::mounts::{Device, MountTable};
 
 /// Weir's own directory in SOURCE.
 pub const WEIR_DIRECTORY: &str = ".weir";
-const LOCK_FILE: &str = "lock";
+/// In it, the file that is locked.
+pub const LOCK_FILE: &str = "lock";
 const LOG_FILE: &str = "log";
 
 /// Why SOURCE cannot be served.

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::daemon::protection;
 use crate::fuse_access;
 
 /// How a mount is taken away.
@@ -67,7 +68,10 @@ fn by_helper(mountpoint: &Path, how: How) -> Result<(), UnmountError> {
     }
     // Its messages are read below.
     command.arg("--").arg(mountpoint).env("LC_ALL", "C").stdin(Stdio::null());
-    let output = command.output().map_err(UnmountError::Kernel)?;
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let child = child.map_err(UnmountError::Kernel)?;
+    protection::do_not_spare(child.id());
+    let output = child.wait_with_output().map_err(UnmountError::Kernel)?;
     if output.status.success() {
         return Ok(());
     }

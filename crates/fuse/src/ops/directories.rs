@@ -22,7 +22,6 @@ use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::front::{Front, reopen};
 use crate::inode::{Identity, Inode, NodeId};
-use crate::ops::names::is_reserved;
 
 /// Bytes of home's entries read at once: an open directory keeps what of them is not listed yet.
 const BATCH_BYTES: usize = 16 << 10;
@@ -256,7 +255,7 @@ impl Front {
         name: &OsStr,
         listing: &mut L,
     ) -> Result<bool, Errno> {
-        if is_reserved(directory.node(), name) {
+        if self.is_reserved(directory.node(), name) {
             return Ok(true);
         }
         let is_dot = matches!(name.as_bytes(), b"." | b"..");

@@ -17,6 +17,7 @@ use weir_shard::Renamed;
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
+use crate::folding;
 use crate::front::{Front, RESERVED_NAME};
 use crate::inode::{Identity, Inode, NodeId};
 
@@ -41,7 +42,7 @@ impl Front {
     /// Finds a name in a directory and counts one lookup of what it leads to.
     pub(crate) fn lookup(self: &Arc<Self>, parent: NodeId, name: &OsStr) -> Result<Found, Errno> {
         let directory = self.inode(parent)?;
-        let found = match is_reserved(parent, name) {
+        let found = match self.is_reserved(parent, name) {
             true => Err(Errno::ENOENT),
             false => self.count_name(&directory, name).and_then(|inode| self.entry(&inode)),
         };
@@ -171,13 +172,31 @@ impl Front {
         entry.inspect_err(|_| self.janitor.drop_name(new.parent, new.name))
     }
 
+    /// Whether a name leads to Weir's own directory: the name itself, and whatever else home takes
+    /// for the same.
+    pub(crate) fn is_reserved(&self, parent: NodeId, name: &OsStr) -> bool {
+        if parent != NodeId::ROOT || !folding::may_equal(name.as_bytes(), RESERVED_NAME) {
+            return false;
+        }
+        if name.as_bytes() == RESERVED_NAME.as_bytes() {
+            return true;
+        }
+        let Ok(root) = self.inode(NodeId::ROOT) else { return false };
+        match (stat_name(&root, name), stat_name(&root, RESERVED_NAME.as_ref())) {
+            (Ok(this), Ok(own)) => Identity::of(&this) == Identity::of(&own),
+            // Made now it would be ours as soon as ours is made.
+            (_, Err(Errno::ENOENT)) => root.folds_names(),
+            _ => false,
+        }
+    }
+
     /// The directory a name is to be made in.
     ///
     /// # Errors
     /// EROFS; EPERM for the name that is Weir's own.
     pub(crate) fn directory_for(&self, new: Place<'_>) -> Result<Arc<Inode>, Errno> {
         self.check_writable()?;
-        if is_reserved(new.parent, new.name) {
+        if self.is_reserved(new.parent, new.name) {
             return Err(Errno::EPERM);
         }
         self.inode(new.parent)
@@ -191,7 +210,7 @@ impl Front {
         flags: AtFlags,
     ) -> Result<(), Errno> {
         self.check_writable()?;
-        if is_reserved(parent, name) {
+        if self.is_reserved(parent, name) {
             return Err(Errno::ENOENT);
         }
         let directory = self.inode(parent)?;
@@ -253,7 +272,9 @@ impl Front {
         self.check_writable()?;
         let flags = RenameFlags::from_bits_retain(flags);
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if is_reserved(from.parent, from.name) || exchange && is_reserved(to.parent, to.name) {
+        if self.is_reserved(from.parent, from.name)
+            || exchange && self.is_reserved(to.parent, to.name)
+        {
             return Err(Errno::ENOENT);
         }
         let destination = self.directory_for(to)?;
@@ -318,11 +339,6 @@ impl Front {
 
 fn stat_name(directory: &Inode, name: &OsStr) -> Result<Stat, Errno> {
     Ok(statat(directory.path_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?)
-}
-
-/// Whether a name is that of Weir's own directory.
-pub(crate) fn is_reserved(parent: NodeId, name: &OsStr) -> bool {
-    parent == NodeId::ROOT && name.as_bytes() == RESERVED_NAME.as_bytes()
 }
 
 /// The inode's status changed just now, by way of the mount.

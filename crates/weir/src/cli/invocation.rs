@@ -44,7 +44,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Refus
     let (arguments, helper) = if is_mount_helper(&program) {
         from_mount(&rest)?
     } else if is_bare_mount(&rest) {
-        (prefixed("mount", &rest), HelperRequest::default())
+        (prefixed("mount", &without_defaults(&rest)), HelperRequest::default())
     } else {
         (rest, HelperRequest::default())
     };
@@ -68,6 +68,25 @@ fn is_bare_mount(rest: &[OsString]) -> bool {
     // So that a misspelt command is not taken for a directory.
     let is_source = first.as_bytes().contains(&b'/') || more.iter().any(|word| word == "-o");
     is_source && !first.as_bytes().starts_with(b"-") && !is_command(first)
+}
+
+/// mount.fuse3(8) puts `dev` and `suid` behind the options of everybody who did not say `nodev` and
+/// `nosuid`: that is nobody's wish.
+fn without_defaults(rest: &[OsString]) -> Vec<OsString> {
+    let mut rest = rest.to_vec();
+    let lists = rest.iter_mut().skip_while(|word| *word != "-o").skip(1);
+    for list in lists.take(1) {
+        let Some(mut options) = list.to_str() else { continue };
+        for word in ["suid", "dev"] {
+            match options.strip_suffix(word) {
+                Some("") => options = "",
+                Some(before) => options = before.strip_suffix(',').unwrap_or(options),
+                None => {}
+            }
+        }
+        *list = options.into();
+    }
+    rest
 }
 
 fn is_command(word: &OsStr) -> bool {
@@ -199,7 +218,24 @@ mod tests {
     fn mount_fuse3_says_nothing() {
         let mount = mount(&["weir", "/a", "/b", "-o", "rw,dev,suid"]);
         assert_eq!((mount.source, mount.mountpoint), (PathBuf::from("/a"), PathBuf::from("/b")));
-        assert_eq!(mount.options, ["rw,dev,suid"]);
+        assert_eq!(mount.options, ["rw"]);
+    }
+
+    #[test]
+    fn the_defaults_of_mount_fuse3_are_nobodys_wish() {
+        for (given, asked) in [
+            ("rw,dev,suid", "rw"),
+            ("dev,suid", ""),
+            ("rw,nodev,suid", "rw,nodev"),
+            ("rw,nosuid,dev", "rw,nosuid"),
+            ("rw,dev=on,dev,suid", "rw,dev=on"),
+            // util-linux from 2.39 on passes on what was asked for.
+            ("rw,dev,dev,suid", "rw,dev"),
+            ("rw,nosuid,nodev", "rw,nosuid,nodev"),
+            ("fsname=nosuid,dev,suid", "fsname=nosuid"),
+        ] {
+            assert_eq!(mount(&["weir", "/a", "/b", "-o", given]).options, [asked], "{given}");
+        }
     }
 
     #[test]

@@ -54,6 +54,10 @@ MOUNT OPTIONS (-o):
   direct_io                       every open bypasses the kernel's page cache
   dev, nodev, suid, nosuid, exec, noexec, atime, noatime
                                   as for mount(8); nodev and nosuid by default
+  dev=on, suid=on                 the same as dev and suid. mount(8) keeps those words to itself: with 'mount -t' and in
+                                  fstab only these count
+  remount                         change a mount that is there: ro, rw, and dev, suid, exec, atime and their opposites;
+                                  everything else stays as it was mounted
   fsname=NAME                     the source that mount(8) shows, instead of SOURCE
   entry_timeout=S, attr_timeout=S how long the kernel may remember names and attributes, seconds
   negative_timeout=S              the same of names that are missing, where case counts in names: by default 1, and no
@@ -69,9 +73,16 @@ MOUNT OPTIONS (-o):
 MOUNT(8) AND FSTAB(5):
   mount -t fuse.weir SOURCE MOUNTPOINT -o memory=1G
   /srv/data  /mnt/data  fuse.weir  allow_other,memory=1G,nofail  0  0
-      Both work as soon as weir is in /usr/local/bin or /usr/bin ('make install'), through
-      mount.fuse3(8) of the package fuse3. Without that package, make weir a helper of mount(8):
-        ln -s /usr/local/bin/weir /sbin/mount.fuse.weir
+      Both work after 'make install', which makes weir the helper of mount(8), /sbin/mount.fuse.weir.
+      Without that link they work through mount.fuse3(8) of the package fuse3.
+  mount -o remount,ro /mnt/data
+  mount -o remount,rw /mnt/data
+      Read-only: refused (busy) while programs have files open for writing. When it is done, everything
+      written before is home and durable. A mount that was made with ro cannot become rw: unmount it first.
+  umount /mnt/data
+      Returns when the mount is gone; the daemon then writes home what is left, and a 'weir mount' of the
+      same SOURCE waits for that. Give umount(8) the mount point: it takes any directory for one, and so
+      says 'not mounted' of SOURCE ('umount -l SOURCE' and 'weir umount SOURCE' find it).
 
 CONFIGURATION FILES:
   /etc/weir.toml and then $XDG_CONFIG_HOME/weir/config.toml (~/.config/weir/config.toml), or only
@@ -124,9 +135,10 @@ EXIT STATUS:
 pub(super) const UMOUNT: &str = "\
 Write everything home, then unmount, and wait until the daemon has exited.
 
-MOUNTPOINT may be any path in the mount. If something cannot be written home the mount stays, and what \
+MOUNTPOINT may be any path in the mount, or SOURCE. If something cannot be written home the mount stays, and what \
 and why is said: make room or repair the back end and try again. If programs use the mount it stays, \
-too, and they are named.";
+too, and they are named. If another mount namespace (a container, 'unshare --mount') has the mount as well, it is \
+unmounted here and goes on there: its daemon ends with it, and until then the command fails and says who has it.";
 
 pub(super) const UMOUNT_AFTER: &str = "\
 EXAMPLES:
@@ -156,6 +168,9 @@ EXIT STATUS:
 pub(super) const RECOVER: &str = "\
 Bring home what the redo log of SOURCE holds: what was synced, and not written home, when the daemon died \
 or the power went. 'weir mount' does the same before it mounts.
+
+With --dry-run nothing is changed; a line for each file says what would be written where, what its size would be, and \
+what would be left out and why.
 
 It may be interrupted at any time and be run again. A log that is damaged is left as it is, and so is \
 SOURCE: standard error says what is wrong and where.";
@@ -216,12 +231,14 @@ pub(super) const LOG: &str = "\
 Show the superblock, the groups and the records of a redo log, from its checkpoint to its end, also of \
 one that is damaged or in use.
 
-PATH is the directory that was served, or the log: a file or a block device.";
+PATH is the directory that was served, or the log: a file or a block device. Files are named as they are called \
+now, and at the end stands what recovery would do to each, in words. Of a log outside of the directory that was \
+served, --source says which directory that is.";
 
 pub(super) const LOG_AFTER: &str = "\
 EXAMPLES:
   weir log /srv/data
-  weir log /dev/nvme0n1p3
+  weir log /dev/nvme0n1p3 --source /srv/data
 
 EXIT STATUS:
   0  the log is whole

@@ -15,10 +15,21 @@ use crate::unmount::{self, How, UnmountError};
 /// Writes everything home and unmounts.
 pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
     let mount = client::find(&arguments.mountpoint)?;
-    let daemon = match Daemon::connect(&mount) {
+    let mut daemon = match Daemon::connect(&mount) {
         Err(ControlError::Dead(_)) => return Err(remove_dead(&mount)),
         daemon => daemon?,
     };
+    if daemon.is_elsewhere() {
+        leave(&mount, &daemon, arguments.force)?;
+        // A connection serves one request; and this may have been the last namespace to have it.
+        match Daemon::connect(&mount) {
+            Ok(again) if again.is_same(&daemon) => daemon = again,
+            _ => {
+                daemon.wait_for_end();
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
     let reply = match daemon.ask(&Request::Unmount { force: arguments.force }) {
         Err(ControlError::Dead(_)) => return Err(remove_dead(&mount)),
         reply => reply?,
@@ -28,6 +39,23 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
     }
     daemon.wait_for_end();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts in this mount namespace, where the daemon cannot.
+fn leave(mount: &Mount, daemon: &Daemon, force: bool) -> Result<(), Failure> {
+    if let (Reply::Failed { message }, false) = (daemon.ask(&Request::Sync)?, force) {
+        return Err(Failure::Refused(format!("still mounted: {message}")));
+    }
+    let how = if force { How::Detach } else { How::Idle };
+    match unmount::unmount(&mount.mount_point, how) {
+        Ok(()) | Err(UnmountError::NotMounted) => Ok(()),
+        Err(error) => {
+            let path = mount.mount_point.display();
+            let users = unmount::users(&mount.mount_point).join(", ");
+            let by = if users.is_empty() { users } else { format!(" by {users}") };
+            Err(Failure::Refused(format!("cannot unmount {path}: {error}{by}")))
+        }
+    }
 }
 
 /// Unmounts what no daemon serves any more. Never a success: what was not home is lost.

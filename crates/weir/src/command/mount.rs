@@ -4,20 +4,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::remount;
 use crate::cli::MountArguments;
 use crate::daemon::{self, Checked, DaemonError, Locked, MountRequest};
 use crate::daemonize::{self, Report, Side};
 use crate::failure::{Failure, one_line};
+use crate::former;
 use crate::log;
 use crate::mounts::{self, MountTable};
 
 /// Mounts, in the foreground until the mount ends, else until it answers.
 pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
+    if arguments.is_remount() {
+        return remount::run(arguments, &arguments.layer()?);
+    }
     let request = request(arguments)?;
     if arguments.helper.fake {
         daemon::check(request)?;
         return Ok(ExitCode::SUCCESS);
     }
+    former::wait_for_end(&request.source);
     if arguments.foreground {
         let locked = daemon::check(request)?.lock()?;
         let settings = locked.settings();

@@ -1,11 +1,15 @@
 //! `weir recover` and `weir log`: a redo log without a mount.
 
+mod explain;
+
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use weir_backend::{Lefts, LogFile, OpenLogError};
+use weir_backend::{Lefts, LogFile, Look, OpenLogError, without_void};
 use weir_log::{Group, Record, Report, Scan, Superblock};
 
 use crate::cli::{LogArguments, RecoverArguments};
@@ -36,6 +40,10 @@ pub fn recover(arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
     let report = weir_backend::recover(&log, source.as_fd(), arguments.dry_run);
     let report = report.map_err(refused)?;
     print(&describe(&report, arguments.dry_run))?;
+    if arguments.dry_run {
+        let superblock = log.superblock(None).map_err(refused)?;
+        print(&by_file(&log, superblock, source.as_fd())?)?;
+    }
     if !report.left.is_empty() {
         return Err(refused(OpenLogError::Left { path, left: Lefts(report.left) }));
     }
@@ -64,6 +72,29 @@ fn describe(report: &Report, dry: bool) -> String {
     text
 }
 
+/// What recovery would do to each file that a log names, a line each.
+fn by_file(
+    log: &LogFile,
+    superblock: Superblock,
+    source: BorrowedFd<'_>,
+) -> Result<String, Failure> {
+    let superblock = without_void(source, superblock);
+    let mut reader = log;
+    let explained = explain::read(&mut reader, superblock).map_err(refused)?;
+    let mut look = Look::new(source, &superblock).map_err(refused)?;
+    Ok(explained.lines(&mut look).iter().map(|line| format!("  {line}\n")).collect())
+}
+
+/// The directory whose files a log is about, open, if it is known.
+fn served(arguments: &LogArguments) -> Option<File> {
+    let named = arguments.source.as_deref();
+    let source = named.or_else(|| match arguments.path.is_dir() {
+        true => Some(arguments.path.as_path()),
+        false => explain::source_of(&arguments.path),
+    });
+    File::open(source?).ok()
+}
+
 /// Shows a log.
 pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
     let path = match arguments.path.is_dir() {
@@ -73,12 +104,15 @@ pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
     let log = LogFile::open_to_look(&path).map_err(refused)?;
     let superblock = log.superblock(None).map_err(refused)?;
     print(&header(&path, &superblock))?;
+    let source = served(arguments);
+    let look = source.as_ref().map(|source| Look::new(source.as_fd(), &superblock));
+    let mut look = look.transpose().map_err(refused)?;
     let mut reader = &log;
     let mut scan = Scan::new(&mut reader, superblock);
     loop {
         match scan.next_group().map_err(refused)? {
             Ok(group) => {
-                print(&group_text(&group))?;
+                print(&group_text(&group, look.as_mut()))?;
                 if let Err((lsn, error)) = group.records() {
                     let place = group.place(lsn);
                     return Err(refused(format!("at byte {place} (LSN {lsn}): {error}")));
@@ -88,6 +122,10 @@ pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
             Err(end) => {
                 let torn = if end.torn { ", where a group was begun and is not whole" } else { "" };
                 print(&format!("end at LSN {}{torn}\n", end.lsn))?;
+                if let Some(source) = &source {
+                    print("recovery would, file by file:\n")?;
+                    print(&by_file(&log, superblock, source.as_fd())?)?;
+                }
                 return Ok(ExitCode::SUCCESS);
             }
         }
@@ -113,7 +151,7 @@ fn header(path: &Path, superblock: &Superblock) -> String {
     )
 }
 
-fn group_text(group: &Group) -> String {
+fn group_text(group: &Group, mut look: Option<&mut Look>) -> String {
     let header = &group.header;
     let mut text = format!(
         "group {} at byte {}: {} records, {} bytes, durable before {}\n",
@@ -123,7 +161,9 @@ fn group_text(group: &Group) -> String {
         let _ = match record {
             Record::File { file, identity } => {
                 let handle: String = identity.iter().map(|byte| format!("{byte:02x}")).collect();
-                writeln!(text, "  {lsn} file {file} is {handle}")
+                let name = look.as_deref_mut().map(|look| explain::name(look, identity));
+                let name = name.map_or(String::new(), |name| format!(": {name}"));
+                writeln!(text, "  {lsn} file {file} is {handle}{name}")
             }
             Record::Write { file, offset, data } => {
                 writeln!(text, "  {lsn} file {file} write {} bytes at {offset}", data.len())

@@ -11,8 +11,9 @@ use rustix::io::Errno;
 use rustix::process::PidfdFlags;
 
 use super::place;
-use super::protocol::{self, Reply, Request};
+use super::protocol::{self, Reply, Request, Status};
 use crate::mounts::{self, Device, Mount, MountTable};
+use crate::namespaces;
 
 /// How long a daemon may take to say how it is.
 const STATUS_PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +36,10 @@ pub enum ControlError {
         error: io::Error,
     },
     /// The path is in no Weir mount.
-    #[error("{} is not in a weir mount: 'weir status' lists those there are", .0.display())]
+    #[error(
+        "{} is neither in a weir mount nor the SOURCE of one: 'weir status' lists those there are",
+        .0.display()
+    )]
     NotMounted(PathBuf),
     /// The mount is there, its daemon is not.
     #[error(
@@ -75,20 +79,40 @@ pub enum ControlError {
     },
 }
 
-/// The Weir mount that `path` is in. Mounts are not touched if the name alone tells.
+/// The Weir mount that `path` is in, or that has it as its SOURCE. Mounts are not touched if the
+/// name alone tells.
 pub fn find(path: &Path) -> Result<Mount, ControlError> {
     let table = MountTable::read().map_err(ControlError::Table)?;
     let fault = |error| ControlError::Path { path: path.to_owned(), error };
     let clean = mounts::absolute(path).map_err(fault)?;
-    if let Some(mount) = table.containing(&clean).filter(|mount| mount.is_weir()) {
-        return Ok(mount.clone());
+    let by_name = |path: &Path| {
+        let inside = table.containing(path).filter(|mount| mount.is_weir());
+        inside.or_else(|| table.of_source(path)).cloned()
+    };
+    if let Some(mount) = by_name(&clean) {
+        return Ok(mount);
     }
     let canonical = path.canonicalize().map_err(fault)?;
-    table
-        .containing(&canonical)
-        .filter(|mount| mount.is_weir())
-        .cloned()
-        .ok_or_else(|| ControlError::NotMounted(path.to_owned()))
+    by_name(&canonical).ok_or_else(|| ControlError::NotMounted(path.to_owned()))
+}
+
+/// The status of the daemon that is this process, if it is one of this user's, and answers.
+pub fn status_of_process(pid: u32) -> Option<Status> {
+    let own = rustix::process::geteuid();
+    let sockets = place::candidates(own.as_raw()).into_iter().filter_map(|directory| {
+        Some(std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()))
+    });
+    let connection = sockets.flatten().find_map(|path| {
+        let connection = UnixStream::connect(path).ok()?;
+        let peer = rustix::net::sockopt::socket_peercred(&connection).ok()?;
+        (peer.pid.as_raw_nonzero().get().unsigned_abs() == pid).then_some(connection)
+    })?;
+    connection.set_read_timeout(Some(STATUS_PATIENCE)).ok()?;
+    protocol::send(&connection, &Request::Status).ok()?;
+    match protocol::receive(&connection).ok()? {
+        Reply::Status { status } => Some(*status),
+        _ => None,
+    }
 }
 
 /// A connection to a mount's daemon.
@@ -96,6 +120,7 @@ pub struct Daemon {
     connection: UnixStream,
     mountpoint: PathBuf,
     device: Device,
+    pid: u32,
     process: Option<OwnedFd>,
 }
 
@@ -136,7 +161,19 @@ impl Daemon {
             return Err(ControlError::Impostor { path: mountpoint, uid: peer.uid.as_raw() });
         }
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok();
-        Ok(Daemon { connection, mountpoint, device, process })
+        let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+        Ok(Daemon { connection, mountpoint, device, pid, process })
+    }
+
+    /// Whether the daemon has another mount namespace than this process: what it unmounts is not
+    /// unmounted here.
+    pub fn is_elsewhere(&self) -> bool {
+        !namespaces::is_ours(self.pid)
+    }
+
+    /// Whether both are connections to one process.
+    pub fn is_same(&self, other: &Daemon) -> bool {
+        self.pid == other.pid
     }
 
     /// Asks and waits for the answer: for a status not long, for the rest as long as it takes to

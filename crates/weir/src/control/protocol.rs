@@ -63,6 +63,9 @@ pub struct Status {
     pub write_back: String,
     /// Whether nothing may be changed through the mount.
     pub read_only: bool,
+    /// Whether that was so from the beginning: then the daemon takes no changes, whatever the
+    /// kernel lets through.
+    pub mounted_read_only: bool,
     /// Whether files are transferred with O_DIRECT, as far as is known.
     pub direct: bool,
     /// How files are transferred: `ring` or `threads`.

@@ -12,6 +12,7 @@ use weir_fuse::{LaneObserver, Transport};
 use weir_shard::Shard;
 
 use crate::control::protocol::Status;
+use crate::mounts::{Device, MountTable};
 
 /// Everything a status is made of.
 pub struct Account {
@@ -27,8 +28,10 @@ pub struct Account {
     pub write_back: WriteBackPolicy,
     /// How requests come from the kernel.
     pub transport: Transport,
-    /// Whether nothing may be changed.
-    pub read_only: bool,
+    /// The mount's device number.
+    pub device: Device,
+    /// Whether it was mounted read-only.
+    pub mounted_read_only: bool,
     /// When the mount was made.
     pub mounted_at: Instant,
     /// Tells of the lane.
@@ -53,7 +56,8 @@ impl Account {
             uptime_ms: u64::try_from(self.mounted_at.elapsed().as_millis()).unwrap_or(u64::MAX),
             fetch_policy: self.fetch_policy.name().to_owned(),
             write_back: self.write_back.name().to_owned(),
-            read_only: self.read_only,
+            read_only: self.mounted_read_only || self.is_remounted_read_only(),
+            mounted_read_only: self.mounted_read_only,
             direct: directory.is_direct(),
             transfer: transfer.to_owned(),
             transport: self.transport.name().to_owned(),
@@ -63,6 +67,13 @@ impl Account {
             stats: self.shard.stats().into(),
             latency: self.shard.latencies().into(),
         }
+    }
+
+    /// Whether the kernel lets nothing be changed (`mount -o remount,ro`).
+    fn is_remounted_read_only(&self) -> bool {
+        let table = MountTable::read().unwrap_or_default();
+        let mount = table.of_device(self.device).filter(|mount| mount.is_weir());
+        mount.is_some_and(|mount| mount.super_options.split(',').any(|option| option == "ro"))
     }
 }
 

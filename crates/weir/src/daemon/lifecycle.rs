@@ -18,10 +18,15 @@ use super::unwritten;
 use crate::control::protocol::{Reply, Request};
 use crate::control::server::Responder;
 use crate::mounts::{Device, MountTable};
+use crate::namespaces::{self, Holder};
 use crate::unmount::{self, How, UnmountError};
 
 /// Pause before what failed on the way out is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// How long a mount that is unmounted here may take to end before the command that waits is told
+/// who has it: a namespace that is just being left lets go of it in a moment.
+const ENDING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often, and with what pause, a mount in use is tried: a process that is just ending, or that
 /// forked another one, lets go of it in a moment.
@@ -186,7 +191,8 @@ impl Lifecycle {
         let mut next = Next::Wait;
         while next == Next::Wait {
             next = match self.receive() {
-                None => self.stop(),
+                None if self.retry => self.stop(),
+                None => self.tell_what_holds_it(),
                 Some(Event::Signal(name)) => {
                     tracing::info!("{name}: writing everything home");
                     self.signalled()
@@ -202,10 +208,12 @@ impl Lifecycle {
         self.bring_home()
     }
 
-    /// The next event; `None` when it is time to try again.
+    /// The next event; `None` when it is time to try again, or to tell why it takes so long.
     fn receive(&self) -> Option<Event> {
         let received = if self.retry {
             self.events.recv_timeout(RETRY)
+        } else if !self.responders.is_empty() {
+            self.events.recv_timeout(ENDING_PATIENCE)
         } else {
             self.events.recv().map_err(RecvTimeoutError::from)
         };
@@ -250,7 +258,14 @@ impl Lifecycle {
             outcome => outcome,
         };
         self.retry = match outcome {
-            Ok(()) | Err(UnmountError::NotMounted) => false,
+            Ok(()) | Err(UnmountError::NotMounted) => {
+                let holders = namespaces::holders(self.place.device);
+                if !holders.is_empty() {
+                    tracing::warn!("{}", self.held(&holders));
+                    self.mounted = Mounted::Detached;
+                }
+                false
+            }
             Err(error) => {
                 tracing::error!("cannot unmount: {error}; trying again");
                 self.mounted = Mounted::Visible;
@@ -297,7 +312,71 @@ impl Lifecycle {
             }
         }
         self.accept(force, responder);
+        if force {
+            let holders = namespaces::holders(self.place.device);
+            if !holders.is_empty() {
+                tracing::warn!("unmounting by force, mounted by {}", join(&holders));
+                return Next::CutOff;
+            }
+        }
+        // The session's end tells that the kernel has ended the mount.
         Next::Wait
+    }
+
+    /// It is unmounted here, and the kernel has not ended it: tells those who wait, so that they do
+    /// not wait for something that may never come.
+    fn tell_what_holds_it(&mut self) -> Next {
+        let holders = namespaces::holders(self.place.device);
+        if holders.is_empty() && !self.is_connected() {
+            // What was written last is on its way home.
+            return Next::Wait;
+        }
+        self.give_up_waiting(self.held(&holders))
+    }
+
+    /// Whether the kernel still has the mount, of which this namespace shows nothing any more;
+    /// false where fusectl is not mounted, which would tell.
+    fn is_connected(&self) -> bool {
+        let again =
+            MountTable::read().is_ok_and(|table| table.of_device(self.place.device).is_some());
+        // The next mount has the number as soon as it is free.
+        !again && Path::new(&self.connection()).exists()
+    }
+
+    /// Where fusectl has the mount's connection.
+    fn connection(&self) -> String {
+        format!("/sys/fs/fuse/connections/{}", self.place.device.minor)
+    }
+
+    /// Answers all who wait for the end. The mount goes on for those who hold it, and ends with
+    /// them.
+    fn give_up_waiting(&mut self, message: String) -> Next {
+        tracing::warn!("{message}");
+        self.mounted = Mounted::Detached;
+        for responder in self.responders.drain(..) {
+            responder.send(&Reply::Failed { message: message.clone() });
+        }
+        Next::Wait
+    }
+
+    /// What there is to say of a mount that is gone from here and has not ended.
+    fn held(&self, holders: &[Holder]) -> String {
+        let place = self.place.mountpoint.display();
+        let daemon = std::process::id();
+        let by = match holders.first() {
+            Some(Holder { pid, mount_point, .. }) => format!(
+                "another mount namespace still has it, that of {}: unmount it there \
+                 ('nsenter --target {pid} --mount umount {mount_point}') or end these programs",
+                join(holders)
+            ),
+            None => "something that cannot be seen still has it, such as a mount namespace \
+                     without processes: unmount it there"
+                .to_owned(),
+        };
+        format!(
+            "everything is home and durable, and {place} is unmounted here, but {by}; until then its \
+             daemon, process {daemon}, serves it and keeps SOURCE locked ('kill {daemon}' cuts it off)"
+        )
     }
 
     fn accept(&mut self, force: bool, responder: Responder) {
@@ -353,8 +432,7 @@ impl Lifecycle {
         }
         // Where fusectl is not mounted, programs can write until this process has ended: what they
         // write after the last sync is lost to them as in a crash.
-        let connection = format!("/sys/fs/fuse/connections/{}/abort", self.place.device.minor);
-        if let Err(error) = std::fs::write(connection, "1") {
+        if let Err(error) = std::fs::write(self.connection() + "/abort", "1") {
             tracing::debug!("cannot cut off programs that still use the mount: {error}");
         }
     }
@@ -404,6 +482,11 @@ impl Lifecycle {
     fn named_users(&self) -> String {
         name(&unmount::users(&self.place.mountpoint), &self.place.mountpoint)
     }
+}
+
+/// `a (1), b (2)`: one program of each namespace.
+fn join(holders: &[Holder]) -> String {
+    holders.iter().map(Holder::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// `a (1), b (2)`, or what to look for if none can be seen.

@@ -1,0 +1,69 @@
+//! What the files of a log are called, and how they are at home, with nothing changed: for a recovery that
+//! only says what it would do.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{IFlags, OFlags, fstat, ioctl_getflags};
+use weir_log::Superblock;
+
+use crate::partial;
+use crate::recovery::Recovered;
+
+/// How a file of a log is at home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is there.
+    File {
+        /// Its path in SOURCE, as far as that can be told.
+        name: String,
+        /// Its size, bytes.
+        bytes: u64,
+        /// It is immutable or append-only (chattr(1)).
+        locked: bool,
+    },
+    /// An earlier recovery of the same log finished it.
+    Finished {
+        /// As above.
+        name: String,
+    },
+    /// It has no name any more, or none in SOURCE.
+    Gone,
+}
+
+/// The files of one log, to be looked at.
+#[derive(Debug)]
+pub struct Look {
+    home: Recovered,
+}
+
+impl Look {
+    /// At the files below `source` that the log with this superblock names.
+    ///
+    /// # Errors
+    /// What reading SOURCE's note of an earlier recovery says.
+    pub fn new(source: BorrowedFd<'_>, superblock: &Superblock) -> io::Result<Look> {
+        let done = partial::done(source, superblock)?;
+        Ok(Look { home: Recovered::new(source, done)? })
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// What opening it says.
+    pub fn at(&mut self, identity: &[u8]) -> io::Result<Seen> {
+        // Not for reading or writing: a file may refuse either, and be there.
+        let Some(file) = self.home.open_identity(identity, OFlags::PATH)? else {
+            return Ok(Seen::Gone);
+        };
+        let name = self.home.name_of(file.as_fd());
+        if weir_log::Home::is_done(&self.home, identity) {
+            return Ok(Seen::Finished { name });
+        }
+        let bytes = fstat(&file)?.st_size.try_into().unwrap_or(0);
+        let opened = self.home.open_identity(identity, OFlags::RDONLY).ok().flatten();
+        let flags = opened.and_then(|file| ioctl_getflags(&file).ok()).unwrap_or(IFlags::empty());
+        let locked = flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND);
+        Ok(Seen::File { name, bytes, locked })
+    }
+}

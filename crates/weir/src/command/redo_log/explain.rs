@@ -1,0 +1,286 @@
+//! A redo log file by file, in words: what recovery would do to each.
+//!
+//! Reads the log as recovery does, in two passes, and looks at the files without changing them.
+//!
+//! Memory is one entry for each file and for each separate range of bytes that the log holds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::Path;
+
+use weir_backend::{Look, Seen};
+use weir_log::{Lsn, ReadLog, Record, Scan, ScanError, Superblock};
+
+use crate::failure::one_line;
+
+/// Why a log cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// The log cannot be read, or is damaged.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// A group that is whole holds what no writer writes.
+    #[error("the log is damaged at LSN {lsn}: {why}")]
+    Record {
+        /// Where.
+        lsn: Lsn,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What a log holds of one file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Change {
+    /// Records that count, of bytes and sizes.
+    records: u64,
+    /// Records that later ones made void.
+    void: u64,
+    /// Bytes to be written: where each range begins, and where it ends. They neither touch nor overlap.
+    ranges: BTreeMap<u64, u64>,
+    /// The last size that the file was given.
+    cut_to: Option<u64>,
+}
+
+impl Change {
+    fn write(&mut self, start: u64, len: u64) {
+        self.records += 1;
+        let (mut start, mut end) = (start, start + len);
+        let before = self.ranges.range(..=start).next_back().map(|(&from, &to)| (from, to));
+        if let Some((from, to)) = before.filter(|&(_, to)| to >= start) {
+            self.ranges.remove(&from);
+            (start, end) = (from, end.max(to));
+        }
+        while let Some((&from, &to)) = self.ranges.range(start..=end).next() {
+            self.ranges.remove(&from);
+            end = end.max(to);
+        }
+        self.ranges.insert(start, end);
+    }
+
+    fn truncate(&mut self, size: u64) {
+        self.records += 1;
+        self.cut_to = Some(size);
+        self.ranges.split_off(&size);
+        if let Some(mut last) = self.ranges.last_entry() {
+            let end = size.min(*last.get());
+            *last.get_mut() = end;
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// The file's size afterwards, if it has `bytes` now.
+    fn size_after(&self, bytes: u64) -> u64 {
+        let end = self.ranges.last_key_value().map_or(0, |(_, &end)| end);
+        self.cut_to.unwrap_or(bytes).max(end)
+    }
+
+    /// What recovery would do to a file that has `bytes` bytes at home.
+    fn words(&self, bytes: u64) -> String {
+        let mut steps = Vec::new();
+        if let Some(size) = self.cut_to {
+            steps.push(format!("make it {} long", counted(size, "byte")));
+        }
+        let written = counted(self.bytes(), "byte");
+        match (self.ranges.first_key_value(), self.ranges.last_key_value(), self.ranges.len()) {
+            (Some((start, _)), _, 1) => steps.push(format!("write {written} from byte {start} on")),
+            (Some((start, _)), Some((_, end)), places) => steps.push(format!(
+                "write {written} in {places} places between byte {start} and byte {end}"
+            )),
+            _ => {}
+        }
+        let after = self.size_after(bytes);
+        let mut words = steps.join(", then ");
+        if after != bytes {
+            words += &format!("; its size would be {after} instead of {bytes}");
+        }
+        words
+    }
+}
+
+/// `1 byte`, `2 bytes`.
+fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A log's files, by their identities.
+#[derive(Debug)]
+pub struct Explained(BTreeMap<Vec<u8>, Change>);
+
+/// Reads a log from its checkpoint to its end.
+pub fn read<R: ReadLog>(log: &mut R, superblock: Superblock) -> Result<Explained, ExplainError> {
+    let mut changes: BTreeMap<Vec<u8>, Change> = BTreeMap::new();
+    if superblock.clean {
+        return Ok(Explained(changes));
+    }
+    let mut revoked: HashMap<Vec<u8>, Lsn> = HashMap::new();
+    each_record(log, superblock, |lsn, identity, record| {
+        if let Record::Revoke { before, .. } = *record {
+            let known = revoked.entry(identity.to_vec()).or_default();
+            *known = before.min(lsn).max(*known);
+        }
+    })?;
+    each_record(log, superblock, |lsn, identity, record| {
+        let change = match changes.get_mut(identity) {
+            Some(change) => change,
+            None => changes.entry(identity.to_vec()).or_default(),
+        };
+        let is_void = revoked.get(identity).is_some_and(|&before| lsn < before);
+        match *record {
+            Record::Write { .. } | Record::Truncate { .. } if is_void => change.void += 1,
+            Record::Write { offset, data, .. } => change.write(offset, data.len() as u64),
+            Record::Truncate { size, .. } => change.truncate(size),
+            _ => {}
+        }
+    })?;
+    Ok(Explained(changes))
+}
+
+/// Calls `each` with every record, where it is, and the identity of its file.
+fn each_record<R: ReadLog>(
+    log: &mut R,
+    superblock: Superblock,
+    mut each: impl FnMut(Lsn, &[u8], &Record<'_>),
+) -> Result<(), ExplainError> {
+    let mut scan = Scan::new(log, superblock);
+    while let Ok(group) = scan.next_group()? {
+        let mut files: HashMap<u64, &[u8]> = HashMap::new();
+        let damaged = |lsn, why: &dyn ToString| ExplainError::Record { lsn, why: why.to_string() };
+        for (lsn, record) in group.records().map_err(|(lsn, why)| damaged(lsn, &why))? {
+            if let Record::File { file, identity } = record {
+                files.insert(file, identity);
+            }
+            let identity = *files
+                .get(&record.file())
+                .ok_or_else(|| damaged(lsn, &"a record of a file that its group does not name"))?;
+            each(lsn, identity, &record);
+        }
+        scan.recycle(group);
+    }
+    Ok(())
+}
+
+impl Explained {
+    /// A line for each file: its name, and what recovery would do to it. Sorted by name.
+    pub fn lines(&self, look: &mut Look) -> Vec<String> {
+        let mut lines: Vec<String> =
+            self.0.iter().map(|(identity, change)| line(look.at(identity), change)).collect();
+        lines.sort();
+        lines
+    }
+}
+
+fn line(seen: io::Result<Seen>, change: &Change) -> String {
+    let line = match seen {
+        Ok(Seen::File { name, bytes, locked }) => {
+            let words = match (change.records, change.void) {
+                (0, 0) => "leave it as it is: nothing of it is in the log".to_owned(),
+                (0, _) => "leave it as it is: what is home is newer than the log".to_owned(),
+                (_, 0) => change.words(bytes),
+                (_, void) => format!(
+                    "{}; leave out {}: what is home is newer",
+                    change.words(bytes),
+                    counted(void, "record")
+                ),
+            };
+            let locked = match locked && change.records > 0 {
+                true => "make it writable for the while (it is immutable or append-only), then ",
+                false => "",
+            };
+            format!("{name}: {locked}{words}")
+        }
+        Ok(Seen::Finished { name }) => {
+            format!("{name}: leave it as it is: an earlier recovery finished it")
+        }
+        Ok(Seen::Gone) => format!(
+            "a file that is gone: leave out {} with {}",
+            counted(change.records + change.void, "record"),
+            counted(change.bytes(), "byte")
+        ),
+        Err(error) => format!(
+            "a file that cannot be looked at ({error}): {} with {}",
+            counted(change.records, "record"),
+            counted(change.bytes(), "byte")
+        ),
+    };
+    one_line(&line)
+}
+
+/// What a file is called, in the listing of a log's records.
+pub fn name(look: &mut Look, identity: &[u8]) -> String {
+    match look.at(identity) {
+        Ok(Seen::File { name, .. } | Seen::Finished { name }) => one_line(&name),
+        Ok(Seen::Gone) => "a file that is gone".to_owned(),
+        Err(error) => format!("a file that cannot be looked at: {error}"),
+    }
+}
+
+/// The directory that was served, for a log at its place in it.
+pub fn source_of(log: &Path) -> Option<&Path> {
+    let directory = log.parent()?;
+    directory.ends_with(".weir").then(|| directory.parent()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(bytes: u64) -> io::Result<Seen> {
+        Ok(Seen::File { name: "a".into(), bytes, locked: false })
+    }
+
+    #[test]
+    fn ranges_are_joined_and_cut() {
+        let mut change = Change::default();
+        for (start, len) in [(0, 10), (20, 10), (10, 5), (28, 4), (19, 1), (100, 1)] {
+            change.write(start, len);
+        }
+        assert_eq!(change.ranges, BTreeMap::from([(0, 15), (19, 32), (100, 101)]));
+        change.truncate(25);
+        assert_eq!(change.ranges, BTreeMap::from([(0, 15), (19, 25)]));
+        assert_eq!((change.bytes(), change.size_after(500)), (21, 25));
+        change.write(40, 2);
+        assert_eq!(change.size_after(500), 42);
+        change.truncate(0);
+        assert_eq!((change.bytes(), change.size_after(500)), (0, 0));
+    }
+
+    #[test]
+    fn what_would_be_done_is_said_in_words() {
+        let mut change = Change::default();
+        change.write(4096, 35);
+        assert_eq!(line(file(9000), &change), "a: write 35 bytes from byte 4096 on");
+        change.write(0, 1);
+        change.void = 1;
+        assert_eq!(
+            line(file(10), &change),
+            "a: write 36 bytes in 2 places between byte 0 and byte 4131; its size would be 4131 instead \
+             of 10; leave out 1 record: what is home is newer"
+        );
+        change.truncate(0);
+        assert_eq!(
+            line(file(10), &Change { void: 0, ..change }),
+            "a: make it 0 bytes long; its size would be 0 instead of 10"
+        );
+        let void = Change { void: 2, ..Change::default() };
+        assert!(
+            line(file(10), &void)
+                .ends_with("leave it as it is: what is home is newer than the log")
+        );
+        assert_eq!(
+            line(Ok(Seen::Gone), &void),
+            "a file that is gone: leave out 2 records with 0 bytes"
+        );
+        let newline = Ok(Seen::Finished { name: "a\nb".into() });
+        assert!(line(newline, &void).starts_with("a\\nb: leave it as it is"));
+    }
+
+    #[test]
+    fn a_log_in_its_place_tells_source() {
+        assert_eq!(source_of(Path::new("/srv/data/.weir/log")), Some(Path::new("/srv/data")));
+        assert_eq!(source_of(Path::new("/srv/log")), None);
+    }
+}

@@ -1,0 +1,393 @@
+#!/usr/bin/env bash
+# Mounting, unmounting and looking at a log: what the manual promises of each.
+# timeout: 120
+# serial
+# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected recovery-is-explained-by-file
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+
+# wait_for SECONDS COMMAND...: until it succeeds.
+wait_for() {
+    local tenths=$(($1 * 10))
+    shift
+    for _ in $(seq "$tenths"); do
+        if "$@"; then return; fi
+        sleep 0.1
+    done
+    fail "in vain for $((tenths / 10)) s: $*"
+}
+
+# Whether nobody has SOURCE locked.
+is_unlocked() {
+    [ ! -e "${1:-$SRC}/.weir/lock" ]
+}
+
+# pid of the daemon of a mount
+daemon_of() {
+    status "$1" pid
+}
+
+umount_names_other_namespaces() {
+    local holder daemon said
+    mount_weir "$SRC" "$MNT"
+    daemon=$(daemon_of "$MNT")
+    # A namespace of its own, whose mounts are private: the mount stays there.
+    unshare --mount --propagation private sleep 300 &
+    holder=$!
+    wait_for 10 grep -qx sleep "/proc/$holder/comm"
+    wait_for 10 grep -qF " $MNT " "/proc/$holder/mountinfo"
+    echo kept >"$MNT/file"
+
+    step "unmounted here, and returns, and says who holds it"
+    if said=$(timeout 20 "$WEIR" umount "$MNT" 2>&1); then
+        fail "the mount goes on elsewhere, and umount said: done"
+    else
+        [ $? != 124 ] || fail "weir umount did not return within 20 s"
+    fi
+    echo "$said"
+    expect_equal "lines" "$(wc -l <<<"$said")" 1
+    case $said in
+        *"everything is home and durable"*"$MNT is unmounted here"*"sleep ($holder)"*"process $daemon"*) ;;
+        *) fail "not all of it is told" ;;
+    esac
+    if is_mounted "$MNT"; then fail "still mounted here"; fi
+    expect_equal "the file at home" "$(cat "$SRC/file")" kept
+
+    step "goes on there, and ends with the last namespace"
+    expect_equal "seen there" "$(nsenter --target "$holder" --mount cat "$MNT/file")" kept
+    nsenter --target "$holder" --mount sh -c "echo later >'$MNT/later'"
+    kill "$holder"
+    wait "$holder" || true
+    wait_for 20 is_unlocked
+    expect_equal "written there" "$(cat "$SRC/later")" later
+
+    step "by force it ends"
+    mount_weir "$SRC" "$MNT"
+    unshare --mount --propagation private sleep 300 &
+    holder=$!
+    wait_for 10 grep -qx sleep "/proc/$holder/comm"
+    echo forced >"$MNT/file"
+    timeout 20 "$WEIR" umount --force "$MNT" || fail "weir umount --force said $?"
+    expect_equal "at home" "$(cat "$SRC/file")" forced
+    is_unlocked || fail "SOURCE is still locked after --force"
+    kill "$holder"
+    wait "$holder" || true
+
+    step "a mount that is shared is unmounted in all of them"
+    local shared=$WORK/shared
+    mkdir "$shared"
+    mount --bind "$shared" "$shared"
+    mount --make-shared "$shared"
+    mkdir "$shared/mnt"
+    mount_weir "$SRC" "$shared/mnt"
+    unshare --mount --propagation slave sleep 300 &
+    holder=$!
+    wait_for 10 grep -qx sleep "/proc/$holder/comm"
+    umount_weir "$shared/mnt"
+    is_unlocked || fail "SOURCE is still locked"
+    umount "$shared"
+    kill "$holder"
+    wait "$holder" || true
+    counts "named, returned, ended"
+}
+
+# installed SCRIPT: runs a shell script in a mount namespace of its own in which weir is installed as mount(8) finds it:
+# HELPER=mount.fuse.weir as its helper, HELPER=weir as the type's program, which mount.fuse3 starts.
+installed() {
+    local sbin=$WORK/sbin-$HELPER
+    mkdir -p "$sbin"
+    ln -sf "$WEIR" "$sbin/$HELPER"
+    ln -sf "$WEIR" "$sbin/weir"
+    unshare --mount --propagation private bash -euc "
+        mount -t overlay -o lowerdir='$sbin':/usr/sbin overlay /usr/sbin
+        mount -t tmpfs none /var/log
+        SRC='$SRC' MNT='$MNT' WEIR='$WEIR' WORK='$WORK'
+        flags() { sed -n \"s|^[^ ]* [^ ]* [^ ]* [^ ]* \$MNT \\([^ ]*\\) .*|\\1|p\" /proc/self/mountinfo; }
+        $1" || fail "by $HELPER: exit status $?"
+    wait_for 20 is_unlocked
+}
+
+mount_8_has_nodev_and_nosuid() {
+    local asked flags
+    [ -x /sbin/mount.fuse3 ] || skip "no mount.fuse3: run 'make setup'"
+    need_filesystem overlay
+    for HELPER in mount.fuse.weir weir; do
+        step "by $HELPER"
+        for asked in rw defaults memory=32M dev,suid; do
+            flags=$(installed "mount -t fuse.weir -o $asked \$SRC \$MNT; flags; umount \$MNT")
+            case $flags in
+                *nosuid,nodev*) echo "$asked: $flags" ;;
+                *) fail "mount -o $asked by $HELPER: $flags" ;;
+            esac
+        done
+        echo "$SRC $MNT fuse.weir noauto,memory=32M 0 0" >"$WORK/fstab"
+        flags=$(installed "mount --fstab \$WORK/fstab \$MNT; flags; umount \$MNT")
+        case $flags in
+            *nosuid,nodev*) ;;
+            *) fail "from fstab by $HELPER: $flags" ;;
+        esac
+        # The form that mount(8) passes on.
+        flags=$(installed "mount -t fuse.weir -o dev=on,suid=on \$SRC \$MNT; flags; umount \$MNT")
+        case $flags in
+            *nodev* | *nosuid* | '') fail "dev=on,suid=on by $HELPER: $flags" ;;
+        esac
+        flags=$(installed "mount -t fuse.weir -o suid=on \$SRC \$MNT; flags; umount \$MNT")
+        case $flags in
+            *nosuid*) fail "suid=on by $HELPER: $flags" ;;
+            *nodev*) ;;
+            *) fail "suid=on alone by $HELPER: $flags" ;;
+        esac
+    done
+
+    step "make install makes the helper"
+    make -s -C "$REPO" -o build install DESTDIR="$WORK/root" WEIR="$WEIR" PRELOAD="$(dirname "$WEIR")/libweir_preload.so"
+    expect_equal "the link" "$(readlink "$WORK/root/sbin/mount.fuse.weir")" /usr/local/bin/weir
+    counts "by both helpers, from fstab, and asked for"
+}
+
+# The options of the mount at MNT, and of its file system.
+options() {
+    sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* $1 \([^ ]*\) .*- [^ ]* [^ ]* \([^, ]*\).*|\1 \2|p" /proc/self/mountinfo
+}
+
+remount() {
+    local writer
+    [ -x /sbin/mount.fuse3 ] || skip "no mount.fuse3: run 'make setup'"
+    # mount(8) runs its helper, or not, by what is installed on this machine: so the helper itself, as mount(8) calls it.
+    ln -s "$WEIR" "$WORK/mount.fuse.weir"
+    change() {
+        "$WORK/mount.fuse.weir" "$SRC" "$MNT" -o "$1,nosuid,nodev,relatime,remount,user_id=0,group_id=0,default_permissions"
+    }
+    mount_weir "$SRC" "$MNT" --dirty-expire 1h
+    for page in $(seq 300); do echo "$page" >"$MNT/file$page"; done
+
+    step "refused while a file is open for writing"
+    exec 7>"$MNT/open"
+    expect_failure "open for writing" change ro
+    echo more >&7
+    exec 7>&-
+
+    step "read-only: what was written is accepted, and home"
+    change ro || fail "remount,ro said $?"
+    expect_equal "options" "$(options "$MNT")" "ro,nosuid,nodev,relatime ro"
+    for page in $(seq 300); do expect_equal "file$page at home" "$(cat "$SRC/file$page")" "$page"; done
+    expect_equal "the open file at home" "$(cat "$SRC/open")" more
+    expect_failure "Read-only" touch "$MNT/new"
+    expect_failure "Read-only" sh -c "echo x >>'$MNT/file1'"
+    expect_status "$MNT" read_only True
+    expect_status "$MNT" stats.dirty_pages 0
+
+    step "and back"
+    change rw || fail "remount,rw said $?"
+    expect_equal "options" "$(options "$MNT")" "rw,nosuid,nodev,relatime rw"
+    echo again >"$MNT/file1"
+    expect_status "$MNT" read_only False
+
+    step "by mount(8)"
+    HELPER=mount.fuse.weir installed "
+        mount -o remount,ro \$MNT
+        grep -q \" \$MNT ro,nosuid,nodev\" /proc/self/mountinfo
+        mount -o remount,rw \$MNT
+        grep -q \" \$MNT rw,nosuid,nodev\" /proc/self/mountinfo
+        umount \$MNT" &
+    writer=$!
+    # The namespace's copy goes, this one stays and keeps SOURCE locked.
+    wait_for 20 sh -c "! kill -0 $writer 2>/dev/null || ! grep -q 'lowerdir=$WORK' /proc/[0-9]*/mountinfo 2>/dev/null"
+    umount_weir "$MNT"
+    wait "$writer" || fail "by mount(8): $?"
+    expect_equal "file1" "$(cat "$SRC/file1")" again
+
+    step "one that was mounted read-only stays so"
+    mount_weir "$SRC" "$MNT" --read-only
+    expect_failure "mounted read-only" change rw
+    expect_failure "no weir mount is there" "$WORK/mount.fuse.weir" "$SRC" "$WORK" -o remount,ro
+    umount_weir "$MNT"
+    counts "ro and rw, refused when busy"
+}
+
+umount_by_source() {
+    mkdir "$SRC/inside"
+    mount_weir "$SRC" "$MNT"
+    expect_equal "source of $SRC" "$(status "$SRC" mountpoint)" "$MNT"
+    expect_equal "as the kernel shows it" "$(findmnt -n -o SOURCE "$MNT")" "$SRC"
+    "$WEIR" sync "$SRC" || fail "weir sync SOURCE said $?"
+    expect_failure "nor the SOURCE of one" "$WEIR" umount "$SRC/inside"
+    ln -s "$SRC" "$WORK/link"
+    "$WEIR" umount "$WORK/link" || fail "weir umount SOURCE said $?"
+    if is_mounted "$MNT"; then fail "still mounted"; fi
+    expect_failure "nor the SOURCE of one" "$WEIR" umount "$SRC"
+    # umount(8) takes a directory for a mount point, unless it is told to look at the mount table.
+    mount_weir "$SRC" "$MNT"
+    umount -l "$SRC" || fail "umount -l SOURCE said $?"
+    wait_for 20 is_unlocked
+    counts "status, sync, umount"
+}
+
+mount_waits_for_former_daemon() {
+    local daemon waiting
+    mount_weir "$SRC" "$MNT" --dirty-expire 1h
+    daemon=$(daemon_of "$MNT")
+    echo last >"$MNT/file"
+    # It cannot write home until it goes on.
+    kill -STOP "$daemon"
+    python3 -c 'import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+sys.exit(0 if libc.umount2(sys.argv[1].encode(), 0) == 0 else ctypes.get_errno())' "$MNT" || fail "umount2: $?"
+
+    step "interrupted"
+    status=0
+    timeout --signal=INT 1 "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" >"$WORK/said" 2>&1 || status=$?
+    cat "$WORK/said"
+    expect_equal "exit status of what was interrupted" "$status" 124
+    grep -q "waiting for process $daemon" "$WORK/said" || fail "it does not say for whom it waits"
+    if is_mounted "$MNT"; then fail "mounted"; fi
+
+    step "waits, and mounts"
+    "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" >"$WORK/said" 2>&1 &
+    waiting=$!
+    wait_for 10 grep -q "waiting for process $daemon" "$WORK/said"
+    kill -0 "$waiting" || fail "it does not wait"
+    kill -CONT "$daemon"
+    wait "$waiting" || fail "weir mount said $?: $(cat "$WORK/said")"
+    is_mounted "$MNT" || fail "not mounted"
+    expect_equal "what was written before" "$(cat "$MNT/file")" last
+
+    step "not for a SOURCE that is mounted"
+    mkdir "$WORK/other"
+    expect_failure "already mounted at $MNT" timeout 10 "$WEIR" mount "$SRC" "$WORK/other"
+    umount_weir "$MNT"
+    counts "interrupted, waited, mounted"
+}
+
+casefolded_weir_stays_hidden() {
+    local way name
+    if [ -e /sys/fs/ext4/features/casefold ]; then
+        way="ext4 with casefold"
+        loop_filesystem "$WORK/image" 64M "$WORK/home" mkfs.ext4 -O casefold -E encoding=utf8
+        SRC=$WORK/home/src
+        mkdir "$SRC"
+        chattr +F "$SRC"
+        mount_weir "$SRC" "$MNT"
+    else
+        # Two names of one directory, as far as a kernel without Unicode can make them.
+        way="a second name by a bind mount"
+        mount_weir "$SRC" "$MNT"
+        mkdir "$SRC/.WEIR"
+        mount --bind "$SRC/.weir" "$SRC/.WEIR"
+    fi
+    for name in .weir .WEIR; do
+        [ -e "$SRC/$name/lock" ] || fail "$name is not Weir's directory at home"
+        expect_failure "No such file" ls "$MNT/$name"
+        expect_failure "No such file" cat "$MNT/$name/lock"
+        expect_failure "" touch "$MNT/$name"
+        expect_failure "not permitted" mkdir "$MNT/$name"
+        expect_failure "No such file" rmdir "$MNT/$name"
+        expect_failure "No such file" mv "$MNT/$name" "$MNT/moved"
+    done
+    mkdir "$MNT/directory"
+    expect_failure "not permitted" mv -T "$MNT/directory" "$MNT/.WEIR"
+    expect_equal "the listing" "$(ls -A "$MNT")" directory
+    # Elsewhere, and where case counts, it is a name like any other.
+    mkdir "$MNT/directory/.WEIR" "$MNT/.Weird"
+    if [ "$way" != "ext4 with casefold" ]; then mkdir "$MNT/.wEIR"; fi
+    if is_mounted "$SRC/.WEIR"; then umount "$SRC/.WEIR"; fi
+    umount_weir "$MNT"
+    if is_mounted "$WORK/home"; then umount "$WORK/home"; fi
+    counts "$way"
+}
+
+daemon_is_protected() {
+    local daemon thread flags way count=0
+    if setpriv --dump | grep -q '^Capability bounding set:.*sys_resource'; then
+        mount_weir "$SRC" "$MNT"
+        daemon=$(daemon_of "$MNT")
+        echo x >"$MNT/file"
+        "$WEIR" sync "$MNT"
+        expect_equal "oom_score_adj" "$(cat "/proc/$daemon/oom_score_adj")" -900
+        expect_equal "that of a program under weir run" \
+            "$("$WEIR" run -- cat /proc/self/oom_score_adj)" "$(cat /proc/self/oom_score_adj)"
+        # PF_MEMALLOC_NOIO, which PR_SET_IO_FLUSHER sets (proc_pid_stat(5), field 9).
+        for thread in /proc/"$daemon"/task/*/stat; do
+            flags=$(sed 's/.*) //' "$thread" | cut -d' ' -f7)
+            [ $((flags & 0x80000)) != 0 ] || fail "a thread without PR_SET_IO_FLUSHER: $(cat "$thread")"
+            count=$((count + 1))
+        done
+        way="in force for $count threads"
+    else
+        # Root without CAP_SYS_RESOURCE, as in a container: it is asked for, refused, and nothing else changes.
+        need_command strace
+        strace -f -qq -o "$WORK/calls" -e trace=prctl,write "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" &
+        wait_for 10 is_mounted "$MNT"
+        wait_for 10 grep -q '"-900", 4' "$WORK/calls"
+        grep -q 'prctl(PR_SET_IO_FLUSHER, 1' "$WORK/calls" || fail "PR_SET_IO_FLUSHER is not asked for"
+        way="asked for, without the right to it"
+    fi
+    umount_weir "$MNT"
+    wait
+
+    step "a score that somebody chose stays"
+    choom -n 100 -- "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG"
+    expect_equal "oom_score_adj" "$(cat "/proc/$(daemon_of "$MNT")/oom_score_adj")" 100
+    umount_weir "$MNT"
+    counts "$way"
+}
+
+recovery_is_explained_by_file() {
+    local before
+    mkdir "$SRC/directory"
+    head -c 100000 /dev/zero >"$SRC/directory/synced"
+    mount_weir_foreground "$SRC" "$MNT" --log source --log-size 4M --dirty-expire 1h
+    # What goes home is told by nothing but syncs: small, so that each is logged.
+    python3 - "$MNT" <<'END'
+import os, sys
+os.chdir(sys.argv[1])
+def synced(name, *writes):
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT)
+    for offset, content in writes:
+        os.pwrite(descriptor, content, offset)
+    os.fdatasync(descriptor)
+    os.close(descriptor)
+for _ in range(3):
+    synced("directory/synced", (10, b"one"), (50000, b"twoo"))
+    synced("new\nline", (0, b"x" * 35))
+    synced("gone", (0, b"y" * 10))
+END
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
+    rm "$SRC/gone"
+    before=$(hash_of_tree "$SRC")
+
+    step "weir recover --dry-run"
+    "$WEIR" recover --dry-run "$SRC" | tee "$WORK/would"
+    explained "$WORK/would"
+    expect_equal "lines of files" "$(grep -c '^  ' "$WORK/would")" 3
+    expect_equal "SOURCE after it" "$(hash_of_tree "$SRC")" "$before"
+
+    step "weir log"
+    "$WEIR" log "$SRC" >"$WORK/log"
+    explained "$WORK/log"
+    grep -q '^  [0-9]* file [0-9]* is [0-9a-f]*: directory/synced$' "$WORK/log" || fail "a record's file has no name"
+    cp "$SRC/.weir/log" "$WORK/copy"
+    "$WEIR" log "$WORK/copy" --source "$SRC" >"$WORK/log"
+    explained "$WORK/log"
+
+    step "and does as it said"
+    "$WEIR" recover "$SRC"
+    expect_equal "bytes" "$(dd if="$SRC/directory/synced" bs=1 skip=50000 count=4 status=none)" twoo
+    expect_equal "size" "$(stat -c %s "$SRC/new"$'\n'line)" 35
+    counts "three files, by name"
+}
+
+# The lines of what recovery would do, in a file.
+explained() {
+    grep -qx '  directory/synced: write 7 bytes in 2 places between byte 10 and byte 50004' "$1" \
+        || fail "directory/synced is not explained: $(cat "$1")"
+    grep -q '^  new.nline: write 35 bytes from byte 0 on' "$1" || fail "the new file is not explained: $(cat "$1")"
+    grep -q '^  a file that is gone: leave out [0-9]* records\? with 10 bytes$' "$1" \
+        || fail "the file that is gone is not explained: $(cat "$1")"
+}
+
+"${1//-/_}"
