@@ -26,7 +26,7 @@ use weir_shard::Shard;
 
 use crate::attr::{self, Attributes};
 use crate::closing::Closing;
-use crate::credentials::Credentials;
+use crate::credentials::{Caller, Credentials};
 use crate::errno::Errno;
 use crate::handle::Handles;
 use crate::inode::{Inode, InodeTable, NodeId, OpenState, Seen};
@@ -91,6 +91,8 @@ pub(crate) struct OpenFile {
     pub(crate) uncached: bool,
     /// It can write.
     pub(crate) writes: bool,
+    /// The program that opened it.
+    pub(crate) opener: Caller,
     /// How it stands in the lane.
     pub(crate) lane: OfDescription,
     errors: Mutex<ErrorCursor>,
@@ -397,9 +399,15 @@ impl Front {
 
 impl OpenFile {
     /// A new open description of a file that was acquired for it.
-    pub(crate) fn new(shard: &Shard, inode: Arc<Inode>, uncached: bool, writes: bool) -> OpenFile {
+    pub(crate) fn new(
+        shard: &Shard,
+        inode: Arc<Inode>,
+        opener: Caller,
+        uncached: bool,
+        writes: bool,
+    ) -> OpenFile {
         let errors = Mutex::new(shard.error_cursor(inode.node().file()));
-        OpenFile { inode, uncached, writes, lane: OfDescription::default(), errors }
+        OpenFile { inode, uncached, writes, opener, lane: OfDescription::default(), errors }
     }
 
     /// The write-back error this description has not been told of yet, if there is one.

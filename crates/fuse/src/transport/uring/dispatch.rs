@@ -129,7 +129,7 @@ impl Call<'_> {
             Operation::Write { handle, offset, data, mode } => {
                 // It fits a buffer of the ring.
                 let len = data.len() as u32;
-                front.write(handle, offset, data, mode, move |written| {
+                front.write(caller, handle, offset, data, mode, move |written| {
                     reply.send(written.map(|()| answer::written(len)));
                 });
             }
