@@ -2,7 +2,7 @@
 # What the FUSE side promises: reads after asynchronous direct writes, permissions of what appears behind the mount, limits
 # of descriptors, space and memory, and the bits that a write takes away.
 # timeout: 60
-# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permission-of-what-appeared set-group-ID-goes
+# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permission-of-what-appeared set-group-ID-goes many-directories many-files-of-one-program
 source "${REPO:?}/tests/e2e/lib.sh"
 weir_only
 
@@ -116,6 +116,102 @@ EOF
     expect_equal "mode of a file written by somebody outside its group" "$(stat -c %a "$MNT/2666-write-outside")" 666
     umount_weir "$MNT"
     umount "$WORK/ext4"
+    ;;
+many-directories)
+    need_root
+    need_command setpriv fusermount3
+    chmod 755 "$WORK"
+    mount_by nobody
+    # An ordinary user may not raise it.
+    (ulimit -n 1024 && mount_weir "$SRC" "$MNT")
+    step "directories are made, walked, and used again"
+    as_user nobody python3 - "$MNT" "$SRC" <<'EOF'
+import os, subprocess, sys
+mount, source = sys.argv[1:]
+for a in range(40):
+    for b in range(100):
+        os.makedirs(f"{mount}/{a}/{b}")
+        if b % 10 == 0:
+            with open(f"{mount}/{a}/{b}/file", "w") as file:
+                file.write(f"{a} {b}")
+os.makedirs(f"{mount}/3/3/in/it")
+os.chdir(f"{mount}/3/3/in/it")
+seen = subprocess.run(["find", mount, "-printf", "%y"], stdout=subprocess.PIPE, check=True).stdout
+assert seen.count(b"d") == 1 + 40 + 4000 + 2 and seen.count(b"f") == 400, (seen.count(b"d"), seen.count(b"f"))
+# A working directory that was not used since is found again, also where it was moved to.
+with open("here", "w") as file:
+    file.write("text")
+os.rename(f"{mount}/3", f"{mount}/moved")
+for a in range(4, 40):
+    for b in range(100):
+        assert os.path.exists(f"{mount}/{a}/{b}/file") == (b % 10 == 0)
+assert os.listdir(".") == ["here"] and open("here").read() == "text"
+os.chdir("..")
+os.mkdir("beside")
+assert os.path.isdir(f"{mount}/moved/3/in/beside")
+# Removed and made anew at home, with the same number perhaps: the new one is seen.
+os.rmdir(f"{source}/5/5")
+os.mkdir(f"{source}/5/5")
+os.mkdir(f"{source}/5/5/new")
+os.mkdir(f"{mount}/seen")
+EOF
+    step "the mount answers, and ends"
+    weir status "$MNT" >/dev/null || fail "no status"
+    sleep 0.2
+    [ "$(as_user nobody ls "$MNT" | wc -l)" = 41 ] || fail "not listed: $(as_user nobody ls "$MNT" | wc -l)"
+    expect_equal "a file's text" "$(as_user nobody cat "$MNT/39/90/file")" "39 90"
+    as_user nobody rm -r "$MNT/7"
+    umount_weir "$MNT"
+    expect_equal "directories at home" "$(find "$SRC" -name .weir -prune -o -type d -print | wc -l)" 3945
+    ;;
+many-files-of-one-program)
+    need_root
+    need_command setpriv fusermount3
+    chmod 755 "$WORK"
+    mount_by nobody
+    (ulimit -n 1024 && mount_weir "$SRC" "$MNT")
+    as_user nobody mkdir "$MNT/files"
+    cat >"$WORK/hold.py" <<'EOF'
+import errno, os, sys
+directory, role = sys.argv[1:]
+def hold(most):
+    held = []
+    try:
+        for number in range(most):
+            held.append(os.open(f"{directory}/{role}-{number}", os.O_RDWR | os.O_CREAT, 0o600))
+            os.write(held[-1], b"text")
+    except OSError as error:
+        assert error.errno == errno.EMFILE, error
+    return held
+first = hold(900)
+print(len(first), flush=True)
+sys.stdin.readline()
+for file in first:
+    os.close(file)
+again = hold(50)
+print(len(again), flush=True)
+EOF
+    coproc HOG { as_user nobody python3 "$WORK/hold.py" "$MNT/files" first; }
+    hog=$HOG_PID
+    read -r held <&"${HOG[0]}" || fail "the program was told another error than its own"
+    if [ "$held" = 900 ] || [ "$held" -lt 100 ]; then fail "one program could open $held files"; fi
+    step "others go on"
+    as_user nobody mkdir "$MNT/other"
+    for number in $(seq 30); do
+        as_user nobody sh -c "echo $number >'$MNT/other/$number'"
+    done
+    expect_equal "what another program made" "$(as_user nobody find "$MNT/other" -type f | wc -l)" 30
+    weir status "$MNT" >/dev/null || fail "no status"
+    weir sync "$MNT" || fail "no sync"
+    second=$(as_user nobody python3 "$WORK/hold.py" "$MNT/files" second </dev/null | head -1) || true
+    [ "$second" -ge 50 ] || fail "a second program could open $second files"
+    step "the program goes on when it has closed some"
+    echo >&"${HOG[1]}"
+    read -r again <&"${HOG[0]}"
+    expect_equal "files open again" "$again" 50
+    wait "$hog"
+    umount_weir "$MNT"
+    counts "$held files by one program, $second by another"
     ;;
 *) fail "no such case: $1" ;;
 esac

@@ -44,7 +44,9 @@ impl Front {
         }
         let (front, caller, data) = (Arc::clone(self), *caller, data.to_vec());
         let inode = Arc::clone(&open.inode);
-        self.settled(&inode, move || front.write_settled(&caller, &open, offset, &data, mode, done));
+        self.settled(&inode, move || {
+            front.write_settled(&caller, &open, offset, &data, mode, done)
+        });
     }
 
     fn write_settled(

@@ -81,6 +81,9 @@ impl Front {
         if changes && self.behaviour.read_only {
             return done(Err(Errno::EROFS));
         }
+        if let Err(errno) = self.admit(caller) {
+            return done(Err(errno));
+        }
         let cached = match self.acquire(&inode, changes) {
             Ok(cached) => cached,
             Err(errno) => return done(Err(errno)),
@@ -126,6 +129,7 @@ impl Front {
         let displaced = access.append && access.write && inode.lane.was_posted_to();
         let uncached = access.direct || self.behaviour.direct_io || direct || displaced;
         let open = Arc::new(OpenFile::new(&self.shard, inode, opener, uncached, access.write));
+        self.descriptors.opened(&opener);
         let opened = Opened {
             handle: self.files.insert(Arc::clone(&open)),
             uncached,
@@ -190,12 +194,12 @@ impl Front {
         flags: i32,
     ) -> Result<Arc<Inode>, Errno> {
         let directory = self.directory_for(new)?;
+        self.admit(caller)?;
         self.wait_for_descriptors(false);
         for _ in 0..CREATE_ATTEMPTS {
             match self.create_file(caller, &directory, new.name, mode, umask) {
                 Err(Errno::ENFILE) => {
-                    self.janitor.reclaim();
-                    self.wait_for_descriptors(true);
+                    self.make_room();
                 }
                 Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => return Err(Errno::ESTALE),
                 created => return created,
@@ -222,7 +226,7 @@ impl Front {
         let known = known.and_then(|stat| Ok((stat, proc_reopen_path(&data)?)));
         let (stat, path) = known.inspect_err(|_| self.janitor.drop_name(directory.node(), name))?;
         let inode = self.inodes.count_file(HomeFile::with_created(path, data), &stat);
-        self.janitor.inodes_grew(self.inodes.len());
+        self.janitor.inodes_grew(self.inodes.held());
         inode.set_name(directory.node(), name);
         Ok(inode)
     }
@@ -243,6 +247,7 @@ impl Front {
     /// The last descriptor of an open description is closed.
     pub(crate) fn close(self: &Arc<Self>, handle: u64) {
         if let Some(open) = self.files.remove(handle) {
+            self.descriptors.closed(&open.opener);
             let front = Arc::clone(self);
             let inode = Arc::clone(&open.inode);
             // What is posted by it is known by its number until then.

@@ -203,7 +203,7 @@ impl Device {
                 &behaviour.attr_timeout_of(&attributes),
                 &behaviour.entry_timeout,
                 &to_attr(&attributes),
-                Generation(0),
+                Generation(attributes.generation),
             ),
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -402,7 +402,7 @@ impl Filesystem for Device {
                 Ok((attributes, opened)) => reply.created(
                     &behaviour.attr_timeout_of(&attributes).min(behaviour.entry_timeout),
                     &to_attr(&attributes),
-                    Generation(0),
+                    Generation(attributes.generation),
                     FileHandle(opened.handle),
                     open_flags(&opened),
                 ),
@@ -488,8 +488,8 @@ impl Filesystem for Device {
         self.front.sync(handle.0, data_only, move |synced| reply_empty(reply, synced));
     }
 
-    fn opendir(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.front.open_directory(NodeId(node.0)) {
+    fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.front.open_directory(&caller(request), NodeId(node.0)) {
             Ok(opened) => {
                 let flags = match opened.keeping {
                     Keeping::Nothing => FopenFlags::empty(),
