@@ -11,6 +11,8 @@ use crate::inode::NodeId;
 pub(crate) struct Attributes {
     /// The node, which is also the inode number programs see.
     pub(crate) node: NodeId,
+    /// Tells the inode from what had its number before.
+    pub(crate) generation: u64,
     /// Type and permission bits, as in `st_mode`.
     pub(crate) mode: u32,
     /// Hard links.
@@ -42,6 +44,7 @@ impl Attributes {
     pub(crate) fn from_home(node: NodeId, stat: &Stat) -> Attributes {
         Attributes {
             node,
+            generation: 0,
             mode: stat.st_mode,
             nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
             uid: stat.st_uid,
@@ -63,6 +66,7 @@ impl Attributes {
         let never = Timestamp { tv_sec: 0, tv_nsec: 0 };
         Attributes {
             node,
+            generation: 0,
             mode: kind.as_raw_mode(),
             nlink: 1,
             uid: 0,

@@ -20,6 +20,7 @@ impl Errno {
     pub(crate) const EIO: Errno = Errno(libc::EIO);
     pub(crate) const EEXIST: Errno = Errno(libc::EEXIST);
     pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
+    pub(crate) const EMFILE: Errno = Errno(libc::EMFILE);
     pub(crate) const ENFILE: Errno = Errno(libc::ENFILE);
     pub(crate) const ENOTTY: Errno = Errno(libc::ENOTTY);
     pub(crate) const ENOSYS: Errno = Errno(libc::ENOSYS);

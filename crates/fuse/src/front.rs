@@ -26,10 +26,11 @@ use weir_shard::Shard;
 
 use crate::attr::{self, Attributes};
 use crate::closing::Closing;
-use crate::credentials::Credentials;
+use crate::credentials::{Caller, Credentials};
+use crate::descriptors::Descriptors;
 use crate::errno::Errno;
 use crate::handle::Handles;
-use crate::inode::{Inode, InodeTable, NodeId, OpenState, Seen};
+use crate::inode::{Inode, InodeTable, Name, NodeId, OpenState, Seen};
 use crate::janitor::Janitor;
 use crate::lane::Lane;
 use crate::lane::modes::OfDescription;
@@ -60,15 +61,6 @@ impl Behaviour {
     }
 }
 
-/// What the process's descriptors are used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Descriptors {
-    /// Inodes that may be held while some of them are idle; one descriptor each.
-    pub(crate) inodes_max: usize,
-    /// Files that may stay open at home because they are dirty; up to two descriptors each.
-    pub(crate) closing_max: usize,
-}
-
 /// What is cached of a file that is being opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cached {
@@ -91,6 +83,8 @@ pub(crate) struct OpenFile {
     pub(crate) uncached: bool,
     /// It can write.
     pub(crate) writes: bool,
+    /// The program that opened it.
+    pub(crate) opener: Caller,
     /// How it stands in the lane.
     pub(crate) lane: OfDescription,
     errors: Mutex<ErrorCursor>,
@@ -105,6 +99,7 @@ pub(crate) struct Front {
     pub(crate) credentials: Credentials,
     pub(crate) behaviour: Behaviour,
     pub(crate) closing: Closing,
+    pub(crate) descriptors: Descriptors,
     pub(crate) janitor: Janitor,
     /// Programs may use files by shared memory.
     pub(crate) lane: Option<Lane>,
@@ -130,14 +125,38 @@ impl Front {
             directories: Handles::new(),
             credentials: Credentials::new(),
             behaviour,
-            closing: Closing::new(descriptors.closing_max),
+            closing: Closing::new(descriptors.closing_max()),
+            descriptors,
             janitor,
         })
     }
 
-    /// An inode the kernel named.
-    pub(crate) fn inode(&self, node: NodeId) -> Result<Arc<Inode>, Errno> {
-        self.inodes.get(node).ok_or(Errno::ESTALE)
+    /// An inode the kernel named, its descriptor open.
+    ///
+    /// # Errors
+    /// ESTALE if there is none, or it is a directory that was closed and is not found at home any
+    /// more where it was; what opening says.
+    pub(crate) fn inode(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, Errno> {
+        let inode = self.inodes.get(node).ok_or(Errno::ESTALE)?;
+        inode.mark_used();
+        if !inode.is_open() {
+            self.reopen_directory(&inode)?;
+        }
+        Ok(inode)
+    }
+
+    /// Opens a directory again that was closed while nobody used it.
+    fn reopen_directory(self: &Arc<Self>, inode: &Inode) -> Result<(), Errno> {
+        let Name { parent, name } = inode.name().ok_or(Errno::ESTALE)?;
+        let parent = self.inode(parent)?;
+        let opened = self.open_path(&parent, &name);
+        let (fd, stat) = opened.map_err(|errno| match errno {
+            Errno::ENOENT => Errno::ESTALE,
+            errno => errno,
+        })?;
+        self.inodes.reopen(inode, fd, &stat).map_err(|_another| Errno::ESTALE)?;
+        self.janitor.inodes_grew(self.inodes.held());
+        Ok(())
     }
 
     /// An open description the kernel named.
@@ -159,6 +178,7 @@ impl Front {
         let stat = fstat(inode.path_fd())?;
         let mut attributes = Attributes::from_home(inode.node(), &stat);
         attributes.volatile = volatile;
+        attributes.generation = inode.generation();
         let Some(home) = inode.file() else {
             return Ok(attributes);
         };
@@ -318,7 +338,7 @@ impl Front {
 
     /// Whether files should be forgotten before more are looked up.
     pub(crate) fn is_short_of_descriptors(&self) -> bool {
-        self.janitor.is_short_of_descriptors(self.inodes.len())
+        self.janitor.is_short_of_descriptors(self.inodes.held())
     }
 
     /// Has the engine let go a file the kernel does not know any more, and then removes it.
@@ -397,9 +417,15 @@ impl Front {
 
 impl OpenFile {
     /// A new open description of a file that was acquired for it.
-    pub(crate) fn new(shard: &Shard, inode: Arc<Inode>, uncached: bool, writes: bool) -> OpenFile {
+    pub(crate) fn new(
+        shard: &Shard,
+        inode: Arc<Inode>,
+        opener: Caller,
+        uncached: bool,
+        writes: bool,
+    ) -> OpenFile {
         let errors = Mutex::new(shard.error_cursor(inode.node().file()));
-        OpenFile { inode, uncached, writes, lane: OfDescription::default(), errors }
+        OpenFile { inode, uncached, writes, opener, lane: OfDescription::default(), errors }
     }
 
     /// The write-back error this description has not been told of yet, if there is one.

@@ -2,16 +2,23 @@
 //!
 //! Owns one `O_PATH` descriptor an inode (inside its [`HomeFile`] for regular files). While it is
 //! held, home cannot give the inode's number to another file, so device and inode number identify
-//! an inode for as long as it is in the table.
+//! an inode for as long as it is in the table. Directories nobody uses may lose theirs, and are
+//! opened again by their name; then device, inode number and birth time must be the same.
 //!
 //! Invariants:
 //! - an inode's [`NodeId`] follows from its home device and inode number alone, so that it is the
 //!   same each time the inode is looked up while mounted; the root is [`NodeId::ROOT`];
+//! - an inode that the front end works with has its descriptor: it is closed only while the table
+//!   alone has the inode ([`InodeTable::close_idle_directories`]), and [`Front::inode`] and
+//!   [`Front::count_name`] open it again;
 //! - an inode is in the table while the kernel's lookup count of it is not zero, or its data is
 //!   not home yet, and always if it is the root.
 //!
 //! Lock order: an inode's `open` state, then a part of the table, then an inode's name.
 //! [`crate::front`] says what else is taken under the first.
+//!
+//! [`Front::inode`]: crate::front::Front::inode
+//! [`Front::count_name`]: crate::front::Front::count_name
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +27,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Stat, StatxFlags, statx};
 use weir_backend::{HomeFile, Timestamp};
 use weir_engine::FileId;
 
@@ -65,6 +72,8 @@ impl Identity {
 #[derive(Debug)]
 enum Home {
     File(Arc<HomeFile>),
+    /// Empty while the descriptor is closed.
+    Directory(OnceLock<OwnedFd>),
     Other(OwnedFd),
 }
 
@@ -107,8 +116,12 @@ pub(crate) struct Name {
 pub(crate) struct Inode {
     node: NodeId,
     identity: Identity,
+    /// Tells it from what had its number before.
+    generation: u64,
     kind: FileType,
     home: Home,
+    /// When it was made, as far as home knows; noted when its descriptor is closed.
+    born: Option<Timestamp>,
     lookups: AtomicU64,
     attached: AtomicBool,
     privileges: AtomicU8,
@@ -144,7 +157,23 @@ impl Inode {
     pub(crate) fn path_fd(&self) -> BorrowedFd<'_> {
         match &self.home {
             Home::File(file) => file.path_fd(),
+            Home::Directory(fd) => {
+                fd.get().expect("a directory is opened before it is worked with").as_fd()
+            }
             Home::Other(fd) => fd.as_fd(),
+        }
+    }
+
+    /// Tells the inode from what had its number before.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether its descriptor is open.
+    pub(crate) fn is_open(&self) -> bool {
+        match &self.home {
+            Home::Directory(fd) => fd.get().is_some(),
+            Home::File(_) | Home::Other(_) => true,
         }
     }
 
@@ -163,7 +192,7 @@ impl Inode {
     pub(crate) fn file(&self) -> Option<&Arc<HomeFile>> {
         match &self.home {
             Home::File(file) => Some(file),
-            Home::Other(_) => None,
+            Home::Directory(_) | Home::Other(_) => None,
         }
     }
 
@@ -199,7 +228,15 @@ impl Inode {
         self.lookups.load(Ordering::Acquire)
     }
 
-    /// Marks the inode used, and says whether it had been since the last call with `false`.
+    /// Marks the inode used.
+    pub(crate) fn mark_used(&self) {
+        // Others read it: written only if that changes it.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Marks the inode used or not, and says whether it had been since the last call with `false`.
     pub(crate) fn swap_used(&self, used: bool) -> bool {
         self.used.swap(used, Ordering::Relaxed)
     }
@@ -312,7 +349,10 @@ const PARTS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     parts: Box<[RwLock<Part>]>,
-    len: AtomicUsize,
+    /// Inodes whose descriptor is open.
+    held: AtomicUsize,
+    /// Directories among them.
+    held_directories: AtomicUsize,
     numbers: Numbers,
 }
 
@@ -323,7 +363,8 @@ impl InodeTable {
         let root = Arc::new(new_inode(NodeId::ROOT, fd, stat));
         let table = InodeTable {
             parts: (0..PARTS).map(|_| RwLock::new(Part::default())).collect(),
-            len: AtomicUsize::new(1),
+            held: AtomicUsize::new(1),
+            held_directories: AtomicUsize::new(1),
             numbers: Numbers::new(identity),
         };
         let mut part = table.part(NodeId::ROOT).write().unwrap_or_else(PoisonError::into_inner);
@@ -332,9 +373,82 @@ impl InodeTable {
         table
     }
 
-    /// Inodes in the table: so many descriptors are held for them at least.
-    pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
+    /// Inodes whose descriptor is open: so many are held for them at least.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Counts an inode that has a descriptor now.
+    fn note_held(&self, inode: &Inode) {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        if inode.kind == FileType::Directory {
+            self.held_directories.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts an inode no more.
+    fn note_closed(&self, inode: &Inode) {
+        if inode.is_open() {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+            if inode.kind == FileType::Directory {
+                self.held_directories.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Gives a directory whose descriptor was closed a new one.
+    ///
+    /// # Errors
+    /// The descriptor, if it is of another inode.
+    pub(crate) fn reopen(&self, inode: &Inode, fd: OwnedFd, stat: &Stat) -> Result<(), OwnedFd> {
+        let Home::Directory(held) = &inode.home else { return Err(fd) };
+        if Identity::of(stat) != inode.identity || born(fd.as_fd()) != inode.born {
+            return Err(fd);
+        }
+        if held.set(fd).is_ok() {
+            self.note_held(inode);
+        }
+        Ok(())
+    }
+
+    /// Counts one lookup of an inode that has the number of another one, which home has no more:
+    /// the kernel is to tell them apart by their generations.
+    pub(crate) fn count_replacing(&self, old: &Inode, fd: OwnedFd, stat: &Stat) -> Arc<Inode> {
+        let mut part = self.part(old.node).write().unwrap_or_else(PoisonError::into_inner);
+        let known = part.get(&old.node.0).map(|known| (known.lookups(), known.generation));
+        let (lookups, generation) = known.unwrap_or((0, old.generation));
+        let mut inode = new_inode(old.node, fd, stat);
+        inode.generation = generation + 1;
+        *inode.lookups.get_mut() = lookups + 1;
+        let inode = Arc::new(inode);
+        self.note_held(&inode);
+        let replaced = part.insert(old.node.0, Arc::clone(&inode));
+        if let Some(replaced) = replaced {
+            self.note_closed(&replaced);
+        }
+        inode
+    }
+
+    /// Closes the descriptors of directories that nobody has used since the last call, or since
+    /// they were looked up, and that can be opened again by a name. Twice, if the first time was
+    /// not enough: it takes the marks of use away.
+    pub(crate) fn close_idle_directories(&self) {
+        for _ in 0..2 {
+            let mut closed = Vec::new();
+            for part in &self.parts {
+                // Where only a few are held there is little to gain by looking for them.
+                if self.held_directories.load(Ordering::Relaxed) <= PARTS {
+                    return;
+                }
+                let mut part = part.write().unwrap_or_else(PoisonError::into_inner);
+                closed.extend(part.values_mut().filter_map(close_if_idle));
+            }
+            self.held.fetch_sub(closed.len(), Ordering::Relaxed);
+            self.held_directories.fetch_sub(closed.len(), Ordering::Relaxed);
+            if closed.len() > PARTS {
+                return;
+            }
+        }
     }
 
     /// The number of an inode, whether or not it is in the table.
@@ -372,8 +486,9 @@ impl InodeTable {
         let node = self.node(Identity::of(stat));
         let mut part = self.part(node).write().unwrap_or_else(PoisonError::into_inner);
         let inode = part.entry(node.0).or_insert_with(|| {
-            self.len.fetch_add(1, Ordering::Relaxed);
-            Arc::new(make(node))
+            let inode = Arc::new(make(node));
+            self.note_held(&inode);
+            inode
         });
         inode.lookups.fetch_add(1, Ordering::AcqRel);
         Arc::clone(inode)
@@ -400,7 +515,9 @@ impl InodeTable {
             return Some(Arc::clone(inode));
         }
         let removed = part.remove(&node.0);
-        self.len.fetch_sub(1, Ordering::Relaxed);
+        if let Some(removed) = &removed {
+            self.note_closed(removed);
+        }
         // Closing the descriptor of an unlinked file may take long: not under the lock.
         drop(part);
         drop(removed);
@@ -415,7 +532,7 @@ impl InodeTable {
             return;
         }
         let removed = part.remove(&inode.node.0);
-        self.len.fetch_sub(1, Ordering::Relaxed);
+        self.note_closed(inode);
         drop(part);
         drop(removed);
     }
@@ -446,6 +563,7 @@ impl InodeTable {
 fn new_inode(node: NodeId, fd: OwnedFd, stat: &Stat) -> Inode {
     let home = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Home::File(Arc::new(HomeFile::new(fd))),
+        FileType::Directory => Home::Directory(OnceLock::from(fd)),
         _ => Home::Other(fd),
     };
     with_home(node, stat, home)
@@ -455,8 +573,10 @@ fn with_home(node: NodeId, stat: &Stat, home: Home) -> Inode {
     Inode {
         node,
         identity: Identity::of(stat),
+        generation: 0,
         kind: FileType::from_raw_mode(stat.st_mode),
         home,
+        born: None,
         lookups: AtomicU64::new(0),
         attached: AtomicBool::new(false),
         privileges: AtomicU8::new(PRIVILEGES_UNKNOWN),
@@ -467,6 +587,28 @@ fn with_home(node: NodeId, stat: &Stat, home: Home) -> Inode {
         kept_listing: Mutex::default(),
         folds_names: OnceLock::new(),
     }
+}
+
+/// Takes the descriptor of a directory that the table alone has, that was not used, and that has a
+/// name to be opened by again.
+fn close_if_idle(inode: &mut Arc<Inode>) -> Option<OwnedFd> {
+    if inode.kind != FileType::Directory || inode.node == NodeId::ROOT || inode.swap_used(false) {
+        return None;
+    }
+    let inode = Arc::get_mut(inode)?;
+    inode.name.get_mut().unwrap_or_else(PoisonError::into_inner).as_ref()?;
+    let Home::Directory(held) = &mut inode.home else { return None };
+    let fd = held.take()?;
+    inode.born = born(fd.as_fd());
+    Some(fd)
+}
+
+/// When an inode was made, where home keeps that.
+fn born(fd: BorrowedFd<'_>) -> Option<Timestamp> {
+    let status = statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let known = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::BTIME);
+    let born = status.stx_btime;
+    known.then_some(Timestamp { tv_sec: born.tv_sec, tv_nsec: born.tv_nsec.into() })
 }
 
 #[cfg(test)]
@@ -489,12 +631,12 @@ mod tests {
         let inode = table.count(fd, &stat);
         let (again, stat) = open_path("/etc");
         assert!(Arc::ptr_eq(&inode, &table.count(again, &stat)));
-        assert_eq!((inode.lookups(), table.len()), (2, 2));
+        assert_eq!((inode.lookups(), table.held()), (2, 2));
         assert!(table.forget(inode.node(), 1).is_none());
         assert!(table.get(inode.node()).is_some());
         assert!(table.forget(inode.node(), 1).is_none());
         assert!(table.get(inode.node()).is_none());
-        assert_eq!(table.len(), 1);
+        assert_eq!(table.held(), 1);
         assert!(table.count_known(Identity::of(&stat)).is_none());
     }
 

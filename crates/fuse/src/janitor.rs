@@ -37,7 +37,7 @@ enum Job {
 #[derive(Debug)]
 pub(crate) struct Janitor {
     jobs: Sender<Job>,
-    /// Inodes the table may hold before some are reclaimed.
+    /// Inodes the table may hold open before some are reclaimed.
     inodes_max: usize,
     /// Inodes at which reclaiming is worth trying next: more than `inodes_max` if the kernel could
     /// not let go of enough the last time.
@@ -88,8 +88,8 @@ impl Janitor {
     }
 
     /// Has the kernel forget idle inodes if the table holds too many.
-    pub(crate) fn inodes_grew(&self, len: usize) {
-        if len > self.next_reclaim.load(Ordering::Relaxed) {
+    pub(crate) fn inodes_grew(&self, held: usize) {
+        if held > self.next_reclaim.load(Ordering::Relaxed) {
             self.reclaim();
         }
     }
@@ -102,8 +102,8 @@ impl Janitor {
     }
 
     /// Whether so many descriptors are in use that none should be spent on convenience.
-    pub(crate) fn is_short_of_descriptors(&self, len: usize) -> bool {
-        len > self.inodes_max
+    pub(crate) fn is_short_of_descriptors(&self, held: usize) -> bool {
+        held > self.inodes_max
     }
 
     /// Ends the thread after what was asked before.
@@ -116,8 +116,9 @@ impl Janitor {
         let _ = self.jobs.send(job);
     }
 
-    fn reclaimed(&self, len: usize) {
-        let next = if len > self.inodes_max { len + self.inodes_max / 16 } else { self.inodes_max };
+    fn reclaimed(&self, held: usize) {
+        let next =
+            if held > self.inodes_max { held + self.inodes_max / 16 } else { self.inodes_max };
         self.next_reclaim.store(next, Ordering::Relaxed);
         self.reclaiming.store(false, Ordering::Release);
     }
@@ -159,10 +160,12 @@ impl JanitorQueue {
 /// Has the kernel forget files that were not used for a while, until the table has come down to
 /// two thirds of its bound. Each is looked at twice at most: the first time it loses its mark.
 ///
-/// Directories are left alone: dropping the name of one would also drop what is mounted below it.
+/// Directories stay known to the kernel, since dropping the name of one would also drop what is
+/// mounted below it; those nobody uses are closed here, and opened again by their name.
 fn reclaim(front: &Front, kernel: &KernelCache) {
     let target = front.janitor.inodes_max / 3 * 2;
-    let mut excess = front.inodes.len().saturating_sub(target);
+    front.inodes.close_idle_directories();
+    let mut excess = front.inodes.held().saturating_sub(target);
     for _ in 0..2 {
         front.inodes.visit(|inode| {
             if excess == 0 {
@@ -178,5 +181,5 @@ fn reclaim(front: &Front, kernel: &KernelCache) {
             true
         });
     }
-    front.janitor.reclaimed(front.inodes.len());
+    front.janitor.reclaimed(front.inodes.held());
 }

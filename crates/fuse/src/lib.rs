@@ -16,6 +16,7 @@
 mod attr;
 mod closing;
 mod credentials;
+mod descriptors;
 mod errno;
 mod folding;
 mod front;

@@ -13,7 +13,8 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use weir_shard::Shard;
 
-use crate::front::{Behaviour, Descriptors, Front};
+use crate::descriptors::Descriptors;
+use crate::front::{Behaviour, Front};
 use crate::janitor::Janitor;
 use crate::lane::server::Server;
 use crate::lane::{Lane, LaneStatus};
@@ -31,13 +32,6 @@ pub const CACHE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long the kernel relies on a name's absence if nothing else is said: most that look for one that is missing look
 /// again at once, and what is made behind the mount shows soon.
 pub const NEGATIVE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
-
-/// Inodes held at most while some are idle: so many descriptors are kept open, and some 600 bytes
-/// of memory each.
-const INODES_MAX: usize = 48 << 10;
-
-/// Files kept open at home at most because they were dirty when they were closed.
-const CLOSING_MAX: usize = 32 << 10;
 
 /// What to mount, and how.
 #[derive(Debug)]
@@ -123,8 +117,8 @@ pub fn mount(
         attr_timeout: options.attr_timeout,
         negative_timeout: options.negative_timeout,
     };
-    let descriptors = share_out(raise_descriptor_limit());
-    let (janitor, queue) = Janitor::new(descriptors.inodes_max);
+    let descriptors = Descriptors::new(raise_descriptor_limit());
+    let (janitor, queue) = Janitor::new(descriptors.inodes_max());
     let lane = Lane::new(&shard, options.lane_users).map_err(MountError::Lane)?;
     let front = Front::new(shard, lane, &options.source, behaviour, descriptors, janitor);
     let front = Arc::new(front.map_err(MountError::Source)?);
@@ -301,16 +295,6 @@ fn prepare_queues(
 fn default_threads() -> NonZeroUsize {
     const TWO: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
     available_parallelism().unwrap_or(TWO).max(TWO)
-}
-
-/// Shares out the process's descriptors. Some are left for files and directories that programs
-/// have open, for the transport and for sockets; and for inodes above their bound, because the
-/// kernel can only be asked to forget one when no program is busy in its directory.
-fn share_out(descriptors_max: usize) -> Descriptors {
-    Descriptors {
-        inodes_max: INODES_MAX.min(descriptors_max / 2),
-        closing_max: CLOSING_MAX.min(descriptors_max / 4),
-    }
 }
 
 /// Raises the limit of open descriptors to what is allowed at most, and returns what it is.

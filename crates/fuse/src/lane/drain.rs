@@ -160,7 +160,7 @@ impl Front {
                 // Not under the shard's lock: these are system calls.
                 End::Privileges(at) => {
                     let target = &mut cursor.targets[at];
-                    self.drop_privileges(&target.open.inode, true);
+                    self.drop_privileges_for(&target.open.inode, &target.open.opener);
                     target.looked_at = true;
                 }
             }

@@ -200,7 +200,7 @@ impl Front {
     }
 
     /// statfs(2).
-    pub(crate) fn statfs(&self, node: NodeId) -> Result<StatVfs, Errno> {
+    pub(crate) fn statfs(self: &Arc<Self>, node: NodeId) -> Result<StatVfs, Errno> {
         let inode = self.inode(node)?;
         Ok(fstatvfs(inode.path_fd())?)
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_engine::{Durability, Error, FileId, ReadData};
 
 use crate::attr;
+use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::front::{Front, OpenFile};
 
@@ -27,6 +28,7 @@ impl Front {
     /// written on whichever description can write, later and by the kernel itself.
     pub(crate) fn write(
         self: &Arc<Self>,
+        caller: &Caller,
         handle: u64,
         offset: u64,
         data: &[u8],
@@ -38,15 +40,18 @@ impl Front {
             Err(errno) => return done(Err(errno)),
         };
         if self.try_settle(&open.inode) {
-            return self.write_settled(&open, offset, data, mode, done);
+            return self.write_settled(caller, &open, offset, data, mode, done);
         }
-        let (front, data) = (Arc::clone(self), data.to_vec());
+        let (front, caller, data) = (Arc::clone(self), *caller, data.to_vec());
         let inode = Arc::clone(&open.inode);
-        self.settled(&inode, move || front.write_settled(&open, offset, &data, mode, done));
+        self.settled(&inode, move || {
+            front.write_settled(&caller, &open, offset, &data, mode, done)
+        });
     }
 
     fn write_settled(
         &self,
+        caller: &Caller,
         open: &Arc<OpenFile>,
         offset: u64,
         data: &[u8],
@@ -55,7 +60,7 @@ impl Front {
     ) {
         let inode = &open.inode;
         if !inode.is_unprivileged() {
-            self.drop_privileges(inode, mode.drops_privileges);
+            self.drop_privileges(inode, caller, mode.drops_privileges);
         }
         if let Some(home) = inode.file() {
             // Before it is written, so that a destage ending right after does not restore the

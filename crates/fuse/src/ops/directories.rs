@@ -19,6 +19,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom, fstat, fsync, seek
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::attr::Attributes;
+use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::front::{Front, reopen};
 use crate::inode::{Identity, Inode, NodeId};
@@ -108,6 +109,7 @@ pub(crate) trait Listing {
 #[derive(Debug)]
 pub(crate) struct DirectoryStream {
     inode: Arc<Inode>,
+    opener: Caller,
     /// Opened at home once it is needed: not to show a listing that the kernel kept.
     home: OnceLock<OwnedFd>,
     state: Mutex<State>,
@@ -190,13 +192,23 @@ impl State {
 
 impl Front {
     /// opendir(3).
-    pub(crate) fn open_directory(&self, node: NodeId) -> Result<OpenedDirectory, Errno> {
+    pub(crate) fn open_directory(
+        self: &Arc<Self>,
+        caller: &Caller,
+        node: NodeId,
+    ) -> Result<OpenedDirectory, Errno> {
+        self.admit(caller)?;
         let inode = self.inode(node)?;
         let changed = fstat(inode.path_fd())?;
         let changed = (changed.st_ctime, changed.st_ctime_nsec as i64);
         let now = clock_gettime(ClockId::Realtime).tv_sec;
         let timeout = self.behaviour.entry_timeout;
-        let stream = DirectoryStream { inode, home: OnceLock::new(), state: Mutex::default() };
+        let stream = DirectoryStream {
+            inode,
+            opener: *caller,
+            home: OnceLock::new(),
+            state: Mutex::default(),
+        };
         let mut kept = stream.inode.kept_listing.lock().unwrap_or_else(PoisonError::into_inner);
         let keeping = kept.open(changed, now, timeout);
         // Now, so that opendir(3) tells what home refuses us.
@@ -208,12 +220,15 @@ impl Front {
             return Err(errno);
         }
         drop(kept);
+        self.descriptors.opened(caller);
         Ok(OpenedDirectory { handle: self.directories.insert(Arc::new(stream)), keeping })
     }
 
     /// closedir(3).
     pub(crate) fn close_directory(&self, handle: u64) {
-        self.directories.remove(handle);
+        if let Some(stream) = self.directories.remove(handle) {
+            self.descriptors.closed(&stream.opener);
+        }
     }
 
     /// Lists entries from `position` on, until the listing is full or the directory ends.

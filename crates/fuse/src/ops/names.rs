@@ -72,34 +72,62 @@ impl Front {
 
     /// Counts one lookup of what a name leads to.
     pub(crate) fn count_name(
-        &self,
+        self: &Arc<Self>,
         directory: &Arc<Inode>,
         name: &OsStr,
     ) -> Result<Arc<Inode>, Errno> {
         let stat = stat_name(directory, name)?;
         // Holding a descriptor of an inode keeps its number from being given to another.
         let inode = match self.inodes.count_known(Identity::of(&stat)) {
-            Some(inode) => inode,
+            Some(inode) if inode.is_open() => inode,
+            Some(inode) => self.count_closed(directory, name, inode)?,
             None => {
                 let (fd, stat) = self.open_path(directory, name)?;
-                let inode = self.inodes.count(fd, &stat);
-                self.janitor.inodes_grew(self.inodes.len());
-                inode
+                self.inodes.count(fd, &stat)
             }
         };
-        inode.swap_used(true);
+        self.janitor.inodes_grew(self.inodes.held());
+        inode.mark_used();
         inode.set_name(directory.node(), name);
         Ok(inode)
     }
 
-    fn open_path(&self, directory: &Inode, name: &OsStr) -> Result<(OwnedFd, Stat), Errno> {
+    /// Opens what a name leads to, whose number is that of `known`: a directory that was counted
+    /// and is closed. Without its descriptor its number may have gone to another inode.
+    fn count_closed(
+        self: &Arc<Self>,
+        directory: &Inode,
+        name: &OsStr,
+        known: Arc<Inode>,
+    ) -> Result<Arc<Inode>, Errno> {
+        let opened = self.open_path(directory, name);
+        let (fd, stat) = opened.inspect_err(|_| self.uncount(&known))?;
+        let Err(fd) = self.inodes.reopen(&known, fd, &stat) else {
+            return Ok(known);
+        };
+        self.uncount(&known);
+        if self.inodes.node(Identity::of(&stat)) == known.node() {
+            return Ok(self.inodes.count_replacing(&known, fd, &stat));
+        }
+        Ok(self.inodes.count(fd, &stat))
+    }
+
+    /// Opens what a name leads to, with `O_PATH`.
+    pub(crate) fn open_path(
+        self: &Arc<Self>,
+        directory: &Inode,
+        name: &OsStr,
+    ) -> Result<(OwnedFd, Stat), Errno> {
+        self.spare_reserve()?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = openat(directory.path_fd(), name, flags, Mode::empty());
-        let fd = opened.map_err(Errno::from).inspect_err(|&errno| {
-            if errno == Errno::ENFILE {
-                self.janitor.reclaim();
+        let open = || openat(directory.path_fd(), name, flags, Mode::empty()).map_err(Errno::from);
+        let fd = match open() {
+            Err(Errno::ENFILE) => {
+                self.make_room();
+                open()?
             }
-        })?;
+            opened => opened?,
+        };
         let stat = fstat(&fd)?;
         Ok((fd, stat))
     }
@@ -194,7 +222,7 @@ impl Front {
     ///
     /// # Errors
     /// EROFS; EPERM for the name that is Weir's own.
-    pub(crate) fn directory_for(&self, new: Place<'_>) -> Result<Arc<Inode>, Errno> {
+    pub(crate) fn directory_for(self: &Arc<Self>, new: Place<'_>) -> Result<Arc<Inode>, Errno> {
         self.check_writable()?;
         if self.is_reserved(new.parent, new.name) {
             return Err(Errno::EPERM);
@@ -204,7 +232,7 @@ impl Front {
 
     /// unlink(2), or rmdir(2) if `flags` is `REMOVEDIR`.
     pub(crate) fn remove_name(
-        &self,
+        self: &Arc<Self>,
         parent: NodeId,
         name: &OsStr,
         flags: AtFlags,
@@ -260,7 +288,7 @@ impl Front {
     }
 
     /// The file to be renamed, if it has dirty data and is to take the place of another.
-    fn dirty_and_replacing(&self, from: Place<'_>, to: Place<'_>) -> Option<Arc<Inode>> {
+    fn dirty_and_replacing(self: &Arc<Self>, from: Place<'_>, to: Place<'_>) -> Option<Arc<Inode>> {
         let moved = self.known_by(&*self.inode(from.parent).ok()?, from.name)?;
         if !moved.is_attached() || !self.shard.has_dirty(moved.node().file()) {
             return None;
@@ -268,7 +296,12 @@ impl Front {
         stat_name(&*self.inode(to.parent).ok()?, to.name).is_ok().then_some(moved)
     }
 
-    fn rename_at_home(&self, from: Place<'_>, to: Place<'_>, flags: u32) -> Result<(), Errno> {
+    fn rename_at_home(
+        self: &Arc<Self>,
+        from: Place<'_>,
+        to: Place<'_>,
+        flags: u32,
+    ) -> Result<(), Errno> {
         self.check_writable()?;
         let flags = RenameFlags::from_bits_retain(flags);
         let exchange = flags.contains(RenameFlags::EXCHANGE);
@@ -330,7 +363,7 @@ impl Front {
     }
 
     /// readlink(2).
-    pub(crate) fn read_link(&self, node: NodeId) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn read_link(self: &Arc<Self>, node: NodeId) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(node)?;
         // An empty path names the link the descriptor itself holds (readlinkat(2)).
         Ok(readlinkat(inode.path_fd(), "", Vec::new())?.into_bytes())

@@ -15,8 +15,7 @@ use crate::inode::{Inode, NodeId};
 use crate::ops::attributes::resize_at_home;
 use crate::ops::names::Place;
 
-/// Times a creation is tried that finds no descriptor left, or meets a name which is there when it
-/// is made and gone when it is looked up.
+/// Times a creation is tried that finds no descriptor left.
 const CREATE_ATTEMPTS: u32 = 8;
 
 /// A file that was opened.
@@ -82,6 +81,9 @@ impl Front {
         if changes && self.behaviour.read_only {
             return done(Err(Errno::EROFS));
         }
+        if let Err(errno) = self.admit(caller) {
+            return done(Err(errno));
+        }
         let cached = match self.acquire(&inode, changes) {
             Ok(cached) => cached,
             Err(errno) => return done(Err(errno)),
@@ -126,7 +128,8 @@ impl Front {
         // What it appends where the file ends must not be kept where the kernel thinks that it ends.
         let displaced = access.append && access.write && inode.lane.was_posted_to();
         let uncached = access.direct || self.behaviour.direct_io || direct || displaced;
-        let open = Arc::new(OpenFile::new(&self.shard, inode, uncached, access.write));
+        let open = Arc::new(OpenFile::new(&self.shard, inode, opener, uncached, access.write));
+        self.descriptors.opened(&opener);
         let opened = Opened {
             handle: self.files.insert(Arc::clone(&open)),
             uncached,
@@ -150,7 +153,7 @@ impl Front {
         flags: i32,
         done: impl FnOnce(Result<(Attributes, Opened), Errno>) + Send + 'static,
     ) {
-        let (inode, is_new) = match self.create_inode(caller, new, mode, umask, flags) {
+        let inode = match self.create_inode(caller, new, mode, umask, flags) {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
@@ -158,10 +161,10 @@ impl Front {
         let (parent, name) = (new.parent, new.name.to_owned());
         let created = Arc::clone(&inode);
         // A new file has nothing to truncate.
-        let flags = if is_new { flags & !libc::O_TRUNC } else { flags };
+        let flags = flags & !libc::O_TRUNC;
         self.open_inode(caller, inode, Access::from_flags(flags), move |opened| {
             // A new file has no capabilities, and these bits only if they were asked for.
-            created.set_unprivileged(is_new && mode & (libc::S_ISUID | libc::S_ISGID) == 0);
+            created.set_unprivileged(mode & (libc::S_ISUID | libc::S_ISGID) == 0);
             let entry = opened.and_then(|opened| {
                 let attributes = front.attributes(&created);
                 let attributes = attributes.inspect_err(|_| front.close(opened.handle))?;
@@ -176,8 +179,12 @@ impl Front {
         });
     }
 
-    /// Makes the file, or finds the one that has the name, and counts one lookup of it. Says whether
-    /// it was made.
+    /// Makes the file and counts one lookup of it.
+    ///
+    /// # Errors
+    /// ESTALE if the name appeared at home, where the kernel relied on its absence, and need not be
+    /// new: the kernel then looks it up and opens it as any other, with its check of what the
+    /// program may do.
     fn create_inode(
         self: &Arc<Self>,
         caller: &Caller,
@@ -185,22 +192,17 @@ impl Front {
         mode: u32,
         umask: u32,
         flags: i32,
-    ) -> Result<(Arc<Inode>, bool), Errno> {
+    ) -> Result<Arc<Inode>, Errno> {
         let directory = self.directory_for(new)?;
+        self.admit(caller)?;
         self.wait_for_descriptors(false);
         for _ in 0..CREATE_ATTEMPTS {
             match self.create_file(caller, &directory, new.name, mode, umask) {
                 Err(Errno::ENFILE) => {
-                    self.janitor.reclaim();
-                    self.wait_for_descriptors(true);
-                    continue;
+                    self.make_room();
                 }
-                Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
-                created => return Ok((created?, true)),
-            }
-            match self.count_name(&directory, new.name) {
-                Err(Errno::ENOENT) => {}
-                found => return Ok((found?, false)),
+                Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => return Err(Errno::ESTALE),
+                created => return created,
             }
         }
         Err(Errno::ENFILE)
@@ -224,7 +226,7 @@ impl Front {
         let known = known.and_then(|stat| Ok((stat, proc_reopen_path(&data)?)));
         let (stat, path) = known.inspect_err(|_| self.janitor.drop_name(directory.node(), name))?;
         let inode = self.inodes.count_file(HomeFile::with_created(path, data), &stat);
-        self.janitor.inodes_grew(self.inodes.len());
+        self.janitor.inodes_grew(self.inodes.held());
         inode.set_name(directory.node(), name);
         Ok(inode)
     }
@@ -245,6 +247,7 @@ impl Front {
     /// The last descriptor of an open description is closed.
     pub(crate) fn close(self: &Arc<Self>, handle: u64) {
         if let Some(open) = self.files.remove(handle) {
+            self.descriptors.closed(&open.opener);
             let front = Arc::clone(self);
             let inode = Arc::clone(&open.inode);
             // What is posted by it is known by its number until then.

@@ -1,9 +1,10 @@
 //! Privileges a file must lose when it is changed: the setuid and setgid bits, and capabilities.
 //!
 //! The kernel leaves this to the file system (FUSE_HANDLE_KILLPRIV_V2), or it would ask for an
-//! extended attribute before each write. The rules are those of its fuse.h: capabilities always
-//! go; the bits go unless the program may keep them (CAP_FSETID). A change of owner needs nothing
-//! here: home takes both away by itself.
+//! extended attribute before each write. The rules are those of the kernel's own file systems
+//! (setattr_should_drop_suidgid): capabilities always go; the bits go unless the program may keep
+//! them (CAP_FSETID), and set-group-ID without group execute stays for members of the file's group.
+//! A change of owner needs nothing here: home takes both away by itself.
 
 use rustix::fs::{Mode, chmod, fstat, getxattr_query, removexattr};
 
@@ -17,18 +18,23 @@ const SETGID: u32 = libc::S_ISGID;
 const GROUP_EXECUTE: u32 = libc::S_IXGRP;
 pub(crate) const CAPABILITIES: &str = "security.capability";
 
-/// The mode of a regular file after a program that may not keep privileges changed it. The setgid
-/// bit of a file its group may not execute is no privilege.
-fn unprivileged(mode: u32) -> u32 {
-    let mode = mode & !SETUID;
-    if mode & GROUP_EXECUTE != 0 { mode & !SETGID } else { mode }
+/// The mode of a regular file after a program that may not keep privileges changed it. `is_member`
+/// is asked whether the program is in the file's group: for its members the set-group-ID bit of a
+/// file without group execute is no privilege.
+fn unprivileged(mode: u32, is_member: impl FnOnce() -> bool) -> u32 {
+    let without = mode & !SETUID;
+    if mode & SETGID != 0 && (mode & GROUP_EXECUTE != 0 || !is_member()) {
+        without & !SETGID
+    } else {
+        without
+    }
 }
 
 impl Front {
     /// Takes a file's privileges before it is changed for `caller`.
     pub(crate) fn drop_privileges_for(&self, inode: &Inode, caller: &Caller) {
         if !inode.is_unprivileged() {
-            self.drop_privileges(inode, !caller.keeps_privileges());
+            self.drop_privileges(inode, caller, !caller.keeps_privileges());
         }
     }
 
@@ -36,7 +42,7 @@ impl Front {
     ///
     /// Failure is not the writer's: a daemon that may not change the mode has no means to write
     /// for a program that could not either, and home takes capabilities when data arrives there.
-    pub(crate) fn drop_privileges(&self, inode: &Inode, bits: bool) {
+    pub(crate) fn drop_privileges(&self, inode: &Inode, caller: &Caller, bits: bool) {
         if inode.is_unprivileged() {
             return;
         }
@@ -46,8 +52,10 @@ impl Front {
         let path = inode.proc_path();
         let mut mode = stat.st_mode;
         let mut changed = false;
-        if bits && unprivileged(mode) != mode {
-            mode = unprivileged(mode);
+        let wanted =
+            if bits { unprivileged(mode, || caller.is_in_group(stat.st_gid)) } else { mode };
+        if wanted != mode {
+            mode = wanted;
             match chmod(&path, Mode::from_raw_mode(mode)) {
                 Ok(()) => changed = true,
                 Err(error) => tracing::warn!("cannot take setuid from a written file: {error}"),
@@ -71,9 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn setgid_is_a_privilege_only_with_group_execute() {
-        assert_eq!(unprivileged(0o6755), 0o755);
-        assert_eq!(unprivileged(0o6745), 0o2745);
-        assert_eq!(unprivileged(0o644), 0o644);
+    fn setgid_is_a_privilege_with_group_execute_or_to_those_outside_the_group() {
+        let member = || true;
+        assert_eq!(unprivileged(0o6755, member), 0o755);
+        assert_eq!(unprivileged(0o6745, member), 0o2745);
+        assert_eq!(unprivileged(0o6745, || false), 0o745);
+        assert_eq!(unprivileged(0o2666, || false), 0o666);
+        assert_eq!(unprivileged(0o644, || panic!("not asked")), 0o644);
     }
 }

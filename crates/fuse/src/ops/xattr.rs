@@ -34,12 +34,13 @@ pub(crate) enum Value {
 impl Front {
     /// getxattr(2); `len_max` 0 asks for the length alone.
     pub(crate) fn get_xattr(
-        &self,
+        self: &Arc<Self>,
         node: NodeId,
         name: &OsStr,
         len_max: u32,
     ) -> Result<Value, Errno> {
-        let path = self.inode(node)?.proc_path();
+        let inode = self.inode(node)?;
+        let path = inode.proc_path();
         if len_max == 0 {
             return value_len(getxattr_query(&path, name)?);
         }
@@ -50,8 +51,13 @@ impl Front {
     }
 
     /// listxattr(2); `len_max` 0 asks for the length alone.
-    pub(crate) fn list_xattrs(&self, node: NodeId, len_max: u32) -> Result<Value, Errno> {
-        let path = self.inode(node)?.proc_path();
+    pub(crate) fn list_xattrs(
+        self: &Arc<Self>,
+        node: NodeId,
+        len_max: u32,
+    ) -> Result<Value, Errno> {
+        let inode = self.inode(node)?;
+        let path = inode.proc_path();
         if len_max == 0 {
             return value_len(listxattr_query(&path)?);
         }
@@ -90,7 +96,7 @@ impl Front {
     }
 
     /// removexattr(2).
-    pub(crate) fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<(), Errno> {
+    pub(crate) fn remove_xattr(self: &Arc<Self>, node: NodeId, name: &OsStr) -> Result<(), Errno> {
         self.check_writable()?;
         let inode = self.inode(node)?;
         removexattr(inode.proc_path(), name)?;

@@ -38,7 +38,7 @@ impl NamesAndAttributes<'_> {
             entry.name,
             &timeout,
             &to_attr(attributes),
-            Generation(0),
+            Generation(attributes.generation),
         );
         !full
     }

@@ -52,8 +52,10 @@ const REST: Duration = Duration::from_millis(2);
 /// Not asked for: FUSE_WRITEBACK_CACHE, because Weir wants each write at once and with exactly its
 /// bytes; FUSE_AUTO_INVAL_DATA, because then the kernel would drop what it caches after each write
 /// of its own; FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS, because the kernel keeps locks itself;
-/// FUSE_ATOMIC_O_TRUNC, because a program that runs must not be truncated (see `Front::open`).
-const CAPABILITIES: [InitFlags; 11] = [
+/// FUSE_ATOMIC_O_TRUNC, because a program that runs must not be truncated (see `Front::open`);
+/// FUSE_ASYNC_DIO, because the kernel does not drop cached pages when an asynchronous direct write
+/// completes, so that buffered readers would keep a page they read while it was under way.
+const CAPABILITIES: [InitFlags; 10] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -63,7 +65,6 @@ const CAPABILITIES: [InitFlags; 11] = [
     InitFlags::FUSE_DONT_MASK,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-    InitFlags::FUSE_ASYNC_DIO,
     // Handles made from node numbers would outlive what they name.
     InitFlags::FUSE_NO_EXPORT_SUPPORT,
     InitFlags::FUSE_BIG_WRITES,
@@ -202,7 +203,7 @@ impl Device {
                 &behaviour.attr_timeout_of(&attributes),
                 &behaviour.entry_timeout,
                 &to_attr(&attributes),
-                Generation(0),
+                Generation(attributes.generation),
             ),
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -401,7 +402,7 @@ impl Filesystem for Device {
                 Ok((attributes, opened)) => reply.created(
                     &behaviour.attr_timeout_of(&attributes).min(behaviour.entry_timeout),
                     &to_attr(&attributes),
-                    Generation(0),
+                    Generation(attributes.generation),
                     FileHandle(opened.handle),
                     open_flags(&opened),
                 ),
@@ -429,7 +430,7 @@ impl Filesystem for Device {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         _node: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -444,7 +445,8 @@ impl Filesystem for Device {
         let mode = WriteMode { flags: flags.0, drops_privileges, written_back };
         // Below WRITE_BYTES_MAX.
         let len = data.len() as u32;
-        self.front.write(handle.0, offset, data, mode, move |written| match written {
+        let caller = caller(request);
+        self.front.write(&caller, handle.0, offset, data, mode, move |written| match written {
             Ok(()) => reply.written(len),
             Err(errno) => reply.error(to_errno(errno)),
         });
@@ -486,8 +488,8 @@ impl Filesystem for Device {
         self.front.sync(handle.0, data_only, move |synced| reply_empty(reply, synced));
     }
 
-    fn opendir(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.front.open_directory(NodeId(node.0)) {
+    fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.front.open_directory(&caller(request), NodeId(node.0)) {
             Ok(opened) => {
                 let flags = match opened.keeping {
                     Keeping::Nothing => FopenFlags::empty(),

@@ -129,7 +129,7 @@ impl Call<'_> {
             Operation::Write { handle, offset, data, mode } => {
                 // It fits a buffer of the ring.
                 let len = data.len() as u32;
-                front.write(handle, offset, data, mode, move |written| {
+                front.write(caller, handle, offset, data, mode, move |written| {
                     reply.send(written.map(|()| answer::written(len)));
                 });
             }
@@ -180,7 +180,7 @@ impl Call<'_> {
                 reply.send(Ok(Body::empty()));
             }
             Operation::OpenDirectory => {
-                reply.send(front.open_directory(node).map(answer::directory_opened));
+                reply.send(front.open_directory(caller, node).map(answer::directory_opened));
             }
             Operation::List { handle, position, len_max, with_attributes } => {
                 reply.send(list(front, (handle, position), len_max, with_attributes));

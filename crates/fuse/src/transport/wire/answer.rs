@@ -114,7 +114,7 @@ impl Bytes {
     fn entry(self, node: NodeId, valid: Valid, attributes: &Attributes) -> Bytes {
         let Valid { entry, attr } = valid;
         self.u64(node.0)
-            .u64(0)
+            .u64(attributes.generation)
             .u64(entry.as_secs())
             .u64(attr.as_secs())
             .u32(entry.subsec_nanos())

@@ -1,0 +1,216 @@
+//! The process's descriptors: how many are left, and who may have them.
+//!
+//! What programs hold open costs the daemon descriptors of its own, and all programs of a mount
+//! share the daemon's limit. So a program may open another file or directory only while it holds
+//! fewer descriptors than are left: one alone stops at half of them, and whoever comes next always
+//! finds some. A reserve is left for the control socket, the transport, the log and syncs.
+//!
+//! Owns the count of open descriptions by the thread that opened them. Lock order: taken alone.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{CWD, statat};
+
+use crate::credentials::Caller;
+use crate::errno::Errno;
+use crate::front::Front;
+
+/// Inodes held at most while some are idle: so many descriptors are kept open, and some 600 bytes
+/// of memory each.
+const INODES_MAX: usize = 48 << 10;
+
+/// Files kept open at home at most because they were dirty when they were closed.
+const CLOSING_MAX: usize = 32 << 10;
+
+/// Descriptors left for what is not a program's file: a sixteenth, within these bounds.
+const RESERVE_MIN: usize = 32;
+const RESERVE_MAX: usize = 1024;
+
+/// What an open file costs: one descriptor with `O_PATH`, and one for data.
+const PER_DESCRIPTION: usize = 2;
+
+/// The descriptors of the process.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    /// The process's limit.
+    limit: usize,
+    reserve: usize,
+    /// Open descriptions by the thread that opened them.
+    opened: Mutex<HashMap<u32, usize>>,
+    opened_total: AtomicUsize,
+}
+
+impl Descriptors {
+    /// Of a process that may have `limit` of them.
+    pub(crate) fn new(limit: usize) -> Descriptors {
+        let reserve = (limit / 16).clamp(RESERVE_MIN, RESERVE_MAX);
+        Descriptors { limit, reserve, opened: Mutex::default(), opened_total: AtomicUsize::new(0) }
+    }
+
+    /// Inodes that may be held open while some of them are idle; one descriptor each.
+    pub(crate) fn inodes_max(&self) -> usize {
+        INODES_MAX.min(self.limit / 2)
+    }
+
+    /// Files that may stay open at home because they are dirty; up to two descriptors each.
+    pub(crate) fn closing_max(&self) -> usize {
+        CLOSING_MAX.min(self.limit / 4)
+    }
+
+    /// A program holds one more description.
+    pub(crate) fn opened(&self, opener: &Caller) {
+        *self.lock().entry(opener.pid).or_default() += 1;
+        self.opened_total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One that `opener` had opened is closed.
+    pub(crate) fn closed(&self, opener: &Caller) {
+        let mut opened = self.lock();
+        if let Some(count) = opened.get_mut(&opener.pid) {
+            *count -= 1;
+            if *count == 0 {
+                opened.remove(&opener.pid);
+            }
+        }
+        self.opened_total.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether there are certainly enough, by a count that costs nothing: `inodes` are held open,
+    /// and `closing` files wait to be closed.
+    fn are_plenty(&self, inodes: usize, closing: usize) -> bool {
+        let opened = self.opened_total.load(Ordering::Relaxed);
+        inodes + PER_DESCRIPTION * (opened + closing) < self.limit / 2
+    }
+
+    /// Descriptors left.
+    fn left(&self) -> usize {
+        self.limit.saturating_sub(in_use())
+    }
+
+    /// Descriptors that the program of a thread holds by what it has open.
+    fn held_by(&self, thread: u32) -> usize {
+        let threads: Vec<(u32, usize)> =
+            self.lock().iter().map(|(&thread, &count)| (thread, count)).collect();
+        let program = program_of(thread);
+        let is_its = |other: u32| {
+            other == thread
+                || program.is_some_and(|program| {
+                    Path::new(&format!("/proc/{program}/task/{other}")).exists()
+                })
+        };
+        let held = threads.iter().filter(|&&(other, _)| is_its(other));
+        PER_DESCRIPTION * held.map(|&(_, count)| count).sum::<usize>()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, usize>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Descriptors this process has open.
+fn in_use() -> usize {
+    const DIRECTORY: &str = "/proc/self/fd";
+    // Since Linux 6.2 the directory's size is their number.
+    match statat(CWD, DIRECTORY, rustix::fs::AtFlags::empty()) {
+        Ok(stat) if stat.st_size > 0 => usize::try_from(stat.st_size).unwrap_or(usize::MAX),
+        _ => std::fs::read_dir(DIRECTORY).map_or(0, Iterator::count),
+    }
+}
+
+/// The thread group of a thread; `None` if it is gone, or in another PID namespace.
+fn program_of(thread: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+impl Front {
+    /// Whether a program may open one more file or directory.
+    ///
+    /// # Errors
+    /// EMFILE if it holds more than what is left for all; ENFILE if nothing is.
+    pub(crate) fn admit(self: &Arc<Self>, caller: &Caller) -> Result<(), Errno> {
+        let check = || {
+            let left = self.descriptors.left().saturating_sub(self.descriptors.reserve);
+            if left <= PER_DESCRIPTION {
+                Err(Errno::ENFILE)
+            } else if self.descriptors.held_by(caller.pid) > left {
+                Err(Errno::EMFILE)
+            } else {
+                Ok(())
+            }
+        };
+        if self.descriptors_are_plenty() || check().is_ok() {
+            return Ok(());
+        }
+        self.make_room();
+        check()
+    }
+
+    /// Leaves the reserve alone when an inode is to be opened that a name leads to.
+    ///
+    /// # Errors
+    /// ENFILE if nothing else is left.
+    pub(crate) fn spare_reserve(self: &Arc<Self>) -> Result<(), Errno> {
+        // Half of it: a file that may be opened must also be looked up.
+        let check = || self.descriptors.left() > self.descriptors.reserve / 2;
+        if self.descriptors_are_plenty() || check() {
+            return Ok(());
+        }
+        self.make_room();
+        if check() { Ok(()) } else { Err(Errno::ENFILE) }
+    }
+
+    fn descriptors_are_plenty(&self) -> bool {
+        self.descriptors.are_plenty(self.inodes.held(), self.closing.len())
+    }
+
+    /// Closes what is held for convenience, and has the kernel forget what is not used.
+    pub(crate) fn make_room(self: &Arc<Self>) {
+        self.inodes.close_idle_directories();
+        self.wait_for_descriptors(true);
+        self.janitor.reclaim();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(pid: u32) -> Caller {
+        Caller { uid: 0, gid: 0, pid }
+    }
+
+    #[test]
+    fn a_program_is_counted_with_all_its_threads() {
+        let descriptors = Descriptors::new(1024);
+        let own = std::process::id();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            sender.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+            let _ = stopped.recv();
+        });
+        let other = receiver.recv().unwrap();
+        descriptors.opened(&caller(own));
+        descriptors.opened(&caller(other));
+        descriptors.opened(&caller(1));
+        assert_eq!(descriptors.held_by(own), 2 * PER_DESCRIPTION);
+        assert_eq!(descriptors.held_by(other), 2 * PER_DESCRIPTION);
+        descriptors.closed(&caller(other));
+        assert_eq!(descriptors.held_by(own), PER_DESCRIPTION);
+        drop(stop);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn descriptors_in_use_are_counted() {
+        let before = in_use();
+        let held: Vec<_> = (0..100).map(|_| std::fs::File::open("/").unwrap()).collect();
+        assert!(in_use() >= before.max(held.len()));
+        assert!(Descriptors::new(100_000).are_plenty(49_000, 0));
+        assert!(!Descriptors::new(100_000).are_plenty(49_000, 500));
+    }
+}

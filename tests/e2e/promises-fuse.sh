@@ -1,0 +1,217 @@
+#!/usr/bin/env bash
+# What the FUSE side promises: reads after asynchronous direct writes, permissions of what appears behind the mount, limits
+# of descriptors, space and memory, and the bits that a write takes away.
+# timeout: 60
+# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permission-of-what-appeared set-group-ID-goes many-directories many-files-of-one-program
+source "${REPO:?}/tests/e2e/lib.sh"
+weir_only
+
+# Asynchronous direct writes against buffered readers: by AIO and by io_uring.
+reads_after_asynchronous_writes() {
+    local way
+    need_command cc
+    cc -O2 -w -pthread -o "$WORK/stale" "$SUPPORT/stale.c"
+    mount_weir "$SRC" "$MNT"
+    for way in aio uring; do
+        "$@" "$WORK/stale" "$way" "$MNT/file-$way" 3 >"$WORK/said" || fail "by $way: $(cat "$WORK/said")"
+        counts "$(cat "$WORK/said")"
+    done
+    umount_weir "$MNT"
+}
+
+case ${1:?} in
+reads-after-asynchronous-writes)
+    reads_after_asynchronous_writes
+    ;;
+reads-after-asynchronous-writes-under-run)
+    reads_after_asynchronous_writes "$WEIR" run --
+    ;;
+permission-of-what-appeared)
+    need_root
+    chmod 755 "$WORK"
+    mkdir -m 777 "$SRC/open"
+    cat >"$WORK/create.py" <<'EOF'
+import os, sys
+directory, source, secret = sys.argv[1:]
+# The kernel is told that the names are missing, and relies on it.
+for name in ("secret", "shared", "acl"):
+    assert not os.path.exists(f"{directory}/{name}")
+print("looked", flush=True)
+sys.stdin.readline()
+for name in ("secret", "acl"):
+    for flags in (os.O_RDWR, os.O_RDONLY, os.O_WRONLY | os.O_TRUNC):
+        try:
+            file = os.open(f"{directory}/{name}", flags | os.O_CREAT, 0o600)
+        except PermissionError:
+            continue
+        sys.exit(f"{name} was opened with {flags:#o}: {os.pread(file, 9, 0) if flags == os.O_RDONLY else ''}")
+try:
+    os.open(f"{directory}/secret", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+except FileExistsError:
+    pass
+else:
+    sys.exit("created what is there")
+file = os.open(f"{directory}/shared", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+os.write(file, b"new")
+assert os.pread(file, 9, 0) == b"new"
+EOF
+    mount_weir "$SRC" "$MNT" --allow-other -o negative_timeout=60
+    # The kernel looks again and checks, although it was told that the name is missing.
+    coproc USER { as_user nobody python3 "$WORK/create.py" "$MNT/open" "$SRC/open" secret; }
+    user=$USER_PID
+    read -r _ <&"${USER[0]}"
+    for name in secret shared acl; do
+        echo old >"$WORK/$name" && chmod 600 "$WORK/$name"
+    done
+    chmod 666 "$WORK/shared" "$WORK/acl"
+    if setfacl -m u:nobody:- "$WORK/acl" 2>/dev/null; then :; else chmod 600 "$WORK/acl"; fi
+    mv "$WORK/secret" "$WORK/shared" "$WORK/acl" "$SRC/open"
+    echo >&"${USER[1]}"
+    wait "$user" || fail "opened against its permissions, or not opened"
+    expect_equal "the secret" "$(cat "$SRC/open/secret")" old
+    umount_weir "$MNT"
+    expect_equal "the shared file" "$(cat "$SRC/open/shared")" new
+    ;;
+set-group-ID-goes)
+    need_root
+    chmod 755 "$WORK"
+    loop_filesystem "$WORK/image" 64M "$WORK/ext4" mkfs.ext4 -q
+    chmod 777 "$WORK/ext4"
+    mkdir "$WORK/ext4/src" "$WORK/ext4/beside"
+    mount_weir "$WORK/ext4/src" "$MNT" --allow-other
+    cat >"$WORK/change.py" <<'EOF'
+import os, sys
+way, path = sys.argv[1:]
+if way == "truncate":
+    os.truncate(path, 1)
+    sys.exit()
+file = os.open(path, os.O_RDWR)
+if way == "write":
+    os.write(file, b"x")
+elif way == "append":
+    os.pwrite(file, b"x", 10000)
+else:
+    os.posix_fallocate(file, 0, 10000)
+EOF
+    for mode in 2666 2676 6666 6777; do
+        for way in write append truncate fallocate; do
+            for who in outside member; do
+                groups=--clear-groups
+                if [ "$who" = member ]; then groups=--groups=4321; fi
+                for directory in "$WORK/ext4/beside" "$MNT"; do
+                    file=$directory/$mode-$way-$who
+                    echo text >"$file"
+                    chown 0:4321 "$file"
+                    chmod "$mode" "$file"
+                    setpriv --reuid=nobody --regid=nogroup "$groups" --inh-caps=-all \
+                        python3 "$WORK/change.py" "$way" "$file"
+                done
+            done
+        done
+    done
+    for file in "$WORK"/ext4/beside/*; do
+        name=$(basename "$file")
+        expect_equal "mode after $name" "$(stat -c %a "$MNT/$name")" "$(stat -c %a "$file")"
+    done
+    expect_equal "mode of a file written by somebody outside its group" "$(stat -c %a "$MNT/2666-write-outside")" 666
+    umount_weir "$MNT"
+    umount "$WORK/ext4"
+    ;;
+many-directories)
+    need_root
+    need_command setpriv fusermount3
+    chmod 755 "$WORK"
+    mount_by nobody
+    # An ordinary user may not raise it.
+    (ulimit -n 1024 && mount_weir "$SRC" "$MNT")
+    step "directories are made, walked, and used again"
+    as_user nobody python3 - "$MNT" "$SRC" <<'EOF'
+import os, subprocess, sys
+mount, source = sys.argv[1:]
+for a in range(40):
+    for b in range(100):
+        os.makedirs(f"{mount}/{a}/{b}")
+        if b % 10 == 0:
+            with open(f"{mount}/{a}/{b}/file", "w") as file:
+                file.write(f"{a} {b}")
+os.makedirs(f"{mount}/3/3/in/it")
+os.chdir(f"{mount}/3/3/in/it")
+seen = subprocess.run(["find", mount, "-printf", "%y"], stdout=subprocess.PIPE, check=True).stdout
+assert seen.count(b"d") == 1 + 40 + 4000 + 2 and seen.count(b"f") == 400, (seen.count(b"d"), seen.count(b"f"))
+# A working directory that was not used since is found again, also where it was moved to.
+with open("here", "w") as file:
+    file.write("text")
+os.rename(f"{mount}/3", f"{mount}/moved")
+for a in range(4, 40):
+    for b in range(100):
+        assert os.path.exists(f"{mount}/{a}/{b}/file") == (b % 10 == 0)
+assert os.listdir(".") == ["here"] and open("here").read() == "text"
+os.chdir("..")
+os.mkdir("beside")
+assert os.path.isdir(f"{mount}/moved/3/in/beside")
+# Removed and made anew at home, with the same number perhaps: the new one is seen.
+os.rmdir(f"{source}/5/5")
+os.mkdir(f"{source}/5/5")
+os.mkdir(f"{source}/5/5/new")
+os.mkdir(f"{mount}/seen")
+EOF
+    step "the mount answers, and ends"
+    weir status "$MNT" >/dev/null || fail "no status"
+    sleep 0.2
+    [ "$(as_user nobody ls "$MNT" | wc -l)" = 41 ] || fail "not listed: $(as_user nobody ls "$MNT" | wc -l)"
+    expect_equal "a file's text" "$(as_user nobody cat "$MNT/39/90/file")" "39 90"
+    as_user nobody rm -r "$MNT/7"
+    umount_weir "$MNT"
+    expect_equal "directories at home" "$(find "$SRC" -name .weir -prune -o -type d -print | wc -l)" 3945
+    ;;
+many-files-of-one-program)
+    need_root
+    need_command setpriv fusermount3
+    chmod 755 "$WORK"
+    mount_by nobody
+    (ulimit -n 1024 && mount_weir "$SRC" "$MNT")
+    as_user nobody mkdir "$MNT/files"
+    cat >"$WORK/hold.py" <<'EOF'
+import errno, os, sys
+directory, role = sys.argv[1:]
+def hold(most):
+    held = []
+    try:
+        for number in range(most):
+            held.append(os.open(f"{directory}/{role}-{number}", os.O_RDWR | os.O_CREAT, 0o600))
+            os.write(held[-1], b"text")
+    except OSError as error:
+        assert error.errno == errno.EMFILE, error
+    return held
+first = hold(900)
+print(len(first), flush=True)
+sys.stdin.readline()
+for file in first:
+    os.close(file)
+again = hold(50)
+print(len(again), flush=True)
+EOF
+    coproc HOG { as_user nobody python3 "$WORK/hold.py" "$MNT/files" first; }
+    hog=$HOG_PID
+    read -r held <&"${HOG[0]}" || fail "the program was told another error than its own"
+    if [ "$held" = 900 ] || [ "$held" -lt 100 ]; then fail "one program could open $held files"; fi
+    step "others go on"
+    as_user nobody mkdir "$MNT/other"
+    for number in $(seq 30); do
+        as_user nobody sh -c "echo $number >'$MNT/other/$number'"
+    done
+    expect_equal "what another program made" "$(as_user nobody find "$MNT/other" -type f | wc -l)" 30
+    weir status "$MNT" >/dev/null || fail "no status"
+    weir sync "$MNT" || fail "no sync"
+    second=$(as_user nobody python3 "$WORK/hold.py" "$MNT/files" second </dev/null | head -1) || true
+    [ "$second" -ge 50 ] || fail "a second program could open $second files"
+    step "the program goes on when it has closed some"
+    echo >&"${HOG[1]}"
+    read -r again <&"${HOG[0]}"
+    expect_equal "files open again" "$again" 50
+    wait "$hog"
+    umount_weir "$MNT"
+    counts "$held files by one program, $second by another"
+    ;;
+*) fail "no such case: $1" ;;
+esac
