@@ -33,9 +33,12 @@ pub use awake::stay_awake;
 pub use directory::{Directory, Method, Patience, Sink};
 pub use error::error_kind;
 pub use home_file::HomeFile;
-pub use log_file::{LogFile, LogFileError};
+pub use log_file::{LogFile, LogFileError, LogPlace, random};
 pub use policy::Policy;
 pub use recovery::RecoveryError;
-pub use redo_log::{Given, LogRead, LogThread, OpenLogError, RedoLog, note_void, recover};
+pub use redo_log::{
+    Given, LogRead, LogThread, NOBODY, OpenLogError, RedoLog, Standing, Whose, can_be_logged, look,
+    note_void, recover,
+};
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};
