@@ -36,12 +36,13 @@ pub use directory::{Directory, Method, Patience, Sink};
 pub use error::error_kind;
 pub use home_file::HomeFile;
 pub use identity::Naming;
-pub use log_file::{LogFile, LogFileError};
+pub use log_file::{LogFile, LogFileError, LogPlace, random};
 pub use look::{Look, Seen};
 pub use policy::Policy;
 pub use recovery::RecoveryError;
 pub use redo_log::{
-    Given, Lefts, LogRead, LogThread, OpenLogError, RedoLog, note_void, recover, without_void,
+    Given, Lefts, LogRead, LogThread, NOBODY, OpenLogError, RedoLog, Standing, Whose,
+    can_be_logged, look, note_void, recover, without_void,
 };
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};

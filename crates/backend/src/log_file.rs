@@ -1,17 +1,24 @@
 //! The file or block device a redo log is in: made, opened, checked, read and written.
 //!
+//! A file is opened by its name in an open directory, never through a link, and only if nobody but this
+//! user can have written it; a device only if nothing else has claimed it. What is neither a log nor
+//! blank is never made one.
+//!
 //! Groups are written with O_DIRECT where the file takes it, and made durable by the same call
 //! (RWF_DSYNC): a disk that can writes past its cache (FUA) and need not empty it.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use weir_log::{
     BLOCK_BYTES, Block, Commit, Identity, LOG_BYTES_MIN, Lsn, ReadLog, Superblock, SuperblockError,
@@ -54,9 +61,35 @@ pub enum LogFileError {
         /// What is wrong with it.
         why: SuperblockError,
     },
+    /// Something else is in it.
+    #[error(
+        "{} cannot be used as a log: it is not a Weir log, and {what}; it is left as it is: name \
+         another, or have it erased by 'weir log --format --force {}'",
+        path.display(), path.display()
+    )]
+    Occupied {
+        /// The file or device.
+        path: PathBuf,
+        /// What was found.
+        what: String,
+    },
     /// It belongs to another mount.
     #[error("the log {} belongs to another SOURCE; it is left as it is", .0.display())]
     OtherMount(PathBuf),
+    /// Others could have written it, or could read it.
+    #[error("the log {} is not used: {why}", path.display())]
+    Insecure {
+        /// The log.
+        path: PathBuf,
+        /// Who, and what to do.
+        why: String,
+    },
+    /// The device is mounted, or something else has claimed it.
+    #[error(
+        "the device {} is mounted, or in use by a mount or by another program: it is left as it is",
+        .0.display()
+    )]
+    Claimed(PathBuf),
     /// It is shorter than its superblock says.
     #[error(
         "the log {} has {found} bytes and its superblock says {expected}: it was cut; it is left as \
@@ -75,6 +108,121 @@ pub enum LogFileError {
     TooSmall(u64),
 }
 
+/// A name in an open directory: where a log is, or is to be.
+#[derive(Debug)]
+pub struct LogPlace {
+    directory: OwnedFd,
+    name: OsString,
+    path: PathBuf,
+}
+
+impl LogPlace {
+    /// The place that a path leads to. Links are followed now, and never again.
+    ///
+    /// # Errors
+    /// If the directory it is to be in is not there.
+    pub fn at(path: &Path) -> Result<LogPlace, LogFileError> {
+        let fault = |source| LogFileError::Io { doing: "find", path: path.to_owned(), source };
+        let nameless = || fault(io::ErrorKind::InvalidInput.into());
+        let (parent, name) = match path.canonicalize() {
+            Ok(path) => {
+                let name = path.file_name().ok_or_else(nameless)?.to_owned();
+                (path.parent().ok_or_else(nameless)?.to_owned(), name)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let name = path.file_name().ok_or_else(nameless)?.to_owned();
+                let parent = path.parent().ok_or_else(nameless)?;
+                (parent.canonicalize().map_err(fault)?, name)
+            }
+            Err(error) => return Err(fault(error)),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(&parent, flags, Mode::empty());
+        let directory = directory.map_err(|errno| fault(errno.into()))?;
+        Ok(LogPlace { directory, name, path: path.to_owned() })
+    }
+
+    /// A name in a directory; `path` is for messages.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn within(directory: BorrowedFd<'_>, name: &str, path: PathBuf) -> io::Result<LogPlace> {
+        Ok(LogPlace { directory: directory.try_clone_to_owned()?, name: name.into(), path })
+    }
+
+    /// The directory it is in.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What stands there; `None` if nothing does.
+    fn kind(&self) -> Result<Option<FileType>, LogFileError> {
+        match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+                kind @ (FileType::RegularFile | FileType::BlockDevice) => Ok(Some(kind)),
+                _ => Err(LogFileError::Kind(self.path.clone())),
+            },
+            Err(errno) => Err(self.io("open", errno.into())),
+        }
+    }
+
+    fn open(&self, flags: OFlags) -> Result<File, Errno> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::openat(&self.directory, &self.name, flags, mode).map(File::from)
+    }
+
+    fn remove(&self) {
+        // What is left of a log that could not be made holds nothing and is used by the next.
+        let _ = rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty());
+    }
+
+    fn io(&self, doing: &'static str, source: io::Error) -> LogFileError {
+        LogFileError::Io { doing, path: self.path.clone(), source }
+    }
+
+    /// Nobody but this user can have written the file or can read it: a log holds what root syncs, and
+    /// what it says is written to files as root.
+    fn check_private(&self, file: &File) -> Result<(), LogFileError> {
+        let stat = rustix::fs::fstat(file).map_err(|errno| self.io("open", errno.into()))?;
+        let (user, mode) = (rustix::process::geteuid().as_raw(), stat.st_mode & 0o7777);
+        let path = self.path.display();
+        let why = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice if stat.st_uid != user && stat.st_uid != 0 => {
+                format!("the device belongs to user {}: have root own it", stat.st_uid)
+            }
+            FileType::BlockDevice if mode & 0o002 != 0 => {
+                format!("everybody may write the device (mode {mode:04o}): 'chmod o-rw {path}'")
+            }
+            FileType::BlockDevice => return Ok(()),
+            FileType::RegularFile if stat.st_uid != user => format!(
+                "it belongs to user {}, who could have put anything in it: mount or recover as that \
+                 user, or move it away",
+                stat.st_uid
+            ),
+            FileType::RegularFile if stat.st_nlink > 1 => {
+                format!("it has {} names: move it away, or remove the others", stat.st_nlink)
+            }
+            FileType::RegularFile if mode & 0o022 != 0 => format!(
+                "others may write it (mode {mode:04o}) and could have put anything in it: move it \
+                 away, or if nobody did, 'chmod 600 {path}'"
+            ),
+            FileType::RegularFile if mode & 0o077 != 0 => {
+                format!("others may read it (mode {mode:04o}): 'chmod 600 {path}'")
+            }
+            FileType::RegularFile => return Ok(()),
+            _ => return Err(LogFileError::Kind(self.path.clone())),
+        };
+        Err(LogFileError::Insecure { path: self.path.clone(), why })
+    }
+}
+
 /// An open log, locked against other mounts.
 #[derive(Debug)]
 pub struct LogFile {
@@ -86,99 +234,105 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Opens the log at `path`; `None` if there is nothing, or an empty file.
+    /// Opens the log at a place; `None` if there is nothing, or an empty file.
     ///
     /// # Errors
-    /// See [`LogFileError`].
-    pub fn open(path: &Path) -> Result<Option<LogFile>, LogFileError> {
-        let io = |doing| move |source| LogFileError::Io { doing, path: path.to_owned(), source };
-        let flags = OFlags::NOFOLLOW.bits() as i32;
-        let buffered =
-            match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                    return Err(LogFileError::Kind(path.to_owned()));
-                }
-                opened => opened.map_err(io("open"))?,
-            };
-        let kind = buffered.metadata().map_err(io("open"))?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(LogFileError::Kind(path.to_owned()));
-        }
-        match rustix::fs::flock(&buffered, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(LogFileError::InUse(path.to_owned())),
-            locked => locked.map_err(|errno| io("lock")(errno.into()))?,
-        }
-        let direct = (OFlags::NOFOLLOW | OFlags::DIRECT).bits() as i32;
-        let direct = match OpenOptions::new().read(true).write(true).custom_flags(direct).open(path)
-        {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                buffered.try_clone()
-            }
-            opened => opened,
+    /// See [`LogFileError`]. A device that is mounted is refused, and a file that is not this user's alone.
+    pub fn open(place: &LogPlace) -> Result<Option<LogFile>, LogFileError> {
+        let io = |doing| move |errno: Errno| place.io(doing, errno.into());
+        let Some(kind) = place.kind()? else { return Ok(None) };
+        // Of a device it is a claim: nobody mounts it meanwhile.
+        let claim = match kind {
+            FileType::BlockDevice => OFlags::EXCL,
+            _ => OFlags::empty(),
         };
-        let direct = direct.map_err(io("open"))?;
-        let log = LogFile { path: path.to_owned(), direct, buffered };
+        let buffered = match place.open(OFlags::RDWR | claim) {
+            Err(Errno::BUSY) => return Err(LogFileError::Claimed(place.path.clone())),
+            opened => opened.map_err(io("open"))?,
+        };
+        place.check_private(&buffered)?;
+        match rustix::fs::flock(&buffered, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Err(LogFileError::InUse(place.path.clone())),
+            locked => locked.map_err(io("lock"))?,
+        }
+        let direct = match place.open(OFlags::RDWR | OFlags::DIRECT) {
+            Err(Errno::INVAL) => buffered.try_clone().map_err(|error| place.io("open", error))?,
+            opened => opened.map_err(io("open"))?,
+        };
+        let id = |file: &File| rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino));
+        if id(&direct).map_err(io("open"))? != id(&buffered).map_err(io("open"))? {
+            return Err(place.io("open", io::Error::other("it was replaced meanwhile")));
+        }
+        let log = LogFile { path: place.path.clone(), direct, buffered };
         Ok(if log.bytes()? == 0 { None } else { Some(log) })
     }
 
-    /// Opens the log at `path` to look at it, also one that is in use. It cannot be written then.
+    /// Opens the log at a place to look at it, also one that is in use. It cannot be written then.
     ///
     /// # Errors
     /// See [`LogFileError`]; a log that is missing is one.
-    pub fn open_to_look(path: &Path) -> Result<LogFile, LogFileError> {
-        let flags = OFlags::NOFOLLOW.bits() as i32;
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    pub fn open_to_look(place: &LogPlace) -> Result<LogFile, LogFileError> {
+        if place.kind()?.is_none() {
+            return Err(place.io("open", io::ErrorKind::NotFound.into()));
+        }
+        let opened = place.open(OFlags::RDONLY).map_err(io::Error::from);
         let both = opened.and_then(|file| Ok((file.try_clone()?, file)));
-        let (direct, buffered) = both.map_err(|source| LogFileError::Io {
-            doing: "open",
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok(LogFile { path: path.to_owned(), direct, buffered })
+        let (direct, buffered) = both.map_err(|source| place.io("open", source))?;
+        Ok(LogFile { path: place.path.clone(), direct, buffered })
     }
 
-    /// Makes a log of `bytes` bytes at `path`, where there is nothing or an empty file, for `mount`.
-    /// Answers it with the superblock it has.
+    /// Makes a log of `bytes` bytes at a place where there is nothing or an empty file, for the SOURCE of
+    /// this identity. Nothing is to be replayed of it.
     ///
     /// # Errors
     /// See [`LogFileError`].
     pub fn create(
-        path: &Path,
+        place: &LogPlace,
         bytes: u64,
         mount: Identity,
     ) -> Result<(LogFile, Superblock), LogFileError> {
         if bytes < LOG_BYTES_MIN {
             return Err(LogFileError::TooSmall(bytes));
         }
-        let io = |doing| move |source| LogFileError::Io { doing, path: path.to_owned(), source };
+        let io = |doing| move |source| place.io(doing, source);
         let bytes = bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-            .open(path)
-            .map_err(io("create"))?;
+        let file = place.open(OFlags::WRONLY | OFlags::CREATE);
+        let file = file.map_err(|errno| io("create")(errno.into()))?;
+        place.check_private(&file)?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             Err(Errno::OPNOTSUPP) => file.set_len(bytes).map_err(io("size"))?,
             allocated => allocated.map_err(|errno| {
                 // Leave no half of a log behind.
-                let _ = std::fs::remove_file(path);
+                place.remove();
                 io("allocate")(errno.into())
             })?,
         }
         // Written once, the blocks are the file's for good: an unwritten one would cost the file
         // system a commit of its own with the first group in it.
-        let written = zero(&file, bytes).and_then(|()| file.sync_all());
+        let written = zero(&file, 0..bytes).and_then(|()| file.sync_all());
         written.map_err(|error| {
-            let _ = std::fs::remove_file(path);
+            place.remove();
             io("write")(error)
         })?;
         drop(file);
-        let log = LogFile::open(path)?.ok_or_else(|| io("open")(io::ErrorKind::NotFound.into()))?;
+        let log =
+            LogFile::open(place)?.ok_or_else(|| io("open")(io::ErrorKind::NotFound.into()))?;
         let superblock = log.format(mount)?;
+        // Its name too has to survive.
+        rustix::fs::fsync(&place.directory).map_err(|errno| io("sync")(errno.into()))?;
         Ok((log, superblock))
+    }
+
+    /// Zeroes what a file system, a partition table or another log leaves where programs look for it.
+    ///
+    /// # Errors
+    /// See [`LogFileError`].
+    pub fn erase(&self) -> Result<(), LogFileError> {
+        let erased = signatures(self.bytes()?)
+            .into_iter()
+            .try_for_each(|range| zero(&self.buffered, range))
+            .and_then(|()| self.buffered.sync_all());
+        erased.map_err(|source| self.io("erase", source))
     }
 
     /// Makes an empty log of a file or device that holds nothing of value.
@@ -211,12 +365,30 @@ impl LogFile {
         Ok(superblock)
     }
 
-    /// Whether nothing but zeros stands where superblocks are: a device that was never used.
+    /// What is there that is no log and not blank, for people; `None` if it is blank: zeros wherever a
+    /// file system, a RAID or a partition table would have something, and nothing that libblkid knows.
     ///
     /// # Errors
     /// See [`LogFileError`].
-    pub fn is_blank(&self) -> Result<bool, LogFileError> {
-        Ok(self.superblocks()?.iter().flatten().all(|&byte| byte == 0))
+    fn occupied_by(&self) -> Result<Option<String>, LogFileError> {
+        if let Some(found) = probe(&self.buffered) {
+            return Ok(Some(format!("holds {found}")));
+        }
+        let mut chunk = vec![0; 64 << 10];
+        for range in signatures(self.bytes()?) {
+            let mut at = range.start;
+            while at < range.end {
+                let len = chunk.len().min(usize::try_from(range.end - at).unwrap_or(chunk.len()));
+                let chunk = &mut chunk[..len];
+                let read = self.buffered.read_exact_at(chunk, at);
+                read.map_err(|source| self.io("read", source))?;
+                if chunk.iter().any(|&byte| byte != 0) {
+                    return Ok(Some("is not blank".to_owned()));
+                }
+                at += len as u64;
+            }
+        }
+        Ok(None)
     }
 
     fn superblocks(&self) -> Result<[[u8; BLOCK_BYTES]; 2], LogFileError> {
@@ -231,23 +403,35 @@ impl LogFile {
         Ok(blocks)
     }
 
-    /// The superblock of a log of `mount`.
+    /// The log's superblock; `None` if the file or device is blank.
     ///
     /// # Errors
-    /// See [`LogFileError`].
-    pub fn superblock(&self, mount: Option<Identity>) -> Result<Superblock, LogFileError> {
+    /// See [`LogFileError`]: also if something else is there.
+    pub fn superblock(&self) -> Result<Option<Superblock>, LogFileError> {
+        Ok(self.superblock_and_version()?.map(|(superblock, _)| superblock))
+    }
+
+    /// The same, with the version of the format it is of.
+    pub(crate) fn superblock_and_version(&self) -> Result<Option<(Superblock, u32)>, LogFileError> {
         let blocks = self.superblocks()?;
         let found = self.bytes()?;
-        let superblock = newest([&blocks[0], &blocks[1]])
-            .map_err(|why| LogFileError::NotOurs { path: self.path.clone(), why })?;
-        if mount.is_some_and(|mount| mount != superblock.mount) {
-            return Err(LogFileError::OtherMount(self.path.clone()));
-        }
+        let superblock = match newest([&blocks[0], &blocks[1]]) {
+            Ok(superblock) => superblock,
+            Err(SuperblockError::NotALog) => {
+                let path = self.path.clone();
+                return match self.occupied_by()? {
+                    None => Ok(None),
+                    Some(what) => Err(LogFileError::Occupied { path, what }),
+                };
+            }
+            Err(why) => return Err(LogFileError::NotOurs { path: self.path.clone(), why }),
+        };
         if found < superblock.bytes {
             let (path, expected) = (self.path.clone(), superblock.bytes);
             return Err(LogFileError::Cut { path, found, expected });
         }
-        Ok(superblock)
+        let own = (superblock.own_place() / BLOCK_BYTES as u64) as usize;
+        Ok(Some((superblock, Superblock::version(&blocks[own]))))
     }
 
     /// Writes blocks to their places and makes them durable.
@@ -409,13 +593,46 @@ impl ReadLog for &LogFile {
     }
 }
 
-/// Writes zeros all over a file.
-fn zero(file: &File, bytes: u64) -> io::Result<()> {
+/// Where file systems, RAIDs, encryption, swap and partition tables have what tells of them: the first
+/// and the last mebibyte, and the second superblock of a btrfs.
+fn signatures(bytes: u64) -> Vec<Range<u64>> {
+    const ENDS: u64 = 1 << 20;
+    const SECOND: u64 = 64 << 20;
+    let all = [0..ENDS, SECOND..SECOND + (64 << 10), bytes.saturating_sub(ENDS)..bytes];
+    let within = all.map(|range| range.start.min(bytes)..range.end.min(bytes));
+    within.into_iter().filter(|range| !range.is_empty()).collect()
+}
+
+/// What blkid(8) finds in a file or device, for people; `None` if nothing, or there is no blkid.
+fn probe(file: &File) -> Option<String> {
+    // As this process has it open: a path may lead elsewhere by now.
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let programs = ["/usr/sbin/blkid", "/sbin/blkid", "/usr/bin/blkid", "blkid"];
+    let output = programs.iter().find_map(|program| {
+        let mut command = Command::new(program);
+        command.args(["-p", "-o", "export", &path]).stdin(Stdio::null()).output().ok()
+    })?;
+    /// blkid(8): nothing was found. Another status than this and 0 says that several things were.
+    const NOTHING: i32 = 2;
+    if output.status.code() == Some(NOTHING) {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let value = |key| text.lines().find_map(|line| line.strip_prefix(key));
+    Some(match (value("TYPE="), value("PTTYPE=")) {
+        (Some(kind), _) => format!("a file system or the like, of type {kind}"),
+        (None, Some(kind)) => format!("a partition table, of type {kind}"),
+        (None, None) => "something that blkid knows".to_owned(),
+    })
+}
+
+/// Writes zeros over a part of a file.
+fn zero(file: &File, range: Range<u64>) -> io::Result<()> {
     const CHUNK_BYTES: usize = 1 << 20;
     let zeros = vec![0; CHUNK_BYTES];
-    let mut at = 0;
-    while at < bytes {
-        let len = CHUNK_BYTES.min(usize::try_from(bytes - at).unwrap_or(CHUNK_BYTES));
+    let mut at = range.start;
+    while at < range.end {
+        let len = CHUNK_BYTES.min(usize::try_from(range.end - at).unwrap_or(CHUNK_BYTES));
         file.write_all_at(&zeros[..len], at)?;
         at += len as u64;
     }

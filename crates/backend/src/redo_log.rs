@@ -6,21 +6,22 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, fsync, openat, statat, unlinkat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use weir_engine::{ErrorKind, IoId, LogCommand};
 use weir_log::{
-    Block, Commit, Home, Identity, Left, ReplayError, Report, Superblock, Writer, replay,
+    Block, Commit, Home, Identity, Left, ReplayError, Report, Superblock, VERSION_BY_DEVICE,
+    Writer, replay,
 };
 
 use crate::home_file::HomeFile;
-use crate::identity;
+use crate::identity::{self, Naming};
 use crate::jobs::Jobs;
 use crate::log_file::{LogFile, LogFileError};
 use crate::partial;
@@ -63,12 +64,12 @@ pub enum OpenLogError {
     },
 }
 
-/// What tells one SOURCE from all others, also after the machine was started anew: its file
-/// system's number, and its directory's handle.
-///
-/// # Errors
-/// EOPNOTSUPP where the file system has no handles: nothing can be logged there.
-fn mount_identity(source: BorrowedFd<'_>) -> io::Result<Identity> {
+/// The `mount` of a log that was formatted and has not been used.
+pub const NOBODY: Identity = [0; 16];
+
+/// What earlier builds told a SOURCE by: its file system's number, and its directory's handle. It
+/// changes with the device's number on some file systems, so a log of version 3 does not have it.
+fn identity_by_device(source: BorrowedFd<'_>) -> io::Result<Identity> {
     let handle = identity::handle_of(source)?;
     let mut mount = [0; 16];
     let system = rustix::fs::fstatvfs(source)?.f_fsid;
@@ -80,18 +81,78 @@ fn mount_identity(source: BorrowedFd<'_>) -> io::Result<Identity> {
     Ok(mount)
 }
 
-/// Replays a log of SOURCE to its files, says what it did, and has the log say that nothing of it is left
-/// to replay. If `dry`, only says what it would do.
+/// Whose a log is, as it says itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The SOURCE of this identity.
+    Of(Identity),
+    /// Formatted, and not used yet.
+    Nobodys,
+    /// An earlier build made it, and named SOURCE by its device.
+    ByDevice {
+        /// The SOURCE it was looked at for still has that name.
+        same: bool,
+    },
+}
+
+/// What a log says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The log's own name, drawn when it was made.
+    pub name: Identity,
+    /// Whose it is.
+    pub whose: Whose,
+    /// Whether something is to be replayed, unless SOURCE notes it as void.
+    pub has_changes: bool,
+}
+
+/// Looks at a log for a SOURCE; `None` if the file or device is blank.
+///
+/// # Errors
+/// See [`LogFileError`].
+pub fn look(log: &LogFile, source: BorrowedFd<'_>) -> Result<Option<Standing>, LogFileError> {
+    let Some((superblock, version)) = log.superblock_and_version()? else { return Ok(None) };
+    let whose = match version {
+        VERSION_BY_DEVICE => {
+            // Where there are no handles, earlier builds made no logs.
+            let same = identity_by_device(source).is_ok_and(|mount| mount == superblock.mount);
+            Whose::ByDevice { same }
+        }
+        _ if superblock.mount == NOBODY => Whose::Nobodys,
+        _ => Whose::Of(superblock.mount),
+    };
+    let has_changes = !without_void(source, superblock).clean;
+    Ok(Some(Standing { name: superblock.log, whose, has_changes }))
+}
+
+/// Whether files below SOURCE can be found again by a log.
+///
+/// # Errors
+/// What fstatfs(2) says.
+pub fn can_be_logged(source: BorrowedFd<'_>) -> io::Result<()> {
+    Naming::of(source).map(drop)
+}
+
+/// Replays a log to the files of SOURCE, says what it did, and has the log say that nothing of it is left
+/// to replay, and that it belongs to the SOURCE of identity `mount`. If `dry`, only says what it would do.
+/// Whether the log is that SOURCE's is the caller's to know.
 ///
 /// # Errors
 /// See [`OpenLogError`].
-pub fn recover(log: &LogFile, source: BorrowedFd<'_>, dry: bool) -> Result<Report, OpenLogError> {
-    let mount = mount_identity(source)
-        .map_err(|source| OpenLogError::System { doing: "name SOURCE for its log", source })?;
-    let superblock = log.superblock(Some(mount))?;
+pub fn recover(
+    log: &LogFile,
+    mount: Identity,
+    source: BorrowedFd<'_>,
+    dry: bool,
+) -> Result<Report, OpenLogError> {
+    let Some(superblock) = log.superblock()? else { return Ok(Report::default()) };
     let report = replay_to(log, superblock, source, dry)?;
-    if !dry && report.left.is_empty() {
-        use_again(log, Superblock { clean: true, ..superblock.next_use(report.end) }, source)?;
+    if !dry && !report.left.is_empty() {
+        return Err(OpenLogError::Left { path: log.path().to_owned(), left: Lefts(report.left) });
+    }
+    if !dry {
+        let next = Superblock { clean: true, mount, ..superblock.next_use(report.end) };
+        use_again(log, next, source)?;
     }
     Ok(report)
 }
@@ -117,28 +178,41 @@ fn replay_to(
     Ok(report)
 }
 
+/// SOURCE's `.weir`, if it is this user's alone: nothing that another user put there counts.
+fn own_directory(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = openat(source, ".weir", flags, Mode::empty())?;
+    let stat = fstat(&directory)?;
+    if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(directory)
+}
+
 /// Notes in SOURCE that everything a log holds is home and durable: for a log that failed, and so cannot
 /// say that itself.
 ///
 /// # Errors
 /// What creating `.weir/void-NAME` says.
 pub fn note_void(source: BorrowedFd<'_>, log: &Identity) -> io::Result<()> {
+    let directory = own_directory(source)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let note = openat(source, void_name(log), flags, Mode::RUSR | Mode::WUSR)?;
+    let note = openat(&directory, void_name(log), flags, Mode::RUSR | Mode::WUSR)?;
     fsync(&note)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fsync(&openat(source, ".weir", flags, Mode::empty())?)?;
+    fsync(&directory)?;
     Ok(())
 }
 
 fn void_name(log: &Identity) -> String {
     let name: String = log.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!(".weir/void-{name}")
+    format!("void-{name}")
 }
 
 /// What is to be replayed of a log: nothing if it was noted as void.
 pub fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> Superblock {
-    let noted = statat(source, void_name(&superblock.log), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    let noted = own_directory(source).is_ok_and(|directory| {
+        statat(directory, void_name(&superblock.log), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    });
     Superblock { clean: superblock.clean || noted, ..superblock }
 }
 
@@ -152,7 +226,9 @@ fn use_again(
     file.write(&Commit { blocks: vec![superblock.encode()], pieces })
         .map_err(|source| OpenLogError::System { doing: "write the log", source })?;
     // Without a note there is nothing to remove.
-    let _ = unlinkat(source, void_name(&superblock.log), AtFlags::empty());
+    let _ = own_directory(source).map(|directory| {
+        let _ = unlinkat(directory, void_name(&superblock.log), AtFlags::empty());
+    });
     partial::forget(source, &superblock);
     Ok(())
 }
@@ -186,30 +262,30 @@ pub struct RedoLog {
 }
 
 impl RedoLog {
-    /// Opens the log at `path` for the files below `source`, and replays what is in it. Where there
-    /// is none, one of `bytes` bytes is made.
+    /// Uses a log for the files below `source`, a SOURCE of identity `mount`, and replays what is in it.
+    /// A blank one is formatted. Whether the log is that SOURCE's is the caller's to know.
     ///
     /// # Errors
     /// See [`OpenLogError`]. The log is kept as it was.
-    pub fn open(path: &Path, bytes: u64, source: BorrowedFd<'_>) -> Result<RedoLog, OpenLogError> {
+    pub fn open(
+        file: LogFile,
+        mount: Identity,
+        source: BorrowedFd<'_>,
+    ) -> Result<RedoLog, OpenLogError> {
         let system = |doing| move |source| OpenLogError::System { doing, source };
-        let mount = mount_identity(source).map_err(system("name SOURCE for its log"))?;
-        let (file, superblock) = match LogFile::open(path)? {
-            Some(file) if file.is_blank()? => {
-                let superblock = file.format(mount)?;
-                (file, superblock)
-            }
-            Some(file) => {
-                let superblock = file.superblock(Some(mount))?;
-                (file, superblock)
-            }
-            None => LogFile::create(path, bytes, mount)?,
+        can_be_logged(source).map_err(system("name the files of SOURCE for a log"))?;
+        let superblock = match file.superblock()? {
+            Some(superblock) => superblock,
+            None => file.format(mount)?,
         };
         let recovered = replay_to(&file, superblock, source, false)?;
         if !recovered.left.is_empty() {
-            return Err(OpenLogError::Left { path: path.to_owned(), left: Lefts(recovered.left) });
+            return Err(OpenLogError::Left {
+                path: file.path().to_owned(),
+                left: Lefts(recovered.left),
+            });
         }
-        let superblock = superblock.next_use(recovered.end);
+        let superblock = Superblock { mount, ..superblock.next_use(recovered.end) };
         use_again(&file, superblock, source)?;
         let source = source.try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
         Ok(RedoLog { file: Arc::new(file), superblock, source, recovered })
@@ -449,14 +525,126 @@ mod tests {
     use weir_log::LOG_BYTES_MIN;
 
     use super::*;
+    use crate::log_file::LogPlace;
+
+    /// A directory with a log, and how often it was replayed to say so.
+    struct Stand {
+        directory: tempfile::TempDir,
+        source: std::fs::File,
+    }
+
+    impl Stand {
+        fn new() -> Stand {
+            let directory = tempfile::tempdir().unwrap();
+            let source = std::fs::File::open(directory.path()).unwrap();
+            Stand { directory, source }
+        }
+
+        fn place(&self) -> LogPlace {
+            LogPlace::at(&self.directory.path().join("log")).unwrap()
+        }
+
+        fn path(&self) -> std::path::PathBuf {
+            self.directory.path().join("log")
+        }
+
+        /// A superblock as the build before wrote it, at the log's start.
+        fn write_earlier(&self, mount: Identity, clean: bool) {
+            let (log, superblock) = LogFile::create(&self.place(), LOG_BYTES_MIN, mount).unwrap();
+            drop(log);
+            let mut block = Superblock { clean, ..superblock }.encode().0;
+            block[8..12].copy_from_slice(&VERSION_BY_DEVICE.to_le_bytes());
+            let crc = crc32c::crc32c(&block[..508]);
+            block[508..512].copy_from_slice(&crc.to_le_bytes());
+            let file = std::fs::OpenOptions::new().write(true).open(self.path()).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &block, 0).unwrap();
+        }
+
+        fn look(&self) -> Standing {
+            let log = LogFile::open(&self.place()).unwrap().unwrap();
+            look(&log, self.source.as_fd()).unwrap().unwrap()
+        }
+    }
+
+    #[test]
+    fn a_log_of_the_build_before_is_told_by_the_device_and_then_has_an_identity() {
+        let stand = Stand::new();
+        stand.write_earlier(identity_by_device(stand.source.as_fd()).unwrap(), false);
+        let found = stand.look();
+        assert_eq!((found.whose, found.has_changes), (Whose::ByDevice { same: true }, true));
+        let log = LogFile::open(&stand.place()).unwrap().unwrap();
+        recover(&log, [9; 16], stand.source.as_fd(), false).unwrap();
+        drop(log);
+        let found = stand.look();
+        assert_eq!((found.whose, found.has_changes), (Whose::Of([9; 16]), false));
+
+        std::fs::remove_file(stand.path()).unwrap();
+        stand.write_earlier([1; 16], true);
+        let found = stand.look();
+        assert_eq!((found.whose, found.has_changes), (Whose::ByDevice { same: false }, false));
+    }
+
+    #[test]
+    fn only_a_file_of_ones_own_that_nobody_else_may_write_is_a_log() {
+        use std::os::unix::fs::PermissionsExt;
+        let stand = Stand::new();
+        drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, NOBODY).unwrap());
+        assert_eq!(stand.look().whose, Whose::Nobodys);
+        let refused = || match LogFile::open(&stand.place()) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("it was opened"),
+        };
+        let set_mode = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(stand.path(), mode).unwrap();
+        };
+        set_mode(0o666);
+        assert!(refused().contains("others may write it (mode 0666)"), "{}", refused());
+        set_mode(0o644);
+        assert!(refused().contains("others may read it"), "{}", refused());
+        set_mode(0o600);
+        let other = stand.directory.path().join("other");
+        std::fs::hard_link(stand.path(), &other).unwrap();
+        assert!(refused().contains("has 2 names"), "{}", refused());
+        std::fs::remove_file(&other).unwrap();
+        assert!(LogFile::open(&stand.place()).is_ok());
+        std::fs::rename(stand.path(), &other).unwrap();
+        std::os::unix::fs::symlink("other", stand.path()).unwrap();
+        let within = LogPlace::within(stand.source.as_fd(), "log", stand.path()).unwrap();
+        assert!(matches!(LogFile::open(&within), Err(LogFileError::Kind(_))));
+    }
+
+    #[test]
+    fn what_is_neither_a_log_nor_blank_is_left_alone() {
+        let stand = Stand::new();
+        let write = |at: usize| {
+            let mut bytes = vec![0; 66 << 20];
+            bytes[at] = 1;
+            let _ = std::fs::remove_file(stand.path());
+            drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, NOBODY).unwrap());
+            std::fs::write(stand.path(), &bytes).unwrap();
+            let log = LogFile::open(&stand.place()).unwrap().unwrap();
+            log.superblock()
+        };
+        for at in [0, 9000, 70 << 10, (1 << 20) - 1, (64 << 20) + 64, (66 << 20) - 1] {
+            assert!(matches!(write(at), Err(LogFileError::Occupied { .. })), "{at}");
+        }
+        // Where nothing tells of anything: data that was deleted.
+        assert!(matches!(write(2 << 20), Ok(None)));
+        let log = LogFile::open(&stand.place()).unwrap().unwrap();
+        log.erase().unwrap();
+        log.format([3; 16]).unwrap();
+        assert_eq!(log.superblock().unwrap().unwrap().mount, [3; 16]);
+    }
 
     #[test]
     fn who_may_block_writes_himself_and_nobody_passes_what_was_given_before() {
         let place = tempfile::tempdir().unwrap();
         let source = std::fs::File::open(place.path()).unwrap();
         std::fs::create_dir(place.path().join(".weir")).unwrap();
-        let path = place.path().join(".weir/log");
-        let log = RedoLog::open(&path, LOG_BYTES_MIN, source.as_fd()).unwrap();
+        let path = LogPlace::at(&place.path().join(".weir/log")).unwrap();
+        let (file, _) = LogFile::create(&path, LOG_BYTES_MIN, [7; 16]).unwrap();
+        let log = RedoLog::open(file, [7; 16], source.as_fd()).unwrap();
         let (sender, ended) = mpsc::channel();
         let log =
             log.start(Box::new(move |io, result| sender.send((io, result)).unwrap())).unwrap();

@@ -30,7 +30,7 @@ pub use replay::{Home, Left, ReplayError, Report, replay};
 pub use scan::{End, Group, ReadLog, Scan, ScanError};
 pub use superblock::{
     DATA_START, Identity, LOG_BYTES_MIN, ROW_BLOCKS_MAX, Superblock, SuperblockError, VERSION,
-    newest,
+    VERSION_BY_DEVICE, newest,
 };
 pub use writer::{Commit, Full, Writer};
 

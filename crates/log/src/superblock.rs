@@ -6,10 +6,10 @@
 //!
 //! ```text
 //!   0  magic        8   "WEIR-LOG"
-//!   8  version      4   2
+//!   8  version      4   3 (2: `mount` was computed from SOURCE's device, and is read too)
 //!  12  flags        4   bit 0: nothing is to be replayed (the mount ended in order)
 //!  16  log          16  drawn when the log is made
-//!  32  mount        16  whose log it is
+//!  32  mount        16  the identity of the SOURCE whose log it is; zero: nobody's yet
 //!  48  bytes        8   of the log, superblocks included
 //!  56  generation   8   one more for each superblock written; at most 2^62
 //!  64  checkpoint   8   LSN of the first group to replay
@@ -21,8 +21,12 @@
 use crate::block::{BLOCK_BYTES, Block, field, put, u32_at, u64_at};
 use crate::{GROUP_BYTES_MAX, Lsn};
 
-/// Version of the format.
-pub const VERSION: u32 = 2;
+/// Version of the format that is written.
+pub const VERSION: u32 = 3;
+
+/// The version before: `mount` was computed from the device number and the handle of SOURCE. It is
+/// read, and differs in nothing else.
+pub const VERSION_BY_DEVICE: u32 = 2;
 
 /// Where the ring begins in the file, bytes.
 pub const DATA_START: u64 = 2 * BLOCK_BYTES as u64;
@@ -170,6 +174,11 @@ impl Superblock {
         block
     }
 
+    /// The version that a superblock is of, whatever else it says.
+    pub fn version(block: &[u8; BLOCK_BYTES]) -> u32 {
+        u32_at(block, 8)
+    }
+
     /// What `block`, read from a log's superblock, says.
     ///
     /// # Errors
@@ -181,8 +190,8 @@ impl Superblock {
         if crc32c::crc32c(&block[..CRC_AT]) != u32_at(block, CRC_AT) {
             return Err(SuperblockError::Checksum);
         }
-        match u32_at(block, 8) {
-            VERSION => {}
+        match Superblock::version(block) {
+            VERSION | VERSION_BY_DEVICE => {}
             version => return Err(SuperblockError::Version(version)),
         }
         let superblock = Superblock {
@@ -270,6 +279,17 @@ mod tests {
         let crc = crc32c::crc32c(&block.0[..CRC_AT]);
         put(&mut block.0, CRC_AT, &crc.to_le_bytes());
         assert_eq!(Superblock::decode(&block.0), Err(SuperblockError::Version(7)));
+    }
+
+    #[test]
+    fn the_version_before_is_read() {
+        let mut block = superblock(1).encode();
+        assert_eq!(Superblock::version(&block.0), VERSION);
+        put(&mut block.0, 8, &VERSION_BY_DEVICE.to_le_bytes());
+        let crc = crc32c::crc32c(&block.0[..CRC_AT]);
+        put(&mut block.0, CRC_AT, &crc.to_le_bytes());
+        assert_eq!(Superblock::decode(&block.0), Ok(superblock(1)));
+        assert_eq!(Superblock::version(&block.0), VERSION_BY_DEVICE);
     }
 
     #[test]

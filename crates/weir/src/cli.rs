@@ -85,9 +85,14 @@ pub struct RunArguments {
 pub struct RecoverArguments {
     /// The directory that was served; it must not be mounted
     pub source: PathBuf,
-    /// The log, if it is not in SOURCE
+    /// The log, if it is not where SOURCE says that it is
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
+    /// Replay the log that --log names, though it is not the one in use or is another SOURCE's
+    ///
+    /// What it holds may be older than what is in SOURCE, and then takes its place.
+    #[arg(long, requires = "log")]
+    pub force: bool,
     /// Only say what would be done
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -101,6 +106,14 @@ pub struct LogArguments {
     /// The directory that was served, to name its files, of a log that is not in it
     #[arg(long, value_name = "DIRECTORY")]
     pub source: Option<PathBuf>,
+    /// Make PATH, a file or a block device, an empty log that any SOURCE may take with 'weir mount --log'
+    ///
+    /// Refused if it holds anything, unless --force says that it may be lost.
+    #[arg(long)]
+    pub format: bool,
+    /// With --format: erase what is there
+    #[arg(long, requires = "format")]
+    pub force: bool,
 }
 
 /// Arguments of `weir mount`.
@@ -208,6 +221,11 @@ pub struct MountArguments {
     /// Refuse every change through the mount
     #[arg(long)]
     pub read_only: bool,
+    /// Leave in the redo log what it holds, and show SOURCE without it; only with --read-only
+    ///
+    /// For a SOURCE that cannot be written, or whose log is lost. Files may lack what was synced last.
+    #[arg(long)]
+    pub no_recovery: bool,
     /// Mount options, comma-separated, as for mount(8); may be repeated
     #[arg(short = 'o', value_name = "OPT[,OPT...]")]
     pub options: Vec<String>,
@@ -280,6 +298,7 @@ impl MountArguments {
             log_size: self.log_size,
             allow_other: self.allow_other.then_some(true),
             read_only: self.read_only.then_some(true),
+            no_recovery: self.no_recovery.then_some(true),
             log_level: self.log_level,
             log_file: self.log_file.clone(),
             record: self.record.clone(),

@@ -21,13 +21,16 @@ use std::time::Instant;
 use weir_backend::{RedoLog, is_rotational};
 use weir_engine::Config;
 use weir_fuse::{KernelSetting, LaneObserver, Transport};
+use weir_log::Report;
 use weir_shard::Shard;
 
 use crate::allocator;
 use crate::control::server::Server;
 use crate::fuse_access::{self, FuseAccessError};
+use crate::log_place::{LogPlaceError, Logs, Wanted};
 use crate::mountpoint::{self, MountpointError};
 use crate::mounts::{Device, MountTable};
+use crate::own_directory::OwnDirectory;
 use crate::settings::{LOG_BYTES_MIN, LogChoice, Settings};
 use crate::signals;
 use crate::source::{self, Source, SourceError, SourceLock};
@@ -81,13 +84,7 @@ pub enum DaemonError {
     Record(#[from] RecordError),
     /// The redo log cannot be used.
     #[error(transparent)]
-    RedoLog(#[from] weir_backend::OpenLogError),
-    /// SOURCE has a log that another one is to take the place of.
-    #[error(
-        "there is a log in SOURCE already, {}: run 'weir recover' first, so that it is brought home",
-        .0.display()
-    )]
-    LogLeft(PathBuf),
+    RedoLog(#[from] LogPlaceError),
     /// Something the daemon needs from the system.
     #[error("cannot {doing}: {error}")]
     System {
@@ -124,7 +121,7 @@ pub fn check(request: MountRequest) -> Result<Checked, DaemonError> {
 impl Checked {
     /// Locks SOURCE. From here on a failure has something to undo.
     pub fn lock(self) -> Result<Locked, DaemonError> {
-        let lock = self.source.lock(&self.mountpoint)?;
+        let lock = self.source.lock(&self.mountpoint, self.settings.no_recovery)?;
         let Checked { source, mountpoint, settings } = self;
         Ok(Locked { source, mountpoint, settings, lock })
     }
@@ -162,7 +159,8 @@ impl Locked {
         let start_error =
             |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
         let record = begin_record(&source, &mountpoint, &settings)?;
-        let log = open_log(&source, &settings)?;
+        let log = open_log(&source, lock.own(), &settings)?;
+        let has_log = log.is_some();
         let config = Config { one_arm: is_rotational(source.as_fd()), ..settings.engine.clone() };
         let shard =
             Shard::start_with(config, source.as_fd(), log, settings.lane).map_err(start_error)?;
@@ -190,7 +188,10 @@ impl Locked {
             Place { source: source.path().to_owned(), mountpoint: mountpoint.clone(), device };
         let looked_at = shard.clone();
         let lifecycle = Lifecycle::new(shard, place, received, stopping);
-        let started = attend(device, account, signals, &events);
+        let started = source
+            .check_nesting()
+            .map_err(DaemonError::from)
+            .and_then(|()| attend(device, account, signals, &events));
         // The session's sender is to be the last one.
         drop(events);
         let _server = match started {
@@ -217,9 +218,11 @@ impl Locked {
         }
         let ended = lifecycle.run();
         drop(recording);
-        let in_source = matches!(settings.log, LogChoice::Source | LogChoice::Auto);
-        if ended.log_is_void() && in_source && source::log_path(source.path()).exists() {
-            source::remove_log(source.path());
+        if has_log
+            && ended.log_is_void()
+            && let Err(error) = Logs::new(&source, lock.own()).put_away()
+        {
+            tracing::warn!("the log stays, and holds nothing: {error}");
         }
         // Before whoever asked for it is told: SOURCE can be mounted again at once.
         drop(lock);
@@ -242,52 +245,53 @@ fn begin_record(
     settings.record.as_deref().map(|path| Record::begin(path, &subject)).transpose()
 }
 
-/// Opens the redo log, and brings home what is in it.
-///
-/// Also a log in SOURCE that this mount does not want: what was synced by the last one is in it.
-fn open_log(source: &Source, settings: &Settings) -> Result<Option<RedoLog>, DaemonError> {
-    let left = source::log_path(source.path());
-    let path = match &settings.log {
-        LogChoice::At(path) => path.clone(),
-        LogChoice::Source | LogChoice::Auto => left.clone(),
-        LogChoice::None if left.exists() && !settings.read_only => {
-            let log = RedoLog::open(&left, settings.log_bytes, source.as_fd())?;
-            tell(&log);
-            drop(log);
-            source::remove_log(source.path());
-            return Ok(None);
+/// Brings home what the last mount logged, wherever that is and whatever this one wants, and opens the log that
+/// this mount is to write.
+fn open_log(
+    source: &Source,
+    own: Option<&OwnDirectory>,
+    settings: &Settings,
+) -> Result<Option<RedoLog>, DaemonError> {
+    let logs = Logs::new(source, own);
+    if settings.no_recovery {
+        match logs.left() {
+            Ok(None) => {}
+            Ok(Some(path)) => tracing::warn!("the log {} is not replayed", path.display()),
+            Err(error) => tracing::warn!("it is not known whether a log is left: {error}"),
         }
-        LogChoice::None => return Ok(None),
-    };
-    if path != left && left.exists() {
-        return Err(DaemonError::LogLeft(left));
-    }
-    if settings.read_only {
-        if !path.exists() {
-            return Ok(None);
-        }
-        tracing::warn!("mounted read-only: the log {} is not replayed", path.display());
         return Ok(None);
     }
-    let made = !path.exists();
+    let given = match &settings.log {
+        LogChoice::At(path) if !source::is_log_path(source.path(), path) => Some(path.as_path()),
+        _ => None,
+    };
+    if let Some(brought) = logs.bring_home(given, false)? {
+        tell(&brought.path, &brought.report);
+    }
+    if settings.read_only || settings.log == LogChoice::None {
+        if source.is_writable() {
+            logs.take(Wanted::None)?;
+        }
+        return Ok(None);
+    }
+    if let Some(path) = given {
+        return Ok(logs.take(Wanted::At(path, settings.log_bytes))?);
+    }
+    let made = !source::log_path(source.path()).exists();
     let bytes = match log_bytes(source, settings) {
         None if made => {
             tracing::warn!("SOURCE has too little space left for a redo log: mounted without one");
-            return Ok(None);
+            return Ok(logs.take(Wanted::None)?);
         }
         bytes => bytes.unwrap_or(settings.log_bytes),
     };
-    match RedoLog::open(&path, bytes, source.as_fd()) {
-        Ok(log) => {
-            tell(&log);
-            Ok(Some(log))
-        }
+    match logs.take(Wanted::InSource(bytes)) {
         // Nobody asked for one, and nothing can be in it.
         Err(error) if made && settings.log == LogChoice::Auto => {
             tracing::warn!("mounted without a redo log: {error}");
             Ok(None)
         }
-        Err(error) => Err(error.into()),
+        taken => Ok(taken?),
     }
 }
 
@@ -306,14 +310,14 @@ fn log_bytes(source: &Source, settings: &Settings) -> Option<u64> {
 }
 
 /// Says what was brought home from a log.
-fn tell(log: &RedoLog) {
-    let recovered = &log.recovered;
+fn tell(path: &Path, recovered: &Report) {
     if recovered.groups > 0 {
         tracing::info!(
             records = recovered.applied,
             bytes = recovered.applied_bytes,
             files = recovered.files,
-            "brought home what the last mount had logged"
+            "brought home what the last mount had logged in {}",
+            path.display()
         );
     }
 }

@@ -71,7 +71,7 @@ fn unmounted_holder(source: &Path) -> Option<Holder> {
 
 /// Who has the lock on `source`: the process that the lock file names, if it has that file open.
 fn holder(source: &Path) -> Option<Holder> {
-    let path = source.join(source::WEIR_DIRECTORY).join(source::LOCK_FILE);
+    let path = source.join(crate::own_directory::WEIR_DIRECTORY).join(source::LOCK_FILE);
     let mut text = String::new();
     // Bounded: the file may be anything.
     File::open(&path).and_then(|file| file.take(8192).read_to_string(&mut text)).ok()?;

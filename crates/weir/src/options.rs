@@ -278,6 +278,7 @@ fn parse_switch(name: &str, value: Option<&str>, into: &mut Layer) -> Result<boo
     match name {
         "ro" => into.read_only = Some(true),
         "rw" => into.read_only = Some(false),
+        "norecovery" | "noload" => into.no_recovery = Some(true),
         "allow_other" => into.allow_other = Some(true),
         "direct_io" => into.direct_io = Some(true),
         "lane" => into.lane = Some(true),

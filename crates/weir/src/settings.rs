@@ -94,6 +94,8 @@ pub struct Layer {
     pub allow_other: Option<bool>,
     /// `--read-only`.
     pub read_only: Option<bool>,
+    /// `--no-recovery`.
+    pub no_recovery: Option<bool>,
     /// `-o direct_io`.
     pub direct_io: Option<bool>,
     /// `-o fsname=`.
@@ -151,6 +153,7 @@ impl Layer {
             dirty_background: self.dirty_background.or(below.dirty_background),
             allow_other: self.allow_other.or(below.allow_other),
             read_only: self.read_only.or(below.read_only),
+            no_recovery: self.no_recovery.or(below.no_recovery),
             direct_io: self.direct_io.or(below.direct_io),
             fsname: self.fsname.or(below.fsname),
             entry_timeout: self.entry_timeout.or(below.entry_timeout),
@@ -194,6 +197,9 @@ impl Layer {
         }
         self.check_policy()?;
         self.check_lane_users()?;
+        if self.no_recovery == Some(true) && self.read_only != Some(true) {
+            return Err(SettingsError::NoRecoveryToWrite);
+        }
         let defaults = Config::default();
         let write_back = self.write_back.unwrap_or(WRITE_BACK_DEFAULT);
         let dirty_hard_percent = match write_back {
@@ -219,6 +225,7 @@ impl Layer {
             engine,
             allow_other: self.allow_other.unwrap_or(false),
             read_only: self.read_only.unwrap_or(false),
+            no_recovery: self.no_recovery.unwrap_or(false),
             direct_io: self.direct_io.unwrap_or(false),
             lane: self.lane.unwrap_or(true),
             lane_users: self.lane_users.unwrap_or_default(),
@@ -278,6 +285,8 @@ pub struct Settings {
     pub allow_other: bool,
     /// Whether nothing may be changed through the mount.
     pub read_only: bool,
+    /// Whether what a redo log holds stays there: SOURCE is shown as it is.
+    pub no_recovery: bool,
     /// Whether every open bypasses the kernel's page cache.
     pub direct_io: bool,
     /// Programs may use files by memory shared with the daemon.
@@ -340,6 +349,12 @@ pub enum SettingsError {
     /// Users who may use the lane cannot use the mount.
     #[error("--lane-users is for users who may use the mount: give --allow-other as well")]
     LaneUsersKeptOut,
+    /// What is not recovered must not be written over.
+    #[error(
+        "--no-recovery shows a SOURCE that may lack what was synced last, which must not be written to: give \
+         --read-only as well"
+    )]
+    NoRecoveryToWrite,
     /// `--log-size` is too little.
     #[error("a log of {given} is too small: give --log-size at least {least}")]
     LogTooSmall {

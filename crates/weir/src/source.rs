@@ -4,6 +4,9 @@
 //! nothing can be created in SOURCE, the directory itself is locked; to exclude that kind of lock
 //! too, the directory's lock is always taken first.
 //!
+//! No SOURCE is locked while a directory above it or below it is served: their mounts would write over each
+//! other's pages.
+//!
 //! Invariant: `.weir` exists only while a daemon holds the lock, or because it holds something
 //! else of Weir's. Whoever takes the lock checks that the file is still the one with that name,
 //! so removing it on release is safe.
@@ -18,12 +21,11 @@ use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, Timespec, Timest
 use rustix::io::Errno;
 
 use crate::mounts::{Device, MountTable};
+use crate::nesting::{self, Ancestors};
+use crate::own_directory::{OwnDirectory, OwnDirectoryError, WEIR_DIRECTORY};
 
-/// Weir's own directory in SOURCE.
-pub const WEIR_DIRECTORY: &str = ".weir";
-/// In it, the file that is locked.
+/// The lock's name in `.weir`.
 pub const LOCK_FILE: &str = "lock";
-const LOG_FILE: &str = "log";
 
 /// Why SOURCE cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +72,18 @@ pub enum SourceError {
         /// That mount's SOURCE.
         behind: PathBuf,
     },
+    /// A directory above it or below it is served.
+    #[error("SOURCE {} {how}: two mounts of the same files would write over each other; use that mount, or \
+        'weir umount' it first", path.display())]
+    Nested {
+        /// SOURCE.
+        path: PathBuf,
+        /// How it lies to the other one, and where that is mounted.
+        how: String,
+    },
+    /// `.weir` is not weir's.
+    #[error(transparent)]
+    OwnDirectory(#[from] OwnDirectoryError),
     /// The lock can be neither created nor taken.
     #[error("cannot lock SOURCE: {}: {error}", path.display())]
     Lock {
@@ -126,7 +140,9 @@ impl Source {
     }
 
     /// Locks SOURCE for the mount at `mountpoint`, which whoever finds it locked is told.
-    pub fn lock(&self, mountpoint: &Path) -> Result<SourceLock, SourceError> {
+    ///
+    /// With `as_it_is` nothing in `.weir` is to be used, and it may be anybody's.
+    pub fn lock(&self, mountpoint: &Path, as_it_is: bool) -> Result<SourceLock, SourceError> {
         // A descriptor of its own: the lock belongs to the open description.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(&self.directory, ".", flags, Mode::empty())
@@ -137,14 +153,74 @@ impl Source {
             Err(Errno::WOULDBLOCK) => return Err(self.locked()),
             Err(_) => false,
         };
-        let file = match lock_file(&directory, mountpoint) {
-            Ok(file) => Some(file),
+        let (own, file) = match self.lock_file(&directory, mountpoint) {
+            Ok(Ok((own, file))) => (Some(own), Some(file)),
+            Ok(Err(_)) if whole && as_it_is => (None, None),
+            Ok(Err(error)) => return Err(error.into()),
             Err(Errno::WOULDBLOCK) => return Err(self.locked()),
-            // Nothing can be created here.
-            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if whole => None,
+            // Nothing can be created here. What is here may still be read.
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if whole => {
+                (OwnDirectory::open(directory.as_fd(), &self.path)?, None)
+            }
             Err(errno) => return Err(self.lock_error(errno)),
         };
-        Ok(SourceLock { directory, file })
+        let lock = SourceLock { directory, own, file };
+        self.check_nesting()?;
+        Ok(lock)
+    }
+
+    /// No directory above or below SOURCE is served. Of two that begin at the same time each looks once more when
+    /// it is in the mount table.
+    pub fn check_nesting(&self) -> Result<(), SourceError> {
+        let fault = |error| SourceError::Open { path: self.path.clone(), error };
+        let refused = |how| Err(SourceError::Nested { path: self.path.clone(), how });
+        let mounts = MountTable::read().map_err(fault)?;
+        if let Some(other) = nesting::find(self.as_fd(), &self.path, &mounts).map_err(fault)? {
+            let (source, at) = (other.source.display(), other.mount_point.display());
+            return refused(match other.is_above {
+                true => format!("lies in {source}, which is mounted at {at}"),
+                false => format!("contains {source}, which is mounted at {at}"),
+            });
+        }
+        match Ancestors::of(self.as_fd()).map_err(fault)?.locked() {
+            Some(above) => {
+                refused(format!("lies in {}, which another process has mounted", above.display()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Creates, opens and locks `.weir/lock` and notes in it who holds it. The inner error is that of a `.weir`
+    /// that is not this user's.
+    fn lock_file(
+        &self,
+        directory: &OwnedFd,
+        mountpoint: &Path,
+    ) -> Result<Result<(OwnDirectory, OwnedFd), OwnDirectoryError>, Errno> {
+        // A holder that lets go removes what was just opened: then once more. More often than this
+        // it does not happen by chance.
+        for _ in 0..16 {
+            let own = keeping_times(directory, |directory| {
+                OwnDirectory::make(directory.as_fd(), &self.path)
+            });
+            let own = match own? {
+                Ok(own) => own,
+                Err(error) => return Ok(Err(error)),
+            };
+            let file = match try_lock_file(directory, &own)? {
+                None => continue,
+                Some(Err(error)) => return Ok(Err(error)),
+                Some(Ok(file)) => file,
+            };
+            let mut holder = format!("{} ", std::process::id()).into_bytes();
+            holder.extend_from_slice(mountpoint.as_os_str().as_bytes());
+            holder.push(b'\n');
+            // Only a hint to people: a full disk must not keep anybody from mounting.
+            let _ = rustix::fs::ftruncate(&file, 0);
+            let _ = rustix::io::pwrite(&file, &holder, 0);
+            return Ok(Ok((own, file)));
+        }
+        Err(Errno::AGAIN)
     }
 
     fn lock_error(&self, errno: Errno) -> SourceError {
@@ -156,8 +232,10 @@ impl Source {
     fn locked(&self) -> SourceError {
         let path = self.path.join(WEIR_DIRECTORY).join(LOCK_FILE);
         let mut holder = String::new();
-        // Bounded: the file may be anything.
-        let read = File::open(path).and_then(|file| file.take(8192).read_to_string(&mut holder));
+        // Bounded, not waited for, and no link: the file may be anything.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
+        let read = file.and_then(|file| File::from(file).take(8192).read_to_string(&mut holder));
         let by = match (read, holder.trim_end_matches('\n').split_once(' ')) {
             (Ok(_), Some((pid, mountpoint))) if pid.parse::<u32>().is_ok() => {
                 format!(" at {mountpoint} by process {pid}")
@@ -172,67 +250,40 @@ impl Source {
 #[derive(Debug)]
 pub struct SourceLock {
     directory: OwnedFd,
+    own: Option<OwnDirectory>,
     /// The open lock file; `None` where none could be created.
     file: Option<OwnedFd>,
+}
+
+impl SourceLock {
+    /// `.weir`, where there is one.
+    pub fn own(&self) -> Option<&OwnDirectory> {
+        self.own.as_ref()
+    }
 }
 
 impl Drop for SourceLock {
     /// Removes the lock file while it is still locked, and `.weir` if nothing else is in it.
     fn drop(&mut self) {
-        if self.file.is_some() {
-            keeping_times(&self.directory, |directory| {
-                let lock = Path::new(WEIR_DIRECTORY).join(LOCK_FILE);
-                let removed = rustix::fs::unlinkat(directory, &lock, AtFlags::empty());
-                // Not empty, or no longer ours to remove: it stays.
-                let _ = removed.and_then(|()| {
-                    rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR)
-                });
-            });
-        }
+        let (Some(own), Some(_)) = (&self.own, &self.file) else { return };
+        keeping_times(&self.directory, |directory| {
+            let removed = rustix::fs::unlinkat(own.as_fd(), LOCK_FILE, AtFlags::empty());
+            // Not empty, or no longer ours to remove: it stays.
+            let _ = removed
+                .and_then(|()| rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR));
+        });
     }
-}
-
-/// Where the redo log of the SOURCE at `path` is, if it is in SOURCE.
-pub fn log_path(path: &Path) -> PathBuf {
-    path.join(WEIR_DIRECTORY).join(LOG_FILE)
-}
-
-/// Removes a log that holds nothing any more. One that cannot be removed stays, and is used again.
-pub fn remove_log(path: &Path) {
-    if let Err(error) = std::fs::remove_file(log_path(path)) {
-        tracing::warn!("{} was not removed: {error}", log_path(path).display());
-    }
-}
-
-/// Creates, opens and locks `.weir/lock` and notes in it who holds it.
-fn lock_file(directory: &OwnedFd, mountpoint: &Path) -> Result<OwnedFd, Errno> {
-    // A holder that lets go removes what was just opened: then once more. More often than this
-    // it does not happen by chance.
-    for _ in 0..16 {
-        if let Some(file) = try_lock_file(directory)? {
-            let mut holder = format!("{} ", std::process::id()).into_bytes();
-            holder.extend_from_slice(mountpoint.as_os_str().as_bytes());
-            holder.push(b'\n');
-            // Only a hint to people: a full disk must not keep anybody from mounting.
-            let _ = rustix::fs::ftruncate(&file, 0);
-            let _ = rustix::io::pwrite(&file, &holder, 0);
-            return Ok(file);
-        }
-    }
-    Err(Errno::AGAIN)
 }
 
 /// One try; `None` if the file lost its name meanwhile.
-fn try_lock_file(directory: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
-    keeping_times(directory, |directory| {
-        match rustix::fs::mkdirat(directory, WEIR_DIRECTORY, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(errno) => Err(errno),
-        }
-    })?;
-    let lock = Path::new(WEIR_DIRECTORY).join(LOCK_FILE);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = match rustix::fs::openat(directory, &lock, flags, Mode::RUSR | Mode::WUSR) {
+fn try_lock_file(
+    directory: &OwnedFd,
+    own: &OwnDirectory,
+) -> Result<Option<Result<OwnedFd, OwnDirectoryError>>, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let opened = rustix::fs::openat(own.as_fd(), LOCK_FILE, flags | OFlags::CLOEXEC, mode);
+    let opened = match opened {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened,
     };
@@ -242,13 +293,29 @@ fn try_lock_file(directory: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
             let _ = rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR);
         });
     })?;
+    let held = rustix::fs::fstat(&file)?;
+    if let Err(error) = own.check_file(LOCK_FILE, &held) {
+        return Ok(Some(Err(error)));
+    }
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    let named = match rustix::fs::statat(directory, &lock, AtFlags::SYMLINK_NOFOLLOW) {
+    let named = match rustix::fs::statat(own.as_fd(), LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         named => named?,
     };
-    let held = rustix::fs::fstat(&file)?;
-    Ok(((named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)).then_some(file))
+    let is_named = (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino);
+    Ok(is_named.then_some(Ok(file)))
+}
+
+/// Where the redo log of the SOURCE at `path` is, if it is in SOURCE.
+pub fn log_path(path: &Path) -> PathBuf {
+    path.join(WEIR_DIRECTORY).join("log")
+}
+
+/// Whether `log` is that place, whatever names lead there.
+pub fn is_log_path(path: &Path, log: &Path) -> bool {
+    let parent = log.parent().and_then(|parent| parent.canonicalize().ok());
+    log.file_name().is_some_and(|name| name == "log")
+        && parent.is_some_and(|parent| parent == path.join(WEIR_DIRECTORY))
 }
 
 /// Runs `change` on SOURCE and puts its modification time back: `.weir` is not the user's doing.
@@ -333,14 +400,14 @@ mod tests {
     fn one_lock_at_a_time_and_nothing_left_behind() {
         let scratch = Scratch::new("lock");
         let before = fs::metadata(&scratch.0).unwrap().modified().unwrap();
-        let lock = scratch.open().lock(Path::new("/mnt/first place")).unwrap();
-        let error = scratch.open().lock(Path::new("/mnt/second")).unwrap_err().to_string();
+        let lock = scratch.open().lock(Path::new("/mnt/first place"), false).unwrap();
+        let error = scratch.open().lock(Path::new("/mnt/second"), false).unwrap_err().to_string();
         let holder = format!("at /mnt/first place by process {}", std::process::id());
         assert!(error.contains(&holder), "{error}");
         drop(lock);
         assert!(!scratch.0.join(WEIR_DIRECTORY).exists());
         assert_eq!(fs::metadata(&scratch.0).unwrap().modified().unwrap(), before);
-        drop(scratch.open().lock(Path::new("/mnt/second")).unwrap());
+        drop(scratch.open().lock(Path::new("/mnt/second"), false).unwrap());
     }
 
     #[test]
@@ -349,7 +416,7 @@ mod tests {
         fs::create_dir(scratch.0.join(WEIR_DIRECTORY)).unwrap();
         let file = File::create(scratch.0.join(".weir/lock")).unwrap();
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let error = scratch.open().lock(Path::new("/mnt")).unwrap_err();
+        let error = scratch.open().lock(Path::new("/mnt"), false).unwrap_err();
         assert!(matches!(error, SourceError::Locked { ref by, .. } if by.is_empty()), "{error}");
     }
 
@@ -359,7 +426,7 @@ mod tests {
         fs::create_dir(scratch.0.join(WEIR_DIRECTORY)).unwrap();
         fs::write(scratch.0.join(".weir/lock"), "1 /somewhere\n").unwrap();
         fs::write(scratch.0.join(".weir/kept"), "x").unwrap();
-        drop(scratch.open().lock(Path::new("/mnt")).unwrap());
+        drop(scratch.open().lock(Path::new("/mnt"), false).unwrap());
         assert!(!scratch.0.join(".weir/lock").exists());
         assert!(scratch.0.join(".weir/kept").exists());
     }
@@ -370,7 +437,10 @@ mod tests {
         let target = scratch.0.join("target");
         fs::create_dir(scratch.0.join(WEIR_DIRECTORY)).unwrap();
         symlink(&target, scratch.0.join(".weir/lock")).unwrap();
-        assert!(matches!(scratch.open().lock(Path::new("/mnt")), Err(SourceError::Lock { .. })));
+        assert!(matches!(
+            scratch.open().lock(Path::new("/mnt"), false),
+            Err(SourceError::Lock { .. })
+        ));
         assert!(!target.exists());
     }
 
@@ -378,9 +448,12 @@ mod tests {
     fn unwritable_directories_lock_themselves() {
         let scratch = Scratch::new("unwritable");
         fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o555)).unwrap();
-        let lock = scratch.open().lock(Path::new("/mnt")).unwrap();
+        let lock = scratch.open().lock(Path::new("/mnt"), false).unwrap();
         // Root may write anywhere; whoever may not has locked the directory.
         assert_eq!(lock.file.is_some(), rustix::process::geteuid().is_root());
-        assert!(matches!(scratch.open().lock(Path::new("/mnt")), Err(SourceError::Locked { .. })));
+        assert!(matches!(
+            scratch.open().lock(Path::new("/mnt"), false),
+            Err(SourceError::Locked { .. })
+        ));
     }
 }

@@ -202,7 +202,7 @@ impl Front {
 
     /// Whether a name leads to Weir's own directory: the name itself, and whatever else home takes
     /// for the same.
-    pub(crate) fn is_reserved(&self, parent: NodeId, name: &OsStr) -> bool {
+    pub(crate) fn is_reserved(self: &Arc<Self>, parent: NodeId, name: &OsStr) -> bool {
         if parent != NodeId::ROOT || !folding::may_equal(name.as_bytes(), RESERVED_NAME) {
             return false;
         }

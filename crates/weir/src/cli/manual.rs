@@ -27,7 +27,11 @@ FILES:
   /etc/weir.toml, $XDG_CONFIG_HOME/weir/config.toml
       Configuration; see 'weir mount --help'.
   SOURCE/.weir/lock
-      Locked while SOURCE is mounted; removed at the end. '.weir' is not shown in the mount.
+      Locked while SOURCE is mounted; removed at the end. '.weir' is not shown in the mount, and must be
+      this user's alone.
+  SOURCE/.weir/log, SOURCE/.weir/log-at
+      The redo log, or where it is if '--log' named another place. A crash leaves it, and the next mount or
+      'weir recover' finds it there. SOURCE/.weir/id tells whose log a log is.
   /run/weir, $XDG_RUNTIME_DIR/weir, /tmp/weir-UID
       Control sockets, one a mount, named by the mount's device number.
   /var/log/weir, $XDG_STATE_HOME/weir
@@ -46,6 +50,7 @@ write.";
 pub(super) const MOUNT_AFTER: &str = "\
 MOUNT OPTIONS (-o):
   ro, rw                          as --read-only
+  norecovery, noload              as --no-recovery
   allow_other                     as --allow-other
   fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=,
   write_back=, write_back_interval=, dirty_max=, dirty_background=, record=, transport=, lane_users=
@@ -167,7 +172,7 @@ EXIT STATUS:
 
 pub(super) const RECOVER: &str = "\
 Bring home what the redo log of SOURCE holds: what was synced, and not written home, when the daemon died \
-or the power went. 'weir mount' does the same before it mounts.
+or the power went. 'weir mount' does the same before it mounts. The log is found from SOURCE, wherever it is.
 
 With --dry-run nothing is changed; a line for each file says what would be written where, what its size would be, and \
 what would be left out and why.
@@ -229,7 +234,7 @@ EXIT STATUS:
 
 pub(super) const LOG: &str = "\
 Show the superblock, the groups and the records of a redo log, from its checkpoint to its end, also of \
-one that is damaged or in use.
+one that is damaged or in use. With --format, make an empty log of a file or device.
 
 PATH is the directory that was served, or the log: a file or a block device. Files are named as they are called \
 now, and at the end stands what recovery would do to each, in words. Of a log outside of the directory that was \
@@ -239,6 +244,8 @@ pub(super) const LOG_AFTER: &str = "\
 EXAMPLES:
   weir log /srv/data
   weir log /dev/nvme0n1p3 --source /srv/data
+  weir log /dev/nvme0n1p3
+  weir log --format --force /dev/nvme0n1p3
 
 EXIT STATUS:
   0  the log is whole

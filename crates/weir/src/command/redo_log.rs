@@ -9,12 +9,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use weir_backend::{Lefts, LogFile, Look, OpenLogError, without_void};
+use weir_backend::{LogFile, LogPlace, Look, without_void};
 use weir_log::{Group, Record, Report, Scan, Superblock};
 
 use crate::cli::{LogArguments, RecoverArguments};
 use crate::daemon::DaemonError;
 use crate::failure::Failure;
+use crate::log_place::{self, Logs};
 use crate::mounts::MountTable;
 use crate::source::{self, Source};
 
@@ -26,29 +27,34 @@ fn refused(error: impl std::fmt::Display) -> Failure {
 pub fn recover(arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
     let mounts = MountTable::read().map_err(refused)?;
     let source = Source::open(&arguments.source, &mounts).map_err(DaemonError::from)?;
-    let lock = source.lock(Path::new("(recovery)")).map_err(DaemonError::from)?;
-    let path = arguments.log.clone().unwrap_or_else(|| source::log_path(source.path()));
-    let Some(log) = LogFile::open(&path).map_err(refused)? else {
-        let named = arguments.log.is_some();
-        drop(lock);
-        if named {
+    let lock = source.lock(Path::new("(recovery)"), false).map_err(DaemonError::from)?;
+    let logs = Logs::new(&source, lock.own());
+    let dry = arguments.dry_run;
+    let named = arguments.log.as_deref();
+    let named = named.filter(|path| !source::is_log_path(source.path(), path));
+    let mut brought = match arguments.force {
+        true => None,
+        false => logs.bring_home(named, dry).map_err(refused)?,
+    };
+    if let (None, Some(path)) = (&brought, named) {
+        brought = logs.recover_named(path, arguments.force, dry).map_err(refused)?;
+        if brought.is_none() {
             return Err(refused(format!("there is no log at {}", path.display())));
         }
-        print("there is no log: nothing to recover\n")?;
-        return Ok(ExitCode::SUCCESS);
-    };
-    let report = weir_backend::recover(&log, source.as_fd(), arguments.dry_run);
-    let report = report.map_err(refused)?;
-    print(&describe(&report, arguments.dry_run))?;
-    if arguments.dry_run {
-        let superblock = log.superblock(None).map_err(refused)?;
-        print(&by_file(&log, superblock, source.as_fd())?)?;
     }
-    if !report.left.is_empty() {
-        return Err(refused(OpenLogError::Left { path, left: Lefts(report.left) }));
+    match &brought {
+        Some(brought) => {
+            print(&describe(&brought.report, dry))?;
+            if dry {
+                let place = LogPlace::at(&brought.path);
+                let log = place.and_then(|place| LogFile::open_to_look(&place)).map_err(refused)?;
+                print(&by_file(&log, source.as_fd())?)?;
+            }
+        }
+        None => print("there is no log: nothing to recover\n")?,
     }
-    if !arguments.dry_run && arguments.log.is_none() {
-        source::remove_log(source.path());
+    if !dry && !arguments.force && source.is_writable() {
+        logs.put_away().map_err(refused)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -73,11 +79,8 @@ fn describe(report: &Report, dry: bool) -> String {
 }
 
 /// What recovery would do to each file that a log names, a line each.
-fn by_file(
-    log: &LogFile,
-    superblock: Superblock,
-    source: BorrowedFd<'_>,
-) -> Result<String, Failure> {
+fn by_file(log: &LogFile, source: BorrowedFd<'_>) -> Result<String, Failure> {
+    let Some(superblock) = log.superblock().map_err(refused)? else { return Ok(String::new()) };
     let superblock = without_void(source, superblock);
     let mut reader = log;
     let explained = explain::read(&mut reader, superblock).map_err(refused)?;
@@ -95,14 +98,24 @@ fn served(arguments: &LogArguments) -> Option<File> {
     File::open(source?).ok()
 }
 
-/// Shows a log.
+/// Shows a log, or makes one.
 pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
+    if arguments.format {
+        return format(&arguments.path, arguments.force);
+    }
     let path = match arguments.path.is_dir() {
-        true => source::log_path(&arguments.path),
+        true => {
+            let mounts = MountTable::read().map_err(refused)?;
+            let source = Source::open(&arguments.path, &mounts).map_err(DaemonError::from)?;
+            log_place::find(&source).map_err(refused)?
+        }
         false => arguments.path.clone(),
     };
-    let log = LogFile::open_to_look(&path).map_err(refused)?;
-    let superblock = log.superblock(None).map_err(refused)?;
+    let log = LogPlace::at(&path).and_then(|place| LogFile::open_to_look(&place));
+    let log = log.map_err(refused)?;
+    let superblock = log.superblock().map_err(refused)?;
+    let superblock =
+        superblock.ok_or_else(|| refused(format!("{} is blank: no log", path.display())))?;
     print(&header(&path, &superblock))?;
     let source = served(arguments);
     let look = source.as_ref().map(|source| Look::new(source.as_fd(), &superblock));
@@ -124,12 +137,36 @@ pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
                 print(&format!("end at LSN {}{torn}\n", end.lsn))?;
                 if let Some(source) = &source {
                     print("recovery would, file by file:\n")?;
-                    print(&by_file(&log, superblock, source.as_fd())?)?;
+                    print(&by_file(&log, source.as_fd())?)?;
                 }
                 return Ok(ExitCode::SUCCESS);
             }
         }
     }
+}
+
+/// Makes an empty log of a file or device. What is there is let go only with `force`.
+fn format(path: &Path, force: bool) -> Result<ExitCode, Failure> {
+    let opened = LogPlace::at(path).and_then(|place| LogFile::open(&place)).map_err(refused)?;
+    let log = opened.ok_or_else(|| {
+        let path = path.display();
+        refused(format!("there is nothing at {path}: 'weir mount --log {path}' makes a log there"))
+    })?;
+    match log.superblock() {
+        _ if force => log.erase().map_err(refused)?,
+        Ok(None) => {}
+        Ok(Some(superblock)) => {
+            let held = match superblock.clean {
+                true => "",
+                false => ", and may hold what was synced and is nowhere else: 'weir recover' first",
+            };
+            let path = path.display();
+            return Err(refused(format!("{path} is a log already{held}; --force erases it")));
+        }
+        Err(error) => return Err(refused(error)),
+    }
+    log.format(weir_backend::NOBODY).map_err(refused)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn header(path: &Path, superblock: &Superblock) -> String {
@@ -139,7 +176,7 @@ fn header(path: &Path, superblock: &Superblock) -> String {
         blocks => format!("rows of {blocks} blocks"),
     };
     format!(
-        "log {}\n  name {}\n  mount {}\n  {} bytes, {}, generation {}, checkpoint {}{}\n",
+        "log {}\n  name {}\n  SOURCE {}\n  {} bytes, {}, generation {}, checkpoint {}{}\n",
         path.display(),
         hex(&superblock.log),
         hex(&superblock.mount),

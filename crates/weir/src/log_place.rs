@@ -1,0 +1,544 @@
+//! Which redo log is SOURCE's, and how another one takes its place.
+//!
+//! The log that counts is the one that `.weir/log-at` has *in use*, or `.weir/log`. It is found from SOURCE
+//! alone, whatever options a mount has, and is known by its own name and by SOURCE's identity: device numbers
+//! and paths change.
+//!
+//! Invariant: of all logs of a SOURCE at most one holds changes that count. Another log takes its place in this
+//! order, and a crash between two steps leaves SOURCE with exactly one of them:
+//!
+//! 1. the old log is replayed, SOURCE's files are synced, and the log says that it is clean;
+//! 2. the new log is made, clean;
+//! 3. `.weir` says where the new log is, or that the old one is clean;
+//! 4. the new log is used.
+//!
+//! So a log that holds changes and is not the one in use is out of date: it is never replayed unless a person
+//! insists.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags};
+use rustix::io::Errno;
+use weir_backend::{
+    LogFile, LogFileError, LogPlace, NOBODY, OpenLogError, RedoLog, Standing, Whose, look, recover,
+};
+use weir_log::{Identity, Report};
+
+use crate::mounts::{Device, MountTable};
+use crate::nesting::{self, Ancestors};
+use crate::own_directory::{Note, OwnDirectory, OwnDirectoryError, hex};
+use crate::source::Source;
+
+/// Why there is no log to use, or nothing could be brought home. All logs are as they were.
+#[derive(Debug, thiserror::Error)]
+pub enum LogPlaceError {
+    /// Weir's own directory.
+    #[error(transparent)]
+    OwnDirectory(#[from] OwnDirectoryError),
+    /// A log's file or device.
+    #[error(transparent)]
+    File(#[from] LogFileError),
+    /// Its replay.
+    #[error(transparent)]
+    Replay(#[from] OpenLogError),
+    /// The log in use is not where it was.
+    #[error(
+        "what was synced to {} is in the log {}, which cannot be used: {why}; make that file or device \
+         available, or name the place it has now with --log (its name is {name}). If the log is lost, and \
+         with it what was synced last: remove {}", source_path.display(), path.display(), note.display()
+    )]
+    Unreachable {
+        /// SOURCE.
+        source_path: PathBuf,
+        /// Where the log was.
+        path: PathBuf,
+        /// Its own name.
+        name: String,
+        /// Why it is not used.
+        why: String,
+        /// The file that says so.
+        note: PathBuf,
+    },
+    /// Another log than the one in use, with changes in it.
+    #[error(
+        "the log {} holds changes, and SOURCE {} has had another log since, or has lost its '.weir': what is in \
+         the log may be older than what is in SOURCE, and is not replayed. To replay it all the same: 'weir \
+         recover --force --log {} {}'; to let it go: 'weir log --format --force {}'", path.display(),
+        source_path.display(), path.display(), source_path.display(), path.display()
+    )]
+    OutOfDate {
+        /// The log.
+        path: PathBuf,
+        /// SOURCE.
+        source_path: PathBuf,
+    },
+    /// Two logs with changes in them.
+    #[error(
+        "both {} and {} hold changes of SOURCE, and it is not known which are newer: move away the one that is \
+         older ('weir log' shows them), and recover by the other", .0.display(), .1.display()
+    )]
+    Two(PathBuf, PathBuf),
+    /// SOURCE cannot be written and a log holds changes.
+    #[error(
+        "SOURCE {} lacks what was synced last: it is in the log {}, and cannot be brought home because SOURCE \
+         cannot be written; make it writable, or mount it as it is with --read-only --no-recovery",
+        source_path.display(), path.display()
+    )]
+    NotWritable {
+        /// SOURCE.
+        source_path: PathBuf,
+        /// The log.
+        path: PathBuf,
+    },
+    /// A log in SOURCE, other than the one there is.
+    #[error(
+        "the log {} would lie in SOURCE {}, and programs could change it through the mount: name a place \
+         outside, or '--log source'", path.display(), source_path.display()
+    )]
+    InSource {
+        /// The log.
+        path: PathBuf,
+        /// SOURCE.
+        source_path: PathBuf,
+    },
+    /// A log in a Weir mount.
+    #[error("the log {} would lie in the weir mount {}: name another place", path.display(), mount.display())]
+    InMount {
+        /// The log.
+        path: PathBuf,
+        /// The mount.
+        mount: PathBuf,
+    },
+    /// `.weir` cannot be made.
+    #[error(
+        "a log cannot be used with SOURCE {}, where '.weir' cannot be made and so nothing would say that there \
+         is one: make SOURCE writable, or give '--log none'", .0.display()
+    )]
+    NoDirectory(PathBuf),
+    /// Something else.
+    #[error("cannot {doing}: {error}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+/// Where a mount is to have its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    /// Nowhere.
+    None,
+    /// In SOURCE, of so many bytes if it is made.
+    InSource(u64),
+    /// At a path, of so many bytes if it is made.
+    At(&'a Path, u64),
+}
+
+/// What was brought home, from where.
+#[derive(Debug)]
+pub struct BroughtHome {
+    /// The log.
+    pub path: PathBuf,
+    /// What was done.
+    pub report: Report,
+}
+
+/// A SOURCE that this process has locked, and its logs.
+pub struct Logs<'a> {
+    source: &'a Source,
+    own: Option<&'a OwnDirectory>,
+    /// Called between any two steps that a crash may part. An error ends all as a crash would.
+    step: &'a dyn Fn(&'static str) -> io::Result<()>,
+}
+
+/// A log that was looked at.
+struct Seen {
+    file: LogFile,
+    standing: Standing,
+}
+
+impl<'a> Logs<'a> {
+    /// Of a SOURCE with its own directory, if it has one.
+    pub fn new(source: &'a Source, own: Option<&'a OwnDirectory>) -> Logs<'a> {
+        Logs { source, own, step: &|_| Ok(()) }
+    }
+
+    fn step(&self, name: &'static str) -> Result<(), LogPlaceError> {
+        (self.step)(name).map_err(|error| LogPlaceError::System { doing: name, error })
+    }
+
+    fn source(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+
+    fn see(&self, file: LogFile) -> Result<Option<Seen>, LogPlaceError> {
+        Ok(look(&file, self.source())?.map(|standing| Seen { file, standing }))
+    }
+
+    /// The identity of SOURCE. If it has none, that of the log in SOURCE, whose place says whose it is: the
+    /// identity was lost with the power. Else one is drawn.
+    fn identity(&self, own: &OwnDirectory, log: Option<Whose>) -> Result<Identity, LogPlaceError> {
+        if let Some(identity) = own.identity()? {
+            return Ok(identity);
+        }
+        let identity = match log {
+            Some(Whose::Of(identity)) => identity,
+            _ => weir_backend::random().map_err(|error| LogPlaceError::System {
+                doing: "draw an identity for SOURCE",
+                error,
+            })?,
+        };
+        own.set_identity(&identity)?;
+        Ok(identity)
+    }
+
+    /// The log in SOURCE, if there is one with something in it. It is SOURCE's by its place, unless it says
+    /// itself that it is another's.
+    fn inside(&self, own: &OwnDirectory) -> Result<Option<Seen>, LogPlaceError> {
+        let Some(seen) = own.log()?.map(|file| self.see(file)).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        match (seen.standing.whose, own.identity()?) {
+            (Whose::Of(mount), Some(identity)) if mount != identity => {
+                Err(LogFileError::OtherMount(seen.file.path().to_owned()).into())
+            }
+            _ => Ok(Some(seen)),
+        }
+    }
+
+    /// The log elsewhere that is in use: where `given` says, where it was, or on any block device.
+    fn outside(
+        &self,
+        own: &OwnDirectory,
+        given: Option<&Path>,
+    ) -> Result<Option<Seen>, LogPlaceError> {
+        let Some(note) = own.note()?.filter(|note| note.in_use) else { return Ok(None) };
+        let is_it = |path: &Path| -> Result<Option<Seen>, LogPlaceError> {
+            let seen = match LogFile::open(&LogPlace::at(path)?)? {
+                Some(file) => self.see(file)?,
+                None => None,
+            };
+            Ok(seen.filter(|seen| seen.standing.name == note.name))
+        };
+        let given = given.filter(|given| **given != *note.path);
+        // What it was named now may be meant to take the place of the one in use: what is wrong with it is
+        // said when its turn comes.
+        if let Some(Ok(Some(seen))) = given.map(&is_it) {
+            return Ok(Some(seen));
+        }
+        let why = match is_it(&note.path) {
+            Ok(Some(seen)) => return Ok(Some(seen)),
+            Ok(None) if note.path.exists() => "another one is there".to_owned(),
+            Ok(None) => "it is not there".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let devices = match note.path.starts_with("/dev") {
+            true => block_devices(),
+            false => Vec::new(),
+        };
+        for device in devices {
+            // It may have been given another number.
+            let holds = LogPlace::at(&device).and_then(|place| LogFile::open_to_look(&place));
+            let names = holds.and_then(|log| look(&log, self.source()));
+            if !names.is_ok_and(|found| found.is_some_and(|found| found.name == note.name)) {
+                continue;
+            }
+            if let Some(seen) = is_it(&device)? {
+                tracing::info!("the log {} is {} now", note.path.display(), device.display());
+                return Ok(Some(seen));
+            }
+        }
+        Err(LogPlaceError::Unreachable {
+            source_path: self.source.path().to_owned(),
+            path: note.path,
+            name: hex(&note.name),
+            why,
+            note: own.path("log-at"),
+        })
+    }
+
+    /// Brings home what the log in use holds, and has it say that it is clean. `given` is a path at which it
+    /// may be now.
+    pub fn bring_home(
+        &self,
+        given: Option<&Path>,
+        dry: bool,
+    ) -> Result<Option<BroughtHome>, LogPlaceError> {
+        let Some(own) = self.own else { return Ok(None) };
+        if !dry && !self.source.is_writable() {
+            let source_path = self.source.path().to_owned();
+            return match self.left()? {
+                Some(path) => Err(LogPlaceError::NotWritable { source_path, path }),
+                None => Ok(None),
+            };
+        }
+        let inside = self.inside(own)?.filter(|seen| seen.standing.has_changes);
+        let outside = self.outside(own, given)?;
+        let outside = outside.filter(|seen| seen.standing.has_changes);
+        let in_source = inside.as_ref().map(|seen| seen.standing.whose);
+        let seen = match (inside, outside) {
+            (Some(one), Some(two)) => {
+                return Err(LogPlaceError::Two(one.file.path().into(), two.file.path().into()));
+            }
+            (None, None) => return Ok(None),
+            (Some(seen), None) | (None, Some(seen)) => seen,
+        };
+        let path = seen.file.path().to_owned();
+        let identity = if dry { NOBODY } else { self.identity(own, in_source)? };
+        let report = recover(&seen.file, identity, self.source(), dry)?;
+        self.step("replayed")?;
+        Ok(Some(BroughtHome { path, report }))
+    }
+
+    /// Says that the log elsewhere, if one is in use, holds nothing any more.
+    fn settle_note(&self, own: &OwnDirectory) -> Result<(), LogPlaceError> {
+        if let Some(note) = own.note()?.filter(|note| note.in_use) {
+            own.set_note(&Note { in_use: false, ..note })?;
+        }
+        Ok(())
+    }
+
+    /// After everything of the log in use was brought home: nothing of it is needed. A log in SOURCE goes.
+    pub fn put_away(&self) -> Result<(), LogPlaceError> {
+        let Some(own) = self.own else { return Ok(()) };
+        self.settle_note(own)?;
+        own.remove_log();
+        Ok(own.forget_identity()?)
+    }
+
+    /// The log that a mount is to write, when all is home. `None` if it is to have none.
+    pub fn take(&self, wanted: Wanted<'_>) -> Result<Option<RedoLog>, LogPlaceError> {
+        let Some(own) = self.own else {
+            return match wanted {
+                Wanted::None => Ok(None),
+                _ => Err(LogPlaceError::NoDirectory(self.source.path().to_owned())),
+            };
+        };
+        match wanted {
+            Wanted::None => {
+                self.put_away()?;
+                Ok(None)
+            }
+            Wanted::InSource(bytes) => {
+                self.can_be_logged()?;
+                self.settle_note(own)?;
+                self.step("settled")?;
+                let file = own.log()?;
+                let found = match &file {
+                    Some(file) => look(file, self.source())?,
+                    None => None,
+                };
+                let identity = self.identity(own, found.map(|found| found.whose))?;
+                let file = match file {
+                    Some(file) => file,
+                    None => LogFile::create(&own.log_place()?, bytes, identity)?.0,
+                };
+                self.step("made")?;
+                Ok(Some(RedoLog::open(file, identity, self.source())?))
+            }
+            Wanted::At(path, bytes) => self.take_at(own, path, bytes).map(Some),
+        }
+    }
+
+    fn can_be_logged(&self) -> Result<(), LogPlaceError> {
+        weir_backend::can_be_logged(self.source()).map_err(|error| LogPlaceError::System {
+            doing: "name the files of SOURCE for a log",
+            error,
+        })
+    }
+
+    fn take_at(
+        &self,
+        own: &OwnDirectory,
+        path: &Path,
+        bytes: u64,
+    ) -> Result<RedoLog, LogPlaceError> {
+        let place = self.place_outside(path)?;
+        self.can_be_logged()?;
+        let in_source = self.inside(own)?.map(|seen| seen.standing.whose);
+        let identity = self.identity(own, in_source)?;
+        let seen = match LogFile::open(&place)? {
+            // Blank ones, too, are of nobody.
+            Some(file) => match look(&file, self.source())? {
+                Some(standing) => Some(Seen { file, standing }),
+                None => {
+                    file.format(identity)?;
+                    self.see(file)?
+                }
+            },
+            None => {
+                let (file, _) = LogFile::create(&place, bytes, identity)?;
+                self.see(file)?
+            }
+        };
+        let seen = seen.ok_or(LogFileError::OtherMount(path.to_owned()))?;
+        self.step("made")?;
+        match seen.standing.whose {
+            Whose::Of(mount) if mount == identity && seen.standing.has_changes => {
+                return Err(self.out_of_date(path));
+            }
+            // An earlier build left it, and no log was used since that says where it is.
+            Whose::ByDevice { same: true }
+                if seen.standing.has_changes && own.note()?.is_some() =>
+            {
+                return Err(self.out_of_date(path));
+            }
+            Whose::Nobodys | Whose::ByDevice { same: true } => {}
+            Whose::Of(mount) if mount == identity => {}
+            Whose::Of(_) | Whose::ByDevice { same: false } => {
+                return Err(LogFileError::OtherMount(path.to_owned()).into());
+            }
+        }
+        own.set_note(&Note { in_use: true, name: seen.standing.name, path: path.to_owned() })?;
+        self.step("noted")?;
+        // It was replayed, and what it had is in use elsewhere now.
+        own.remove_log();
+        Ok(RedoLog::open(seen.file, identity, self.source())?)
+    }
+
+    fn out_of_date(&self, path: &Path) -> LogPlaceError {
+        LogPlaceError::OutOfDate {
+            path: path.to_owned(),
+            source_path: self.source.path().to_owned(),
+        }
+    }
+
+    /// A place for a log that is not in SOURCE, whatever names lead there, nor in a Weir mount.
+    fn place_outside(&self, path: &Path) -> Result<LogPlace, LogPlaceError> {
+        let place = LogPlace::at(path)?;
+        let system = |error| LogPlaceError::System { doing: "find where the log is", error };
+        let mounts = MountTable::read().map_err(system)?;
+        let directory = place.directory();
+        let stat = rustix::fs::fstat(directory).map_err(|errno| system(errno.into()))?;
+        let weir = mounts.of_device(Device::from_raw(stat.st_dev)).filter(|mount| mount.is_weir());
+        if let Some(mount) = weir {
+            let mount = mount.mount_point.clone();
+            return Err(LogPlaceError::InMount { path: path.to_owned(), mount });
+        }
+        let ancestors = Ancestors::of(directory).map_err(system)?;
+        let shown = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let shown = shown.unwrap_or_else(|_| path.to_owned());
+        if ancestors.contain(self.source()).map_err(system)?
+            || shown == self.source.path()
+            || nesting::is_below(&mounts, &shown, self.source.path())
+        {
+            let (path, source_path) = (path.to_owned(), self.source.path().to_owned());
+            return Err(LogPlaceError::InSource { path, source_path });
+        }
+        Ok(place)
+    }
+
+    /// Whether a log holds something that SOURCE lacks, and which; nothing is changed. Where SOURCE cannot be
+    /// written, a log in it cannot be opened for writing.
+    pub fn left(&self) -> Result<Option<PathBuf>, LogPlaceError> {
+        let Some(own) = self.own else { return Ok(None) };
+        let note = own.note()?.filter(|note| note.in_use);
+        let mut places = vec![own.log_place()?];
+        if let Some(note) = &note {
+            match LogPlace::at(&note.path) {
+                Ok(place) => places.push(place),
+                // It cannot be said that nothing is in it.
+                Err(_) => return Ok(Some(note.path.clone())),
+            }
+        }
+        for (nth, place) in places.iter().enumerate() {
+            let looked = LogFile::open_to_look(place).and_then(|log| look(&log, self.source()));
+            let has_changes = match (looked, &note) {
+                (Ok(Some(found)), Some(note)) if nth > 0 => {
+                    found.name != note.name || found.has_changes
+                }
+                (Ok(found), _) => found.is_some_and(|found| found.has_changes),
+                (Err(LogFileError::Io { source, .. }), _)
+                    if nth == 0 && source.kind() == io::ErrorKind::NotFound =>
+                {
+                    false
+                }
+                (Err(_), _) if nth > 0 => true,
+                (Err(error), _) => return Err(error.into()),
+            };
+            if has_changes {
+                return Ok(Some(place.path().to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Replays a log that a person named: with `force` also one that is not in use, or another's.
+    pub fn recover_named(
+        &self,
+        path: &Path,
+        force: bool,
+        dry: bool,
+    ) -> Result<Option<BroughtHome>, LogPlaceError> {
+        let Some(own) = self.own else {
+            return Err(LogPlaceError::NoDirectory(self.source.path().to_owned()));
+        };
+        let note = own.note()?;
+        let Some(seen) =
+            LogFile::open(&LogPlace::at(path)?)?.map(|file| self.see(file)).transpose()?.flatten()
+        else {
+            return Ok(None);
+        };
+        let is_in_use =
+            note.as_ref().is_some_and(|note| note.in_use && note.name == seen.standing.name);
+        let is_ours = match (seen.standing.whose, own.identity()?) {
+            (Whose::Of(mount), Some(identity)) => mount == identity,
+            (Whose::ByDevice { same }, _) => same,
+            (Whose::Of(_), None) => false,
+            (Whose::Nobodys, _) => true,
+        };
+        let is_known =
+            is_in_use || matches!(seen.standing.whose, Whose::ByDevice { .. }) && note.is_none();
+        if !force && !is_ours {
+            return Err(LogFileError::OtherMount(path.to_owned()).into());
+        }
+        if !force && !is_known && seen.standing.has_changes {
+            return Err(self.out_of_date(path));
+        }
+        if dry {
+            let report = recover(&seen.file, NOBODY, self.source(), true)?;
+            return Ok(Some(BroughtHome { path: path.to_owned(), report }));
+        }
+        let identity = self.identity(own, None)?;
+        let report = recover(&seen.file, identity, self.source(), false)?;
+        // It has SOURCE's identity now, which so is kept.
+        if is_in_use || note.is_none() {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            own.set_note(&Note { in_use: false, name: seen.standing.name, path })?;
+        }
+        Ok(Some(BroughtHome { path: path.to_owned(), report }))
+    }
+}
+
+/// Where the log of a SOURCE is, for those who only look at it.
+pub fn find(source: &Source) -> Result<PathBuf, LogPlaceError> {
+    let inside = source.path().join(".weir/log");
+    if inside.exists() {
+        return Ok(inside);
+    }
+    let note = match OwnDirectory::open(source.as_fd(), source.path())? {
+        Some(own) => own.note()?,
+        None => None,
+    };
+    Ok(note.map_or(inside, |note| note.path))
+}
+
+/// All block devices, in the directory that has them.
+fn block_devices() -> Vec<PathBuf> {
+    let Ok(names) = std::fs::read_dir("/sys/class/block") else { return Vec::new() };
+    // A `!` stands for a slash.
+    let name = |name: std::ffi::OsString| name.to_string_lossy().replace('!', "/");
+    names.flatten().map(|entry| Path::new("/dev").join(name(entry.file_name()))).collect()
+}
+
+impl Source {
+    /// Whether files of SOURCE can be changed at all: not where its file system is mounted read-only.
+    pub fn is_writable(&self) -> bool {
+        let access = rustix::fs::accessat(self.as_fd(), ".", Access::WRITE_OK, AtFlags::EACCESS);
+        !access.is_err_and(|errno| errno == Errno::ROFS)
+    }
+}

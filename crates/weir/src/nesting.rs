@@ -1,0 +1,223 @@
+//! Whether one directory lies in another, whatever names lead there.
+//!
+//! Two mounts whose SOURCEs share files would write over each other's pages. Three things tell, because each
+//! misses some: the directories above (device and inode), the mount table (bind mounts of one file system in
+//! several places), and the locks of directories above (mounts in other mount namespaces).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+use crate::control::client::Daemon;
+use crate::control::protocol::{Reply, Request};
+use crate::mounts::{Mount, MountTable};
+use crate::own_directory::WEIR_DIRECTORY;
+use crate::source::LOCK_FILE;
+
+/// Deeper than the kernel lets a path be.
+const DEPTH_MAX: usize = 4096;
+
+/// A directory and those above it, from it on up.
+pub struct Ancestors(Vec<OwnedFd>);
+
+type FileKey = (u64, u64);
+
+fn key(directory: BorrowedFd<'_>) -> io::Result<FileKey> {
+    let stat = rustix::fs::fstat(directory)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+impl Ancestors {
+    /// Of a directory, as far up as may be searched.
+    pub fn of(directory: BorrowedFd<'_>) -> io::Result<Ancestors> {
+        let mut above = vec![directory.try_clone_to_owned()?];
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        while above.len() < DEPTH_MAX {
+            let last = &above[above.len() - 1];
+            let Ok(parent) = rustix::fs::openat(last, "..", flags, Mode::empty()) else { break };
+            if key(parent.as_fd())? == key(last.as_fd())? {
+                break;
+            }
+            above.push(parent);
+        }
+        Ok(Ancestors(above))
+    }
+
+    /// Whether a directory is one of them.
+    pub fn contain(&self, directory: BorrowedFd<'_>) -> io::Result<bool> {
+        let wanted = key(directory)?;
+        for one in &self.0 {
+            if key(one.as_fd())? == wanted {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The nearest directory above the first that a daemon has locked, and what it says of itself.
+    ///
+    /// Only locks count that root, this user or the directory's owner has made: in /tmp anybody could.
+    pub fn locked(&self) -> Option<PathBuf> {
+        self.0.iter().skip(1).find(|directory| is_locked(directory.as_fd())).map(|directory| {
+            let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(directory));
+            std::fs::read_link(link).unwrap_or_else(|_| "a directory above".into())
+        })
+    }
+}
+
+fn is_locked(directory: BorrowedFd<'_>) -> bool {
+    let is_held = || -> Result<bool, rustix::io::Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let own = rustix::fs::openat(directory, WEIR_DIRECTORY, flags, Mode::empty())?;
+        let made_by = rustix::fs::fstat(&own)?.st_uid;
+        let owner = rustix::fs::fstat(directory)?.st_uid;
+        if ![0, owner, rustix::process::geteuid().as_raw()].contains(&made_by) {
+            return Ok(false);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let lock = rustix::fs::openat(&own, LOCK_FILE, flags, Mode::empty())?;
+        // Shared, and let go at once: it keeps no other asker away.
+        let taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared);
+        Ok(taken == Err(rustix::io::Errno::WOULDBLOCK))
+    };
+    // What is not there or may not be looked at is not known to be locked.
+    is_held().unwrap_or(false)
+}
+
+/// A mount whose SOURCE shares files with another directory.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Nested {
+    /// Its SOURCE.
+    pub source: PathBuf,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Its SOURCE contains the directory; otherwise it is the other way round.
+    pub is_above: bool,
+}
+
+/// The Weir mount, if there is one, whose SOURCE lies in the directory `path` or contains it. The same directory
+/// is none: its lock tells.
+pub fn find(
+    directory: BorrowedFd<'_>,
+    path: &Path,
+    mounts: &MountTable,
+) -> io::Result<Option<Nested>> {
+    let above = Ancestors::of(directory)?;
+    for mount in mounts.weir() {
+        let Some(source) = source_of(mount) else { continue };
+        let nested = |is_above| {
+            let mount_point = mount.mount_point.clone();
+            Ok(Some(Nested { source: source.clone(), mount_point, is_above }))
+        };
+        if source == path {
+            continue;
+        }
+        if is_below(mounts, path, &source) {
+            return nested(true);
+        }
+        if is_below(mounts, &source, path) {
+            return nested(false);
+        }
+        // Only where it is of a file system that answers: SOURCE's own.
+        if mounts.containing(&source).map(|at| at.device)
+            != mounts.containing(path).map(|at| at.device)
+        {
+            continue;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(other) = rustix::fs::open(&source, flags, Mode::empty()) else { continue };
+        if key(other.as_fd())? == key(directory)? {
+            continue;
+        }
+        if above.contain(other.as_fd())? {
+            return nested(true);
+        }
+        if Ancestors::of(other.as_fd())?.contain(directory)? {
+            return nested(false);
+        }
+    }
+    Ok(None)
+}
+
+/// The SOURCE of a mount: what the table shows, or what its daemon says if the table shows another name.
+fn source_of(mount: &Mount) -> Option<PathBuf> {
+    if mount.source.is_absolute() {
+        return Some(mount.source.clone());
+    }
+    match Daemon::connect(mount).ok()?.ask(&Request::Status).ok()? {
+        Reply::Status { status } => Some(status.source.into()),
+        _ => None,
+    }
+}
+
+/// Whether a canonical path is below another one, by name or because both are mounted from one file system.
+/// No file system is asked.
+pub fn is_below(mounts: &MountTable, path: &Path, above: &Path) -> bool {
+    if path != above && path.starts_with(above) {
+        return true;
+    }
+    let place = |path: &Path| {
+        let mount = mounts.containing(path)?;
+        let rest = path.strip_prefix(&mount.mount_point).ok()?;
+        Some((mount.device, mount.root.join(rest)))
+    };
+    match (place(path), place(above)) {
+        (Some((one, path)), Some((other, above))) => {
+            one == other && path != above && path.starts_with(&above)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"\
+22 1 8:1 / / rw - ext4 /dev/sda1 rw
+30 22 8:1 /srv/data /bind rw - ext4 /dev/sda1 rw
+31 22 0:40 / /other rw - tmpfs none rw
+";
+
+    #[test]
+    fn bind_mounts_are_seen_through() {
+        let mounts = MountTable::parse(TABLE);
+        let below = |path: &str, above: &str| is_below(&mounts, Path::new(path), Path::new(above));
+        assert!(below("/srv/data", "/srv") && !below("/srv", "/srv/data"));
+        assert!(!below("/srv", "/srv") && !below("/srv/database", "/srv/data"));
+        assert!(below("/bind", "/srv") && below("/bind/x", "/srv/data"));
+        assert!(below("/srv/data/x", "/bind") && !below("/srv/data", "/bind"));
+        assert!(below("/other/x", "/other") && below("/other", "/") && !below("/other", "/srv"));
+    }
+
+    #[test]
+    fn the_directories_above_are_known_by_their_inodes() {
+        let scratch = tempfile_directory("ancestors");
+        let below = scratch.join("a/b");
+        std::fs::create_dir_all(&below).unwrap();
+        let open = |path: &Path| std::fs::File::open(path).unwrap();
+        let ancestors = Ancestors::of(open(&below).as_fd()).unwrap();
+        for path in [&below, &scratch.join("a"), &scratch, Path::new("/")] {
+            assert!(ancestors.contain(open(path).as_fd()).unwrap(), "{}", path.display());
+        }
+        std::fs::create_dir(scratch.join("c")).unwrap();
+        assert!(!ancestors.contain(open(&scratch.join("c")).as_fd()).unwrap());
+        assert_eq!(ancestors.locked(), None);
+
+        std::fs::create_dir(scratch.join(".weir")).unwrap();
+        let lock = std::fs::File::create(scratch.join(".weir/lock")).unwrap();
+        assert_eq!(ancestors.locked(), None);
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert_eq!(ancestors.locked(), Some(scratch.canonicalize().unwrap()));
+        std::fs::remove_dir_all(&scratch).unwrap();
+    }
+
+    fn tempfile_directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("weir-nesting-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+}

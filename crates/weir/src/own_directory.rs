@@ -1,0 +1,382 @@
+//! Weir's own directory in SOURCE, `.weir`, and the small files in it.
+//!
+//! Owns `.weir/id`, the identity of SOURCE, and `.weir/log-at`, which says where the redo log is when it is
+//! elsewhere. The lock and a log in SOURCE are opened through it, by whoever owns them.
+//!
+//! Invariants: the directory and all in it are this user's alone; they are opened by name from an open
+//! directory and never through a link; what is not so is refused with a sentence that says what to do.
+//! A file is replaced as a whole, and durably: after a crash it is the old one or the new one.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use weir_backend::{LogFile, LogFileError, LogPlace};
+use weir_log::Identity;
+
+/// Weir's own directory in SOURCE.
+pub const WEIR_DIRECTORY: &str = ".weir";
+
+const ID_FILE: &str = "id";
+const NOTE_FILE: &str = "log-at";
+const LOG_FILE: &str = "log";
+
+/// More than any of the small files has, bytes.
+const SMALL_BYTES_MAX: u64 = 8192;
+
+/// Why `.weir` cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnDirectoryError {
+    /// A link or a file has its name.
+    #[error(
+        "{} is a {what}, which weir did not make and does not follow: move it away", path.display()
+    )]
+    Kind {
+        /// The thing.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Another user made it.
+    #[error(
+        "{} belongs to user {uid}, who could have put anything there, so it is not used: if weir ran \
+         as that user, run 'weir recover' as that user first; then remove it", path.display()
+    )]
+    Foreign {
+        /// The thing.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+    },
+    /// Others may change it.
+    #[error(
+        "{} may be changed by others (mode {mode:04o}), who could have put anything there, so it is not \
+         used: if nobody did, 'chmod go-rwx {}'", path.display(), path.display()
+    )]
+    Open {
+        /// The thing.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// A file with several names.
+    #[error("{} has {names} names and is not used: remove the others, or move it away", path.display())]
+    Linked {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        names: u64,
+    },
+    /// A file that does not say what it should.
+    #[error(
+        "{} is damaged: restore it from a backup, or move it away and name the log with \
+         'weir recover --force --log'", .0.display()
+    )]
+    Damaged(PathBuf),
+    /// The system.
+    #[error("cannot {doing} {}: {error}", path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+/// Where the redo log is when it is not in SOURCE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Something may have to be replayed of it. Otherwise it was clean when it was last used.
+    pub in_use: bool,
+    /// The log's own name: a path or device number may mean another one tomorrow.
+    pub name: Identity,
+    /// Its path, absolute, as it was given.
+    pub path: PathBuf,
+}
+
+impl Note {
+    fn encode(&self) -> Vec<u8> {
+        let state = if self.in_use { "in use" } else { "clean" };
+        let mut text = format!("log {}\nstate {state}\npath ", hex(&self.name)).into_bytes();
+        text.extend_from_slice(self.path.as_os_str().as_bytes());
+        text.push(b'\n');
+        text
+    }
+
+    /// The path comes last and may hold anything.
+    fn decode(text: &[u8]) -> Option<Note> {
+        let (name, rest) = text.strip_prefix(b"log ")?.split_at_checked(32)?;
+        let rest = rest.strip_prefix(b"\nstate ")?;
+        let (in_use, path) = match rest.strip_prefix(b"in use\npath ") {
+            Some(path) => (true, path),
+            None => (false, rest.strip_prefix(b"clean\npath ")?),
+        };
+        let path = PathBuf::from(OsString::from_vec(path.strip_suffix(b"\n")?.to_vec()));
+        path.is_absolute().then_some(Note { in_use, name: unhex(name)?, path })
+    }
+}
+
+/// An identity as hexadecimal digits.
+pub fn hex(identity: &Identity) -> String {
+    identity.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &[u8]) -> Option<Identity> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() == 32 && text.is_ascii())?;
+    let mut identity = [0; 16];
+    for (nth, byte) in identity.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * nth..2 * nth + 2)?, 16).ok()?;
+    }
+    (identity != weir_backend::NOBODY).then_some(identity)
+}
+
+/// `.weir`, open.
+#[derive(Debug)]
+pub struct OwnDirectory {
+    directory: OwnedFd,
+    path: PathBuf,
+}
+
+impl OwnDirectory {
+    /// Opens the `.weir` of the SOURCE open as `source`, whose path is for messages; `None` if there is none.
+    pub fn open(
+        source: BorrowedFd<'_>,
+        source_path: &Path,
+    ) -> Result<Option<OwnDirectory>, OwnDirectoryError> {
+        let path = source_path.join(WEIR_DIRECTORY);
+        let io = |doing| {
+            let path = path.clone();
+            move |errno: Errno| OwnDirectoryError::Io { doing, path, error: errno.into() }
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = match rustix::fs::openat(source, WEIR_DIRECTORY, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            found => found.map_err(io("open"))?,
+        };
+        let stat = rustix::fs::fstat(&found).map_err(io("open"))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {}
+            FileType::Symlink => {
+                return Err(OwnDirectoryError::Kind { path, what: "symbolic link" });
+            }
+            _ => return Err(OwnDirectoryError::Kind { path, what: "file" }),
+        }
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(OwnDirectoryError::Foreign { path, uid: stat.st_uid });
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(&found, ".", flags, Mode::empty());
+        let directory = directory.map_err(io("open"))?;
+        if stat.st_mode & 0o022 != 0 {
+            return Err(OwnDirectoryError::Open { path, mode: stat.st_mode & 0o7777 });
+        }
+        if stat.st_mode & 0o055 != 0 {
+            // Earlier builds, or a person, made it so: nobody could put anything in it. Where modes cannot
+            // be changed, the files' own modes have to do.
+            let _ = rustix::fs::fchmod(&directory, Mode::RWXU);
+        }
+        Ok(Some(OwnDirectory { directory, path }))
+    }
+
+    /// The same, made if it is missing.
+    ///
+    /// # Errors
+    /// The outer one is that of making it, mkdir(2)'s.
+    pub fn make(
+        source: BorrowedFd<'_>,
+        source_path: &Path,
+    ) -> Result<Result<OwnDirectory, OwnDirectoryError>, Errno> {
+        let mut made = false;
+        for _ in 0..16 {
+            match OwnDirectory::open(source, source_path) {
+                Ok(Some(own)) => return Ok(Ok(own)),
+                Ok(None) => {}
+                Err(OwnDirectoryError::Foreign { .. } | OwnDirectoryError::Open { .. }) if made => {
+                    // The file system keeps no owners or modes: nothing in it could be trusted.
+                    let _ = rustix::fs::unlinkat(source, WEIR_DIRECTORY, AtFlags::REMOVEDIR);
+                    return Err(Errno::PERM);
+                }
+                Err(error) => return Ok(Err(error)),
+            }
+            made = match rustix::fs::mkdirat(source, WEIR_DIRECTORY, Mode::RWXU) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                Err(errno) => return Err(errno),
+            };
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// The open directory.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// The path of something in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The place of a log in SOURCE.
+    pub fn log_place(&self) -> Result<LogPlace, LogFileError> {
+        let path = self.path(LOG_FILE);
+        let fault = |source| LogFileError::Io { doing: "open", path: path.clone(), source };
+        LogPlace::within(self.as_fd(), LOG_FILE, path.clone()).map_err(fault)
+    }
+
+    /// The log in SOURCE, if there is one.
+    pub fn log(&self) -> Result<Option<LogFile>, LogFileError> {
+        LogFile::open(&self.log_place()?)
+    }
+
+    /// Removes the log in SOURCE, which holds nothing any more. One that cannot be removed stays, and is used
+    /// again.
+    pub fn remove_log(&self) {
+        match rustix::fs::unlinkat(&self.directory, LOG_FILE, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => {
+                tracing::warn!("{} was not removed: {error}", self.path(LOG_FILE).display());
+            }
+        }
+    }
+
+    /// The identity of SOURCE, if it was drawn.
+    pub fn identity(&self) -> Result<Option<Identity>, OwnDirectoryError> {
+        let Some(text) = self.read(ID_FILE)? else { return Ok(None) };
+        let id = unhex(text.strip_suffix(b"\n").unwrap_or(&text));
+        id.map(Some).ok_or_else(|| OwnDirectoryError::Damaged(self.path(ID_FILE)))
+    }
+
+    /// Gives SOURCE an identity, durably.
+    pub fn set_identity(&self, identity: &Identity) -> Result<(), OwnDirectoryError> {
+        self.write(ID_FILE, format!("{}\n", hex(identity)).as_bytes())?;
+        // The directory may be as new as the file in it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = rustix::fs::openat(&self.directory, "..", flags, Mode::empty());
+        let synced = parent.and_then(|parent| rustix::fs::fsync(&parent));
+        synced.map_err(|errno| self.io("sync the directory of", ID_FILE, errno.into()))
+    }
+
+    /// Where the log is, if it ever was elsewhere.
+    pub fn note(&self) -> Result<Option<Note>, OwnDirectoryError> {
+        let Some(text) = self.read(NOTE_FILE)? else { return Ok(None) };
+        let note = Note::decode(&text);
+        note.map(Some).ok_or_else(|| OwnDirectoryError::Damaged(self.path(NOTE_FILE)))
+    }
+
+    /// Says where the log is, durably.
+    pub fn set_note(&self, note: &Note) -> Result<(), OwnDirectoryError> {
+        self.write(NOTE_FILE, &note.encode())
+    }
+
+    /// Removes what no log needs: the identity, unless a log elsewhere has it.
+    pub fn forget_identity(&self) -> Result<(), OwnDirectoryError> {
+        let log = rustix::fs::statat(&self.directory, LOG_FILE, AtFlags::SYMLINK_NOFOLLOW);
+        if log.is_err_and(|errno| errno == Errno::NOENT) && self.note()?.is_none() {
+            // One that stays does no harm.
+            let _ = rustix::fs::unlinkat(&self.directory, ID_FILE, AtFlags::empty());
+        }
+        Ok(())
+    }
+
+    /// A small file of this user's alone; `None` if there is none.
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, OwnDirectoryError> {
+        // A pipe that was planted must not keep anybody waiting.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => {
+                return Err(OwnDirectoryError::Kind {
+                    path: self.path(name),
+                    what: "symbolic link",
+                });
+            }
+            file => File::from(file.map_err(|errno| self.io("read", name, errno.into()))?),
+        };
+        let stat = rustix::fs::fstat(&file).map_err(|errno| self.io("read", name, errno.into()))?;
+        self.check_file(name, &stat)?;
+        let mut text = Vec::new();
+        let read = file.take(SMALL_BYTES_MAX).read_to_end(&mut text);
+        read.map_err(|error| self.io("read", name, error))?;
+        Ok(Some(text))
+    }
+
+    /// Whether a file in the directory is a file with one name, which only this user may change.
+    pub fn check_file(&self, name: &str, stat: &Stat) -> Result<(), OwnDirectoryError> {
+        let path = self.path(name);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(OwnDirectoryError::Kind { path, what: "thing that is no file" });
+        }
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(OwnDirectoryError::Foreign { path, uid: stat.st_uid });
+        }
+        if stat.st_mode & 0o022 != 0 {
+            return Err(OwnDirectoryError::Open { path, mode: stat.st_mode & 0o7777 });
+        }
+        // None at all: it was removed just now, which is the caller's to notice.
+        if stat.st_nlink > 1 {
+            return Err(OwnDirectoryError::Linked { path, names: stat.st_nlink.into() });
+        }
+        Ok(())
+    }
+
+    fn write(&self, name: &str, text: &[u8]) -> Result<(), OwnDirectoryError> {
+        let fault = |errno: Errno| self.io("write", name, errno.into());
+        let new = format!("{name}.new");
+        // What a crash left half-written.
+        match rustix::fs::unlinkat(&self.directory, &new, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(fault(errno)),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::openat(&self.directory, &new, flags | OFlags::CLOEXEC, mode);
+        let mut file = File::from(file.map_err(fault)?);
+        let written = file.write_all(text).and_then(|()| file.sync_all());
+        written.map_err(|error| self.io("write", name, error))?;
+        rustix::fs::renameat(&self.directory, &new, &self.directory, name).map_err(fault)?;
+        rustix::fs::fsync(&self.directory).map_err(fault)
+    }
+
+    fn io(&self, doing: &'static str, name: &str, error: io::Error) -> OwnDirectoryError {
+        OwnDirectoryError::Io { doing, path: self.path(name), error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_note_says_what_it_was_told(in_use: bool, name in 1u8.., path: Vec<u8>) {
+            let path = [b"/", &path[..]].concat();
+            let path = PathBuf::from(OsString::from_vec(path));
+            let note = Note { in_use, name: [name; 16], path };
+            prop_assert_eq!(Note::decode(&note.encode()), Some(note));
+        }
+
+        #[test]
+        fn any_bytes_are_a_note_or_none(text: Vec<u8>) {
+            let _ = (Note::decode(&text), unhex(&text));
+        }
+    }
+
+    #[test]
+    fn identities_are_hexadecimal_digits() {
+        let identity = *b"0123456789abcdef";
+        assert_eq!(unhex(hex(&identity).as_bytes()), Some(identity));
+        for text in ["", "00", &"0".repeat(32), &"g".repeat(32), &"é".repeat(16)] {
+            assert_eq!(unhex(text.as_bytes()), None, "{text}");
+        }
+    }
+}
