@@ -46,10 +46,10 @@ failing_home() {
     image=$WORK/memory/image
     truncate -s 32M "$image"
     mkfs.ext4 -q -b 4096 -m 0 -E lazy_itable_init=0,lazy_journal_init=0,nodiscard "$image"
-    mkdir "$WORK/home"
-    mount -o loop "$image" "$WORK/home" || skip "cannot mount a loop device"
-    mkdir "$WORK/home/source"
-    SRC=$WORK/home/source
+    mkdir "$WORK/disk"
+    mount -o loop "$image" "$WORK/disk" || skip "cannot mount a loop device"
+    mkdir "$WORK/disk/source"
+    SRC=$WORK/disk/source
     head -c 300 /dev/zero >"$SRC/victim"
     head -c 1M /dev/zero >"$SRC/other"
     sync -f "$SRC"
@@ -176,11 +176,11 @@ failed-home-sync)
     kill_daemon
     heal
     # What only the kernel's memory has of home is gone after a crash of the machine.
-    umount_soon "$WORK/home"
-    mount -o loop "$image" "$WORK/home"
+    umount_soon "$WORK/disk"
+    mount -o loop "$image" "$WORK/disk"
     "$WEIR" recover "$SRC" --log "$WORK/log"
     expect_victim "$SRC" "after a crash"
-    umount "$WORK/home" "$WORK/memory"
+    umount "$WORK/disk" "$WORK/memory"
     ;;
 failed-home-sync-umount)
     failing_home
@@ -192,10 +192,10 @@ failed-home-sync-umount)
     # What failed at home meanwhile may be told once more.
     "$WEIR" umount "$MNT" || "$WEIR" umount "$MNT" || fail "no unmount though home works again"
     wait "$WEIR_PID" || true
-    umount_soon "$WORK/home"
-    mount -o loop "$image" "$WORK/home"
+    umount_soon "$WORK/disk"
+    mount -o loop "$image" "$WORK/disk"
     expect_victim "$SRC" "after weir umount"
-    umount "$WORK/home" "$WORK/memory"
+    umount "$WORK/disk" "$WORK/memory"
     ;;
 *) fail "no case $1" ;;
 esac

@@ -23,14 +23,14 @@ mod broken;
 mod edit;
 mod files;
 mod history;
+mod life;
 mod log_disk;
-mod programs;
 mod undo;
 
 use crate::rng::Rng;
 
 pub use broken::{Broken, Crash};
-pub use programs::Life;
+pub use life::Life;
 pub use undo::Undo;
 
 /// What a run did.

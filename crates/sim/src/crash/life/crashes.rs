@@ -1,0 +1,122 @@
+//! Crashes: the power is cut or the daemon is killed, what is left is recovered and compared.
+
+use weir_log::{Lsn, replay};
+
+use super::{Flight, Life, Name};
+use crate::crash::Tally;
+use crate::crash::broken::{Broken, Crash};
+use crate::crash::files::{HomeFile, Recovering};
+use crate::crash::log_disk::LogDisk;
+use crate::rng::Rng;
+
+/// What the log's disk and home are after a crash that was recovered from.
+pub(super) struct Left {
+    /// The files that have a name.
+    pub(super) homes: Vec<HomeFile>,
+    pub(super) log_disk: LogDisk,
+    pub(super) end: Lsn,
+}
+
+impl Life {
+    pub(super) fn maybe_cut(
+        &mut self,
+        sparse: u64,
+        rng: &mut Rng,
+        tally: &mut Tally,
+    ) -> Result<(), Broken> {
+        if rng.below(sparse) == 0 {
+            let power = rng.chance(650);
+            self.crash(power, rng, tally)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the power in thought, or kills the daemon; recovers, and compares.
+    pub(super) fn crash(
+        &mut self,
+        power: bool,
+        rng: &mut Rng,
+        tally: &mut Tally,
+    ) -> Result<Left, Broken> {
+        self.crashes += 1;
+        let (failing, idle) = (self.failing > 0, self.idle);
+        let mut crash = Crash { nth: self.crashes, power, again: false, failing, idle };
+        let mut homes: Vec<HomeFile> = self
+            .homes
+            .iter()
+            .map(|home| if power { home.cut(rng) } else { home.kill(rng) })
+            .collect();
+        let mut log_disk = self.log_disk.clone();
+        for flight in self.flight.values() {
+            if let Flight::Log { commit, .. } = flight {
+                log_disk.tear(commit, rng);
+            }
+        }
+        let superblock = log_disk.superblock();
+        let mut gone = self.gone(power, rng);
+        loop {
+            tally.count(crash);
+            let mut recovering = Recovering::new(homes, gone.clone());
+            if rng.chance(300) {
+                recovering.writes_left = Some(rng.below(20));
+            }
+            match replay(&mut log_disk, superblock, Some(&mut recovering)) {
+                Ok(report) => {
+                    let homes = recovering.files;
+                    self.check(&homes, &gone, crash, tally)?;
+                    // What was recovered is durable before the log is used again.
+                    if !homes.iter().all(HomeFile::is_durable) {
+                        let cut: Vec<HomeFile> = homes.iter().map(|home| home.cut(rng)).collect();
+                        let crash = Crash { power: true, again: true, ..crash };
+                        self.check(&cut, &gone, crash, tally)?;
+                    }
+                    let left = homes.into_iter().zip(gone).filter(|(_, gone)| !gone);
+                    let homes = left.map(|(home, _)| home).collect();
+                    return Ok(Left { homes, log_disk, end: report.end });
+                }
+                Err(_) if recovering.writes_left == Some(0) => {
+                    tally.recovery_cuts += 1;
+                    if !crash.power && rng.chance(500) {
+                        crash.power = true;
+                        gone = self.gone(true, rng);
+                    }
+                    let files = recovering.files.iter();
+                    homes = files
+                        .map(|home| if crash.power { home.cut(rng) } else { home.kill(rng) })
+                        .collect();
+                }
+                Err(error) => return Err(Broken::Log { error: error.to_string(), crash }),
+            }
+        }
+    }
+
+    /// Compares what was recovered with what was promised, and with what home had: after a power cut what was durable
+    /// there, after a kill all that it had been given.
+    pub(super) fn check(
+        &self,
+        homes: &[HomeFile],
+        gone: &[bool],
+        crash: Crash,
+        tally: &mut Tally,
+    ) -> Result<(), Broken> {
+        for (file, (found, had)) in homes.iter().zip(&self.homes).enumerate() {
+            if gone[file] {
+                continue;
+            }
+            let home = if crash.power { had.durable() } else { had.seen() };
+            self.histories[file].check(file, found.content(), home, crash)?;
+            tally.bytes += found.content().len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Which files have no name after a crash: a power cut may undo any removal that is not durable.
+    pub(super) fn gone(&self, power: bool, rng: &mut Rng) -> Vec<bool> {
+        let mut is_gone = |&name| match name {
+            Name::There => false,
+            Name::Removed => !power || rng.chance(500),
+            Name::Gone => true,
+        };
+        self.names.iter().map(&mut is_gone).collect()
+    }
+}

@@ -1,0 +1,326 @@
+//! Programs, the engine, and the devices under it, from one crash to the next.
+//!
+//! What programs do is in `programs`, what the devices do for the engine in `devices`, and what a crash leaves in
+//! `crashes`.
+
+mod crashes;
+mod devices;
+mod programs;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use weir_engine::{
+    Command, Config, Engine, FetchPolicy, FileId, FramePool, HomeAttributes, PAGE_BYTES, RequestId,
+    Time, WriteBackPolicy,
+};
+use weir_log::{BLOCK_BYTES, Commit, DATA_START, Lsn, Superblock, Writer};
+
+use super::broken::Broken;
+use super::files::{HomeFile, identity};
+use super::history::History;
+use super::log_disk::LogDisk;
+use super::{Plan, Tally};
+use crate::rng::Rng;
+
+const FILES: usize = 3;
+/// Largest file, bytes.
+const FILE_BYTES_MAX: u64 = 192 << 10;
+/// The log: small, so that it is full now and then.
+const LOG_BYTES: u64 = DATA_START + (256 << 10);
+
+/// The devices, the engine above them, and what programs were promised.
+pub struct Life {
+    homes: Vec<HomeFile>,
+    /// Of each file, what became of its name.
+    names: Vec<Name>,
+    log_disk: LogDisk,
+    histories: Vec<History>,
+    engine: Engine,
+    now: Time,
+    flight: BTreeMap<u64, Flight>,
+    next_flight: u64,
+    next_request: u64,
+    waiting: BTreeMap<RequestId, Waiting>,
+    /// Files whose last change or read is not answered yet.
+    busy: Vec<bool>,
+    /// Of these, those with a change.
+    changing: Vec<bool>,
+    /// How often what is done: writes, syncs, changes of size, zeroing, syncs of everything, reads, rests,
+    /// removals and creations.
+    weights: [u32; 8],
+    /// Writes so far, over all lives: what they write tells of which it is.
+    writes: u64,
+    /// How often a sync of home fails, in thousandths.
+    failing: u32,
+    plan: Plan,
+    /// Everything came to rest, and nothing was asked for since.
+    idle: bool,
+    crashes: u64,
+}
+
+/// What became of a file's name at home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    There,
+    /// Removed; a power cut may bring it back.
+    Removed,
+    /// Removed for good.
+    Gone,
+}
+
+/// What a sync of the whole file system covers.
+struct Covered {
+    /// Of each file.
+    changes: Vec<Vec<u64>>,
+    removed: Vec<usize>,
+}
+
+/// A command under way.
+enum Flight {
+    Home {
+        command: Command,
+        change: u64,
+        covered: Vec<u64>,
+    },
+    Log {
+        io: weir_engine::IoId,
+        commit: Commit,
+    },
+    SyncHome {
+        io: weir_engine::IoId,
+        covered: Covered,
+    },
+    ReadLog {
+        io: weir_engine::IoId,
+        places: Vec<u64>,
+    },
+    /// A section that was granted, and whether home has been changed by it.
+    Section {
+        file: usize,
+        section: Section,
+        version: u32,
+        at_home: bool,
+    },
+    /// The file system is being synced, as a sync of everything ends.
+    SyncSystem {
+        positions: Vec<usize>,
+        covered: Covered,
+    },
+}
+
+/// A request under way.
+enum Waiting {
+    /// Durable up to `position` when it is answered, if it is a synchronous one.
+    Write {
+        file: usize,
+        position: Option<usize>,
+    },
+    Sync {
+        file: usize,
+        position: usize,
+    },
+    SyncAll {
+        positions: Vec<usize>,
+    },
+    Read {
+        file: usize,
+        offset: usize,
+        expected: Vec<u8>,
+    },
+    Section {
+        file: usize,
+        section: Section,
+        version: u32,
+    },
+}
+
+#[derive(Clone, Copy)]
+enum Section {
+    /// Then so many bytes are written at the beginning, for nobody to sync: 0 for none.
+    Size(usize, u64),
+    Zero(usize, usize),
+}
+
+/// What write `nth` writes: of each byte, the next 255 writes write something else, and never zero.
+fn bytes_of(nth: u64, offset: u64, len: usize) -> Vec<u8> {
+    (offset..offset + len as u64)
+        .map(|at| ((nth * 7 + at * 31 + at / 255) % 255) as u8 + 1)
+        .collect()
+}
+
+fn file_id(file: usize) -> FileId {
+    FileId(100 + file as u64)
+}
+
+impl Life {
+    /// Files of some content, all of it durable, and an empty log.
+    pub fn first(plan: &Plan, rng: &mut Rng) -> Life {
+        let homes = (0..FILES as u64)
+            .map(|file| HomeFile::new(&bytes_of(file, 0, rng.below(FILE_BYTES_MAX) as usize)))
+            .collect();
+        let superblock = Superblock {
+            log: [7; 16],
+            mount: [8; 16],
+            bytes: LOG_BYTES,
+            generation: 1,
+            checkpoint: Lsn(0),
+            clean: false,
+            row_blocks: *rng.pick(&[1, 1, 5, 16]),
+        };
+        let mut log_disk = LogDisk::default();
+        log_disk.write(&as_commit(&superblock));
+        Life::begin(homes, log_disk, superblock, plan.clone(), FILES as u64, rng)
+    }
+
+    fn begin(
+        mut homes: Vec<HomeFile>,
+        log_disk: LogDisk,
+        superblock: Superblock,
+        plan: Plan,
+        writes: u64,
+        rng: &mut Rng,
+    ) -> Life {
+        let histories: Vec<History> = homes.iter_mut().map(HomeFile::begin_history).collect();
+        // In half of the lives patches are left alone and have little memory: they spill.
+        let spilling = rng.chance(500);
+        let lazy = [FetchPolicy::Lazy, FetchPolicy::Auto];
+        let mut config = Config {
+            memory_bytes_max: Config::MEMORY_BYTES_MIN,
+            patch_bytes_max: if spilling { rng.between(2 << 10, 24 << 10) } else { 4 << 20 },
+            fetch_policy: *rng.pick(if spilling { &lazy } else { &FetchPolicy::ALL }),
+            dirty_expire: Duration::from_millis(rng.between(5, 2000)),
+            one_arm: rng.chance(500),
+            write_back: *rng.pick(&WriteBackPolicy::ALL),
+            opportunistic: true,
+            requests_in_flight_max: if spilling { 4 } else { 1024 },
+            ..Config::default()
+        };
+        plan.undone.iter().for_each(|undo| undo.apply(&mut config));
+        let frames = (config.memory_bytes_max / PAGE_BYTES as u64) as u32 + 512;
+        let pool = FramePool::new(frames).expect("memory for the frames");
+        let mut engine = Engine::new(config, pool).expect("the configuration is valid");
+        engine.start_log(Writer::new(superblock));
+        let files = homes.len();
+        let mut life = Life {
+            homes,
+            names: vec![Name::There; files],
+            log_disk,
+            histories,
+            engine,
+            now: Time::from_nanos(1_000_000_000),
+            flight: BTreeMap::new(),
+            next_flight: 0,
+            next_request: 0,
+            waiting: BTreeMap::new(),
+            busy: vec![false; files],
+            changing: vec![false; files],
+            weights: if spilling {
+                [70, 4, 2, 2, 1, 10, 1, 1]
+            } else {
+                [50, 25, 6, 4, 2, 10, 2, 3]
+            },
+            writes,
+            failing: *rng.pick(if plan.homes_fail { &[0, 0, 250] } else { &[0] }),
+            plan,
+            idle: false,
+            crashes: 0,
+        };
+        (0..files).for_each(|file| life.attach(file));
+        life
+    }
+
+    fn attach(&mut self, file: usize) {
+        let home = HomeAttributes {
+            size: self.homes[file].content().len() as u64,
+            dense: true,
+            write_unit: 512,
+            readable: true,
+        };
+        self.engine.attach(file_id(file), home);
+        if self.plan.logged {
+            self.engine.identify(file_id(file), &identity(file));
+        }
+    }
+
+    /// So many operations, with cuts in thought.
+    ///
+    /// # Errors
+    /// A promise that was not kept.
+    pub fn live(
+        &mut self,
+        operations: u32,
+        sparse: u64,
+        rng: &mut Rng,
+        tally: &mut Tally,
+    ) -> Result<(), Broken> {
+        let checkpoint = self.log_disk.superblock().generation;
+        for _ in 0..operations {
+            self.now = self.now + Duration::from_micros(rng.below(3000));
+            self.operate(rng, tally)?;
+            self.drain(tally)?;
+            self.maybe_cut(sparse, rng, tally)?;
+            for _ in 0..rng.below(6) {
+                self.end_one(rng, tally)?;
+                self.maybe_cut(sparse, rng, tally)?;
+            }
+            if self.engine.next_tick(self.now).is_some_and(|due| due <= self.now) {
+                self.engine.tick(self.now);
+                self.drain(tally)?;
+            }
+            self.engine.check_invariants();
+        }
+        let stats = self.engine.stats(self.now);
+        tally.groups += stats.log_groups;
+        tally.spilled += stats.spilled;
+        tally.log_reads += stats.log_reads;
+        tally.checkpoints += self.log_disk.superblock().generation - checkpoint;
+        Ok(())
+    }
+
+    /// Ends the life by a crash in earnest; what is recovered is where the next one begins.
+    ///
+    /// # Errors
+    /// A promise that was not kept.
+    pub fn reborn(mut self, rng: &mut Rng, tally: &mut Tally) -> Result<Life, Broken> {
+        let power = rng.chance(650);
+        let crashes::Left { homes, mut log_disk, end } = self.crash(power, rng, tally)?;
+        let superblock = log_disk.superblock().next_use(end);
+        log_disk.write(&as_commit(&superblock));
+        Ok(Life::begin(homes, log_disk, superblock, self.plan, self.writes, rng))
+    }
+
+    /// Nobody asks for anything for a long time, in which everything that goes home by itself does, and the kernel
+    /// makes it durable there.
+    fn rest(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
+        for _ in 0..20 {
+            let mut left = 1000;
+            while !self.flight.is_empty() && left > 0 {
+                self.end_one(rng, tally)?;
+                left -= 1;
+            }
+            let soon = self.now + Duration::from_millis(rng.below(8000));
+            let due = self.engine.next_tick(self.now).unwrap_or(soon);
+            self.now = self.now.max(if rng.chance(500) { soon } else { due });
+            self.engine.tick(self.now);
+            self.drain(tally)?;
+        }
+        for home in &mut self.homes {
+            if rng.chance(self.failing) {
+                home.drop_some(rng);
+            } else if rng.chance(800) {
+                // Nobody is told by the kernel's own write-back: an error stays for the next sync.
+                home.written_back();
+            }
+        }
+        self.idle = true;
+        tally.rests += 1;
+        Ok(())
+    }
+}
+
+fn as_commit(superblock: &Superblock) -> Commit {
+    Commit { blocks: vec![superblock.encode()], pieces: vec![(superblock.own_place(), 1)] }
+}
+
+const _: () = assert!(LOG_BYTES.is_multiple_of(BLOCK_BYTES as u64));
