@@ -108,7 +108,8 @@ impl Engine {
 
     fn is_quiet(&self, file: FileIx) -> bool {
         let file = &self.files[file];
-        file.io_in_flight == 0 && file.active == 0 && file.syncs.is_empty()
+        let waiting = file.syncs.iter().all(|sync| sync.awaits_repair);
+        file.io_in_flight == 0 && file.active == 0 && waiting
     }
 
     /// Grants the section a closing gate waits for, if the file is quiet.

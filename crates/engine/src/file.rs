@@ -83,6 +83,8 @@ pub(crate) struct SyncWaiter {
     pub(crate) done: SyncFor,
     /// The sync command is under way.
     pub(crate) syncing_home: bool,
+    /// Home is synced when what it may have lost was written anew (`repair`).
+    pub(crate) awaits_repair: bool,
     /// What of the log it then frees.
     pub(crate) covered: Counts,
     /// The last epoch of the file that it covers; 0 if none (`repair`).

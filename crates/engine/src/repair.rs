@@ -4,8 +4,8 @@
 //! that once, and its next sync succeeds without having written it. Therefore everything of the
 //! file that was given to home and is not known to be durable is written anew before another sync
 //! of it counts: pages in memory become dirty again, and what the log is needed for is replayed to
-//! the file by the back end, while the file is frozen. Until then every sync of the file fails, and
-//! the log keeps the file's records.
+//! the file by the back end, while the file is frozen. Every sync of the file waits for that, and the
+//! log keeps the file's records until one has succeeded.
 //!
 //! What was never in the log and has left memory cannot be written anew: it is *gone*. Every sync of the
 //! file fails from then on, until the file is cut to nothing or nobody has it open any more.
@@ -141,11 +141,16 @@ impl Engine {
             return;
         }
         for file in self.repairs.iter().copied().collect::<Vec<_>>() {
-            if self.files[file].gate == Gate::Open
-                && self.close_gate(None, file, Section::unchanging(None), now)
-            {
-                self.repair(file);
-            }
+            self.start_repair(file, now);
+        }
+    }
+
+    /// The same for one file, whatever the pause: somebody waits for it.
+    pub(crate) fn start_repair(&mut self, file: FileIx, now: Time) {
+        if self.files[file].gate == Gate::Open
+            && self.close_gate(None, file, Section::unchanging(None), now)
+        {
+            self.repair(file);
         }
     }
 
@@ -176,6 +181,17 @@ impl Engine {
             }
         }
         self.files[file].gate = Gate::Open;
+        let waiting = self.files[file].syncs.iter_mut().filter(|sync| sync.awaits_repair);
+        let waiting: Vec<u64> = waiting
+            .map(|sync| {
+                sync.awaits_repair = false;
+                sync.error = sync.error.or(result.err());
+                sync.id
+            })
+            .collect();
+        for id in waiting {
+            self.all_home(file, id);
+        }
         self.open_gate(file, now);
         self.pump_log(now);
     }

@@ -140,6 +140,7 @@ impl Engine {
             durability,
             done,
             syncing_home: false,
+            awaits_repair: false,
             covered: Counts::default(),
             epoch: 0,
             home_sync_began: Time::ZERO,
@@ -176,6 +177,7 @@ impl Engine {
             durability,
             done,
             syncing_home: false,
+            awaits_repair: false,
             covered: Counts::default(),
             epoch: 0,
             home_sync_began: Time::ZERO,
@@ -196,7 +198,7 @@ impl Engine {
     pub(crate) fn settle(&mut self, file: FileIx, seq: u64, result: Result<(), ErrorKind>) {
         let mut home: Vec<u64> = Vec::new();
         for sync in &mut self.files[file].syncs {
-            if sync.syncing_home || sync.seq < seq || sync.remaining == 0 {
+            if sync.syncing_home || sync.awaits_repair || sync.seq < seq || sync.remaining == 0 {
                 continue;
             }
             sync.remaining -= 1;
@@ -218,7 +220,12 @@ impl Engine {
         let for_all = matches!(sync.done, SyncFor::All(_));
         if sync.error.is_none() {
             // Until what home may have lost was written anew, no sync of it counts.
-            sync.error = broken.or(gone.filter(|_| for_program || for_all));
+            sync.error = gone.filter(|_| for_program || for_all);
+        }
+        if broken.is_some() && sync.error.is_none() {
+            sync.awaits_repair = true;
+            self.start_repair(file, self.clock);
+            return;
         }
         if (for_program || sync.full.is_some()) && sync.error.is_none() {
             self.sync_home(file, id);
@@ -307,7 +314,8 @@ impl Engine {
     /// Ends a sync unless something of it is outstanding.
     pub(crate) fn advance_sync(&mut self, file: FileIx, id: u64) {
         let sync = self.waiter(file, id);
-        let (busy, lsn) = (sync.remaining > 0 || sync.syncing_home, sync.lsn);
+        let busy = sync.remaining > 0 || sync.syncing_home || sync.awaits_repair;
+        let lsn = sync.lsn;
         if !busy && lsn.is_none_or(|lsn| self.is_durable(lsn)) {
             self.finish_sync(file, id);
         }
