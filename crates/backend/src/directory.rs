@@ -31,6 +31,7 @@ use crate::gate::Mode;
 use crate::home_file::HomeFile;
 use crate::jobs::Jobs;
 use crate::quick::{QUICK_READ, QUICK_SYNC, Quickness};
+use crate::reservations::Reservations;
 use crate::ring::Ring;
 use crate::transfer::{Next, Payload, Started, Transfer};
 
@@ -77,6 +78,8 @@ pub enum Method {
 /// The back end of one SOURCE: an io_uring, its completion thread, and a few workers.
 pub struct Directory {
     shared: Arc<Shared>,
+    /// `None` where it could not be told how files are found again.
+    reservations: Option<Reservations>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -145,7 +148,8 @@ impl Directory {
             under_way: UnderWay::default(),
             stopping: AtomicBool::new(false),
         };
-        Directory { shared: Arc::new(shared), threads: Mutex::default() }
+        let reservations = Reservations::new(source).ok();
+        Directory { shared: Arc::new(shared), reservations, threads: Mutex::default() }
     }
 
     /// Starts the threads. Completions go to `sink` until [`Directory::shutdown`].
@@ -194,6 +198,11 @@ impl Directory {
         let mut submit = false;
         let alone = commands.len() == 1 && self.shared.under_way.is_none();
         for (command, file) in commands.drain(..) {
+            if let Command::Reserve { offset, len, .. } = &command
+                && let Some(reservations) = &self.reservations
+            {
+                reservations.note(&file, offset.saturating_add(*len));
+            }
             let blocks = match command {
                 Command::Reserve { .. } => patience == Patience::None,
                 // Extents may have to be read.

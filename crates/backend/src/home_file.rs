@@ -45,6 +45,8 @@ struct Data {
     unit: Unit,
     /// End of the range reserved furthest into the file since the data was opened.
     reserved_end: u64,
+    /// That space was reserved past the end was noted, should the daemon die.
+    reserved_noted: bool,
     /// fallocate(2) was refused once.
     reserve_unsupported: bool,
 }
@@ -392,6 +394,21 @@ impl HomeFile {
         let mut data = self.lock_data();
         data.reserved_end = data.reserved_end.max(offset.saturating_add(len));
         Ok(())
+    }
+
+    /// Whether to reserve up to byte `end` reserves past the end of the file, which was not noted before;
+    /// from now on it is.
+    pub(crate) fn reserves_unnoted(&self, end: u64) -> bool {
+        let mut data = self.lock_data();
+        let writer = data.buffered.write.as_ref().filter(|_| !data.reserved_noted);
+        let Some(size) = writer.and_then(|writer| size_at_home(writer).ok()) else { return false };
+        data.reserved_noted = end > size;
+        data.reserved_noted
+    }
+
+    /// Whether space was reserved that was not given back.
+    pub(crate) fn has_reserved(&self) -> bool {
+        self.lock_data().reserved_end > 0
     }
 
     /// Where on its device the file is, as far as that is known.

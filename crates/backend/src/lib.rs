@@ -23,6 +23,7 @@ mod policy;
 mod quick;
 mod recovery;
 mod redo_log;
+mod reservations;
 mod ring;
 mod rotation;
 mod times;
@@ -44,5 +45,6 @@ pub use redo_log::{
     Given, Lefts, LogRead, LogThread, NOBODY, OpenLogError, RedoLog, Standing, Whose,
     can_be_logged, look, note_void, recover, without_void,
 };
+pub use reservations::give_back_reserved;
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};

@@ -19,14 +19,14 @@ fn name_of(superblock: &Superblock) -> String {
     format!(".weir/done-{}", hex(&superblock.log))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut digits, byte| {
         let _ = write!(digits, "{byte:02x}");
         digits
     })
 }
 
-fn bytes(digits: &str) -> Option<Vec<u8>> {
+pub(crate) fn bytes(digits: &str) -> Option<Vec<u8>> {
     let pair = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
     (0..digits.len()).step_by(2).map(pair).collect()
 }

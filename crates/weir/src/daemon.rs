@@ -218,6 +218,7 @@ impl Locked {
         }
         let ended = lifecycle.run();
         drop(recording);
+        Logs::new(&source, lock.own()).give_back_reserved();
         if has_log
             && ended.log_is_void()
             && let Err(error) = Logs::new(&source, lock.own()).put_away()
@@ -268,6 +269,7 @@ fn open_log(
     if let Some(brought) = logs.bring_home(given, false)? {
         tell(&brought.path, &brought.report);
     }
+    logs.give_back_reserved();
     if settings.read_only || settings.log == LogChoice::None {
         if source.is_writable() {
             logs.take(Wanted::None)?;

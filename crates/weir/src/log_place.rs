@@ -294,6 +294,20 @@ impl<'a> Logs<'a> {
         Ok(Some(BroughtHome { path, report }))
     }
 
+    /// Gives back the space that a daemon that died had reserved past the ends of files.
+    pub fn give_back_reserved(&self) {
+        if self.own.is_none() || !self.source.is_writable() {
+            return;
+        }
+        match weir_backend::give_back_reserved(self.source()) {
+            Ok(0) => {}
+            Ok(files) => tracing::info!("{files} files kept space that was reserved: given back"),
+            Err(error) => {
+                tracing::warn!("space that was reserved for files may not be given back: {error}");
+            }
+        }
+    }
+
     /// Says that the log elsewhere, if one is in use, holds nothing any more.
     fn settle_note(&self, own: &OwnDirectory) -> Result<(), LogPlaceError> {
         if let Some(note) = own.note()?.filter(|note| note.in_use) {

@@ -53,6 +53,9 @@ pub fn recover(arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
         }
         None => print("there is no log: nothing to recover\n")?,
     }
+    if !dry {
+        logs.give_back_reserved();
+    }
     if !dry && !arguments.force && source.is_writable() {
         logs.put_away().map_err(refused)?;
     }

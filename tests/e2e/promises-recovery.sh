@@ -1,0 +1,239 @@
+#!/usr/bin/env bash
+# What recovery does to files: it finds them where handles end with a mount, changes nothing but what was synced, and
+# goes on past files that cannot be written.
+# timeout: 120
+# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+
+# synced FILE OFFSET TEXT...: writes at offsets, each write synced after the file's first sync, which goes home.
+synced() {
+    python3 - "$@" <<'END'
+import os
+import sys
+
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+os.fsync(descriptor)
+for at in range(2, len(sys.argv), 2):
+    os.pwrite(descriptor, sys.argv[at + 1].encode(), int(sys.argv[at]))
+    os.fdatasync(descriptor)
+END
+}
+
+# at FILE OFFSET LENGTH
+at() {
+    python3 -c 'import os, sys; print(os.pread(os.open(sys.argv[1], os.O_RDONLY), int(sys.argv[3]), int(sys.argv[2])).decode(errors="replace"))' "$@"
+}
+
+crash() {
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
+}
+
+mount_to_crash() {
+    mount_weir_foreground "$SRC" "$MNT" --dirty-expire 1h "$@"
+}
+
+# SRC is `home` by sshfs, without a network: the server's own program answers.
+mount_sshfs() {
+    need_command sshfs
+    mkdir -p "$WORK/home"
+    printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
+    chmod +x "$WORK/ssh"
+    sshfs "nobody@nowhere:$WORK/home" "$SRC" -o "ssh_command=$WORK/ssh"
+}
+
+case $1 in
+files-found-by-path)
+    mount_sshfs
+    mkdir "$WORK/home/a"
+    head -c 1M /dev/zero >"$WORK/home/a/file"
+    mount_to_crash --log "$WORK/log"
+    for number in $(seq 50); do changes+=("$((number * 20000))" "record $number."); done
+    before=$(status "$MNT" log_groups)
+    synced "$MNT/a/file" "${changes[@]}"
+    [ "$(status "$MNT" log_groups)" -ge "$((before + 50))" ] || fail "the syncs were not by the log"
+    crash
+    umount "$SRC"
+    [ "$(at "$WORK/home/a/file" 20000 9)" != "record 1." ] || fail "it was home before the crash"
+    mount_sshfs
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    for number in $(seq 50); do
+        expect_equal "record $number" "$(at "$WORK/home/a/file" $((number * 20000)) $((8 + ${#number})))" "record $number."
+    done
+    umount "$SRC"
+    ;;
+renamed-files-found-by-path)
+    mount_sshfs
+    mkdir "$WORK/home/a" "$WORK/home/b"
+    for name in a/moved a/replaced a/removed a/below a/linked; do head -c 64K /dev/zero >"$WORK/home/$name"; done
+    mount_to_crash --log "$WORK/log"
+    for name in moved replaced removed below linked; do synced "$MNT/a/$name" 8192 "of $name."; done
+    ln "$MNT/a/linked" "$MNT/b/other" 2>/dev/null || true
+    mv "$MNT/a/moved" "$MNT/b/new"
+    mv "$MNT/b/new" "$MNT/a/replaced"
+    rm "$MNT/a/removed"
+    # Another file under a name that the log knows.
+    head -c 64K /dev/zero | tr '\0' n >"$MNT/a/removed"
+    synced "$MNT/a/removed" 100 "anew."
+    mv "$MNT/a" "$MNT/c"
+    synced "$MNT/c/below" 16384 "after."
+    crash
+    umount "$SRC"
+    mount_sshfs
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_equal "what was moved" "$(at "$SRC/c/replaced" 8192 9)" "of moved."
+    expect_equal "a file below a directory that was moved" "$(at "$SRC/c/below" 8192 9)" "of below."
+    expect_equal "what was synced after" "$(at "$SRC/c/below" 16384 6)" "after."
+    expect_equal "the file with the name of one that was removed" "$(at "$SRC/c/removed" 8192 4)" nnnn
+    expect_equal "what was synced to it" "$(at "$SRC/c/removed" 100 5)" "anew."
+    umount "$SRC"
+    ;;
+capabilities-stay)
+    need_command setcap getcap
+    cp /bin/true "$SRC/program"
+    mount_to_crash
+    synced "$MNT/program" 100 "of a program"
+    setcap cap_net_raw+ep "$MNT/program"
+    chmod u+s "$MNT/program"
+    sync -f "$SRC"
+    crash
+    "$WEIR" recover "$SRC"
+    expect_equal "what was synced" "$(at "$SRC/program" 100 12)" "of a program"
+    [[ $(getcap "$SRC/program") = *cap_net_raw* ]] || fail "the capability is gone: $(getcap "$SRC/program")"
+    [ -u "$SRC/program" ] || fail "set-user-ID is gone"
+    ;;
+times-stay)
+    for name in changed same; do head -c 64K /dev/zero >"$SRC/$name"; done
+    mount_to_crash
+    synced "$MNT/changed" 100 "new"
+    synced "$MNT/same" 100 "home"
+    crash
+    printf home | dd of="$SRC/same" bs=1 seek=100 conv=notrunc status=none
+    touch -d 2001-01-01 "$SRC/same" "$SRC/changed"
+    "$WEIR" recover "$SRC"
+    expect_equal "time of a file that needed nothing" "$(stat -c %y "$SRC/same" | cut -c1-10)" 2001-01-01
+    [ "$(stat -c %Y "$SRC/changed")" -gt 1000000000 ] || fail "a file that was changed looks old"
+    ;;
+reservations-go)
+    mount_to_crash
+    python3 - "$MNT/file" <<'END'
+import os
+import sys
+
+descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+for _ in range(64 * 1024):
+    os.write(descriptor, bytes(1024))
+os.fsync(descriptor)
+print("reserved", os.fstat(descriptor).st_blocks * 512 - os.fstat(descriptor).st_size, flush=True)
+os.kill(int(open(sys.argv[1] + "/../../pid").read()), 9) if os.path.exists(sys.argv[1] + "/../../pid") else None
+END
+    kept=$(($(stat -c %b "$SRC/file") * 512 - $(stat -c %s "$SRC/file")))
+    # The file is open until the daemon dies: another program holds it.
+    exec 9<>"$MNT/held"
+    head -c 20M /dev/zero | dd bs=1k status=none >&9
+    sync -f "$SRC"
+    crash
+    exec 9>&-
+    kept=$(($(stat -c %b "$SRC/held") * 512 - $(stat -c %s "$SRC/held")))
+    [ "$kept" -gt 65536 ] || fail "nothing was reserved past the end: $kept bytes, so this shows nothing"
+    touch -d 2001-01-01 "$SRC/held"
+    "$WEIR" recover "$SRC"
+    left=$(($(stat -c %b "$SRC/held") * 512 - $(stat -c %s "$SRC/held")))
+    [ "$left" -le 4096 ] || fail "$left bytes stay reserved past the end"
+    expect_equal "its time" "$(stat -c %y "$SRC/held" | cut -c1-10)" 2001-01-01
+    counts "$kept bytes reserved, $left left"
+    ;;
+immutable-file-is-recovered)
+    need_command chattr lsattr
+    for name in locked other; do head -c 64K /dev/zero >"$SRC/$name"; done
+    mount_to_crash
+    synced "$MNT/locked" 100 locked
+    synced "$MNT/other" 100 other
+    crash
+    chattr +i "$SRC/locked"
+    mount_weir "$SRC" "$MNT"
+    expect_equal "the immutable file" "$(at "$MNT/locked" 100 6)" locked
+    expect_equal "another file" "$(at "$MNT/other" 100 5)" other
+    umount_weir "$MNT"
+    [[ $(lsattr "$SRC/locked") = *i*locked ]] || fail "it is not immutable any more"
+    chattr -i "$SRC/locked"
+    ;;
+file-that-cannot-be-opened-is-named)
+    # By an ordinary user, who cannot open a file that was given to another one.
+    mount_by nobody
+    for name in taken other; do head -c 64K /dev/zero >"$SRC/$name"; chown nobody "$SRC/$name"; done
+    mount_to_crash
+    MNT=$MNT as_user nobody python3 - "$MNT/taken" taken "$MNT/other" other <<'END'
+import os
+import sys
+
+for at in range(1, len(sys.argv), 2):
+    descriptor = os.open(sys.argv[at], os.O_RDWR)
+    os.fsync(descriptor)
+    os.pwrite(descriptor, sys.argv[at + 1].encode(), 100)
+    os.fdatasync(descriptor)
+END
+    crash
+    chown root "$SRC/taken"
+    chmod 600 "$SRC/taken"
+    status=0
+    weir recover "$SRC" >"$WORK/said" 2>&1 || status=$?
+    [ "$status" != 0 ] || fail "recovery says that all is well: $(cat "$WORK/said")"
+    grep -q taken "$WORK/said" || fail "the file is not named: $(cat "$WORK/said")"
+    expect_equal "the other file" "$(at "$SRC/other" 100 5)" other
+    [ -s "$SRC/.weir/log" ] || fail "the log is gone"
+    # What is done is not done again: the file was changed since.
+    printf later | dd of="$SRC/other" bs=1 seek=100 conv=notrunc status=none
+    status=0
+    weir mount "$SRC" "$MNT" >"$WORK/said" 2>&1 || status=$?
+    [ "$status" != 0 ] || fail "it is mounted without what was synced"
+    grep -q taken "$WORK/said" || fail "mount does not name the file: $(cat "$WORK/said")"
+    chown nobody "$SRC/taken"
+    weir recover "$SRC"
+    expect_equal "the file, once it can be opened" "$(at "$SRC/taken" 100 5)" taken
+    expect_equal "the other file" "$(at "$SRC/other" 100 5)" later
+    ;;
+full-source)
+    need_filesystem ext4
+    truncate -s 64M "$WORK/image"
+    mkfs.ext4 -q -m 5 "$WORK/image"
+    mkdir "$WORK/disk"
+    mount -o loop "$WORK/image" "$WORK/disk"
+    SRC=$WORK/disk/source
+    mkdir "$SRC"
+    # A hole: to fill it takes space.
+    truncate -s 4M "$SRC/sparse"
+    head -c 64K /dev/zero >"$SRC/plain"
+    mount_to_crash --log "$WORK/log" --log-size 4M
+    synced "$MNT/plain" 100 plain
+    synced "$MNT/sparse" 1000000 sparse 2000000 sparse 3000000 sparse
+    crash
+    # All that ordinary users may have.
+    mkdir -m 777 "$WORK/disk/ballast"
+    as_user nobody dd if=/dev/zero of="$WORK/disk/ballast/file" bs=64k 2>/dev/null && fail "the disk is not full" || true
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_equal "a file that took space" "$(at "$SRC/sparse" 2000000 6)" sparse
+    expect_equal "a file that took none" "$(at "$SRC/plain" 100 5)" plain
+    umount "$WORK/disk"
+    ;;
+files-outside-are-left)
+    # A file that was moved out of SOURCE since: its handle is good, and it is none of ours.
+    mkdir "$WORK/outside"
+    for name in moved stays; do head -c 64K /dev/zero >"$SRC/$name"; done
+    mount_to_crash
+    synced "$MNT/moved" 100 moved
+    synced "$MNT/stays" 100 stays
+    crash
+    mv "$SRC/moved" "$WORK/outside/moved"
+    # Without what the kernel remembers of names.
+    sync
+    echo 2 >/proc/sys/vm/drop_caches
+    "$WEIR" recover "$SRC" >"$WORK/said"
+    [ "$(at "$WORK/outside/moved" 100 5)" != moved ] || fail "a file outside SOURCE was written"
+    expect_equal "the other file" "$(at "$SRC/stays" 100 5)" stays
+    ;;
+esac
