@@ -275,15 +275,46 @@ case $1 in
         ;;
     planted-log)
         need_command setpriv
-        # A log with a record for a file of root's, planted in a SOURCE that an ordinary user owns.
+        # An ordinary user who owns SOURCE plants a log there with a record for a file of root's outside of it, which
+        # names that SOURCE as the build before would have it.
         page_file "$SRC/secret"
         chmod 600 "$SRC/secret"
+        mkdir "$SRC/home"
+        mount_weir_foreground "$SRC/home" "$MNT" --log source --log-size 1M
+        crash
+        cp "$SRC/home/.weir/log" "$WORK/named"
+        rm -r "$SRC/home/.weir"
         mount_to_crash --log source --log-size 1M
         synced EVIL "$MNT/secret"
         crash
-        mkdir "$SRC/home"
         mv "$SRC/.weir" "$SRC/home/.weir"
         rm -f "$SRC/home/.weir/lock"
+        python3 - "$WORK/named" "$SRC/home/.weir/log" <<'END'
+import sys
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+with open(sys.argv[1], "rb") as named, open(sys.argv[2], "r+b") as planted:
+    named.seek(0)
+    mount = named.read(512)[32:48]
+    for place in (0, 4096):
+        planted.seek(place)
+        block = bytearray(planted.read(512))
+        if block[:8] != b"WEIR-LOG":
+            continue
+        block[32:48] = mount
+        block[508:512] = crc32c(block[:508]).to_bytes(4, "little")
+        planted.seek(place)
+        planted.write(block)
+END
         chown -R nobody "$SRC/home"
         before=$(hash_of "$SRC/secret")
         refused_mount "belongs to user $(id -u nobody)" "$SRC/home" "$MNT"

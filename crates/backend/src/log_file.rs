@@ -403,6 +403,12 @@ impl LogFile {
         Ok(blocks)
     }
 
+    /// The log's own name, if it is one. Nothing else is looked at.
+    pub fn name(&self) -> Option<Identity> {
+        let blocks = self.superblocks().ok()?;
+        newest([&blocks[0], &blocks[1]]).ok().map(|superblock| superblock.log)
+    }
+
     /// The log's superblock; `None` if the file or device is blank.
     ///
     /// # Errors

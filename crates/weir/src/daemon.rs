@@ -291,7 +291,7 @@ fn open_log(
         // Nobody asked for one, and nothing can be in it.
         Err(error) if made && settings.log == LogChoice::Auto => {
             tracing::warn!("mounted without a redo log: {error}");
-            Ok(None)
+            Ok(logs.take(Wanted::None)?)
         }
         taken => Ok(taken?),
     }

@@ -8,7 +8,7 @@
 //! order, and a crash between two steps leaves SOURCE with exactly one of them:
 //!
 //! 1. the old log is replayed, SOURCE's files are synced, and the log says that it is clean;
-//! 2. the new log is made, clean;
+//! 2. the new log is made, clean, and elsewhere without an identity: it has SOURCE's when it is used;
 //! 3. `.weir` says where the new log is, or that the old one is clean;
 //! 4. the new log is used.
 //!
@@ -187,10 +187,7 @@ impl<'a> Logs<'a> {
         }
         let identity = match log {
             Some(Whose::Of(identity)) => identity,
-            _ => weir_backend::random().map_err(|error| LogPlaceError::System {
-                doing: "draw an identity for SOURCE",
-                error,
-            })?,
+            _ => drawn()?,
         };
         own.set_identity(&identity)?;
         Ok(identity)
@@ -242,9 +239,8 @@ impl<'a> Logs<'a> {
         };
         for device in devices {
             // It may have been given another number.
-            let holds = LogPlace::at(&device).and_then(|place| LogFile::open_to_look(&place));
-            let names = holds.and_then(|log| look(&log, self.source()));
-            if !names.is_ok_and(|found| found.is_some_and(|found| found.name == note.name)) {
+            let log = LogPlace::at(&device).and_then(|place| LogFile::open_to_look(&place));
+            if !log.is_ok_and(|log| log.name() == Some(note.name)) {
                 continue;
             }
             if let Some(seen) = is_it(&device)? {
@@ -279,7 +275,6 @@ impl<'a> Logs<'a> {
         let inside = self.inside(own)?.filter(|seen| seen.standing.has_changes);
         let outside = self.outside(own, given)?;
         let outside = outside.filter(|seen| seen.standing.has_changes);
-        let in_source = inside.as_ref().map(|seen| seen.standing.whose);
         let seen = match (inside, outside) {
             (Some(one), Some(two)) => {
                 return Err(LogPlaceError::Two(one.file.path().into(), two.file.path().into()));
@@ -288,7 +283,12 @@ impl<'a> Logs<'a> {
             (Some(seen), None) | (None, Some(seen)) => seen,
         };
         let path = seen.file.path().to_owned();
-        let identity = if dry { NOBODY } else { self.identity(own, in_source)? };
+        self.step("found")?;
+        // Not drawn durably here, where SOURCE may be full: a log in SOURCE keeps it as well.
+        let identity = match (own.identity()?, seen.standing.whose) {
+            (Some(identity), _) | (None, Whose::Of(identity)) => identity,
+            (None, _) => drawn()?,
+        };
         let report = recover(&seen.file, identity, self.source(), dry)?;
         self.step("replayed")?;
         Ok(Some(BroughtHome { path, report }))
@@ -308,10 +308,13 @@ impl<'a> Logs<'a> {
         }
     }
 
-    /// Says that the log elsewhere, if one is in use, holds nothing any more.
+    /// Says that the log elsewhere, if one is in use, holds nothing any more. The log says so itself: where
+    /// SOURCE is full, the next mount wants to see it once more.
     fn settle_note(&self, own: &OwnDirectory) -> Result<(), LogPlaceError> {
-        if let Some(note) = own.note()?.filter(|note| note.in_use) {
-            own.set_note(&Note { in_use: false, ..note })?;
+        if let Some(note) = own.note()?.filter(|note| note.in_use)
+            && let Err(error) = own.set_note(&Note { in_use: false, ..note })
+        {
+            tracing::warn!("{error}: do not remove the log that was used, though it is clean");
         }
         Ok(())
     }
@@ -380,12 +383,12 @@ impl<'a> Logs<'a> {
             Some(file) => match look(&file, self.source())? {
                 Some(standing) => Some(Seen { file, standing }),
                 None => {
-                    file.format(identity)?;
+                    file.format(NOBODY)?;
                     self.see(file)?
                 }
             },
             None => {
-                let (file, _) = LogFile::create(&place, bytes, identity)?;
+                let (file, _) = LogFile::create(&place, bytes, NOBODY)?;
                 self.see(file)?
             }
         };
@@ -528,6 +531,11 @@ impl<'a> Logs<'a> {
     }
 }
 
+fn drawn() -> Result<Identity, LogPlaceError> {
+    weir_backend::random()
+        .map_err(|error| LogPlaceError::System { doing: "draw an identity for SOURCE", error })
+}
+
 /// Where the log of a SOURCE is, for those who only look at it.
 pub fn find(source: &Source) -> Result<PathBuf, LogPlaceError> {
     let inside = source.path().join(".weir/log");
@@ -554,5 +562,218 @@ impl Source {
     pub fn is_writable(&self) -> bool {
         let access = rustix::fs::accessat(self.as_fd(), ".", Access::WRITE_OK, AtFlags::EACCESS);
         !access.is_err_and(|errno| errno == Errno::ROFS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use weir_engine::{IoId, LogCommand};
+    use weir_log::Record;
+
+    use super::*;
+    use crate::source::SourceLock;
+
+    /// Bytes of a log that is made.
+    const BYTES: u64 = 128 << 10;
+
+    /// A SOURCE, and places for logs beside it.
+    struct Scene {
+        scratch: PathBuf,
+    }
+
+    /// One of the places a log can be at.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum At {
+        Source,
+        First,
+        Second,
+    }
+
+    impl Scene {
+        fn new(name: &str) -> Scene {
+            let scratch =
+                std::env::temp_dir().join(format!("weir-logs-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&scratch);
+            fs::create_dir_all(scratch.join("source")).unwrap();
+            Scene { scratch: scratch.canonicalize().unwrap() }
+        }
+
+        fn path(&self, at: At) -> PathBuf {
+            self.scratch.join(match at {
+                At::Source => "source/.weir/log",
+                At::First => "first",
+                At::Second => "second",
+            })
+        }
+
+        fn begin(&self) -> (Source, SourceLock) {
+            let source =
+                Source::open(&self.scratch.join("source"), &MountTable::default()).unwrap();
+            let lock = source.lock(Path::new("/mnt"), false).unwrap();
+            (source, lock)
+        }
+
+        /// A mount with its log there, up to its `cut`th step; groups that were brought home.
+        fn mount(&self, at: At, cut: usize) -> Result<(u64, Option<RedoLog>), LogPlaceError> {
+            let (source, lock) = self.begin();
+            let steps = Cell::new(0);
+            let step = |_| {
+                steps.set(steps.get() + 1);
+                if steps.get() == cut { Err(io::Error::other("cut")) } else { Ok(()) }
+            };
+            let logs = Logs { step: &step, ..Logs::new(&source, lock.own()) };
+            let path = self.path(at);
+            let (given, wanted) = match at {
+                At::Source => (None, Wanted::InSource(BYTES)),
+                At::First | At::Second => (Some(&*path), Wanted::At(&path, BYTES)),
+            };
+            let brought = logs.bring_home(given, false)?;
+            let log = logs.take(wanted)?;
+            Ok((brought.map_or(0, |brought| brought.report.groups), log))
+        }
+
+        /// A mount with its log there, which makes a group durable and dies.
+        fn crash(&self, at: At) {
+            let (_, log) = self.mount(at, 0).unwrap();
+            let log = log.unwrap();
+            let mut writer = log.writer();
+            // A handle of a file that is gone.
+            let identity = [1, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 1, 2, 3, 4];
+            let file = Record::File { file: 1, identity: &identity };
+            for record in [file, Record::Truncate { file: 1, size: 9 }] {
+                writer.append(&record).unwrap();
+            }
+            let commit = writer.commit().unwrap();
+            let thread = log.start(Box::new(|_, written| written.unwrap())).unwrap();
+            thread.execute(LogCommand::Write { io: IoId(1), commit }, false);
+            thread.shutdown();
+        }
+
+        /// Groups that `weir recover SOURCE` finds.
+        fn recover(&self) -> u64 {
+            let (source, lock) = self.begin();
+            let logs = Logs::new(&source, lock.own());
+            let brought = logs.bring_home(None, false).unwrap();
+            logs.put_away().unwrap();
+            brought.map_or(0, |brought| brought.report.groups)
+        }
+
+        /// The logs that say that they hold changes.
+        fn dirty(&self) -> Vec<At> {
+            let (source, _lock) = self.begin();
+            let is_dirty = |at: &At| {
+                let log = LogPlace::at(&self.path(*at)).and_then(|place| LogFile::open(&place));
+                let found = log.ok().flatten().and_then(|log| look(&log, source.as_fd()).unwrap());
+                found.is_some_and(|found| found.has_changes)
+            };
+            [At::Source, At::First, At::Second].into_iter().filter(is_dirty).collect()
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.scratch);
+        }
+    }
+
+    const CHANGES: [(At, At); 7] = [
+        (At::Source, At::Source),
+        (At::Source, At::First),
+        (At::First, At::Source),
+        (At::First, At::First),
+        (At::First, At::Second),
+        (At::Second, At::First),
+        (At::Second, At::Source),
+    ];
+
+    #[test]
+    fn a_crash_between_any_two_steps_of_a_change_loses_nothing_and_replays_nothing_twice() {
+        for (from, to) in CHANGES {
+            let mut cut = 1;
+            loop {
+                let scene = Scene::new("cut");
+                let what = format!("from {from:?} to {to:?}, cut at step {cut}");
+                scene.crash(from);
+                assert_eq!(scene.dirty(), [from], "{what}");
+                let whole = scene.mount(to, cut).is_ok();
+                assert!(scene.dirty().len() <= 1, "{what}");
+                // Only before the first step after the replay.
+                assert_eq!(scene.recover(), u64::from(cut == 1), "{what}");
+                assert_eq!(scene.dirty(), [], "{what}");
+                // And from there on all goes on, with either.
+                scene.crash(to);
+                assert_eq!(scene.dirty(), [to], "{what}");
+                let (groups, log) = scene.mount(from, 0).unwrap();
+                assert_eq!((groups, log.is_some()), (1, true), "{what}");
+                drop(log);
+                assert_eq!(scene.dirty(), [from], "{what}");
+                assert_eq!(scene.recover(), 0, "{what}");
+                if whole {
+                    break;
+                }
+                cut += 1;
+            }
+            assert!(cut >= 3, "from {from:?} to {to:?} has {cut} steps");
+        }
+    }
+
+    #[test]
+    fn an_identity_stays_as_long_as_a_log_has_it() {
+        let scene = Scene::new("identity");
+        let own = scene.scratch.join("source/.weir");
+        scene.crash(At::Source);
+        assert!(own.join("id").exists());
+        scene.recover();
+        assert!(!own.exists());
+        scene.crash(At::First);
+        let id = fs::read(own.join("id")).unwrap();
+        scene.recover();
+        scene.crash(At::Source);
+        scene.recover();
+        assert_eq!(fs::read(own.join("id")).unwrap(), id);
+        assert!(scene.mount(At::First, 0).is_ok());
+        for name in ["id", "log-at"] {
+            let mode = fs::metadata(own.join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o600);
+        }
+        assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn a_log_in_source_whose_identity_was_lost_is_known_by_its_place() {
+        let scene = Scene::new("adopted");
+        let own = scene.scratch.join("source/.weir");
+        scene.crash(At::Source);
+        fs::remove_file(own.join("id")).unwrap();
+        let (groups, log) = scene.mount(At::Source, 0).unwrap();
+        assert_eq!((groups, log.is_some()), (1, true));
+        drop(log);
+        assert!(own.join("id").exists());
+        // But not one that is another SOURCE's.
+        fs::write(own.join("id"), format!("{}\n", hex(&[7; 16]))).unwrap();
+        let error = scene.mount(At::Source, 0).unwrap_err().to_string();
+        assert!(error.contains("belongs to another SOURCE"), "{error}");
+        fs::write(own.join("id"), "nonsense").unwrap();
+        let error = scene.mount(At::Source, 0).unwrap_err().to_string();
+        assert!(error.contains("is damaged"), "{error}");
+    }
+
+    #[test]
+    fn a_log_of_another_source_is_not_taken() {
+        let scene = Scene::new("others");
+        scene.crash(At::First);
+        let other = Scene::new("others-2");
+        fs::rename(scene.path(At::First), other.path(At::First)).unwrap();
+        let error = other.mount(At::First, 0).unwrap_err().to_string();
+        assert!(error.contains("belongs to another SOURCE"), "{error}");
+        let error = scene.mount(At::Source, 0).unwrap_err().to_string();
+        assert!(error.contains("which cannot be used"), "{error}");
+        fs::rename(other.path(At::First), scene.path(At::Second)).unwrap();
+        // At another place it is still the one in use.
+        assert_eq!(scene.mount(At::Second, 0).unwrap().0, 1);
     }
 }

@@ -70,7 +70,7 @@ pub enum OwnDirectoryError {
         /// The file.
         path: PathBuf,
         /// How many.
-        names: u64,
+        names: String,
     },
     /// A file that does not say what it should.
     #[error(
@@ -322,7 +322,7 @@ impl OwnDirectory {
         }
         // None at all: it was removed just now, which is the caller's to notice.
         if stat.st_nlink > 1 {
-            return Err(OwnDirectoryError::Linked { path, names: stat.st_nlink.into() });
+            return Err(OwnDirectoryError::Linked { path, names: stat.st_nlink.to_string() });
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -275,6 +276,19 @@ impl Drop for SourceLock {
     }
 }
 
+/// Locks a lock file. Who only asks whether a directory above is served holds its lock for a moment.
+fn lock_patiently(file: &OwnedFd) -> Result<(), Errno> {
+    const TRIES: u32 = 10;
+    const PAUSE: Duration = Duration::from_millis(10);
+    for _ in 1..TRIES {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
+            locked => return locked,
+        }
+    }
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
 /// One try; `None` if the file lost its name meanwhile.
 fn try_lock_file(
     directory: &OwnedFd,
@@ -297,7 +311,7 @@ fn try_lock_file(
     if let Err(error) = own.check_file(LOCK_FILE, &held) {
         return Ok(Some(Err(error)));
     }
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    lock_patiently(&file)?;
     let named = match rustix::fs::statat(own.as_fd(), LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         named => named?,
