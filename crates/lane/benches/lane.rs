@@ -14,6 +14,7 @@ use weir_lane::PAGE_BYTES;
 use weir_lane::board::{Board, Mode, View};
 use weir_lane::client::{Attached, Client, To};
 use weir_lane::memory::{self, Access, Memory};
+use weir_lane::owner::Owner;
 use weir_lane::region::Region;
 use weir_lane::server::{Inbox, Life};
 
