@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the lane promises about who sees what, and about processes that see each other only in part.
-# cases: a-worker-that-becomes-another-user-has-nothing-of-the-lane every-call-that-changes-credentials-leaves-the-lane threads-go-on-by-the-kernel-when-one-changes-the-user rings-of-another-pid-namespace-are-not-taken-over
+# cases: a-worker-that-becomes-another-user-has-nothing-of-the-lane every-call-that-changes-credentials-leaves-the-lane threads-go-on-by-the-kernel-when-one-changes-the-user rings-of-another-pid-namespace-are-not-taken-over no-symbol-is-looked-up-once-a-program-runs the-first-write-of-a-thread-allocates-nothing
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -61,6 +61,25 @@ case $1 in
         umount_weir "$MNT"
         "$WORK/namespaces" "$SRC/both" look || fail "home has other bytes than were written"
         exit
+        ;;
+    no-symbol-* | the-first-write-*)
+        need_command cc
+        cc -O2 -Wall -Werror -pthread -o "$WORK/first_post" "$SUPPORT/first_post.c"
+        head -c 65536 /dev/zero >"$SRC/file"
+        "$WEIR" run --report="$WORK/report.json" -- \
+            env LD_DEBUG=symbols LD_DEBUG_OUTPUT="$WORK/out/ld" LD_BIND_NOW=1 "$WORK/first_post" "$MNT/file" >"$WORK/allocated" ||
+            fail "see above"
+        [ "$(total total.lane.writes)" -ge 10 ] || fail "nothing was written by the lane: $(cat "$WORK/report.json")"
+        case $1 in
+            no-*)
+                sed -n '/transferring control/,$p' "$WORK"/out/ld.* >"$WORK/after"
+                [ -s "$WORK/after" ] || fail "the loader's log does not say when the program begins"
+                if grep -o 'symbol=[a-z0-9_]*' "$WORK/after" | sort -u >"$WORK/late"; then
+                    fail "looked up while the program runs: $(tr '\n' ' ' <"$WORK/late")"
+                fi
+                ;;
+            the-*) expect_equal "allocations" "$(cat "$WORK/allocated")" 0 ;;
+        esac
         ;;
 esac
 umount_weir "$MNT"

@@ -265,6 +265,11 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// The frames it was made with.
+    pub fn frames(&self) -> &FramePool {
+        &self.pool
+    }
+
     /// An engine with nothing attached. `pool` needs at least `config.memory_bytes_max / 4096`
     /// frames, which leaves as many as patch memory takes for frames shared with transfers and
     /// answers under way.

@@ -10,6 +10,8 @@
 //! - memory is written only through `&mut Frame` with a reference count of one;
 //! - memory that programs may read as well ([`FramePool::shared`]) is theirs to read at any time: what they
 //!   make of it is the board's business, and `resident`'s, who changes a published frame;
+//! - handing frames out and taking them back makes no system call: the engine does so under its shard's lock. Whoever has
+//!   no lock prepares memory for it ([`FramePool::prepare`]);
 //! - the memory stays mapped until the last handle and the pool are dropped.
 //!
 //! Lock order: the free list's lock is taken last and nothing is called under it.
@@ -32,6 +34,13 @@ use weir_lane::prefetch;
 
 use crate::PAGE_BYTES;
 
+/// Frames whose pages are made at once: that takes two thirds of what as many faults do (1.4 and 2.0 us a page on a virtual
+/// machine). Shared memory has no huge pages by itself where shmem_enabled is off, as it is by default, and those that a
+/// [`Preparer`] makes may come too late.
+const PREPARED_AT_ONCE: u32 = 16;
+/// Frames whose pages are there before they are handed out, if all goes well: those of a request of the largest size.
+const PREPARED_AHEAD: u32 = 256;
+
 const FRAMES_IN_HUGE: u32 = (HUGE_BYTES / PAGE_BYTES) as u32;
 
 struct Arena {
@@ -53,6 +62,10 @@ struct Lane {
     memory: Arc<Memory>,
     /// Takes the stretches that frames will be handed out from soon, once there is a [`Preparer`].
     coming: OnceLock<mpsc::Sender<usize>>,
+    /// Frames from here on were never handed out: as `untouched`, for those who do not have its lock.
+    handed_out: AtomicU32,
+    /// The pages of frames below are there, or somebody is seeing to it.
+    prepared: AtomicU32,
 }
 
 /// Frames never handed out lie above `untouched`, so that memory becomes resident only as needed.
@@ -84,26 +97,37 @@ impl Arena {
         self.frames as usize * PAGE_BYTES
     }
 
-    /// A frame is handed out for the first time. Shared memory has no huge pages by itself where shmem_enabled is off,
-    /// as it is by default: those that are not made in time by a [`Preparer`] are had 16 pages at once, which takes
-    /// two thirds of what 16 faults do (1.4 and 2.0 us a page on a virtual machine). More at once would hold up
-    /// whoever waits for the engine.
-    fn touch(&self, index: u32) {
-        const AT_ONCE: u32 = 16;
-        let Some(lane) = &self.lane else { return };
-        if !index.is_multiple_of(AT_ONCE) {
-            return;
+    /// See [`FramePool::prepare`].
+    #[cold]
+    fn prepare(&self, lane: &Lane) {
+        loop {
+            let wanted = self.wanted(lane);
+            let begin = lane.prepared.load(Ordering::Relaxed);
+            if begin >= wanted {
+                return;
+            }
+            let end = self.frames.min(begin + PREPARED_AT_ONCE);
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            if lane.prepared.compare_exchange(begin, end, success, failure).is_err() {
+                continue;
+            }
+            if begin.is_multiple_of(FRAMES_IN_HUGE)
+                && let Some(coming) = lane.coming.get()
+            {
+                // It may have found that there are no huge pages, and be gone.
+                let _ = coming.send(begin as usize * PAGE_BYTES + HUGE_BYTES);
+            }
+            let len = (end - begin) as usize * PAGE_BYTES;
+            // SAFETY: the range lies in the mapping; the advice changes nothing of its content. Where it is refused
+            // (before Linux 5.14), pages are had one by one.
+            let _ = unsafe { madvise(self.address(begin).cast(), len, Advice::LinuxPopulateWrite) };
         }
-        if index.is_multiple_of(FRAMES_IN_HUGE)
-            && let Some(coming) = lane.coming.get()
-        {
-            // It may have found that there are no huge pages, and be gone.
-            let _ = coming.send(index as usize * PAGE_BYTES + HUGE_BYTES);
-        }
-        let len = AT_ONCE.min(self.frames - index) as usize * PAGE_BYTES;
-        // SAFETY: the range lies in the mapping; the advice changes nothing of its content. Where it is refused
-        // (before Linux 5.14), pages are had one by one.
-        let _ = unsafe { madvise(self.address(index).cast(), len, Advice::LinuxPopulateWrite) };
+    }
+
+    /// Frames are to be prepared up to here.
+    #[inline]
+    fn wanted(&self, lane: &Lane) -> u32 {
+        self.frames.min(lane.handed_out.load(Ordering::Relaxed).saturating_add(PREPARED_AHEAD))
     }
 
     fn address(&self, index: u32) -> *mut u8 {
@@ -161,7 +185,9 @@ impl FramePool {
         memory::seal_writes(fd.as_fd())?;
         let base = NonNull::new(mapped.base()).expect("a mapping is not at null");
         let (memory, coming) = (Arc::new(mapped), OnceLock::new());
-        let lane = Lane { board: Arc::new(Board::new(frames)?), fd, memory, coming };
+        let board = Arc::new(Board::new(frames)?);
+        let (handed_out, prepared) = (AtomicU32::new(0), AtomicU32::new(0));
+        let lane = Lane { board, fd, memory, coming, handed_out, prepared };
         Ok(FramePool::over(base, frames, Some(lane)))
     }
 
@@ -177,7 +203,8 @@ impl FramePool {
 
     fn over(base: NonNull<u8>, frames: u32, lane: Option<Lane>) -> FramePool {
         let references = (0..frames).map(|_| AtomicU32::new(0)).collect();
-        let free = Mutex::new(FreeList { returned: Vec::new(), untouched: 0 });
+        let free =
+            Mutex::new(FreeList { returned: Vec::with_capacity(frames as usize), untouched: 0 });
         let in_use = AtomicU32::new(0);
         FramePool { arena: Arc::new(Arena { base, frames, lane, references, free, in_use }) }
     }
@@ -192,15 +219,29 @@ impl FramePool {
         self.arena.lane.as_ref().map(|lane| lane.fd.as_fd())
     }
 
-    /// Takes a free frame. Its content is whatever it last held. `None` if all are in use.
+    /// Makes the pages of memory that other processes may map, some frames ahead of those handed out. These are system calls,
+    /// which [`FramePool::take`] does not make: to be called now and then, and under no lock. Mostly there is nothing to do.
+    /// A frame that is handed out without is had by a page fault.
+    #[inline]
+    pub fn prepare(&self) {
+        if let Some(lane) = &self.arena.lane
+            && lane.prepared.load(Ordering::Relaxed) < self.arena.wanted(lane)
+        {
+            self.arena.prepare(lane);
+        }
+    }
+
+    /// Takes a free frame. Its content is whatever it last held. `None` if all are in use. No system call is made.
     pub fn take(&self) -> Option<Frame> {
         let index = {
             let mut free = self.arena.free.lock().unwrap_or_else(PoisonError::into_inner);
             match free.returned.pop() {
                 Some(index) => index,
                 None if free.untouched < self.arena.frames => {
-                    self.arena.touch(free.untouched);
                     free.untouched += 1;
+                    if let Some(lane) = &self.arena.lane {
+                        lane.handed_out.store(free.untouched, Ordering::Relaxed);
+                    }
                     free.untouched - 1
                 }
                 None => return None,
@@ -411,11 +452,41 @@ mod tests {
         assert!(pool.preparer().is_none());
         let taken: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
         assert_eq!(taken.len(), frames as usize);
+        pool.prepare();
         let stretches: Vec<usize> = preparer.coming.try_iter().collect();
         // The last is past the end, and left out by `run`.
         assert_eq!(stretches, [0, HUGE_BYTES, 2 * HUGE_BYTES, 3 * HUGE_BYTES]);
         drop((taken, pool));
         preparer.run().unwrap();
+    }
+
+    /// The engine hands out frames, and takes them back, under its shard's lock.
+    #[test]
+    fn no_system_call_is_made_to_hand_out_frames_and_take_them_back() {
+        const FRAMES: u32 = 4 * FRAMES_IN_HUGE;
+        let pool = FramePool::shared(FRAMES).unwrap();
+        let preparer = pool.preparer().unwrap();
+        let mut taken = Vec::with_capacity(FRAMES as usize);
+        // SAFETY: the child runs what follows alone, which allocates nothing; then it ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: they take numbers. From here on every system call but that to end kills.
+            unsafe {
+                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT);
+            }
+            while let Some(frame) = pool.take() {
+                taken.push(frame);
+            }
+            let is_all = taken.len() == FRAMES as usize;
+            taken.clear();
+            // SAFETY: it takes a number.
+            unsafe { libc::syscall(libc::SYS_exit, if is_all { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is written.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "killed by SIGKILL (9): it made a system call");
+        drop(preparer);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::PAGE_BYTES;
 use crate::memory::{self, Access, Memory};
 use crate::prefetch;
+use crate::racing;
 use crate::region::Region;
 use crate::sequence::Sequence;
 
@@ -504,9 +505,9 @@ impl View {
                 continue;
             }
             let from = frame as usize * PAGE_BYTES + start;
-            // SAFETY: inside the mapping of `frames` pages; the daemon may write meanwhile, which the sequence
-            // lock tells, and bytes of any value are bytes.
-            unsafe { std::ptr::copy_nonoverlapping(self.memory.base().add(from), out, len) };
+            // SAFETY: inside the mapping of `frames` pages, and by this function's contract; the daemon may write
+            // meanwhile, which the sequence lock tells.
+            unsafe { racing::copy(self.memory.base().add(from), out, len) };
             return entry.sequence.is_still(number).then_some(frame);
         }
         None

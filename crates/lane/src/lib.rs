@@ -34,6 +34,8 @@ pub mod owner;
 #[cfg(not(loom))]
 pub mod prefetch;
 #[cfg(not(loom))]
+pub mod racing;
+#[cfg(not(loom))]
 pub mod region;
 pub mod ring;
 mod sequence;

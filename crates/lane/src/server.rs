@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use crate::board::Board;
 use crate::prefetch;
+use crate::racing;
 use crate::region::{EXTENDS, EntryHead, Kind, Noted, RINGS, Region};
 use crate::ring::{
     ENTRY_ALIGN, HEAD_BYTES, PAYLOAD_BYTES_MAX, RING_BYTES, advance, distance, entry_bytes,
@@ -62,17 +63,22 @@ pub struct Inbox {
     payload: Payload,
 }
 
-/// The bytes of the write taken out last.
+/// The bytes of the write taken out last, copied: the client may change what is in the ring at any time.
 #[derive(Debug)]
 struct Payload {
     len: usize,
-    /// The ring they lie in, and where; `None` if they were copied.
-    in_ring: Option<(usize, usize)>,
-    copy: [u8; COPIED_BYTES_MAX],
+    /// Room for one, in lines of the processor's cache: copies to their beginning are quicker.
+    lines: Vec<Line>,
 }
 
-/// Payloads up to this are copied before they are handed on.
-const COPIED_BYTES_MAX: usize = 256;
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Line([u8; LINE_BYTES]);
+
+const LINE_BYTES: usize = 64;
+
+/// Room for payloads from the start.
+const PAYLOAD_BYTES_MIN: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -94,7 +100,7 @@ impl Inbox {
             given_out: 0,
             pass: Vec::new(),
             taken: Vec::new(),
-            payload: Payload { len: 0, in_ring: None, copy: [0; COPIED_BYTES_MAX] },
+            payload: Payload::with_room(PAYLOAD_BYTES_MIN),
         }
     }
 
@@ -189,34 +195,19 @@ impl Inbox {
         let Some(&Waiting { ring, next, .. }) = first else { return Ok(None) };
         let len = next.len as usize;
         let at = self.at(ring) + HEAD_BYTES;
-        self.payload.len = len;
-        self.payload.in_ring = Some((ring, at));
-        if len <= COPIED_BYTES_MAX {
-            // SAFETY: `peek` checked that the payload lies in the ring, and it fits; the client may write it meanwhile,
-            // and bytes of any value are bytes.
-            unsafe {
-                let from = self.region.ring_bytes(ring).add(at);
-                std::ptr::copy_nonoverlapping(from, self.payload.copy.as_mut_ptr(), len);
-            }
-            self.payload.in_ring = None;
-        }
+        let to = self.payload.room_for(len);
+        // SAFETY: `peek` checked that the payload lies in the ring; there is room for it, and the client may write the
+        // ring meanwhile.
+        unsafe { racing::copy(self.region.ring_bytes(ring).add(at), to, len) };
         let offset = (next.kind == Kind::Write as u32).then_some(next.offset);
         let extends = next.flags & EXTENDS != 0;
         Ok(Some(Posted { description: next.description, offset, len, ring, extends }))
     }
 
-    /// The bytes of the write taken out last. Long ones lie in the ring still: they are to be copied, never looked at,
-    /// since a client that keeps to nothing may write them meanwhile.
+    /// The bytes of the write taken out last.
+    #[inline]
     pub fn payload(&self) -> &[u8] {
-        let Payload { len, in_ring, ref copy } = self.payload;
-        match in_ring {
-            None => &copy[..len],
-            // SAFETY: `next` took this from an entry that `peek` checked to lie in the ring. Whoever gets it copies it
-            // and decides nothing by it, so that a change meanwhile changes the copy, which is the client's own data.
-            Some((ring, at)) => unsafe {
-                std::slice::from_raw_parts(self.region.ring_bytes(ring).add(at), len)
-            },
-        }
+        self.payload.bytes()
     }
 
     /// As [`Inbox::take`] and [`Inbox::flush`].
@@ -330,6 +321,29 @@ impl Inbox {
             }
             return Ok(Some(head));
         }
+    }
+}
+
+impl Payload {
+    fn with_room(bytes: usize) -> Payload {
+        Payload { len: 0, lines: vec![Line([0; LINE_BYTES]); bytes.div_ceil(LINE_BYTES)] }
+    }
+
+    /// Where the bytes of the next one are to be put, so many, at most [`PAYLOAD_BYTES_MAX`].
+    #[inline]
+    fn room_for(&mut self, len: usize) -> *mut u8 {
+        if len > self.lines.len() * LINE_BYTES {
+            *self = Payload::with_room(PAYLOAD_BYTES_MAX);
+            assert!(len <= PAYLOAD_BYTES_MAX);
+        }
+        self.len = len;
+        self.lines.as_mut_ptr().cast()
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: lines are bytes without gaps, and `room_for` saw to it that there are so many.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
     }
 }
 

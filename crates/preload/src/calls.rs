@@ -25,6 +25,7 @@ macro_rules! interpose {
                     Ok(name) => name,
                     Err(_) => unreachable!(),
                 });
+            $crate::next::find_at_load!(NEXT);
             #[allow(unused)] // closefrom goes on by close_range.
             let $next = |$($argument: $type),*| -> $result {
                 // SAFETY: the next definition of this name has the type of this one, and is called as the program

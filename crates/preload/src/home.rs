@@ -45,6 +45,7 @@ pub(crate) extern "C" fn begin() {
     let wiped = sys::wipe_on_fork((&raw const PAGE).cast(), size_of::<Page>());
     IS_WIPED.store(wiped.is_ok(), Ordering::Relaxed);
     PAGE.process.store(sys::getpid(), Ordering::Relaxed);
+    thread::begin();
 }
 
 /// Whether forks are noticed; without that nothing enters the lane.

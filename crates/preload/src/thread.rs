@@ -1,7 +1,7 @@
 //! What each thread has of its own: its rings, one for each daemon, and what it is in the middle of.
 //!
 //! Constant at first and without destructors, so that using it registers nothing and allocates nothing. Rings
-//! are given back by a key's destructor (pthread_key_create(3)).
+//! are given back by the destructor of a key that is made when the library is loaded (pthread_key_create(3)).
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
@@ -50,7 +50,7 @@ thread_local! {
     };
 }
 
-/// Whose destructor gives rings back, plus one; 0 if it was not made yet.
+/// Whose destructor gives rings back, plus one; 0 if there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// Posts with the thread's ring. `Err` if it has none, or is posting already, below a signal handler.
@@ -88,25 +88,33 @@ pub(crate) fn with_ring<T>(
 #[cold]
 fn take(client: &Client) -> Option<Ring> {
     let ring = client.take_ring(Owner::new(home::namespace(), sys::gettid()), sys::is_alive)?;
-    let mut key = KEY.load(Ordering::Acquire);
-    if key == 0 {
-        let mut made = 0;
-        // SAFETY: `made` is written; the destructor takes what is set below.
-        if unsafe { libc::pthread_key_create(&raw mut made, Some(give_back)) } == 0 {
-            let kept = KEY.compare_exchange(0, made + 1, Ordering::AcqRel, Ordering::Acquire);
-            key = kept.err().unwrap_or(made + 1);
-            if kept.is_err() {
-                // SAFETY: nobody knows of it.
-                unsafe { libc::pthread_key_delete(made) };
-            }
-        }
-    }
+    let key = KEY.load(Ordering::Relaxed);
     if key != 0 {
         // Not null, or the destructor is not called.
         // SAFETY: the key was made; its destructor does not use the value.
         unsafe { libc::pthread_setspecific(key - 1, ptr::dangling::<u8>().cast()) };
     }
     Some(ring)
+}
+
+/// Keys below it have their values in the thread's own memory in the GNU C library; for those above a thread's first value is
+/// allocated.
+const KEYS_WITHOUT_ALLOCATION: libc::pthread_key_t = 32;
+
+/// When the library is loaded: makes the key, while there are low ones. Without it a thread's rings are free again when others
+/// find that it is gone.
+pub(crate) fn begin() {
+    let mut made = 0;
+    // SAFETY: `made` is written; the destructor takes what is set by `take`.
+    if unsafe { libc::pthread_key_create(&raw mut made, Some(give_back)) } != 0 {
+        return;
+    }
+    if made < KEYS_WITHOUT_ALLOCATION {
+        KEY.store(made + 1, Ordering::Relaxed);
+    } else {
+        // SAFETY: made just now, and nobody knows of it.
+        unsafe { libc::pthread_key_delete(made) };
+    }
 }
 
 /// The thread ends. What is posted in its rings is still taken.

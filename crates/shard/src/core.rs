@@ -21,8 +21,8 @@ use std::time::Instant;
 
 use weir_backend::{Directory, Given, HomeFile, LogRead, LogThread, Patience, Sink};
 use weir_engine::{
-    Command, Completion, Engine, Error, ErrorKind, ExclusiveEnd, FileId, IoId, LogCommand, Output,
-    ReadData, Reply, Time,
+    Command, Completion, Engine, Error, ErrorKind, ExclusiveEnd, FileId, FramePool, IoId,
+    LogCommand, Output, ReadData, Reply, Time,
 };
 
 use weir_log::Superblock;
@@ -36,6 +36,8 @@ use crate::trampoline;
 pub(crate) struct Core {
     me: Weak<Core>,
     state: Mutex<State>,
+    /// The engine's.
+    frames: FramePool,
     pub(crate) directory: Directory,
     pub(crate) bell: Bell,
     /// Executes commands on the redo log, if there is one.
@@ -104,6 +106,7 @@ enum Ready {
 
 impl Core {
     pub(crate) fn new(engine: Engine, directory: Directory) -> Arc<Core> {
+        let frames = engine.frames().clone();
         let state = State {
             engine,
             files: HashMap::new(),
@@ -115,6 +118,7 @@ impl Core {
         Arc::new_cyclic(|me| Core {
             me: Weak::clone(me),
             state: Mutex::new(state),
+            frames,
             directory,
             bell: Bell::default(),
             log: OnceLock::new(),
@@ -150,6 +154,7 @@ impl Core {
 
     /// Performs the work of an event, and of the events that follow from it at once.
     pub(crate) fn perform(&self, mut work: Work, thread: Thread) {
+        self.frames.prepare();
         let mut completions = Vec::new();
         // Once, and a few times: whoever did the same for others would never get his answer.
         let mut may_write_log = thread == Thread::Syncer && !trampoline::is_nested();

@@ -9,7 +9,7 @@ use super::descriptors::standard_replaced;
 use super::interpose;
 use crate::device::{after_fork, before_fork};
 use crate::leave::{before_program, before_spawn};
-use crate::next::Next;
+use crate::next::{Next, find_at_load};
 
 type Words = *const *mut c_char;
 
@@ -134,6 +134,7 @@ macro_rules! pass_on {
     ($($name:ident, $address:ident, $text:literal;)*) => {$(
         extern "C" fn $address() -> *mut c_void {
             static NEXT: Next = Next::new($text);
+            find_at_load!(NEXT);
             before_program();
             NEXT.get()
         }
