@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use weir_engine::PAGE_BYTES;
 
 use crate::control::client;
+use crate::control::protocol::Status;
 use crate::failure::{Failure, one_line};
 use crate::mounts::{Mount, MountTable};
 use crate::namespaces;
@@ -50,28 +51,29 @@ pub fn wait_for_end(source: &Path) -> Result<(), Failure> {
             thread::sleep(PAUSE);
             continue;
         }
-        let stats = client::status_of_process(pid).map(|status| status.stats).unwrap_or_default();
-        let left_bytes = stats.dirty_pages * PAGE_BYTES as u64;
-        let errors = stats.destage_errors + stats.sync_errors;
-        if errors > *errors_before.get_or_insert(errors) {
-            return Err(Failure::Refused(format!(
-                "SOURCE {} is locked by process {pid}, which cannot write home what was written to {}, \
-                 where it is no longer mounted: make room or repair the disk, its log says what fails; then \
-                 try again",
-                source.display(),
-                mountpoint.display()
-            )));
-        }
-        match told {
-            None => eprintln!(
+        if told.is_none() {
+            eprintln!(
                 "weir: waiting for process {pid}, which writes home what was written to {}: it is no \
                  longer mounted there; ^C gives up",
                 one_line(&mountpoint.to_string_lossy())
-            ),
-            Some(_) => eprintln!(
-                "weir: still waiting for process {pid}: {} MiB to go",
-                left_bytes.div_ceil(1 << 20)
-            ),
+            );
+        }
+        // One that does not answer may yet get on.
+        if let Some(Status { stats, .. }) = client::status_of_process(pid) {
+            let errors = stats.destage_errors + stats.sync_errors;
+            if errors > *errors_before.get_or_insert(errors) {
+                return Err(Failure::Refused(format!(
+                    "SOURCE {} is locked by process {pid}, which cannot write home what was written to \
+                     {}, where it is no longer mounted: make room or repair the disk, its log says what \
+                     fails; then try again",
+                    source.display(),
+                    mountpoint.display()
+                )));
+            }
+            if told.is_some() {
+                let left = (stats.dirty_pages * PAGE_BYTES as u64).div_ceil(1 << 20);
+                eprintln!("weir: still waiting for process {pid}: {left} MiB to go");
+            }
         }
         told = Some(Instant::now());
     }
