@@ -142,8 +142,8 @@ mount_8_has_nodev_and_nosuid() {
     done
 
     step "make install makes the helper"
-    make -s -C "$REPO" -o build install DESTDIR="$WORK/root" WEIR="$WEIR" PRELOAD="$(dirname "$WEIR")/libweir_preload.so"
-    expect_equal "the link" "$(readlink "$WORK/root/sbin/mount.fuse.weir")" /usr/local/bin/weir
+    make -s -C "$REPO" -o build install DESTDIR="$WORK/staged" WEIR="$WEIR" PRELOAD="$(dirname "$WEIR")/libweir_preload.so"
+    expect_equal "the link" "$(readlink "$WORK/staged/sbin/mount.fuse.weir")" /usr/local/bin/weir
     counts "by both helpers, from fstab, and asked for"
 }
 
@@ -265,8 +265,8 @@ casefolded_weir_stays_hidden() {
     local way name
     if [ -e /sys/fs/ext4/features/casefold ]; then
         way="ext4 with casefold"
-        loop_filesystem "$WORK/image" 64M "$WORK/home" mkfs.ext4 -O casefold -E encoding=utf8
-        SRC=$WORK/home/src
+        loop_filesystem "$WORK/image" 64M "$WORK/folding" mkfs.ext4 -O casefold -E encoding=utf8
+        SRC=$WORK/folding/src
         mkdir "$SRC"
         chattr +F "$SRC"
         mount_weir "$SRC" "$MNT"
@@ -294,7 +294,7 @@ casefolded_weir_stays_hidden() {
     if [ "$way" != "ext4 with casefold" ]; then mkdir "$MNT/.wEIR"; fi
     if is_mounted "$SRC/.WEIR"; then umount "$SRC/.WEIR"; fi
     umount_weir "$MNT"
-    if is_mounted "$WORK/home"; then umount "$WORK/home"; fi
+    if is_mounted "$WORK/folding"; then umount "$WORK/folding"; fi
     counts "$way"
 }
 

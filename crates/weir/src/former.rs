@@ -13,12 +13,17 @@ use std::time::{Duration, Instant};
 use weir_engine::PAGE_BYTES;
 
 use crate::control::client;
+use crate::control::protocol::Status;
+use crate::failure::{Failure, one_line};
 use crate::mounts::{Mount, MountTable};
 use crate::namespaces;
 use crate::source;
 
 /// How often it is looked whether the daemon has ended.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long is waited before anything is said: most have little left, and one that is only starting
+/// has its mount by then.
+const SILENCE: Duration = Duration::from_millis(500);
 /// How often is said how far it is.
 const PROGRESS: Duration = Duration::from_secs(5);
 
@@ -32,30 +37,47 @@ struct Holder {
 
 /// Waits until no daemon that has lost its mount of `source` keeps it locked; says on standard
 /// error for whom it waits. Ends with the process on ^C: nothing is changed here.
-pub fn wait_for_end(source: &Path) {
-    let Ok(source) = source.canonicalize() else { return };
+///
+/// # Errors
+/// That daemon fails to write home, so its end cannot be waited for.
+pub fn wait_for_end(source: &Path) -> Result<(), Failure> {
+    let Ok(source) = source.canonicalize() else { return Ok(()) };
+    let start = Instant::now();
     let mut told: Option<Instant> = None;
+    let mut errors_before = None;
     while let Some(Holder { pid, mountpoint }) = unmounted_holder(&source) {
-        match told {
-            None => eprintln!(
+        let pause = told.map_or(SILENCE, |_| PROGRESS);
+        if told.unwrap_or(start).elapsed() < pause {
+            thread::sleep(PAUSE);
+            continue;
+        }
+        if told.is_none() {
+            eprintln!(
                 "weir: waiting for process {pid}, which writes home what was written to {}: it is no \
                  longer mounted there; ^C gives up",
-                mountpoint.display()
-            ),
-            Some(at) if at.elapsed() < PROGRESS => {
-                thread::sleep(PAUSE);
-                continue;
+                one_line(&mountpoint.to_string_lossy())
+            );
+        }
+        // One that does not answer may yet get on.
+        if let Some(Status { stats, .. }) = client::status_of_process(pid) {
+            let errors = stats.destage_errors + stats.sync_errors;
+            if errors > *errors_before.get_or_insert(errors) {
+                return Err(Failure::Refused(format!(
+                    "SOURCE {} is locked by process {pid}, which cannot write home what was written to \
+                     {}, where it is no longer mounted: make room or repair the disk, its log says what \
+                     fails; then try again",
+                    source.display(),
+                    mountpoint.display()
+                )));
             }
-            Some(_) => {
-                let left = client::status_of_process(pid).map(|status| status.stats.dirty_pages);
-                let left = left.map_or(String::new(), |pages| {
-                    format!(": {} MiB to go", (pages * PAGE_BYTES as u64).div_ceil(1 << 20))
-                });
-                eprintln!("weir: still waiting for process {pid}{left}");
+            if told.is_some() {
+                let left = (stats.dirty_pages * PAGE_BYTES as u64).div_ceil(1 << 20);
+                eprintln!("weir: still waiting for process {pid}: {left} MiB to go");
             }
         }
         told = Some(Instant::now());
     }
+    Ok(())
 }
 
 /// Who has the lock on `source` without having it mounted anywhere.
@@ -101,7 +123,7 @@ mod tests {
         let expected = Holder { pid: std::process::id(), mountpoint: "/mnt/a b".into() };
         assert_eq!(holder(&source), Some(expected));
         drop(open);
-        wait_for_end(&source);
+        wait_for_end(&source).unwrap();
         fs::remove_dir_all(source).unwrap();
     }
 }

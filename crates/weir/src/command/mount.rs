@@ -23,7 +23,7 @@ pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         daemon::check(request)?;
         return Ok(ExitCode::SUCCESS);
     }
-    former::wait_for_end(&request.source);
+    former::wait_for_end(&request.source)?;
     if arguments.foreground {
         let locked = daemon::check(request)?.lock()?;
         let settings = locked.settings();

@@ -18,6 +18,9 @@ use crate::namespaces;
 /// How long a daemon may take to say how it is.
 const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 
+/// The same of one whose end is awaited, and who need not answer.
+const PROGRESS_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long a process that hung up is given to be gone.
 const END_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
@@ -107,7 +110,7 @@ pub fn status_of_process(pid: u32) -> Option<Status> {
         let peer = rustix::net::sockopt::socket_peercred(&connection).ok()?;
         (peer.pid.as_raw_nonzero().get().unsigned_abs() == pid).then_some(connection)
     })?;
-    connection.set_read_timeout(Some(STATUS_PATIENCE)).ok()?;
+    connection.set_read_timeout(Some(PROGRESS_PATIENCE)).ok()?;
     protocol::send(&connection, &Request::Status).ok()?;
     match protocol::receive(&connection).ok()? {
         Reply::Status { status } => Some(*status),

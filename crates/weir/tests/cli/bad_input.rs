@@ -141,7 +141,11 @@ fn commands_are_known_or_refused() {
 fn only_weir_mounts_can_be_asked() {
     let scene = Scene::new("not-mounted");
     for command in ["umount", "sync", "status"] {
-        assert_refused(&scene.weir(&[command, "source"]), 1, &["source", "not in a weir mount"]);
+        assert_refused(
+            &scene.weir(&[command, "source"]),
+            1,
+            &["source", "neither in a weir mount"],
+        );
         assert_refused(&scene.weir(&[command, "gone"]), 1, &["gone", "No such file"]);
     }
 }

@@ -47,7 +47,7 @@ fn mount_write_status_sync_umount() {
     assert!(!runs(daemon) && !scene.is_mounted() && scene.is_unlocked());
     assert_eq!(scene.at_home(), "at last\n");
     assert_eq!(fs::read_dir(&scene.mountpoint).unwrap().count(), 0);
-    assert_refused(&scene.umount(&[]), 1, &["not in a weir mount"]);
+    assert_refused(&scene.umount(&[]), 1, &["neither in a weir mount"]);
     // And once more: nothing stands in the way.
     scene.mount(&[]);
     assert_silent_success(&scene.umount(&[]));
