@@ -404,11 +404,11 @@ mod tests {
 
     #[test]
     fn clients_take_a_share_of_the_memory() {
-        for mebibytes in [32, 128, 512, 4096] {
-            let frames = (mebibytes << 20) / PAGE_BYTES as u32;
+        for mebibytes in [32_usize, 128, 512, 4096] {
+            let frames = ((mebibytes << 20) / PAGE_BYTES) as u32;
             let clients = clients_max(frames);
             assert!(clients >= 64, "{clients} with {mebibytes} MiB");
-            assert!(clients * Region::standing_bytes(frames) <= (mebibytes as usize) << 17);
+            assert!(clients * Region::standing_bytes(frames) <= mebibytes << 17);
         }
     }
 }
