@@ -2,7 +2,7 @@
 # What the FUSE side promises: reads after asynchronous direct writes, permissions of what appears behind the mount, limits
 # of descriptors, space and memory, and the bits that a write takes away.
 # timeout: 60
-# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permission-of-what-appeared set-group-ID-goes many-directories many-files-of-one-program
+# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permission-of-what-appeared set-group-ID-goes many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs strangers-at-the-lane
 source "${REPO:?}/tests/e2e/lib.sh"
 weir_only
 
@@ -212,6 +212,123 @@ EOF
     wait "$hog"
     umount_weir "$MNT"
     counts "$held files by one program, $second by another"
+    ;;
+root-reserve-stays)
+    need_root
+    chmod 755 "$WORK"
+    truncate -s 96M "$WORK/image"
+    mkfs.ext4 -q -m 25 "$WORK/image"
+    mkdir "$WORK/ext4"
+    mount -o loop "$WORK/image" "$WORK/ext4"
+    mkdir -m 777 "$WORK/ext4/src"
+    mount_weir "$WORK/ext4/src" "$MNT" --allow-other
+    cat >"$WORK/fill.py" <<'EOF'
+import errno, os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
+block, written = b"x" * 65536, 0
+try:
+    while True:
+        written += os.write(file, block)
+except OSError as error:
+    assert error.errno == errno.ENOSPC, error
+try:
+    os.posix_fallocate(file, 1 << 30, 8 << 20)
+    sys.exit("allocated what was kept for root")
+except OSError as error:
+    assert error.errno == errno.ENOSPC, error
+os.fsync(file)
+print(written >> 20)
+EOF
+    written=$(as_user nobody python3 "$WORK/fill.py" "$MNT/file")
+    kept=$(($(stat -f -c '%f * %S' "$WORK/ext4") >> 20))
+    counts "$written MiB written by an ordinary user, $kept MiB left for root"
+    [ "$kept" -ge 20 ] || fail "an ordinary user took root's reserve: $kept MiB of 24 are left"
+    [ "$written" -ge 40 ] || fail "only $written MiB could be written"
+    step "root may use it"
+    dd if=/dev/zero of="$MNT/root" bs=1M count=10 conv=fsync status=none
+    umount_weir "$MNT"
+    expect_equal "the file's size at home" "$(($(stat -c %s "$WORK/ext4/src/file") >> 20))" "$written"
+    umount "$WORK/ext4"
+    ;;
+memory-of-many-programs)
+    mount_weir_foreground "$SRC" "$MNT" --memory 128M
+    weir status "$MNT" >/dev/null
+    cat >"$WORK/post.py" <<'EOF'
+import os, sys, time
+name, until = sys.argv[1], float(sys.argv[2])
+file = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+block = os.urandom(4096)
+# All at once: more than a ring each, over and over.
+time.sleep(max(0, until - time.time()))
+for _ in range(6):
+    for at in range(400):
+        os.pwrite(file, block, at * 4096)
+    time.sleep(0.1)
+EOF
+    programs=()
+    begin=$(($(date +%s) + 6))
+    for number in $(seq 100); do
+        "$WEIR" run -- python3 "$WORK/post.py" "$MNT/$number" "$begin" &
+        programs+=($!)
+    done
+    for program in "${programs[@]}"; do wait "$program"; done
+    posted=$(status "$MNT" lane.posted_bytes)
+    clients=$(status "$MNT" lane.clients)
+    peak=$(awk '/^VmHWM/ { print $2 }' "/proc/$WEIR_PID/status")
+    counts "$((posted >> 20)) MiB posted by 100 programs, at most $((peak >> 10)) MiB resident"
+    [ "$posted" -ge $((100 << 20)) ] || fail "only $posted bytes came by the lane, $clients programs are left"
+    kill -TERM "$WEIR_PID"
+    wait "$WEIR_PID" || fail "the daemon ended with $?"
+    [ "$peak" -le $(((128 + 48) << 10)) ] || fail "resident memory reached $peak KiB, more than 128 and 48 MiB"
+    ;;
+strangers-at-the-lane)
+    need_root
+    chmod 755 "$WORK"
+    mount_weir_foreground "$SRC" "$MNT" --allow-other
+    weir status "$MNT" >/dev/null
+    cat >"$WORK/knock.py" <<'EOF'
+import os, socket, sys, time
+name, seconds = sys.argv[1:]
+until, count = time.time() + float(seconds), 0
+while time.time() < until:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
+        end.settimeout(1)
+        try:
+            end.connect("\0" + name)
+            count += 1
+            end.recv(1)
+        except OSError:
+            pass
+EOF
+    inodes=$(find "/proc/$WEIR_PID/fd" -lname 'socket:*' -printf '%l\n' | tr -dc '0-9\n')
+    name=$(awk 'NR == FNR { ours[$1]; next } $7 in ours && $8 ~ /^@weir-lane-/ { print substr($8, 2) }' \
+        <(echo "$inodes") /proc/net/unix)
+    [ -n "$name" ] || fail "the lane has no socket"
+    knockers=()
+    for _ in 1 2 3 4 5 6; do
+        as_user nobody python3 "$WORK/knock.py" "$name" 4 &
+        knockers+=($!)
+    done
+    sleep 0.5
+    before=$(awk '{ print $14 + $15 }' "/proc/$WEIR_PID/stat")
+    refused=$(status "$MNT" lane.refused)
+    sleep 2
+    ticks=$(($(awk '{ print $14 + $15 }' "/proc/$WEIR_PID/stat") - before))
+    refused=$(($(status "$MNT" lane.refused) - refused))
+    step "its own user gets in"
+    timeout 10 "$WEIR" run -- python3 -c 'import os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+for _ in range(100): os.write(file, b"line\n")' "$MNT/mine" || fail "the daemon's own user waits behind strangers"
+    posted=$(status "$MNT" lane.posted_writes)
+    for knocker in "${knockers[@]}"; do wait "$knocker"; done
+    counts "$((refused / 2)) strangers refused a second, $((ticks / 2)) % of a CPU, $posted writes by the lane"
+    [ "$refused" -gt 0 ] || fail "nobody was refused"
+    [ "$refused" -le 2400 ] || fail "$refused strangers were refused in 2 s"
+    # In hundredths of a second.
+    [ "$ticks" -le 30 ] || fail "the daemon used $((ticks / 2)) % of a CPU for strangers"
+    [ "$posted" -ge 90 ] || fail "the daemon's own user was kept out: $posted writes by the lane"
+    kill -TERM "$WEIR_PID"
+    wait "$WEIR_PID" || fail "the daemon ended with $?"
     ;;
 *) fail "no such case: $1" ;;
 esac

@@ -19,6 +19,7 @@ use rustix::fs::{self, AtFlags, FallocateFlags, Mode as FileMode, OFlags, StatxF
 use rustix::io::Errno;
 use weir_engine::{Extent, HomeAttributes, PAGE_BYTES};
 
+use crate::allocation::allocate_as;
 use crate::extents;
 use crate::gate::{Gate, Mode};
 use crate::identity::Naming;
@@ -368,7 +369,9 @@ impl HomeFile {
         data.direct = Descriptors::default();
     }
 
-    /// Allocates the range without changing size or content, or finds out that there is room.
+    /// Allocates the range without changing size or content, or finds out that there is room. Home's
+    /// reserve and quotas bind this as they bind the file's owner: what is written home later
+    /// needs no more room.
     ///
     /// # Errors
     /// ENOSPC, EDQUOT and whatever else fallocate(2) says; EBADF if the file is not writable.
@@ -380,8 +383,10 @@ impl HomeFile {
         if unsupported {
             return has_room(&writer, len);
         }
+        let owner = fs::fstat(&writer)?.st_uid;
+        let allocate = || fs::fallocate(&writer, FallocateFlags::KEEP_SIZE, offset, len);
         loop {
-            match fs::fallocate(&writer, FallocateFlags::KEEP_SIZE, offset, len) {
+            match allocate_as(owner, allocate) {
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     self.lock_data().reserve_unsupported = true;

@@ -4,10 +4,11 @@
 //! [`HomeFile`] is one file they go to. Knows files by their descriptors only, never by name.
 //!
 //! Architecture invariants: nothing here decides what is read or written when, that is the
-//! engine's; unsafe code is in `ring`, `awake`, `policy`, `identity` and `extents` alone.
+//! engine's; unsafe code is in `allocation`, `ring`, `awake`, `policy`, `identity` and `extents` alone.
 
 #![deny(unsafe_code)]
 
+mod allocation;
 mod awake;
 mod directory;
 mod error;
@@ -32,6 +33,7 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
+pub use allocation::{allocate_as, keep_capabilities};
 pub use awake::stay_awake;
 pub use directory::{Directory, Method, Patience, Sink};
 pub use error::error_kind;

@@ -158,8 +158,7 @@ fn give_back(source: BorrowedFd<'_>, file: &OwnedFd) -> io::Result<bool> {
         return Ok(false);
     }
     ftruncate(file, size)?;
-    let last_access =
-        Timespec { tv_sec: status.st_atime as _, tv_nsec: status.st_atime_nsec as _ };
+    let last_access = Timespec { tv_sec: status.st_atime as _, tv_nsec: status.st_atime_nsec as _ };
     let last_modification =
         Timespec { tv_sec: status.st_mtime as _, tv_nsec: status.st_mtime_nsec as _ };
     futimens(file, &Timestamps { last_access, last_modification })?;

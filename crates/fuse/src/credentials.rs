@@ -11,17 +11,15 @@
 //!
 //! Invariant: outside [`Credentials::create_as`] a thread's file-system identity is the daemon's.
 
-#![allow(unsafe_code)] // setfsuid, setfsgid and unshare have no safe binding.
+#![allow(unsafe_code)] // setfsgid and unshare have no safe binding.
 
 use std::cell::Cell;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
-use rustix::thread::{
-    CapabilitiesSecureBits, UnshareFlags, capabilities_secure_bits, set_capabilities_secure_bits,
-    unshare_unsafe,
-};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use weir_backend::{allocate_as, keep_capabilities};
 
 /// The program a request came from.
 #[derive(Clone, Copy, Debug)]
@@ -108,8 +106,9 @@ impl Credentials {
         if !self.switches || (caller.uid == 0 && caller.gid == 0) {
             return create();
         }
-        let _identity = Identity::assume(caller);
-        create()
+        // The user is changed by `allocate_as`, which also has quotas bind the program.
+        let _group = Group::assume(caller.gid);
+        allocate_as(caller.uid, create)
     }
 
     fn prepare_thread(&self) -> Prepared {
@@ -132,44 +131,22 @@ impl Credentials {
     }
 }
 
-/// Keeps this thread's capabilities when its file-system user changes (capabilities(7)).
-fn keep_capabilities() {
-    let kept = capabilities_secure_bits()
-        .map(|bits| bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)
-        .and_then(set_capabilities_secure_bits);
-    static WARNED: Once = Once::new();
-    if let Err(error) = kept {
-        WARNED.call_once(|| {
-            tracing::warn!(
-                "cannot keep capabilities while acting for other users: {error}; creating in \
-                 directories they reach only by a supplementary group will be refused"
-            );
-        });
+/// The program's file-system group, for as long as this lives.
+struct Group;
+
+impl Group {
+    fn assume(gid: u32) -> Group {
+        // SAFETY: changes the identity of this thread alone and touches no memory.
+        unsafe { libc::setfsgid(gid) };
+        Group
     }
 }
 
-/// The program's file-system identity, for as long as this lives.
-struct Identity;
-
-impl Identity {
-    fn assume(caller: &Caller) -> Identity {
-        // SAFETY: these change the identity of this thread alone and touch no memory.
-        unsafe {
-            libc::setfsgid(caller.gid);
-            libc::setfsuid(caller.uid);
-        }
-        Identity
-    }
-}
-
-impl Drop for Identity {
+impl Drop for Group {
     fn drop(&mut self) {
-        // SAFETY: as in `assume`. An identity is assumed by a daemon run by root alone, so that
-        // this is the daemon's own.
-        unsafe {
-            libc::setfsuid(0);
-            libc::setfsgid(libc::getegid());
-        }
+        // SAFETY: as in `assume`. It is assumed by a daemon run by root alone, so that this is the
+        // daemon's own.
+        unsafe { libc::setfsgid(libc::getegid()) };
     }
 }
 

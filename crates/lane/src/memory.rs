@@ -187,6 +187,17 @@ impl Memory {
         if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Takes the memory out of this process's tables; its bytes stay what they are, and come back when they are used.
+    ///
+    /// # Errors
+    /// What madvise(2) says.
+    pub fn unmap_pages(&self) -> io::Result<()> {
+        // SAFETY: inside the mapping, which is shared: its pages stay in the memory's own file.
+        let advised =
+            unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_DONTNEED) };
+        if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Memory of this process alone, all zero.
     #[cfg(test)]
     pub(crate) fn heap(len: usize) -> Memory {

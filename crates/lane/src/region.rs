@@ -157,6 +157,25 @@ impl Region {
         Ok((region, fd))
     }
 
+    /// Bytes of a region for a board of so many frames that stay resident in the daemon however little the client
+    /// posts: counters, and marks of what it read.
+    pub fn standing_bytes(frames: u32) -> usize {
+        bytes_at(frames)
+    }
+
+    /// Bytes of the rings that any of the client's threads ever had.
+    pub fn rings_bytes(&self) -> usize {
+        self.rings_used().count_ones() as usize * RING_BYTES
+    }
+
+    /// Gives back what the region takes of this process's resident memory. Nothing posted is lost.
+    ///
+    /// # Errors
+    /// What madvise(2) says.
+    pub fn leave_memory(&self) -> io::Result<()> {
+        self.memory.unmap_pages()
+    }
+
     /// The client's side of one.
     ///
     /// # Errors

@@ -141,6 +141,14 @@ impl Clients {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Whether one more of a user's is let in, of `most` in all. Users besides the daemon's own, `owner`, may not take
+    /// all places.
+    pub(crate) fn have_room_for(&self, uid: u32, owner: u32, most: usize) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let of_user = || known.values().filter(|client| client.uid == uid).count();
+        known.len() < most && (uid == owner || of_user() < most / 2)
+    }
+
     /// False if there are too many.
     pub(crate) fn add(&self, client: Arc<Client>) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);

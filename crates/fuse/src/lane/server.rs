@@ -21,8 +21,9 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,
 };
-use rustix::process::setpriority_process;
+use rustix::process::{geteuid, setpriority_process};
 use rustix::thread::gettid;
+use weir_engine::PAGE_BYTES;
 use weir_lane::region::Region;
 use weir_lane::server::Life;
 use weir_lane::wire::Welcome;
@@ -44,6 +45,15 @@ const PRIORITY: i32 = -10;
 const INTERVAL_ALL: Duration = Duration::from_secs(1);
 /// After so long without a post the client has to wake us.
 const QUIET: Duration = Duration::from_millis(50);
+
+/// Of the memory for frames, the share that clients' counters and marks may take besides: there are no more clients.
+const STANDING_SHARE: usize = 8;
+/// What was posted may stay resident in the daemon after it was taken out: no more than so many bytes of all rings.
+const RINGS_RESIDENT_MAX: u64 = 8 << 20;
+/// So many connections refused in [`REFUSALS_IN`] shut the door for the rest of that time. Who may connect is known only
+/// when a connection is taken, and this thread has better things to do.
+const REFUSALS_MAX: u32 = 50;
+const REFUSALS_IN: Duration = Duration::from_millis(100);
 
 const STOP: u64 = 0;
 const LISTEN: u64 = 1;
@@ -69,7 +79,9 @@ impl Server {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         watch(&epoll, stop.as_fd(), STOP)?;
         watch(&epoll, socket.as_fd(), LISTEN)?;
-        let serving = Serving { front: Arc::clone(front), epoll, socket, busy: HashMap::new() };
+        let door = Door { refused: 0, since: Instant::now(), shut: false };
+        let (front, busy) = (Arc::clone(front), HashMap::new());
+        let serving = Serving { front, epoll, socket, door, busy, left_memory_at: 0 };
         let thread = Builder::new().name("weir-lane".to_owned()).spawn(move || serving.run())?;
         Ok(Some(Server { stop, thread }))
     }
@@ -92,6 +104,12 @@ fn give_way(time: Duration) {
     }
 }
 
+/// Clients at most, for a board of so many frames.
+fn clients_max(frames: u32) -> usize {
+    let standing = frames as usize * PAGE_BYTES / STANDING_SHARE;
+    (standing / Region::standing_bytes(frames)).min(CLIENTS_MAX)
+}
+
 fn listen_at(name: &str) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -108,8 +126,33 @@ struct Serving {
     front: Arc<Front>,
     epoll: OwnedFd,
     socket: OwnedFd,
+    door: Door,
+    /// Bytes taken out of rings when these last left the daemon's resident memory.
+    left_memory_at: u64,
     /// Clients that posted lately, and when they are taken for quiet.
     busy: HashMap<ClientId, Instant>,
+}
+
+/// How often somebody was refused lately.
+struct Door {
+    refused: u32,
+    since: Instant,
+    shut: bool,
+}
+
+impl Door {
+    /// One more is refused at `now`. Says whether no more are to be let in before [`Door::opens_at`].
+    fn refuse(&mut self, now: Instant) -> bool {
+        if now >= self.opens_at() {
+            (self.refused, self.since) = (0, now);
+        }
+        self.refused += 1;
+        self.refused >= REFUSALS_MAX
+    }
+
+    fn opens_at(&self) -> Instant {
+        self.since + REFUSALS_IN
+    }
 }
 
 impl Serving {
@@ -129,14 +172,21 @@ impl Serving {
             if lingers_until.is_some() {
                 give_way(BETWEEN_LOOKS);
             }
+            let now = Instant::now();
+            if self.door.shut && now >= self.door.opens_at() {
+                self.set_door(false);
+            }
             let interval = match lingers_until {
                 Some(_) => Duration::ZERO,
+                None if self.door.shut && self.busy.is_empty() => {
+                    self.door.opens_at().saturating_duration_since(now).max(INTERVAL)
+                }
                 None if self.busy.is_empty() => INTERVAL_ALL,
                 None => INTERVAL,
             };
             let interval =
                 Timespec { tv_sec: interval.as_secs() as _, tv_nsec: interval.subsec_nanos() as _ };
-            let timeout = (lane.clients.len() > 0).then_some(&interval);
+            let timeout = (self.door.shut || lane.clients.len() > 0).then_some(&interval);
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout) {
                 Ok(_) | Err(HomeErrno::INTR) => {}
@@ -163,6 +213,7 @@ impl Serving {
                 }
             }
             let found = self.look();
+            self.bound_memory(lane);
             let now = Instant::now();
             lingers_until = match lingers_until {
                 _ if found => Some(now + LINGER),
@@ -193,21 +244,55 @@ impl Serving {
                 Ok(socket) => socket,
                 Err(HomeErrno::MFILE | HomeErrno::NFILE | HomeErrno::NOMEM) => {
                     // It stays at the door, and would have us look again at once.
-                    std::thread::sleep(INTERVAL_ALL / 10);
-                    return;
+                    self.door.since = Instant::now();
+                    return self.set_door(true);
                 }
                 Err(HomeErrno::INTR | HomeErrno::CONNABORTED) => continue,
                 Err(_) => return,
             };
             let peer = socket_peercred(&socket);
             let uid = peer.map(|peer| peer.uid.as_raw()).ok().filter(|uid| lane.is_for(*uid));
-            let Some(uid) = uid.filter(|_| lane.clients.len() < CLIENTS_MAX) else {
+            let owner = geteuid().as_raw();
+            let most = clients_max(lane.board.frames());
+            let Some(uid) = uid.filter(|&uid| lane.clients.have_room_for(uid, owner, most)) else {
                 lane.refuse();
+                if self.door.refuse(Instant::now()) {
+                    return self.set_door(true);
+                }
                 continue;
             };
             if let Err(error) = self.welcome(lane, socket, uid) {
                 tracing::warn!("a program was not let into the lane: {error}");
                 lane.refuse();
+            }
+        }
+    }
+
+    /// Has connections wait, or lets them come again.
+    fn set_door(&mut self, shut: bool) {
+        let flags = if shut { EventFlags::empty() } else { EventFlags::IN };
+        match epoll::modify(&self.epoll, &self.socket, EventData::new_u64(LISTEN), flags) {
+            Ok(()) => self.door.shut = shut,
+            Err(error) => tracing::error!("the lane's socket is not watched: {error}"),
+        }
+    }
+
+    /// Has regions leave the daemon's resident memory when much was taken out of many rings: what lies in them is the
+    /// programs', and this process needs it no more.
+    fn bound_memory(&mut self, lane: &Lane) {
+        let taken = self.front.shard.posted().bytes;
+        if taken.saturating_sub(self.left_memory_at) < RINGS_RESIDENT_MAX {
+            return;
+        }
+        self.left_memory_at = taken;
+        let clients = lane.clients.all();
+        let rings: u64 = clients.iter().map(|client| client.region.rings_bytes() as u64).sum();
+        if rings <= RINGS_RESIDENT_MAX {
+            return;
+        }
+        for client in clients {
+            if let Err(error) = client.region.leave_memory() {
+                tracing::debug!("a client's region stays in memory: {error}");
             }
         }
     }
@@ -295,5 +380,35 @@ impl Serving {
             tracing::debug!("a client's socket was not watched: {error}");
         }
         self.front.client_gone(&client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_door_shuts_for_a_while_where_many_are_refused() {
+        let start = Instant::now();
+        let mut door = Door { refused: 0, since: start, shut: false };
+        for _ in 1..REFUSALS_MAX {
+            assert!(!door.refuse(start));
+        }
+        assert!(door.refuse(start));
+        assert!(!door.refuse(door.opens_at()), "it counts anew");
+        let now = door.opens_at() + REFUSALS_IN;
+        for second in 0..1000 {
+            assert!(!door.refuse(now + second * REFUSALS_IN), "one now and then is no matter");
+        }
+    }
+
+    #[test]
+    fn clients_take_a_share_of_the_memory() {
+        for mebibytes in [32_usize, 128, 512, 4096] {
+            let frames = ((mebibytes << 20) / PAGE_BYTES) as u32;
+            let clients = clients_max(frames);
+            assert!(clients >= 64, "{clients} with {mebibytes} MiB");
+            assert!(clients * Region::standing_bytes(frames) <= mebibytes << 17);
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno as HomeErrno;
+use weir_backend::allocate_as;
 use weir_engine::{Error, ExclusiveEnd, Section};
 
 use crate::attr;
@@ -50,6 +51,7 @@ impl Front {
             return done(Err(Errno::EINVAL));
         };
         self.drop_privileges_for(&open.inode, caller);
+        let user = caller.uid;
         let file = open.inode.node().file();
         let front = Arc::clone(self);
         let inode = Arc::clone(&open.inode);
@@ -57,7 +59,8 @@ impl Front {
             let shard = Arc::clone(&front.shard);
             shard.exclusive(file, effect.section(), move |granted| {
                 let size = front.shard.size(file).unwrap_or(0);
-                let allocated = allocate_at_home(&open.inode, granted, range, mode);
+                let allocate = || allocate_at_home(&open.inode, granted, range, mode);
+                let allocated = allocate_as(user, allocate);
                 let end = match &allocated {
                     Ok(()) => effect.end(&open.inode, size),
                     Err(_) => UNCHANGED,
@@ -122,6 +125,7 @@ impl Front {
         };
         let len = len.min(COPY_BYTES_MAX);
         self.drop_privileges_for(&destination.inode, caller);
+        let user = caller.uid;
         let front = Arc::clone(self);
         let (of_source, of_destination) =
             (Arc::clone(&source.inode), Arc::clone(&destination.inode));
@@ -137,6 +141,7 @@ impl Front {
                             (source, from.offset),
                             (destination, to.offset),
                             len,
+                            user,
                             done,
                         ),
                         Err(error) => done(Err(error.into())),
@@ -153,6 +158,7 @@ impl Front {
         from: (Arc<OpenFile>, u64),
         to: (Arc<OpenFile>, u64),
         len: u64,
+        user: u32,
         done: impl FnOnce(Result<u32, Errno>) + Send + 'static,
     ) {
         let front = Arc::clone(self);
@@ -162,9 +168,8 @@ impl Front {
         // would move unseen.
         let flush = Section::changing(Some((to.1, u64::MAX)), to.1);
         self.shard.exclusive(file, flush, move |granted| {
-            let copied = granted
-                .map_err(Errno::from)
-                .and_then(|()| copy_at_home((&from.0.inode, from.1), (&to.0.inode, to.1), len));
+            let copy = || copy_at_home((&from.0.inode, from.1), (&to.0.inode, to.1), len);
+            let copied = granted.map_err(Errno::from).and_then(|()| allocate_as(user, copy));
             let end = match copied {
                 Ok(bytes) if bytes > 0 => {
                     let copied_to = to.1 + u64::from(bytes);

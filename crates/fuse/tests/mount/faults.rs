@@ -98,8 +98,11 @@ fn with_few_descriptors(test: &str) -> bool {
         .arg(std::env::current_exe().unwrap())
         .arg(test)
         .env(FEW, "1")
-        .status();
-    assert!(child.unwrap().success());
+        .output()
+        .unwrap();
+    // Its result is not counted beside this one's.
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{said}{}", String::from_utf8_lossy(&child.stderr));
     false
 }
 

@@ -1,7 +1,7 @@
 //! The built `weir` command, run as people and mount(8) run it.
 //!
-//! What needs FUSE, root or a tool that is missing says so and is skipped; with `CI=true` a
-//! missing FUSE is a failure.
+//! What needs FUSE, root or a tool that is missing says so and is skipped; with `CI=true` it has
+//! failed.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal};
 /// An ordinary user with an account, which fusermount3 insists on: nobody.
 pub const ORDINARY: u32 = 65_534;
 
-/// Whether FUSE can be used; if not, says so, and fails under `CI=true`.
+/// Whether FUSE can be used; if not, says that the test is skipped.
 pub fn fuse() -> bool {
     let missing = if !Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing"
@@ -27,26 +27,24 @@ pub fn fuse() -> bool {
     } else {
         return true;
     };
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "FUSE is needed under CI: {missing}");
-    eprintln!("skipped: {missing}");
+    skip(missing)
+}
+
+/// Says why a test is skipped. Under `CI=true` what cannot run has failed.
+fn skip(why: &str) -> bool {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run, and must under CI: {why}");
+    eprintln!("skipped: {why}");
     false
 }
 
 /// Whether this is root; if not, says that the test is skipped.
 pub fn needs_root() -> bool {
-    if !root() {
-        eprintln!("skipped: only root can set this up");
-    }
-    root()
+    root() || skip("only root can set this up")
 }
 
 /// Whether a program is there; if not, says that the test is skipped.
 pub fn needs(program: &str) -> bool {
-    let there = has(program);
-    if !there {
-        eprintln!("skipped: {program} is missing");
-    }
-    there
+    has(program) || skip(&format!("{program} is missing"))
 }
 
 fn root() -> bool {
