@@ -120,18 +120,6 @@ times-stay)
     ;;
 reservations-go)
     mount_to_crash
-    python3 - "$MNT/file" <<'END'
-import os
-import sys
-
-descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-for _ in range(64 * 1024):
-    os.write(descriptor, bytes(1024))
-os.fsync(descriptor)
-print("reserved", os.fstat(descriptor).st_blocks * 512 - os.fstat(descriptor).st_size, flush=True)
-os.kill(int(open(sys.argv[1] + "/../../pid").read()), 9) if os.path.exists(sys.argv[1] + "/../../pid") else None
-END
-    kept=$(($(stat -c %b "$SRC/file") * 512 - $(stat -c %s "$SRC/file")))
     # The file is open until the daemon dies: another program holds it.
     exec 9<>"$MNT/held"
     head -c 20M /dev/zero | dd bs=1k status=none >&9
@@ -166,8 +154,9 @@ file-that-cannot-be-opened-is-named)
     # By an ordinary user, who cannot open a file that was given to another one.
     mount_by nobody
     for name in taken other; do head -c 64K /dev/zero >"$SRC/$name"; chown nobody "$SRC/$name"; done
-    mount_to_crash
-    MNT=$MNT as_user nobody python3 - "$MNT/taken" taken "$MNT/other" other <<'END'
+    mount_weir "$SRC" "$MNT" --dirty-expire 1h
+    WEIR_PID=$(pgrep -f "mount $SRC $MNT" | head -1)
+    as_user nobody python3 - "$MNT/taken" taken "$MNT/other" other <<'END'
 import os
 import sys
 
