@@ -40,17 +40,17 @@ mount_to_crash() {
 # SRC is `home` by sshfs, without a network: the server's own program answers.
 mount_sshfs() {
     need_command sshfs
-    mkdir -p "$WORK/home"
+    mkdir -p "$WORK/remote"
     printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
     chmod +x "$WORK/ssh"
-    sshfs "nobody@nowhere:$WORK/home" "$SRC" -o "ssh_command=$WORK/ssh"
+    sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh"
 }
 
 case $1 in
 files-found-by-path)
     mount_sshfs
-    mkdir "$WORK/home/a"
-    head -c 1M /dev/zero >"$WORK/home/a/file"
+    mkdir "$WORK/remote/a"
+    head -c 1M /dev/zero >"$WORK/remote/a/file"
     mount_to_crash --log "$WORK/log"
     for number in $(seq 50); do changes+=("$((number * 20000))" "record $number."); done
     before=$(status "$MNT" log_groups)
@@ -58,18 +58,18 @@ files-found-by-path)
     [ "$(status "$MNT" log_groups)" -ge "$((before + 50))" ] || fail "the syncs were not by the log"
     crash
     umount "$SRC"
-    [ "$(at "$WORK/home/a/file" 20000 9)" != "record 1." ] || fail "it was home before the crash"
+    [ "$(at "$WORK/remote/a/file" 20000 9)" != "record 1." ] || fail "it was home before the crash"
     mount_sshfs
     "$WEIR" recover "$SRC" --log "$WORK/log"
     for number in $(seq 50); do
-        expect_equal "record $number" "$(at "$WORK/home/a/file" $((number * 20000)) $((8 + ${#number})))" "record $number."
+        expect_equal "record $number" "$(at "$WORK/remote/a/file" $((number * 20000)) $((8 + ${#number})))" "record $number."
     done
     umount "$SRC"
     ;;
 renamed-files-found-by-path)
     mount_sshfs
-    mkdir "$WORK/home/a" "$WORK/home/b"
-    for name in a/moved a/replaced a/removed a/below a/linked; do head -c 64K /dev/zero >"$WORK/home/$name"; done
+    mkdir "$WORK/remote/a" "$WORK/remote/b"
+    for name in a/moved a/replaced a/removed a/below a/linked; do head -c 64K /dev/zero >"$WORK/remote/$name"; done
     mount_to_crash --log "$WORK/log"
     for name in moved replaced removed below linked; do synced "$MNT/a/$name" 8192 "of $name."; done
     ln "$MNT/a/linked" "$MNT/b/other" 2>/dev/null || true
