@@ -102,14 +102,13 @@ impl Engine {
                 self.repairs.insert(file);
             }
         }
-        // Those under way began before.
-        for sync in self.files[file].syncs.iter_mut().filter(|sync| sync.syncing_home) {
+        // Those under way began before: what they count on may be dirty again, or lost.
+        for sync in &mut self.files[file].syncs {
             sync.covered = Counts::default();
             sync.epoch = 0;
-            if self.config.undone.home_sync {
-                continue;
+            if !self.config.undone.home_sync {
+                sync.error.get_or_insert(kind);
             }
-            sync.error.get_or_insert(kind);
         }
     }
 

@@ -5,6 +5,7 @@
 use std::sync::atomic::AtomicU64;
 
 use crate::memory::Memory;
+use crate::owner::Owner;
 use crate::region::{EntryHead, Region};
 use crate::ring::RING_BYTES;
 

@@ -71,6 +71,8 @@ pub struct Shard {
     source: Arc<OwnedFd>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,
+    /// What was asked for, bytes.
+    memory_bytes_max: u64,
     /// How recovery finds files.
     naming: Naming,
     /// Held while names change that the log knows files by, and while a file is attached there.
@@ -100,6 +102,8 @@ impl Shard {
         lane: bool,
     ) -> Result<Arc<Shard>, StartError> {
         config.validate()?;
+        let asked = config.memory_bytes_max;
+        let config = if lane { beside_clients(config) } else { config };
         let bytes = config.memory_bytes_max;
         let too_much = |source| StartError::Memory { bytes, source };
         let frames = bytes.div_ceil(PAGE_BYTES as u64).saturating_add(FRAMES_IN_FLIGHT);
@@ -124,6 +128,7 @@ impl Shard {
             pool,
             source: Arc::new(source.try_clone_to_owned().map_err(StartError::Backend)?),
             log: log.as_ref().map(RedoLog::name),
+            memory_bytes_max: asked,
             naming: Naming::of(source).map_err(StartError::Backend)?,
             names: Mutex::default(),
             ticker: Mutex::default(),
@@ -502,7 +507,8 @@ impl Shard {
     /// The engine's counters and gauges.
     pub fn stats(&self) -> Stats {
         let now = self.core.now();
-        self.core.lock().engine.stats(now)
+        let stats = self.core.lock().engine.stats(now);
+        Stats { memory_bytes_max: self.memory_bytes_max, ..stats }
     }
 
     /// How long requests took.
@@ -556,6 +562,17 @@ impl Shard {
             log.shutdown();
         }
     }
+}
+
+/// The engine's configuration where programs map its frames: what is in huge pages stays resident once it
+/// was used, and what clients posted takes memory, too. So the frames in flight are counted within the memory that
+/// was asked for, if as much is left.
+fn beside_clients(config: Config) -> Config {
+    let in_flight = FRAMES_IN_FLIGHT * PAGE_BYTES as u64;
+    let memory_bytes_max = config.memory_bytes_max.saturating_sub(in_flight);
+    let less = Config { memory_bytes_max, ..config.clone() };
+    let most_is_left = memory_bytes_max >= config.memory_bytes_max / 4 * 3;
+    if most_is_left && less.validate().is_ok() { less } else { config }
 }
 
 impl Drop for Shard {

@@ -191,7 +191,10 @@ impl World {
                 .files
                 .iter()
                 .filter(|(file, _)| of_file.is_none_or(|other| other == **file))
-                .any(|(_, state)| state.ledger.explains(since, kind)),
+                .any(|(_, state)| {
+                    let gone = what == "sync" && state.sync_failed == Some(kind);
+                    gone || state.ledger.explains(since, kind)
+                }),
             Error::NotAttached | Error::OutOfRange => false,
         };
         if explained { Ok(()) } else { Err(Violation::UnexplainedError { request, what, error }) }

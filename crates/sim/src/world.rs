@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use weir_engine::{
-    Command, Completion, Config, ConfigError, Durability, Engine, Error, ErrorCursor, FileId,
-    FramePool, Output, PAGE_BYTES, PageState, ReadData, RequestId, Time,
+    Command, Completion, Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind,
+    FileId, FramePool, Output, PAGE_BYTES, PageState, ReadData, RequestId, Time,
 };
 
 use crate::action::{Action, Section};
@@ -78,6 +78,8 @@ pub(crate) struct Description {
 pub(crate) struct FileState {
     pub(crate) model: FileModel,
     pub(crate) ledger: ErrorLedger,
+    /// How a sync of it at home failed last: what it covered and has left memory is gone, and later syncs may say so.
+    pub(crate) sync_failed: Option<ErrorKind>,
     pub(crate) phase: Phase,
     pub(crate) descriptions: Vec<Description>,
     /// The section granted and not ended yet.
@@ -187,6 +189,7 @@ impl World {
         let state = FileState {
             model: FileModel::new(home.bytes().to_vec(), moment),
             ledger,
+            sync_failed: None,
             phase: Phase::Attached,
             descriptions: Vec::new(),
             section: None,
@@ -403,6 +406,9 @@ impl World {
             state.disturbed |= matches!(ended.completion, Completion::Written { .. });
             if let Some(failure) = ended.failure {
                 state.ledger.record(moment, failure.kind, failure.owed);
+                if matches!(ended.completion, Completion::Synced { .. }) {
+                    state.sync_failed = Some(failure.kind);
+                }
             }
         }
         self.engine.complete(ended.io, ended.completion, self.now);
