@@ -3,8 +3,8 @@
 //! Most records are smaller than a page, and the kernel reads a page before it changes a part of it. So
 //! what is to be written waits a little, in order, while the kernel reads its pages side by side.
 //!
-//! What recovery leaves as it was: bytes that are at home already are not written, so a file that
-//! needs nothing keeps its times. A write takes file capabilities away, and set-user-ID and
+//! What recovery leaves as it was: a file that had all the bytes already keeps its times. They are written all the
+//! same: what the kernel has in memory may be what it failed to write, once. A write takes file capabilities away, and set-user-ID and
 //! set-group-ID for ordinary users: they are put back. A file that is immutable or append-only is made writable
 //! for the while, if this process may do that: its records were acknowledged before.
 //!
@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    Advice, Dir, FileType, IFlags, Mode, OFlags, XattrFlags, fchmod, fgetxattr, fsetxattr, fstat,
-    ioctl_getflags, ioctl_setflags, openat,
+    Advice, Dir, FileType, IFlags, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags, fchmod,
+    fgetxattr, fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, openat,
 };
 use rustix::io::Errno;
 use weir_log::Home;
@@ -79,8 +79,10 @@ struct Known {
     capability: Option<Vec<u8>>,
     /// To be set again.
     flags: IFlags,
-    /// A write of it failed: it is left out from there on.
-    failed: bool,
+    /// Its times, while it is not changed.
+    times: Option<Timestamps>,
+    /// Why it is left out from here on.
+    failed: Option<(&'static str, Errno)>,
 }
 
 /// Bytes on their way to a file.
@@ -230,49 +232,68 @@ impl Recovered {
         let opened = self.open_identity(&identity, OFlags::RDWR);
         let opened = opened.and_then(|file| file.ok_or_else(|| Errno::STALE.into()));
         let file = Arc::new(File::from(opened.map_err(|error| self.failed(nth, "open", error))?));
-        self.keep(nth, &file)?;
+        self.keep(nth, &file);
         Ok(file)
     }
 
-    fn keep(&mut self, nth: usize, file: &Arc<File>) -> Result<(), RecoveryError> {
+    fn keep(&mut self, nth: usize, file: &Arc<File>) {
         if self.open.len() >= OPEN_MAX {
-            self.write_down_to(0)?;
-            if let Some((oldest, file)) = self.open.pop_front() {
-                file.sync_all().map_err(|error| self.failed(oldest, "sync", error))?;
+            self.write_down_to(0);
+            if let Some((oldest, file)) = self.open.pop_front()
+                && let Err(error) = file.sync_all()
+            {
+                self.note_failed(oldest, "sync", &error);
             }
         }
         self.open.push_back((nth, Arc::clone(file)));
-        Ok(())
+    }
+
+    /// A file that something else waited for could not be written: its own next call tells.
+    fn note_failed(&mut self, nth: usize, doing: &'static str, error: &io::Error) {
+        let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+        self.files[nth].failed.get_or_insert((doing, errno));
+    }
+
+    /// # Errors
+    /// What became of the file's earlier writes.
+    fn check(&self, nth: usize) -> Result<(), RecoveryError> {
+        let Known { failed, name, .. } = &self.files[nth];
+        let Some((doing, errno)) = *failed else { return Ok(()) };
+        Err(RecoveryError { doing, name: name.clone(), source: errno.into() })
     }
 
     fn failed(&mut self, nth: usize, doing: &'static str, source: io::Error) -> RecoveryError {
-        self.files[nth].failed = true;
+        self.note_failed(nth, doing, &source);
         RecoveryError { doing, name: self.files[nth].name.clone(), source }
     }
 
-    /// Writes what waits, until no more than `bytes` of it are left. What cannot be written is noted: its
-    /// file's sync tells.
-    fn write_down_to(&mut self, bytes: usize) -> Result<(), RecoveryError> {
+    /// Writes what waits, until no more than `bytes` of it are left. What cannot be written is noted of its
+    /// file ([`Recovered::check`]): another one may have asked.
+    fn write_down_to(&mut self, bytes: usize) {
         while self.waiting_bytes > bytes {
-            let Some(Waiting { file: nth, offset, data }) = self.waiting.pop_front() else { break };
+            let Some(Waiting { file: nth, offset, data }) = self.waiting.pop_front() else {
+                return;
+            };
             self.waiting_bytes -= data.len() + size_of::<Waiting>();
-            if self.files[nth].failed {
+            if self.files[nth].failed.is_some() {
                 continue;
             }
-            let file = self.file(nth)?;
-            if has(&file, offset, &data) {
-                continue;
+            // A failure to open is noted.
+            let Ok(file) = self.file(nth) else { continue };
+            if !has(&file, offset, &data) {
+                self.files[nth].times = None;
             }
-            file.write_all_at(&data, offset).map_err(|error| self.failed(nth, "write", error))?;
+            if let Err(error) = file.write_all_at(&data, offset) {
+                self.note_failed(nth, "write", &error);
+            }
         }
-        Ok(())
     }
 
     /// Puts back what writing took from a file, and makes all of it durable.
     fn finish(&mut self, nth: usize) -> Result<(), RecoveryError> {
         let file = self.file(nth)?;
         let Known { mode, capability, flags, .. } = &self.files[nth];
-        let (mode, flags) = (*mode, *flags);
+        let (mode, flags, times) = (*mode, *flags, self.files[nth].times.clone());
         let restore = || -> io::Result<()> {
             if Mode::from_raw_mode(fstat(&file)?.st_mode) != mode {
                 fchmod(&file, mode)?;
@@ -282,6 +303,9 @@ impl Recovered {
             {
                 fsetxattr(&file, CAPABILITY, value, XattrFlags::empty())?;
             }
+            if let Some(times) = &times {
+                futimens(&file, times)?;
+            }
             file.sync_all()
         };
         let restored = restore();
@@ -290,7 +314,8 @@ impl Recovered {
             let set = now.and_then(|now| Ok(ioctl_setflags(&file, now | flags)?));
             set.map_err(|error| self.failed(nth, "make immutable again", error))?;
         }
-        restored.map_err(|error| self.failed(nth, "sync", error))
+        restored.map_err(|error| self.failed(nth, "sync", error))?;
+        self.check(nth)
     }
 }
 
@@ -311,7 +336,8 @@ impl Home for Recovered {
                 mode: Mode::from_raw_mode(fstat(&file)?.st_mode),
                 capability: capability_of(file.as_fd()),
                 flags,
-                failed: false,
+                times: Some(times_of(&fstat(&file)?)),
+                failed: None,
             };
             Ok((file, known))
         });
@@ -321,7 +347,7 @@ impl Home for Recovered {
         })?;
         self.files.push(known);
         let nth = self.files.len() - 1;
-        self.keep(nth, &Arc::new(File::from(file)))?;
+        self.keep(nth, &Arc::new(File::from(file)));
         Ok(Some(nth))
     }
 
@@ -332,11 +358,13 @@ impl Home for Recovered {
         }
         self.waiting_bytes += data.len() + size_of::<Waiting>();
         self.waiting.push_back(Waiting { file: *nth, offset, data: data.into() });
-        self.write_down_to(WAITING_BYTES_MAX)
+        self.write_down_to(WAITING_BYTES_MAX);
+        self.check(*nth)
     }
 
     fn truncate(&mut self, nth: &usize, size: u64) -> Result<(), RecoveryError> {
-        self.write_down_to(0)?;
+        self.write_down_to(0);
+        self.check(*nth)?;
         let file = self.file(*nth)?;
         match file.metadata() {
             Ok(status) if status.len() == size => Ok(()),
@@ -345,7 +373,7 @@ impl Home for Recovered {
     }
 
     fn sync(&mut self, nth: &usize) -> Result<(), RecoveryError> {
-        self.write_down_to(0)?;
+        self.write_down_to(0);
         self.finish(*nth)
     }
 
@@ -362,6 +390,16 @@ impl Home for Recovered {
 fn has(file: &File, offset: u64, data: &[u8]) -> bool {
     let mut found = vec![0; data.len()];
     file.read_exact_at(&mut found, offset).is_ok() && found == data
+}
+
+fn times_of(status: &Stat) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: status.st_atime as _, tv_nsec: status.st_atime_nsec as _ },
+        last_modification: Timespec {
+            tv_sec: status.st_mtime as _,
+            tv_nsec: status.st_mtime_nsec as _,
+        },
+    }
 }
 
 fn capability_of(file: BorrowedFd<'_>) -> Option<Vec<u8>> {

@@ -14,6 +14,7 @@ use crate::file::Event;
 use crate::frame::Frame;
 use crate::page::{FileIx, PageIo, PageIx};
 use crate::patch::{PatchSet, Run};
+use crate::repair::Settled;
 use crate::time::Time;
 use crate::write_back::Need;
 
@@ -138,9 +139,10 @@ impl Engine {
             match result {
                 Ok(()) => {
                     self.settle_need(file, content);
-                    let epoch = self.files[file].settled.epoch;
+                    let Settled { epoch, until, .. } = self.files[file].settled;
                     self.update(ix, |page| {
                         page.io = PageIo::None;
+                        page.home_unlogged &= page.home_epoch > until;
                         page.home_epoch = epoch;
                     });
                     self.home_without_log(file, ix);
@@ -196,9 +198,10 @@ impl Engine {
                 let resident = self.pages[ix].frame.is_some();
                 self.stats.fetches_avoided += u64::from(!rewritten && !resident);
                 self.settle_need(file, destage.content);
-                let epoch = self.files[file].settled.epoch;
+                let Settled { epoch, until, .. } = self.files[file].settled;
                 self.update(ix, |page| {
                     page.io = PageIo::None;
+                    page.home_unlogged &= page.home_epoch > until;
                     page.home_epoch = epoch;
                     if !rewritten {
                         page.patches = PatchSet::default();
@@ -223,7 +226,7 @@ impl Engine {
     fn home_without_log(&mut self, file: FileIx, ix: PageIx) {
         let logs = self.logs(file);
         let page = &mut self.pages[ix];
-        page.home_unlogged = page.dirty_seq == 0 && !(logs && page.unlogged.is_empty());
+        page.home_unlogged |= page.dirty_seq == 0 && !(logs && page.unlogged.is_empty());
         if page.home_unlogged && page.frame.is_none() {
             self.files[file].settled.evicted(page.home_epoch);
         }

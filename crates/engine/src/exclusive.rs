@@ -82,7 +82,7 @@ impl Engine {
             }
             return false;
         }
-        if !self.is_quiet(file) {
+        if !self.is_quiet(file, request.is_none()) {
             return false;
         }
         self.files[file].gate = Gate::Frozen;
@@ -106,9 +106,14 @@ impl Engine {
                 }))
     }
 
-    fn is_quiet(&self, file: FileIx) -> bool {
+    /// Nothing of the file is under way. Syncs that wait for its repair, or beside a repair for pages to go
+    /// home, are not.
+    fn is_quiet(&self, file: FileIx, for_repair: bool) -> bool {
         let file = &self.files[file];
-        let waiting = file.syncs.iter().all(|sync| sync.awaits_repair);
+        let waiting = file.syncs.iter().all(|sync| match for_repair {
+            true => !sync.syncing_home,
+            false => sync.awaits_repair,
+        });
         file.io_in_flight == 0 && file.active == 0 && waiting
     }
 

@@ -873,6 +873,7 @@ impl Engine {
         let leaving = std::mem::take(&mut log.leaving);
         self.fail_spill();
         self.send_behind(Lsn(u64::MAX));
+        self.abandon_repairs();
         self.stats.log_errors += 1;
         for file in leaving {
             self.progress(file, now);

@@ -32,11 +32,15 @@ pub(crate) struct Settled {
     evicted: u32,
     /// A sync failed, and some of what it covered cannot be written anew.
     pub(crate) gone: Option<ErrorKind>,
+    /// Syncs that failed.
+    losses: u32,
+    /// How many had when the repair under way began.
+    repaired: u32,
 }
 
 impl Default for Settled {
     fn default() -> Settled {
-        Settled { epoch: 1, until: 0, broken: None, evicted: 0, gone: None }
+        Settled { epoch: 1, until: 0, broken: None, evicted: 0, gone: None, losses: 0, repaired: 0 }
     }
 }
 
@@ -93,13 +97,21 @@ impl Engine {
                 self.change_needs(file, |needs| needs.lose());
             }
             self.dirty_unsettled(file);
+            self.files[file].settled.losses += 1;
             let settled = &mut self.files[file].settled;
             if settled.evicted > settled.until {
                 settled.gone = Some(kind);
             }
             if !self.files[file].logged.needs.lost.is_empty() {
-                self.files[file].settled.broken = Some(kind);
-                self.repairs.insert(file);
+                let failed = self.log_has_failed();
+                let settled = &mut self.files[file].settled;
+                if failed {
+                    // Home is newer than a log that failed.
+                    settled.gone = Some(kind);
+                } else {
+                    settled.broken = Some(kind);
+                    self.repairs.insert(file);
+                }
             }
         }
         // Those under way began before: what they count on may be dirty again, or lost.
@@ -153,10 +165,39 @@ impl Engine {
         }
     }
 
+    /// The log failed: home is newer than what it holds, and nothing is written anew from it.
+    pub(crate) fn abandon_repairs(&mut self) {
+        for file in std::mem::take(&mut self.repairs) {
+            let settled = &mut self.files[file].settled;
+            let failed = settled.gone.or(settled.broken.take());
+            settled.gone = failed;
+            self.end_waits_for_repair(file, failed);
+        }
+    }
+
+    /// What waits for a file's repair goes on, or fails.
+    fn end_waits_for_repair(&mut self, file: FileIx, failed: Option<ErrorKind>) {
+        let waiting = self.files[file].syncs.iter_mut().filter(|sync| sync.awaits_repair);
+        let waiting: Vec<u64> = waiting
+            .map(|sync| {
+                sync.awaits_repair = false;
+                sync.error = sync.error.or(failed);
+                sync.id
+            })
+            .collect();
+        for id in waiting {
+            self.all_home(file, id);
+        }
+    }
+
     /// The file is frozen for its repair.
     pub(crate) fn repair(&mut self, file: FileIx) {
         let log = self.log.as_ref().expect("what is lost is in a log");
-        let from = log.writer.from_tail();
+        // What is needed from there on stays while it is needed.
+        let lost = self.files[file].logged.needs.first().expect("something was lost");
+        let from = log.writer.from_group(log.segments.start(lost));
+        let settled = &mut self.files[file].settled;
+        settled.repaired = settled.losses;
         let of_file = &self.files[file];
         let (id, identity) = (of_file.id, of_file.identity.clone());
         self.outputs.push_back(Output::Redo { file: id, identity, from });
@@ -166,7 +207,11 @@ impl Engine {
     pub fn redone(&mut self, file: FileId, result: Result<(), ErrorKind>, now: Time) {
         self.clock = now;
         let file = self.files.find(file).expect("a frozen file stays attached");
+        let settled = &self.files[file].settled;
+        let again = settled.losses != settled.repaired;
         match result {
+            // Home failed meanwhile, or the log did.
+            Ok(()) if again || settled.broken.is_none() => {}
             Ok(()) => {
                 self.repairs.remove(&file);
                 self.files[file].settled.broken = None;
@@ -180,17 +225,7 @@ impl Engine {
             }
         }
         self.files[file].gate = Gate::Open;
-        let waiting = self.files[file].syncs.iter_mut().filter(|sync| sync.awaits_repair);
-        let waiting: Vec<u64> = waiting
-            .map(|sync| {
-                sync.awaits_repair = false;
-                sync.error = sync.error.or(result.err());
-                sync.id
-            })
-            .collect();
-        for id in waiting {
-            self.all_home(file, id);
-        }
+        self.end_waits_for_repair(file, result.err());
         self.open_gate(file, now);
         self.pump_log(now);
     }

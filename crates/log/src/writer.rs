@@ -108,10 +108,10 @@ impl Writer {
         self.tail
     }
 
-    /// A superblock to read by what the tail does not free: see [`crate::Scan`]. What is under way may be
+    /// A superblock to read by from a group on that is kept: see [`crate::Scan`]. What is under way may be
     /// found torn at the end.
-    pub fn from_tail(&self) -> Superblock {
-        Superblock { checkpoint: self.tail, clean: false, ..self.superblock }
+    pub fn from_group(&self, group: Lsn) -> Superblock {
+        Superblock { checkpoint: group, clean: false, ..self.superblock }
     }
 
     /// Bytes of the rows from the tail to the head, and of the open group.

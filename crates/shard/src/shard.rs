@@ -197,12 +197,12 @@ impl Shard {
     ///
     /// # Errors
     /// What bringing home met: nothing was changed then.
-    pub fn change_names<T>(
+    pub fn change_names<T, E>(
         &self,
         files: Renamed<'_>,
-        change: impl FnOnce() -> T,
-    ) -> Result<T, Error> {
-        if !self.naming.is_by_path() || self.log.is_none() {
+        change: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Result<T, E>, Error> {
+        if !self.finds_by_path() {
             return Ok(change());
         }
         let _names = self.lock_names();
@@ -232,9 +232,15 @@ impl Shard {
             });
         }
         drop(sender);
-        let brought_home: Result<Vec<()>, Error> = ended.iter().collect();
+        // One that was let go meanwhile has nothing in the log.
+        let brought_home = ended.iter().filter(|end| *end != Err(Error::NotAttached));
+        let brought_home: Result<Vec<()>, Error> = brought_home.collect();
         let changed = brought_home.map(|_| change());
-        if let (Ok(_), Some(file)) = (&changed, removed) {
+        let named_again = match &changed {
+            Ok(Ok(_)) => None,
+            _ => removed,
+        };
+        if let (Ok(Ok(_)), Some(file)) = (&changed, removed) {
             let (sender, ended) = mpsc::channel();
             self.sync_by(
                 move |revoked| sender.send(revoked).unwrap_or(()),
@@ -242,13 +248,18 @@ impl Shard {
             );
             ended.recv().unwrap_or(Ok(()))?;
         }
-        for &file in &attached {
+        for file in attached.iter().copied().chain(named_again) {
             let home = self.core.lock().files.get(&file).map(|file| Arc::clone(&file.home));
             let Some(home) = home else { continue };
             let identity = self.identity_of(&home);
             self.core.event(Thread::Holding, |state, _| state.engine.identify(file, &identity));
         }
         changed
+    }
+
+    /// Whether recovery finds files by their paths, so that a change of names may wait for home.
+    pub fn finds_by_path(&self) -> bool {
+        self.naming.is_by_path() && self.log.is_some()
     }
 
     /// Keeps a file that is attached; says whether it is.

@@ -3,12 +3,13 @@
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, linkat, mkdirat, mknodat,
-    openat, readlinkat, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, fsync, linkat, mkdirat,
+    mknodat, openat, readlinkat, renameat_with, statat, symlinkat, unlinkat,
 };
 
 use weir_engine::FileId;
@@ -249,7 +250,15 @@ impl Front {
             Some(inode) => Renamed::Removed(inode.node().file()),
             None => Renamed::Files(&files),
         };
-        self.shard.change_names(changed, || unlinkat(directory.path_fd(), name, flags))??;
+        self.shard.change_names(changed, || {
+            unlinkat(directory.path_fd(), name, flags)?;
+            if self.shard.finds_by_path() {
+                // Should the removal be undone by a crash, what was synced of the file is to be there.
+                // Where directories cannot be synced (sshfs) a removal is not undone.
+                let _ = sync_directory(&directory);
+            }
+            Ok::<(), Errno>(())
+        })??;
         if let Some(inode) = named {
             self.lost_name(&inode);
         }
@@ -274,17 +283,24 @@ impl Front {
         {
             self.settle(&moved);
         }
-        let Some(dirty) = self.dirty_and_replacing(from, to) else {
+        let dirty = self.dirty_and_replacing(from, to);
+        let by_path = self.shard.finds_by_path();
+        if dirty.is_none() && !by_path {
             return done(self.rename_at_home(from, to, flags));
-        };
+        }
         let front = Arc::clone(self);
         let (from_parent, from_name) = (from.parent, from.name.to_owned());
         let (to_parent, to_name) = (to.parent, to.name.to_owned());
-        self.when_home(&dirty, move || {
+        let rename = move || {
             let from = Place { parent: from_parent, name: &from_name };
             let to = Place { parent: to_parent, name: &to_name };
             done(front.rename_at_home(from, to, flags));
-        });
+        };
+        match dirty {
+            Some(dirty) if by_path => self.when_home(&dirty, move || on_own_thread(rename)),
+            Some(dirty) => self.when_home(&dirty, rename),
+            None => on_own_thread(rename),
+        }
     }
 
     /// The file to be renamed, if it has dirty data and is to take the place of another.
@@ -379,6 +395,29 @@ pub(crate) fn note_change(inode: &Inode) {
     if let Some(home) = inode.file() {
         home.times().note_change(attr::now());
     }
+}
+
+/// Runs what may wait for the back end's workers on a thread that is none of them. Without another thread it runs
+/// here.
+fn on_own_thread(run: impl FnOnce() + Send + 'static) {
+    let run = Arc::new(Mutex::new(Some(run)));
+    let take = |run: &Mutex<Option<_>>| run.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let there = Arc::clone(&run);
+    let spawned = thread::Builder::new().name("weir-rename".to_owned()).spawn(move || {
+        if let Some(run) = take(&there) {
+            run();
+        }
+    });
+    if spawned.is_err()
+        && let Some(run) = take(&run)
+    {
+        run();
+    }
+}
+
+fn sync_directory(directory: &Inode) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(fsync(openat(directory.path_fd(), ".", flags, Mode::empty())?)?)
 }
 
 /// Whether the name that an inode has is its only one.
