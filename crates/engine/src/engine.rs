@@ -624,6 +624,8 @@ impl Engine {
         let was_unlogged = !page.unlogged.is_empty();
         let was_resident = page.frame.is_some();
         let result = change(page);
+        // Home, or dropped there as well as here.
+        let settled = if page.is_unclean() { None } else { page.rec.take() };
         let after = Census::of(page);
         let is_dirty = page.dirty_seq != 0;
         let is_unlogged = !page.unlogged.is_empty();
@@ -633,10 +635,7 @@ impl Engine {
             page.home_unlogged = false;
             self.files[file].settled.evicted(page.home_epoch);
         }
-        if !page.is_unclean()
-            && let Some(rec) = page.rec.take()
-        {
-            // Home, or dropped there as well as here.
+        if let Some(rec) = settled {
             self.files[file].logged.needs.settle(rec);
         }
         self.census.replace(before, after);

@@ -124,23 +124,29 @@ impl Engine {
         }
     }
 
-    /// Makes pages dirty again that are in memory and not known to be durable at home.
+    /// Makes pages dirty again that are in memory and not known to be durable at home. What of them was not in the
+    /// log is to be logged by the next sync, also where newer bytes of the page are.
     fn dirty_unsettled(&mut self, file: FileIx) {
         let until = self.files[file].settled.until;
         let logs = self.logs(file);
         let now = self.clock;
         for ix in self.pages_of(file) {
             let page = &self.pages[ix];
-            let idle = page.io == PageIo::None && page.dirty_seq == 0;
-            if !idle || page.frame.is_none() || page.home_epoch <= until {
+            if page.frame.is_none() || page.home_epoch <= until {
                 continue;
             }
-            let seq = self.next_seq();
+            let is_clean = page.io == PageIo::None && page.dirty_seq == 0;
+            if !is_clean && !(page.home_unlogged && page.is_unclean()) {
+                continue;
+            }
+            let seq = if is_clean { self.next_seq() } else { 0 };
             self.update(ix, |page| {
-                page.dirtied(seq, now);
-                page.home_epoch = 0;
+                if is_clean {
+                    page.dirtied(seq, now);
+                }
                 if logs {
                     page.unlogged = Span { from: 0, to: PAGE_BYTES as u16 };
+                    page.spilling = 0;
                 }
             });
         }
