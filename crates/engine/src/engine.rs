@@ -387,6 +387,8 @@ impl Engine {
     pub fn discard(&mut self, file: FileId) {
         let Some(file) = self.files.find(file) else { return };
         self.files[file].discarded = true;
+        // What is dropped is not home: should the removal be undone by a crash, the log still has what was synced.
+        self.files[file].syncs.iter_mut().for_each(|sync| sync.full = None);
         self.drop_spilled(file, 0, u64::MAX);
         for ix in self.pages_of(file) {
             let seq = self.pages[ix].dirty_seq;

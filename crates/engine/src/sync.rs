@@ -165,6 +165,7 @@ impl Engine {
         let id = self.last_sync;
         let full = match done {
             SyncFor::Exclusive { revokes: false } => None,
+            _ if self.files[file].discarded => None,
             SyncFor::All(_) if !self.has_records(file) => None,
             _ => self.full_sync_begins(file),
         };
