@@ -136,7 +136,7 @@ impl Engine {
                 continue;
             }
             let is_clean = page.io == PageIo::None && page.dirty_seq == 0;
-            if !is_clean && !(page.home_unlogged && page.is_unclean()) {
+            if !(is_clean || page.home_unlogged && page.is_unclean()) {
                 continue;
             }
             let seq = if is_clean { self.next_seq() } else { 0 };

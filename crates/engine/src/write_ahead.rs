@@ -67,9 +67,7 @@ impl Page {
 
     #[inline]
     fn is_needed_in_log(&self) -> bool {
-        self.rec.is_some()
-            || self.spilled
-            || matches!(self.io, PageIo::Destage | PageIo::DestagePatches)
+        self.rec.is_some() || matches!(self.io, PageIo::Destage | PageIo::DestagePatches)
     }
 }
 
