@@ -138,8 +138,6 @@ pub(crate) struct Census {
     pub(crate) patch_bytes: usize,
     /// Of these, those of pages that came back from the log.
     pub(crate) returned_bytes: usize,
-    /// Pages that will supersede what the log holds of them.
-    pub(crate) superseding: usize,
 }
 
 impl Census {
@@ -155,7 +153,6 @@ impl Census {
             patched: usize::from(patch_bytes > 0),
             patch_bytes,
             returned_bytes: if page.returned { patch_bytes } else { 0 },
-            superseding: usize::from(page.supersedes()),
         }
     }
 
@@ -167,7 +164,6 @@ impl Census {
         self.patched = self.patched + after.patched - before.patched;
         self.patch_bytes = self.patch_bytes + after.patch_bytes - before.patch_bytes;
         self.returned_bytes = self.returned_bytes + after.returned_bytes - before.returned_bytes;
-        self.superseding = self.superseding + after.superseding - before.superseding;
     }
 }
 

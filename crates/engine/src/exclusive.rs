@@ -107,8 +107,11 @@ impl Engine {
     }
 
     /// Nothing of the file is under way. Syncs that wait for its repair, or beside a repair for pages to go
-    /// home, are not.
-    fn is_quiet(&self, file: FileIx, for_repair: bool) -> bool {
+    /// home, are not. A repair is to find all of the file's records in the log.
+    pub(crate) fn is_quiet(&self, file: FileIx, for_repair: bool) -> bool {
+        if for_repair && self.undurable_record(file).is_some() {
+            return false;
+        }
         let file = &self.files[file];
         let waiting = file.syncs.iter().all(|sync| match for_repair {
             true => !sync.syncing_home,

@@ -159,6 +159,8 @@ pub(crate) struct File {
     /// Requests in the engine's queue of starved ones.
     pub(crate) starved: usize,
     pub(crate) gate: Gate,
+    /// The section whose flush a repair interrupts.
+    pub(crate) interrupted: Option<(RequestId, Section)>,
     /// Events behind the gate, in order.
     pub(crate) queue: VecDeque<(RequestId, Event)>,
     pub(crate) syncs: Vec<SyncWaiter>,
@@ -203,13 +205,14 @@ impl File {
             active: 0,
             starved: 0,
             gate: Gate::Open,
+            interrupted: None,
             queue: VecDeque::new(),
             syncs: Vec::new(),
             home_syncs_in_flight: 0,
             home_unsynced: true,
             identity: Box::default(),
             logged: Logged::default(),
-            settled: Settled::default(),
+            settled: Settled::of_size(home.size),
             errors: 0,
             last_error: None,
             mapped: Mapped::default(),

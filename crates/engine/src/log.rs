@@ -52,7 +52,7 @@ const LOGGED_BYTES_UNKNOWN: usize = 1 << 20;
 const LOGGED_COST_SHARE: u32 = 2;
 
 /// The log's share that is left for records that void what must not be replayed.
-pub(crate) const SLACK_SHARE: u64 = 16;
+const SLACK_SHARE: u64 = 16;
 
 /// The log's share that is freed at once.
 const FREED_SHARE: u64 = 16;
@@ -155,7 +155,7 @@ impl Log {
         self.first_needed().map_or(durable, |segment| self.segments.start(segment).min(durable))
     }
 
-    fn is_under_way(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         self.group.is_some() || self.superblock.is_some() || self.home.is_some()
     }
 
@@ -174,6 +174,22 @@ impl Log {
     /// Records can still be added to it.
     pub(crate) fn is_usable(&self) -> bool {
         self.failed.is_none() && !self.closing
+    }
+
+    /// Whether so many bytes are free, and some for records that void others.
+    pub(crate) fn has_space(&self, bytes: u64) -> bool {
+        self.writer.has_space(bytes + self.writer.capacity_bytes() / SLACK_SHARE)
+    }
+
+    /// More than half of it is used: it is to be freed.
+    fn is_half_full(&self) -> bool {
+        self.writer.used_bytes() > self.writer.capacity_bytes() / 2
+    }
+
+    /// The file that needs the first segment that is needed, if it is one of the engine's.
+    pub(crate) fn first_holder(&self) -> Option<FileIx> {
+        let &(segment, file) = self.held.first()?;
+        (self.first_needed() == Some(segment)).then_some(file)
     }
 
     /// The open group is sent though nobody waits for it, lest the next one who does finds no room.
@@ -561,14 +577,10 @@ impl Engine {
         }
     }
 
-    /// Whether records of so many bytes fit, and still leave what is kept for others that void them
-    /// or supersede them.
+    /// Whether records of so many bytes fit, and still leave what is kept for others that void them.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         self.log.as_ref().is_some_and(|log| {
-            let kept = log.writer.capacity_bytes() / SLACK_SHARE + self.superseding_bytes();
-            log.is_usable()
-                && log.writer.has_room(bytes)
-                && log.writer.has_space(bytes as u64 + kept)
+            log.is_usable() && log.writer.has_room(bytes) && log.has_space(bytes as u64)
         })
     }
 
@@ -743,8 +755,8 @@ impl Engine {
         let needed = log.needed_from();
         let freed = needed.0.saturating_sub(log.writer.tail().0);
         let worthwhile = match log.behind.lacks_room {
-            true => 1,
-            false => log.writer.capacity_bytes() / FREED_SHARE,
+            Some(_) => 1,
+            None => log.writer.capacity_bytes() / FREED_SHARE,
         };
         if log.superblock.is_none()
             && freed >= worthwhile
@@ -761,10 +773,10 @@ impl Engine {
             self.progress(file, now);
         }
         self.start_repairs(now);
-        if !self.log_is_half_full() || now < self.log_mut().retry_at {
+        let log = self.log_mut();
+        if !log.is_half_full() || now < log.retry_at {
             return;
         }
-        let log = self.log_mut();
         let first = log.first_needed();
         if log.home.is_none() && first.is_some() && log.orphans.first() == first {
             log.orphans_syncing = std::mem::take(&mut log.orphans);
@@ -778,10 +790,17 @@ impl Engine {
             if !self.files[file].logged.checkpointing {
                 self.start_checkpoint(file, now);
             } else if self.home_sync_frees(file) {
-                self.files[file].logged.freeing = true;
-                let id = self.add_log_waiter(file, Durability::Data, SyncFor::Freeing, None);
-                self.sync_home(file, id);
+                self.start_freeing(file);
             }
+        }
+        self.free_by_replay(now);
+    }
+
+    /// Syncs a file's home, and nothing else, to free the log.
+    pub(crate) fn start_freeing(&mut self, file: FileIx) {
+        if !std::mem::replace(&mut self.files[file].logged.freeing, true) {
+            let id = self.add_log_waiter(file, Durability::Data, SyncFor::Freeing, None);
+            self.sync_home(file, id);
         }
     }
 
@@ -797,8 +816,8 @@ impl Engine {
         }
         let left = needs.away.first().map_or(log.writer.durable(), |away| log.segments.start(away));
         let worthwhile = match log.behind.lacks_room {
-            true => 1,
-            false => 2 * log.writer.capacity_bytes() / FREED_SHARE,
+            Some(_) => 1,
+            None => 2 * log.writer.capacity_bytes() / FREED_SHARE,
         };
         left.0.saturating_sub(log.writer.tail().0) >= worthwhile
     }
@@ -815,7 +834,7 @@ impl Engine {
     /// When the log has something to do though nothing happens.
     pub(crate) fn log_tick(&self) -> Option<Time> {
         let log = self.log.as_ref()?;
-        let wanted = self.log_is_half_full() || !log.leaving.is_empty() || !self.repairs.is_empty();
+        let wanted = log.is_half_full() || !log.leaving.is_empty() || !self.repairs.is_empty();
         let due = wanted && log.failed.is_none() && !log.closing;
         due.then_some(log.retry_at)
     }
@@ -851,8 +870,9 @@ impl Engine {
         let (ready, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut log.waiting).into_iter().partition(|&(lsn, ..)| lsn < durable);
         log.waiting = waiting;
-        let wanted =
-            !log.waiting.is_empty() || log.is_open_group_long() || log.behind.waits_beyond(durable);
+        let awaited = !log.waiting.is_empty() || log.behind.waits_beyond(durable);
+        let wanted = awaited || log.is_open_group_long();
+        let wanted = wanted || !self.repairs.is_empty();
         self.send_behind(durable);
         self.room_in_log(now);
         self.finish_spill(durable);

@@ -7,7 +7,11 @@
 //! the file by the back end, while the file is frozen. Every sync of the file waits for that, and the
 //! log keeps the file's records until one has succeeded.
 //!
-//! What was never in the log and has left memory cannot be written anew: it is *gone*. Every sync of the
+//! The same frees a log that is full of what cannot go home by way of pages (`write_ahead`): what it held
+//! of the file is home then.
+//!
+//! What was never in the log and has left memory cannot be written anew, nor what was at home before the
+//! file was attached: it is *gone*. Every sync of the
 //! file fails from then on, until the file is cut to nothing or nobody has it open any more.
 
 use crate::PAGE_BYTES;
@@ -38,13 +42,15 @@ pub(crate) struct Settled {
     repaired: u32,
 }
 
-impl Default for Settled {
-    fn default() -> Settled {
-        Settled { epoch: 1, until: 0, broken: None, evicted: 0, gone: None, losses: 0, repaired: 0 }
-    }
-}
 
 impl Settled {
+    /// Of a file that is attached with `size` bytes at home. They may have been written a moment ago, and
+    /// not be durable: until a sync succeeds, a failed one may lose them.
+    pub(crate) fn of_size(size: u64) -> Settled {
+        let (epoch, evicted) = (1, u32::from(size > 0));
+        Settled { epoch, until: 0, broken: None, evicted, gone: None, losses: 0, repaired: 0 }
+    }
+
     /// A sync of home begins; answers the epoch it covers.
     pub(crate) fn begin_sync(&mut self) -> u32 {
         let covered = self.epoch;
@@ -164,10 +170,25 @@ impl Engine {
 
     /// The same for one file, whatever the pause: somebody waits for it.
     pub(crate) fn start_repair(&mut self, file: FileIx, now: Time) {
-        if self.files[file].gate == Gate::Open
-            && self.close_gate(None, file, Section::unchanging(None), now)
-        {
-            self.repair(file);
+        if self.undurable_record(file).is_some() {
+            self.commit_group();
+        }
+        match self.files[file].gate {
+            Gate::Open => {
+                if self.close_gate(None, file, Section::unchanging(None), now) {
+                    self.repair(file);
+                }
+            }
+            Gate::Closing { request: None, .. } => self.try_grant(file, now),
+            // Its flush may wait for what is written anew.
+            Gate::Closing { request: Some(request), section, flushing: true }
+                if self.is_quiet(file, true) =>
+            {
+                self.files[file].interrupted = Some((request, section));
+                self.files[file].gate = Gate::Frozen;
+                self.repair(file);
+            }
+            Gate::Closing { .. } | Gate::Frozen => {}
         }
     }
 
@@ -177,6 +198,10 @@ impl Engine {
             let settled = &mut self.files[file].settled;
             let failed = settled.gone.or(settled.broken.take());
             settled.gone = failed;
+            if let Gate::Closing { request: None, .. } = self.files[file].gate {
+                self.files[file].gate = Gate::Open;
+                self.reopened.push(file);
+            }
             self.end_waits_for_repair(file, failed);
         }
     }
@@ -215,14 +240,25 @@ impl Engine {
         let file = self.files.find(file).expect("a frozen file stays attached");
         let settled = &self.files[file].settled;
         let again = settled.losses != settled.repaired;
+        self.files[file].gate = match self.files[file].interrupted.take() {
+            None => Gate::Open,
+            Some((request, section)) => {
+                Gate::Closing { request: Some(request), section, flushing: true }
+            }
+        };
         match result {
             // Home failed meanwhile, or the log did.
-            Ok(()) if again || settled.broken.is_none() => {}
+            Ok(()) if again || !self.repairs.contains(&file) => {}
             Ok(()) => {
                 self.repairs.remove(&file);
                 self.files[file].settled.broken = None;
                 self.files[file].home_unsynced = true;
+                self.files[file].mapped.stale = true;
                 self.change_needs(file, |needs| needs.rewritten());
+                self.logged_is_home(file);
+                if self.log_mut().behind.lacks_room.is_some() {
+                    self.start_freeing(file);
+                }
             }
             Err(_) => {
                 self.stats.sync_errors += 1;
@@ -230,9 +266,24 @@ impl Engine {
                 self.log_mut().retry_at = retry_at;
             }
         }
-        self.files[file].gate = Gate::Open;
         self.end_waits_for_repair(file, result.err());
-        self.open_gate(file, now);
+        if self.files[file].gate == Gate::Open {
+            self.open_gate(file, now);
+        } else {
+            self.progress(file, now);
+            self.pump(now);
+            self.feed_starved(now);
+        }
         self.pump_log(now);
+    }
+
+    /// All that the log holds of a file is at home, though not durable there.
+    fn logged_is_home(&mut self, file: FileIx) {
+        for ix in self.pages_of(file) {
+            if let Some(segment) = self.update(ix, |page| page.rec.take()) {
+                self.change_needs(file, |needs| needs.settle(segment));
+            }
+        }
+        self.drop_spilled(file, 0, u64::MAX);
     }
 }

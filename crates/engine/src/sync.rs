@@ -223,10 +223,6 @@ impl Engine {
             // Until what home may have lost was written anew, no sync of it counts.
             sync.error = gone.filter(|_| for_program || for_all);
         }
-        if broken.is_some() && matches!(sync.done, SyncFor::Exclusive { .. }) {
-            // The repair needs the file for itself, which this section has closed.
-            sync.error = sync.error.or(broken);
-        }
         if broken.is_some() && sync.error.is_none() {
             sync.awaits_repair = true;
             self.start_repair(file, self.clock);

@@ -155,12 +155,6 @@ impl Engine {
         if page.dirty_seq == 0 {
             return false;
         }
-        if page.unlogged.is_empty()
-            && self.awaits_log_room(file, offset, offset + data.len() as u64)
-        {
-            return false;
-        }
-        let page = &mut self.pages[ix];
         let Some(frame) = &mut page.frame else {
             // Where a policy may want a fetch for every partial write, it is asked.
             let lazy = matches!(self.config.fetch_policy, FetchPolicy::Lazy | FetchPolicy::Auto);
@@ -190,7 +184,6 @@ impl Engine {
             page.spilling = 0;
             if first {
                 self.unlogged.insert((file, page.number));
-                self.census.superseding += usize::from(page.supersedes());
             }
         }
     }
@@ -214,7 +207,6 @@ impl Engine {
             || self.patches_exceed() && self.needs_patch(file, offset, end)
             || self.must_wait_for_patch_memory(file, offset, end)
             || self.is_held(file, offset, end, now)
-            || self.awaits_log_room(file, offset, end)
         {
             return Step::Starved;
         }

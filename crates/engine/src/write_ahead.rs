@@ -7,35 +7,39 @@
 //! the record is durable. What cuts or rearranges a file at home first has the file's records
 //! revoked (`exclusive`).
 //!
+//! Where the log has no room for that, the page stays dirty, and is tried again when there is some. Then the
+//! log may be full of what cannot leave it: pages held back have all the frames that would bring
+//! back what spilled, say. The back end writes what the log holds home from there (`repair`).
+//!
 //! Invariants:
 //! - a destage is given to the back end only when every record of its pages is durable;
-//! - a page that the log needs always finds room for its newest bytes: writes to such pages wait
-//!   while that room cannot be kept, so the log can always be freed;
-//! - any other page stays dirty while the log has no room, and is tried again when it has.
+//! - a log without room is freed though no page goes home.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use weir_log::Lsn;
 
 use crate::PAGE_BYTES;
 use crate::command::{Command, FileId};
 use crate::engine::Engine;
-use crate::log::{Log, SLACK_SHARE, unlogged_bytes};
-use crate::page::{FileIx, Page, PageIo, PageIx};
+use crate::log::{Log, unlogged_bytes};
+use crate::page::{FileIx, PageIx};
 use crate::time::Time;
 
-const PAGE: u64 = PAGE_BYTES as u64;
-
 /// What the record of a whole page takes in the log with its head and its file's name, about.
-const RECORD_BYTES: u64 = PAGE + 512;
+const RECORD_BYTES: u64 = PAGE_BYTES as u64 + 512;
+
+/// For so long a log without room waits for destages under way to free it.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Commands that wait for the log.
 #[derive(Debug, Default)]
 pub(crate) struct Behind {
     /// In the order they came; each with the record that must be durable before.
     commands: VecDeque<(Lsn, Command)>,
-    /// A page was held back because its bytes found no room.
-    pub(crate) lacks_room: bool,
+    /// Since when pages are held back because their bytes found no room, if any are.
+    pub(crate) lacks_room: Option<Time>,
 }
 
 impl Behind {
@@ -57,50 +61,7 @@ impl Behind {
     }
 }
 
-impl Page {
-    /// The log is needed for what the page holds or sends home, and does not have its newest bytes:
-    /// room is kept for them.
-    #[inline]
-    pub(crate) fn supersedes(&self) -> bool {
-        !self.unlogged.is_empty() && self.is_needed_in_log()
-    }
-
-    #[inline]
-    fn is_needed_in_log(&self) -> bool {
-        self.rec.is_some() || matches!(self.io, PageIo::Destage | PageIo::DestagePatches)
-    }
-}
-
 impl Engine {
-    /// Room of the log that is kept for pages that will supersede what it holds of them, bytes.
-    pub(crate) fn superseding_bytes(&self) -> u64 {
-        self.census.superseding as u64 * RECORD_BYTES
-    }
-
-    /// The log is to be freed: more than half of it is used, or spoken for.
-    pub(crate) fn log_is_half_full(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| {
-            log.writer.used_bytes() + self.superseding_bytes() > log.writer.capacity_bytes() / 2
-        })
-    }
-
-    /// Whether a write has to wait until the log is freed: it changes pages that the log is needed
-    /// for, and there is no room for what supersedes their records.
-    pub(crate) fn awaits_log_room(&self, file: FileIx, offset: u64, end: u64) -> bool {
-        let Some(log) = self.log.as_ref().filter(|log| log.is_usable()) else { return false };
-        let (first, last) = (offset / PAGE, (end - 1) / PAGE);
-        let capacity = log.writer.capacity_bytes();
-        let wanted = (last - first + 1) * RECORD_BYTES;
-        let kept = capacity / SLACK_SHARE + self.superseding_bytes();
-        if log.writer.used_bytes() + kept + wanted <= capacity {
-            return false;
-        }
-        (first..=last).filter_map(|number| self.pages.find(file, number)).any(|ix| {
-            let page = &self.pages[ix];
-            page.unlogged.is_empty() && page.is_needed_in_log()
-        })
-    }
-
     /// Whether records might be replayed over what a page has at home.
     fn may_be_replayed(&self, file: FileIx, number: u64) -> bool {
         let Some(log) = &self.log else { return false };
@@ -121,12 +82,7 @@ impl Engine {
             return true;
         }
         let bytes = self.name_bytes(file) + unlogged_bytes(page);
-        let fits = match page.rec {
-            // Room was kept.
-            Some(_) => self.log_mut().writer.has_room(bytes),
-            None => self.has_room_for(bytes),
-        };
-        if !fits {
+        if !self.has_room_for(bytes) {
             self.hold_back(ix, now);
             return false;
         }
@@ -142,15 +98,37 @@ impl Engine {
             self.retry_at = now + self.config.retry_delay;
         }
         self.update(ix, |page| page.retrying = true);
-        self.log_mut().behind.lacks_room = true;
+        self.log_mut().behind.lacks_room.get_or_insert(now);
         self.commit_group();
     }
 
-    /// Groups were written or the tail went on: what was held back for want of room is tried again.
+    /// Groups were written or the tail went on: what was held back for want of room is tried again, if
+    /// there is some.
     pub(crate) fn room_in_log(&mut self, now: Time) {
-        if std::mem::take(&mut self.log_mut().behind.lacks_room) {
+        let log = self.log_mut();
+        if log.behind.lacks_room.is_some() && log.has_space(RECORD_BYTES) {
+            log.behind.lacks_room = None;
             self.retry_at = self.retry_at.min(now);
             self.revive_failed(now);
+        }
+    }
+
+    /// Has what the log holds of a file written home from there, if pages are held back, nothing under
+    /// way frees the log, and it is this file that needs it from its tail on.
+    pub(crate) fn free_by_replay(&mut self, now: Time) {
+        let log = self.log.as_ref().expect("there is a log");
+        let Some(since) = log.behind.lacks_room else { return };
+        if log.is_under_way() || log.has_space(RECORD_BYTES) {
+            return;
+        }
+        let Some(file) = log.first_holder() else { return };
+        let of_file = &self.files[file];
+        let needs = &of_file.logged.needs;
+        let awaits_pages = needs.first() == needs.away.first();
+        let is_going_home = of_file.destaging_pages > 0 && now < since + PATIENCE;
+        if awaits_pages && !is_going_home && of_file.home_syncs_in_flight == 0 {
+            self.repairs.insert(file);
+            self.start_repair(file, now);
         }
     }
 
