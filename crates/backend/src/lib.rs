@@ -23,6 +23,7 @@ mod partial;
 mod policy;
 mod quick;
 mod recovery;
+mod redo;
 mod redo_log;
 mod reservations;
 mod ring;

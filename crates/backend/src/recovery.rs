@@ -41,7 +41,7 @@ const OPEN_MAX: usize = 128;
 /// Longest value of `security.capability` (VFS_CAP_REVISION_3), bytes, and more.
 const CAPABILITY_BYTES_MAX: usize = 64;
 
-const CAPABILITY: &str = "security.capability";
+pub(crate) const CAPABILITY: &str = "security.capability";
 
 /// A file that cannot be recovered.
 #[derive(Debug, thiserror::Error)]
@@ -402,7 +402,7 @@ fn times_of(status: &Stat) -> Timestamps {
     }
 }
 
-fn capability_of(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
+pub(crate) fn capability_of(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
     let mut value = vec![0; CAPABILITY_BYTES_MAX];
     let len = fgetxattr(file, CAPABILITY, &mut value[..]).ok()?;
     value.truncate(len);

@@ -12,12 +12,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, fsync, openat, statat, unlinkat};
-use rustix::io::Errno;
 use rustix::process::geteuid;
 use weir_engine::{ErrorKind, IoId, LogCommand};
 use weir_log::{
-    Block, Commit, Home, Identity, Left, ReplayError, Report, Superblock, VERSION_BY_DEVICE,
-    Writer, replay,
+    Block, Commit, Identity, Left, Lsn, ReplayError, Report, Superblock, VERSION_BY_DEVICE, Writer,
+    replay,
 };
 
 use crate::home_file::HomeFile;
@@ -27,6 +26,7 @@ use crate::log_file::{LogFile, LogFileError};
 use crate::partial;
 use crate::quick::{QUICK_SYNC, Quickness};
 use crate::recovery::{Recovered, RecoveryError};
+use crate::redo;
 
 /// Why a log is not ready for use. It is left as it was.
 #[derive(Debug, thiserror::Error)]
@@ -444,20 +444,20 @@ impl LogThread {
         Given::Taken
     }
 
-    /// Writes to a file again, in order, what the log holds of it from `from` on. Blocks. Nothing else of the
-    /// file may be under way.
+    /// Writes to a file, in order, what the log holds of it from `from` on, up to `until` at least. Blocks. Nothing
+    /// else of the file may be under way.
     ///
     /// # Errors
     /// The log's when it is read, or home's.
     pub fn redo(
         &self,
         from: Superblock,
+        until: Lsn,
         identity: &[u8],
         home: &HomeFile,
     ) -> Result<(), ErrorKind> {
-        let mut redo = Redo { identity, home };
         let mut reader = &*self.log.file;
-        replay(&mut reader, from, Some(&mut redo)).map(|_| ()).map_err(|error| {
+        redo::redo(&mut reader, from, until, identity, home).map_err(|error| {
             let log = self.log.file.path().display();
             tracing::error!("a file of SOURCE cannot be written again from the log {log}: {error}");
             ErrorKind::Io
@@ -474,46 +474,6 @@ impl LogThread {
             // One that panicked has aborted the process.
             let _ = thread.join();
         }
-    }
-}
-
-/// One file of a mount, to which its records are replayed.
-struct Redo<'a> {
-    identity: &'a [u8],
-    home: &'a HomeFile,
-}
-
-impl Home for Redo<'_> {
-    type File = Arc<OwnedFd>;
-    type Error = io::Error;
-
-    fn open(&mut self, identity: &[u8]) -> io::Result<Option<Arc<OwnedFd>>> {
-        match identity == self.identity {
-            true => self.home.writable_again().map(Some),
-            false => Ok(None),
-        }
-    }
-
-    fn write(&mut self, file: &Arc<OwnedFd>, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < data.len() {
-            match rustix::io::pwrite(&**file, &data[done..], offset + done as u64) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => done += written,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn truncate(&mut self, file: &Arc<OwnedFd>, size: u64) -> io::Result<()> {
-        Ok(rustix::fs::ftruncate(&**file, size)?)
-    }
-
-    /// The engine syncs it next.
-    fn sync(&mut self, _: &Arc<OwnedFd>) -> io::Result<()> {
-        Ok(())
     }
 }
 

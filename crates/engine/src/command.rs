@@ -1,7 +1,7 @@
 //! The engine's vocabulary at its border: identifiers, events' answers, and device commands.
 
 use smallvec::SmallVec;
-use weir_log::{Commit, Superblock};
+use weir_log::{Commit, Lsn, Superblock};
 
 use crate::error::{Error, ErrorKind};
 use crate::frame::Frame;
@@ -264,8 +264,8 @@ pub enum Output {
     Command(Command),
     /// Execute a command on the redo log.
     Log(LogCommand),
-    /// Write to a file at home again, in order, what the redo log holds of it: home may have lost it. Nothing
-    /// else of the file is under way. To be answered through [`crate::Engine::redone`].
+    /// Write to a file at home, in order, what the redo log holds of it: home may have lost it, or the log is
+    /// full. Nothing else of the file is under way. To be answered through [`crate::Engine::redone`].
     Redo {
         /// The file.
         file: FileId,
@@ -273,6 +273,8 @@ pub enum Output {
         identity: Box<[u8]>,
         /// The log, from its tail on.
         from: Superblock,
+        /// The log reaches so far at least.
+        until: Lsn,
     },
     /// The file has no dirty data left at this moment. The caller may restore its modification
     /// time at home, which destaging disturbed.

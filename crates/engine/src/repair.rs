@@ -42,7 +42,6 @@ pub(crate) struct Settled {
     repaired: u32,
 }
 
-
 impl Settled {
     /// Of a file that is attached with `size` bytes at home. They may have been written a moment ago, and
     /// not be durable: until a sync succeeds, a failed one may lose them.
@@ -227,11 +226,13 @@ impl Engine {
         // What is needed from there on stays while it is needed.
         let lost = self.files[file].logged.needs.first().expect("something was lost");
         let from = log.writer.from_group(log.segments.start(lost));
+        let until = log.writer.durable();
         let settled = &mut self.files[file].settled;
         settled.repaired = settled.losses;
         let of_file = &self.files[file];
         let (id, identity) = (of_file.id, of_file.identity.clone());
-        self.outputs.push_back(Output::Redo { file: id, identity, from });
+        self.stats.log_redos += 1;
+        self.outputs.push_back(Output::Redo { file: id, identity, from, until });
     }
 
     /// The back end answers [`Output::Redo`].

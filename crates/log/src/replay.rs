@@ -77,6 +77,14 @@ pub enum ReplayError<E: std::error::Error> {
     /// The files, when all of them had been written.
     #[error("cannot make what was replayed durable: {0}")]
     Sync(E),
+    /// It was read twice, and differed.
+    #[error("the log is damaged: it ended at LSN {first}, and then at LSN {second}")]
+    Differs {
+        /// Where it ended at first.
+        first: Lsn,
+        /// Where it ended when its records were to be applied.
+        second: Lsn,
+    },
     /// A record about a file that its group does not name.
     #[error(
         "the log is damaged: the record at LSN {0} is about a file that its group does not name"
@@ -124,7 +132,7 @@ pub fn replay<R: ReadLog, H: Home>(
     }
     let mut revoked: BTreeMap<Vec<u8>, Lsn> = BTreeMap::new();
     let mut named: BTreeSet<Vec<u8>> = BTreeSet::new();
-    let end = each_group(log, superblock, |group| {
+    let end = each_group(log, superblock, Lsn(u64::MAX), |group| {
         report.groups += 1;
         each_record(group, |lsn, identity, record| {
             if let Record::File { .. } = record
@@ -148,7 +156,7 @@ pub fn replay<R: ReadLog, H: Home>(
     let is_void = |identity: &[u8], lsn| is_void(identity, lsn) || done.contains(identity);
     let Some(home) = home else {
         let mut files = BTreeSet::new();
-        each_group(log, superblock, |group| {
+        each_group(log, superblock, report.end, |group| {
             each_record(group, |lsn, identity, record| {
                 report.count(record, is_void(identity, lsn), || {
                     files.insert(identity.to_vec());
@@ -161,7 +169,7 @@ pub fn replay<R: ReadLog, H: Home>(
     };
     let mut files: BTreeMap<Vec<u8>, Option<H::File>> = BTreeMap::new();
     let mut left: BTreeMap<Vec<u8>, Left> = BTreeMap::new();
-    each_group(log, superblock, |group| {
+    let again = each_group(log, superblock, report.end, |group| {
         each_record(group, |lsn, identity, record| {
             let failed = |source| ReplayError::Home { lsn, source };
             let void = is_void(identity, lsn);
@@ -204,6 +212,9 @@ pub fn replay<R: ReadLog, H: Home>(
             Ok(())
         })
     })?;
+    if again.lsn != report.end {
+        return Err(ReplayError::Differs { first: report.end, second: again.lsn });
+    }
     for (identity, file) in &files {
         let Some(file) = file.as_ref().filter(|_| !left.contains_key(identity)) else { continue };
         match home.sync(file) {
@@ -258,15 +269,20 @@ impl Report {
     }
 }
 
+/// Goes through the log's groups that begin before a position. How it ended, if before that.
 fn each_group<R: ReadLog, E: std::error::Error>(
     log: &mut R,
     superblock: Superblock,
+    before: Lsn,
     mut each: impl FnMut(&Group) -> Result<(), Broken<E>>,
 ) -> Result<End, ReplayError<E>> {
     let mut scan = Scan::new(log, superblock);
     loop {
         match scan.next_group()? {
             Err(end) => return Ok(end),
+            Ok(group) if group.header.lsn >= before => {
+                return Ok(End { lsn: before, torn: false });
+            }
             Ok(group) => {
                 each(&group).map_err(|broken| match broken {
                     Broken::Replay(error) => error,

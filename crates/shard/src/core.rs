@@ -25,7 +25,7 @@ use weir_engine::{
     LogCommand, Output, ReadData, Reply, Time,
 };
 
-use weir_log::Superblock;
+use weir_log::{Lsn, Superblock};
 
 use crate::lane::Posted;
 use crate::latency::{Measured, Recorder};
@@ -81,6 +81,7 @@ struct Redo {
     home: Arc<HomeFile>,
     identity: Box<[u8]>,
     from: Superblock,
+    until: Lsn,
 }
 
 /// Whose thread performs work.
@@ -297,7 +298,7 @@ impl Core {
 
     fn redo(&self, redo: &Redo) {
         let log = self.log.get().expect("the engine uses a log it was given");
-        let result = log.redo(redo.from, &redo.identity, &redo.home);
+        let result = log.redo(redo.from, redo.until, &redo.identity, &redo.home);
         let mut work = Work::default();
         {
             let mut state = self.lock();
@@ -356,10 +357,10 @@ impl State {
                     work.commands.push((command, Arc::clone(home)));
                 }
                 Output::Log(command) => work.log.push(command),
-                Output::Redo { file, identity, from } => {
+                Output::Redo { file, identity, from, until } => {
                     let of_file = self.files.get(&file).expect("the engine repairs files it has");
                     let home = Arc::clone(&of_file.home);
-                    work.redos.push(Redo { file, home, identity, from });
+                    work.redos.push(Redo { file, home, identity, from, until });
                 }
                 Output::Reply { request, reply } => {
                     let waiting = self.pending.remove(request);

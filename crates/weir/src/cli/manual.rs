@@ -275,7 +275,7 @@ JSON:
                         writers_throttled, writers_paced, gap_pages_written, destage_commands, destage_bytes,
                         fetch_errors, destage_errors, sync_errors, log_records, log_bytes, log_groups,
                         log_blocks, log_errors, spilled, log_reads, log_read_blocks,
-                        log_read_errors, evictions, dirtied_pages, cleaned_pages, ghost_hits,
+                        log_read_errors, log_redos, evictions, dirtied_pages, cleaned_pages, ghost_hits,
                         ghost_misses;
                         of the last sampling interval, adaptive write-back only:
                         dirtied_last_interval, cleaned_last_interval;

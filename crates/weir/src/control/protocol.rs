@@ -211,6 +211,7 @@ stats_report!(
     log_reads,
     log_read_blocks,
     log_read_errors,
+    log_redos,
     log_used_bytes,
     log_capacity_bytes,
     evictions,

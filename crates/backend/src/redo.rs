@@ -1,0 +1,126 @@
+//! One file of a mount as what the log holds of it is written to it.
+//!
+//! As in recovery, what is to be written waits a little, in order, while the kernel reads the pages that it
+//! changes a part of; and what a write takes from a file is put back: capabilities and set-ID bits now, times
+//! when the file is clean.
+
+use std::collections::VecDeque;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{Advice, Mode, XattrFlags, fchmod, fsetxattr, fstat};
+use rustix::io::Errno;
+use weir_log::{Home, Lsn, ReadLog, ReplayError, Superblock, replay};
+
+use crate::home_file::HomeFile;
+use crate::recovery::{CAPABILITY, capability_of};
+
+/// Bytes that wait to be written while their pages are read, overhead counted.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+
+/// Writes what the log holds of a file from `from` on, up to `until` at least.
+///
+/// # Errors
+/// The log's when it is read, or home's.
+pub(crate) fn redo(
+    log: &mut impl ReadLog,
+    from: Superblock,
+    until: Lsn,
+    identity: &[u8],
+    home: &HomeFile,
+) -> Result<(), ReplayError<io::Error>> {
+    let mut redo = Redo { identity, home, waiting: VecDeque::new(), waiting_bytes: 0 };
+    let report = replay(log, from, Some(&mut redo))?;
+    match report.end < until {
+        true => Err(ReplayError::Differs { first: until, second: report.end }),
+        false => Ok(()),
+    }
+}
+
+struct Redo<'a> {
+    identity: &'a [u8],
+    home: &'a HomeFile,
+    /// To be written, in this order: offsets and bytes.
+    waiting: VecDeque<(u64, Box<[u8]>)>,
+    waiting_bytes: usize,
+}
+
+struct Opened {
+    file: Arc<OwnedFd>,
+    mode: Mode,
+    capability: Option<Vec<u8>>,
+}
+
+impl Redo<'_> {
+    /// Writes what waits, until no more than `bytes` of it are left.
+    fn write_down_to(&mut self, opened: &Opened, bytes: usize) -> io::Result<()> {
+        while self.waiting_bytes > bytes {
+            let Some((offset, data)) = self.waiting.pop_front() else { return Ok(()) };
+            self.waiting_bytes -= data.len() + size_of::<(u64, Box<[u8]>)>();
+            let mut done = 0;
+            while done < data.len() {
+                match rustix::io::pwrite(&opened.file, &data[done..], offset + done as u64) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(written) => done += written,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Home for Redo<'_> {
+    type File = Opened;
+    type Error = io::Error;
+
+    fn open(&mut self, identity: &[u8]) -> io::Result<Option<Opened>> {
+        if identity != self.identity {
+            return Ok(None);
+        }
+        let file = self.home.writable_again()?;
+        let mode = Mode::from_raw_mode(fstat(&file)?.st_mode);
+        let capability = capability_of(file.as_fd());
+        self.home.times().note_disturbed();
+        Ok(Some(Opened { file, mode, capability }))
+    }
+
+    fn write(&mut self, opened: &Opened, offset: u64, data: &[u8]) -> io::Result<()> {
+        if let Some(len) = NonZeroU64::new(data.len() as u64) {
+            // It is advice: without it all works the same.
+            let _ = rustix::fs::fadvise(&opened.file, offset, Some(len), Advice::WillNeed);
+        }
+        self.waiting_bytes += data.len() + size_of::<(u64, Box<[u8]>)>();
+        self.waiting.push_back((offset, data.into()));
+        self.write_down_to(opened, WAITING_BYTES_MAX)
+    }
+
+    fn truncate(&mut self, opened: &Opened, size: u64) -> io::Result<()> {
+        self.write_down_to(opened, 0)?;
+        Ok(rustix::fs::ftruncate(&opened.file, size)?)
+    }
+
+    /// Not made durable: the engine syncs the file next.
+    fn sync(&mut self, opened: &Opened) -> io::Result<()> {
+        self.write_down_to(opened, 0)?;
+        if Mode::from_raw_mode(fstat(&opened.file)?.st_mode) != opened.mode {
+            match fchmod(&opened.file, opened.mode) {
+                // As after any write home.
+                Ok(()) | Err(Errno::PERM) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        if let Some(value) = &opened.capability
+            && capability_of(opened.file.as_fd()).as_ref() != Some(value)
+        {
+            match fsetxattr(&opened.file, CAPABILITY, value, XattrFlags::empty()) {
+                Ok(()) | Err(Errno::PERM) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}
