@@ -254,29 +254,54 @@ memory-of-many-programs)
     mount_weir_foreground "$SRC" "$MNT" --memory 128M
     weir status "$MNT" >/dev/null
     cat >"$WORK/post.py" <<'EOF'
-import os, sys, time
-name, until = sys.argv[1], float(sys.argv[2])
-file = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
-block = os.urandom(4096)
-# All at once: more than a ring each, over and over.
-time.sleep(max(0, until - time.time()))
-for _ in range(6):
-    for at in range(400):
-        os.pwrite(file, block, at * 4096)
-    time.sleep(0.1)
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
+page = os.urandom(4096)
+for turn in sys.stdin:
+    if turn == "pages\n":
+        for at in range(400):
+            os.pwrite(file, page, at * 4096)
+    else:
+        # Each takes 64 bytes of the ring: together more than all of it.
+        for at in range(17000):
+            os.pwrite(file, b"x", 399 * 4096)
+    print(turn, end="", flush=True)
 EOF
-    programs=()
-    begin=$(($(date +%s) + 6))
-    for number in $(seq 100); do
-        "$WEIR" run -- python3 "$WORK/post.py" "$MNT/$number" "$begin" &
-        programs+=($!)
-    done
-    for program in "${programs[@]}"; do wait "$program"; done
+    cat >"$WORK/programs.py" <<'EOF'
+import subprocess, sys
+weir, script, mount, count = sys.argv[1:]
+programs = [
+    subprocess.Popen(
+        [weir, "run", "--", "python3", script, f"{mount}/{number}"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+    )
+    for number in range(int(count))
+]
+# Together they fill the memory for pages; then each goes through all of its ring. Nobody ends before all are done.
+for turn in ("pages\n", "small\n"):
+    for program in programs:
+        program.stdin.write(turn)
+    for program in programs:
+        assert program.stdout.readline() == turn
+print("done", flush=True)
+sys.stdin.readline()
+for program in programs:
+    program.stdin.close()
+sys.exit(max(program.wait() for program in programs))
+EOF
+    coproc PROGRAMS { python3 "$WORK/programs.py" "$WEIR" "$WORK/post.py" "$MNT" 100; }
+    programs=$PROGRAMS_PID
+    { read -r _ <&"${PROGRAMS[0]}"; } 2>/dev/null || fail "a program ended early"
     posted=$(status "$MNT" lane.posted_bytes)
+    writes=$(status "$MNT" lane.posted_writes)
     clients=$(status "$MNT" lane.clients)
     peak=$(awk '/^VmHWM/ { print $2 }' "/proc/$WEIR_PID/status")
-    counts "$((posted >> 20)) MiB posted by 100 programs, at most $((peak >> 10)) MiB resident"
-    [ "$posted" -ge $((100 << 20)) ] || fail "only $posted bytes came by the lane, $clients programs are left"
+    echo >&"${PROGRAMS[1]}"
+    wait "$programs" || fail "a program failed"
+    counts "$writes writes, $((posted >> 20)) MiB, posted by $clients programs, at most $((peak >> 10)) MiB resident"
+    expect_equal "programs in the lane" "$clients" 100
+    [ "$posted" -ge $((100 << 20)) ] || fail "only $posted bytes came by the lane"
+    [ "$writes" -ge 1650000 ] || fail "only $writes writes came by the lane"
     kill -TERM "$WEIR_PID"
     wait "$WEIR_PID" || fail "the daemon ended with $?"
     [ "$peak" -le $(((128 + 48) << 10)) ] || fail "resident memory reached $peak KiB, more than 128 and 48 MiB"

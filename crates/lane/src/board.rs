@@ -15,13 +15,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::PAGE_BYTES;
 use crate::memory::{self, Access, Memory};
 use crate::prefetch;
 use crate::racing;
 use crate::region::Region;
+use crate::resident::Resident;
 use crate::sequence::Sequence;
 
 /// Files that can be in the lane at once.
@@ -199,6 +200,10 @@ pub struct Board {
     fd: OwnedFd,
     /// Marks of what clients read; see [`Board::take_referenced`].
     clients: RwLock<Vec<Arc<Region>>>,
+    /// What of them is resident in the daemon.
+    resident: Arc<Resident>,
+    /// Held by the thread that lets regions go.
+    letting_go: Mutex<()>,
 }
 
 impl Board {
@@ -222,7 +227,8 @@ impl Board {
         head.version.store(VERSION, Ordering::Relaxed);
         head.frames.store(frames, Ordering::Relaxed);
         head.buckets.store(buckets, Ordering::Relaxed);
-        Board { parts, fd, clients: RwLock::default() }
+        let (clients, resident, letting_go) = Default::default();
+        Board { parts, fd, clients, resident, letting_go }
     }
 
     /// A board in this process's heap, and a view of it with frames beside it.
@@ -347,6 +353,35 @@ impl Board {
         let word = &self.parts.file(slot).state;
         let state = State(word.load(Ordering::Relaxed)).then(mode, client);
         word.store(state.0, Ordering::Release);
+    }
+
+    /// What counts how much of clients' regions is resident, for [`Region::count_in`].
+    pub fn resident(&self) -> &Arc<Resident> {
+        &self.resident
+    }
+
+    /// Has clients' regions leave this process's resident memory where more of them is resident than the bound: what lies
+    /// in them is the programs', and comes back when it is needed. To be called after posted writes were taken out, and not under
+    /// the shard's lock: these are system calls.
+    ///
+    /// # Errors
+    /// What madvise(2) says of the last region it refused.
+    #[inline]
+    pub fn bound_resident(&self) -> io::Result<()> {
+        self.resident.excess().map_or(Ok(()), |_| self.leave_memory())
+    }
+
+    #[cold]
+    fn leave_memory(&self) -> io::Result<()> {
+        let _one = self.letting_go.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have done it meanwhile.
+        let Some(part) = self.resident.excess() else { return Ok(()) };
+        let regions = self.clients.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut left = Ok(());
+        for region in regions {
+            left = region.leave_memory(part).and(left);
+        }
+        left
     }
 
     /// Counts in a client's marks of what it read.

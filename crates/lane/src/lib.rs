@@ -37,6 +37,8 @@ pub mod prefetch;
 pub mod racing;
 #[cfg(not(loom))]
 pub mod region;
+#[cfg(not(loom))]
+pub mod resident;
 pub mod ring;
 mod sequence;
 #[cfg(not(loom))]

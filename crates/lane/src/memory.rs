@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // Memory that other processes write cannot be had without it.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -187,14 +188,17 @@ impl Memory {
         if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Takes the memory out of this process's tables; its bytes stay what they are, and come back when they are used.
+    /// Takes pages of the memory out of this process's tables; their bytes stay what they are, and come back when they are
+    /// used. What lies past the end is left out.
     ///
     /// # Errors
     /// What madvise(2) says.
-    pub fn unmap_pages(&self) -> io::Result<()> {
+    pub fn unmap_pages(&self, bytes: Range<usize>) -> io::Result<()> {
+        let end = bytes.end.min(self.len);
+        assert!(bytes.start.is_multiple_of(crate::PAGE_BYTES) && bytes.start <= end);
+        let at = self.base.as_ptr().wrapping_add(bytes.start).cast();
         // SAFETY: inside the mapping, which is shared: its pages stay in the memory's own file.
-        let advised =
-            unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_DONTNEED) };
+        let advised = unsafe { libc::madvise(at, end - bytes.start, libc::MADV_DONTNEED) };
         if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 

@@ -8,6 +8,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::PAGE_BYTES;
@@ -15,7 +16,8 @@ use crate::bell::Bell;
 use crate::board::VERSION;
 use crate::memory::{self, Access, Memory};
 use crate::owner::Owner;
-use crate::ring::{Ends, HEAD_BYTES, RING_BYTES};
+use crate::resident::{Part, Resident, Windows};
+use crate::ring::{Ends, HEAD_BYTES, RING_BYTES, distance};
 use crate::stamp::Stamps;
 
 /// Rings in a region: so many threads of a client can post at once.
@@ -127,6 +129,8 @@ pub struct Region {
     rings_at: usize,
     /// Where rings' bytes begin.
     bytes_at: usize,
+    /// What of it is resident in the daemon; `None` at the client.
+    resident: Option<Windows>,
 }
 
 const PENDING_AT: usize = size_of::<Head>();
@@ -151,29 +155,55 @@ impl Region {
     /// What making and mapping shared memory says.
     pub fn create(frames: u32) -> io::Result<(Region, OwnedFd)> {
         let fd = memory::create("weir-lane", len_bytes(frames))?;
-        let region = Region::over(Memory::map(&fd, len_bytes(frames), Access::ReadWrite)?, frames);
+        let mut region =
+            Region::over(Memory::map(&fd, len_bytes(frames), Access::ReadWrite)?, frames);
+        region.count_in(&Arc::default());
         region.head().version.store(VERSION, Ordering::Relaxed);
         region.head().frames.store(frames, Ordering::Relaxed);
         Ok((region, fd))
     }
 
-    /// Bytes of a region for a board of so many frames that stay resident in the daemon however little the client
-    /// posts: counters, and marks of what it read.
+    /// Counts what of the region is resident in this process, the daemon, together with other regions.
+    pub fn count_in(&mut self, sum: &Arc<Resident>) {
+        let windows = Windows::new(self.memory.len(), self.bytes_at, Arc::clone(sum));
+        windows.touch(0..size_of::<Head>());
+        self.resident = Some(windows);
+    }
+
+    /// Bytes of a region for a board of so many frames besides the rings: counters, and marks of what the client read.
     pub fn standing_bytes(frames: u32) -> usize {
         bytes_at(frames)
     }
 
-    /// Bytes of the rings that any of the client's threads ever had.
-    pub fn rings_bytes(&self) -> usize {
-        self.rings_used().count_ones() as usize * RING_BYTES
+    /// Daemon: bytes of a ring were read; `from` and `to` are positions in it.
+    #[inline]
+    pub(crate) fn touch_ring(&self, ring: usize, from: u64, to: u64) {
+        let Some(resident) = &self.resident else { return };
+        let (start, len) = (self.bytes_at + ring * RING_BYTES, distance(from, to) as usize);
+        let from = (from % RING_BYTES as u64) as usize;
+        // The head of the next entry was read, too.
+        let end = from + len + HEAD_BYTES;
+        resident.touch(start + from..start + end.min(RING_BYTES));
+        if end > RING_BYTES {
+            resident.touch(start..start + (end - RING_BYTES).min(from));
+        }
     }
 
-    /// Gives back what the region takes of this process's resident memory. Nothing posted is lost.
+    /// Daemon: words that say what is posted were read.
+    #[inline]
+    pub(crate) fn touch_words(&self) {
+        let Some(resident) = &self.resident else { return };
+        resident.touch(0..MARKS_AT);
+        resident.touch(self.rings_at..self.bytes_at);
+    }
+
+    /// Gives back what a part of the region takes of this process's resident memory. Nothing posted is lost.
     ///
     /// # Errors
     /// What madvise(2) says.
-    pub fn leave_memory(&self) -> io::Result<()> {
-        self.memory.unmap_pages()
+    pub(crate) fn leave_memory(&self, part: Part) -> io::Result<()> {
+        let counted = self.resident.as_ref().and_then(|resident| resident.forget(part));
+        counted.map_or(Ok(()), |bytes| self.memory.unmap_pages(bytes))
     }
 
     /// The client's side of one.
@@ -198,7 +228,8 @@ impl Region {
 
     fn over(memory: Memory, frames: u32) -> Region {
         assert!(memory.len() >= len_bytes(frames));
-        Region { memory, frames, rings_at: rings_at(frames), bytes_at: bytes_at(frames) }
+        let (rings_at, bytes_at) = (rings_at(frames), bytes_at(frames));
+        Region { memory, frames, rings_at, bytes_at, resident: None }
     }
 
     /// Both sides of one, in this process's heap.
@@ -317,6 +348,7 @@ impl Region {
 
     /// Whether a thread has a ring here, as the client says.
     pub fn has_thread(&self, thread: Owner) -> bool {
+        self.touch_words();
         thread.tid() != 0 && (0..RINGS).any(|ring| self.owner(ring) == thread)
     }
 
@@ -337,6 +369,10 @@ impl Region {
 
     /// Whether a frame was read since this was last asked.
     pub(crate) fn take_referenced(&self, frame: u32) -> bool {
+        if let Some(resident) = &self.resident {
+            let at = MARKS_AT + frame as usize;
+            resident.touch(at..at + 1);
+        }
         let mark = self.mark(frame);
         mark.load(Ordering::Relaxed) != 0 && mark.swap(0, Ordering::Relaxed) != 0
     }

@@ -54,6 +54,8 @@ pub struct Inbox {
     region: Arc<Region>,
     /// What was taken out of each ring: the server's own, whatever the region says.
     heads: [u64; RINGS],
+    /// To where what was read of each ring is counted as resident.
+    counted: [u64; RINGS],
     /// Stamps below it were given out. It does not go back, whatever the region says.
     given_out: u64,
     /// What rings hold, during a pass.
@@ -97,6 +99,7 @@ impl Inbox {
         Inbox {
             region,
             heads: [0; RINGS],
+            counted: [0; RINGS],
             given_out: 0,
             pass: Vec::new(),
             taken: Vec::new(),
@@ -111,6 +114,7 @@ impl Inbox {
 
     /// Whether something was posted that was not taken out.
     pub fn has_posted(&self) -> bool {
+        self.region.touch_words();
         bits(self.region.rings_used())
             .any(|ring| self.region.ring(ring).ends.tail() != self.heads[ring])
     }
@@ -120,6 +124,7 @@ impl Inbox {
     /// # Errors
     /// [`Damage`].
     pub fn begin(&mut self) -> Result<Cut, Damage> {
+        self.region.touch_words();
         // Before the tails: see `stamp`.
         self.see_stamps();
         let cut = Cut(self.given_out);
@@ -257,6 +262,8 @@ impl Inbox {
         }
         let rings = self.taken.drain(..).fold(0, |rings, (posted, _)| rings | 1u64 << posted.ring);
         for ring in bits(rings) {
+            self.region.touch_ring(ring, self.counted[ring], self.heads[ring]);
+            self.counted[ring] = self.heads[ring];
             self.region.ring(ring).ends.release(self.heads[ring]);
         }
     }

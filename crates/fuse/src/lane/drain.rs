@@ -152,6 +152,9 @@ impl Front {
         let ended = loop {
             let end = self.shard.post(|poster| self.apply(poster, client, drain, cut, &mut cursor));
             drain.inbox.flush();
+            if let Some(lane) = &self.lane {
+                lane.bound_resident();
+            }
             match end {
                 End::Done => break Ok(true),
                 End::Stuck => break Ok(false),

@@ -106,6 +106,13 @@ impl Lane {
         }))
     }
 
+    /// Has what was taken out of rings leave the daemon's resident memory, where it is too much.
+    pub(crate) fn bound_resident(&self) {
+        if let Err(error) = self.board.bound_resident() {
+            tracing::debug!("a client's region stays in memory: {error}");
+        }
+    }
+
     /// Whether a user's programs may use it.
     pub(crate) fn is_for(&self, uid: u32) -> bool {
         uid == geteuid().as_raw() || self.users.contains(&uid)

@@ -48,8 +48,6 @@ const QUIET: Duration = Duration::from_millis(50);
 
 /// Of the memory for frames, the share that clients' counters and marks may take besides: there are no more clients.
 const STANDING_SHARE: usize = 8;
-/// What was posted may stay resident in the daemon after it was taken out: no more than so many bytes of all rings.
-const RINGS_RESIDENT_MAX: u64 = 8 << 20;
 /// So many connections refused in [`REFUSALS_IN`] shut the door for the rest of that time. Who may connect is known only
 /// when a connection is taken, and this thread has better things to do.
 const REFUSALS_MAX: u32 = 50;
@@ -81,7 +79,7 @@ impl Server {
         watch(&epoll, socket.as_fd(), LISTEN)?;
         let door = Door { refused: 0, since: Instant::now(), shut: false };
         let (front, busy) = (Arc::clone(front), HashMap::new());
-        let serving = Serving { front, epoll, socket, door, busy, left_memory_at: 0 };
+        let serving = Serving { front, epoll, socket, door, busy };
         let thread = Builder::new().name("weir-lane".to_owned()).spawn(move || serving.run())?;
         Ok(Some(Server { stop, thread }))
     }
@@ -127,8 +125,6 @@ struct Serving {
     epoll: OwnedFd,
     socket: OwnedFd,
     door: Door,
-    /// Bytes taken out of rings when these last left the daemon's resident memory.
-    left_memory_at: u64,
     /// Clients that posted lately, and when they are taken for quiet.
     busy: HashMap<ClientId, Instant>,
 }
@@ -213,7 +209,8 @@ impl Serving {
                 }
             }
             let found = self.look();
-            self.bound_memory(lane);
+            // Marks are read also where nothing is posted.
+            lane.bound_resident();
             let now = Instant::now();
             lingers_until = match lingers_until {
                 _ if found => Some(now + LINGER),
@@ -277,29 +274,10 @@ impl Serving {
         }
     }
 
-    /// Has regions leave the daemon's resident memory when much was taken out of many rings: what lies in them is the
-    /// programs', and this process needs it no more.
-    fn bound_memory(&mut self, lane: &Lane) {
-        let taken = self.front.shard.posted().bytes;
-        if taken.saturating_sub(self.left_memory_at) < RINGS_RESIDENT_MAX {
-            return;
-        }
-        self.left_memory_at = taken;
-        let clients = lane.clients.all();
-        let rings: u64 = clients.iter().map(|client| client.region.rings_bytes() as u64).sum();
-        if rings <= RINGS_RESIDENT_MAX {
-            return;
-        }
-        for client in clients {
-            if let Err(error) = client.region.leave_memory() {
-                tracing::debug!("a client's region stays in memory: {error}");
-            }
-        }
-    }
-
     fn welcome(&mut self, lane: &Lane, socket: OwnedFd, uid: u32) -> io::Result<()> {
         let frames = lane.board.frames();
-        let (region, region_fd) = Region::create(frames)?;
+        let (mut region, region_fd) = Region::create(frames)?;
+        region.count_in(lane.board.resident());
         let (id, token) = (lane.clients.next_id(), random()?);
         let message = Welcome { client: id, token, frames, proof: lane.proof }.encode();
         let descriptors = [lane.board_fd.as_fd(), lane.frames_fd.as_fd(), region_fd.as_fd()];
