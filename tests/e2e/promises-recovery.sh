@@ -2,7 +2,7 @@
 # What recovery does to files: it finds them where handles end with a mount, changes nothing but what was synced, and
 # goes on past files that cannot be written.
 # timeout: 120
-# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left
+# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left failed-write-is-its-files
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -44,6 +44,11 @@ mount_sshfs() {
     printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
     chmod +x "$WORK/ssh"
     sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh"
+}
+
+# count_of BYTE FILE OFFSET LENGTH: how many of these bytes are BYTE.
+count_of() {
+    tail -c +$(($3 + 1)) "$2" | head -c "$4" | tr -cd "$1" | wc -c
 }
 
 case $1 in
@@ -224,5 +229,40 @@ files-outside-are-left)
     "$WEIR" recover "$SRC" >"$WORK/said"
     [ "$(at "$WORK/outside/moved" 100 5)" != moved ] || fail "a file outside SOURCE was written"
     expect_equal "the other file" "$(at "$SRC/stays" 100 5)" stays
+    ;;
+failed-write-is-its-files)
+    # More is to be written than recovery has waiting at once, and the writes of 'far' fail while it is handed those
+    # of 'near'.
+    truncate -s 23000000 "$SRC/far"
+    head -c 9000000 /dev/zero >"$SRC/near"
+    mount_to_crash --log "$WORK/log"
+    python3 - "$MNT" <<'END'
+import os
+import sys
+
+far = os.open(f"{sys.argv[1]}/far", os.O_WRONLY)
+near = os.open(f"{sys.argv[1]}/near", os.O_WRONLY)
+os.fsync(far)
+os.fsync(near)
+for nth in range(10):
+    os.pwrite(far, b"F" * 200000, 20000000 + nth * 200000)
+    os.fsync(far)
+for nth in range(40):
+    os.pwrite(near, b"N" * 200000, nth * 200000)
+    os.fsync(near)
+END
+    crash
+    [ "$(count_of F "$SRC/far" 20000000 2000000)" -lt 2000000 ] || fail "it was home before the crash"
+    # No file can be written behind 15 MB: EFBIG.
+    status=0
+    (trap '' XFSZ; ulimit -f 15000; "$WEIR" recover "$SRC" --log "$WORK/log") >"$WORK/said" 2>&1 || status=$?
+    cat "$WORK/said"
+    [ "$status" != 0 ] || fail "recovery says that all is well"
+    grep -q 'far' "$WORK/said" || fail "the file that could not be written is not named"
+    if grep -q 'near' "$WORK/said"; then fail "the file that was written is named"; fi
+    expect_equal "bytes of the file that was written" "$(count_of N "$SRC/near" 0 8000000)" 8000000
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_equal "bytes of the other one, once it can be" "$(count_of F "$SRC/far" 20000000 2000000)" 2000000
+    expect_equal "bytes of the first one" "$(count_of N "$SRC/near" 0 8000000)" 8000000
     ;;
 esac
