@@ -2,7 +2,7 @@
 # What recovery does to files: it finds them where handles end with a mount, changes nothing but what was synced, and
 # goes on past files that cannot be written.
 # timeout: 120
-# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left failed-write-is-its-files
+# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left failed-write-is-its-files failed-unlink-keeps-records
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -44,6 +44,18 @@ mount_sshfs() {
     printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
     chmod +x "$WORK/ssh"
     sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh"
+}
+
+# SRC is an overlay over a tmpfs: files there are found by path. The upper directory is $WORK/layers/upper.
+mount_overlay() {
+    need_filesystem overlay
+    if [ ! -d "$WORK/layers" ]; then
+        mkdir "$WORK/layers"
+        mount -t tmpfs none "$WORK/layers"
+        mkdir "$WORK/layers/lower" "$WORK/layers/upper" "$WORK/layers/scratch"
+    fi
+    mount -t overlay overlay "$SRC" \
+        -o "lowerdir=$WORK/layers/lower,upperdir=$WORK/layers/upper,workdir=$WORK/layers/scratch"
 }
 
 # count_of BYTE FILE OFFSET LENGTH: how many of these bytes are BYTE.
@@ -264,5 +276,28 @@ END
     "$WEIR" recover "$SRC" --log "$WORK/log"
     expect_equal "bytes of the other one, once it can be" "$(count_of F "$SRC/far" 20000000 2000000)" 2000000
     expect_equal "bytes of the first one" "$(count_of N "$SRC/near" 0 8000000)" 8000000
+    ;;
+failed-unlink-keeps-records)
+    need_command chattr
+    mount_overlay
+    mkdir "$SRC/a"
+    head -c 1M /dev/zero >"$SRC/a/file"
+    mount_to_crash --log "$WORK/log"
+    synced "$MNT/a/file" 100 "before" 300000 "and this"
+    chattr +i "$WORK/layers/upper/a"
+    if rm -f "$MNT/a/file"; then fail "it was removed, so this shows nothing"; fi
+    # By the log again after that.
+    synced "$MNT/a/file" 500000 "after"
+    crash
+    chattr -i "$WORK/layers/upper/a"
+    [ "$(at "$SRC/a/file" 100 6)" != before ] || fail "it was home before the crash"
+    umount "$SRC"
+    mount_overlay
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_equal "what was synced before" "$(at "$SRC/a/file" 100 6)" before
+    expect_equal "what else was synced before" "$(at "$SRC/a/file" 300000 8)" "and this"
+    expect_equal "what was synced after" "$(at "$SRC/a/file" 500000 5)" after
+    umount "$SRC"
+    umount "$WORK/layers"
     ;;
 esac
