@@ -2,7 +2,7 @@
 # What recovery does to files: it finds them where handles end with a mount, changes nothing but what was synced, and
 # goes on past files that cannot be written.
 # timeout: 120
-# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left failed-write-is-its-files failed-unlink-keeps-records
+# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left failed-write-is-its-files failed-unlink-keeps-records flags-outlive-killed-recovery
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -44,6 +44,12 @@ mount_sshfs() {
     printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
     chmod +x "$WORK/ssh"
     sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh"
+}
+
+# Files that a failed test leaves with flags could not be removed.
+clear_flags_at_exit() {
+    need_command chattr lsattr
+    trap 'status=$?; chattr -f -i -a "$SRC"/* "$WORK"/outside/* || true; (exit "$status"); at_exit' EXIT
 }
 
 # SRC is an overlay over a tmpfs: files there are found by path. The upper directory is $WORK/layers/upper.
@@ -153,7 +159,7 @@ reservations-go)
     counts "$kept bytes reserved, $left left"
     ;;
 immutable-file-is-recovered)
-    need_command chattr lsattr
+    clear_flags_at_exit
     for name in locked other; do head -c 64K /dev/zero >"$SRC/$name"; done
     mount_to_crash
     synced "$MNT/locked" 100 locked
@@ -299,5 +305,36 @@ failed-unlink-keeps-records)
     expect_equal "what was synced after" "$(at "$SRC/a/file" 500000 5)" after
     umount "$SRC"
     umount "$WORK/layers"
+    ;;
+flags-outlive-killed-recovery)
+    clear_flags_at_exit
+    mkdir "$WORK/outside"
+    for name in locked appended moved; do head -c 64K /dev/zero >"$SRC/$name"; done
+    truncate -s 20000000 "$SRC/far"
+    mount_to_crash --log "$WORK/log"
+    for name in locked appended moved; do synced "$MNT/$name" 100 "of $name"; done
+    synced "$MNT/far" 18000000 "of far"
+    crash
+    chattr +i "$SRC/locked" "$SRC/moved"
+    chattr +a "$SRC/appended"
+    has_flags() { [[ $(lsattr "$1" | cut -d' ' -f1) = *$2* ]]; }
+    # The kernel kills it as it writes behind 15 MB (SIGXFSZ): all files are open by then.
+    status=0
+    (ulimit -c 0 -f 15000; exec "$WEIR" recover "$SRC" --log "$WORK/log") >"$WORK/said" 2>&1 || status=$?
+    expect_equal "recovery's end: $(cat "$WORK/said")" "$status" $((128 + $(kill -l XFSZ)))
+    if has_flags "$SRC/locked" i; then fail "it still has its flag, so this shows nothing"; fi
+    # None of ours any more, and nothing is done to it.
+    mv "$SRC/moved" "$WORK/outside/moved"
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_equal "the immutable file" "$(at "$SRC/locked" 100 9)" "of locked"
+    expect_equal "the append-only file" "$(at "$SRC/appended" 100 11)" "of appended"
+    has_flags "$SRC/locked" i || fail "the file is not immutable any more"
+    has_flags "$SRC/appended" a || fail "the file is not append-only any more"
+    if has_flags "$WORK/outside/moved" i; then fail "a file outside SOURCE got a flag"; fi
+    # Later recoveries have nothing to do with flags.
+    chattr -i "$SRC/locked"
+    chattr -a "$SRC/appended"
+    "$WEIR" recover "$SRC" >/dev/null
+    if has_flags "$SRC/locked" i; then fail "a flag that was taken away later is set again"; fi
     ;;
 esac

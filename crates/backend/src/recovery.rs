@@ -6,7 +6,7 @@
 //! What recovery leaves as it was: a file that had all the bytes already keeps its times. They are written all the
 //! same: what the kernel has in memory may be what it failed to write, once. A write takes file capabilities away, and set-user-ID and
 //! set-group-ID for ordinary users: they are put back. A file that is immutable or append-only is made writable
-//! for the while, if this process may do that: its records were acknowledged before.
+//! for the while ([`flags`](crate::flags)), if this process may do that: its records were acknowledged before.
 //!
 //! Invariants:
 //! - no file outside SOURCE is written;
@@ -24,12 +24,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    Advice, Dir, FileType, IFlags, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags, fchmod,
-    fgetxattr, fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, openat,
+    Advice, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags, fchmod, fgetxattr,
+    fsetxattr, fstat, futimens, ioctl_getflags, openat,
 };
 use rustix::io::Errno;
 use weir_log::Home;
 
+use crate::flags;
 use crate::identity::{self, Found};
 
 /// Bytes that wait to be written while their pages are read, overhead counted.
@@ -50,6 +51,12 @@ pub struct RecoveryError {
     doing: &'static str,
     name: String,
     source: io::Error,
+}
+
+impl RecoveryError {
+    pub(crate) fn new(doing: &'static str, name: String, source: io::Error) -> RecoveryError {
+        RecoveryError { doing, name, source }
+    }
 }
 
 /// The files below one directory, found by their identity.
@@ -77,8 +84,6 @@ struct Known {
     name: String,
     mode: Mode,
     capability: Option<Vec<u8>>,
-    /// To be set again.
-    flags: IFlags,
     /// Its times, while it is not changed.
     times: Option<Timestamps>,
     /// Why it is left out from here on.
@@ -200,27 +205,22 @@ impl Recovered {
         Ok(Some(file))
     }
 
-    /// The same for writing, whatever the file's flags say; answers the flags that were taken away.
-    fn open_writable(&mut self, wanted: &[u8]) -> io::Result<Option<(OwnedFd, IFlags)>> {
+    /// The same for writing, whatever the file's flags say.
+    fn open_writable(&mut self, wanted: &[u8]) -> io::Result<Option<OwnedFd>> {
         let refused = match self.open_identity(wanted, OFlags::RDWR) {
-            Ok(opened) => return Ok(opened.map(|file| (file, IFlags::empty()))),
+            Ok(opened) => return Ok(opened),
             Err(error) => error,
         };
         if Errno::from_io_error(&refused) != Some(Errno::PERM) {
             return Err(refused);
         }
         let Some(file) = self.open_identity(wanted, OFlags::RDONLY)? else { return Ok(None) };
-        let flags = ioctl_getflags(&file)?;
-        let locked = flags & (IFlags::IMMUTABLE | IFlags::APPEND);
-        if locked.is_empty() {
+        let Ok(flags) = ioctl_getflags(&file) else { return Err(refused) };
+        if !flags.intersects(flags::LOCKS) {
             return Err(refused);
         }
-        ioctl_setflags(&file, flags - locked)?;
-        let opened = self.open_identity(wanted, OFlags::RDWR);
-        if !matches!(opened, Ok(Some(_))) {
-            ioctl_setflags(&file, flags)?;
-        }
-        Ok(opened?.map(|file| (file, locked)))
+        flags::take(self.source.as_fd(), wanted, &file, flags)?;
+        self.open_identity(wanted, OFlags::RDWR)
     }
 
     /// A known file, open.
@@ -292,8 +292,8 @@ impl Recovered {
     /// Puts back what writing took from a file, and makes all of it durable.
     fn finish(&mut self, nth: usize) -> Result<(), RecoveryError> {
         let file = self.file(nth)?;
-        let Known { mode, capability, flags, .. } = &self.files[nth];
-        let (mode, flags, times) = (*mode, *flags, self.files[nth].times.clone());
+        let Known { mode, capability, times, .. } = &self.files[nth];
+        let (mode, times) = (*mode, times.clone());
         let restore = || -> io::Result<()> {
             if Mode::from_raw_mode(fstat(&file)?.st_mode) != mode {
                 fchmod(&file, mode)?;
@@ -308,13 +308,7 @@ impl Recovered {
             }
             file.sync_all()
         };
-        let restored = restore();
-        if !flags.is_empty() {
-            let now = ioctl_getflags(&file).map_err(io::Error::from);
-            let set = now.and_then(|now| Ok(ioctl_setflags(&file, now | flags)?));
-            set.map_err(|error| self.failed(nth, "make immutable again", error))?;
-        }
-        restored.map_err(|error| self.failed(nth, "sync", error))?;
+        restore().map_err(|error| self.failed(nth, "sync", error))?;
         self.check(nth)
     }
 }
@@ -326,16 +320,15 @@ impl Home for Recovered {
     fn open(&mut self, wanted: &[u8]) -> Result<Option<usize>, RecoveryError> {
         let opened = match self.open_writable(wanted) {
             Ok(None) => return Ok(None),
-            Ok(Some(opened)) => Ok(opened),
+            Ok(Some(file)) => Ok(file),
             Err(error) => Err(error),
         };
-        let known = opened.and_then(|(file, flags)| {
+        let known = opened.and_then(|file| {
             let known = Known {
                 identity: wanted.to_vec(),
                 name: self.name_of(file.as_fd()),
                 mode: Mode::from_raw_mode(fstat(&file)?.st_mode),
                 capability: capability_of(file.as_fd()),
-                flags,
                 times: Some(times_of(&fstat(&file)?)),
                 failed: None,
             };

@@ -11,18 +11,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, fsync, openat, statat, unlinkat};
-use rustix::process::geteuid;
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
 use weir_engine::{ErrorKind, IoId, LogCommand};
 use weir_log::{
     Block, Commit, Identity, Left, Lsn, ReplayError, Report, Superblock, VERSION_BY_DEVICE, Writer,
     replay,
 };
 
+use crate::flags::set_flags_again;
 use crate::home_file::HomeFile;
 use crate::identity::{self, Naming};
 use crate::jobs::Jobs;
 use crate::log_file::{LogFile, LogFileError};
+use crate::notes;
 use crate::partial;
 use crate::quick::{QUICK_SYNC, Quickness};
 use crate::recovery::{Recovered, RecoveryError};
@@ -54,6 +55,9 @@ pub enum OpenLogError {
         /// The files.
         left: Lefts,
     },
+    /// Files that were made writable for recovery are still so.
+    #[error(transparent)]
+    Flags(RecoveryError),
     /// Something else of the system.
     #[error("cannot {doing}: {source}")]
     System {
@@ -169,24 +173,18 @@ fn replay_to(
         .map_err(system("read which files were recovered already"))?;
     let mut home = Recovered::new(source, done).map_err(system("open SOURCE"))?;
     let mut reader = log;
-    let report = replay(&mut reader, superblock, (!dry).then_some(&mut home))
+    let replayed = replay(&mut reader, superblock, (!dry).then_some(&mut home));
+    drop(home);
+    // Whatever became of it. Before the log says that nothing of it is left.
+    let set_again = if dry { Ok(()) } else { set_flags_again(source) };
+    let report = replayed
         .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })?;
+    set_again.map_err(OpenLogError::Flags)?;
     if !report.left.is_empty() {
         partial::note(source, &superblock, &report.done)
             .map_err(system("note which files were recovered"))?;
     }
     Ok(report)
-}
-
-/// SOURCE's `.weir`, if it is this user's alone: nothing that another user put there counts.
-fn own_directory(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = openat(source, ".weir", flags, Mode::empty())?;
-    let stat = fstat(&directory)?;
-    if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    Ok(directory)
 }
 
 /// Notes in SOURCE that everything a log holds is home and durable: for a log that failed, and so cannot
@@ -195,7 +193,7 @@ fn own_directory(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// # Errors
 /// What creating `.weir/void-NAME` says.
 pub fn note_void(source: BorrowedFd<'_>, log: &Identity) -> io::Result<()> {
-    let directory = own_directory(source)?;
+    let directory = notes::directory(source)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let note = openat(&directory, void_name(log), flags, Mode::RUSR | Mode::WUSR)?;
     fsync(&note)?;
@@ -210,7 +208,7 @@ fn void_name(log: &Identity) -> String {
 
 /// What is to be replayed of a log: nothing if it was noted as void.
 pub fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> Superblock {
-    let noted = own_directory(source).is_ok_and(|directory| {
+    let noted = notes::directory(source).is_ok_and(|directory| {
         statat(directory, void_name(&superblock.log), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     });
     Superblock { clean: superblock.clean || noted, ..superblock }
@@ -226,7 +224,7 @@ fn use_again(
     file.write(&Commit { blocks: vec![superblock.encode()], pieces })
         .map_err(|source| OpenLogError::System { doing: "write the log", source })?;
     // Without a note there is nothing to remove.
-    let _ = own_directory(source).map(|directory| {
+    let _ = notes::directory(source).map(|directory| {
         let _ = unlinkat(directory, void_name(&superblock.log), AtFlags::empty());
     });
     partial::forget(source, &superblock);

@@ -272,6 +272,10 @@ impl<'a> Logs<'a> {
                 None => Ok(None),
             };
         }
+        if !dry {
+            // Of a recovery that was killed, whatever became of its log.
+            weir_backend::set_flags_again(self.source()).map_err(OpenLogError::Flags)?;
+        }
         let inside = self.inside(own)?.filter(|seen| seen.standing.has_changes);
         let outside = self.outside(own, given)?;
         let outside = outside.filter(|seen| seen.standing.has_changes);
