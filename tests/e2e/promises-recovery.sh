@@ -2,7 +2,7 @@
 # What recovery does to files: it finds them where handles end with a mount, changes nothing but what was synced, and
 # goes on past files that cannot be written.
 # timeout: 120
-# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left failed-write-is-its-files failed-unlink-keeps-records flags-outlive-killed-recovery
+# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left failed-write-is-its-files failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -336,5 +336,85 @@ flags-outlive-killed-recovery)
     chattr -a "$SRC/appended"
     "$WEIR" recover "$SRC" >/dev/null
     if has_flags "$SRC/locked" i; then fail "a flag that was taken away later is set again"; fi
+    ;;
+renames-by-many-threads)
+    # A rename waits for home and for the log where files are found by path, and meanwhile no file is attached. More
+    # threads do both than serve the mount.
+    mount_overlay
+    mount_to_crash --log "$WORK/log"
+    mkdir "$MNT/opened"
+    timeout -k 1 20 python3 - "$MNT" >"$WORK/counts" <<'END' || fail "$(cat "$WORK/counts")"
+import os
+import sys
+import threading
+import time
+
+root = sys.argv[1]
+THREADS = 16
+counts = {"renames": [0] * THREADS, "opens": [0] * THREADS}
+
+
+def rename(nth):
+    directory = f"{root}/d{nth}"
+    os.mkdir(directory)
+    while True:
+        new = os.open(f"{directory}/new", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        os.write(new, b"z" * 150000)
+        os.fsync(new)
+        # In the log.
+        os.pwrite(new, b"y" * 100, 1000)
+        os.fsync(new)
+        os.close(new)
+        os.rename(f"{directory}/new", f"{directory}/file")
+        if counts["renames"][nth] % 8 == 7:
+            os.rename(directory, f"{directory}x")
+            os.rename(f"{directory}x", directory)
+        counts["renames"][nth] += 1
+
+
+def open_new(nth):
+    # Each is attached for the first time.
+    while True:
+        name = f"{root}/opened/{nth}-{counts['opens'][nth] % 50}"
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC))
+        os.unlink(name)
+        counts["opens"][nth] += 1
+
+
+def run(work, nth):
+    try:
+        work(nth)
+    except BaseException as error:
+        print(f"{work.__name__} {nth}: {error}", flush=True)
+        os._exit(1)
+
+
+for nth in range(THREADS):
+    for work in rename, open_new:
+        threading.Thread(target=run, args=(work, nth), daemon=True).start()
+before, stood = [0, 0], 0
+for second in range(6):
+    time.sleep(1)
+    now = [sum(counts["renames"]), sum(counts["opens"])]
+    print(*now, flush=True)
+    stood = stood + 1 if now[0] == before[0] or now[1] == before[1] else 0
+    if stood == 2:
+        print("no rename or no open for two seconds", flush=True)
+        os._exit(1)
+    before = now
+os._exit(0)
+END
+    counts "$(tail -1 "$WORK/counts" | awk '{ print $1 " renames, " $2 " opens and removals" }')"
+    crash
+    umount "$SRC"
+    mount_overlay
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    for nth in $(seq 0 15); do
+        for directory in "$SRC/d$nth" "$SRC/d${nth}x"; do
+            [ ! -e "$directory/file" ] || expect_equal "the size of $directory/file" "$(stat -c %s "$directory/file")" 150000
+        done
+    done
+    umount "$SRC"
+    umount "$WORK/layers"
     ;;
 esac
