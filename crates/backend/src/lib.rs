@@ -32,6 +32,7 @@ mod ring;
 mod rotation;
 mod times;
 mod transfer;
+mod void;
 
 #[cfg(test)]
 mod tests;
@@ -49,8 +50,9 @@ pub use policy::Policy;
 pub use recovery::RecoveryError;
 pub use redo_log::{
     Given, Lefts, LogRead, LogThread, NOBODY, OpenLogError, RedoLog, Standing, Whose,
-    can_be_logged, look, note_void, recover, without_void,
+    can_be_logged, look, recover,
 };
 pub use reservations::give_back_reserved;
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};
+pub use void::without_void;

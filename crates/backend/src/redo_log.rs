@@ -6,12 +6,11 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
 use weir_engine::{ErrorKind, IoId, LogCommand};
 use weir_log::{
     Block, Commit, Identity, Left, Lsn, ReplayError, Report, Superblock, VERSION_BY_DEVICE, Writer,
@@ -23,11 +22,11 @@ use crate::home_file::HomeFile;
 use crate::identity::{self, Naming};
 use crate::jobs::Jobs;
 use crate::log_file::{LogFile, LogFileError};
-use crate::notes;
 use crate::partial;
 use crate::quick::{QUICK_SYNC, Quickness};
 use crate::recovery::{Recovered, RecoveryError};
 use crate::redo;
+use crate::void::{self, without_void};
 
 /// Why a log is not ready for use. It is left as it was.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +66,8 @@ pub enum OpenLogError {
         source: io::Error,
     },
 }
+
+const READ_NOTES: &str = "read what is noted of the log in '.weir'";
 
 /// The `mount` of a log that was formatted and has not been used.
 pub const NOBODY: Identity = [0; 16];
@@ -125,7 +126,12 @@ pub fn look(log: &LogFile, source: BorrowedFd<'_>) -> Result<Option<Standing>, L
         _ if superblock.mount == NOBODY => Whose::Nobodys,
         _ => Whose::Of(superblock.mount),
     };
-    let has_changes = !without_void(source, superblock).clean;
+    let left = without_void(source, superblock).map_err(|source| LogFileError::Io {
+        doing: "read what '.weir' says of",
+        path: log.path().to_owned(),
+        source,
+    })?;
+    let has_changes = !left.clean;
     Ok(Some(Standing { name: superblock.log, whose, has_changes }))
 }
 
@@ -167,8 +173,8 @@ fn replay_to(
     source: BorrowedFd<'_>,
     dry: bool,
 ) -> Result<Report, OpenLogError> {
-    let superblock = without_void(source, superblock);
     let system = |doing| move |source| OpenLogError::System { doing, source };
+    let superblock = without_void(source, superblock).map_err(system(READ_NOTES))?;
     let done = partial::done(source, &superblock)
         .map_err(system("read which files were recovered already"))?;
     let mut home = Recovered::new(source, done).map_err(system("open SOURCE"))?;
@@ -187,48 +193,21 @@ fn replay_to(
     Ok(report)
 }
 
-/// Notes in SOURCE that everything a log holds is home and durable: for a log that failed, and so cannot
-/// say that itself.
-///
-/// # Errors
-/// What creating `.weir/void-NAME` says.
-pub fn note_void(source: BorrowedFd<'_>, log: &Identity) -> io::Result<()> {
-    let directory = notes::directory(source)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let note = openat(&directory, void_name(log), flags, Mode::RUSR | Mode::WUSR)?;
-    fsync(&note)?;
-    fsync(&directory)?;
-    Ok(())
-}
-
-fn void_name(log: &Identity) -> String {
-    let name: String = log.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("void-{name}")
-}
-
-/// What is to be replayed of a log: nothing if it was noted as void.
-pub fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> Superblock {
-    let noted = notes::directory(source).is_ok_and(|directory| {
-        statat(directory, void_name(&superblock.log), AtFlags::SYMLINK_NOFOLLOW).is_ok()
-    });
-    Superblock { clean: superblock.clean || noted, ..superblock }
-}
-
-/// Has the log used again from `end` on. What was noted of it before is forgotten.
+/// Has the log used again, by this superblock or a later one, which is answered. What was noted of it before is forgotten.
 fn use_again(
     file: &LogFile,
     superblock: Superblock,
     source: BorrowedFd<'_>,
-) -> Result<(), OpenLogError> {
+) -> Result<Superblock, OpenLogError> {
+    let system = |doing| move |source| OpenLogError::System { doing, source };
+    let superblock = void::beyond_notes(source, superblock).map_err(system(READ_NOTES))?;
     let pieces = vec![(superblock.own_place(), 1)];
     file.write(&Commit { blocks: vec![superblock.encode()], pieces })
-        .map_err(|source| OpenLogError::System { doing: "write the log", source })?;
-    // Without a note there is nothing to remove.
-    let _ = notes::directory(source).map(|directory| {
-        let _ = unlinkat(directory, void_name(&superblock.log), AtFlags::empty());
-    });
+        .map_err(system("write the log"))?;
+    void::forget(source, &superblock.log)
+        .map_err(system("remove the note in '.weir' that the log was void"))?;
     partial::forget(source, &superblock);
-    Ok(())
+    Ok(superblock)
 }
 
 /// Files that are left, for people.
@@ -284,7 +263,7 @@ impl RedoLog {
             });
         }
         let superblock = Superblock { mount, ..superblock.next_use(recovered.end) };
-        use_again(&file, superblock, source)?;
+        let superblock = use_again(&file, superblock, source)?;
         let source = source.try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
         Ok(RedoLog { file: Arc::new(file), superblock, source, recovered })
     }
@@ -308,6 +287,8 @@ impl RedoLog {
         ended: Box<dyn Fn(IoId, Result<(), ErrorKind>) + Send>,
     ) -> io::Result<LogThread> {
         let log = Arc::new(Log {
+            name: self.superblock.log,
+            generation: AtomicU64::new(self.superblock.generation),
             file: self.file,
             source: self.source,
             turn: Mutex::new(()),
@@ -335,6 +316,9 @@ const SMALL_BLOCKS: usize = 16;
 /// Where commands are executed.
 #[derive(Debug)]
 struct Log {
+    name: Identity,
+    /// Of the newest superblock that was given to be written.
+    generation: AtomicU64,
     file: Arc<LogFile>,
     source: OwnedFd,
     /// Whoever executes one.
@@ -422,7 +406,12 @@ impl LogThread {
     /// is under way and the device is quick.
     pub fn execute(&self, command: LogCommand, may_block: bool) -> Given {
         let job = match command {
-            LogCommand::Write { io, commit } => LogJob::Write(io, commit),
+            LogCommand::Write { io, commit } => {
+                if let Some(generation) = commit.generation() {
+                    self.log.generation.fetch_max(generation, Ordering::AcqRel);
+                }
+                LogJob::Write(io, commit)
+            }
             LogCommand::SyncHome { io } => LogJob::SyncHome(io),
             LogCommand::Read { io, places } => {
                 return Given::Read(LogRead { io, file: Arc::clone(&self.log.file), places });
@@ -460,6 +449,17 @@ impl LogThread {
             tracing::error!("a file of SOURCE cannot be written again from the log {log}: {error}");
             ErrorKind::Io
         })
+    }
+
+    /// Notes in `source`, the SOURCE of this log, that everything the log holds is home and durable: for a log that
+    /// failed, and so cannot say that itself.
+    ///
+    /// # Errors
+    /// What creating a file in `.weir` says.
+    pub fn note_void(&self, source: BorrowedFd<'_>) -> io::Result<()> {
+        // One superblock may be on its way here.
+        let newest = self.log.generation.load(Ordering::Acquire) + 1;
+        void::note(source, &self.log.name, newest)
     }
 
     /// Ends the thread when what was given is done. Called by the thread itself it does not wait.
@@ -593,6 +593,38 @@ mod tests {
         log.erase().unwrap();
         log.format([3; 16]).unwrap();
         assert_eq!(log.superblock().unwrap().unwrap().mount, [3; 16]);
+    }
+
+    #[test]
+    fn a_note_that_a_crash_brings_back_does_not_void_what_was_logged_since() {
+        let stand = Stand::new();
+        let own = stand.directory.path().join(".weir");
+        std::fs::create_dir(&own).unwrap();
+        let open = || {
+            let file = LogFile::open(&stand.place()).unwrap().unwrap();
+            RedoLog::open(file, [7; 16], stand.source.as_fd()).unwrap()
+        };
+        drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, [7; 16]).unwrap());
+        let failed = open().start(Box::new(|_, _| {})).unwrap();
+        // A checkpoint that the log may have or not.
+        let superblock = failed.log.file.superblock().unwrap().unwrap();
+        let next = Superblock { generation: superblock.generation + 1, ..superblock };
+        let pieces = vec![(next.own_place(), 1)];
+        let commit = Commit { blocks: vec![next.encode()], pieces };
+        failed.execute(LogCommand::Write { io: IoId(1), commit }, false);
+        failed.note_void(stand.source.as_fd()).unwrap();
+        failed.shutdown();
+        drop(failed);
+        assert!(!stand.look().has_changes);
+        let notes = || std::fs::read_dir(&own).unwrap().map(|note| note.unwrap().path());
+        let before: Vec<_> = notes().collect();
+        assert_eq!(before.len(), 1);
+        drop(open());
+        assert_eq!(notes().count(), 0);
+        for note in before {
+            std::fs::write(note, "").unwrap();
+        }
+        assert!(stand.look().has_changes, "the log was opened for use, and is void");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::block::{BLOCK_BYTES, Block};
 use crate::group::Builder;
 use crate::record::Record;
 use crate::rows::Filling;
-use crate::superblock::Superblock;
+use crate::superblock::{DATA_START, Superblock};
 
 /// Blocks to write, and to make durable together.
 #[derive(Debug)]
@@ -25,6 +25,15 @@ pub struct Commit {
     pub blocks: Vec<Block>,
     /// Where in the log they go, bytes: so many blocks each, one piece after the other.
     pub pieces: Vec<(u64, usize)>,
+}
+
+impl Commit {
+    /// The generation of the superblock that is written, if it is one.
+    pub fn generation(&self) -> Option<u64> {
+        let (place, _) = *self.pieces.first()?;
+        let block = self.blocks.first().filter(|_| place < DATA_START)?;
+        Superblock::decode(&block.0).ok().map(|superblock| superblock.generation)
+    }
 }
 
 /// The log has no room for a record now, or never.
@@ -302,6 +311,7 @@ mod tests {
         let end = writer.durable();
         let superblock = writer.checkpoint(end).unwrap();
         assert_eq!(superblock.pieces, [(0, 1)], "the older one's place");
+        assert_eq!(superblock.generation(), Some(writer.superblock.generation));
         assert_eq!(writer.append(&record), Err(Full));
         writer.checkpointed();
         writer.append(&record).unwrap();

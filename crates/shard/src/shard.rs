@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, error_kind, note_void};
+use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, error_kind};
 use weir_engine::{
     Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, ExclusiveEnd, FileId,
     FramePool, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Section, Stats,
@@ -426,7 +426,6 @@ impl Shard {
     pub fn sync_durably(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         let core = Arc::clone(&self.core);
         let source = Arc::clone(&self.source);
-        let log = self.log;
         let inner = Arc::clone(&core);
         self.sync_all(move |synced| {
             if synced.is_err() {
@@ -436,10 +435,10 @@ impl Shard {
             // It may take seconds, and this thread has others' requests to answer.
             inner.directory.defer(Box::new(move || {
                 let home = rustix::fs::syncfs(&*source).map_err(std::io::Error::from);
-                let home = home.and_then(|()| match log {
+                let home = home.and_then(|()| match core.log.get() {
                     // It cannot say itself that nothing of it is to be replayed.
                     Some(log) if core.lock().engine.log_has_failed() => {
-                        note_void(source.as_fd(), &log)
+                        log.note_void(source.as_fd())
                     }
                     _ => Ok(()),
                 });
@@ -536,14 +535,14 @@ impl Shard {
     /// when SOURCE is mounted again; in SOURCE if the log has failed. False if neither takes it, or
     /// there is no log.
     pub fn close_log(&self) -> bool {
-        let Some(log) = &self.log else { return false };
+        let Some(log) = self.core.log.get() else { return false };
         self.await_log();
         let closing = self.core.event(Thread::Caller, |state, _| state.engine.close_log());
         self.await_log();
         if closing && !self.core.lock().engine.log_has_failed() {
             return true;
         }
-        note_void(self.source.as_fd(), log)
+        log.note_void(self.source.as_fd())
             .inspect_err(|error| {
                 tracing::error!("the log failed, and that cannot be noted in SOURCE: {error}; do not use it again");
             })

@@ -84,7 +84,7 @@ fn describe(report: &Report, dry: bool) -> String {
 /// What recovery would do to each file that a log names, a line each.
 fn by_file(log: &LogFile, source: BorrowedFd<'_>) -> Result<String, Failure> {
     let Some(superblock) = log.superblock().map_err(refused)? else { return Ok(String::new()) };
-    let superblock = without_void(source, superblock);
+    let superblock = without_void(source, superblock).map_err(refused)?;
     let mut reader = log;
     let explained = explain::read(&mut reader, superblock).map_err(refused)?;
     let mut look = Look::new(source, &superblock).map_err(refused)?;

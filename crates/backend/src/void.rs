@@ -1,0 +1,198 @@
+//! Logs of which nothing is to be replayed, though they cannot say that themselves: they failed.
+//!
+//! The note is a name in `.weir`, `void-NAME-GENERATION`, of an empty file: it takes no space where SOURCE is full, and is
+//! there as a whole or not at all. NAME is the log's, GENERATION in hexadecimal digits that of the newest superblock the
+//! log can have. The log is next used with a higher one, so a note that a crash brings back says nothing of what is in the
+//! log by then. Earlier builds named no generation (`void-NAME`).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, fsync, openat, unlinkat};
+use rustix::io::Errno;
+use weir_log::{Identity, Superblock};
+
+use crate::notes;
+use crate::partial::hex;
+
+/// No superblock has a higher generation (docs/LOG_FORMAT.md).
+const GENERATION_MAX: u64 = 1 << 62;
+
+fn name_of(log: &Identity) -> String {
+    format!("void-{}", hex(log))
+}
+
+/// Notes in SOURCE that everything a log holds is home and durable, up to this generation.
+///
+/// # Errors
+/// What creating the note says.
+pub(crate) fn note(source: BorrowedFd<'_>, log: &Identity, generation: u64) -> io::Result<()> {
+    let directory = notes::directory(source)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = format!("{}-{generation:x}", name_of(log));
+    let note = openat(&directory, name, flags, Mode::RUSR | Mode::WUSR)?;
+    fsync(&note)?;
+    Ok(fsync(&directory)?)
+}
+
+/// The notes of a log: names, and generations where they name one.
+fn notes_of(directory: &OwnedFd, log: &Identity) -> io::Result<Vec<(String, Option<u64>)>> {
+    let prefix = name_of(log);
+    let mut notes = Vec::new();
+    for entry in Dir::read_from(directory.as_fd())? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        let generation = match name.strip_prefix(&prefix) {
+            Some("") => None,
+            Some(rest) => {
+                let digits = rest.strip_prefix('-');
+                let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+                match number.filter(|&number| number < GENERATION_MAX) {
+                    None => continue,
+                    number => number,
+                }
+            }
+            None => continue,
+        };
+        notes.push((name.to_owned(), generation));
+    }
+    Ok(notes)
+}
+
+/// Up to which generation a log is noted as void, if it is.
+fn noted(source: BorrowedFd<'_>, superblock: &Superblock) -> io::Result<Option<u64>> {
+    let Some(directory) = notes::trusted_directory(source)? else { return Ok(None) };
+    let notes = notes_of(&directory, &superblock.log)?;
+    // One without a generation is of what is there now.
+    Ok(notes.iter().map(|(_, generation)| generation.unwrap_or(superblock.generation)).max())
+}
+
+/// What is to be replayed of a log: nothing if it was noted as void.
+///
+/// # Errors
+/// What reading `.weir` says. What is void must not be replayed because that is not known.
+pub fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> io::Result<Superblock> {
+    let is_void = noted(source, &superblock)?.is_some_and(|until| superblock.generation <= until);
+    Ok(Superblock { clean: superblock.clean || is_void, ..superblock })
+}
+
+/// The superblock by which a log is used again, `next` or a later one: no note that is there voids it. It goes to the
+/// same place.
+///
+/// # Errors
+/// What reading `.weir` says.
+pub(crate) fn beyond_notes(source: BorrowedFd<'_>, next: Superblock) -> io::Result<Superblock> {
+    let behind = match noted(source, &next)? {
+        Some(until) if until >= next.generation => until - next.generation,
+        _ => return Ok(next),
+    };
+    Ok(Superblock { generation: next.generation + behind / 2 * 2 + 2, ..next })
+}
+
+/// Removes the notes of a log, durably: it is used again.
+///
+/// # Errors
+/// What removing them says.
+pub(crate) fn forget(source: BorrowedFd<'_>, log: &Identity) -> io::Result<()> {
+    let Some(directory) = notes::trusted_directory(source)? else { return Ok(()) };
+    let notes = notes_of(&directory, log)?;
+    if notes.is_empty() {
+        return Ok(());
+    }
+    for (name, _) in notes {
+        match unlinkat(&directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(fsync(&directory)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use weir_log::{LOG_BYTES_MIN, Lsn};
+
+    use super::*;
+
+    struct Stand {
+        _place: tempfile::TempDir,
+        own: PathBuf,
+        source: std::fs::File,
+    }
+
+    impl Stand {
+        fn new() -> Stand {
+            let place = tempfile::tempdir().unwrap();
+            let own = place.path().join(".weir");
+            std::fs::create_dir(&own).unwrap();
+            let source = std::fs::File::open(place.path()).unwrap();
+            Stand { _place: place, own, source }
+        }
+
+        fn is_void(&self, superblock: Superblock) -> bool {
+            without_void(self.source.as_fd(), superblock).unwrap().clean
+        }
+    }
+
+    fn superblock(generation: u64) -> Superblock {
+        Superblock {
+            log: [7; 16],
+            mount: [1; 16],
+            bytes: LOG_BYTES_MIN,
+            generation,
+            checkpoint: Lsn(4096),
+            clean: false,
+            row_blocks: 1,
+        }
+    }
+
+    #[test]
+    fn a_note_counts_up_to_its_generation_for_its_log() {
+        let stand = Stand::new();
+        assert!(!stand.is_void(superblock(30)));
+        note(stand.source.as_fd(), &[7; 16], 30).unwrap();
+        assert!(stand.is_void(superblock(29)) && stand.is_void(superblock(30)));
+        assert!(!stand.is_void(superblock(31)));
+        assert!(!stand.is_void(Superblock { log: [8; 16], ..superblock(30) }));
+        forget(stand.source.as_fd(), &[8; 16]).unwrap();
+        assert!(stand.is_void(superblock(30)));
+        forget(stand.source.as_fd(), &[7; 16]).unwrap();
+        assert!(!stand.is_void(superblock(30)));
+    }
+
+    #[test]
+    fn a_log_is_used_again_beyond_its_notes_and_its_newest_superblock_is_not_written_over() {
+        for (current, noted) in [(30, 29), (30, 30), (30, 31), (30, 32), (31, 34), (1, 900)] {
+            let stand = Stand::new();
+            note(stand.source.as_fd(), &[7; 16], noted).unwrap();
+            let current = superblock(current);
+            let next = beyond_notes(stand.source.as_fd(), current.next_use(Lsn(8192))).unwrap();
+            assert!(next.generation > noted.max(current.generation));
+            assert!(next.generation <= noted.max(current.generation) + 2);
+            assert_ne!(next.own_place(), current.own_place());
+            assert!(!stand.is_void(next));
+        }
+    }
+
+    #[test]
+    fn a_note_of_an_earlier_build_counts_once() {
+        let stand = Stand::new();
+        std::fs::write(stand.own.join(name_of(&[7; 16])), "").unwrap();
+        assert!(stand.is_void(superblock(30)));
+        forget(stand.source.as_fd(), &[7; 16]).unwrap();
+        assert!(!stand.is_void(superblock(30)));
+        assert_eq!(std::fs::read_dir(&stand.own).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_no_note_says_nothing() {
+        let stand = Stand::new();
+        let name = name_of(&[7; 16]);
+        for wrong in ["-", "-x", "-ffffffffffffffff", "-1-", "1"] {
+            std::fs::write(stand.own.join(format!("{name}{wrong}")), "").unwrap();
+        }
+        assert!(!stand.is_void(superblock(0)));
+    }
+}
