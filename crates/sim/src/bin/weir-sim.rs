@@ -131,7 +131,7 @@ fn cut_many(seeds: &Range<u64>, jobs: u64, undone: &[crash::Undo]) -> ExitCode {
         (taken_back.into_inner(), lost.into_inner(), other.into_inner());
     println!(
         "{} crashes: {} power cuts and {} kills, of these {} during recovery, {} after a rest and {} \
-         with homes that fail; {} acknowledged syncs, {} refused ones, {} failed syncs of home, {} \
+         with homes that fail; {} acknowledged syncs, {} refused ones, {} failed syncs of home, {} redos, {} \
          groups, {} superblocks, {} spilled pages, {} reads of the log; {} bytes compared; {lost} \
          seeds with lost or invented bytes, {taken_back} with home taken back, {other} that failed \
          otherwise",
@@ -144,6 +144,7 @@ fn cut_many(seeds: &Range<u64>, jobs: u64, undone: &[crash::Undo]) -> ExitCode {
         tally.syncs,
         tally.failed_syncs,
         tally.failed_home_syncs,
+        tally.redos,
         tally.groups,
         tally.checkpoints,
         tally.spilled,

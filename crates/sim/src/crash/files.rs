@@ -256,14 +256,18 @@ impl Recovering {
     }
 
     fn step(&mut self) -> Result<(), Stopped> {
-        match &mut self.writes_left {
-            Some(0) => Err(Stopped),
-            Some(left) => {
-                *left -= 1;
-                Ok(())
-            }
-            None => Ok(()),
+        step(&mut self.writes_left)
+    }
+}
+
+fn step(writes_left: &mut Option<u64>) -> Result<(), Stopped> {
+    match writes_left {
+        Some(0) => Err(Stopped),
+        Some(left) => {
+            *left -= 1;
+            Ok(())
         }
+        None => Ok(()),
     }
 }
 
@@ -272,6 +276,8 @@ pub(super) struct Redo<'a> {
     pub(super) file: usize,
     pub(super) home: &'a mut HomeFile,
     pub(super) history: &'a History,
+    /// It fails after so many writes.
+    pub(super) writes_left: Option<u64>,
 }
 
 impl Home for Redo<'_> {
@@ -283,6 +289,7 @@ impl Home for Redo<'_> {
     }
 
     fn write(&mut self, (): &(), offset: u64, data: &[u8]) -> Result<(), Stopped> {
+        step(&mut self.writes_left)?;
         let offset = offset as usize;
         let versions = self.history.versions_of(offset, data, self.home.seen());
         let id = self.home.begin_write(offset, data.to_vec(), versions);

@@ -54,6 +54,8 @@ pub struct Tally {
     pub failed_syncs: u64,
     /// Syncs of home that failed.
     pub failed_home_syncs: u64,
+    /// Times that what the log held of a file was written home from there.
+    pub redos: u64,
     /// Bytes compared.
     pub bytes: u64,
     /// Syncs that were acknowledged.
@@ -80,6 +82,7 @@ impl Tally {
         self.rests += other.rests;
         self.failed_syncs += other.failed_syncs;
         self.failed_home_syncs += other.failed_home_syncs;
+        self.redos += other.redos;
         self.bytes += other.bytes;
         self.syncs += other.syncs;
         self.groups += other.groups;

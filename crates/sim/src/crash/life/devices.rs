@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_engine::{Command, Completion, ErrorKind, LogCommand, Output, PAGE_BYTES};
 use weir_log::replay;
 
-use super::{Covered, Flight, Life, Name};
+use super::{Covered, Flight, Life, Name, file_id};
 use crate::crash::Tally;
 use crate::crash::broken::Broken;
 use crate::crash::files::{HomeFile, Redo, end_sync_of_all};
@@ -28,13 +28,8 @@ impl Life {
                 Output::Log(LogCommand::Read { io, places }) => {
                     self.fly(Flight::ReadLog { io, places });
                 }
-                Output::Redo { file, from, .. } => {
-                    let nth = (file.0 - 100) as usize;
-                    let history = &self.histories[nth];
-                    let mut redo = Redo { file: nth, home: &mut self.homes[nth], history };
-                    let result = replay(&mut self.log_disk, from, Some(&mut redo));
-                    result.map_err(|error| Broken::Answer(error.to_string()))?;
-                    self.engine.redone(file, Ok(()), self.now);
+                Output::Redo { file, from, until, .. } => {
+                    self.fly(Flight::Redo { file: (file.0 - 100) as usize, from, until });
                 }
                 Output::Cleaned(_) | Output::Detached(_) => {}
             }
@@ -117,6 +112,21 @@ impl Life {
                 // As the log is now: what is spilled must not be written over meanwhile.
                 let blocks = places.iter().map(|&place| self.log_disk.block(place)).collect();
                 self.engine.log_read(io, Ok(blocks), self.now);
+            }
+            Flight::Redo { file, from, until } => {
+                let writes_left = rng.chance(self.failing).then(|| rng.below(20));
+                let (home, history) = (&mut self.homes[file], &self.histories[file]);
+                let mut redo = Redo { file, home, history, writes_left };
+                let result = match replay(&mut self.log_disk, from, Some(&mut redo)) {
+                    Ok(report) if report.end < until => {
+                        return Err(Broken::Answer("the log was not read to its end".into()));
+                    }
+                    Ok(_) => Ok(()),
+                    Err(_) if redo.writes_left == Some(0) => Err(ErrorKind::Io),
+                    Err(error) => return Err(Broken::Answer(error.to_string())),
+                };
+                tally.redos += 1;
+                self.engine.redone(file_id(file), result, self.now);
             }
             Flight::SyncHome { io, covered } => {
                 let result = self.sync_system(&covered, rng, tally);

@@ -95,6 +95,12 @@ enum Flight {
         io: weir_engine::IoId,
         places: Vec<u64>,
     },
+    /// What the log holds of a file is being written home from there.
+    Redo {
+        file: usize,
+        from: Superblock,
+        until: Lsn,
+    },
     /// A section that was granted, and whether home has been changed by it.
     Section {
         file: usize,
@@ -304,6 +310,10 @@ impl Life {
             self.now = self.now.max(if rng.chance(500) { soon } else { due });
             self.engine.tick(self.now);
             self.drain(tally)?;
+        }
+        if self.failing == 0 && !self.waiting.is_empty() {
+            let left = format!("{} requests are not answered after a rest", self.waiting.len());
+            return Err(Broken::Answer(left));
         }
         for home in &mut self.homes {
             if rng.chance(self.failing) {
