@@ -565,8 +565,12 @@ impl Engine {
         result
     }
 
-    /// A sync of a file's home begins; answers what it covers.
+    /// A sync of a file's home begins; answers what it covers. Of a removed file that is nothing: what was
+    /// dropped of it is void when its removal is durable, and the sync says nothing of that.
     pub(crate) fn home_sync_begins(&mut self, file: FileIx) -> Counts {
+        if self.files[file].discarded {
+            return Counts::default();
+        }
         self.files[file].logged.needs.begin_sync()
     }
 
