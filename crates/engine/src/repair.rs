@@ -271,6 +271,9 @@ impl Engine {
         if self.files[file].gate == Gate::Open {
             self.open_gate(file, now);
         } else {
+            if self.files[file].is_urgent() {
+                self.urgent.insert(file);
+            }
             self.progress(file, now);
             self.pump(now);
             self.feed_starved(now);

@@ -43,7 +43,8 @@ fn what_spilled_is_not_lost_either() {
 fn the_model_finds_nothing_where_nothing_is_logged() {
     let mut tally = Tally::default();
     for seed in 2000..2004 {
-        let plan = Plan { logged: false, homes_fail: false, ..Plan::new(3, 150, 1) };
+        let plan =
+            Plan { logged: false, homes_fail: false, logs_fail: false, ..Plan::new(3, 150, 1) };
         tally.add(&run_plan(seed, &plan));
     }
     println!("{tally:?}");

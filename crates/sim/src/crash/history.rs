@@ -112,18 +112,19 @@ impl History {
         Versions::Each(versions.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// Whether `found` may be left after a crash before which `home` was what home had for good.
+    /// Whether `found` may be left after a crash before which `home` was what home had for good; none if
+    /// that may go back.
     pub(super) fn check(
         &self,
         file: usize,
         found: &[u8],
-        home: &Image,
+        home: Option<&Image>,
         crash: Crash,
     ) -> Result<(), Broken> {
         self.check_size(file, found.len(), home, crash)?;
         let wrong = |floor| self.are_allowed(found, floor).iter().position(|&allowed| !allowed);
-        let Some(taken_back) = wrong(Some(home)) else { return Ok(()) };
-        let (at, floor) = wrong(None).map_or((taken_back, Some(home)), |at| (at, None));
+        let Some(taken_back) = wrong(home) else { return Ok(()) };
+        let (at, floor) = wrong(None).map_or((taken_back, home), |at| (at, None));
         let with = |byte| {
             let mut found = found.to_vec();
             found[at] = byte;
@@ -143,7 +144,7 @@ impl History {
         &self,
         file: usize,
         found: usize,
-        home: &Image,
+        home: Option<&Image>,
         crash: Crash,
     ) -> Result<(), Broken> {
         let mut sizes = vec![self.durable.size()];
@@ -168,6 +169,7 @@ impl History {
         if !(least..=most).contains(&found) {
             return Err(Broken::Size { file, found, least, most, crash });
         }
+        let Some(home) = home else { return Ok(()) };
         // Home's size says something if nothing changed it since that is forgotten here.
         let resized = home.resized();
         if resized < self.durable.resized() {

@@ -12,7 +12,8 @@
 //! - all of that again after a power cut that follows recovery at once.
 //!
 //! In a third of the lives syncs of home fail now and then, as Linux lets them fail: some of what was not durable is
-//! dropped, the error is told once, and the next sync succeeds.
+//! dropped, the error is told once, and the next sync succeeds. In a sixth the log fails once and for good: what was synced
+//! before is still there, though home may go back to that.
 //!
 //! At the end of a life it crashes in earnest: the next one goes on with what was recovered.
 //!
@@ -114,12 +115,22 @@ pub struct Plan {
     pub logged: bool,
     /// Syncs of home fail in some lives.
     pub homes_fail: bool,
+    /// The log fails in some lives.
+    pub logs_fail: bool,
 }
 
 impl Plan {
     /// With all fixes, a log, and homes that fail now and then.
     pub fn new(lives: u32, operations: u32, sparse: u64) -> Plan {
-        Plan { lives, operations, sparse, undone: Vec::new(), logged: true, homes_fail: true }
+        Plan {
+            lives,
+            operations,
+            sparse,
+            undone: Vec::new(),
+            logged: true,
+            homes_fail: true,
+            logs_fail: true,
+        }
     }
 }
 

@@ -60,7 +60,11 @@ impl Life {
             if rng.chance(300) {
                 recovering.writes_left = Some(rng.below(20));
             }
-            match replay(&mut log_disk, superblock, Some(&mut recovering)) {
+            let replayed = match self.void {
+                true => replay(&mut log_disk, superblock, None::<&mut Recovering>),
+                false => replay(&mut log_disk, superblock, Some(&mut recovering)),
+            };
+            match replayed {
                 Ok(report) => {
                     let homes = recovering.files;
                     self.check(&homes, &gone, crash, tally)?;
@@ -104,6 +108,8 @@ impl Life {
                 continue;
             }
             let home = if crash.power { had.durable() } else { had.seen() };
+            // What a failed log holds is replayed over what went home since.
+            let home = (self.void || !self.engine.log_has_failed()).then_some(home);
             self.histories[file].check(file, found.content(), home, crash)?;
             tally.bytes += found.content().len() as u64;
         }

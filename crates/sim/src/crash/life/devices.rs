@@ -82,7 +82,7 @@ impl Life {
         rng: &mut Rng,
         tally: &mut Tally,
     ) -> Result<(), ErrorKind> {
-        if rng.chance(self.failing) {
+        if self.home_fails(rng) {
             let file = rng.below(self.homes.len() as u64) as usize;
             self.homes[file].drop_some(rng);
         }
@@ -104,6 +104,11 @@ impl Life {
         let flight = self.flight.remove(&key).expect("the key was just found");
         self.now = self.now + Duration::from_micros(rng.below(500));
         match flight {
+            Flight::Log { io, commit } if rng.chance(self.log_failing) => {
+                self.log_disk.tear(&commit, rng);
+                self.log_failing = 1000;
+                self.engine.log_completed(io, Err(ErrorKind::Io), self.now);
+            }
             Flight::Log { io, commit } => {
                 self.log_disk.write(&commit);
                 self.engine.log_completed(io, Ok(()), self.now);
@@ -114,7 +119,7 @@ impl Life {
                 self.engine.log_read(io, Ok(blocks), self.now);
             }
             Flight::Redo { file, from, until } => {
-                let writes_left = rng.chance(self.failing).then(|| rng.below(20));
+                let writes_left = self.home_fails(rng).then(|| rng.below(20));
                 let (home, history) = (&mut self.homes[file], &self.histories[file]);
                 let mut redo = Redo { file, home, history, writes_left };
                 let result = match replay(&mut self.log_disk, from, Some(&mut redo)) {
@@ -137,6 +142,7 @@ impl Life {
                 match self.sync_system(&covered, rng, tally) {
                     Ok(()) => {
                         tally.syncs += 1;
+                        self.void |= self.engine.log_has_failed();
                         for (file, position) in positions.into_iter().enumerate() {
                             // What of a removed file was not home is dropped.
                             if self.names[file] == Name::There {
@@ -153,6 +159,7 @@ impl Life {
             }
             Flight::Section { file, section, .. } => self.end_section(file, section, tally)?,
             Flight::Home { command, change, covered } => {
+                let fails = self.home_fails(rng);
                 let home = &mut self.homes[(command.file().0 - 100) as usize];
                 let (io, completion) = match command {
                     Command::Fetch { io, offset, mut frames, .. } => {
@@ -171,7 +178,7 @@ impl Life {
                         (io, Completion::Written { result: Ok(()) })
                     }
                     Command::Sync { io, .. } => {
-                        if rng.chance(self.failing) {
+                        if fails {
                             home.drop_some(rng);
                         }
                         let result = home.end_sync(&covered).map_err(|_| ErrorKind::Io);

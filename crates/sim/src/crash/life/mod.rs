@@ -53,6 +53,12 @@ pub struct Life {
     writes: u64,
     /// How often a sync of home fails, in thousandths.
     failing: u32,
+    /// How often a write of the log does, the first and then all of them.
+    log_failing: u32,
+    /// What the log holds is not to be replayed: it failed, and everything was made durable at home since.
+    void: bool,
+    /// Nothing fails for a while.
+    healthy: bool,
     plan: Plan,
     /// Everything came to rest, and nothing was asked for since.
     idle: bool,
@@ -228,6 +234,9 @@ impl Life {
             },
             writes,
             failing: *rng.pick(if plan.homes_fail { &[0, 0, 250] } else { &[0] }),
+            log_failing: *rng.pick(if plan.logs_fail { &[0, 0, 0, 0, 0, 20] } else { &[0] }),
+            void: false,
+            healthy: false,
             plan,
             idle: false,
             crashes: 0,
@@ -296,10 +305,21 @@ impl Life {
         Ok(Life::begin(homes, log_disk, superblock, self.plan, self.writes, rng))
     }
 
+    /// Whether home fails now.
+    fn home_fails(&self, rng: &mut Rng) -> bool {
+        !self.healthy && rng.chance(self.failing)
+    }
+
+    /// Something may fail in this life.
+    fn may_fail(&self) -> bool {
+        self.failing > 0 || self.log_failing > 0
+    }
+
     /// Nobody asks for anything for a long time, in which everything that goes home by itself does, and the kernel
     /// makes it durable there.
     fn rest(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
-        for _ in 0..20 {
+        for round in 0..20 {
+            self.healthy = round >= 10;
             let mut left = 1000;
             while !self.flight.is_empty() && left > 0 {
                 self.end_one(rng, tally)?;
@@ -311,12 +331,14 @@ impl Life {
             self.engine.tick(self.now);
             self.drain(tally)?;
         }
-        if self.failing == 0 && !self.waiting.is_empty() {
+        self.healthy = false;
+        if !self.waiting.is_empty() {
             let left = format!("{} requests are not answered after a rest", self.waiting.len());
             return Err(Broken::Answer(left));
         }
+        let failing = self.failing;
         for home in &mut self.homes {
-            if rng.chance(self.failing) {
+            if rng.chance(failing) {
                 home.drop_some(rng);
             } else if rng.chance(800) {
                 // Nobody is told by the kernel's own write-back: an error stays for the next sync.

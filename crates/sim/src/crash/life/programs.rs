@@ -166,7 +166,7 @@ impl Life {
             }
             Reply::Read(result) => result.is_ok(),
         };
-        if !fine && self.failing == 0 {
+        if !fine && !self.may_fail() {
             return Err(failed("nothing fails here"));
         }
         match (waiting, &reply) {
