@@ -14,6 +14,7 @@ use weir_lane::PAGE_BYTES;
 use weir_lane::board::{Board, Mode, View};
 use weir_lane::client::{Attached, Client, Miss, Ring, To};
 use weir_lane::memory::{self, Access, Memory};
+use weir_lane::owner::Owner;
 use weir_lane::region::Region;
 use weir_lane::ring::{ENTRY_ALIGN, HEAD_BYTES, PAYLOAD_BYTES_MAX, RING_BYTES, entry_bytes};
 use weir_lane::server::{Cut, Inbox, Life, Posted};
@@ -294,7 +295,7 @@ impl Lane {
         board.add_client(Arc::clone(&server));
         let region = Region::map(fd.as_fd(), FRAMES).expect("there is memory");
         let client = Client { id: CLIENT, view, region };
-        let rings = (1..=THREADS as u32).map(|tid| client.take_ring(tid, |_| true));
+        let rings = (1..=THREADS as u32).map(|tid| client.take_ring(Owner::new(1, tid), |_| true));
         let rings = rings.map(|ring| ring.expect("a ring is free")).collect();
         let model = Model {
             content: vec![0; FILE_BYTES],
@@ -528,7 +529,8 @@ impl Lane {
         let given_back = &self.rings[thread];
         self.client.release_ring(given_back);
         let tid = thread as u32 + 1;
-        self.rings[thread] = self.client.take_ring(tid, |_| true).expect("one is free");
+        self.rings[thread] =
+            self.client.take_ring(Owner::new(1, tid), |_| true).expect("one is free");
     }
 }
 
