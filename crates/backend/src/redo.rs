@@ -124,3 +124,74 @@ impl Home for Redo<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::process::geteuid;
+    use weir_log::{LOG_BYTES_MIN, Record, Writer};
+
+    use super::*;
+    use crate::log_file::{LogFile, LogPlace};
+
+    /// `cap_net_bind_service+ep`, VFS_CAP_REVISION_2.
+    const CAPABILITY_VALUE: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    /// A log with one durable record of a file, the file at home, and where the log ends.
+    struct Stand {
+        _directory: tempfile::TempDir,
+        log: LogFile,
+        superblock: Superblock,
+        until: Lsn,
+        file: File,
+        home: HomeFile,
+    }
+
+    impl Stand {
+        fn new() -> Stand {
+            let directory = tempfile::tempdir().unwrap();
+            let place = LogPlace::at(&directory.path().join("log")).unwrap();
+            let (log, superblock) = LogFile::create(&place, LOG_BYTES_MIN, [9; 16]).unwrap();
+            let superblock = Superblock { clean: false, ..superblock };
+            let mut writer = Writer::new(superblock);
+            writer.append(&Record::File { file: 1, identity: b"this file" }).unwrap();
+            writer.append(&Record::Write { file: 1, offset: 2, data: b"LOGGED" }).unwrap();
+            log.write(&writer.commit().unwrap()).unwrap();
+            writer.committed();
+            let path = directory.path().join("file");
+            std::fs::write(&path, b"0123456789").unwrap();
+            let file = File::open(&path).unwrap();
+            let home = HomeFile::new(
+                rustix::fs::open(&path, rustix::fs::OFlags::PATH, Mode::empty()).unwrap(),
+            );
+            let until = writer.durable();
+            Stand { _directory: directory, log, superblock, until, file, home }
+        }
+
+        fn redo(&self, until: Lsn) -> Result<(), ReplayError<io::Error>> {
+            redo(&mut &self.log, self.superblock, until, b"this file", &self.home)
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_written_from_the_log_keeps_its_capabilities() {
+        let stand = Stand::new();
+        // Only root may set them.
+        let root = geteuid().is_root();
+        if root {
+            fsetxattr(&stand.file, CAPABILITY, &CAPABILITY_VALUE, XattrFlags::empty()).unwrap();
+        }
+        stand.redo(stand.until).unwrap();
+        assert_eq!(io::read_to_string(&stand.file).unwrap(), "01LOGGED89");
+        let found = capability_of(stand.file.as_fd());
+        assert_eq!(found, root.then(|| CAPABILITY_VALUE.to_vec()));
+    }
+
+    #[test]
+    fn a_log_that_ends_before_what_was_durable_is_an_error() {
+        let stand = Stand::new();
+        let beyond = Lsn(stand.until.0 + 1);
+        assert!(matches!(stand.redo(beyond), Err(ReplayError::Differs { .. })));
+    }
+}

@@ -5,13 +5,15 @@
 #![allow(clippy::unwrap_used)] // What is missing fails the test.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::io;
 
 use weir_engine::{
     Command, Completion, Config, Durability, Engine, Error, ErrorKind, FetchPolicy, FileId,
     FramePool, HomeAttributes, LogCommand, Outcome, Output, PAGE_BYTES, Reply, RequestId, Stats,
     Time, WriteBackPolicy,
 };
-use weir_log::{BLOCK_BYTES, Block, DATA_START, Lsn, Superblock, Writer};
+use weir_log::{BLOCK_BYTES, Block, DATA_START, Home, Lsn, ReadLog, Superblock, Writer, replay};
 
 const PAGE: usize = PAGE_BYTES;
 
@@ -187,7 +189,6 @@ impl Rig {
                     self.replies.insert(request, reply);
                 }
                 Output::Cleaned(_) | Output::Detached(_) => {}
-                Output::Redo { file, .. } => panic!("no sync of {file:?} fails here"),
                 command => self.outputs.push_back(command),
             }
         }
@@ -226,6 +227,12 @@ impl Rig {
                 let blocks = places.iter().map(|place| self.log[place].clone()).collect();
                 let result = if self.unreadable { Err(ErrorKind::Io) } else { Ok(blocks) };
                 self.engine.log_read(io, result, self.now);
+            }
+            Output::Redo { file, identity, from, until } => {
+                let home = self.homes.get_mut(&file).expect("a known file");
+                let report = replay(&mut Disk(&self.log), from, Some(&mut Redo { identity, home }));
+                assert!(report.expect("the log is whole").end >= until, "all of it was read");
+                self.engine.redone(file, Ok(()), self.now);
             }
             Output::Command(command) => self.finish_command(command),
             other => panic!("{other:?} is no command"),
@@ -266,6 +273,52 @@ impl Rig {
             Command::Map { .. } => Completion::Mapped { extents: Vec::new() },
         };
         self.engine.complete(io, completion, self.now);
+    }
+}
+
+/// The log as replay reads it.
+struct Disk<'a>(&'a BTreeMap<u64, Block>);
+
+impl ReadLog for Disk<'_> {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let places = (offset..).step_by(BLOCK_BYTES);
+        for (place, part) in places.zip(buffer.chunks_mut(BLOCK_BYTES)) {
+            match self.0.get(&place) {
+                Some(block) => part.copy_from_slice(&block.0[..part.len()]),
+                None => part.fill(0),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One home as what the log holds of it is written there.
+struct Redo<'a> {
+    identity: Box<[u8]>,
+    home: &'a mut Vec<u8>,
+}
+
+impl Home for Redo<'_> {
+    type File = ();
+    type Error = Infallible;
+
+    fn open(&mut self, wanted: &[u8]) -> Result<Option<()>, Infallible> {
+        Ok((*self.identity == *wanted).then_some(()))
+    }
+
+    fn write(&mut self, (): &(), offset: u64, data: &[u8]) -> Result<(), Infallible> {
+        let (start, end) = (offset as usize, offset as usize + data.len());
+        self.home.resize(self.home.len().max(end), 0);
+        self.home[start..end].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn truncate(&mut self, (): &(), _: u64) -> Result<(), Infallible> {
+        unreachable!("files are cut at home, and never in the log")
+    }
+
+    fn sync(&mut self, (): &()) -> Result<(), Infallible> {
+        Ok(())
     }
 }
 
@@ -572,6 +625,7 @@ fn writers_go_on_when_the_log_is_full() {
         "{waited} writes waited, {} spilled",
         stats.spilled
     );
+    assert!(stats.log_redos > 0, "the log was freed by writing home what it held");
     let (logged, capacity) = (stats.log_blocks * BLOCK_BYTES as u64, stats.log_capacity_bytes);
     assert!(logged > capacity, "the log went round: {logged} of {capacity} bytes");
     assert_eq!(stats.writers_blocked_fetch, 0, "nobody waited for a fetch of his own");
