@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Power cuts of an emulated disk under programs that truncate, rewrite by O_TRUNC, rename over, punch holes, delete and
-# rest between their synced writes. After each the disk comes back under another device number, as after a reboot, and
-# is recovered by `weir recover SOURCE` and by `weir mount SOURCE` in turn: nothing that was acknowledged is lost, nothing
-# that was settled at home is taken back, and nothing is there that nobody wrote.
+# rest between their synced writes. After each cut the disk gets another device number, as after a reboot, and SOURCE
+# is recovered by `weir recover SOURCE` and `weir mount SOURCE` in turn: no acknowledged data is lost, data that was settled
+# at home is never replaced by older data, and there is no data that no program wrote.
 # cases: ext4 xfs
 # timeout: 150
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -15,18 +15,18 @@ if [ -n "$LONG" ]; then cuts=100; fi
 start_disk none 512M "$1"
 blockdev --flushbufs "$DISK_DEVICE"
 
-# renumber: the disk is another loop device from now on, DEVICE, than it was.
+# renumber: gives the disk another loop device, DEVICE.
 DEVICE=$DISK_DEVICE
 renumber() {
     local former=$DEVICE
     DEVICE=$(losetup --find --show --direct-io=on "$(cat "/sys/block/${DISK_DEVICE#/dev/}/loop/backing_file")")
     [ "$(stat -c %t:%T "$DEVICE")" != "$(stat -c %t:%T "$former")" ] || fail "$DEVICE has the number it had before"
-    # The first one is the disk's own.
+    # The first loop device belongs to the disk.
     [ "$former" = "$DISK_DEVICE" ] || losetup -d "$former"
 }
 
-# A file system that is unmounted while the last of a killed daemon's files are closed goes a moment later: on another device
-# it is a duplicate until then.
+# Waits until the kernel has released the file system, which happens shortly after umount while a killed daemon's last
+# files are being closed. Until then, mounting it on another device is refused as a duplicate.
 filesystem=$1
 gone() {
     local _
@@ -37,7 +37,7 @@ gone() {
     fail "$filesystem on $DEVICE stays after umount"
 }
 
-# checked WHERE: what is below a directory is what was promised.
+# checked WHERE: compares the files below a directory with what was promised.
 checked() {
     python3 "$SUPPORT/powercut_mixed.py" check "$1" "$WORK/notes" >"$WORK/found" 2>&1 ||
         fail "cut $cut ($how), in $1: $(cat "$WORK/found")"
@@ -50,7 +50,7 @@ for cut in $(seq "$cuts"); do
     rm -rf "$WORK/notes" "$SRC"/program-*
     sync -f "$SRC"
     mount_weir_foreground "$SRC" "$MNT" --log-size "$((cut % 2 * 6 + 2))M" --dirty-expire 150ms
-    # Every third time the power is cut when everything rests and is home.
+    # Every third cut comes when the programs rest and everything is home.
     how="in the middle"
     if [ $((cut % 3)) = 0 ]; then how="after a rest"; fi
     if [ "$how" = "after a rest" ]; then
@@ -63,7 +63,7 @@ for cut in $(seq "$cuts"); do
         load=$!
         sleep "$((cut * 7 % 3)).$((cut * 3 % 9 + 1))"
         "$BENCH" disk cut --dir "$DISK" --seed "$cut" >/dev/null
-        # Programs that only write to memory notice it when they sync.
+        # Programs that only write to memory notice the power cut when they sync.
         wait "$load" || fail "the load"
     fi
     kill -9 "$WEIR_PID"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What the FUSE side promises: reads after asynchronous direct writes, permissions of what appears behind the mount, limits
-# of descriptors, space and memory, and the bits that a write takes away.
+# Promises of the FUSE side: reads after asynchronous direct writes, permissions of names that appear at home, limits of
+# descriptors, space and memory, and the mode bits that a write removes.
 # timeout: 60
-# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permission-of-what-appeared set-group-ID-goes many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs strangers-at-the-lane
+# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permissions-of-names-that-appeared set-group-ID-is-removed many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs refused-lane-connections
 source "${REPO:?}/tests/e2e/lib.sh"
 weir_only
 
@@ -26,14 +26,14 @@ reads-after-asynchronous-writes)
 reads-after-asynchronous-writes-under-run)
     reads_after_asynchronous_writes "$WEIR" run --
     ;;
-permission-of-what-appeared)
+permissions-of-names-that-appeared)
     need_root
     chmod 755 "$WORK"
     mkdir -m 777 "$SRC/open"
     cat >"$WORK/create.py" <<'EOF'
 import os, sys
 directory, source, secret = sys.argv[1:]
-# The kernel is told that the names are missing, and relies on it.
+# The kernel caches that the names are missing.
 for name in ("secret", "shared", "acl"):
     assert not os.path.exists(f"{directory}/{name}")
 print("looked", flush=True)
@@ -50,13 +50,13 @@ try:
 except FileExistsError:
     pass
 else:
-    sys.exit("created what is there")
+    sys.exit("created a name that exists")
 file = os.open(f"{directory}/shared", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
 os.write(file, b"new")
 assert os.pread(file, 9, 0) == b"new"
 EOF
     mount_weir "$SRC" "$MNT" --allow-other -o negative_timeout=60
-    # The kernel looks again and checks, although it was told that the name is missing.
+    # The kernel looks the name up again and checks permissions, although it cached that the name is missing.
     coproc USER { as_user nobody python3 "$WORK/create.py" "$MNT/open" "$SRC/open" secret; }
     user=$USER_PID
     read -r _ <&"${USER[0]}"
@@ -72,7 +72,7 @@ EOF
     umount_weir "$MNT"
     expect_equal "the shared file" "$(cat "$SRC/open/shared")" new
     ;;
-set-group-ID-goes)
+set-group-ID-is-removed)
     need_root
     chmod 755 "$WORK"
     loop_filesystem "$WORK/image" 64M "$WORK/ext4" mkfs.ext4 -q
@@ -122,9 +122,9 @@ many-directories)
     need_command setpriv fusermount3
     chmod 755 "$WORK"
     mount_by nobody
-    # An ordinary user may not raise it.
+    # An ordinary user may not raise the limit.
     (ulimit -n 1024 && mount_weir "$SRC" "$MNT")
-    step "directories are made, walked, and used again"
+    step "directories are created, walked, and used again"
     as_user nobody python3 - "$MNT" "$SRC" <<'EOF'
 import os, subprocess, sys
 mount, source = sys.argv[1:]
@@ -138,7 +138,7 @@ os.makedirs(f"{mount}/3/3/in/it")
 os.chdir(f"{mount}/3/3/in/it")
 seen = subprocess.run(["find", mount, "-printf", "%y"], stdout=subprocess.PIPE, check=True).stdout
 assert seen.count(b"d") == 1 + 40 + 4000 + 2 and seen.count(b"f") == 400, (seen.count(b"d"), seen.count(b"f"))
-# A working directory that was not used since is found again, also where it was moved to.
+# An idle working directory is found again, even after it was moved.
 with open("here", "w") as file:
     file.write("text")
 os.rename(f"{mount}/3", f"{mount}/moved")
@@ -149,7 +149,7 @@ assert os.listdir(".") == ["here"] and open("here").read() == "text"
 os.chdir("..")
 os.mkdir("beside")
 assert os.path.isdir(f"{mount}/moved/3/in/beside")
-# Removed and made anew at home, with the same number perhaps: the new one is seen.
+# Removed and created anew at home, possibly with the same inode number: the new one is seen.
 os.rmdir(f"{source}/5/5")
 os.mkdir(f"{source}/5/5")
 os.mkdir(f"{source}/5/5/new")
@@ -193,9 +193,9 @@ print(len(again), flush=True)
 EOF
     coproc HOG { as_user nobody python3 "$WORK/hold.py" "$MNT/files" first; }
     hog=$HOG_PID
-    read -r held <&"${HOG[0]}" || fail "the program was told another error than its own"
+    read -r held <&"${HOG[0]}" || fail "the program got an unexpected error"
     if [ "$held" = 900 ] || [ "$held" -lt 100 ]; then fail "one program could open $held files"; fi
-    step "others go on"
+    step "other programs are not affected"
     as_user nobody mkdir "$MNT/other"
     for number in $(seq 30); do
         as_user nobody sh -c "echo $number >'$MNT/other/$number'"
@@ -205,7 +205,7 @@ EOF
     weir sync "$MNT" || fail "no sync"
     second=$(as_user nobody python3 "$WORK/hold.py" "$MNT/files" second </dev/null | head -1) || true
     [ "$second" -ge 50 ] || fail "a second program could open $second files"
-    step "the program goes on when it has closed some"
+    step "the program can open files again after closing some"
     echo >&"${HOG[1]}"
     read -r again <&"${HOG[0]}"
     expect_equal "files open again" "$again" 50
@@ -233,7 +233,7 @@ except OSError as error:
     assert error.errno == errno.ENOSPC, error
 try:
     os.posix_fallocate(file, 1 << 30, 8 << 20)
-    sys.exit("allocated what was kept for root")
+    sys.exit("allocated space reserved for root")
 except OSError as error:
     assert error.errno == errno.ENOSPC, error
 os.fsync(file)
@@ -242,7 +242,7 @@ EOF
     written=$(as_user nobody python3 "$WORK/fill.py" "$MNT/file")
     kept=$(($(stat -f -c '%f * %S' "$WORK/ext4") >> 20))
     counts "$written MiB written by an ordinary user, $kept MiB left for root"
-    [ "$kept" -ge 20 ] || fail "an ordinary user took root's reserve: $kept MiB of 24 are left"
+    [ "$kept" -ge 20 ] || fail "an ordinary user used root's reserve: $kept MiB of 24 are left"
     [ "$written" -ge 40 ] || fail "only $written MiB could be written"
     step "root may use it"
     dd if=/dev/zero of="$MNT/root" bs=1M count=10 conv=fsync status=none
@@ -262,7 +262,7 @@ for turn in sys.stdin:
         for at in range(400):
             os.pwrite(file, page, at * 4096)
     else:
-        # Each takes 64 bytes of the ring: together more than all of it.
+        # Each write takes 64 bytes of the ring; together they take more than the whole ring.
         for at in range(17000):
             os.pwrite(file, b"x", 399 * 4096)
     print(turn, end="", flush=True)
@@ -277,7 +277,7 @@ programs = [
     )
     for number in range(int(count))
 ]
-# Together they fill the memory for pages; then each goes through all of its ring. Nobody ends before all are done.
+# Together the programs fill the memory for pages; then each uses its whole ring. No program ends before all are done.
 for turn in ("pages\n", "small\n"):
     for program in programs:
         program.stdin.write(turn)
@@ -306,7 +306,7 @@ EOF
     wait "$WEIR_PID" || fail "the daemon ended with $?"
     [ "$peak" -le $(((128 + 48) << 10)) ] || fail "resident memory reached $peak KiB, more than 128 and 48 MiB"
     ;;
-strangers-at-the-lane)
+refused-lane-connections)
     need_root
     chmod 755 "$WORK"
     mount_weir_foreground "$SRC" "$MNT" --allow-other
@@ -340,17 +340,17 @@ EOF
     sleep 2
     ticks=$(($(awk '{ print $14 + $15 }' "/proc/$WEIR_PID/stat") - before))
     refused=$(($(status "$MNT" lane.refused) - refused))
-    step "its own user gets in"
+    step "the daemon's own user can connect"
     timeout 10 "$WEIR" run -- python3 -c 'import os, sys
 file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-for _ in range(100): os.write(file, b"line\n")' "$MNT/mine" || fail "the daemon's own user waits behind strangers"
+for _ in range(100): os.write(file, b"line\n")' "$MNT/mine" || fail "the daemon's own user waits behind refused connections"
     posted=$(status "$MNT" lane.posted_writes)
     for knocker in "${knockers[@]}"; do wait "$knocker"; done
-    counts "$((refused / 2)) strangers refused a second, $((ticks / 2)) % of a CPU, $posted writes by the lane"
-    [ "$refused" -gt 0 ] || fail "nobody was refused"
-    [ "$refused" -le 2400 ] || fail "$refused strangers were refused in 2 s"
-    # In hundredths of a second.
-    [ "$ticks" -le 30 ] || fail "the daemon used $((ticks / 2)) % of a CPU for strangers"
+    counts "$((refused / 2)) connections refused a second, $((ticks / 2)) % of a CPU, $posted writes by the lane"
+    [ "$refused" -gt 0 ] || fail "no connection was refused"
+    [ "$refused" -le 2400 ] || fail "$refused connections were refused in 2 s"
+    # Ticks are hundredths of a second.
+    [ "$ticks" -le 30 ] || fail "the daemon used $((ticks / 2)) % of a CPU for refused connections"
     [ "$posted" -ge 90 ] || fail "the daemon's own user was kept out: $posted writes by the lane"
     kill -TERM "$WEIR_PID"
     wait "$WEIR_PID" || fail "the daemon ended with $?"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the lane promises about who sees what, and about processes that see each other only in part.
-# cases: a-worker-that-becomes-another-user-has-nothing-of-the-lane every-call-that-changes-credentials-leaves-the-lane threads-go-on-by-the-kernel-when-one-changes-the-user rings-of-another-pid-namespace-are-not-taken-over no-symbol-is-looked-up-once-a-program-runs the-first-write-of-a-thread-allocates-nothing
+# Promises of the lane about access by other users and about PID namespaces, and about calls that a signal handler or a
+# forked child makes.
+# cases: a-worker-of-another-user-has-no-lane-memory every-call-that-changes-credentials-leaves-the-lane threads-use-the-kernel-after-one-changes-the-user rings-of-another-pid-namespace-are-not-taken-over no-symbol-is-looked-up-once-a-program-runs the-first-write-of-a-thread-allocates-nothing
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -10,11 +11,11 @@ chmod 755 "$WORK"
 mount_weir "$SRC" "$MNT" --allow-other --memory 64M
 mkdir "$WORK/out"
 
-# What a report says of the total.
+# Prints fields of the report.
 total() { python3 "$SUPPORT/field.py" "$@" <"$WORK/report.json"; }
 under_run() { "$WEIR" run --report="$WORK/report.json" -- python3 "$SUPPORT/credentials.py" "$@"; }
 
-# A file that only root may read: a page of a secret, many times.
+# A file that only root may read: a secret, repeated over many pages.
 secret=$(head -c 24 /dev/urandom | base64)
 python3 -c 'import sys; sys.stdout.write((sys.argv[1] * 8192)[:262144])' "$secret" >"$SRC/secret"
 chmod 600 "$SRC/secret"
@@ -34,7 +35,7 @@ case $1 in
         python3 "$SUPPORT/memory_of.py" "$(cat "$WORK/out/worker")" "$secret" || found=1
         echo done >"$WORK/out/looked"
         wait $server || fail "the server or its worker failed"
-        [ -z "${found:-}" ] || fail "the worker, which may not open the file, has its content in its memory"
+        [ -z "${found:-}" ] || fail "the worker may not open the file, but has its content in memory"
         [ "$(total total.lane.reads)" -ge 20 ] || fail "the server did not read by the lane: $(cat "$WORK/report.json")"
         expect_equal "what the worker and its server wrote" "$(cksum <"$MNT/anybody")" \
             "$(python3 -c 'print("server" * 20 + "worker" * 20, end="")' | cksum)"
@@ -54,7 +55,7 @@ case $1 in
         head -c $((200 * 4096)) /dev/zero >"$SRC/both"
         "$WEIR" run --report="$WORK/report.json" -- "$WORK/namespaces" "$MNT/both" || fail "see above"
         [ "$(total total.lane.writes)" -ge 1000 ] || fail "the parent is not in the lane: $(cat "$WORK/report.json")"
-        # All of the child's: each ring has a living owner.
+        # All of the child's writes go by the kernel: each ring has a living owner.
         [ "$(total total.kernel_writes_because.no_ring)" -ge 2000 ] ||
             fail "the child took over a ring of a living thread: $(cat "$WORK/report.json")"
         expect_equal "clients cut off" "$(status "$MNT" lane.refused)" 0

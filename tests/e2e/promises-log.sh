@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What was acknowledged is there after a crash, and recovery takes nothing back that home had: the stories in which that
-# went wrong, each as it was found.
+# Acknowledged data is there after a crash, recovery does not overwrite newer data at home, and failed syncs of home lose
+# nothing.
 # cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 weir_only
 
-# Waits until nothing is dirty and SOURCE has a file as programs see it, and makes that durable: it is settled.
+# Waits until a file is settled: nothing is dirty, SOURCE has the content that programs see, and it is durable.
 settle() {
     local name=$1
     for _ in $(seq 200); do
@@ -26,18 +26,18 @@ kill_daemon() {
     umount -l "$MNT"
 }
 
-# recovered NAME: kills the daemon and recovers; the file is in SOURCE what it was there before.
+# recovered NAME: kills the daemon and recovers; the file in SOURCE must be unchanged.
 recovered() {
     cp "$SRC/$1" "$WORK/settled"
     kill_daemon
     cmp "$SRC/$1" "$WORK/settled" || fail "the kill alone changed $1 at home"
     "$WEIR" recover "$SRC"
     cmp "$SRC/$1" "$WORK/settled" ||
-        fail "recovery took $1 back: $(stat -c %s "$SRC/$1") bytes, and there were $(stat -c %s "$WORK/settled")"
+        fail "recovery changed $1: $(stat -c %s "$SRC/$1") bytes instead of $(stat -c %s "$WORK/settled")"
 }
 
-# A home on a full tmpfs that has lost the one block under the file `victim`: to write it there is no room. What is not
-# aligned goes home by the page cache, so that the write succeeds and a sync of home fails.
+# A home in an image on a full tmpfs, with a hole in the image under the file `victim`: a write there fails for lack of
+# space. Unaligned data goes home by the page cache, so that the write succeeds and a sync of home fails.
 failing_home() {
     local block program _
     need_command mkfs.ext4 fallocate filefrag
@@ -56,7 +56,7 @@ failing_home() {
     block=$(filefrag -v -b4096 "$SRC/victim" | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 }')
     [ -n "$block" ] || fail "cannot tell where the file is"
     mount_weir_foreground "$SRC" "$MNT" --log "$WORK/log" --log-size 2M --dirty-expire 200ms
-    # Synced by the log. Then others until the log has to be used again, which it must not be where this is.
+    # Syncs the file by the log, and then another file until the log wraps around: it must not overwrite these records.
     python3 - "$MNT" "$WORK/opened" "$WORK/broken" <<'PYTHON' &
 import os
 import sys
@@ -87,13 +87,13 @@ PYTHON
         if [ -e "$WORK/opened" ]; then break; fi
         sleep 0.05
     done
-    # mkfs left holes where it wrote zeros.
+    # Fills the holes that mkfs left in the image.
     fallocate -l 32M "$image"
     fallocate --punch-hole -o "$((block * 4096))" -l 4096 "$image"
     dd if=/dev/zero of="$WORK/memory/ballast" bs=4K status=none 2>/dev/null || true
     touch "$WORK/broken"
     wait "$program" || fail "the file could not be synced by the log"
-    # Again, for whoever is told once and not a second time.
+    # A second sync: the kernel reports the error only once.
     sleep 1
     python3 -c '
 import os, sys
@@ -115,17 +115,27 @@ expect_victim() {
         fail "$found of 300 bytes that were synced are lost, $2"
 }
 
-case $1 in
-recovery-keeps-rewritten-file)
-    head -c 4M /dev/zero >"$SRC/conf"
+# on_logged_file NAME BYTES: makes a file of zeros, mounts SRC, and runs the Python program on standard input, in which
+# `file` is the open file. The program's syncs are logged.
+on_logged_file() {
+    head -c "$2" /dev/zero >"$SRC/$1"
     mount_weir_foreground "$SRC" "$MNT" --dirty-expire 200ms
-    python3 - "$MNT/conf" <<'PYTHON'
+    {
+        cat <<'PYTHON'
 import os
 import sys
 
 file = os.open(sys.argv[1], os.O_WRONLY)
 # The first sync of a file syncs home, the others are logged.
 os.fsync(file)
+PYTHON
+        cat
+    } | python3 - "$MNT/$1"
+}
+
+case $1 in
+recovery-keeps-rewritten-file)
+    on_logged_file conf 4M <<'PYTHON'
 os.pwrite(file, b"ten bytes.", 200 << 10)
 os.fsync(file)
 os.close(file)
@@ -154,15 +164,7 @@ PYTHON
     expect_equal "bytes" "$(stat -c %s "$SRC/messages")" 0
     ;;
 recovery-keeps-newer-page)
-    head -c 64K /dev/zero >"$SRC/page"
-    mount_weir_foreground "$SRC" "$MNT" --dirty-expire 200ms
-    python3 - "$MNT/page" <<'PYTHON'
-import os
-import sys
-
-file = os.open(sys.argv[1], os.O_WRONLY)
-# The first sync of a file syncs home, the others are logged.
-os.fsync(file)
+    on_logged_file page 64K <<'PYTHON'
 os.pwrite(file, b"OLD." * 1024, 8192)
 os.fsync(file)
 os.pwrite(file, b"NEW." * 1024, 8192)
@@ -175,7 +177,7 @@ failed-home-sync)
     failing_home
     kill_daemon
     heal
-    # What only the kernel's memory has of home is gone after a crash of the machine.
+    # A crash of the machine loses the page cache: mounts the file system anew.
     umount_soon "$WORK/disk"
     mount -o loop "$image" "$WORK/disk"
     "$WEIR" recover "$SRC" --log "$WORK/log"
@@ -186,11 +188,11 @@ failed-home-sync-umount)
     failing_home
     for time in first second third; do
         expect_failure "" "$WEIR" umount "$MNT"
-        is_mounted "$MNT" || fail "the $time weir umount has given up a mount with data that is not home"
+        is_mounted "$MNT" || fail "the $time weir umount unmounted although data is not home"
     done
     heal
-    # What failed at home meanwhile may be told once more.
-    "$WEIR" umount "$MNT" || "$WEIR" umount "$MNT" || fail "no unmount though home works again"
+    # The first attempt may still report an earlier failure.
+    "$WEIR" umount "$MNT" || "$WEIR" umount "$MNT" || fail "weir umount fails although home works again"
     wait "$WEIR_PID" || true
     umount_soon "$WORK/disk"
     mount -o loop "$image" "$WORK/disk"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mounting, unmounting and looking at a log: what the manual promises of each.
+# Mounting, unmounting and showing a log, as documented.
 # timeout: 120
 # serial
 # cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected recovery-is-explained-by-file
@@ -8,7 +8,7 @@ source "${REPO:?}/tests/e2e/lib.sh"
 need_root
 weir_only
 
-# wait_for SECONDS COMMAND...: until it succeeds.
+# wait_for SECONDS COMMAND...: waits until the command succeeds.
 wait_for() {
     local tenths=$(($1 * 10))
     shift
@@ -16,15 +16,15 @@ wait_for() {
         if "$@"; then return; fi
         sleep 0.1
     done
-    fail "in vain for $((tenths / 10)) s: $*"
+    fail "no success within $((tenths / 10)) s: $*"
 }
 
-# Whether nobody has SOURCE locked.
+# Whether SOURCE is not locked.
 is_unlocked() {
     [ ! -e "${1:-$SRC}/.weir/lock" ]
 }
 
-# pid of the daemon of a mount
+# Prints the process number of a mount's daemon.
 daemon_of() {
     status "$1" pid
 }
@@ -33,16 +33,16 @@ umount_names_other_namespaces() {
     local holder daemon said
     mount_weir "$SRC" "$MNT"
     daemon=$(daemon_of "$MNT")
-    # A namespace of its own, whose mounts are private: the mount stays there.
+    # A mount namespace with private mounts: the mount stays there.
     unshare --mount --propagation private sleep 300 &
     holder=$!
     wait_for 10 grep -qx sleep "/proc/$holder/comm"
     wait_for 10 grep -qF " $MNT " "/proc/$holder/mountinfo"
     echo kept >"$MNT/file"
 
-    step "unmounted here, and returns, and says who holds it"
+    step "weir umount returns and names the process that has the mount"
     if said=$(timeout 20 "$WEIR" umount "$MNT" 2>&1); then
-        fail "the mount goes on elsewhere, and umount said: done"
+        fail "weir umount succeeded although the mount goes on elsewhere"
     else
         [ $? != 124 ] || fail "weir umount did not return within 20 s"
     fi
@@ -50,12 +50,12 @@ umount_names_other_namespaces() {
     expect_equal "lines" "$(wc -l <<<"$said")" 1
     case $said in
         *"everything is home and durable"*"$MNT is unmounted here"*"sleep ($holder)"*"process $daemon"*) ;;
-        *) fail "not all of it is told" ;;
+        *) fail "the message is incomplete" ;;
     esac
     if is_mounted "$MNT"; then fail "still mounted here"; fi
     expect_equal "the file at home" "$(cat "$SRC/file")" kept
 
-    step "goes on there, and ends with the last namespace"
+    step "the mount goes on there, and ends with the last namespace"
     expect_equal "seen there" "$(nsenter --target "$holder" --mount cat "$MNT/file")" kept
     nsenter --target "$holder" --mount sh -c "echo later >'$MNT/later'"
     kill "$holder"
@@ -63,7 +63,7 @@ umount_names_other_namespaces() {
     wait_for 20 is_unlocked
     expect_equal "written there" "$(cat "$SRC/later")" later
 
-    step "by force it ends"
+    step "--force ends the mount"
     mount_weir "$SRC" "$MNT"
     unshare --mount --propagation private sleep 300 &
     holder=$!
@@ -75,7 +75,7 @@ umount_names_other_namespaces() {
     kill "$holder"
     wait "$holder" || true
 
-    step "a mount that is shared is unmounted in all of them"
+    step "a shared mount is unmounted in all namespaces"
     local shared=$WORK/shared
     mkdir "$shared"
     mount --bind "$shared" "$shared"
@@ -93,8 +93,8 @@ umount_names_other_namespaces() {
     counts "named, returned, ended"
 }
 
-# installed SCRIPT: runs a shell script in a mount namespace of its own in which weir is installed as mount(8) finds it:
-# HELPER=mount.fuse.weir as its helper, HELPER=weir as the type's program, which mount.fuse3 starts.
+# installed SCRIPT: runs a shell script in a mount namespace of its own in which weir is installed for mount(8):
+# HELPER=mount.fuse.weir as its helper, HELPER=weir as the file system type's program, which mount.fuse3 starts.
 installed() {
     local sbin=$WORK/sbin-$HELPER
     mkdir -p "$sbin"
@@ -141,7 +141,7 @@ mount_8_has_nodev_and_nosuid() {
         esac
     done
 
-    step "make install makes the helper"
+    step "make install installs the helper"
     make -s -C "$REPO" -o build install DESTDIR="$WORK/staged" WEIR="$WEIR" PRELOAD="$(dirname "$WEIR")/libweir_preload.so"
     expect_equal "the link" "$(readlink "$WORK/staged/sbin/mount.fuse.weir")" /usr/local/bin/weir
     counts "by both helpers, from fstab, and asked for"
@@ -155,7 +155,7 @@ options() {
 remount() {
     local writer
     [ -x /sbin/mount.fuse3 ] || skip "no mount.fuse3: run 'make setup'"
-    # mount(8) runs its helper, or not, by what is installed on this machine: so the helper itself, as mount(8) calls it.
+    # Whether mount(8) runs the helper depends on what is installed: so this calls the helper itself, as mount(8) does.
     ln -s "$WEIR" "$WORK/mount.fuse.weir"
     change() {
         "$WORK/mount.fuse.weir" "$SRC" "$MNT" -o "$1,nosuid,nodev,relatime,remount,user_id=0,group_id=0,default_permissions"
@@ -169,7 +169,7 @@ remount() {
     echo more >&7
     exec 7>&-
 
-    step "read-only: what was written is accepted, and home"
+    step "remount,ro: earlier writes are accepted and home"
     change ro || fail "remount,ro said $?"
     expect_equal "options" "$(options "$MNT")" "ro,nosuid,nodev,relatime ro"
     for page in $(seq 300); do expect_equal "file$page at home" "$(cat "$SRC/file$page")" "$page"; done
@@ -179,7 +179,7 @@ remount() {
     expect_status "$MNT" read_only True
     expect_status "$MNT" stats.dirty_pages 0
 
-    step "and back"
+    step "remount,rw"
     change rw || fail "remount,rw said $?"
     expect_equal "options" "$(options "$MNT")" "rw,nosuid,nodev,relatime rw"
     echo again >"$MNT/file1"
@@ -193,13 +193,13 @@ remount() {
         grep -q \" \$MNT rw,nosuid,nodev\" /proc/self/mountinfo
         umount \$MNT" &
     writer=$!
-    # The namespace's copy goes, this one stays and keeps SOURCE locked.
+    # The mount in the namespace ends; the one here stays and keeps SOURCE locked.
     wait_for 20 sh -c "! kill -0 $writer 2>/dev/null || ! grep -q 'lowerdir=$WORK' /proc/[0-9]*/mountinfo 2>/dev/null"
     umount_weir "$MNT"
     wait "$writer" || fail "by mount(8): $?"
     expect_equal "file1" "$(cat "$SRC/file1")" again
 
-    step "one that was mounted read-only stays so"
+    step "a mount that was read-only from the start stays read-only"
     mount_weir "$SRC" "$MNT" --read-only
     expect_failure "mounted read-only" change rw
     expect_failure "no weir mount is there" "$WORK/mount.fuse.weir" "$SRC" "$WORK" -o remount,ro
@@ -218,7 +218,7 @@ umount_by_source() {
     "$WEIR" umount "$WORK/link" || fail "weir umount SOURCE said $?"
     if is_mounted "$MNT"; then fail "still mounted"; fi
     expect_failure "nor the SOURCE of one" "$WEIR" umount "$SRC"
-    # umount(8) takes a directory for a mount point, unless it is told to look at the mount table.
+    # umount(8) treats a directory as a mount point, unless an option makes it read the mount table.
     mount_weir "$SRC" "$MNT"
     umount -l "$SRC" || fail "umount -l SOURCE said $?"
     wait_for 20 is_unlocked
@@ -230,7 +230,7 @@ mount_waits_for_former_daemon() {
     mount_weir "$SRC" "$MNT" --dirty-expire 1h
     daemon=$(daemon_of "$MNT")
     echo last >"$MNT/file"
-    # It cannot write home until it goes on.
+    # The stopped daemon cannot write home until it is continued.
     kill -STOP "$daemon"
     python3 -c 'import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -240,11 +240,11 @@ sys.exit(0 if libc.umount2(sys.argv[1].encode(), 0) == 0 else ctypes.get_errno()
     status=0
     timeout --signal=INT 1 "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" >"$WORK/said" 2>&1 || status=$?
     cat "$WORK/said"
-    expect_equal "exit status of what was interrupted" "$status" 124
-    grep -q "waiting for process $daemon" "$WORK/said" || fail "it does not say for whom it waits"
+    expect_equal "exit status of the interrupted command" "$status" 124
+    grep -q "waiting for process $daemon" "$WORK/said" || fail "it does not name the process that it waits for"
     if is_mounted "$MNT"; then fail "mounted"; fi
 
-    step "waits, and mounts"
+    step "waits and then mounts"
     "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" >"$WORK/said" 2>&1 &
     waiting=$!
     wait_for 10 grep -q "waiting for process $daemon" "$WORK/said"
@@ -254,7 +254,7 @@ sys.exit(0 if libc.umount2(sys.argv[1].encode(), 0) == 0 else ctypes.get_errno()
     is_mounted "$MNT" || fail "not mounted"
     expect_equal "what was written before" "$(cat "$MNT/file")" last
 
-    step "not for a SOURCE that is mounted"
+    step "does not wait for a mounted SOURCE"
     mkdir "$WORK/other"
     expect_failure "already mounted at $MNT" timeout 10 "$WEIR" mount "$SRC" "$WORK/other"
     umount_weir "$MNT"
@@ -271,7 +271,7 @@ casefolded_weir_stays_hidden() {
         chattr +F "$SRC"
         mount_weir "$SRC" "$MNT"
     else
-        # Two names of one directory, as far as a kernel without Unicode can make them.
+        # Without casefold support in the kernel: a second name of the directory by other means.
         way="a second name by a bind mount"
         mount_weir "$SRC" "$MNT"
         mkdir "$SRC/.WEIR"
@@ -289,7 +289,7 @@ casefolded_weir_stays_hidden() {
     mkdir "$MNT/directory"
     expect_failure "not permitted" mv -T "$MNT/directory" "$MNT/.WEIR"
     expect_equal "the listing" "$(ls -A "$MNT")" directory
-    # Elsewhere, and where case counts, it is a name like any other.
+    # In other directories, and on case-sensitive file systems, it is an ordinary name.
     mkdir "$MNT/directory/.WEIR" "$MNT/.Weird"
     if [ "$way" != "ext4 with casefold" ]; then mkdir "$MNT/.wEIR"; fi
     if is_mounted "$SRC/.WEIR"; then umount "$SRC/.WEIR"; fi
@@ -316,18 +316,18 @@ daemon_is_protected() {
         done
         way="in force for $count threads"
     else
-        # Root without CAP_SYS_RESOURCE, as in a container: it is asked for, refused, and nothing else changes.
+        # Root without CAP_SYS_RESOURCE, as in a container: the request is refused, and nothing else changes.
         need_command strace
         strace -f -qq -o "$WORK/calls" -e trace=prctl,write "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" &
         wait_for 10 is_mounted "$MNT"
         wait_for 10 grep -q '"-900", 4' "$WORK/calls"
-        grep -q 'prctl(PR_SET_IO_FLUSHER, 1' "$WORK/calls" || fail "PR_SET_IO_FLUSHER is not asked for"
-        way="asked for, without the right to it"
+        grep -q 'prctl(PR_SET_IO_FLUSHER, 1' "$WORK/calls" || fail "PR_SET_IO_FLUSHER is not requested"
+        way="requested without the capability"
     fi
     umount_weir "$MNT"
     wait
 
-    step "a score that somebody chose stays"
+    step "a score that was set before stays"
     choom -n 100 -- "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG"
     expect_equal "oom_score_adj" "$(cat "/proc/$(daemon_of "$MNT")/oom_score_adj")" 100
     umount_weir "$MNT"
@@ -339,7 +339,7 @@ recovery_is_explained_by_file() {
     mkdir "$SRC/directory"
     head -c 100000 /dev/zero >"$SRC/directory/synced"
     mount_weir_foreground "$SRC" "$MNT" --log source --log-size 4M --dirty-expire 1h
-    # What goes home is told by nothing but syncs: small, so that each is logged.
+    # Data goes home only by syncs; they are small, so that each is logged.
     python3 - "$MNT" <<'END'
 import os, sys
 os.chdir(sys.argv[1])
@@ -374,14 +374,14 @@ END
     "$WEIR" log "$WORK/copy" --source "$SRC" >"$WORK/log"
     explained "$WORK/log"
 
-    step "and does as it said"
+    step "recovery does what --dry-run reported"
     "$WEIR" recover "$SRC"
     expect_equal "bytes" "$(dd if="$SRC/directory/synced" bs=1 skip=50000 count=4 status=none)" twoo
     expect_equal "size" "$(stat -c %s "$SRC/new"$'\n'line)" 35
     counts "three files, by name"
 }
 
-# The lines of what recovery would do, in a file.
+# Checks the lines that tell what recovery would do.
 explained() {
     grep -qx '  directory/synced: write 7 bytes in 2 places between byte 10 and byte 50004' "$1" \
         || fail "directory/synced is not explained: $(cat "$1")"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What recovery does to files: it finds them where handles end with a mount, changes nothing but what was synced, and
-# goes on past files that cannot be written.
+# What recovery does to files: it finds them where handles are not valid across mounts, changes only what was synced, and
+# goes on if a file cannot be written.
 # timeout: 120
-# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-go immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-are-left failed-write-is-its-files failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads
+# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -37,7 +37,7 @@ mount_to_crash() {
     mount_weir_foreground "$SRC" "$MNT" --dirty-expire 1h "$@"
 }
 
-# SRC is `home` by sshfs, without a network: the server's own program answers.
+# SRC is `home` by sshfs, without a network: sftp-server is started directly.
 mount_sshfs() {
     need_command sshfs
     mkdir -p "$WORK/remote"
@@ -46,7 +46,7 @@ mount_sshfs() {
     sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh"
 }
 
-# Files that a failed test leaves with flags could not be removed.
+# Clears flags that a failed test left on files: such files cannot be removed.
 clear_flags_at_exit() {
     need_command chattr lsattr
     trap 'status=$?; chattr -f -i -a "$SRC"/* "$WORK"/outside/* || true; (exit "$status"); at_exit' EXIT
@@ -78,7 +78,7 @@ files-found-by-path)
     for number in $(seq 50); do changes+=("$((number * 20000))" "record $number."); done
     before=$(status "$MNT" log_groups)
     synced "$MNT/a/file" "${changes[@]}"
-    [ "$(status "$MNT" log_groups)" -ge "$((before + 50))" ] || fail "the syncs were not by the log"
+    [ "$(status "$MNT" log_groups)" -ge "$((before + 50))" ] || fail "the syncs did not go to the log"
     crash
     umount "$SRC"
     [ "$(at "$WORK/remote/a/file" 20000 9)" != "record 1." ] || fail "it was home before the crash"
@@ -99,7 +99,7 @@ renamed-files-found-by-path)
     mv "$MNT/a/moved" "$MNT/b/new"
     mv "$MNT/b/new" "$MNT/a/replaced"
     rm "$MNT/a/removed"
-    # Another file under a name that the log knows.
+    # Another file gets a name that is in the log.
     head -c 64K /dev/zero | tr '\0' n >"$MNT/a/removed"
     synced "$MNT/a/removed" 100 "anew."
     mv "$MNT/a" "$MNT/c"
@@ -138,19 +138,19 @@ times-stay)
     printf home | dd of="$SRC/same" bs=1 seek=100 conv=notrunc status=none
     touch -d 2001-01-01 "$SRC/same" "$SRC/changed"
     "$WEIR" recover "$SRC"
-    expect_equal "time of a file that needed nothing" "$(stat -c %y "$SRC/same" | cut -c1-10)" 2001-01-01
+    expect_equal "time of a file that was not changed" "$(stat -c %y "$SRC/same" | cut -c1-10)" 2001-01-01
     [ "$(stat -c %Y "$SRC/changed")" -gt 1000000000 ] || fail "a file that was changed looks old"
     ;;
-reservations-go)
+reservations-are-released)
     mount_to_crash
-    # The file is open until the daemon dies: another program holds it.
+    # Another program holds the file open until the daemon is killed.
     exec 9<>"$MNT/held"
     head -c 20M /dev/zero | dd bs=1k status=none >&9
     sync -f "$SRC"
     crash
     exec 9>&-
     kept=$(($(stat -c %b "$SRC/held") * 512 - $(stat -c %s "$SRC/held")))
-    [ "$kept" -gt 65536 ] || fail "nothing was reserved past the end: $kept bytes, so this shows nothing"
+    [ "$kept" -gt 65536 ] || fail "nothing was reserved past the end: $kept bytes, so the test is void"
     touch -d 2001-01-01 "$SRC/held"
     "$WEIR" recover "$SRC"
     left=$(($(stat -c %b "$SRC/held") * 512 - $(stat -c %s "$SRC/held")))
@@ -170,11 +170,11 @@ immutable-file-is-recovered)
     expect_equal "the immutable file" "$(at "$MNT/locked" 100 6)" locked
     expect_equal "another file" "$(at "$MNT/other" 100 5)" other
     umount_weir "$MNT"
-    [[ $(lsattr "$SRC/locked") = *i*locked ]] || fail "it is not immutable any more"
+    [[ $(lsattr "$SRC/locked") = *i*locked ]] || fail "$SRC/locked is not immutable any more"
     chattr -i "$SRC/locked"
     ;;
 file-that-cannot-be-opened-is-named)
-    # By an ordinary user, who cannot open a file that was given to another one.
+    # Recovery runs as an ordinary user, who cannot open another user's file.
     mount_by nobody
     for name in taken other; do head -c 64K /dev/zero >"$SRC/$name"; chown nobody "$SRC/$name"; done
     mount_weir "$SRC" "$MNT" --dirty-expire 1h
@@ -194,15 +194,15 @@ END
     chmod 600 "$SRC/taken"
     status=0
     weir recover "$SRC" >"$WORK/said" 2>&1 || status=$?
-    [ "$status" != 0 ] || fail "recovery says that all is well: $(cat "$WORK/said")"
+    [ "$status" != 0 ] || fail "recovery reports success: $(cat "$WORK/said")"
     grep -q taken "$WORK/said" || fail "the file is not named: $(cat "$WORK/said")"
     expect_equal "the other file" "$(at "$SRC/other" 100 5)" other
     [ -s "$SRC/.weir/log" ] || fail "the log is gone"
-    # What is done is not done again: the file was changed since.
+    # A finished file is not replayed again: it was changed since.
     printf later | dd of="$SRC/other" bs=1 seek=100 conv=notrunc status=none
     status=0
     weir mount "$SRC" "$MNT" >"$WORK/said" 2>&1 || status=$?
-    [ "$status" != 0 ] || fail "it is mounted without what was synced"
+    [ "$status" != 0 ] || fail "it was mounted without the synced data"
     grep -q taken "$WORK/said" || fail "mount does not name the file: $(cat "$WORK/said")"
     chown nobody "$SRC/taken"
     weir recover "$SRC"
@@ -217,14 +217,14 @@ full-source)
     mount -o loop "$WORK/image" "$WORK/disk"
     SRC=$WORK/disk/source
     mkdir "$SRC"
-    # A hole: to fill it takes space.
+    # Filling a hole takes space.
     truncate -s 4M "$SRC/sparse"
     head -c 64K /dev/zero >"$SRC/plain"
     mount_to_crash --log "$WORK/log" --log-size 4M
     synced "$MNT/plain" 100 plain
     synced "$MNT/sparse" 1000000 sparse 2000000 sparse 3000000 sparse
     crash
-    # All that ordinary users may have.
+    # All the space that ordinary users may use.
     mkdir -m 777 "$WORK/disk/ballast"
     as_user nobody dd if=/dev/zero of="$WORK/disk/ballast/file" bs=64k 2>/dev/null && fail "the disk is not full" || true
     "$WEIR" recover "$SRC" --log "$WORK/log"
@@ -232,8 +232,8 @@ full-source)
     expect_equal "a file that took none" "$(at "$SRC/plain" 100 5)" plain
     umount "$WORK/disk"
     ;;
-files-outside-are-left)
-    # A file that was moved out of SOURCE since: its handle is good, and it is none of ours.
+files-outside-source-are-skipped)
+    # A file that was moved out of SOURCE: its handle is still valid, but recovery must not write it.
     mkdir "$WORK/outside"
     for name in moved stays; do head -c 64K /dev/zero >"$SRC/$name"; done
     mount_to_crash
@@ -241,16 +241,15 @@ files-outside-are-left)
     synced "$MNT/stays" 100 stays
     crash
     mv "$SRC/moved" "$WORK/outside/moved"
-    # Without what the kernel remembers of names.
+    # Drops the kernel's cached names.
     sync
     echo 2 >/proc/sys/vm/drop_caches
     "$WEIR" recover "$SRC" >"$WORK/said"
     [ "$(at "$WORK/outside/moved" 100 5)" != moved ] || fail "a file outside SOURCE was written"
     expect_equal "the other file" "$(at "$SRC/stays" 100 5)" stays
     ;;
-failed-write-is-its-files)
-    # More is to be written than recovery has waiting at once, and the writes of 'far' fail while it is handed those
-    # of 'near'.
+failed-write-concerns-one-file)
+    # More data than recovery buffers at once: the writes of 'far' fail while recovery is given those of 'near'.
     truncate -s 23000000 "$SRC/far"
     head -c 9000000 /dev/zero >"$SRC/near"
     mount_to_crash --log "$WORK/log"
@@ -271,11 +270,11 @@ for nth in range(40):
 END
     crash
     [ "$(count_of F "$SRC/far" 20000000 2000000)" -lt 2000000 ] || fail "it was home before the crash"
-    # No file can be written behind 15 MB: EFBIG.
+    # Writes past 15 MB fail: EFBIG.
     status=0
     (trap '' XFSZ; ulimit -f 15000; "$WEIR" recover "$SRC" --log "$WORK/log") >"$WORK/said" 2>&1 || status=$?
     cat "$WORK/said"
-    [ "$status" != 0 ] || fail "recovery says that all is well"
+    [ "$status" != 0 ] || fail "recovery reports success"
     grep -q 'far' "$WORK/said" || fail "the file that could not be written is not named"
     if grep -q 'near' "$WORK/said"; then fail "the file that was written is named"; fi
     expect_equal "bytes of the file that was written" "$(count_of N "$SRC/near" 0 8000000)" 8000000
@@ -291,8 +290,8 @@ failed-unlink-keeps-records)
     mount_to_crash --log "$WORK/log"
     synced "$MNT/a/file" 100 "before" 300000 "and this"
     chattr +i "$WORK/layers/upper/a"
-    if rm -f "$MNT/a/file"; then fail "it was removed, so this shows nothing"; fi
-    # By the log again after that.
+    if rm -f "$MNT/a/file"; then fail "it was removed, so the test is void"; fi
+    # After that, syncs go to the log again.
     synced "$MNT/a/file" 500000 "after"
     crash
     chattr -i "$WORK/layers/upper/a"
@@ -318,12 +317,12 @@ flags-outlive-killed-recovery)
     chattr +i "$SRC/locked" "$SRC/moved"
     chattr +a "$SRC/appended"
     has_flags() { [[ $(lsattr "$1" | cut -d' ' -f1) = *$2* ]]; }
-    # The kernel kills it as it writes behind 15 MB (SIGXFSZ): all files are open by then.
+    # The kernel kills recovery when it writes past 15 MB (SIGXFSZ): all files are open by then.
     status=0
     (ulimit -c 0 -f 15000; exec "$WEIR" recover "$SRC" --log "$WORK/log") >"$WORK/said" 2>&1 || status=$?
     expect_equal "recovery's end: $(cat "$WORK/said")" "$status" $((128 + $(kill -l XFSZ)))
-    if has_flags "$SRC/locked" i; then fail "it still has its flag, so this shows nothing"; fi
-    # None of ours any more, and nothing is done to it.
+    if has_flags "$SRC/locked" i; then fail "it still has its flag, so the test is void"; fi
+    # Outside SOURCE, so recovery must not change it.
     mv "$SRC/moved" "$WORK/outside/moved"
     "$WEIR" recover "$SRC" --log "$WORK/log"
     expect_equal "the immutable file" "$(at "$SRC/locked" 100 9)" "of locked"
@@ -331,15 +330,15 @@ flags-outlive-killed-recovery)
     has_flags "$SRC/locked" i || fail "the file is not immutable any more"
     has_flags "$SRC/appended" a || fail "the file is not append-only any more"
     if has_flags "$WORK/outside/moved" i; then fail "a file outside SOURCE got a flag"; fi
-    # Later recoveries have nothing to do with flags.
+    # Later recoveries do not set the flags.
     chattr -i "$SRC/locked"
     chattr -a "$SRC/appended"
     "$WEIR" recover "$SRC" >/dev/null
     if has_flags "$SRC/locked" i; then fail "a flag that was taken away later is set again"; fi
     ;;
 renames-by-many-threads)
-    # A rename waits for home and for the log where files are found by path, and meanwhile no file is attached. More
-    # threads do both than serve the mount.
+    # Where files are found by path, a rename waits for home and for the log, and meanwhile no file is attached. More
+    # threads rename and open files than serve the mount.
     mount_overlay
     mount_to_crash --log "$WORK/log"
     mkdir "$MNT/opened"
@@ -373,7 +372,7 @@ def rename(nth):
 
 
 def open_new(nth):
-    # Each is attached for the first time.
+    # Each open attaches a file for the first time.
     while True:
         name = f"{root}/opened/{nth}-{counts['opens'][nth] % 50}"
         os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC))

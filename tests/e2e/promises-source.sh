@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whose log it is: what was synced is found from SOURCE alone, whatever options a mount has and whatever device SOURCE
-# is on; nobody else's log, directory or device is used; no files are served twice.
+# The log of a SOURCE: synced data is found from SOURCE alone, whatever a mount's options and SOURCE's device number;
+# another user's or SOURCE's log, directory or device is not used; no files are served twice.
 # timeout: 120
 # cases: device-renumbered log-not-named changed-log log-out-of-reach log-device-renumbered read-only-recovers nested-sources nested-by-bind-mount planted-log weir-symlink log-of-another-owner log-on-btrfs log-inside-source
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -10,7 +10,7 @@ weir_only
 other=$WORK/other
 mkdir "$other"
 
-# sync_records MOUNT NAME COUNT: small writes to a file of 1 MiB, each made durable by itself.
+# sync_records MOUNT NAME COUNT: small writes to a file of 1 MiB, each with a sync.
 sync_records() {
     python3 - "$1/$2" "$3" <<'END'
 import os
@@ -26,7 +26,7 @@ for number in range(int(sys.argv[2])):
 END
 }
 
-# records_in DIRECTORY NAME COUNT: how many of them are there.
+# records_in DIRECTORY NAME COUNT: how many of these records are in the file.
 records_in() {
     python3 - "$1/$2" "$3" <<'END'
 import os
@@ -50,14 +50,14 @@ at_home() {
     head -c "$1" "$2"
 }
 
-# crash: the daemon dies, and the mount with it.
+# crash: kills the daemon and removes its mount.
 crash() {
     kill -9 "$WEIR_PID"
     wait "$WEIR_PID" 2>/dev/null || true
     umount -l "$MNT"
 }
 
-# mount_to_crash OPTION...: data goes home only by being synced.
+# mount_to_crash OPTION...: mounts so that data goes home only by syncs.
 mount_to_crash() {
     mount_weir_foreground "$SRC" "$MNT" --dirty-expire 1h --log-file "$DAEMON_LOG" "$@"
 }
@@ -79,7 +79,7 @@ detach_all() {
 }
 trap 'detach_all; at_exit' EXIT
 
-# The first word of a file that was written long before.
+# page_file PATH: makes a durable file of one character repeated.
 page_file() {
     head -c 65536 /dev/zero | tr '\0' . >"$1"
     sync -f "$1"
@@ -87,7 +87,7 @@ page_file() {
 
 case $1 in
     device-renumbered)
-        # XFS makes its number of the device's number.
+        # XFS derives its file system ID from the device number.
         need_filesystem xfs
         need_command mkfs.xfs losetup
         truncate -s 400M "$WORK/image"
@@ -98,7 +98,7 @@ case $1 in
         sync_records "$MNT" data 50
         crash
         umount_soon "$SRC"
-        # Another device number, as after disks were added.
+        # Another device number, as after a disk was added.
         truncate -s 1M "$WORK/between"
         losetup -d "$LOOP"
         attach "$WORK/between"
@@ -135,7 +135,7 @@ case $1 in
             fi
             expect_equal "brought home" "$(at_home $((${#way} + 1)) "$SRC/file")" "$way!"
         done
-        step "what was logged is not brought home twice"
+        step "a log is not replayed twice"
         cp "$WORK/log" "$WORK/saved"
         mount_to_crash --log "$WORK/log"
         synced THIRD- "$MNT/file"
@@ -205,7 +205,7 @@ case $1 in
         synced kept "$MNT/file"
         crash
         losetup -d "$LOOP"
-        # Where the log was is now something else.
+        # Another device is now where the log was.
         attach "$WORK/between"
         attach "$WORK/image"
         mount_weir "$SRC" "$MNT"
@@ -255,7 +255,7 @@ case $1 in
         refused_mount "two mounts of the same files" "$SRC/a/b" "$WORK/second"
         kill "$pid"
         wait "$pid" || fail "the daemon in the other namespace"
-        step "beside each other"
+        step "directories side by side"
         mkdir "$SRC/ab"
         mount_weir "$SRC/a" "$MNT"
         mount_weir "$SRC/ab" "$WORK/second"
@@ -275,8 +275,8 @@ case $1 in
         ;;
     planted-log)
         need_command setpriv
-        # An ordinary user who owns SOURCE plants a log there with a record for a file of root's outside of it, which
-        # names that SOURCE as the build before would have it.
+        # An ordinary user who owns SOURCE plants a log there, in the format of the previous version. It has a record
+        # for a file of root outside SOURCE.
         page_file "$SRC/secret"
         chmod 600 "$SRC/secret"
         mkdir "$SRC/home"
@@ -320,11 +320,11 @@ END
         refused_mount "belongs to user $(id -u nobody)" "$SRC/home" "$MNT"
         refused_mount "belongs to user $(id -u nobody)" "$SRC/home" "$MNT" --log none
         expect_failure "belongs to user $(id -u nobody)" "$WEIR" recover "$SRC/home"
-        step "in a directory of root's"
+        step "in a directory that belongs to root"
         chown root "$SRC/home/.weir"
         refused_mount "belongs to user $(id -u nobody)" "$SRC/home" "$MNT"
         expect_failure "belongs to user $(id -u nobody)" "$WEIR" recover "$SRC/home"
-        step "in a directory that others may write"
+        step "in a directory that other users may write"
         chown -R root "$SRC/home/.weir"
         chmod 777 "$SRC/home/.weir"
         refused_mount "may be changed by others" "$SRC/home" "$MNT"
@@ -338,7 +338,7 @@ END
         expect_failure "symbolic link" "$WEIR" recover "$SRC"
         expect_equal "where the link leads" "$(ls -A "$WORK/elsewhere")" ""
         rm "$SRC/.weir"
-        step "links in it"
+        step "links in .weir"
         mkdir -m 700 "$SRC/.weir"
         for name in log id log-at lock; do
             ln -s "$WORK/elsewhere/x" "$SRC/.weir/$name"
@@ -368,7 +368,7 @@ END
         rm "$WORK/log2"
         mount_weir "$SRC" "$MNT" --log "$WORK/log"
         umount_weir "$MNT"
-        step "a directory that the build before made"
+        step "a directory made by an earlier build"
         rm -rf "$SRC/.weir" "$WORK/log"
         mkdir -m 755 "$SRC/.weir"
         mount_weir "$SRC" "$MNT"
@@ -421,7 +421,7 @@ END
         mount --bind "$SRC/sub" "$WORK/bound"
         refused_mount "would lie in SOURCE" "$SRC" "$MNT" --log "$WORK/bound/log"
         umount "$WORK/bound"
-        step "the place where it is anyway"
+        step "the default place"
         page_file "$SRC/file"
         mount_to_crash --log "$SRC/.weir/log" --log-size 1M
         synced kept "$MNT/file"

@@ -1,8 +1,8 @@
-"""Programs that use the lane and change who they are.
+"""Programs that use the lane and change their users, groups or namespaces.
 
     credentials.py worker | calls | threads MOUNT DIRECTORY
 
-What they have to say to the test they leave in DIRECTORY.
+They leave their results for the test in DIRECTORY.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ def is_mapped():
 
 
 def read_secret():
-    """Has the secret read by the lane, and keeps nothing of it."""
+    """Reads the secret by the lane, and clears the buffer."""
     fd = os.open(os.path.join(mount, "secret"), os.O_RDONLY)
     buffer = bytearray(4096)
     for turn in range(64):
@@ -39,13 +39,13 @@ def read_secret():
 
 
 def in_child(child):
-    """Runs a function in a forked child; its status is 0 if that returns."""
+    """Runs a function in a forked child, whose status is 0 if the function returns."""
     pid = os.fork()
     if pid == 0:
         try:
             child()
             os._exit(0)
-        except BaseException as error:  # noqa: BLE001: whatever it is, it is told.
+        except BaseException as error:  # noqa: BLE001: any failure is reported.
             print(f"child: {error!r}", file=sys.stderr, flush=True)
             os._exit(1)
     return pid
@@ -72,7 +72,7 @@ def worker():
             raise AssertionError("the worker may open the file")
         except PermissionError:
             pass
-        # What it inherited, and what it opens itself.
+        # An inherited description, and one that the worker opens itself.
         assert os.pread(fd, 6, 0) == b"server"
         for _ in range(10):
             os.write(fd, b"worker")
@@ -90,13 +90,13 @@ def worker():
     os.chmod(out, 0o777)
     child = in_child(work)
     wait_for(child)
-    # The server itself stays, and its own descriptions work.
+    # The server stays in the lane, and its own descriptions work.
     assert is_mapped()
     assert os.pread(fd, 240, 0) == b"server" * 20 + b"worker" * 20
 
 
 def calls():
-    """Each call, made so that it changes nothing, or fails: as it does outside of the lane."""
+    """Makes each call so that it changes nothing or fails: with the same result as outside the lane."""
     secret = read_secret()
     space = os.open("/proc/self/ns/uts", os.O_RDONLY)
     none = ctypes.c_uint(-1 & 0xFFFFFFFF)
@@ -113,7 +113,7 @@ def calls():
         ("setresgid", (none, none, none), 0), ("setfsgid", (0,), 0), ("setgroups", (1, gid_list), 0),
         ("initgroups", (b"root", 0), 0), ("capset", (header, sets), 0), ("chroot", (b"/",), 0),
         ("unshare", (0x200,), 0), ("setns", (space, 0), 0),
-        # They fail, and say why.
+        # These calls fail with their usual errors.
         ("setgroups", (1 << 20, gid_list), errno.EINVAL), ("chroot", (b"/no/such/directory",), errno.ENOENT),
         ("setns", (-1, 0), errno.EBADF), ("unshare", (1,), errno.EINVAL),
     ]
@@ -137,7 +137,7 @@ def calls():
 
 
 def threads():
-    """Three threads read and write while a fourth changes the user, which is the process's."""
+    """Three threads read and write while a fourth changes the user of the whole process."""
     paths = [os.path.join(mount, f"data-{number}") for number in range(3)]
     fds = [os.open(path, os.O_RDWR | os.O_CREAT, 0o666) for path in paths]
     for fd in fds:
@@ -151,7 +151,7 @@ def threads():
                 block = b"%07d:" % turn * 64
                 place = turn % 64 * 512
                 assert os.pwrite(fd, block, place) == 512
-                assert os.pread(fd, 512, place) == block, "what was written is not read"
+                assert os.pread(fd, 512, place) == block, "read other data than was written"
                 turn += 1
                 rounds[number] = turn
         except BaseException as error:  # noqa: BLE001
@@ -170,7 +170,7 @@ def threads():
     for user in users:
         user.join()
     assert not failures, failures
-    assert all(now > then for now, then in zip(rounds, before)), "a thread does not go on"
+    assert all(now > then for now, then in zip(rounds, before)), "a thread made no progress"
 
 
 {"worker": worker, "calls": calls, "threads": threads}[part]()

@@ -1,4 +1,4 @@
-"""Looks for a text in all memory of a process that can be read, and for memory of the lane among its mappings.
+"""Searches all readable memory of a process for a text, and its mappings for lane memory.
 
     memory_of.py PID TEXT
 
@@ -31,5 +31,5 @@ with open(f"/proc/{process}/maps") as maps, open(f"/proc/{process}/mem", "rb", b
                 break
             at += len(read)
             kept = read[-len(needle):]
-print("\n".join(found) or "nothing of the lane")
+print("\n".join(found) or "no lane memory")
 sys.exit(bool(found))

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Programs that do everything to a few files and are promised some of it, and what must be there after a power cut.
+"""Programs that change a few files in all ways, and a check of the files after a power cut.
 
     powercut_mixed.py write MOUNT SOURCE NOTES SECONDS SEED rest|go-on WEIR
     powercut_mixed.py check DIRECTORY NOTES
 
-Each of three programs has a directory of its own. It writes cells of 32 bytes, each of which says which file, cell and
-change it is of; it truncates, extends, punches holes, rewrites by O_TRUNC, renames over, deletes and creates, with and
+Each of three programs has a directory of its own. It writes cells of 32 bytes, each of which names its file, cell and
+change; it truncates, extends, punches holes, rewrites by O_TRUNC, renames over, deletes and creates, with and
 without fsync of the file and the directory. Now and then it rests until all of it is home by itself and syncs SOURCE, or
-calls `weir sync`: then everything is settled. What it begins, and what it was told is durable, it notes in NOTES, which
-is not on the disk. It stops at the first error, or after SECONDS; with `rest` it settles before it ends.
+calls `weir sync`: then everything is settled. It records each change that begins, and what was acknowledged as durable,
+in NOTES, which is not on the disk. It stops at the first error, or after SECONDS; with `rest` it settles before it ends.
 
-Afterwards (check) every name is one that the directory had since that was made durable, and of that file each cell and
-the size are what was durable or came later: nothing acknowledged is lost, nothing settled is taken back, and nothing
-is there that nobody wrote.
+`check` verifies that the directory has only names that it had when it was last durable, or later; and that each cell and
+the size of each file are as of the last durable state, or later: no acknowledged data is lost, settled data is never
+replaced by older data, and there is no data that no program wrote.
 """
 
 import ctypes
@@ -60,7 +60,7 @@ def sync_directory(path):
 
 
 class Program:
-    """One program with its directory and its notes."""
+    """One program, with its directory and its notes."""
 
     def __init__(self, mount, source, notes, seed, weir):
         self.mount, self.source, self.root = mount, source, mount.parent
@@ -69,14 +69,14 @@ class Program:
         self.random = random.Random(seed)
         self.version = 0
         self.nodes = 0
-        # Of each name: the number of its file, its size in cells, and a descriptor.
+        # For each name: its file's number, the size in cells, and a descriptor.
         self.files = {}
 
     def note(self, *what):
         self.notes.write(json.dumps(what) + "\n")
 
     def change(self, *what):
-        """Notes a change that begins now."""
+        """Records a change that begins now."""
         self.version += 1
         self.note(what[0], self.version, *what[1:])
         return self.version
@@ -180,7 +180,7 @@ class Program:
         return True
 
     def settle(self):
-        """Rests until home has everything by itself, and syncs home then."""
+        """Rests until write-back has brought everything home, and then syncs home."""
         for _ in range(60):
             time.sleep(0.05)
             if self.is_home():
@@ -231,15 +231,15 @@ def write(mount, source, notes, seconds, seed, rest, weir):
             os._exit(0)
         children.append(child)
     failed = [child for child in children if os.waitpid(child, 0)[1] != 0]
-    sys.exit("a program failed by itself" if failed else 0)
+    sys.exit("a program failed" if failed else 0)
 
 
 class Wrong(Exception):
-    """A promise that was not kept."""
+    """A violated promise."""
 
 
 class Node:
-    """One file's changes, and up to which of them it is durable."""
+    """One file's changes, and the last one that is durable."""
 
     def __init__(self, number):
         self.number = number
@@ -277,15 +277,15 @@ class Node:
             data = [version for version, is_data in allowed if is_data]
             if not any(found):
                 if all(is_data for _, is_data in allowed):
-                    raise Wrong(f"cell {at} is zeros, and is to be of change {data}")
+                    raise Wrong(f"cell {at} is zeros, and should be of change {data}")
                 continue
             if not any(found == cell(self.number, at, version) for version in data):
-                raise Wrong(f"cell {at} is {found!r}, and is to be of change {data}; durable is {self.durable}")
+                raise Wrong(f"cell {at} is {found!r}, and should be of change {data}; change {self.durable} is durable")
         return len(content) // CELL
 
 
 def check_program(directory, notes):
-    """What was promised to one program. The number of promises, and of cells compared."""
+    """Checks what was promised to one program. Returns the numbers of promises and of compared cells."""
     nodes, names, names_durable, promises = {}, {}, 0, 0
     for line in notes.read_text().splitlines():
         what, version, *rest = json.loads(line)
@@ -317,9 +317,9 @@ def check_program(directory, notes):
             content = (directory / name).read_bytes()
         except FileNotFoundError:
             if None not in possible:
-                sys.exit(f"{notes.name}: {name} is gone, and is to be one of the files {possible}")
+                sys.exit(f"{notes.name}: {name} is gone, and should be one of the files {possible}")
             continue
-        wrong = ["there is to be none"]
+        wrong = ["there should be none"]
         for node in filter(None, possible):
             try:
                 cells += nodes[node].check(content)
