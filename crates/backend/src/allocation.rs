@@ -1,9 +1,10 @@
 //! Allocating space at home for a user who is not root.
 //!
-//! A file system keeps a reserve for root, and lets whoever has CAP_SYS_RESOURCE exceed quotas
-//! (ext4's `s_resuid`, `ignore_hardlimit` in fs/quota/dquot.c). Both look at the thread that
-//! allocates. So a daemon run by root takes the user's file-system identity for that, without the
-//! capability, while it keeps all others: the file is open already, or the kernel has checked.
+//! A file system keeps a reserve for root, and lets a thread with CAP_SYS_RESOURCE exceed quotas
+//! (ext4's `s_resuid`, `ignore_hardlimit` in fs/quota/dquot.c). Both checks look at the allocating
+//! thread. So a daemon run by root allocates with the user's file-system identity and without that
+//! capability. It keeps all other capabilities: access was checked when the file was opened, or by
+//! the kernel.
 //!
 //! Invariant: outside of [`allocate_as`] a thread has its own file-system user and capabilities.
 
@@ -19,12 +20,12 @@ use rustix::thread::{
 };
 
 thread_local! {
-    /// The thread keeps its capabilities when its file-system user changes.
+    /// Capabilities survive a change of the thread's file-system user.
     static KEEPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `allocate` so that home's reserve and its quotas bind it as they bind `user`. A daemon that
-/// is not root's is bound by them anyway.
+/// Runs `allocate` with home's root reserve and quotas applied as they apply to `user`. A daemon
+/// that is not run by root is always subject to them.
 pub fn allocate_as<T>(user: u32, allocate: impl FnOnce() -> T) -> T {
     let root = geteuid();
     if user == 0 || !root.is_root() {
@@ -53,7 +54,7 @@ pub fn keep_capabilities() {
     }
 }
 
-/// The thread is bound as a user, as long as this lives.
+/// While this value lives, the thread allocates as another user.
 struct Bound {
     lent: bool,
 }
@@ -77,8 +78,8 @@ impl Drop for Bound {
     }
 }
 
-/// Takes CAP_SYS_RESOURCE from the thread's effective set, or gives it back. Says whether that
-/// changed anything.
+/// Removes CAP_SYS_RESOURCE from the thread's effective set, or restores it. Returns whether the
+/// set changed.
 fn set_may_exceed(may: bool) -> bool {
     let Ok(mut sets) = capabilities(None) else { return false };
     if sets.effective.contains(CapabilitySet::SYS_RESOURCE) == may {
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_capability_is_gone_meanwhile_and_back_after() {
+    fn the_capability_is_removed_and_restored() {
         let before = capabilities(None).unwrap();
         let meanwhile = allocate_as(4321, || capabilities(None).unwrap());
         assert_eq!(capabilities(None).unwrap(), before);

@@ -271,7 +271,7 @@ mod tests {
     fn who_makes_way_is_an_ordinary_thread_meanwhile() {
         drop(Ordinary::begin());
         assert!(Policy::Ordinary.is_ours());
-        // Not everybody can become one again (CAP_SYS_NICE, RLIMIT_NICE).
+        // Raising the priority again needs CAP_SYS_NICE or a high RLIMIT_NICE.
         let can = thread::spawn(|| Policy::MakesWay.set() && Policy::Ordinary.set());
         let can = can.join().unwrap();
         assert!(can || std::env::var("CI").as_deref() != Ok("true"), "this cannot be tested here");

@@ -78,7 +78,7 @@ pub enum Method {
 /// The back end of one SOURCE: an io_uring, its completion thread, and a few workers.
 pub struct Directory {
     shared: Arc<Shared>,
-    /// `None` where it could not be told how files are found again.
+    /// `None` if it could not be determined how recovery finds files.
     reservations: Option<Reservations>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }

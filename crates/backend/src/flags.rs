@@ -1,14 +1,15 @@
-//! Flags that recovery takes from files for the while.
+//! File flags that recovery clears temporarily.
 //!
-//! A file that is immutable or append-only (chattr(1)) is made writable to be recovered. Before that its flags are
-//! noted in `.weir/flags`, durably, so that they are set again also if recovery is killed: the next recovery or mount
-//! does it. A line is the file's identity, its inode number and the flags, each in hexadecimal digits.
+//! Recovery makes a file writable that is immutable or append-only (chattr(1)). Before that it records the
+//! file's flags in `.weir/flags`, durably, so that they are restored even if recovery is killed: the next
+//! recovery or mount does it. A line is the file's identity, its inode number and the flags, each in
+//! hexadecimal digits.
 //!
 //! Invariants:
-//! - no flag is taken that was not noted before;
-//! - the note is removed when all flags in it are set, durably;
-//! - flags are set of files in SOURCE alone, and only these two; the inode number has to be the one noted, since
-//!   a path may name another file by now.
+//! - a flag is cleared only after it was recorded;
+//! - the note is removed when all flags in it are restored, durably;
+//! - flags are set only on files in SOURCE, and only these two. The inode number must be the recorded one,
+//!   since the path may name another file by then.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -38,7 +39,7 @@ impl Line {
         format!("{} {:x} {:x}\n", hex(&self.identity), self.inode, self.flags.bits())
     }
 
-    /// `None` also for a line of which a crash left a part: its flags were not taken yet.
+    /// `None` also for a line that a crash left incomplete: its flags were not cleared yet.
     fn decode(line: &str) -> Option<Line> {
         let mut fields = line.split(' ');
         let mut field = || fields.next().filter(|field| !field.is_empty() && field.is_ascii());
@@ -53,10 +54,10 @@ impl Line {
     }
 }
 
-/// Takes [`LOCKS`] from a file until [`set_again`].
+/// Clears [`LOCKS`] on a file until [`set_again`].
 ///
 /// # Errors
-/// What writing the note says, or changing the flags.
+/// Those of writing the note or changing the flags.
 pub(crate) fn take(
     source: BorrowedFd<'_>,
     identity: &[u8],
@@ -82,11 +83,11 @@ fn note(source: BorrowedFd<'_>, line: &Line) -> io::Result<()> {
     Ok(fsync(&directory)?)
 }
 
-/// Sets the flags again that a recovery took from files of SOURCE, and removes the note of them. A file that is gone,
-/// or is another one by now, is left as it is.
+/// Restores the flags that a recovery cleared on files of SOURCE, and removes the note. A file that is gone,
+/// or whose path names another file by now, is left as it is.
 ///
 /// # Errors
-/// Of the note, or of the first file whose flags cannot be set; the note is kept then.
+/// Those of reading the note, or of the first file whose flags cannot be restored; the note is then kept.
 pub fn set_flags_again(source: BorrowedFd<'_>) -> Result<(), RecoveryError> {
     let of_note = |doing| move |error| RecoveryError::new(doing, ".weir/flags".to_owned(), error);
     let Some(directory) = notes::trusted_directory(source).map_err(of_note("find"))? else {
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_it_was_told_and_a_part_of_one_says_nothing() {
+    fn a_line_round_trips_and_an_incomplete_one_is_ignored() {
         let line = Line { identity: vec![1, 0xab, 0], inode: u64::MAX, flags: IFlags::IMMUTABLE };
         let text = line.encode();
         let text = text.strip_suffix('\n').unwrap();
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_flags_come_from_a_note() {
+    fn a_note_sets_no_other_flags() {
         let line = Line::decode("01 7 ffffffff").unwrap();
         assert_eq!(line.flags, LOCKS);
     }
@@ -165,7 +166,7 @@ mod tests {
         let refused = set_flags_again(source.as_fd()).unwrap_err().to_string();
         assert!(refused.contains(".weir/flags: others can have written it"), "{refused}");
         mode(&note, 0o600);
-        // In a directory that others can write it does not count at all.
+        // In a directory that others can write, the note is ignored.
         mode(&directory, 0o777);
         set_flags_again(source.as_fd()).unwrap();
         assert!(note.exists());

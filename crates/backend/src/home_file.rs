@@ -46,7 +46,7 @@ struct Data {
     unit: Unit,
     /// End of the range reserved furthest into the file since the data was opened.
     reserved_end: u64,
-    /// That space was reserved past the end was noted, should the daemon die.
+    /// The reservation past the end is recorded, in case the daemon is killed.
     reserved_noted: bool,
     /// fallocate(2) was refused once.
     reserve_unsupported: bool,
@@ -322,7 +322,8 @@ impl HomeFile {
         Ok(Channel { descriptor, direct_unit: None })
     }
 
-    /// A descriptor to write by through the page cache, also after the file's data was closed.
+    /// A descriptor for writes through the page cache. Can be opened after the file's data descriptor was
+    /// closed.
     ///
     /// # Errors
     /// What open(2) says.
@@ -369,9 +370,9 @@ impl HomeFile {
         data.direct = Descriptors::default();
     }
 
-    /// Allocates the range without changing size or content, or finds out that there is room. Home's
-    /// reserve and quotas bind this as they bind the file's owner: what is written home later
-    /// needs no more room.
+    /// Allocates the range without changing size or content, or checks that there is room. Home's root
+    /// reserve and quotas apply as they do to the file's owner: writing the data home later needs no more
+    /// space.
     ///
     /// # Errors
     /// ENOSPC, EDQUOT and whatever else fallocate(2) says; EBADF if the file is not writable.
@@ -401,8 +402,8 @@ impl HomeFile {
         Ok(())
     }
 
-    /// Whether to reserve up to byte `end` reserves past the end of the file, which was not noted before;
-    /// from now on it is.
+    /// Whether reserving up to byte `end` reserves past the end of the file and that was not recorded before;
+    /// records it.
     pub(crate) fn reserves_unnoted(&self, end: u64) -> bool {
         let mut data = self.lock_data();
         let writer = data.buffered.write.as_ref().filter(|_| !data.reserved_noted);
@@ -411,7 +412,7 @@ impl HomeFile {
         data.reserved_noted
     }
 
-    /// Whether space was reserved that was not given back.
+    /// Whether the file has reserved space that was not released.
     pub(crate) fn has_reserved(&self) -> bool {
         self.lock_data().reserved_end > 0
     }

@@ -6,8 +6,8 @@
 //! business. A path has the type [`PATH_TYPE`], which no file system uses, and is relative to SOURCE. A file
 //! whose name is too long for a record is not logged.
 //!
-//! A path names whatever is there. So before a file's name changes, or another file takes it, what the log
-//! holds of the file is brought home (`weir_shard::Shard::begin_naming`).
+//! A path names whatever file is there. So before a file is renamed or another file takes its name, its data
+//! in the log is brought home (`weir_shard::Shard::begin_naming`).
 
 #![allow(unsafe_code)] // No safe interface to the two calls.
 
@@ -50,17 +50,17 @@ const HANDLES_LAST: [u32; 12] = [
     0x0102_1994,
 ];
 
-/// How the files of a SOURCE are found again.
+/// How recovery finds the files of a SOURCE.
 #[derive(Clone, Debug)]
 pub enum Naming {
     /// By their handles.
     ByHandle,
-    /// By path; this is SOURCE's own.
+    /// By path; holds SOURCE's own path.
     ByPath(PathBuf),
 }
 
 impl Naming {
-    /// How those below `source`, a directory, are.
+    /// How recovery finds files below `source`, a directory.
     ///
     /// # Errors
     /// What fstatfs(2) says.
@@ -72,7 +72,7 @@ impl Naming {
         })
     }
 
-    /// Whether a file that gets another name is another one to the log.
+    /// Whether a rename changes a file's identity in the log.
     pub fn is_by_path(&self) -> bool {
         matches!(self, Naming::ByPath(_))
     }
@@ -87,7 +87,7 @@ impl Naming {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
         let path = path_of(file)?;
-        // The name that the descriptor was opened by is gone; the file may have others.
+        // The name that the descriptor was opened by no longer exists; the file may have other names.
         let is_gone = path.as_os_str().as_bytes().ends_with(b" (deleted)");
         let Some(path) = path.strip_prefix(source).ok().filter(|_| !is_gone) else {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
@@ -100,7 +100,7 @@ impl Naming {
     }
 }
 
-/// What an open file is called (proc_pid_fd(5)).
+/// The path of an open file (proc_pid_fd(5)).
 fn path_of(file: BorrowedFd<'_>) -> io::Result<PathBuf> {
     let path = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
     Ok(PathBuf::from(OsStr::from_bytes(path.to_bytes())))
@@ -136,21 +136,22 @@ pub(crate) fn handle_of(file: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(identity)
 }
 
-/// What is found under an identity.
+/// The result of opening a file by its identity.
 #[derive(Debug)]
 pub(crate) enum Found {
     File(OwnedFd),
-    /// There is nothing any more.
+    /// The file no longer exists.
     Gone,
-    /// It may be there: this process may not open files by handle (CAP_DAC_READ_SEARCH).
+    /// Unknown: this process may not open files by handle (CAP_DAC_READ_SEARCH).
     NotForUs,
 }
 
-/// Opens the file with this identity, below the directory `on`, or for a handle on its file system.
+/// Opens the file with this identity. A path is relative to the directory `on`; a handle is of its file
+/// system.
 ///
 /// # Errors
-/// EINVAL for bytes that are no identity; what open_by_handle_at(2) and openat2(2) say. EPERM also for a
-/// file that may not be changed.
+/// EINVAL for bytes that are no identity; those of open_by_handle_at(2) and openat2(2). EPERM also for a file
+/// that may not be changed.
 pub(crate) fn open(on: BorrowedFd<'_>, identity: &[u8], flags: OFlags) -> io::Result<Found> {
     let Some((kind, bytes)) = identity.split_first_chunk::<4>() else {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -174,7 +175,7 @@ pub(crate) fn open(on: BorrowedFd<'_>, identity: &[u8], flags: OFlags) -> io::Re
     }
 }
 
-/// Whether open_by_handle_at(2) is allowed at all: tried with a directory that is there.
+/// Whether this process may call open_by_handle_at(2): tries it with a directory that exists.
 fn may_open_handles(on: BorrowedFd<'_>) -> bool {
     let Ok(own) = handle_of(on) else { return true };
     let Some((kind, bytes)) = own.split_first_chunk::<4>() else { return true };

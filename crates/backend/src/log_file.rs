@@ -1,8 +1,8 @@
 //! The file or block device a redo log is in: made, opened, checked, read and written.
 //!
-//! A file is opened by its name in an open directory, never through a link, and only if nobody but this
-//! user can have written it; a device only if nothing else has claimed it. What is neither a log nor
-//! blank is never made one.
+//! A file is opened by its name in an open directory, never through a link, and only if no other user can
+//! have written it; a device only if nothing else has claimed it. Contents that are neither a log nor blank
+//! are never overwritten with a log.
 //!
 //! Groups are written with O_DIRECT where the file takes it, and made durable by the same call
 //! (RWF_DSYNC): a disk that can writes past its cache (FUA) and need not empty it.
@@ -61,7 +61,7 @@ pub enum LogFileError {
         /// What is wrong with it.
         why: SuperblockError,
     },
-    /// Something else is in it.
+    /// It holds something else.
     #[error(
         "{} cannot be used as a log: it is not a Weir log, and {what}; it is left as it is: name \
          another, or have it erased by 'weir log --format --force {}'",
@@ -76,15 +76,15 @@ pub enum LogFileError {
     /// It belongs to another mount.
     #[error("the log {} belongs to another SOURCE; it is left as it is", .0.display())]
     OtherMount(PathBuf),
-    /// Others could have written it, or could read it.
+    /// Other users could have written it, or can read it.
     #[error("the log {} is not used: {why}", path.display())]
     Insecure {
         /// The log.
         path: PathBuf,
-        /// Who, and what to do.
+        /// Which check failed, and what to do.
         why: String,
     },
-    /// The device is mounted, or something else has claimed it.
+    /// The device is mounted or otherwise claimed.
     #[error(
         "the device {} is mounted, or in use by a mount or by another program: it is left as it is",
         .0.display()
@@ -117,10 +117,10 @@ pub struct LogPlace {
 }
 
 impl LogPlace {
-    /// The place that a path leads to. Links are followed now, and never again.
+    /// Resolves a path to a place. Links are followed here and not again.
     ///
     /// # Errors
-    /// If the directory it is to be in is not there.
+    /// If its directory does not exist.
     pub fn at(path: &Path) -> Result<LogPlace, LogFileError> {
         let fault = |source| LogFileError::Io { doing: "find", path: path.to_owned(), source };
         let nameless = || fault(io::ErrorKind::InvalidInput.into());
@@ -150,7 +150,7 @@ impl LogPlace {
         Ok(LogPlace { directory: directory.try_clone_to_owned()?, name: name.into(), path })
     }
 
-    /// The directory it is in.
+    /// The directory of the log.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
@@ -160,7 +160,7 @@ impl LogPlace {
         &self.path
     }
 
-    /// What stands there; `None` if nothing does.
+    /// The status of the file there; `None` if there is none.
     fn kind(&self) -> Result<Option<FileType>, LogFileError> {
         match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
@@ -179,7 +179,7 @@ impl LogPlace {
     }
 
     fn remove(&self) {
-        // What is left of a log that could not be made holds nothing and is used by the next.
+        // A log whose creation failed holds nothing and is reused.
         let _ = rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty());
     }
 
@@ -187,8 +187,8 @@ impl LogPlace {
         LogFileError::Io { doing, path: self.path.clone(), source }
     }
 
-    /// Nobody but this user can have written the file or can read it: a log holds what root syncs, and
-    /// what it says is written to files as root.
+    /// Checks that no other user can have written the file or can read it: a log holds data that root synced,
+    /// and recovery writes its contents to files as root.
     fn check_private(&self, file: &File) -> Result<(), LogFileError> {
         let stat = rustix::fs::fstat(file).map_err(|errno| self.io("open", errno.into()))?;
         let (user, mode) = (rustix::process::geteuid().as_raw(), stat.st_mode & 0o7777);
@@ -198,7 +198,7 @@ impl LogPlace {
                 format!("the device belongs to user {}: have root own it", stat.st_uid)
             }
             FileType::BlockDevice if mode & 0o002 != 0 => {
-                format!("everybody may write the device (mode {mode:04o}): 'chmod o-rw {path}'")
+                format!("any user may write the device (mode {mode:04o}): 'chmod o-rw {path}'")
             }
             FileType::BlockDevice => return Ok(()),
             FileType::RegularFile if stat.st_uid != user => format!(
@@ -211,7 +211,7 @@ impl LogPlace {
             }
             FileType::RegularFile if mode & 0o022 != 0 => format!(
                 "others may write it (mode {mode:04o}) and could have put anything in it: move it \
-                 away, or if nobody did, 'chmod 600 {path}'"
+                 away, or if you trust it, 'chmod 600 {path}'"
             ),
             FileType::RegularFile if mode & 0o077 != 0 => {
                 format!("others may read it (mode {mode:04o}): 'chmod 600 {path}'")
@@ -241,7 +241,7 @@ impl LogFile {
     pub fn open(place: &LogPlace) -> Result<Option<LogFile>, LogFileError> {
         let io = |doing| move |errno: Errno| place.io(doing, errno.into());
         let Some(kind) = place.kind()? else { return Ok(None) };
-        // Of a device it is a claim: nobody mounts it meanwhile.
+        // For a device, O_EXCL claims it: nobody can mount it meanwhile.
         let claim = match kind {
             FileType::BlockDevice => OFlags::EXCL,
             _ => OFlags::empty(),
@@ -267,7 +267,7 @@ impl LogFile {
         Ok(if log.bytes()? == 0 { None } else { Some(log) })
     }
 
-    /// Opens the log at a place to look at it, also one that is in use. It cannot be written then.
+    /// Opens the log at a place read-only, even if it is in use.
     ///
     /// # Errors
     /// See [`LogFileError`]; a log that is missing is one.
@@ -281,8 +281,8 @@ impl LogFile {
         Ok(LogFile { path: place.path.clone(), direct, buffered })
     }
 
-    /// Makes a log of `bytes` bytes at a place where there is nothing or an empty file, for the SOURCE of
-    /// this identity. Nothing is to be replayed of it.
+    /// Creates a log of `bytes` bytes at a place that is unused or holds an empty file, for the SOURCE of
+    /// this identity. The log is empty.
     ///
     /// # Errors
     /// See [`LogFileError`].
@@ -318,12 +318,13 @@ impl LogFile {
         let log =
             LogFile::open(place)?.ok_or_else(|| io("open")(io::ErrorKind::NotFound.into()))?;
         let superblock = log.format(mount)?;
-        // Its name too has to survive.
+        // The log's directory entry must survive too.
         rustix::fs::fsync(&place.directory).map_err(|errno| io("sync")(errno.into()))?;
         Ok((log, superblock))
     }
 
-    /// Zeroes what a file system, a partition table or another log leaves where programs look for it.
+    /// Zeroes the signatures of file systems, partition tables and other logs at the places where programs
+    /// look for them.
     ///
     /// # Errors
     /// See [`LogFileError`].
@@ -365,8 +366,8 @@ impl LogFile {
         Ok(superblock)
     }
 
-    /// What is there that is no log and not blank, for people; `None` if it is blank: zeros wherever a
-    /// file system, a RAID or a partition table would have something, and nothing that libblkid knows.
+    /// Describes the contents if they are neither a log nor blank; `None` if blank: zeros wherever a file
+    /// system, a RAID or a partition table has its signature, and nothing that libblkid knows.
     ///
     /// # Errors
     /// See [`LogFileError`].
@@ -403,7 +404,7 @@ impl LogFile {
         Ok(blocks)
     }
 
-    /// The log's own name, if it is one. Nothing else is looked at.
+    /// The log's own name, if this is a log. Checks nothing else.
     pub fn name(&self) -> Option<Identity> {
         let blocks = self.superblocks().ok()?;
         newest([&blocks[0], &blocks[1]]).ok().map(|superblock| superblock.log)
@@ -412,12 +413,12 @@ impl LogFile {
     /// The log's superblock; `None` if the file or device is blank.
     ///
     /// # Errors
-    /// See [`LogFileError`]: also if something else is there.
+    /// See [`LogFileError`]; also if the file or device holds something else.
     pub fn superblock(&self) -> Result<Option<Superblock>, LogFileError> {
         Ok(self.superblock_and_version()?.map(|(superblock, _)| superblock))
     }
 
-    /// The same, with the version of the format it is of.
+    /// As above, with the format version of the superblock.
     pub(crate) fn superblock_and_version(&self) -> Result<Option<(Superblock, u32)>, LogFileError> {
         let blocks = self.superblocks()?;
         let found = self.bytes()?;
@@ -599,8 +600,8 @@ impl ReadLog for &LogFile {
     }
 }
 
-/// Where file systems, RAIDs, encryption, swap and partition tables have what tells of them: the first
-/// and the last mebibyte, and the second superblock of a btrfs.
+/// Where file systems, RAIDs, encryption, swap and partition tables have their signatures: the first and the
+/// last mebibyte, and the second superblock of a btrfs.
 fn signatures(bytes: u64) -> Vec<Range<u64>> {
     const ENDS: u64 = 1 << 20;
     const SECOND: u64 = 64 << 20;
@@ -609,16 +610,17 @@ fn signatures(bytes: u64) -> Vec<Range<u64>> {
     within.into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// What blkid(8) finds in a file or device, for people; `None` if nothing, or there is no blkid.
+/// What blkid(8) finds in a file or device, for messages; `None` if nothing, or if blkid is not installed.
 fn probe(file: &File) -> Option<String> {
-    // As this process has it open: a path may lead elsewhere by now.
+    // By descriptor: the path may lead elsewhere by now.
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let programs = ["/usr/sbin/blkid", "/sbin/blkid", "/usr/bin/blkid", "blkid"];
     let output = programs.iter().find_map(|program| {
         let mut command = Command::new(program);
         command.args(["-p", "-o", "export", &path]).stdin(Stdio::null()).output().ok()
     })?;
-    /// blkid(8): nothing was found. Another status than this and 0 says that several things were.
+    /// blkid(8)'s exit status if nothing was found. Any other status but 0 means that it found several
+    /// signatures.
     const NOTHING: i32 = 2;
     if output.status.code() == Some(NOTHING) {
         return None;
@@ -632,7 +634,7 @@ fn probe(file: &File) -> Option<String> {
     })
 }
 
-/// Writes zeros over a part of a file.
+/// Writes zeros to a part of a file.
 fn zero(file: &File, range: Range<u64>) -> io::Result<()> {
     const CHUNK_BYTES: usize = 1 << 20;
     let zeros = vec![0; CHUNK_BYTES];

@@ -1,5 +1,5 @@
-//! What the files of a log are called, and how they are at home, with nothing changed: for a recovery that
-//! only says what it would do.
+//! Paths and states of a log's files at home, read without changing anything: for a recovery that only
+//! reports what it would do.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,12 +10,12 @@ use weir_log::Superblock;
 use crate::partial;
 use crate::recovery::Recovered;
 
-/// How a file of a log is at home.
+/// State of a log's file at home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It is there.
+    /// It exists.
     File {
-        /// Its path in SOURCE, as far as that can be told.
+        /// Its path in SOURCE, if known.
         name: String,
         /// Its size, bytes.
         bytes: u64,

@@ -1,6 +1,6 @@
 //! Notes in SOURCE for the next mount or recovery: names and small files in `.weir`.
 //!
-//! Invariant: a note counts only if nobody but this user can have put it there, and is looked for in `.weir` alone,
+//! Invariant: a note counts only if no other user can have put it there. Notes are opened in `.weir` alone,
 //! never through a link.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, fsync, openat, unlinkat
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// SOURCE's `.weir`, if it is this user's alone: nothing that another user put there counts.
+/// Opens SOURCE's `.weir` if only this user can write it: notes that another user put there do not count.
 ///
 /// # Errors
 /// PermissionDenied if it is not; what openat(2) says.
@@ -25,7 +25,7 @@ pub(crate) fn directory(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// The same; `None` if there is none whose notes count.
+/// As [`directory`], but `None` if `.weir` does not exist or its notes do not count.
 ///
 /// # Errors
 /// What openat(2) says.
@@ -45,7 +45,7 @@ pub(crate) fn trusted_directory(source: BorrowedFd<'_>) -> io::Result<Option<Own
 /// # Errors
 /// PermissionDenied for one that is not this user's alone; what openat(2) says.
 pub(crate) fn open(directory: &OwnedFd, name: &str, flags: OFlags) -> io::Result<Option<File>> {
-    // A pipe that was planted must not keep anybody waiting.
+    // A FIFO planted under this name must not block.
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let note = match openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
         Err(Errno::NOENT) => return Ok(None),
@@ -63,7 +63,7 @@ pub(crate) fn open(directory: &OwnedFd, name: &str, flags: OFlags) -> io::Result
     Ok(Some(File::from(note)))
 }
 
-/// What a note says; `None` if there is none.
+/// The text of a note; `None` if there is none.
 ///
 /// # Errors
 /// As [`open`], and what read(2) says.

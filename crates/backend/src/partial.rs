@@ -1,9 +1,9 @@
 //! Recovery that was finished for some files and not for others.
 //!
-//! The log is kept for the others. What is home already must not be replayed once more when recovery
-//! goes on: SOURCE may have been changed since. So the files that are done are noted in SOURCE, in
-//! `.weir/done-NAME`, where NAME is the log's: a line with the superblock's generation, for which the note
-//! counts, then a line with each file's identity, both in hexadecimal digits.
+//! The log is kept for the unfinished files. When recovery continues, the finished files must not be replayed
+//! once more: SOURCE may have been changed since. So they are recorded in SOURCE, in `.weir/done-NAME`, where
+//! NAME is the log's: a line with the superblock's generation that the note is valid for, then a line with
+//! the identity of each finished file, both in hexadecimal digits.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -31,10 +31,10 @@ pub(crate) fn bytes(digits: &str) -> Option<Vec<u8>> {
     (0..digits.len()).step_by(2).map(pair).collect()
 }
 
-/// The files that a log need not be replayed to any more.
+/// The files that the log need not be replayed to any more.
 ///
 /// # Errors
-/// What reading the note says. A line that is none is an error, too.
+/// Those of reading the note. A malformed line is an error, too.
 pub(crate) fn done(
     source: BorrowedFd<'_>,
     superblock: &Superblock,
@@ -55,10 +55,10 @@ pub(crate) fn done(
     lines.map(|line| bytes(line).ok_or_else(damaged)).collect()
 }
 
-/// Notes them, durably.
+/// Records the finished files, durably.
 ///
 /// # Errors
-/// What writing the note says.
+/// Those of writing the note.
 pub(crate) fn note(
     source: BorrowedFd<'_>,
     superblock: &Superblock,
@@ -81,7 +81,7 @@ pub(crate) fn note(
     Ok(fsync(openat(source, ".weir", flags, Mode::empty())?)?)
 }
 
-/// Removes the note: the log is used anew, and so it does not count any more.
+/// Removes the note: the log is used again, so the note is no longer valid.
 pub(crate) fn forget(source: BorrowedFd<'_>, superblock: &Superblock) {
     // Without a note there is nothing to remove.
     let _ = unlinkat(source, name_of(superblock), AtFlags::empty());
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_counts_for_one_use_of_a_log() {
+    fn a_note_is_valid_for_one_generation_of_a_log() {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join(".weir")).unwrap();
         let source = File::open(place.path()).unwrap();

@@ -3,14 +3,15 @@
 //! Most records are smaller than a page, and the kernel reads a page before it changes a part of it. So
 //! what is to be written waits a little, in order, while the kernel reads its pages side by side.
 //!
-//! What recovery leaves as it was: a file that had all the bytes already keeps its times. They are written all the
-//! same: what the kernel has in memory may be what it failed to write, once. A write takes file capabilities away, and set-user-ID and
-//! set-group-ID for ordinary users: they are put back. A file that is immutable or append-only is made writable
-//! for the while ([`flags`](crate::flags)), if this process may do that: its records were acknowledged before.
+//! What recovery leaves as it was: a file that already had all the bytes keeps its times. The bytes are
+//! written all the same: the page cache may hold data whose write to the device failed. A write removes file
+//! capabilities, and for ordinary users set-user-ID and set-group-ID: they are put back. A file that is
+//! immutable or append-only is made writable temporarily ([`flags`](crate::flags)) if this process may do
+//! that: its records were acknowledged before.
 //!
 //! Invariants:
 //! - no file outside SOURCE is written;
-//! - at most [`OPEN_MAX`] files are open; one that is closed was synced before.
+//! - at most [`OPEN_MAX`] files are open; a file is synced before it is closed.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::{CString, OsStr};
@@ -39,7 +40,7 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 /// Files open at once.
 const OPEN_MAX: usize = 128;
 
-/// Longest value of `security.capability` (VFS_CAP_REVISION_3), bytes, and more.
+/// Longest value of `security.capability` (VFS_CAP_REVISION_3), bytes, with some room.
 const CAPABILITY_BYTES_MAX: usize = 64;
 
 pub(crate) const CAPABILITY: &str = "security.capability";
@@ -63,12 +64,12 @@ impl RecoveryError {
 #[derive(Debug)]
 pub struct Recovered {
     source: OwnedFd,
-    /// Every file by its handle: made where the kernel does not open files by handle for us.
+    /// Every file by its handle; built where the kernel refuses to open files by handle.
     walked: Option<HashMap<Vec<u8>, PathBuf>>,
-    /// Inode numbers of everything in SOURCE but directories; made when a path does not tell.
+    /// Inode numbers of all files in SOURCE except directories; built when a path does not tell.
     inside: Option<HashSet<u64>>,
     files: Vec<Known>,
-    /// Those of `files` that are open, the longest one first.
+    /// Open entries of `files`, the longest open one first.
     open: VecDeque<(usize, Arc<File>)>,
     /// To be written, in this order.
     waiting: VecDeque<Waiting>,
@@ -77,16 +78,16 @@ pub struct Recovered {
     done: BTreeSet<Vec<u8>>,
 }
 
-/// What is known of a file that was opened once.
+/// State of a file that was opened once.
 #[derive(Debug)]
 struct Known {
     identity: Vec<u8>,
     name: String,
     mode: Mode,
     capability: Option<Vec<u8>>,
-    /// Its times, while it is not changed.
+    /// Its times, until it is changed.
     times: Option<Timestamps>,
-    /// Why it is left out from here on.
+    /// Why it is left out from now on.
     failed: Option<(&'static str, Errno)>,
 }
 
@@ -99,7 +100,7 @@ struct Waiting {
 }
 
 impl Recovered {
-    /// The files below `source`, a directory open for reading, except those of `done`.
+    /// The files below `source`, a directory open for reading, except those in `done`.
     ///
     /// # Errors
     /// EMFILE.
@@ -116,7 +117,7 @@ impl Recovered {
         })
     }
 
-    /// What people call a file: its path in SOURCE, as far as that can be told.
+    /// The name of a file for messages: its path in SOURCE, if known.
     pub fn name(&mut self, identity: &[u8]) -> String {
         if let Some(known) = self.files.iter().find(|known| known.identity == identity) {
             return known.name.clone();
@@ -140,7 +141,7 @@ impl Recovered {
         }
     }
 
-    /// A path relative to SOURCE, if it is below that.
+    /// Makes a path relative to SOURCE, if it is below SOURCE.
     fn below_source(&self, path: &Path) -> Option<PathBuf> {
         let source = path_of(self.source.as_fd())?;
         path.strip_prefix(source).ok().map(Path::to_owned)
@@ -205,7 +206,7 @@ impl Recovered {
         Ok(Some(file))
     }
 
-    /// The same for writing, whatever the file's flags say.
+    /// As above, but for writing, whatever the file's flags.
     fn open_writable(&mut self, wanted: &[u8]) -> io::Result<Option<OwnedFd>> {
         let refused = match self.open_identity(wanted, OFlags::RDWR) {
             Ok(opened) => return Ok(opened),
@@ -223,7 +224,7 @@ impl Recovered {
         self.open_identity(wanted, OFlags::RDWR)
     }
 
-    /// A known file, open.
+    /// A known file, opened.
     fn file(&mut self, nth: usize) -> Result<Arc<File>, RecoveryError> {
         if let Some((_, file)) = self.open.iter().find(|(of, _)| *of == nth) {
             return Ok(Arc::clone(file));
@@ -248,13 +249,13 @@ impl Recovered {
         self.open.push_back((nth, Arc::clone(file)));
     }
 
-    /// A file that something else waited for could not be written: its own next call tells.
+    /// A file whose data was pending could not be written: the file's own next call reports it.
     fn note_failed(&mut self, nth: usize, doing: &'static str, error: &io::Error) {
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
         self.files[nth].failed.get_or_insert((doing, errno));
     }
 
-    /// # Errors
+    /// Those of the file's earlier writes.
     /// What became of the file's earlier writes.
     fn check(&self, nth: usize) -> Result<(), RecoveryError> {
         let Known { failed, name, .. } = &self.files[nth];
@@ -267,8 +268,8 @@ impl Recovered {
         RecoveryError { doing, name: self.files[nth].name.clone(), source }
     }
 
-    /// Writes what waits, until no more than `bytes` of it are left. What cannot be written is noted of its
-    /// file ([`Recovered::check`]): another one may have asked.
+    /// Writes pending data until at most `bytes` of it are left. A failed write is recorded for its own file
+    /// ([`Recovered::check`]), since the call may concern another file.
     fn write_down_to(&mut self, bytes: usize) {
         while self.waiting_bytes > bytes {
             let Some(Waiting { file: nth, offset, data }) = self.waiting.pop_front() else {
@@ -278,7 +279,7 @@ impl Recovered {
             if self.files[nth].failed.is_some() {
                 continue;
             }
-            // A failure to open is noted.
+            // A failure to open is recorded.
             let Ok(file) = self.file(nth) else { continue };
             if !has(&file, offset, &data) {
                 self.files[nth].times = None;
@@ -289,7 +290,7 @@ impl Recovered {
         }
     }
 
-    /// Puts back what writing took from a file, and makes all of it durable.
+    /// Restores what writing removed from a file, and makes all of it durable.
     fn finish(&mut self, nth: usize) -> Result<(), RecoveryError> {
         let file = self.file(nth)?;
         let Known { mode, capability, times, .. } = &self.files[nth];
@@ -379,7 +380,7 @@ impl Home for Recovered {
     }
 }
 
-/// Whether a file has these bytes there already.
+/// Whether a file already has these bytes there.
 fn has(file: &File, offset: u64, data: &[u8]) -> bool {
     let mut found = vec![0; data.len()];
     file.read_exact_at(&mut found, offset).is_ok() && found == data
@@ -402,15 +403,15 @@ pub(crate) fn capability_of(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// What an open file is called; of one without a name, what it was.
+/// The path of an open file; for a file without a name, its former path.
 fn path_of(file: BorrowedFd<'_>) -> Option<PathBuf> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let path: CString = rustix::fs::readlink(link, Vec::new()).ok()?;
     Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())))
 }
 
-/// Goes through everything below a directory but directories, on its own file system: with the
-/// directory it is in, its path and its inode number.
+/// Visits everything below a directory except directories, on its own file system, with the parent directory,
+/// the path and the inode number.
 fn walk(source: &OwnedFd, mut each: impl FnMut(&OwnedFd, &Path, u64)) -> io::Result<()> {
     let device = fstat(source)?.st_dev;
     let mut pending = vec![PathBuf::from(".")];

@@ -1,8 +1,8 @@
-//! One file of a mount as what the log holds of it is written to it.
+//! Redo: one file of a mount while its records in the log are written to it.
 //!
-//! As in recovery, what is to be written waits a little, in order, while the kernel reads the pages that it
-//! changes a part of; and what a write takes from a file is put back: capabilities and set-ID bits now, times
-//! when the file is clean.
+//! As in recovery, writes are delayed a little, in order, while the kernel reads the pages that they change
+//! in part. What a write removes from a file is restored: capabilities and set-ID bits at once, times when
+//! the file is clean.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,13 +17,13 @@ use weir_log::{Home, Lsn, ReadLog, ReplayError, Superblock, replay};
 use crate::home_file::HomeFile;
 use crate::recovery::{CAPABILITY, capability_of};
 
-/// Bytes that wait to be written while their pages are read, overhead counted.
+/// Bytes of pending writes while their pages are read, overhead counted.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// Writes what the log holds of a file from `from` on, up to `until` at least.
+/// Writes a file's records in the log from `from` on, up to `until` at least.
 ///
 /// # Errors
-/// The log's when it is read, or home's.
+/// The log's when reading it, or home's.
 pub(crate) fn redo(
     log: &mut impl ReadLog,
     from: Superblock,
@@ -42,7 +42,7 @@ pub(crate) fn redo(
 struct Redo<'a> {
     identity: &'a [u8],
     home: &'a HomeFile,
-    /// To be written, in this order: offsets and bytes.
+    /// Pending writes in order: offsets and bytes.
     waiting: VecDeque<(u64, Box<[u8]>)>,
     waiting_bytes: usize,
 }
@@ -54,7 +54,7 @@ struct Opened {
 }
 
 impl Redo<'_> {
-    /// Writes what waits, until no more than `bytes` of it are left.
+    /// Performs pending writes until at most `bytes` of them are left.
     fn write_down_to(&mut self, opened: &Opened, bytes: usize) -> io::Result<()> {
         while self.waiting_bytes > bytes {
             let Some((offset, data)) = self.waiting.pop_front() else { return Ok(()) };
@@ -90,7 +90,7 @@ impl Home for Redo<'_> {
 
     fn write(&mut self, opened: &Opened, offset: u64, data: &[u8]) -> io::Result<()> {
         if let Some(len) = NonZeroU64::new(data.len() as u64) {
-            // It is advice: without it all works the same.
+            // Only advice: a failure has no effect on correctness.
             let _ = rustix::fs::fadvise(&opened.file, offset, Some(len), Advice::WillNeed);
         }
         self.waiting_bytes += data.len() + size_of::<(u64, Box<[u8]>)>();
@@ -103,12 +103,12 @@ impl Home for Redo<'_> {
         Ok(rustix::fs::ftruncate(&opened.file, size)?)
     }
 
-    /// Not made durable: the engine syncs the file next.
+    /// Does not make anything durable: the engine syncs the file next.
     fn sync(&mut self, opened: &Opened) -> io::Result<()> {
         self.write_down_to(opened, 0)?;
         if Mode::from_raw_mode(fstat(&opened.file)?.st_mode) != opened.mode {
             match fchmod(&opened.file, opened.mode) {
-                // As after any write home.
+                // As after any write to home.
                 Ok(()) | Err(Errno::PERM) => {}
                 Err(errno) => return Err(errno.into()),
             }

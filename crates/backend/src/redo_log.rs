@@ -44,17 +44,17 @@ pub enum OpenLogError {
     },
     /// Some files could not be brought up to date; all others were.
     #[error(
-        "some of what was synced before could not be brought home, and stays in the log {}:\n{left}make \
-         that possible, then run 'weir recover' on SOURCE; everything else is home",
+        "some synced data could not be brought home and stays in the log {}:\n{left}remove the causes, \
+         then run 'weir recover' on SOURCE; everything else is home",
         path.display()
     )]
     Left {
         /// The log.
         path: std::path::PathBuf,
-        /// The files.
+        /// The files that were not.
         left: Lefts,
     },
-    /// Files that were made writable for recovery are still so.
+    /// Files that were made writable for recovery still are.
     #[error(transparent)]
     Flags(RecoveryError),
     /// Something else of the system.
@@ -67,13 +67,13 @@ pub enum OpenLogError {
     },
 }
 
-const READ_NOTES: &str = "read what is noted of the log in '.weir'";
+const READ_NOTES: &str = "read the notes about the log in '.weir'";
 
 /// The `mount` of a log that was formatted and has not been used.
 pub const NOBODY: Identity = [0; 16];
 
-/// What earlier builds told a SOURCE by: its file system's number, and its directory's handle. It
-/// changes with the device's number on some file systems, so a log of version 3 does not have it.
+/// The SOURCE identity of version 2: its file system's number and its directory's handle. It changes with the
+/// device's number on some file systems, so version 3 does not use it.
 fn identity_by_device(source: BorrowedFd<'_>) -> io::Result<Identity> {
     let handle = identity::handle_of(source)?;
     let mut mount = [0; 16];
@@ -86,32 +86,32 @@ fn identity_by_device(source: BorrowedFd<'_>) -> io::Result<Identity> {
     Ok(mount)
 }
 
-/// Whose a log is, as it says itself.
+/// The SOURCE that a log belongs to, according to its superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The SOURCE of this identity.
+    /// The SOURCE with this identity.
     Of(Identity),
     /// Formatted, and not used yet.
     Nobodys,
-    /// An earlier build made it, and named SOURCE by its device.
+    /// Made by an earlier build, which identified SOURCE by its device.
     ByDevice {
-        /// The SOURCE it was looked at for still has that name.
+        /// Whether the SOURCE that was asked about still has that identity.
         same: bool,
     },
 }
 
-/// What a log says of itself.
+/// Contents of a log's superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The log's own name, drawn when it was made.
+    /// The log's own name, generated when the log was made.
     pub name: Identity,
-    /// Whose it is.
+    /// The SOURCE it belongs to.
     pub whose: Whose,
-    /// Whether something is to be replayed, unless SOURCE notes it as void.
+    /// Whether there is something to replay, unless SOURCE records the log as void.
     pub has_changes: bool,
 }
 
-/// Looks at a log for a SOURCE; `None` if the file or device is blank.
+/// Inspects a log for a SOURCE; `None` if the file or device is blank.
 ///
 /// # Errors
 /// See [`LogFileError`].
@@ -135,7 +135,7 @@ pub fn look(log: &LogFile, source: BorrowedFd<'_>) -> Result<Option<Standing>, L
     Ok(Some(Standing { name: superblock.log, whose, has_changes }))
 }
 
-/// Whether files below SOURCE can be found again by a log.
+/// Whether recovery can find the files below SOURCE.
 ///
 /// # Errors
 /// What fstatfs(2) says.
@@ -143,9 +143,9 @@ pub fn can_be_logged(source: BorrowedFd<'_>) -> io::Result<()> {
     Naming::of(source).map(drop)
 }
 
-/// Replays a log to the files of SOURCE, says what it did, and has the log say that nothing of it is left
-/// to replay, and that it belongs to the SOURCE of identity `mount`. If `dry`, only says what it would do.
-/// Whether the log is that SOURCE's is the caller's to know.
+/// Replays a log to the files of SOURCE and reports what it did. Then marks the log as empty and as belonging
+/// to the SOURCE with identity `mount`. If `dry`, only reports what it would do. The caller checks that the
+/// log is that SOURCE's.
 ///
 /// # Errors
 /// See [`OpenLogError`].
@@ -181,7 +181,7 @@ fn replay_to(
     let mut reader = log;
     let replayed = replay(&mut reader, superblock, (!dry).then_some(&mut home));
     drop(home);
-    // Whatever became of it. Before the log says that nothing of it is left.
+    // Whatever the replay's result, but before the log is marked as empty.
     let set_again = if dry { Ok(()) } else { set_flags_again(source) };
     let report = replayed
         .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })?;
@@ -193,7 +193,8 @@ fn replay_to(
     Ok(report)
 }
 
-/// Has the log used again, by this superblock or a later one, which is answered. What was noted of it before is forgotten.
+/// Writes a superblock by which the log is used again, `next` or a later one, and returns it. Removes earlier
+/// notes about the log.
 fn use_again(
     file: &LogFile,
     superblock: Superblock,
@@ -210,13 +211,13 @@ fn use_again(
     Ok(superblock)
 }
 
-/// Files that are left, for people.
+/// Files that were not brought up to date, for messages.
 #[derive(Debug)]
 pub struct Lefts(pub Vec<Left>);
 
 impl fmt::Display for Lefts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// What a message names.
+        /// The path for messages.
         const NAMED_MAX: usize = 10;
         for left in self.0.iter().take(NAMED_MAX) {
             writeln!(f, "  {} ({} bytes that were synced)", left.why, left.bytes)?;
@@ -239,8 +240,8 @@ pub struct RedoLog {
 }
 
 impl RedoLog {
-    /// Uses a log for the files below `source`, a SOURCE of identity `mount`, and replays what is in it.
-    /// A blank one is formatted. Whether the log is that SOURCE's is the caller's to know.
+    /// Opens a log for the files below `source`, a SOURCE with identity `mount`, and replays it. A blank log
+    /// is formatted. The caller checks that the log is that SOURCE's.
     ///
     /// # Errors
     /// See [`OpenLogError`]. The log is kept as it was.
@@ -317,7 +318,7 @@ const SMALL_BLOCKS: usize = 16;
 #[derive(Debug)]
 struct Log {
     name: Identity,
-    /// Of the newest superblock that was given to be written.
+    /// Generation of the newest superblock submitted for writing.
     generation: AtomicU64,
     file: Arc<LogFile>,
     source: OwnedFd,
@@ -431,11 +432,11 @@ impl LogThread {
         Given::Taken
     }
 
-    /// Writes to a file, in order, what the log holds of it from `from` on, up to `until` at least. Blocks. Nothing
-    /// else of the file may be under way.
+    /// Writes to a file, in order, its records in the log from `from` on, up to `until` at least. Blocks. No
+    /// other I/O on the file may be under way.
     ///
     /// # Errors
-    /// The log's when it is read, or home's.
+    /// The log's when reading it, or home's.
     pub fn redo(
         &self,
         from: Superblock,
@@ -446,18 +447,18 @@ impl LogThread {
         let mut reader = &*self.log.file;
         redo::redo(&mut reader, from, until, identity, home).map_err(|error| {
             let log = self.log.file.path().display();
-            tracing::error!("a file of SOURCE cannot be written again from the log {log}: {error}");
+            tracing::error!("cannot rewrite a file of SOURCE from the log {log}: {error}");
             ErrorKind::Io
         })
     }
 
-    /// Notes in `source`, the SOURCE of this log, that everything the log holds is home and durable: for a log that
-    /// failed, and so cannot say that itself.
+    /// Records in `source`, the SOURCE of this log, that everything in the log is home and durable: for a log
+    /// that failed and so cannot record that itself.
     ///
     /// # Errors
-    /// What creating a file in `.weir` says.
+    /// Those of creating a file in `.weir`.
     pub fn note_void(&self, source: BorrowedFd<'_>) -> io::Result<()> {
-        // One superblock may be on its way here.
+        // The write of one more superblock may be in flight.
         let newest = self.log.generation.load(Ordering::Acquire) + 1;
         void::note(source, &self.log.name, newest)
     }
@@ -485,7 +486,7 @@ mod tests {
     use super::*;
     use crate::log_file::LogPlace;
 
-    /// A directory with a log, and how often it was replayed to say so.
+    /// A directory with a log, and a counter of its replays.
     struct Stand {
         directory: tempfile::TempDir,
         source: std::fs::File,
@@ -506,7 +507,7 @@ mod tests {
             self.directory.path().join("log")
         }
 
-        /// A superblock as the build before wrote it, at the log's start.
+        /// Writes a superblock of version 2 at the log's start.
         fn write_earlier(&self, mount: Identity, clean: bool) {
             let (log, superblock) = LogFile::create(&self.place(), LOG_BYTES_MIN, mount).unwrap();
             drop(log);
@@ -525,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_the_build_before_is_told_by_the_device_and_then_has_an_identity() {
+    fn a_version_2_log_is_identified_by_device_and_then_gets_an_identity() {
         let stand = Stand::new();
         stand.write_earlier(identity_by_device(stand.source.as_fd()).unwrap(), false);
         let found = stand.look();
@@ -543,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_file_of_ones_own_that_nobody_else_may_write_is_a_log() {
+    fn a_log_must_belong_to_this_user_and_be_writable_by_no_other() {
         use std::os::unix::fs::PermissionsExt;
         let stand = Stand::new();
         drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, NOBODY).unwrap());
@@ -587,7 +588,7 @@ mod tests {
         for at in [0, 9000, 70 << 10, (1 << 20) - 1, (64 << 20) + 64, (66 << 20) - 1] {
             assert!(matches!(write(at), Err(LogFileError::Occupied { .. })), "{at}");
         }
-        // Where nothing tells of anything: data that was deleted.
+        // Without any signature: data that was deleted.
         assert!(matches!(write(2 << 20), Ok(None)));
         let log = LogFile::open(&stand.place()).unwrap().unwrap();
         log.erase().unwrap();
@@ -596,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_a_crash_brings_back_does_not_void_what_was_logged_since() {
+    fn a_note_restored_by_a_crash_does_not_void_newer_records() {
         let stand = Stand::new();
         let own = stand.directory.path().join(".weir");
         std::fs::create_dir(&own).unwrap();
@@ -606,7 +607,7 @@ mod tests {
         };
         drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, [7; 16]).unwrap());
         let failed = open().start(Box::new(|_, _| {})).unwrap();
-        // A checkpoint that the log may have or not.
+        // A checkpoint that the log may or may not have.
         let superblock = failed.log.file.superblock().unwrap().unwrap();
         let next = Superblock { generation: superblock.generation + 1, ..superblock };
         let pieces = vec![(next.own_place(), 1)];

@@ -1,12 +1,11 @@
-//! Space reserved past the ends of files, so that the daemon's death does not leave it there.
+//! Space reserved past the ends of files, recorded so that it is released if the daemon is killed.
 //!
-//! Weir reserves ahead of a writer and gives back what was not used when the file is closed. A daemon that
-//! is killed does not. So before space is reserved past the end of a file, the file is noted in
-//! `.weir/reserved`, a line with its identity in hexadecimal digits; the next mount or recovery gives the
-//! space back and removes the list. A file that is noted without need is looked at, and left as it is.
+//! Weir reserves space ahead of a writer and releases the unused part when the file is closed. A daemon that
+//! is killed does not. So before space is reserved past the end of a file, the file is recorded in
+//! `.weir/reserved`, a line with its identity in hexadecimal digits; the next mount or recovery releases the
+//! space and removes the list. A listed file without such space is left as it is.
 //!
-//! The list is not made durable: after a power cut a file may keep what was reserved in the last
-//! seconds.
+//! The list is not made durable: after a power cut a file may keep the space reserved in the last seconds.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,10 +25,10 @@ use crate::partial::{bytes, hex};
 
 const LIST: &str = ".weir/reserved";
 
-/// The list is made anew, of the files that are open, when it is longer than this, bytes.
+/// The list is rewritten, with the open files only, when it is longer than this, bytes.
 const LIST_BYTES_MAX: usize = 1 << 20;
 
-/// A file's status counts blocks of this many bytes (stat(2)).
+/// Unit of the block count in a file's status (stat(2)), bytes.
 const STATUS_BLOCK_BYTES: u64 = 512;
 
 /// The list of one mount.
@@ -48,7 +47,7 @@ struct List {
 }
 
 impl Reservations {
-    /// Of the files below `source`.
+    /// The list for files below `source`.
     ///
     /// # Errors
     /// EMFILE; what fstatfs(2) says.
@@ -57,8 +56,8 @@ impl Reservations {
         Ok(Reservations { source: source.try_clone_to_owned()?, naming, list: Mutex::default() })
     }
 
-    /// Space is about to be reserved up to byte `end` of a file. What cannot be noted is reserved all the
-    /// same: it is given back when the file is closed.
+    /// Records that space is about to be reserved up to byte `end` of a file. If that fails the space is
+    /// reserved all the same: it is released when the file is closed.
     pub(crate) fn note(&self, home: &Arc<HomeFile>, end: u64) {
         if !home.reserves_unnoted(end) {
             return;
@@ -73,7 +72,7 @@ impl Reservations {
         if let Err(error) = noted
             && Errno::from_io_error(&error) != Some(Errno::NOENT)
         {
-            tracing::debug!("reserved space is not noted: {error}");
+            tracing::debug!("cannot record reserved space: {error}");
         }
     }
 }
@@ -89,7 +88,8 @@ impl List {
         self.noted.insert(identity, Arc::downgrade(home));
         if self.bytes + line.len() > LIST_BYTES_MAX {
             self.noted.retain(|_, home| home.upgrade().is_some_and(|home| home.has_reserved()));
-            // A crash before the new list is written leaves those of the last moments with what they have.
+            // If the daemon is killed before the new list is written, files of the last moments keep their
+            // reserved space.
             unlinkat(source, LIST, AtFlags::empty())?;
             (self.file, self.bytes) = (None, 0);
             line = self.noted.keys().map(|identity| format!("{}\n", hex(identity))).collect();
@@ -112,11 +112,12 @@ impl List {
     }
 }
 
-/// Gives back what a daemon that died had reserved past the ends of files, and removes the list. Answers of
-/// how many files. What cannot be opened or changed keeps what it has. `.weir` must be this user's alone.
+/// Releases the space past the ends of files that a killed daemon had reserved, and removes the list. Returns
+/// the number of files. A file that cannot be opened or changed keeps its space. `.weir` must be this user's
+/// alone.
 ///
 /// # Errors
-/// What reading or removing the list says.
+/// Those of reading or removing the list.
 pub fn give_back_reserved(source: BorrowedFd<'_>) -> io::Result<usize> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let list = match openat(source, LIST, flags, Mode::empty()) {
@@ -127,7 +128,7 @@ pub fn give_back_reserved(source: BorrowedFd<'_>) -> io::Result<usize> {
     File::from(list).read_to_end(&mut text)?;
     let mut given_back = 0;
     for line in text.split(|&byte| byte == b'\n') {
-        // The last line of a daemon that died may be half a one.
+        // The last line of a killed daemon may be incomplete.
         let Some(identity) = std::str::from_utf8(line).ok().and_then(bytes) else { continue };
         let found = identity::open(source, &identity, OFlags::RDWR | OFlags::NONBLOCK);
         if let Ok(Found::File(file)) = found {
@@ -140,7 +141,7 @@ pub fn give_back_reserved(source: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(given_back)
 }
 
-/// Cuts a file where it ends, so that what is allocated behind goes. Its times stay.
+/// Truncates a file to its size, which releases the blocks past its end. Its times stay.
 fn give_back(source: BorrowedFd<'_>, file: &OwnedFd) -> io::Result<bool> {
     let status = fstat(file)?;
     let size = u64::try_from(status.st_size).unwrap_or(0);
@@ -151,7 +152,7 @@ fn give_back(source: BorrowedFd<'_>, file: &OwnedFd) -> io::Result<bool> {
     if !is_file || !is_ours || allocated <= size.next_multiple_of(unit) {
         return Ok(false);
     }
-    // ftruncate(2) takes these away, although the content does not change.
+    // ftruncate(2) removes these, although the content does not change.
     let mode = Mode::from_raw_mode(status.st_mode);
     let has_capabilities = rustix::fs::fgetxattr(file, "security.capability", &mut [0_u8; 0]);
     if mode.intersects(Mode::SUID | Mode::SGID) || has_capabilities.is_ok() {

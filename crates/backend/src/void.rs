@@ -1,9 +1,10 @@
-//! Logs of which nothing is to be replayed, though they cannot say that themselves: they failed.
+//! Void logs: logs of which nothing is to be replayed, but that cannot record that themselves because they
+//! failed.
 //!
-//! The note is a name in `.weir`, `void-NAME-GENERATION`, of an empty file: it takes no space where SOURCE is full, and is
-//! there as a whole or not at all. NAME is the log's, GENERATION in hexadecimal digits that of the newest superblock the
-//! log can have. The log is next used with a higher one, so a note that a crash brings back says nothing of what is in the
-//! log by then. Earlier builds named no generation (`void-NAME`).
+//! The note is the name of an empty file in `.weir`, `void-NAME-GENERATION`: it needs no space if SOURCE is
+//! full, and is created atomically. NAME is the log's name, GENERATION the highest generation that the log's
+//! superblock can have, in hexadecimal digits. The log is next used with a higher generation, so a note
+//! restored by a crash does not void its newer contents. Earlier builds named no generation (`void-NAME`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,10 +23,10 @@ fn name_of(log: &Identity) -> String {
     format!("void-{}", hex(log))
 }
 
-/// Notes in SOURCE that everything a log holds is home and durable, up to this generation.
+/// Records in SOURCE that everything a log holds up to this generation is home and durable.
 ///
 /// # Errors
-/// What creating the note says.
+/// Those of creating the note.
 pub(crate) fn note(source: BorrowedFd<'_>, log: &Identity, generation: u64) -> io::Result<()> {
     let directory = notes::directory(source)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -35,7 +36,7 @@ pub(crate) fn note(source: BorrowedFd<'_>, log: &Identity, generation: u64) -> i
     Ok(fsync(&directory)?)
 }
 
-/// The notes of a log: names, and generations where they name one.
+/// The names of a log's notes, and their generations if given.
 fn notes_of(directory: &OwnedFd, log: &Identity) -> io::Result<Vec<(String, Option<u64>)>> {
     let prefix = name_of(log);
     let mut notes = Vec::new();
@@ -59,28 +60,28 @@ fn notes_of(directory: &OwnedFd, log: &Identity) -> io::Result<Vec<(String, Opti
     Ok(notes)
 }
 
-/// Up to which generation a log is noted as void, if it is.
+/// The generation up to which a log is recorded as void, if it is.
 fn noted(source: BorrowedFd<'_>, superblock: &Superblock) -> io::Result<Option<u64>> {
     let Some(directory) = notes::trusted_directory(source)? else { return Ok(None) };
     let notes = notes_of(&directory, &superblock.log)?;
-    // One without a generation is of what is there now.
+    // A note without a generation is about the log's current contents.
     Ok(notes.iter().map(|(_, generation)| generation.unwrap_or(superblock.generation)).max())
 }
 
-/// What is to be replayed of a log: nothing if it was noted as void.
+/// The superblock to replay a log from: marked clean if the log is recorded as void.
 ///
 /// # Errors
-/// What reading `.weir` says. What is void must not be replayed because that is not known.
+/// Those of reading `.weir`. On an error the log must not be replayed: it may be void.
 pub fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> io::Result<Superblock> {
     let is_void = noted(source, &superblock)?.is_some_and(|until| superblock.generation <= until);
     Ok(Superblock { clean: superblock.clean || is_void, ..superblock })
 }
 
-/// The superblock by which a log is used again, `next` or a later one: no note that is there voids it. It goes to the
-/// same place.
+/// The superblock by which a log is used again, `next` or a later one, that no existing note voids. It goes
+/// to the same place.
 ///
 /// # Errors
-/// What reading `.weir` says.
+/// Those of reading `.weir`.
 pub(crate) fn beyond_notes(source: BorrowedFd<'_>, next: Superblock) -> io::Result<Superblock> {
     let behind = match noted(source, &next)? {
         Some(until) if until >= next.generation => until - next.generation,
@@ -89,10 +90,10 @@ pub(crate) fn beyond_notes(source: BorrowedFd<'_>, next: Superblock) -> io::Resu
     Ok(Superblock { generation: next.generation + behind / 2 * 2 + 2, ..next })
 }
 
-/// Removes the notes of a log, durably: it is used again.
+/// Removes the notes about a log, durably: the log is used again.
 ///
 /// # Errors
-/// What removing them says.
+/// Those of removing them.
 pub(crate) fn forget(source: BorrowedFd<'_>, log: &Identity) -> io::Result<()> {
     let Some(directory) = notes::trusted_directory(source)? else { return Ok(()) };
     let notes = notes_of(&directory, log)?;
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_counts_up_to_its_generation_for_its_log() {
+    fn a_note_voids_its_log_up_to_its_generation() {
         let stand = Stand::new();
         assert!(!stand.is_void(superblock(30)));
         note(stand.source.as_fd(), &[7; 16], 30).unwrap();
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_used_again_beyond_its_notes_and_its_newest_superblock_is_not_written_over() {
+    fn a_log_is_reused_with_a_generation_above_its_notes_and_keeps_its_newest_superblock() {
         for (current, noted) in [(30, 29), (30, 30), (30, 31), (30, 32), (31, 34), (1, 900)] {
             let stand = Stand::new();
             note(stand.source.as_fd(), &[7; 16], noted).unwrap();
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_says_nothing() {
+    fn other_names_are_not_notes() {
         let stand = Stand::new();
         let name = name_of(&[7; 16]);
         for wrong in ["-", "-x", "-ffffffffffffffff", "-1-", "1"] {

@@ -4,8 +4,8 @@
 //! learns what is void, the second applies the rest in order. Each step sets bytes or a size to
 //! what the log says, so replay may be interrupted anywhere and done again from its start.
 //!
-//! A file that cannot be brought up to date stops no other: it is left out and reported, and its records
-//! are still needed ([`Report::left`]).
+//! A file that cannot be brought up to date does not stop the others: it is skipped and reported, and its
+//! records are still needed ([`Report::left`]).
 //!
 //! Memory is that of one group and one entry for each file named in the log.
 
@@ -35,13 +35,13 @@ pub trait Home {
     /// Makes all of it durable.
     fn sync(&mut self, file: &Self::File) -> Result<(), Self::Error>;
 
-    /// Whether an error concerns one file, so that the others can go on.
+    /// Whether an error concerns one file only, so that the others can go on.
     fn is_of_one_file(&self, _error: &Self::Error) -> bool {
         false
     }
 
-    /// Whether an earlier replay of the same log brought the file up to date, durably: SOURCE may have
-    /// changed since.
+    /// Whether an earlier replay of the same log already brought the file up to date, durably. It is then
+    /// skipped: SOURCE may have been changed since.
     fn is_done(&self, _identity: &[u8]) -> bool {
         false
     }
@@ -50,13 +50,13 @@ pub trait Home {
 /// A file that a replay could not bring up to date.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// As the log names it.
+    /// Its identity in the log.
     pub identity: Vec<u8>,
-    /// Its records that are needed for it.
+    /// Number of its records that are still needed.
     pub records: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Why, for people.
+    /// Why, for messages.
     pub why: String,
 }
 
@@ -77,12 +77,12 @@ pub enum ReplayError<E: std::error::Error> {
     /// The files, when all of them had been written.
     #[error("cannot make what was replayed durable: {0}")]
     Sync(E),
-    /// It was read twice, and differed.
+    /// Two passes over the log differed.
     #[error("the log is damaged: it ended at LSN {first}, and then at LSN {second}")]
     Differs {
-        /// Where it ended at first.
+        /// The end found in the first pass.
         first: Lsn,
-        /// Where it ended when its records were to be applied.
+        /// The end found in the second pass.
         second: Lsn,
     },
     /// A record about a file that its group does not name.
@@ -107,9 +107,9 @@ pub struct Report {
     pub gone: u64,
     /// Files that were changed.
     pub files: u64,
-    /// Files that could not be: the log is still needed for them.
+    /// Files that could not be changed: the log is still needed for them.
     pub left: Vec<Left>,
-    /// Files that need the log no more, as it names them; only if some are left.
+    /// Identities of files that no longer need the log; only if some are left.
     pub done: Vec<Vec<u8>>,
     /// Where the log ends.
     pub end: Lsn,
@@ -269,7 +269,7 @@ impl Report {
     }
 }
 
-/// Goes through the log's groups that begin before a position. How it ended, if before that.
+/// Scans the log's groups that begin before a position. Returns how the log ended, if before that.
 fn each_group<R: ReadLog, E: std::error::Error>(
     log: &mut R,
     superblock: Superblock,

@@ -9,7 +9,7 @@
 //!   8  version      4   3 (2: `mount` was computed from SOURCE's device, and is read too)
 //!  12  flags        4   bit 0: nothing is to be replayed (the mount ended in order)
 //!  16  log          16  drawn when the log is made
-//!  32  mount        16  the identity of the SOURCE whose log it is; zero: nobody's yet
+//!  32  mount        16  the identity of the log's SOURCE; zero if it has none yet
 //!  48  bytes        8   of the log, superblocks included
 //!  56  generation   8   one more for each superblock written; at most 2^62
 //!  64  checkpoint   8   LSN of the first group to replay
@@ -24,8 +24,8 @@ use crate::{GROUP_BYTES_MAX, Lsn};
 /// Version of the format that is written.
 pub const VERSION: u32 = 3;
 
-/// The version before: `mount` was computed from the device number and the handle of SOURCE. It is
-/// read, and differs in nothing else.
+/// The previous version: `mount` was computed from the device number and the handle of SOURCE. It
+/// can be read, and differs in nothing else.
 pub const VERSION_BY_DEVICE: u32 = 2;
 
 /// Where the ring begins in the file, bytes.
@@ -174,7 +174,7 @@ impl Superblock {
         block
     }
 
-    /// The version that a superblock is of, whatever else it says.
+    /// The format version of a superblock; checks nothing else.
     pub fn version(block: &[u8; BLOCK_BYTES]) -> u32 {
         u32_at(block, 8)
     }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_before_is_read() {
+    fn the_previous_version_is_read() {
         let mut block = superblock(1).encode();
         assert_eq!(Superblock::version(&block.0), VERSION);
         put(&mut block.0, 8, &VERSION_BY_DEVICE.to_le_bytes());

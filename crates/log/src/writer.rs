@@ -28,7 +28,7 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// The generation of the superblock that is written, if it is one.
+    /// The generation of the written superblock, if this is the write of one.
     pub fn generation(&self) -> Option<u64> {
         let (place, _) = *self.pieces.first()?;
         let block = self.blocks.first().filter(|_| place < DATA_START)?;
@@ -117,8 +117,8 @@ impl Writer {
         self.tail
     }
 
-    /// A superblock to read by from a group on that is kept: see [`crate::Scan`]. What is under way may be
-    /// found torn at the end.
+    /// A superblock for reading ([`crate::Scan`]) from a group that is still kept. Groups under way may be
+    /// torn at the end.
     pub fn from_group(&self, group: Lsn) -> Superblock {
         Superblock { checkpoint: group, clean: false, ..self.superblock }
     }

@@ -85,12 +85,12 @@ pub struct RunArguments {
 pub struct RecoverArguments {
     /// The directory that was served; it must not be mounted
     pub source: PathBuf,
-    /// The log, if it is not where SOURCE says that it is
+    /// The log, if it is not where SOURCE's notes say
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
-    /// Replay the log that --log names, though it is not the one in use or is another SOURCE's
+    /// Replay the log given by --log, even if it is not the one in use or belongs to another SOURCE
     ///
-    /// What it holds may be older than what is in SOURCE, and then takes its place.
+    /// Its contents may be older than what is in SOURCE, and overwrite it.
     #[arg(long, requires = "log")]
     pub force: bool,
     /// Only say what would be done
@@ -103,12 +103,12 @@ pub struct RecoverArguments {
 pub struct LogArguments {
     /// The directory that was served, or the log itself
     pub path: PathBuf,
-    /// The directory that was served, to name its files, of a log that is not in it
+    /// The directory that was served, if the log is not in it; used to show file names
     #[arg(long, value_name = "DIRECTORY")]
     pub source: Option<PathBuf>,
-    /// Make PATH, a file or a block device, an empty log that any SOURCE may take with 'weir mount --log'
+    /// Make an empty log of PATH, a file or a block device, for use by 'weir mount --log'
     ///
-    /// Refused if it holds anything, unless --force says that it may be lost.
+    /// Refused if PATH is not blank, unless --force is given.
     #[arg(long)]
     pub format: bool,
     /// With --format: erase what is there
@@ -221,9 +221,9 @@ pub struct MountArguments {
     /// Refuse every change through the mount
     #[arg(long)]
     pub read_only: bool,
-    /// Leave in the redo log what it holds, and show SOURCE without it; only with --read-only
+    /// Do not replay the redo log: show SOURCE as it is; only with --read-only
     ///
-    /// For a SOURCE that cannot be written, or whose log is lost. Files may lack what was synced last.
+    /// For a SOURCE that cannot be written, or whose log is lost. Files may lack the data synced last.
     #[arg(long)]
     pub no_recovery: bool,
     /// Mount options, comma-separated, as for mount(8); may be repeated
@@ -267,7 +267,7 @@ impl Default for HelperRequest {
 }
 
 impl MountArguments {
-    /// Whether a mount that is there is to be changed.
+    /// Whether this changes an existing mount.
     pub fn is_remount(&self) -> bool {
         self.options.iter().any(|list| options::asks_for_remount(list))
     }

@@ -168,7 +168,7 @@ impl Locked {
         let (device, lane, transport) =
             mount(&shard, &source, &mountpoint, &settings, events.clone())
                 .inspect_err(|_| shard.stop())?;
-        // Not before: the helper that may have mounted it would have inherited that.
+        // Only now: the helper that may have mounted it would have inherited the score.
         protection::spare_from_oom_killer();
         let stopping = Arc::new(AtomicBool::new(false));
         let account = Account {
@@ -223,7 +223,7 @@ impl Locked {
             && ended.log_is_void()
             && let Err(error) = Logs::new(&source, lock.own()).put_away()
         {
-            tracing::warn!("the log stays, and holds nothing: {error}");
+            tracing::warn!("cannot put away the log, which is empty: {error}");
         }
         // Before whoever asked for it is told: SOURCE can be mounted again at once.
         drop(lock);
@@ -246,8 +246,8 @@ fn begin_record(
     settings.record.as_deref().map(|path| Record::begin(path, &subject)).transpose()
 }
 
-/// Brings home what the last mount logged, wherever that is and whatever this one wants, and opens the log that
-/// this mount is to write.
+/// Brings home what the last mount logged, wherever its log is and whatever log this mount wants, and opens
+/// the log that this mount is to write.
 fn open_log(
     source: &Source,
     own: Option<&OwnDirectory>,
@@ -258,7 +258,7 @@ fn open_log(
         match logs.left() {
             Ok(None) => {}
             Ok(Some(path)) => tracing::warn!("the log {} is not replayed", path.display()),
-            Err(error) => tracing::warn!("it is not known whether a log is left: {error}"),
+            Err(error) => tracing::warn!("cannot determine whether a log is left: {error}"),
         }
         return Ok(None);
     }

@@ -1,8 +1,8 @@
-//! The daemon of a mount that is gone, which still writes home what was written last.
+//! The former daemon of SOURCE: its mount is gone, but it still writes the last data home.
 //!
-//! umount(8) returns when the kernel has let go of the mount; the daemon keeps SOURCE locked until
-//! everything is home. Whoever mounts SOURCE again meanwhile waits for that. A SOURCE that is
-//! mounted, in whatever mount namespace, is not waited for.
+//! umount(8) returns when the kernel has released the mount; the daemon keeps SOURCE locked until
+//! everything is home. A mount of the same SOURCE waits for that. It does not wait if SOURCE is
+//! still mounted, in whatever mount namespace.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -19,27 +19,27 @@ use crate::mounts::{Mount, MountTable};
 use crate::namespaces;
 use crate::source;
 
-/// How often it is looked whether the daemon has ended.
+/// How often to check whether the daemon has ended.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long is waited before anything is said: most have little left, and one that is only starting
+/// How long to wait before a message: most daemons have little left, and one that is just starting
 /// has its mount by then.
 const SILENCE: Duration = Duration::from_millis(500);
-/// How often is said how far it is.
+/// Interval of the progress messages.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// A daemon that holds the lock on SOURCE.
 #[derive(Debug, PartialEq, Eq)]
 struct Holder {
     pid: u32,
-    /// Where it has SOURCE mounted, or had.
+    /// The mount point of SOURCE, now or formerly.
     mountpoint: PathBuf,
 }
 
-/// Waits until no daemon that has lost its mount of `source` keeps it locked; says on standard
-/// error for whom it waits. Ends with the process on ^C: nothing is changed here.
+/// Waits until no daemon without a mount of `source` keeps it locked. Reports on standard error
+/// which process it waits for. Can be interrupted with ^C: nothing is changed here.
 ///
 /// # Errors
-/// That daemon fails to write home, so its end cannot be waited for.
+/// The former daemon fails to write home, so its end cannot be awaited.
 pub fn wait_for_end(source: &Path) -> Result<(), Failure> {
     let Ok(source) = source.canonicalize() else { return Ok(()) };
     let start = Instant::now();
@@ -53,19 +53,19 @@ pub fn wait_for_end(source: &Path) -> Result<(), Failure> {
         }
         if told.is_none() {
             eprintln!(
-                "weir: waiting for process {pid}, which writes home what was written to {}: it is no \
-                 longer mounted there; ^C gives up",
+                "weir: waiting for process {pid}, which still writes home what was written to {}, \
+                 where it is no longer mounted; press ^C to stop waiting",
                 one_line(&mountpoint.to_string_lossy())
             );
         }
-        // One that does not answer may yet get on.
+        // A daemon that does not answer may still make progress.
         if let Some(Status { stats, .. }) = client::status_of_process(pid) {
             let errors = stats.destage_errors + stats.sync_errors;
             if errors > *errors_before.get_or_insert(errors) {
                 return Err(Failure::Refused(format!(
                     "SOURCE {} is locked by process {pid}, which cannot write home what was written to \
-                     {}, where it is no longer mounted: make room or repair the disk, its log says what \
-                     fails; then try again",
+                     {}, where it is no longer mounted: make room or repair the disk (the error is in \
+                     the process's log), then try again",
                     source.display(),
                     mountpoint.display()
                 )));
@@ -80,7 +80,7 @@ pub fn wait_for_end(source: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who has the lock on `source` without having it mounted anywhere.
+/// The process that has locked `source` without having it mounted anywhere.
 fn unmounted_holder(source: &Path) -> Option<Holder> {
     let holder = holder(source)?;
     let is_it = |mount: &Mount| {
@@ -91,11 +91,11 @@ fn unmounted_holder(source: &Path) -> Option<Holder> {
     (!mounted).then_some(holder)
 }
 
-/// Who has the lock on `source`: the process that the lock file names, if it has that file open.
+/// The process that has locked `source`: the one named in the lock file, if it has that file open.
 fn holder(source: &Path) -> Option<Holder> {
     let path = source.join(crate::own_directory::WEIR_DIRECTORY).join(source::LOCK_FILE);
     let mut text = String::new();
-    // Bounded: the file may be anything.
+    // Bounded: the file may have any content.
     File::open(&path).and_then(|file| file.take(8192).read_to_string(&mut text)).ok()?;
     let (pid, mountpoint) = text.trim_end_matches('\n').split_once(' ')?;
     let pid: u32 = pid.parse().ok()?;
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_holder_is_who_has_the_lock_file_open() {
+    fn the_holder_has_the_lock_file_open() {
         let source = std::env::temp_dir().join(format!("weir-former-{}", std::process::id()));
         let _ = fs::remove_dir_all(&source);
         fs::create_dir_all(source.join(".weir")).unwrap();

@@ -4,16 +4,16 @@
 //! alone, whatever options a mount has, and is known by its own name and by SOURCE's identity: device numbers
 //! and paths change.
 //!
-//! Invariant: of all logs of a SOURCE at most one holds changes that count. Another log takes its place in this
-//! order, and a crash between two steps leaves SOURCE with exactly one of them:
+//! Invariant: at most one of a SOURCE's logs holds changes that are to be replayed. Another log takes its
+//! place in this order, and a crash between two steps leaves SOURCE with exactly one of them:
 //!
 //! 1. the old log is replayed, SOURCE's files are synced, and the log says that it is clean;
-//! 2. the new log is made, clean, and elsewhere without an identity: it has SOURCE's when it is used;
-//! 3. `.weir` says where the new log is, or that the old one is clean;
+//! 2. the new log is made, clean; outside SOURCE it gets SOURCE's identity only when it is used;
+//! 3. `.weir` records where the new log is, or that the old one is clean;
 //! 4. the new log is used.
 //!
-//! So a log that holds changes and is not the one in use is out of date: it is never replayed unless a person
-//! insists.
+//! So a log that holds changes and is not the one in use is out of date: it is replayed only by an explicit
+//! command.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -31,7 +31,7 @@ use crate::nesting::{self, Ancestors};
 use crate::own_directory::{Note, OwnDirectory, OwnDirectoryError, hex};
 use crate::source::Source;
 
-/// Why there is no log to use, or nothing could be brought home. All logs are as they were.
+/// Why a log cannot be used or replayed. All logs are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum LogPlaceError {
     /// Weir's own directory.
@@ -40,7 +40,7 @@ pub enum LogPlaceError {
     /// A log's file or device.
     #[error(transparent)]
     File(#[from] LogFileError),
-    /// Its replay.
+    /// Replaying it.
     #[error(transparent)]
     Replay(#[from] OpenLogError),
     /// The log in use is not where it was.
@@ -58,14 +58,14 @@ pub enum LogPlaceError {
         name: String,
         /// Why it is not used.
         why: String,
-        /// The file that says so.
+        /// The note that names the log.
         note: PathBuf,
     },
     /// Another log than the one in use, with changes in it.
     #[error(
-        "the log {} holds changes, and SOURCE {} has had another log since, or has lost its '.weir': what is in \
+        "the log {} holds changes, and SOURCE {} has used another log since, or has lost its '.weir': what is in \
          the log may be older than what is in SOURCE, and is not replayed. To replay it all the same: 'weir \
-         recover --force --log {} {}'; to let it go: 'weir log --format --force {}'", path.display(),
+         recover --force --log {} {}'; to discard it: 'weir log --format --force {}'", path.display(),
         source_path.display(), path.display(), source_path.display(), path.display()
     )]
     OutOfDate {
@@ -92,7 +92,7 @@ pub enum LogPlaceError {
         /// The log.
         path: PathBuf,
     },
-    /// A log in SOURCE, other than the one there is.
+    /// A log in SOURCE, at another place than `.weir/log`.
     #[error(
         "the log {} would lie in SOURCE {}, and programs could change it through the mount: name a place \
          outside, or '--log source'", path.display(), source_path.display()
@@ -113,8 +113,8 @@ pub enum LogPlaceError {
     },
     /// `.weir` cannot be made.
     #[error(
-        "a log cannot be used with SOURCE {}, where '.weir' cannot be made and so nothing would say that there \
-         is one: make SOURCE writable, or give '--log none'", .0.display()
+        "a log cannot be used with SOURCE {}: '.weir', which records the log's place, cannot be made there; make \
+         SOURCE writable, or give '--log none'", .0.display()
     )]
     NoDirectory(PathBuf),
     /// Something else.
@@ -127,18 +127,18 @@ pub enum LogPlaceError {
     },
 }
 
-/// Where a mount is to have its log.
+/// Where a mount's log is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted<'a> {
-    /// Nowhere.
+    /// No log.
     None,
-    /// In SOURCE, of so many bytes if it is made.
+    /// In SOURCE; if it is created, with this many bytes.
     InSource(u64),
-    /// At a path, of so many bytes if it is made.
+    /// At a path; if it is created, with this many bytes.
     At(&'a Path, u64),
 }
 
-/// What was brought home, from where.
+/// A log that was brought home.
 #[derive(Debug)]
 pub struct BroughtHome {
     /// The log.
@@ -151,18 +151,18 @@ pub struct BroughtHome {
 pub struct Logs<'a> {
     source: &'a Source,
     own: Option<&'a OwnDirectory>,
-    /// Called between any two steps that a crash may part. An error ends all as a crash would.
+    /// Called between any two steps that a crash may separate. An error ends the operation as a crash would.
     step: &'a dyn Fn(&'static str) -> io::Result<()>,
 }
 
-/// A log that was looked at.
+/// A log and what its superblock says.
 struct Seen {
     file: LogFile,
     standing: Standing,
 }
 
 impl<'a> Logs<'a> {
-    /// Of a SOURCE with its own directory, if it has one.
+    /// For a SOURCE and its `.weir`, if it has one.
     pub fn new(source: &'a Source, own: Option<&'a OwnDirectory>) -> Logs<'a> {
         Logs { source, own, step: &|_| Ok(()) }
     }
@@ -179,8 +179,8 @@ impl<'a> Logs<'a> {
         Ok(look(&file, self.source())?.map(|standing| Seen { file, standing }))
     }
 
-    /// The identity of SOURCE. If it has none, that of the log in SOURCE, whose place says whose it is: the
-    /// identity was lost with the power. Else one is drawn.
+    /// The identity of SOURCE. If `.weir` has none, because it was lost in a power cut, the identity in
+    /// SOURCE's own log; otherwise a new one.
     fn identity(&self, own: &OwnDirectory, log: Option<Whose>) -> Result<Identity, LogPlaceError> {
         if let Some(identity) = own.identity()? {
             return Ok(identity);
@@ -193,8 +193,8 @@ impl<'a> Logs<'a> {
         Ok(identity)
     }
 
-    /// The log in SOURCE, if there is one with something in it. It is SOURCE's by its place, unless it says
-    /// itself that it is another's.
+    /// The log in SOURCE, if it is not blank. Its place makes it SOURCE's, unless its superblock names
+    /// another SOURCE.
     fn inside(&self, own: &OwnDirectory) -> Result<Option<Seen>, LogPlaceError> {
         let Some(seen) = own.log()?.map(|file| self.see(file)).transpose()?.flatten() else {
             return Ok(None);
@@ -207,7 +207,7 @@ impl<'a> Logs<'a> {
         }
     }
 
-    /// The log elsewhere that is in use: where `given` says, where it was, or on any block device.
+    /// The log in use outside SOURCE: at `given`, at its recorded path, or on any block device.
     fn outside(
         &self,
         own: &OwnDirectory,
@@ -222,15 +222,15 @@ impl<'a> Logs<'a> {
             Ok(seen.filter(|seen| seen.standing.name == note.name))
         };
         let given = given.filter(|given| **given != *note.path);
-        // What it was named now may be meant to take the place of the one in use: what is wrong with it is
-        // said when its turn comes.
+        // The given path may be that of a new log, which is to replace the one in use: problems with it are
+        // reported when it is opened.
         if let Some(Ok(Some(seen))) = given.map(&is_it) {
             return Ok(Some(seen));
         }
         let why = match is_it(&note.path) {
             Ok(Some(seen)) => return Ok(Some(seen)),
-            Ok(None) if note.path.exists() => "another one is there".to_owned(),
-            Ok(None) => "it is not there".to_owned(),
+            Ok(None) if note.path.exists() => "something else is at that path".to_owned(),
+            Ok(None) => "there is nothing at that path".to_owned(),
             Err(error) => error.to_string(),
         };
         let devices = match note.path.starts_with("/dev") {
@@ -238,7 +238,7 @@ impl<'a> Logs<'a> {
             false => Vec::new(),
         };
         for device in devices {
-            // It may have been given another number.
+            // The device may have been renumbered.
             let log = LogPlace::at(&device).and_then(|place| LogFile::open_to_look(&place));
             if !log.is_ok_and(|log| log.name() == Some(note.name)) {
                 continue;
@@ -257,8 +257,8 @@ impl<'a> Logs<'a> {
         })
     }
 
-    /// Brings home what the log in use holds, and has it say that it is clean. `given` is a path at which it
-    /// may be now.
+    /// Brings home what the log in use holds, and marks it clean. `given` is a path at which the log may be
+    /// now.
     pub fn bring_home(
         &self,
         given: Option<&Path>,
@@ -273,7 +273,7 @@ impl<'a> Logs<'a> {
             };
         }
         if !dry {
-            // Of a recovery that was killed, whatever became of its log.
+            // Of an interrupted recovery, whatever became of its log.
             weir_backend::set_flags_again(self.source()).map_err(OpenLogError::Flags)?;
         }
         let inside = self.inside(own)?.filter(|seen| seen.standing.has_changes);
@@ -288,7 +288,7 @@ impl<'a> Logs<'a> {
         };
         let path = seen.file.path().to_owned();
         self.step("found")?;
-        // Not drawn durably here, where SOURCE may be full: a log in SOURCE keeps it as well.
+        // Not recorded durably here, since SOURCE may be full: a log in SOURCE has the identity too.
         let identity = match (own.identity()?, seen.standing.whose) {
             (Some(identity), _) | (None, Whose::Of(identity)) => identity,
             (None, _) => drawn()?,
@@ -298,22 +298,22 @@ impl<'a> Logs<'a> {
         Ok(Some(BroughtHome { path, report }))
     }
 
-    /// Gives back the space that a daemon that died had reserved past the ends of files.
+    /// Releases the space past the ends of files that a killed daemon had reserved.
     pub fn give_back_reserved(&self) {
         if self.own.is_none() || !self.source.is_writable() {
             return;
         }
         match weir_backend::give_back_reserved(self.source()) {
             Ok(0) => {}
-            Ok(files) => tracing::info!("{files} files kept space that was reserved: given back"),
+            Ok(files) => tracing::info!("released space reserved past the ends of {files} files"),
             Err(error) => {
-                tracing::warn!("space that was reserved for files may not be given back: {error}");
+                tracing::warn!("cannot release space reserved past the ends of files: {error}");
             }
         }
     }
 
-    /// Says that the log elsewhere, if one is in use, holds nothing any more. The log says so itself: where
-    /// SOURCE is full, the next mount wants to see it once more.
+    /// Records that the log in use outside SOURCE, if there is one, is clean. The log's superblock says so
+    /// itself; if this fails because SOURCE is full, the next mount needs to read it once more.
     fn settle_note(&self, own: &OwnDirectory) -> Result<(), LogPlaceError> {
         if let Some(note) = own.note()?.filter(|note| note.in_use)
             && let Err(error) = own.set_note(&Note { in_use: false, ..note })
@@ -323,7 +323,7 @@ impl<'a> Logs<'a> {
         Ok(())
     }
 
-    /// After everything of the log in use was brought home: nothing of it is needed. A log in SOURCE goes.
+    /// Call when everything in the log in use is home. Removes a log in SOURCE.
     pub fn put_away(&self) -> Result<(), LogPlaceError> {
         let Some(own) = self.own else { return Ok(()) };
         self.settle_note(own)?;
@@ -331,7 +331,7 @@ impl<'a> Logs<'a> {
         Ok(own.forget_identity()?)
     }
 
-    /// The log that a mount is to write, when all is home. `None` if it is to have none.
+    /// The log that a mount is to write, when everything is home. `None` if it is to have none.
     pub fn take(&self, wanted: Wanted<'_>) -> Result<Option<RedoLog>, LogPlaceError> {
         let Some(own) = self.own else {
             return match wanted {
@@ -383,7 +383,7 @@ impl<'a> Logs<'a> {
         let in_source = self.inside(own)?.map(|seen| seen.standing.whose);
         let identity = self.identity(own, in_source)?;
         let seen = match LogFile::open(&place)? {
-            // Blank ones, too, are of nobody.
+            // A blank log is formatted for no particular SOURCE, too.
             Some(file) => match look(&file, self.source())? {
                 Some(standing) => Some(Seen { file, standing }),
                 None => {
@@ -402,7 +402,7 @@ impl<'a> Logs<'a> {
             Whose::Of(mount) if mount == identity && seen.standing.has_changes => {
                 return Err(self.out_of_date(path));
             }
-            // An earlier build left it, and no log was used since that says where it is.
+            // An earlier build made it, and a log with a recorded place was used since.
             Whose::ByDevice { same: true }
                 if seen.standing.has_changes && own.note()?.is_some() =>
             {
@@ -416,7 +416,7 @@ impl<'a> Logs<'a> {
         }
         own.set_note(&Note { in_use: true, name: seen.standing.name, path: path.to_owned() })?;
         self.step("noted")?;
-        // It was replayed, and what it had is in use elsewhere now.
+        // It was replayed, and a log outside SOURCE is in use now.
         own.remove_log();
         Ok(RedoLog::open(seen.file, identity, self.source())?)
     }
@@ -428,7 +428,7 @@ impl<'a> Logs<'a> {
         }
     }
 
-    /// A place for a log that is not in SOURCE, whatever names lead there, nor in a Weir mount.
+    /// A place for a log that is neither in SOURCE, by whatever path, nor in a Weir mount.
     fn place_outside(&self, path: &Path) -> Result<LogPlace, LogPlaceError> {
         let place = LogPlace::at(path)?;
         let system = |error| LogPlaceError::System { doing: "find where the log is", error };
@@ -453,7 +453,7 @@ impl<'a> Logs<'a> {
         Ok(place)
     }
 
-    /// Whether a log holds something that SOURCE lacks, and which; nothing is changed. Where SOURCE cannot be
+    /// The path of a log with data that SOURCE lacks, if there is one; changes nothing. If SOURCE cannot be
     /// written, a log in it cannot be opened for writing.
     pub fn left(&self) -> Result<Option<PathBuf>, LogPlaceError> {
         let Some(own) = self.own else { return Ok(None) };
@@ -462,7 +462,7 @@ impl<'a> Logs<'a> {
         if let Some(note) = &note {
             match LogPlace::at(&note.path) {
                 Ok(place) => places.push(place),
-                // It cannot be said that nothing is in it.
+                // Unknown, so it may hold data.
                 Err(_) => return Ok(Some(note.path.clone())),
             }
         }
@@ -488,7 +488,8 @@ impl<'a> Logs<'a> {
         Ok(None)
     }
 
-    /// Replays a log that a person named: with `force` also one that is not in use, or another's.
+    /// Replays the log at a path given by the user; with `force` also one that is not in use, or another
+    /// SOURCE's.
     pub fn recover_named(
         &self,
         path: &Path,
@@ -526,7 +527,7 @@ impl<'a> Logs<'a> {
         }
         let identity = self.identity(own, None)?;
         let report = recover(&seen.file, identity, self.source(), false)?;
-        // It has SOURCE's identity now, which so is kept.
+        // The log has SOURCE's identity now, so the identity is kept.
         if is_in_use || note.is_none() {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
             own.set_note(&Note { in_use: false, name: seen.standing.name, path })?;
@@ -540,7 +541,7 @@ fn drawn() -> Result<Identity, LogPlaceError> {
         .map_err(|error| LogPlaceError::System { doing: "draw an identity for SOURCE", error })
 }
 
-/// Where the log of a SOURCE is, for those who only look at it.
+/// Path of a SOURCE's log, for commands that only read it.
 pub fn find(source: &Source) -> Result<PathBuf, LogPlaceError> {
     let inside = source.path().join(".weir/log");
     if inside.exists() {
@@ -553,7 +554,7 @@ pub fn find(source: &Source) -> Result<PathBuf, LogPlaceError> {
     Ok(note.map_or(inside, |note| note.path))
 }
 
-/// All block devices, in the directory that has them.
+/// Paths of all block devices.
 fn block_devices() -> Vec<PathBuf> {
     let Ok(names) = std::fs::read_dir("/sys/class/block") else { return Vec::new() };
     // A `!` stands for a slash.
@@ -562,7 +563,7 @@ fn block_devices() -> Vec<PathBuf> {
 }
 
 impl Source {
-    /// Whether files of SOURCE can be changed at all: not where its file system is mounted read-only.
+    /// Whether files of SOURCE can be changed: not if its file system is mounted read-only.
     pub fn is_writable(&self) -> bool {
         let access = rustix::fs::accessat(self.as_fd(), ".", Access::WRITE_OK, AtFlags::EACCESS);
         !access.is_err_and(|errno| errno == Errno::ROFS)
@@ -581,15 +582,15 @@ mod tests {
     use super::*;
     use crate::source::SourceLock;
 
-    /// Bytes of a log that is made.
+    /// Size of a new log, bytes.
     const BYTES: u64 = 128 << 10;
 
-    /// A SOURCE, and places for logs beside it.
+    /// A SOURCE, and places for logs outside it.
     struct Scene {
         scratch: PathBuf,
     }
 
-    /// One of the places a log can be at.
+    /// A place that a log can be at.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum At {
         Source,
@@ -621,7 +622,7 @@ mod tests {
             (source, lock)
         }
 
-        /// A mount with its log there, up to its `cut`th step; groups that were brought home.
+        /// Mounts with the log there, up to step `cut`; returns the number of groups brought home.
         fn mount(&self, at: At, cut: usize) -> Result<(u64, Option<RedoLog>), LogPlaceError> {
             let (source, lock) = self.begin();
             let steps = Cell::new(0);
@@ -640,7 +641,7 @@ mod tests {
             Ok((brought.map_or(0, |brought| brought.report.groups), log))
         }
 
-        /// A mount with its log there, which makes a group durable and dies.
+        /// Mounts with the log there, makes a group durable, and is killed.
         fn crash(&self, at: At) {
             let (_, log) = self.mount(at, 0).unwrap();
             let log = log.unwrap();
@@ -657,7 +658,7 @@ mod tests {
             thread.shutdown();
         }
 
-        /// Groups that `weir recover SOURCE` finds.
+        /// The number of groups that `weir recover SOURCE` finds.
         fn recover(&self) -> u64 {
             let (source, lock) = self.begin();
             let logs = Logs::new(&source, lock.own());
@@ -666,7 +667,7 @@ mod tests {
             brought.map_or(0, |brought| brought.report.groups)
         }
 
-        /// The logs that say that they hold changes.
+        /// The places of logs marked as holding changes.
         fn dirty(&self) -> Vec<At> {
             let (source, _lock) = self.begin();
             let is_dirty = |at: &At| {
@@ -695,7 +696,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_crash_between_any_two_steps_of_a_change_loses_nothing_and_replays_nothing_twice() {
+    fn a_crash_between_steps_of_a_change_loses_nothing_and_replays_nothing_twice() {
         for (from, to) in CHANGES {
             let mut cut = 1;
             loop {
@@ -708,7 +709,7 @@ mod tests {
                 // Only before the first step after the replay.
                 assert_eq!(scene.recover(), u64::from(cut == 1), "{what}");
                 assert_eq!(scene.dirty(), [], "{what}");
-                // And from there on all goes on, with either.
+                // After that, a mount works with either log.
                 scene.crash(to);
                 assert_eq!(scene.dirty(), [to], "{what}");
                 let (groups, log) = scene.mount(from, 0).unwrap();
@@ -726,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_stays_as_long_as_a_log_has_it() {
+    fn an_identity_stays_while_a_log_has_it() {
         let scene = Scene::new("identity");
         let own = scene.scratch.join("source/.weir");
         scene.crash(At::Source);
@@ -748,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_in_source_whose_identity_was_lost_is_known_by_its_place() {
+    fn a_log_in_source_is_known_by_its_place_if_the_identity_was_lost() {
         let scene = Scene::new("adopted");
         let own = scene.scratch.join("source/.weir");
         scene.crash(At::Source);
@@ -757,7 +758,7 @@ mod tests {
         assert_eq!((groups, log.is_some()), (1, true));
         drop(log);
         assert!(own.join("id").exists());
-        // But not one that is another SOURCE's.
+        // But not if its superblock names another SOURCE.
         fs::write(own.join("id"), format!("{}\n", hex(&[7; 16]))).unwrap();
         let error = scene.mount(At::Source, 0).unwrap_err().to_string();
         assert!(error.contains("belongs to another SOURCE"), "{error}");
@@ -777,7 +778,7 @@ mod tests {
         let error = scene.mount(At::Source, 0).unwrap_err().to_string();
         assert!(error.contains("which cannot be used"), "{error}");
         fs::rename(other.path(At::First), scene.path(At::Second)).unwrap();
-        // At another place it is still the one in use.
+        // At another place it is still the log in use.
         assert_eq!(scene.mount(At::Second, 0).unwrap().0, 1);
     }
 }

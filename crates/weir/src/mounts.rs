@@ -90,8 +90,8 @@ impl MountTable {
             .map(|(_, mount)| mount)
     }
 
-    /// The Weir mount that has this SOURCE, by its canonical path; the last one made, should there
-    /// be several.
+    /// The Weir mount with this SOURCE, given by its canonical path; the last one made if there are
+    /// several.
     pub fn of_source(&self, source: &Path) -> Option<&Mount> {
         self.0.iter().rev().find(|mount| mount.is_weir() && mount.source == source)
     }

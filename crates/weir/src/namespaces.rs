@@ -1,8 +1,8 @@
-//! Mount namespaces besides this process's own that still show a mount.
+//! Other mount namespaces that still have a mount.
 //!
-//! The kernel ends a FUSE mount when the last namespace has let go of it. A mount is private to
-//! `unshare --mount`, containers and services with a namespace of their own: what is unmounted here
-//! stays mounted there. Reads /proc alone and touches no mounted file system.
+//! The kernel ends a FUSE mount when the last namespace has released it. `unshare --mount`,
+//! containers and services have namespaces of their own: a mount that is unmounted here stays
+//! mounted there. Reads only /proc and accesses no mounted file system.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,14 +12,14 @@ use std::path::Path;
 
 use crate::mounts::{Device, Mount, MountTable};
 
-/// One process of a namespace that shows the mount, to name the namespace by.
+/// One process of a namespace that has the mount, as the namespace's representative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its process number, as this process sees it.
+    /// Its process number in this process's PID namespace.
     pub pid: u32,
     /// The command's name.
     pub name: String,
-    /// Where the mount is in its namespace.
+    /// The mount point in its namespace.
     pub mount_point: String,
 }
 
@@ -29,14 +29,14 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The namespaces besides our own that show the Weir mount with this device number, each by its
-/// lowest process number. Namespaces whose processes this user may not look at are left out, and
-/// those without a process.
+/// Other namespaces that have the Weir mount with this device number, each represented by its
+/// lowest process number. Leaves out namespaces whose processes this user may not inspect, and
+/// those without processes.
 pub fn holders(device: Device) -> Vec<Holder> {
     holders_where(|mount| mount.device == device)
 }
 
-/// The same for the Weir mounts that `wanted` chooses.
+/// As above, for the Weir mounts selected by `wanted`.
 pub fn holders_where(wanted: impl Fn(&Mount) -> bool) -> Vec<Holder> {
     let own = namespace(Path::new("/proc/self"));
     let mut known: BTreeSet<OsString> = own.into_iter().collect();
@@ -49,8 +49,8 @@ pub fn holders_where(wanted: impl Fn(&Mount) -> bool) -> Vec<Holder> {
         }
         let Ok(table) = fs::read(process.join("mountinfo")) else { continue };
         let table = MountTable::parse(&table);
-        // A process with another root directory sees a part of its namespace's mounts: the next
-        // one may see more.
+        // A process with another root directory sees only some of its namespace's mounts: the next
+        // process may see more.
         let Some(mount) = table.iter().find(|mount| mount.is_weir() && wanted(mount)) else {
             continue;
         };
@@ -68,12 +68,12 @@ fn processes() -> BTreeSet<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// What tells one mount namespace from all others.
+/// Identifies a mount namespace.
 fn namespace(process: &Path) -> Option<OsString> {
     Some(fs::read_link(process.join("ns/mnt")).ok()?.into_os_string())
 }
 
-/// Whether a process has this process's mount namespace; true if that cannot be found out.
+/// Whether a process is in this process's mount namespace; true if that cannot be determined.
 pub fn is_ours(pid: u32) -> bool {
     let other = namespace(&Path::new("/proc").join(pid.to_string()));
     other.is_none() || other == namespace(Path::new("/proc/self"))
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_namespace_holds_nothing_from_itself() {
+    fn the_own_namespace_is_not_listed() {
         assert!(is_ours(std::process::id()));
         let nowhere = Device { major: 0, minor: u32::MAX };
         assert_eq!(holders(nowhere), []);

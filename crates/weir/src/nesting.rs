@@ -1,8 +1,8 @@
-//! Whether one directory lies in another, whatever names lead there.
+//! Whether one directory is below another, by whatever path.
 //!
-//! Two mounts whose SOURCEs share files would write over each other's pages. Three things tell, because each
-//! misses some: the directories above (device and inode), the mount table (bind mounts of one file system in
-//! several places), and the locks of directories above (mounts in other mount namespaces).
+//! Two mounts whose SOURCEs share files would overwrite each other's pages. Three checks are needed, because
+//! each misses some cases: the parent directories (device and inode), the mount table (bind mounts of one
+//! file system in several places), and the locks of parent directories (mounts in other mount namespaces).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,10 +16,10 @@ use crate::mounts::{Mount, MountTable};
 use crate::own_directory::WEIR_DIRECTORY;
 use crate::source::LOCK_FILE;
 
-/// Deeper than the kernel lets a path be.
+/// Bound on the number of parents; the kernel accepts no path this deep.
 const DEPTH_MAX: usize = 4096;
 
-/// A directory and those above it, from it on up.
+/// A directory and its parents, from it upwards.
 pub struct Ancestors(Vec<OwnedFd>);
 
 type FileKey = (u64, u64);
@@ -30,7 +30,7 @@ fn key(directory: BorrowedFd<'_>) -> io::Result<FileKey> {
 }
 
 impl Ancestors {
-    /// Of a directory, as far up as may be searched.
+    /// For a directory, as far up as this process may search.
     pub fn of(directory: BorrowedFd<'_>) -> io::Result<Ancestors> {
         let mut above = vec![directory.try_clone_to_owned()?];
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -45,7 +45,7 @@ impl Ancestors {
         Ok(Ancestors(above))
     }
 
-    /// Whether a directory is one of them.
+    /// Whether a directory is among them.
     pub fn contain(&self, directory: BorrowedFd<'_>) -> io::Result<bool> {
         let wanted = key(directory)?;
         for one in &self.0 {
@@ -56,9 +56,10 @@ impl Ancestors {
         Ok(false)
     }
 
-    /// The nearest directory above the first that a daemon has locked, and what it says of itself.
+    /// The path of the nearest parent directory that a daemon has locked.
     ///
-    /// Only locks count that root, this user or the directory's owner has made: in /tmp anybody could.
+    /// Only locks count that were made by root, this user or the directory's owner: in /tmp any user could
+    /// make one.
     pub fn locked(&self) -> Option<PathBuf> {
         self.0.iter().skip(1).find(|directory| is_locked(directory.as_fd())).map(|directory| {
             let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(directory));
@@ -78,11 +79,11 @@ fn is_locked(directory: BorrowedFd<'_>) -> bool {
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&own, LOCK_FILE, flags, Mode::empty())?;
-        // Shared, and let go at once: it keeps no other asker away.
+        // A shared lock, released at once: it does not disturb others that check.
         let taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared);
         Ok(taken == Err(rustix::io::Errno::WOULDBLOCK))
     };
-    // What is not there or may not be looked at is not known to be locked.
+    // A directory whose lock is missing or cannot be inspected counts as not locked.
     is_held().unwrap_or(false)
 }
 
@@ -93,12 +94,12 @@ pub struct Nested {
     pub source: PathBuf,
     /// Where it is mounted.
     pub mount_point: PathBuf,
-    /// Its SOURCE contains the directory; otherwise it is the other way round.
+    /// Whether its SOURCE contains the directory; otherwise the directory contains its SOURCE.
     pub is_above: bool,
 }
 
-/// The Weir mount, if there is one, whose SOURCE lies in the directory `path` or contains it. The same directory
-/// is none: its lock tells.
+/// The Weir mount, if there is one, whose SOURCE is below the directory `path` or contains it. The same
+/// directory does not count: its lock is checked.
 pub fn find(
     directory: BorrowedFd<'_>,
     path: &Path,
@@ -120,7 +121,7 @@ pub fn find(
         if is_below(mounts, &source, path) {
             return nested(false);
         }
-        // Only where it is of a file system that answers: SOURCE's own.
+        // Only for SOURCE's own file system, which is known to answer.
         if mounts.containing(&source).map(|at| at.device)
             != mounts.containing(path).map(|at| at.device)
         {
@@ -141,7 +142,7 @@ pub fn find(
     Ok(None)
 }
 
-/// The SOURCE of a mount: what the table shows, or what its daemon says if the table shows another name.
+/// The SOURCE of a mount: from the mount table, or from its daemon if the table shows another name.
 fn source_of(mount: &Mount) -> Option<PathBuf> {
     if mount.source.is_absolute() {
         return Some(mount.source.clone());
@@ -153,7 +154,7 @@ fn source_of(mount: &Mount) -> Option<PathBuf> {
 }
 
 /// Whether a canonical path is below another one, by name or because both are mounted from one file system.
-/// No file system is asked.
+/// Accesses no file system.
 pub fn is_below(mounts: &MountTable, path: &Path, above: &Path) -> bool {
     if path != above && path.starts_with(above) {
         return true;
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directories_above_are_known_by_their_inodes() {
+    fn parent_directories_are_compared_by_inode() {
         let scratch = tempfile_directory("ancestors");
         let below = scratch.join("a/b");
         std::fs::create_dir_all(&below).unwrap();

@@ -31,7 +31,7 @@ pub enum OptionError {
     /// `name=value` where there is nothing to set.
     #[error("mount option '{0}' takes no value")]
     UnexpectedValue(String),
-    /// The value of a switch is neither of the two.
+    /// The value of a switch is neither `on` nor `off`.
     #[error("mount option '{0}' is on or off: {0}=on or {0}=off")]
     NotOnOrOff(String),
     /// The value of a size or duration is no such thing.
@@ -128,7 +128,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("auto_unmount", ALWAYS_UNMOUNTED),
     ("sync", "programs get synchronous writes with O_SYNC or fsync"),
     ("dirsync", "programs get durable directories with fsync"),
-    ("remount", "it is for a mount that is there: 'mount -o remount,ro MOUNTPOINT'"),
+    ("remount", "it changes an existing mount: 'mount -o remount,ro MOUNTPOINT'"),
     ("bind", "use mount --bind on the mounted directory"),
     ("loop", "SOURCE is a directory, not an image"),
     ("blkdev", "SOURCE is a directory, not a device"),
@@ -159,13 +159,13 @@ pub fn parse(list: &str, unknown: Unknown, into: &mut Layer) -> Result<(), Optio
     Ok(())
 }
 
-/// Whether a list has the option `remount`.
+/// Whether the options include `remount`.
 pub fn asks_for_remount(list: &str) -> bool {
     split(list).iter().any(|option| option == "remount")
 }
 
-/// The same as [`parse`], for a mount that is there: without `remount` itself, and without what the
-/// kernel shows of every FUSE mount and mount(8) repeats.
+/// As [`parse`], for a remount: ignores `remount` itself, and the options that the kernel shows for
+/// every FUSE mount and that mount(8) repeats.
 pub fn parse_for_remount(
     list: &str,
     unknown: Unknown,
@@ -264,7 +264,7 @@ fn absolute(path: &str) -> Result<PathBuf, OptionError> {
 /// Options without a value. False if `name` is none of them.
 fn parse_switch(name: &str, value: Option<&str>, into: &mut Layer) -> Result<bool, OptionError> {
     match (name, value) {
-        // mount(8) keeps the words without a value to itself.
+        // mount(8) does not pass on these words without a value.
         ("dev", Some(value)) => {
             into.dev = Some(on_or_off(name, value)?);
             return Ok(true);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_8_repeats_of_a_mount_is_no_obstacle_to_change_it() {
+    fn options_that_mount_8_repeats_are_accepted_by_a_remount() {
         let list = "ro,nosuid,nodev,relatime,remount,user_id=0,group_id=0,default_permissions";
         assert!(asks_for_remount(list) && !asks_for_remount("ro,x-remount,fsname=remount"));
         let mut wanted = Layer::default();

@@ -1,11 +1,11 @@
 //! Weir's own directory in SOURCE, `.weir`, and the small files in it.
 //!
-//! Owns `.weir/id`, the identity of SOURCE, and `.weir/log-at`, which says where the redo log is when it is
-//! elsewhere. The lock and a log in SOURCE are opened through it, by whoever owns them.
+//! Owns `.weir/id`, the identity of SOURCE, and `.weir/log-at`, which records where the redo log is if it is
+//! outside SOURCE. Other modules open the lock and a log in SOURCE through it.
 //!
-//! Invariants: the directory and all in it are this user's alone; they are opened by name from an open
-//! directory and never through a link; what is not so is refused with a sentence that says what to do.
-//! A file is replaced as a whole, and durably: after a crash it is the old one or the new one.
+//! Invariants: the directory and everything in it belong to this user alone. They are opened by name from an
+//! open directory and never through a link; anything else is refused with a message that says what to do. A
+//! file is replaced atomically and durably: after a crash it is the old one or the new one.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,13 +26,13 @@ const ID_FILE: &str = "id";
 const NOTE_FILE: &str = "log-at";
 const LOG_FILE: &str = "log";
 
-/// More than any of the small files has, bytes.
+/// Upper bound of the small files' sizes, bytes.
 const SMALL_BYTES_MAX: u64 = 8192;
 
 /// Why `.weir` cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnDirectoryError {
-    /// A link or a file has its name.
+    /// A link or a file is in its place.
     #[error(
         "{} is a {what}, which weir did not make and does not follow: move it away", path.display()
     )]
@@ -42,7 +42,7 @@ pub enum OwnDirectoryError {
         /// What it is.
         what: &'static str,
     },
-    /// Another user made it.
+    /// It belongs to another user.
     #[error(
         "{} belongs to user {uid}, who could have put anything there, so it is not used: if weir ran \
          as that user, run 'weir recover' as that user first; then remove it", path.display()
@@ -50,10 +50,10 @@ pub enum OwnDirectoryError {
     Foreign {
         /// The thing.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         uid: u32,
     },
-    /// Others may change it.
+    /// Other users may change it.
     #[error(
         "{} may be changed by others (mode {mode:04o}), who could have put anything there, so it is not \
          used: if nobody did, 'chmod go-rwx {}'", path.display(), path.display()
@@ -72,18 +72,18 @@ pub enum OwnDirectoryError {
         /// How many.
         names: String,
     },
-    /// A file that does not say what it should.
+    /// A file with invalid contents.
     #[error(
         "{} is damaged: restore it from a backup, or move it away and name the log with \
          'weir recover --force --log'", .0.display()
     )]
     Damaged(PathBuf),
-    /// The system.
+    /// A system call failed.
     #[error("cannot {doing} {}: {error}", path.display())]
     Io {
         /// What was tried.
         doing: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
         /// Why it failed.
         error: io::Error,
@@ -93,11 +93,11 @@ pub enum OwnDirectoryError {
 /// Where the redo log is when it is not in SOURCE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Something may have to be replayed of it. Otherwise it was clean when it was last used.
+    /// Something may have to be replayed from it. Otherwise it was clean when it was last used.
     pub in_use: bool,
-    /// The log's own name: a path or device number may mean another one tomorrow.
+    /// The log's own name: its path or device number may later lead to another log.
     pub name: Identity,
-    /// Its path, absolute, as it was given.
+    /// Its path, absolute, as given.
     pub path: PathBuf,
 }
 
@@ -145,7 +145,8 @@ pub struct OwnDirectory {
 }
 
 impl OwnDirectory {
-    /// Opens the `.weir` of the SOURCE open as `source`, whose path is for messages; `None` if there is none.
+    /// Opens the `.weir` of the SOURCE that is open as `source`; `path` is for messages. `None` if there is
+    /// none.
     pub fn open(
         source: BorrowedFd<'_>,
         source_path: &Path,
@@ -178,17 +179,17 @@ impl OwnDirectory {
             return Err(OwnDirectoryError::Open { path, mode: stat.st_mode & 0o7777 });
         }
         if stat.st_mode & 0o055 != 0 {
-            // Earlier builds, or a person, made it so: nobody could put anything in it. Where modes cannot
-            // be changed, the files' own modes have to do.
+            // Earlier builds, or a person, set this mode; nobody else could write to the directory. Where
+            // modes cannot be changed, the modes of the files are checked.
             let _ = rustix::fs::fchmod(&directory, Mode::RWXU);
         }
         Ok(Some(OwnDirectory { directory, path }))
     }
 
-    /// The same, made if it is missing.
+    /// As [`OwnDirectory::open`], but creates it if it is missing.
     ///
     /// # Errors
-    /// The outer one is that of making it, mkdir(2)'s.
+    /// The outer error is mkdir(2)'s.
     pub fn make(
         source: BorrowedFd<'_>,
         source_path: &Path,
@@ -199,7 +200,8 @@ impl OwnDirectory {
                 Ok(Some(own)) => return Ok(Ok(own)),
                 Ok(None) => {}
                 Err(OwnDirectoryError::Foreign { .. } | OwnDirectoryError::Open { .. }) if made => {
-                    // The file system keeps no owners or modes: nothing in it could be trusted.
+                    // The file system does not keep owners or modes, so nothing in the directory could be
+                    // trusted.
                     let _ = rustix::fs::unlinkat(source, WEIR_DIRECTORY, AtFlags::REMOVEDIR);
                     return Err(Errno::PERM);
                 }
@@ -219,7 +221,7 @@ impl OwnDirectory {
         self.directory.as_fd()
     }
 
-    /// The path of something in it.
+    /// The path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -236,8 +238,7 @@ impl OwnDirectory {
         LogFile::open(&self.log_place()?)
     }
 
-    /// Removes the log in SOURCE, which holds nothing any more. One that cannot be removed stays, and is used
-    /// again.
+    /// Removes the log in SOURCE, which holds nothing any more. If that fails the log stays, and is reused.
     pub fn remove_log(&self) {
         match rustix::fs::unlinkat(&self.directory, LOG_FILE, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -247,14 +248,14 @@ impl OwnDirectory {
         }
     }
 
-    /// The identity of SOURCE, if it was drawn.
+    /// The identity of SOURCE, if it has one.
     pub fn identity(&self) -> Result<Option<Identity>, OwnDirectoryError> {
         let Some(text) = self.read(ID_FILE)? else { return Ok(None) };
         let id = unhex(text.strip_suffix(b"\n").unwrap_or(&text));
         id.map(Some).ok_or_else(|| OwnDirectoryError::Damaged(self.path(ID_FILE)))
     }
 
-    /// Gives SOURCE an identity, durably.
+    /// Records SOURCE's identity, durably.
     pub fn set_identity(&self, identity: &Identity) -> Result<(), OwnDirectoryError> {
         self.write(ID_FILE, format!("{}\n", hex(identity)).as_bytes())?;
         // The directory may be as new as the file in it.
@@ -264,31 +265,31 @@ impl OwnDirectory {
         synced.map_err(|errno| self.io("sync the directory of", ID_FILE, errno.into()))
     }
 
-    /// Where the log is, if it ever was elsewhere.
+    /// Where the log is, if it was ever outside SOURCE.
     pub fn note(&self) -> Result<Option<Note>, OwnDirectoryError> {
         let Some(text) = self.read(NOTE_FILE)? else { return Ok(None) };
         let note = Note::decode(&text);
         note.map(Some).ok_or_else(|| OwnDirectoryError::Damaged(self.path(NOTE_FILE)))
     }
 
-    /// Says where the log is, durably.
+    /// Records where the log is, durably.
     pub fn set_note(&self, note: &Note) -> Result<(), OwnDirectoryError> {
         self.write(NOTE_FILE, &note.encode())
     }
 
-    /// Removes what no log needs: the identity, unless a log elsewhere has it.
+    /// Removes what no log needs: the identity, unless a log outside SOURCE has it.
     pub fn forget_identity(&self) -> Result<(), OwnDirectoryError> {
         let log = rustix::fs::statat(&self.directory, LOG_FILE, AtFlags::SYMLINK_NOFOLLOW);
         if log.is_err_and(|errno| errno == Errno::NOENT) && self.note()?.is_none() {
-            // One that stays does no harm.
+            // If that fails, it does no harm.
             let _ = rustix::fs::unlinkat(&self.directory, ID_FILE, AtFlags::empty());
         }
         Ok(())
     }
 
-    /// A small file of this user's alone; `None` if there is none.
+    /// Opens a small file of this user's alone; `None` if there is none.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, OwnDirectoryError> {
-        // A pipe that was planted must not keep anybody waiting.
+        // A FIFO planted under this name must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
@@ -308,7 +309,7 @@ impl OwnDirectory {
         Ok(Some(text))
     }
 
-    /// Whether a file in the directory is a file with one name, which only this user may change.
+    /// Checks that a file in the directory is a regular file with one name that only this user may change.
     pub fn check_file(&self, name: &str, stat: &Stat) -> Result<(), OwnDirectoryError> {
         let path = self.path(name);
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -320,7 +321,7 @@ impl OwnDirectory {
         if stat.st_mode & 0o022 != 0 {
             return Err(OwnDirectoryError::Open { path, mode: stat.st_mode & 0o7777 });
         }
-        // None at all: it was removed just now, which is the caller's to notice.
+        // No name at all: it was just removed, which the caller has to notice.
         if stat.st_nlink > 1 {
             return Err(OwnDirectoryError::Linked { path, names: stat.st_nlink.to_string() });
         }
@@ -330,7 +331,7 @@ impl OwnDirectory {
     fn write(&self, name: &str, text: &[u8]) -> Result<(), OwnDirectoryError> {
         let fault = |errno: Errno| self.io("write", name, errno.into());
         let new = format!("{name}.new");
-        // What a crash left half-written.
+        // A file that a crash left incomplete.
         match rustix::fs::unlinkat(&self.directory, &new, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(fault(errno)),
@@ -358,7 +359,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_note_says_what_it_was_told(in_use: bool, name in 1u8.., path: Vec<u8>) {
+        fn a_note_round_trips(in_use: bool, name in 1u8.., path: Vec<u8>) {
             let path = [b"/", &path[..]].concat();
             let path = PathBuf::from(OsString::from_vec(path));
             let note = Note { in_use, name: [name; 16], path };
@@ -366,7 +367,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_note_or_none(text: Vec<u8>) {
+        fn any_bytes_parse_or_are_rejected(text: Vec<u8>) {
             let _ = (Note::decode(&text), unhex(&text));
         }
     }

@@ -285,7 +285,7 @@ pub struct Settings {
     pub allow_other: bool,
     /// Whether nothing may be changed through the mount.
     pub read_only: bool,
-    /// Whether what a redo log holds stays there: SOURCE is shown as it is.
+    /// Whether the redo log is left as it is, and SOURCE is shown without replaying it.
     pub no_recovery: bool,
     /// Whether every open bypasses the kernel's page cache.
     pub direct_io: bool,
@@ -349,7 +349,7 @@ pub enum SettingsError {
     /// Users who may use the lane cannot use the mount.
     #[error("--lane-users is for users who may use the mount: give --allow-other as well")]
     LaneUsersKeptOut,
-    /// What is not recovered must not be written over.
+    /// Data that is not recovered must not be overwritten.
     #[error(
         "--no-recovery shows a SOURCE that may lack what was synced last, which must not be written to: give \
          --read-only as well"

@@ -4,7 +4,7 @@
 //! nothing can be created in SOURCE, the directory itself is locked; to exclude that kind of lock
 //! too, the directory's lock is always taken first.
 //!
-//! No SOURCE is locked while a directory above it or below it is served: their mounts would write over each
+//! A SOURCE is not locked while a directory above or below it is served: the two mounts would overwrite each
 //! other's pages.
 //!
 //! Invariant: `.weir` exists only while a daemon holds the lock, or because it holds something
@@ -73,16 +73,16 @@ pub enum SourceError {
         /// That mount's SOURCE.
         behind: PathBuf,
     },
-    /// A directory above it or below it is served.
+    /// A directory above or below it is served.
     #[error("SOURCE {} {how}: two mounts of the same files would write over each other; use that mount, or \
         'weir umount' it first", path.display())]
     Nested {
         /// SOURCE.
         path: PathBuf,
-        /// How it lies to the other one, and where that is mounted.
+        /// How it is related to the other one, and where that is mounted.
         how: String,
     },
-    /// `.weir` is not weir's.
+    /// `.weir` does not belong to weir.
     #[error(transparent)]
     OwnDirectory(#[from] OwnDirectoryError),
     /// The lock can be neither created nor taken.
@@ -140,9 +140,9 @@ impl Source {
         self.directory.as_fd()
     }
 
-    /// Locks SOURCE for the mount at `mountpoint`, which whoever finds it locked is told.
+    /// Locks SOURCE for the mount at `mountpoint`, which is shown to processes that find it locked.
     ///
-    /// With `as_it_is` nothing in `.weir` is to be used, and it may be anybody's.
+    /// With `as_it_is`, nothing in `.weir` is used, and it may belong to any user.
     pub fn lock(&self, mountpoint: &Path, as_it_is: bool) -> Result<SourceLock, SourceError> {
         // A descriptor of its own: the lock belongs to the open description.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -159,7 +159,7 @@ impl Source {
             Ok(Err(_)) if whole && as_it_is => (None, None),
             Ok(Err(error)) => return Err(error.into()),
             Err(Errno::WOULDBLOCK) => return Err(self.locked()),
-            // Nothing can be created here. What is here may still be read.
+            // Nothing can be created here. Existing files may still be read.
             Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if whole => {
                 (OwnDirectory::open(directory.as_fd(), &self.path)?, None)
             }
@@ -170,8 +170,8 @@ impl Source {
         Ok(lock)
     }
 
-    /// No directory above or below SOURCE is served. Of two that begin at the same time each looks once more when
-    /// it is in the mount table.
+    /// Checks that no directory above or below SOURCE is served. When two mounts start at the same time, each
+    /// checks again when it is in the mount table.
     pub fn check_nesting(&self) -> Result<(), SourceError> {
         let fault = |error| SourceError::Open { path: self.path.clone(), error };
         let refused = |how| Err(SourceError::Nested { path: self.path.clone(), how });
@@ -191,15 +191,15 @@ impl Source {
         }
     }
 
-    /// Creates, opens and locks `.weir/lock` and notes in it who holds it. The inner error is that of a `.weir`
-    /// that is not this user's.
+    /// Creates, opens and locks `.weir/lock`, and records the holder in it. The inner error is for a `.weir`
+    /// that does not belong to this user.
     fn lock_file(
         &self,
         directory: &OwnedFd,
         mountpoint: &Path,
     ) -> Result<Result<(OwnDirectory, OwnedFd), OwnDirectoryError>, Errno> {
-        // A holder that lets go removes what was just opened: then once more. More often than this
-        // it does not happen by chance.
+        // A process that releases the lock removes the file that was just opened: then try again. More often
+        // than this it does not happen by chance.
         for _ in 0..16 {
             let own = keeping_times(directory, |directory| {
                 OwnDirectory::make(directory.as_fd(), &self.path)
@@ -216,7 +216,7 @@ impl Source {
             let mut holder = format!("{} ", std::process::id()).into_bytes();
             holder.extend_from_slice(mountpoint.as_os_str().as_bytes());
             holder.push(b'\n');
-            // Only a hint to people: a full disk must not keep anybody from mounting.
+            // Only information for people: a full disk must not prevent a mount.
             let _ = rustix::fs::ftruncate(&file, 0);
             let _ = rustix::io::pwrite(&file, &holder, 0);
             return Ok(Ok((own, file)));
@@ -233,7 +233,7 @@ impl Source {
     fn locked(&self) -> SourceError {
         let path = self.path.join(WEIR_DIRECTORY).join(LOCK_FILE);
         let mut holder = String::new();
-        // Bounded, not waited for, and no link: the file may be anything.
+        // Bounded, non-blocking, and not through a link: the file may be anything.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
         let read = file.and_then(|file| File::from(file).take(8192).read_to_string(&mut holder));
@@ -257,7 +257,7 @@ pub struct SourceLock {
 }
 
 impl SourceLock {
-    /// `.weir`, where there is one.
+    /// `.weir`, if there is one.
     pub fn own(&self) -> Option<&OwnDirectory> {
         self.own.as_ref()
     }
@@ -269,14 +269,14 @@ impl Drop for SourceLock {
         let (Some(own), Some(_)) = (&self.own, &self.file) else { return };
         keeping_times(&self.directory, |directory| {
             let removed = rustix::fs::unlinkat(own.as_fd(), LOCK_FILE, AtFlags::empty());
-            // Not empty, or no longer ours to remove: it stays.
+            // Not empty, or not removable any more: it stays.
             let _ = removed
                 .and_then(|()| rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR));
         });
     }
 }
 
-/// Locks a lock file. Who only asks whether a directory above is served holds its lock for a moment.
+/// Locks a lock file. A process that only checks for mounts above holds the lock for a moment.
 fn lock_patiently(file: &OwnedFd) -> Result<(), Errno> {
     const TRIES: u32 = 10;
     const PAUSE: Duration = Duration::from_millis(10);
@@ -320,12 +320,12 @@ fn try_lock_file(
     Ok(is_named.then_some(Ok(file)))
 }
 
-/// Where the redo log of the SOURCE at `path` is, if it is in SOURCE.
+/// The path of the redo log of the SOURCE at `path`, if the log is in SOURCE.
 pub fn log_path(path: &Path) -> PathBuf {
     path.join(WEIR_DIRECTORY).join("log")
 }
 
-/// Whether `log` is that place, whatever names lead there.
+/// Whether `log` is that place, by whatever path.
 pub fn is_log_path(path: &Path, log: &Path) -> bool {
     let parent = log.parent().and_then(|parent| parent.canonicalize().ok());
     log.file_name().is_some_and(|name| name == "log")

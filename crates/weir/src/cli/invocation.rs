@@ -70,8 +70,8 @@ fn is_bare_mount(rest: &[OsString]) -> bool {
     is_source && !first.as_bytes().starts_with(b"-") && !is_command(first)
 }
 
-/// mount.fuse3(8) puts `dev` and `suid` behind the options of everybody who did not say `nodev` and
-/// `nosuid`: that is nobody's wish.
+/// mount.fuse3(8) appends `dev` and `suid` to the options unless `nodev` and `nosuid` are given:
+/// the user did not ask for them.
 fn without_defaults(rest: &[OsString]) -> Vec<OsString> {
     let mut rest = rest.to_vec();
     let lists = rest.iter_mut().skip_while(|word| *word != "-o").skip(1);
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_of_mount_fuse3_are_nobodys_wish() {
+    fn the_defaults_of_mount_fuse3_are_ignored() {
         for (given, asked) in [
             ("rw,dev,suid", "rw"),
             ("dev,suid", ""),
             ("rw,nodev,suid", "rw,nodev"),
             ("rw,nosuid,dev", "rw,nosuid"),
             ("rw,dev=on,dev,suid", "rw,dev=on"),
-            // util-linux from 2.39 on passes on what was asked for.
+            // util-linux from 2.39 on passes on options that the user gave.
             ("rw,dev,dev,suid", "rw,dev"),
             ("rw,nosuid,nodev", "rw,nosuid,nodev"),
             ("fsname=nosuid,dev,suid", "fsname=nosuid"),

@@ -140,10 +140,11 @@ EXIT STATUS:
 pub(super) const UMOUNT: &str = "\
 Write everything home, then unmount, and wait until the daemon has exited.
 
-MOUNTPOINT may be any path in the mount, or SOURCE. If something cannot be written home the mount stays, and what \
-and why is said: make room or repair the back end and try again. If programs use the mount it stays, \
-too, and they are named. If another mount namespace (a container, 'unshare --mount') has the mount as well, it is \
-unmounted here and goes on there: its daemon ends with it, and until then the command fails and says who has it.";
+MOUNTPOINT may be any path in the mount, or SOURCE. If something cannot be written home, the mount stays and the \
+error names it: make room or repair the back end and try again. If programs use the mount, it stays and the error \
+names them. If another mount namespace (a container, 'unshare --mount') also has the mount, it is unmounted here and \
+stays mounted there: the command fails, and its error names a process of that namespace. The daemon ends with the \
+last mount.";
 
 pub(super) const UMOUNT_AFTER: &str = "\
 EXAMPLES:
@@ -236,9 +237,9 @@ pub(super) const LOG: &str = "\
 Show the superblock, the groups and the records of a redo log, from its checkpoint to its end, also of \
 one that is damaged or in use. With --format, make an empty log of a file or device.
 
-PATH is the directory that was served, or the log: a file or a block device. Files are named as they are called \
-now, and at the end stands what recovery would do to each, in words. Of a log outside of the directory that was \
-served, --source says which directory that is.";
+PATH is the directory that was served, or the log: a file or a block device. Files are shown with their \
+current names. A summary at the end tells what recovery would do to each. For a log outside the directory that was \
+served, --source names that directory.";
 
 pub(super) const LOG_AFTER: &str = "\
 EXAMPLES:

@@ -21,7 +21,7 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
     };
     if daemon.is_elsewhere() {
         leave(&mount, &daemon, arguments.force)?;
-        // A connection serves one request; and this may have been the last namespace to have it.
+        // A connection serves one request; and the mount may have ended with this namespace.
         match Daemon::connect(&mount) {
             Ok(again) if again.is_same(&daemon) => daemon = again,
             _ => {
@@ -41,7 +41,7 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Unmounts in this mount namespace, where the daemon cannot.
+/// Unmounts in this process's mount namespace, which the daemon cannot do.
 fn leave(mount: &Mount, daemon: &Daemon, force: bool) -> Result<(), Failure> {
     if let (Reply::Failed { message }, false) = (daemon.ask(&Request::Sync)?, force) {
         return Err(Failure::Refused(format!("still mounted: {message}")));

@@ -81,7 +81,7 @@ fn describe(report: &Report, dry: bool) -> String {
     text
 }
 
-/// What recovery would do to each file that a log names, a line each.
+/// What recovery would do to each file in a log, one line each.
 fn by_file(log: &LogFile, source: BorrowedFd<'_>) -> Result<String, Failure> {
     let Some(superblock) = log.superblock().map_err(refused)? else { return Ok(String::new()) };
     let superblock = without_void(source, superblock).map_err(refused)?;
@@ -91,7 +91,7 @@ fn by_file(log: &LogFile, source: BorrowedFd<'_>) -> Result<String, Failure> {
     Ok(explained.lines(&mut look).iter().map(|line| format!("  {line}\n")).collect())
 }
 
-/// The directory whose files a log is about, open, if it is known.
+/// The directory that a log's files are in, open, if it is known.
 fn served(arguments: &LogArguments) -> Option<File> {
     let named = arguments.source.as_deref();
     let source = named.or_else(|| match arguments.path.is_dir() {
@@ -148,7 +148,7 @@ pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Makes an empty log of a file or device. What is there is let go only with `force`.
+/// Makes an empty log of a file or device. Overwrites other contents only with `force`.
 fn format(path: &Path, force: bool) -> Result<ExitCode, Failure> {
     let opened = LogPlace::at(path).and_then(|place| LogFile::open(&place)).map_err(refused)?;
     let log = opened.ok_or_else(|| {
@@ -161,7 +161,9 @@ fn format(path: &Path, force: bool) -> Result<ExitCode, Failure> {
         Ok(Some(superblock)) => {
             let held = match superblock.clean {
                 true => "",
-                false => ", and may hold what was synced and is nowhere else: 'weir recover' first",
+                false => {
+                    ", and may hold synced data that is not in SOURCE yet: run 'weir recover' first"
+                }
             };
             let path = path.display();
             return Err(refused(format!("{path} is a log already{held}; --force erases it")));

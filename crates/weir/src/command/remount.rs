@@ -1,10 +1,10 @@
-//! `mount -o remount,...`: a mount's flags changed while it is in use.
+//! `mount -o remount,...`: changes a mount's flags while it is in use.
 //!
-//! `ro` and `rw`, and dev, suid, exec and atime, are the kernel's: it refuses what they forbid
-//! before the daemon hears of it. Everything else about a mount is settled when it is made.
+//! The kernel implements `ro` and `rw`, and dev, suid, exec and atime: it refuses forbidden
+//! operations before they reach the daemon. Other properties of a mount cannot be changed.
 //!
-//! Read-only means here what it means for a local file system: what was written before was
-//! accepted, and is home and durable when the command says that it is done.
+//! Read-only means the same as for a local file system: earlier writes were accepted, and they are
+//! home and durable when the command returns.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use crate::mounts::{self, Mount, MountTable};
 use crate::settings::Layer;
 use crate::unmount;
 
-/// Changes the flags of the mount at MOUNTPOINT to what `wanted` says of them.
+/// Sets the flags of the mount at MOUNTPOINT as `wanted` asks.
 pub fn run(arguments: &MountArguments, wanted: &Layer) -> Result<ExitCode, Failure> {
     let mount = find(&arguments.mountpoint)?;
     let flags = flags(&mount, wanted);
@@ -30,7 +30,7 @@ pub fn run(arguments: &MountArguments, wanted: &Layer) -> Result<ExitCode, Failu
     let read_only = flags.contains(MountFlags::RDONLY);
     let place = mount.mount_point.display();
     if read_only {
-        // Before, so that programs find it read-only for as short a time as possible if it fails.
+        // Before the remount: if this fails, programs never find the mount read-only.
         bring_home(&mount)
             .map_err(|why| Failure::Refused(format!("{place} stays writable: {why}")))?;
     } else if status(&mount)?.mounted_read_only {
@@ -54,7 +54,7 @@ fn find(mountpoint: &Path) -> Result<Mount, Failure> {
     let table = MountTable::read()
         .map_err(|error| Failure::Refused(format!("cannot read the mount table: {error}")))?;
     let at = |path: PathBuf| table.at(&path).filter(|mount| mount.is_weir()).cloned();
-    // By its name first: a mount whose daemon is stuck would hang what touches it.
+    // By name first: looking up a path in a mount whose daemon is stuck would hang.
     let clean = mounts::absolute(mountpoint).ok().and_then(at);
     clean.or_else(|| mountpoint.canonicalize().ok().and_then(at)).ok_or_else(|| {
         Failure::Refused(format!(
@@ -64,8 +64,8 @@ fn find(mountpoint: &Path) -> Result<Mount, Failure> {
     })
 }
 
-/// The flags for mount(2): those in force, changed as `wanted` says. mount(2) takes away what is
-/// not named.
+/// The flags for mount(2): those in force, with the changes that `wanted` asks for. mount(2) clears
+/// flags that are not given.
 fn flags(mount: &Mount, wanted: &Layer) -> MountFlags {
     let here = |name: &str| mount.options.split(',').any(|option| option == name);
     let of_all = |name: &str| mount.super_options.split(',').any(|option| option == name);
@@ -98,7 +98,7 @@ fn refused(mount: &Mount, errno: Errno) -> Failure {
     })
 }
 
-/// Has everything written so far brought home; the error says what is not.
+/// Brings home everything written so far. The error tells what is not home.
 fn bring_home(mount: &Mount) -> Result<(), String> {
     let asked = Daemon::connect(mount).and_then(|daemon| daemon.ask(&Request::Sync));
     match asked.map_err(|error| error.to_string())? {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_stays() {
+    fn flags_that_are_not_given_stay() {
         let now = mount("rw,nosuid,nodev,noatime", "rw,user_id=0");
         let kept = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
         assert_eq!(flags(&now, &Layer::default()), kept);

@@ -18,7 +18,7 @@ use crate::namespaces;
 /// How long a daemon may take to say how it is.
 const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same of one whose end is awaited, and who need not answer.
+/// As above, for a daemon whose end is awaited and which need not answer.
 const PROGRESS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a process that hung up is given to be gone.
@@ -82,8 +82,8 @@ pub enum ControlError {
     },
 }
 
-/// The Weir mount that `path` is in, or that has it as its SOURCE. Mounts are not touched if the
-/// name alone tells.
+/// The Weir mount that `path` is in, or whose SOURCE it is. Does not access mounts if the name alone
+/// identifies one.
 pub fn find(path: &Path) -> Result<Mount, ControlError> {
     let table = MountTable::read().map_err(ControlError::Table)?;
     let fault = |error| ControlError::Path { path: path.to_owned(), error };
@@ -99,7 +99,7 @@ pub fn find(path: &Path) -> Result<Mount, ControlError> {
     by_name(&canonical).ok_or_else(|| ControlError::NotMounted(path.to_owned()))
 }
 
-/// The status of the daemon that is this process, if it is one of this user's, and answers.
+/// The status of process `pid`, if it is a daemon of this user and answers.
 pub fn status_of_process(pid: u32) -> Option<Status> {
     let own = rustix::process::geteuid();
     let sockets = place::candidates(own.as_raw()).into_iter().filter_map(|directory| {
@@ -168,13 +168,13 @@ impl Daemon {
         Ok(Daemon { connection, mountpoint, device, pid, process })
     }
 
-    /// Whether the daemon has another mount namespace than this process: what it unmounts is not
-    /// unmounted here.
+    /// Whether the daemon is in another mount namespace than this process: then it cannot unmount in this
+    /// one.
     pub fn is_elsewhere(&self) -> bool {
         !namespaces::is_ours(self.pid)
     }
 
-    /// Whether both are connections to one process.
+    /// Whether both connections are to the same process.
     pub fn is_same(&self, other: &Daemon) -> bool {
         self.pid == other.pid
     }

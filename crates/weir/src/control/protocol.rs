@@ -63,8 +63,8 @@ pub struct Status {
     pub write_back: String,
     /// Whether nothing may be changed through the mount.
     pub read_only: bool,
-    /// Whether that was so from the beginning: then the daemon takes no changes, whatever the
-    /// kernel lets through.
+    /// Whether it was mounted read-only: then the daemon refuses all changes, even if the kernel
+    /// does not.
     pub mounted_read_only: bool,
     /// Whether files are transferred with O_DIRECT, as far as is known.
     pub direct: bool,

@@ -69,7 +69,7 @@ impl Account {
         }
     }
 
-    /// Whether the kernel lets nothing be changed (`mount -o remount,ro`).
+    /// Whether the kernel refuses changes (`mount -o remount,ro`).
     fn is_remounted_read_only(&self) -> bool {
         let table = MountTable::read().unwrap_or_default();
         let mount = table.of_device(self.device).filter(|mount| mount.is_weir());

@@ -24,8 +24,8 @@ use crate::unmount::{self, How, UnmountError};
 /// Pause before what failed on the way out is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How long a mount that is unmounted here may take to end before the command that waits is told
-/// who has it: a namespace that is just being left lets go of it in a moment.
+/// How long an unmounted mount may take to end before the waiting command is told which processes
+/// still have it: a namespace that is just ending releases it within this time.
 const ENDING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often, and with what pause, a mount in use is tried: a process that is just ending, or that
@@ -208,7 +208,7 @@ impl Lifecycle {
         self.bring_home()
     }
 
-    /// The next event; `None` when it is time to try again, or to tell why it takes so long.
+    /// The next event; `None` when it is time to retry, or to report why the end takes long.
     fn receive(&self) -> Option<Event> {
         let received = if self.retry {
             self.events.recv_timeout(RETRY)
@@ -319,37 +319,37 @@ impl Lifecycle {
                 return Next::CutOff;
             }
         }
-        // The session's end tells that the kernel has ended the mount.
+        // The event of the session's end follows when the kernel has ended the mount.
         Next::Wait
     }
 
-    /// It is unmounted here, and the kernel has not ended it: tells those who wait, so that they do
-    /// not wait for something that may never come.
+    /// The mount is unmounted here but not ended by the kernel: reports that to the waiting
+    /// commands, since the end may never come.
     fn tell_what_holds_it(&mut self) -> Next {
         let holders = namespaces::holders(self.place.device);
         if holders.is_empty() && !self.is_connected() {
-            // What was written last is on its way home.
+            // The last writes are on their way home.
             return Next::Wait;
         }
         self.give_up_waiting(self.held(&holders))
     }
 
-    /// Whether the kernel still has the mount, of which this namespace shows nothing any more;
-    /// false where fusectl is not mounted, which would tell.
+    /// Whether the kernel still has the mount although it is gone from this namespace; false if
+    /// fusectl is not mounted, since it is unknown then.
     fn is_connected(&self) -> bool {
         let again =
             MountTable::read().is_ok_and(|table| table.of_device(self.place.device).is_some());
-        // The next mount has the number as soon as it is free.
+        // The device number may be reused by the next mount.
         !again && Path::new(&self.connection()).exists()
     }
 
-    /// Where fusectl has the mount's connection.
+    /// Path of the mount's connection in fusectl.
     fn connection(&self) -> String {
         format!("/sys/fs/fuse/connections/{}", self.place.device.minor)
     }
 
-    /// Answers all who wait for the end. The mount goes on for those who hold it, and ends with
-    /// them.
+    /// Answers all commands that wait for the end. The mount goes on for the namespaces that still
+    /// have it, and ends with the last of them.
     fn give_up_waiting(&mut self, message: String) -> Next {
         tracing::warn!("{message}");
         self.mounted = Mounted::Detached;
@@ -359,7 +359,7 @@ impl Lifecycle {
         Next::Wait
     }
 
-    /// What there is to say of a mount that is gone from here and has not ended.
+    /// The message about a mount that is gone from here and has not ended.
     fn held(&self, holders: &[Holder]) -> String {
         let place = self.place.mountpoint.display();
         let daemon = std::process::id();
@@ -369,7 +369,7 @@ impl Lifecycle {
                  ('nsenter --target {pid} --mount umount {mount_point}') or end these programs",
                 join(holders)
             ),
-            None => "something that cannot be seen still has it, such as a mount namespace \
+            None => "something that weir cannot see still has it, such as a mount namespace \
                      without processes: unmount it there"
                 .to_owned(),
         };

@@ -1,7 +1,7 @@
 //! The built `weir` command, run as people and mount(8) run it.
 //!
-//! What needs FUSE, root or a tool that is missing says so and is skipped; with `CI=true` it has
-//! failed.
+//! A test that needs FUSE, root or a missing tool reports that and is skipped; with `CI=true` it
+//! fails.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal};
 /// An ordinary user with an account, which fusermount3 insists on: nobody.
 pub const ORDINARY: u32 = 65_534;
 
-/// Whether FUSE can be used; if not, says that the test is skipped.
+/// Whether FUSE can be used; if not, reports that the test is skipped.
 pub fn fuse() -> bool {
     let missing = if !Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing"
@@ -30,7 +30,7 @@ pub fn fuse() -> bool {
     skip(missing)
 }
 
-/// Says why a test is skipped. Under `CI=true` what cannot run has failed.
+/// Reports why a test is skipped. With `CI=true` the test fails instead.
 fn skip(why: &str) -> bool {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run, and must under CI: {why}");
     eprintln!("skipped: {why}");

@@ -112,7 +112,7 @@ fn unmounted_by_hand_it_stays_locked_until_everything_is_home() {
         fs::read_to_string(scene.log()).unwrap().contains("unmounted, but")
     });
     assert!(runs(daemon) && !scene.is_unlocked());
-    // A mount waits for a daemon that gets on, not for one that fails.
+    // A mount waits for a daemon that makes progress, not for one that fails.
     let refused = scene.try_mount(&[]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{said}");

@@ -1,6 +1,6 @@
-//! A redo log file by file, in words: what recovery would do to each.
+//! Explains a redo log in words: what recovery would do to each file.
 //!
-//! Reads the log as recovery does, in two passes, and looks at the files without changing them.
+//! Reads the log as recovery does, in two passes, and inspects the files without changing them.
 //!
 //! Memory is one entry for each file and for each separate range of bytes that the log holds.
 
@@ -19,7 +19,7 @@ pub enum ExplainError {
     /// The log cannot be read, or is damaged.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// A group that is whole holds what no writer writes.
+    /// A complete group holds something that no writer writes.
     #[error("the log is damaged at LSN {lsn}: {why}")]
     Record {
         /// Where.
@@ -29,16 +29,17 @@ pub enum ExplainError {
     },
 }
 
-/// What a log holds of one file.
+/// The changes that a log holds for one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Change {
-    /// Records that count, of bytes and sizes.
+    /// Valid records of bytes and sizes.
     records: u64,
     /// Records that later ones made void.
     void: u64,
-    /// Bytes to be written: where each range begins, and where it ends. They neither touch nor overlap.
+    /// Bytes to be written: each range's start, mapped to its end. Ranges neither touch nor
+    /// overlap.
     ranges: BTreeMap<u64, u64>,
-    /// The last size that the file was given.
+    /// The last recorded size of the file.
     cut_to: Option<u64>,
 }
 
@@ -72,7 +73,7 @@ impl Change {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// The file's size afterwards, if it has `bytes` now.
+    /// The file's size after recovery, if it has `bytes` now.
     fn size_after(&self, bytes: u64) -> u64 {
         let end = self.ranges.last_key_value().map_or(0, |(_, &end)| end);
         self.cut_to.unwrap_or(bytes).max(end)
@@ -101,7 +102,7 @@ impl Change {
     }
 }
 
-/// `1 byte`, `2 bytes`.
+/// `1 byte`, `2 bytes`, ...
 fn counted(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
@@ -139,7 +140,7 @@ pub fn read<R: ReadLog>(log: &mut R, superblock: Superblock) -> Result<Explained
     Ok(Explained(changes))
 }
 
-/// Calls `each` with every record, where it is, and the identity of its file.
+/// Calls `each` with every record, its position, and the identity of its file.
 fn each_record<R: ReadLog>(
     log: &mut R,
     superblock: Superblock,
@@ -178,16 +179,16 @@ fn line(seen: io::Result<Seen>, change: &Change) -> String {
         Ok(Seen::File { name, bytes, locked }) => {
             let words = match (change.records, change.void) {
                 (0, 0) => "leave it as it is: nothing of it is in the log".to_owned(),
-                (0, _) => "leave it as it is: what is home is newer than the log".to_owned(),
+                (0, _) => "leave it as it is: home is newer than the log".to_owned(),
                 (_, 0) => change.words(bytes),
                 (_, void) => format!(
-                    "{}; leave out {}: what is home is newer",
+                    "{}; leave out {}: home is newer",
                     change.words(bytes),
                     counted(void, "record")
                 ),
             };
             let locked = match locked && change.records > 0 {
-                true => "make it writable for the while (it is immutable or append-only), then ",
+                true => "make it writable temporarily (it is immutable or append-only), then ",
                 false => "",
             };
             format!("{name}: {locked}{words}")
@@ -201,7 +202,7 @@ fn line(seen: io::Result<Seen>, change: &Change) -> String {
             counted(change.bytes(), "byte")
         ),
         Err(error) => format!(
-            "a file that cannot be looked at ({error}): {} with {}",
+            "a file that cannot be inspected ({error}): {} with {}",
             counted(change.records, "record"),
             counted(change.bytes(), "byte")
         ),
@@ -209,16 +210,16 @@ fn line(seen: io::Result<Seen>, change: &Change) -> String {
     one_line(&line)
 }
 
-/// What a file is called, in the listing of a log's records.
+/// A file's name, for the list of a log's records.
 pub fn name(look: &mut Look, identity: &[u8]) -> String {
     match look.at(identity) {
         Ok(Seen::File { name, .. } | Seen::Finished { name }) => one_line(&name),
         Ok(Seen::Gone) => "a file that is gone".to_owned(),
-        Err(error) => format!("a file that cannot be looked at: {error}"),
+        Err(error) => format!("a file that cannot be inspected: {error}"),
     }
 }
 
-/// The directory that was served, for a log at its place in it.
+/// The directory that was served, if a log is at its place in `.weir`.
 pub fn source_of(log: &Path) -> Option<&Path> {
     let directory = log.parent()?;
     directory.ends_with(".weir").then(|| directory.parent()).flatten()
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_done_is_said_in_words() {
+    fn changes_are_described_in_words() {
         let mut change = Change::default();
         change.write(4096, 35);
         assert_eq!(line(file(9000), &change), "a: write 35 bytes from byte 4096 on");
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(
             line(file(10), &change),
             "a: write 36 bytes in 2 places between byte 0 and byte 4131; its size would be 4131 instead \
-             of 10; leave out 1 record: what is home is newer"
+             of 10; leave out 1 record: home is newer"
         );
         change.truncate(0);
         assert_eq!(
@@ -266,10 +267,7 @@ mod tests {
             "a: make it 0 bytes long; its size would be 0 instead of 10"
         );
         let void = Change { void: 2, ..Change::default() };
-        assert!(
-            line(file(10), &void)
-                .ends_with("leave it as it is: what is home is newer than the log")
-        );
+        assert!(line(file(10), &void).ends_with("leave it as it is: home is newer than the log"));
         assert_eq!(
             line(Ok(Seen::Gone), &void),
             "a file that is gone: leave out 2 records with 0 bytes"
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_in_its_place_tells_source() {
+    fn source_is_derived_from_the_place_of_its_log() {
         assert_eq!(source_of(Path::new("/srv/data/.weir/log")), Some(Path::new("/srv/data")));
         assert_eq!(source_of(Path::new("/srv/log")), None);
     }
