@@ -264,16 +264,16 @@ pub enum Output {
     Command(Command),
     /// Execute a command on the redo log.
     Log(LogCommand),
-    /// Write to a file at home, in order, what the redo log holds of it: home may have lost it, or the log is
-    /// full. Nothing else of the file is under way. To be answered through [`crate::Engine::redone`].
+    /// Write a file's records in the redo log to the file at home, in order: home may have lost them, or the
+    /// log is full. Nothing else of the file is under way. Answer through [`crate::Engine::redone`].
     Redo {
         /// The file.
         file: FileId,
-        /// How the log names it.
+        /// The file's name in the log.
         identity: Box<[u8]>,
-        /// The log, from its tail on.
+        /// Where to read the log from: its tail.
         from: Superblock,
-        /// The log reaches so far at least.
+        /// Read the log up to here at least.
         until: Lsn,
     },
     /// The file has no dirty data left at this moment. The caller may restore its modification
@@ -286,16 +286,16 @@ pub enum Output {
 /// What an exclusive section needs; see [`crate::Engine::begin_exclusive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Byte range `[from, to)` whose dirty data must be home before.
+    /// Byte range `[from, to)` whose dirty data must be home before the section begins.
     pub flush: Option<(u64, u64)>,
-    /// The section cuts or rearranges the file at home from this byte on. What the redo log holds of
-    /// the file there is then brought home and revoked before, durably. `None` if it changes nothing
-    /// that was written.
+    /// The section cuts or rearranges the file at home from this byte on. Before it begins, the file's
+    /// records from there on are written home, synced and revoked, durably. `None` if the section changes no
+    /// written data.
     pub changes_from: Option<u64>,
 }
 
 impl Section {
-    /// A section that leaves what was written where it is: to look at it, or to reserve space.
+    /// A section that does not change written data: for a lookup, or to reserve space.
     pub fn unchanging(flush: Option<(u64, u64)>) -> Section {
         Section { flush, changes_from: None }
     }

@@ -92,21 +92,21 @@ impl FromStr for WriteBackPolicy {
     }
 }
 
-/// Safeguards that are taken away, one by one, to show that the simulator finds what they are for.
+/// Safeguards that tests can switch off, one by one, to show that the simulator detects their absence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Undone {
-    /// Home is written without waiting for what supersedes older records of the log.
+    /// Home is written without waiting for the records that supersede older ones in the log.
     pub supersede: bool,
     /// Files are cut and rearranged at home while the log has records of them.
     pub cut: bool,
-    /// What a failed sync of home covered counts as settling again.
+    /// Contents that a failed sync of home covered count as settling again.
     pub home_sync: bool,
 }
 
 /// Bounds and policies of one engine. Validated by [`crate::Engine::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// For tests of tests: nothing in use.
+    /// For tests of the simulator; otherwise unused.
     #[doc(hidden)]
     pub undone: Undone,
     /// Bytes for page frames, patches and their descriptors together.

@@ -221,8 +221,8 @@ impl Engine {
         self.report_clean(file);
     }
 
-    /// A page's content is home. If some of it never was in the log, and nothing newer of it is
-    /// here to be logged, the file's next sync has to sync home.
+    /// A page's content is home. If some of it was never in the log, and no newer bytes of it are waiting to
+    /// be logged, the file's next sync has to sync home.
     fn home_without_log(&mut self, file: FileIx, ix: PageIx) {
         let logs = self.logs(file);
         let page = &mut self.pages[ix];

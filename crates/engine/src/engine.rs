@@ -199,7 +199,7 @@ pub struct Engine {
     /// Pages with bytes that are to be logged should their file be synced.
     pub(crate) unlogged: PageSet,
     pub(crate) log: Option<Log>,
-    /// Files of which home may have lost something that the log holds.
+    /// Files for which home may have lost data that is in the log.
     pub(crate) repairs: BTreeSet<FileIx>,
     /// Patches that left memory for it.
     pub(crate) spill: Spill,
@@ -261,7 +261,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The frames it was made with.
+    /// Number of frames at creation.
     pub fn frames(&self) -> &FramePool {
         &self.pool
     }
@@ -383,7 +383,7 @@ impl Engine {
     pub fn discard(&mut self, file: FileId) {
         let Some(file) = self.files.find(file) else { return };
         self.files[file].discarded = true;
-        // What is dropped is not home: should the removal be undone by a crash, the log still has what was synced.
+        // Dropped data is not home: if a crash undoes the removal, what was synced is still in the log.
         self.files[file].syncs.iter_mut().for_each(|sync| sync.full = None);
         self.drop_spilled(file, 0, u64::MAX);
         for ix in self.pages_of(file) {
@@ -622,7 +622,7 @@ impl Engine {
         let was_unlogged = !page.unlogged.is_empty();
         let was_resident = page.frame.is_some();
         let result = change(page);
-        // Home, or dropped there as well as here.
+        // Home, or dropped both at home and here.
         let settled = if page.is_unclean() { None } else { page.rec.take() };
         let after = Census::of(page);
         let is_dirty = page.dirty_seq != 0;

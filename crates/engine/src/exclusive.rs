@@ -22,7 +22,7 @@ impl Engine {
     /// transfer and nothing will be until [`Engine::end_exclusive`]; other events on it queue.
     ///
     /// # Errors
-    /// What bringing data home before met; the file is not frozen then.
+    /// Those of bringing data home before the section; the file is not frozen then.
     pub fn begin_exclusive(
         &mut self,
         request: RequestId,
@@ -89,8 +89,8 @@ impl Engine {
         true
     }
 
-    /// Whether what the log holds of a file would be replayed, after a crash, over what a section makes
-    /// of its bytes from `from` on.
+    /// Whether a replay after a crash would write the file's records over the section's changes from byte
+    /// `from` on.
     fn must_revoke_from(&self, file: FileIx, from: u64) -> bool {
         let usable = self.log.as_ref().is_some_and(Log::is_usable);
         usable && !self.config.undone.cut && self.has_records_from(file, from)
@@ -106,8 +106,9 @@ impl Engine {
                 }))
     }
 
-    /// Nothing of the file is under way. Syncs that wait for its repair, or beside a repair for pages to go
-    /// home, are not. A repair is to find all of the file's records in the log.
+    /// Whether nothing of the file is under way. Syncs that wait for its repair do not count, and for a
+    /// repair, neither do syncs that wait for pages to go home. A repair needs all of the file's records to
+    /// be durable in the log.
     pub(crate) fn is_quiet(&self, file: FileIx, for_repair: bool) -> bool {
         if for_repair && self.undurable_record(file).is_some() {
             return false;

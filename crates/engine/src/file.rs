@@ -42,10 +42,10 @@ pub(crate) enum Gate {
     Open,
     /// An exclusive section waits for what is under way; newer events queue behind it.
     Closing {
-        /// Whose section; `None` for a repair.
+        /// The request for the section; `None` for a repair.
         request: Option<RequestId>,
         section: Section,
-        /// Dirty data is still on its way home first, or records are being revoked.
+        /// Dirty data is going home first, or records are being revoked.
         flushing: bool,
     },
     /// The section runs.
@@ -60,7 +60,7 @@ pub(crate) enum SyncFor {
     All(RequestId),
     /// The exclusive section the gate is closing for.
     Exclusive {
-        /// Records of the file are revoked, too.
+        /// Records of the file are also revoked.
         revokes: bool,
     },
     /// The log, which is to be freed of the file's records.
@@ -83,11 +83,11 @@ pub(crate) struct SyncWaiter {
     pub(crate) done: SyncFor,
     /// The sync command is under way.
     pub(crate) syncing_home: bool,
-    /// Home is synced when what it may have lost was written anew (`repair`).
+    /// Home is synced after the repair has rewritten what home may have lost (`repair`).
     pub(crate) awaits_repair: bool,
     /// What of the log it then frees.
     pub(crate) covered: Counts,
-    /// The last epoch of the file that it covers; 0 if none (`repair`).
+    /// The last epoch of the file that the sync covers; 0 if none (`repair`).
     pub(crate) epoch: u32,
     pub(crate) home_sync_began: Time,
     /// It brings everything home, and so frees the log of older records of the file.
@@ -159,7 +159,7 @@ pub(crate) struct File {
     /// Requests in the engine's queue of starved ones.
     pub(crate) starved: usize,
     pub(crate) gate: Gate,
-    /// The section whose flush a repair interrupts.
+    /// The section whose flush is interrupted by a repair.
     pub(crate) interrupted: Option<(RequestId, Section)>,
     /// Events behind the gate, in order.
     pub(crate) queue: VecDeque<(RequestId, Event)>,

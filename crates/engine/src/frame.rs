@@ -10,8 +10,8 @@
 //! - memory is written only through `&mut Frame` with a reference count of one;
 //! - memory that programs may read as well ([`FramePool::shared`]) is theirs to read at any time: what they
 //!   make of it is the board's business, and `resident`'s, who changes a published frame;
-//! - handing frames out and taking them back makes no system call: the engine does so under its shard's lock. Whoever has
-//!   no lock prepares memory for it ([`FramePool::prepare`]);
+//! - handing frames out and taking them back makes no system call: the engine does so under its shard's lock.
+//!   A thread without that lock prepares memory ahead ([`FramePool::prepare`]);
 //! - the memory stays mapped until the last handle and the pool are dropped.
 //!
 //! Lock order: the free list's lock is taken last and nothing is called under it.
@@ -34,11 +34,11 @@ use weir_lane::prefetch;
 
 use crate::PAGE_BYTES;
 
-/// Frames whose pages are made at once: that takes two thirds of what as many faults do (1.4 and 2.0 us a page on a virtual
-/// machine). Shared memory has no huge pages by itself where shmem_enabled is off, as it is by default, and those that a
-/// [`Preparer`] makes may come too late.
+/// Number of frames populated by one madvise(2): that takes two thirds of the time of as many page faults
+/// (1.4 and 2.0 us a page on a virtual machine). Shared memory has no huge pages by itself where
+/// shmem_enabled is off, as it is by default, and those that a [`Preparer`] makes may come too late.
 const PREPARED_AT_ONCE: u32 = 16;
-/// Frames whose pages are there before they are handed out, if all goes well: those of a request of the largest size.
+/// Number of frames to populate ahead of use: those of a request of the largest size.
 const PREPARED_AHEAD: u32 = 256;
 
 const FRAMES_IN_HUGE: u32 = (HUGE_BYTES / PAGE_BYTES) as u32;
@@ -62,9 +62,9 @@ struct Lane {
     memory: Arc<Memory>,
     /// Takes the stretches that frames will be handed out from soon, once there is a [`Preparer`].
     coming: OnceLock<mpsc::Sender<usize>>,
-    /// Frames from here on were never handed out: as `untouched`, for those who do not have its lock.
+    /// Frames from here on were never handed out: a copy of `untouched` that is read without its lock.
     handed_out: AtomicU32,
-    /// The pages of frames below are there, or somebody is seeing to it.
+    /// Frames below this are populated, or a thread is populating them.
     prepared: AtomicU32,
 }
 
@@ -114,17 +114,17 @@ impl Arena {
             if begin.is_multiple_of(FRAMES_IN_HUGE)
                 && let Some(coming) = lane.coming.get()
             {
-                // It may have found that there are no huge pages, and be gone.
+                // The receiver may have stopped because there are no huge pages.
                 let _ = coming.send(begin as usize * PAGE_BYTES + HUGE_BYTES);
             }
             let len = (end - begin) as usize * PAGE_BYTES;
-            // SAFETY: the range lies in the mapping; the advice changes nothing of its content. Where it is refused
-            // (before Linux 5.14), pages are had one by one.
+            // SAFETY: the range lies in the mapping; the advice does not change its content. Where the kernel
+            // refuses it (before Linux 5.14), pages are populated by faults.
             let _ = unsafe { madvise(self.address(begin).cast(), len, Advice::LinuxPopulateWrite) };
         }
     }
 
-    /// Frames are to be prepared up to here.
+    /// The frame up to which to populate.
     #[inline]
     fn wanted(&self, lane: &Lane) -> u32 {
         self.frames.min(lane.handed_out.load(Ordering::Relaxed).saturating_add(PREPARED_AHEAD))
@@ -219,9 +219,9 @@ impl FramePool {
         self.arena.lane.as_ref().map(|lane| lane.fd.as_fd())
     }
 
-    /// Makes the pages of memory that other processes may map, some frames ahead of those handed out. These are system calls,
-    /// which [`FramePool::take`] does not make: to be called now and then, and under no lock. Mostly there is nothing to do.
-    /// A frame that is handed out without is had by a page fault.
+    /// Populates pages of memory that other processes may map, some frames ahead of those handed out. Makes
+    /// system calls, which [`FramePool::take`] does not: call it now and then, without holding a lock.
+    /// Usually there is nothing to do. A frame that is handed out unpopulated costs a page fault.
     #[inline]
     pub fn prepare(&self) {
         if let Some(lane) = &self.arena.lane
@@ -231,7 +231,8 @@ impl FramePool {
         }
     }
 
-    /// Takes a free frame. Its content is whatever it last held. `None` if all are in use. No system call is made.
+    /// Takes a free frame. Its content is whatever it last held. `None` if all are in use. Makes no system
+    /// call.
     pub fn take(&self) -> Option<Frame> {
         let index = {
             let mut free = self.arena.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -467,10 +468,10 @@ mod tests {
         let pool = FramePool::shared(FRAMES).unwrap();
         let preparer = pool.preparer().unwrap();
         let mut taken = Vec::with_capacity(FRAMES as usize);
-        // SAFETY: the child runs what follows alone, which allocates nothing; then it ends at once.
+        // SAFETY: only the code below runs in the child; it does not allocate, and the child exits at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: they take numbers. From here on every system call but that to end kills.
+            // SAFETY: the arguments are numbers. From here on every system call except exit kills the child.
             unsafe {
                 libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT);
             }
@@ -479,7 +480,7 @@ mod tests {
             }
             let is_all = taken.len() == FRAMES as usize;
             taken.clear();
-            // SAFETY: it takes a number.
+            // SAFETY: the argument is a number.
             unsafe { libc::syscall(libc::SYS_exit, if is_all { 0 } else { 1 }) };
         }
         let mut status = 0;

@@ -1,5 +1,5 @@
-//! The redo log's side of the engine: what is logged when, who waits for it, and when the log's
-//! tail may go on. What is logged so that home may go past it is `write_ahead`'s.
+//! The redo log's side of the engine: what is logged when, who waits for it, and when the log's tail may
+//! advance. `write_ahead` decides what is logged before home is written.
 //!
 //! A sync by the log appends what was written to the file and is not in the log yet to the open
 //! group: bytes of frames and patches as they are, without a fetch. One group is under way at a
@@ -75,8 +75,8 @@ pub(crate) struct Logged {
     pub(crate) revoked: Option<Lsn>,
     /// No record that may be replayed writes past this byte.
     end: u64,
-    /// The last event by which home went past the records without Weir: it was changed behind its
-    /// back. 0 if it is not ahead.
+    /// The last event in which home became newer than the records, because it was changed without Weir. 0 if
+    /// home is not newer.
     ahead: u64,
     /// What of it keeps the tail where it is.
     pub(crate) needs: Needs,
@@ -84,7 +84,7 @@ pub(crate) struct Logged {
     checkpointing: bool,
     /// A sync of home alone is.
     freeing: bool,
-    /// Nothing but what supersedes its records is logged: its name is changing.
+    /// Only what supersedes its records is logged: its name is changing.
     paused: bool,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Log {
     pub(crate) failed: Option<ErrorKind>,
     pub(crate) segments: Segments,
     pub(crate) recorded: Recorded,
-    /// Commands that wait until what supersedes older records is durable.
+    /// Commands that wait until the records superseding older ones are durable.
     pub(crate) behind: Behind,
     held: BTreeSet<(Segment, FileIx)>,
     /// What files need that are gone from the engine, and perhaps not yet from home.
@@ -176,23 +176,24 @@ impl Log {
         self.failed.is_none() && !self.closing
     }
 
-    /// Whether so many bytes are free, and some for records that void others.
+    /// Whether `bytes` bytes are free, plus a reserve for records that void others.
     pub(crate) fn has_space(&self, bytes: u64) -> bool {
         self.writer.has_space(bytes + self.writer.capacity_bytes() / SLACK_SHARE)
     }
 
-    /// More than half of it is used: it is to be freed.
+    /// More than half of the log is used, so it is to be freed.
     fn is_half_full(&self) -> bool {
         self.writer.used_bytes() > self.writer.capacity_bytes() / 2
     }
 
-    /// The file that needs the first segment that is needed, if it is one of the engine's.
+    /// The file that needs the first needed segment, if the engine still has the file.
     pub(crate) fn first_holder(&self) -> Option<FileIx> {
         let &(segment, file) = self.held.first()?;
         (self.first_needed() == Some(segment)).then_some(file)
     }
 
-    /// The open group is sent though nobody waits for it, lest the next one who does finds no room.
+    /// The open group is long enough to be sent although no sync waits for it, so that the next sync finds
+    /// room.
     pub(crate) fn is_open_group_long(&self) -> bool {
         let bytes = (self.writer.position().0 - self.writer.head().0) as usize;
         bytes >= self.writer.group_bytes_max() / 4
@@ -237,16 +238,16 @@ impl Engine {
         }
     }
 
-    /// Has a file's syncs go home until it is identified anew: how recovery finds it is about to change.
-    /// What the log holds of it already is to be revoked first: by a section that changes the
-    /// file, or [`Engine::revoke`].
+    /// Makes a file's syncs go home until the file is identified anew: its identity for recovery is about to
+    /// change. The file's records in the log must be revoked first, by a section that changes the file or by
+    /// [`Engine::revoke`].
     pub fn pause_log(&mut self, file: FileId) {
         if let Some(file) = self.files.find(file) {
             self.files[file].logged.paused = true;
         }
     }
 
-    /// The file has no name any more: nothing that the log holds of it is to be replayed. Answered as
+    /// The file has no name any more: its records in the log must not be replayed. Answered as
     /// [`Reply::Synced`] when that is durable.
     ///
     /// # Errors
@@ -271,7 +272,7 @@ impl Engine {
         }
     }
 
-    /// Whether syncs of a file may rely on the log.
+    /// Whether the log may serve syncs of a file.
     pub(crate) fn may_log(&self, file: FileIx) -> bool {
         self.logs(file) && !self.files[file].logged.paused
     }
@@ -364,7 +365,7 @@ impl Engine {
         if let Some(kind) = log.failed {
             return Some(Step::Done(Err(Error::Home(kind))));
         }
-        // A section that is under way may cut what would be logged.
+        // A section under way may cut what would be logged.
         let held = self.files[file].gate != Gate::Open;
         if held || !self.may_log(file) || self.is_home_ahead(file) {
             return None;
@@ -565,8 +566,8 @@ impl Engine {
         result
     }
 
-    /// A sync of a file's home begins; answers what it covers. Of a removed file that is nothing: what was
-    /// dropped of it is void when its removal is durable, and the sync says nothing of that.
+    /// A sync of a file's home begins; returns what it covers. For a removed file it covers nothing: dropped
+    /// data is void when the removal is durable, and this sync does not make it so.
     pub(crate) fn home_sync_begins(&mut self, file: FileIx) -> Counts {
         if self.files[file].discarded {
             return Counts::default();
@@ -574,7 +575,7 @@ impl Engine {
         self.files[file].logged.needs.begin_sync()
     }
 
-    /// It ended well.
+    /// The sync succeeded.
     pub(crate) fn home_sync_ended(&mut self, file: FileIx, covered: &Counts) {
         if !covered.is_empty() {
             self.change_needs(file, |needs| needs.end_sync(covered));
@@ -606,7 +607,7 @@ impl Engine {
         Some(log.append(of_file, record))
     }
 
-    /// Home was changed behind Weir's back: it has what no record has.
+    /// Home was changed without Weir: it is newer than the records.
     pub(crate) fn home_is_ahead(&mut self, file: FileIx) {
         if let Some(log) = &mut self.log {
             log.ahead_events += 1;

@@ -6,9 +6,9 @@
 //!
 //! A content is *away* until it is home, *settling* until a sync of home begins that makes it
 //! durable there, and *syncing* until that ends. A content that is dropped, by truncate for
-//! example, settles at once: what dropped it is done at home already. A sync of home that fails
-//! makes all that was settling or syncing *lost*: home may have dropped it, and a later sync that
-//! succeeds says nothing of it. It stays needed until it is written home anew (`repair`).
+//! example, settles at once: the operation that dropped it is done at home already. A failed sync
+//! of home makes everything *lost* that was settling or syncing: home may have dropped it, and a later
+//! successful sync does not cover it. It stays needed until it is rewritten at home (`repair`).
 //!
 //! Invariant: a segment begins where a group does, which names the files of its records.
 
@@ -133,7 +133,7 @@ pub(crate) struct Needs {
     pub(crate) settling: Counts,
     /// Covered by syncs of home under way.
     pub(crate) syncing: Counts,
-    /// Home may have dropped it: a sync failed.
+    /// A sync of home failed, so home may have dropped it.
     pub(crate) lost: Counts,
 }
 
@@ -157,19 +157,19 @@ impl Needs {
         covered
     }
 
-    /// It ended well.
+    /// The sync succeeded.
     pub(crate) fn end_sync(&mut self, covered: &Counts) {
         self.syncing.remove_all(covered);
     }
 
-    /// A sync of home failed: whatever was given to home and is not known to be durable may be lost.
-    /// Syncs under way cover nothing any more.
+    /// A sync of home failed: contents at home that are not known to be durable may be lost. Syncs
+    /// under way cover nothing any more.
     pub(crate) fn lose(&mut self) {
         self.lost.add_all(&std::mem::take(&mut self.settling));
         self.lost.add_all(&std::mem::take(&mut self.syncing));
     }
 
-    /// What was lost was written home anew.
+    /// Lost contents were rewritten at home.
     pub(crate) fn rewritten(&mut self) {
         self.settling.add_all(&std::mem::take(&mut self.lost));
     }

@@ -208,9 +208,9 @@ pub(crate) struct Page {
     /// Where in the log the oldest record is that its content needs: none if it was never logged since
     /// it was last home, or is all there.
     pub(crate) rec: Option<Segment>,
-    /// The file's epoch in which it last came home; 0 if that does not matter (`repair`).
+    /// The file's epoch in which the page last came home; 0 if irrelevant (`repair`).
     pub(crate) home_epoch: u32,
-    /// What came home then was not all in the log.
+    /// Some of what came home then was not in the log.
     pub(crate) home_unlogged: bool,
     /// The spill its patches are part of, unless they changed since; 0 if there is none.
     pub(crate) spilling: u32,

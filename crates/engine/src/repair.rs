@@ -1,18 +1,18 @@
 //! Repair: what happens after a sync of home failed.
 //!
-//! A sync that fails makes nothing clean. The kernel may have dropped what it could not write, tells of
-//! that once, and its next sync succeeds without having written it. Therefore everything of the
-//! file that was given to home and is not known to be durable is written anew before another sync
-//! of it counts: pages in memory become dirty again, and what the log is needed for is replayed to
-//! the file by the back end, while the file is frozen. Every sync of the file waits for that, and the
-//! log keeps the file's records until one has succeeded.
+//! A failed sync makes nothing clean. The kernel may have dropped what it could not write; it reports that
+//! once, and its next sync succeeds without having written it. Therefore everything of the file that was
+//! given to home and is not known to be durable is rewritten before another sync of the file counts. Pages in
+//! memory become dirty again. Contents that need the log are replayed to the file by the back end, while the
+//! file is frozen. Every sync of the file waits for that, and the log keeps the file's records until a sync
+//! has succeeded.
 //!
-//! The same frees a log that is full of what cannot go home by way of pages (`write_ahead`): what it held
-//! of the file is home then.
+//! The same procedure frees a log that is full of records whose pages cannot go home (`write_ahead`):
+//! afterwards they are home.
 //!
-//! What was never in the log and has left memory cannot be written anew, nor what was at home before the
-//! file was attached: it is *gone*. Every sync of the
-//! file fails from then on, until the file is cut to nothing or nobody has it open any more.
+//! What was never in the log and has left memory cannot be rewritten, nor can data that was at home before
+//! the file was attached: it is *gone*. Every sync of the file fails from then on, until the file is cut to
+//! nothing or no program has it open.
 
 use crate::PAGE_BYTES;
 use crate::command::{FileId, Output};
@@ -23,59 +23,59 @@ use crate::needs::Counts;
 use crate::page::{FileIx, PageIo, Span};
 use crate::time::Time;
 
-/// How far a file is settled at home. Epochs count its syncs of home.
+/// Which of a file's contents are durable at home. Epochs count the file's syncs of home.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
-    /// What comes home now is covered by syncs that begin from now on.
+    /// The current epoch: contents that come home now are covered by syncs that begin later.
     pub(crate) epoch: u32,
     /// Pages that came home in this epoch or before are durable there.
     pub(crate) until: u32,
-    /// A sync failed, and what the log is needed for was not written anew yet.
+    /// A sync failed, and the contents that need the log were not rewritten yet.
     pub(crate) broken: Option<ErrorKind>,
-    /// The last epoch in which something came home that was not in the log and left memory since.
+    /// The last epoch in which a page came home that was not in the log and has left memory since.
     evicted: u32,
-    /// A sync failed, and some of what it covered cannot be written anew.
+    /// A sync failed, and some of what it covered cannot be rewritten.
     pub(crate) gone: Option<ErrorKind>,
-    /// Syncs that failed.
+    /// Number of failed syncs.
     losses: u32,
-    /// How many had when the repair under way began.
+    /// The value of `losses` when the current repair began.
     repaired: u32,
 }
 
 impl Settled {
-    /// Of a file that is attached with `size` bytes at home. They may have been written a moment ago, and
-    /// not be durable: until a sync succeeds, a failed one may lose them.
+    /// State of a file that is attached with `size` bytes at home. Those may have been written a moment ago
+    /// and not be durable: until a sync succeeds, a failed one may lose them.
     pub(crate) fn of_size(size: u64) -> Settled {
         let (epoch, evicted) = (1, u32::from(size > 0));
         Settled { epoch, until: 0, broken: None, evicted, gone: None, losses: 0, repaired: 0 }
     }
 
-    /// A sync of home begins; answers the epoch it covers.
+    /// A sync of home begins; returns the epoch it covers.
     pub(crate) fn begin_sync(&mut self) -> u32 {
         let covered = self.epoch;
         self.epoch = self.epoch.wrapping_add(1).max(1);
         covered
     }
 
-    /// A page left memory that came home in this epoch without being in the log.
+    /// A page left memory that came home in this epoch and was not in the log.
     pub(crate) fn evicted(&mut self, epoch: u32) {
         self.evicted = self.evicted.max(epoch);
     }
 
-    /// Why no sync of the file can succeed, if none can.
+    /// Why no sync of the file can succeed; `None` if one can.
     pub(crate) fn failure(&self) -> Option<ErrorKind> {
         self.broken.or(self.gone)
     }
 
-    /// The file is empty: nothing of it is missing.
+    /// The file is empty now, so nothing of it is missing.
     pub(crate) fn emptied(&mut self) {
         (self.evicted, self.gone) = (0, None);
     }
 }
 
 impl Engine {
-    /// SOURCE's file system as a whole could not be made durable (syncfs(2)): nothing that came home
-    /// since each file's last sync is known to be there.
+    /// A sync of SOURCE's whole file system failed (syncfs(2)): what came home since each file's last sync
+    /// may not be durable.
     pub fn home_sync_failed(&mut self, kind: ErrorKind, now: Time) {
         self.clock = now;
         let files: Vec<FileIx> = self.files.iter().map(|(ix, _)| ix).collect();
@@ -111,7 +111,7 @@ impl Engine {
                 let failed = self.log_has_failed();
                 let settled = &mut self.files[file].settled;
                 if failed {
-                    // Home is newer than a log that failed.
+                    // Home is newer than a failed log.
                     settled.gone = Some(kind);
                 } else {
                     settled.broken = Some(kind);
@@ -119,7 +119,7 @@ impl Engine {
                 }
             }
         }
-        // Those under way began before: what they count on may be dirty again, or lost.
+        // Syncs under way began before: what they cover may be dirty again, or lost.
         for sync in &mut self.files[file].syncs {
             sync.covered = Counts::default();
             sync.epoch = 0;
@@ -129,8 +129,8 @@ impl Engine {
         }
     }
 
-    /// Makes pages dirty again that are in memory and not known to be durable at home. What of them was not in the
-    /// log is to be logged by the next sync, also where newer bytes of the page are.
+    /// Makes pages dirty again that are in memory and not known to be durable at home. Bytes of them that
+    /// were not in the log are logged by the next sync, even if the page has newer bytes.
     fn dirty_unsettled(&mut self, file: FileIx) {
         let until = self.files[file].settled.until;
         let logs = self.logs(file);
@@ -157,7 +157,7 @@ impl Engine {
         }
     }
 
-    /// Starts to write anew what was lost, where the pause after the last failure is over.
+    /// Starts to rewrite what was lost, if the pause after the last failure is over.
     pub(crate) fn start_repairs(&mut self, now: Time) {
         if self.repairs.is_empty() {
             return;
@@ -167,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// The same for one file, whatever the pause: somebody waits for it.
+    /// As above for one file, without the pause: a request waits for it.
     pub(crate) fn start_repair(&mut self, file: FileIx, now: Time) {
         if self.undurable_record(file).is_some() {
             self.commit_group();
@@ -179,7 +179,7 @@ impl Engine {
                 }
             }
             Gate::Closing { request: None, .. } => self.try_grant(file, now),
-            // Its flush may wait for what is written anew.
+            // The section's flush may wait for the repair.
             Gate::Closing { request: Some(request), section, flushing: true }
                 if self.is_quiet(file, true) =>
             {
@@ -191,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// The log failed: home is newer than what it holds, and nothing is written anew from it.
+    /// The log failed: home is newer than its contents, so nothing is rewritten from it.
     pub(crate) fn abandon_repairs(&mut self) {
         for file in std::mem::take(&mut self.repairs) {
             let settled = &mut self.files[file].settled;
@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// What waits for a file's repair goes on, or fails.
+    /// Continues or fails what waits for a file's repair.
     fn end_waits_for_repair(&mut self, file: FileIx, failed: Option<ErrorKind>) {
         let waiting = self.files[file].syncs.iter_mut().filter(|sync| sync.awaits_repair);
         let waiting: Vec<u64> = waiting
@@ -220,11 +220,15 @@ impl Engine {
         }
     }
 
-    /// The file is frozen for its repair.
+    /// Starts the repair of a file that was just frozen.
     pub(crate) fn repair(&mut self, file: FileIx) {
-        let log = self.log.as_ref().expect("what is lost is in a log");
-        // What is needed from there on stays while it is needed.
-        let lost = self.files[file].logged.needs.first().expect("something was lost");
+        let log = self.log.as_ref().expect("only files with a log are repaired");
+        // The segments from there on are kept while they are needed.
+        let lost = self.files[file]
+            .logged
+            .needs
+            .first()
+            .expect("a file is repaired because it needs the log");
         let from = log.writer.from_group(log.segments.start(lost));
         let until = log.writer.durable();
         let settled = &mut self.files[file].settled;
@@ -235,7 +239,7 @@ impl Engine {
         self.outputs.push_back(Output::Redo { file: id, identity, from, until });
     }
 
-    /// The back end answers [`Output::Redo`].
+    /// The back end's answer to [`Output::Redo`].
     pub fn redone(&mut self, file: FileId, result: Result<(), ErrorKind>, now: Time) {
         self.clock = now;
         let file = self.files.find(file).expect("a frozen file stays attached");
@@ -248,7 +252,7 @@ impl Engine {
             }
         };
         match result {
-            // Home failed meanwhile, or the log did.
+            // Another sync of home failed in the meantime, or the log did.
             Ok(()) if again || !self.repairs.contains(&file) => {}
             Ok(()) => {
                 self.repairs.remove(&file);
@@ -281,7 +285,7 @@ impl Engine {
         self.pump_log(now);
     }
 
-    /// All that the log holds of a file is at home, though not durable there.
+    /// All of the file's records are at home, though not durable there.
     fn logged_is_home(&mut self, file: FileIx) {
         for ix in self.pages_of(file) {
             if let Some(segment) = self.update(ix, |page| page.rec.take()) {

@@ -93,8 +93,7 @@ pub struct Stats {
     pub log_read_blocks: u64,
     /// Of these reads, those that failed.
     pub log_read_errors: u64,
-    /// Times that what the log holds of a file was to be written home from there: a sync of home had failed, or the
-    /// log was full.
+    /// Files written home from the log, because a sync of home had failed or the log was full.
     pub log_redos: u64,
     /// Bytes of the log that are in use.
     pub log_used_bytes: u64,

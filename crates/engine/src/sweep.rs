@@ -377,7 +377,7 @@ impl Engine {
                 Purpose::Sweep => &mut self.stats.destages_aged,
             };
             *reason += 1;
-            // What is held back for want of room in the log comes back when there is some.
+            // A page held back for lack of room in the log is retried when there is room.
             Some(self.destage_around(file, number, now).map_or(number, |destaged| destaged.last))
         } else if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
             self.destage_patches(ix, now).then_some(number)
@@ -462,8 +462,8 @@ impl Engine {
         (first..=last).collect()
     }
 
-    /// Writes a dirty resident page home, with those around it; `None` if the log has no room for
-    /// what that supersedes.
+    /// Writes a dirty resident page home, with its dirty neighbours; `None` if the log has no room for the
+    /// records that must supersede older ones.
     pub(crate) fn destage_around(
         &mut self,
         file: FileIx,
@@ -476,7 +476,7 @@ impl Engine {
             !self.log_superseding(ix, now)
         });
         run.truncate(stops.unwrap_or(run.len()));
-        // A run ends with a page that is dirty by itself.
+        // The last page of a run must be dirty itself.
         while run.last().is_some_and(|&number| {
             let ix = self.listed(file, number);
             self.pages[ix].dirty_seq == 0

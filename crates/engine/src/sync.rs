@@ -220,7 +220,7 @@ impl Engine {
         let for_program = matches!(sync.done, SyncFor::Sync(_) | SyncFor::Write(_));
         let for_all = matches!(sync.done, SyncFor::All(_));
         if sync.error.is_none() {
-            // Until what home may have lost was written anew, no sync of it counts.
+            // No sync counts until what home may have lost is rewritten.
             sync.error = gone.filter(|_| for_program || for_all);
         }
         if broken.is_some() && sync.error.is_none() {
@@ -297,7 +297,8 @@ impl Engine {
         self.advance_sync(file, id);
     }
 
-    /// Nothing of the file is dirty, and home is whole: what is left to be made durable is in the log.
+    /// Nothing of the file is dirty, and home has lost nothing: everything that is not durable is
+    /// in the log.
     fn has_only_records(&self, file: FileIx) -> bool {
         let of_file = &self.files[file];
         !of_file.is_unclean() && of_file.settled.failure().is_none() && !self.is_home_ahead(file)

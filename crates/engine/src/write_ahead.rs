@@ -1,19 +1,19 @@
-//! Write ahead of superseding: home gets nothing over something that has records in the log before
-//! what supersedes those records is durable. Otherwise a replay after a crash would put the older
-//! bytes over the newer ones.
+//! Write ahead of superseding: data that supersedes records of the log goes home only when newer records of
+//! that data are durable. Otherwise a replay after a crash would put the older bytes over the newer ones.
 //!
-//! Owns the commands that wait for that, and the space in the log that is kept for it. A page with
-//! records whose newest bytes are not logged is logged when it goes home; its destage is sent when
-//! the record is durable. What cuts or rearranges a file at home first has the file's records
+//! Owns the commands that wait for such records, and the log space reserved for them. When a page with
+//! records goes home and its newest bytes are not logged, they are logged first; its destage is sent when
+//! that record is durable. A section that cuts or rearranges a file at home first has the file's records
 //! revoked (`exclusive`).
 //!
-//! Where the log has no room for that, the page stays dirty, and is tried again when there is some. Then the
-//! log may be full of what cannot leave it: pages held back have all the frames that would bring
-//! back what spilled, say. The back end writes what the log holds home from there (`repair`).
+//! If the log has no room for that, the page stays dirty and is retried when there is room. The log may then
+//! be full of records that no page going home can free, for example because the pages held back occupy all
+//! frames that spilled patches would need. In that case the back end writes the records home from the log
+//! (`repair`).
 //!
 //! Invariants:
 //! - a destage is given to the back end only when every record of its pages is durable;
-//! - a log without room is freed though no page goes home.
+//! - a full log is freed even if no page can go home.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,18 +27,18 @@ use crate::log::{Log, unlogged_bytes};
 use crate::page::{FileIx, PageIx};
 use crate::time::Time;
 
-/// What the record of a whole page takes in the log with its head and its file's name, about.
+/// Approximate log space of a whole page's record, with its head and its file's name.
 const RECORD_BYTES: u64 = PAGE_BYTES as u64 + 512;
 
-/// For so long a log without room waits for destages under way to free it.
+/// How long a full log waits for destages under way to free it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Commands that wait for the log.
 #[derive(Debug, Default)]
 pub(crate) struct Behind {
-    /// In the order they came; each with the record that must be durable before.
+    /// In arrival order, each with the record that must be durable first.
     commands: VecDeque<(Lsn, Command)>,
-    /// Since when pages are held back because their bytes found no room, if any are.
+    /// Since when pages are held back because the log has no room for their bytes; `None` if there are none.
     pub(crate) lacks_room: Option<Time>,
 }
 
@@ -48,7 +48,7 @@ impl Behind {
         self.commands.iter().any(|&(lsn, _)| lsn >= durable)
     }
 
-    /// Takes out the commands that satisfy a condition.
+    /// Removes and returns the commands that satisfy a condition.
     fn take(&mut self, wanted: impl Fn(Lsn, &Command) -> bool) -> Vec<Command> {
         let mut taken = Vec::new();
         for (lsn, command) in std::mem::take(&mut self.commands) {
@@ -62,14 +62,14 @@ impl Behind {
 }
 
 impl Engine {
-    /// Whether records might be replayed over what a page has at home.
+    /// Whether a replay might write records over a page's content at home.
     fn may_be_replayed(&self, file: FileIx, number: u64) -> bool {
         let Some(log) = &self.log else { return false };
         self.has_records(file) && log.recorded.may_hold((file, number))
     }
 
-    /// A page is about to go home: what of it supersedes records is logged. False if there is no
-    /// room: the page must not go, and is tried again when the log was freed.
+    /// Called when a page is about to go home: logs those of its bytes that supersede records. False if there
+    /// is no room: the page must stay, and is retried when the log was freed.
     pub(crate) fn log_superseding(&mut self, ix: PageIx, now: Time) -> bool {
         let page = &self.pages[ix];
         let (file, number) = (page.file, page.number);
@@ -102,8 +102,7 @@ impl Engine {
         self.commit_group();
     }
 
-    /// Groups were written or the tail went on: what was held back for want of room is tried again, if
-    /// there is some.
+    /// Groups were written or the tail advanced: retries pages that were held back, if there is room now.
     pub(crate) fn room_in_log(&mut self, now: Time) {
         let log = self.log_mut();
         if log.behind.lacks_room.is_some() && log.has_space(RECORD_BYTES) {
@@ -113,8 +112,8 @@ impl Engine {
         }
     }
 
-    /// Has what the log holds of a file written home from there, if pages are held back, nothing under
-    /// way frees the log, and it is this file that needs it from its tail on.
+    /// Starts to write a file home from the log, if pages are held back, nothing under way frees the log, and
+    /// the file needs the log's oldest segment.
     pub(crate) fn free_by_replay(&mut self, now: Time) {
         let log = self.log.as_ref().expect("there is a log");
         let Some(since) = log.behind.lacks_room else { return };
@@ -138,13 +137,13 @@ impl Engine {
         let logged = &self.files[file].logged;
         let last = match self.may_be_replayed(file, number) {
             true => logged.last,
-            // Whatever is in the log is void, once the log says so.
+            // All records are void once the revocation is durable.
             false => logged.revoked,
         };
         last.filter(|&lsn| lsn >= log.writer.durable() && !self.config.undone.supersede)
     }
 
-    /// Has a command executed when the log is durable beyond a position.
+    /// Executes a command when the log is durable beyond a position.
     pub(crate) fn issue_behind(&mut self, lsn: Option<Lsn>, command: Command) {
         let Some(lsn) = lsn else { return self.issue(command) };
         self.count_issued(&command);
@@ -152,14 +151,14 @@ impl Engine {
         self.commit_group();
     }
 
-    /// The log is durable up to here.
+    /// The log is durable up to `durable`: sends the commands that waited for that.
     pub(crate) fn send_behind(&mut self, durable: Lsn) {
         for command in self.log_mut().behind.take(|lsn, _| lsn < durable) {
             self.submit(command);
         }
     }
 
-    /// Takes back the commands on a file that wait for the log.
+    /// Removes and returns the commands on a file that wait for the log.
     pub(crate) fn withdraw_behind(&mut self, file: FileId) -> Vec<Command> {
         let Some(log) = &mut self.log else { return Vec::new() };
         log.behind.take(|_, command| command.file() == file)

@@ -11,7 +11,7 @@ use crate::inode::NodeId;
 pub(crate) struct Attributes {
     /// The node, which is also the inode number programs see.
     pub(crate) node: NodeId,
-    /// Tells the inode from what had its number before.
+    /// Distinguishes the inode from earlier ones with the same number.
     pub(crate) generation: u64,
     /// Type and permission bits, as in `st_mode`.
     pub(crate) mode: u32,

@@ -106,7 +106,7 @@ impl Credentials {
         if !self.switches || (caller.uid == 0 && caller.gid == 0) {
             return create();
         }
-        // The user is changed by `allocate_as`, which also has quotas bind the program.
+        // `allocate_as` changes the user, so that quotas apply to the program.
         let _group = Group::assume(caller.gid);
         allocate_as(caller.uid, create)
     }
@@ -144,8 +144,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // SAFETY: as in `assume`. It is assumed by a daemon run by root alone, so that this is the
-        // daemon's own.
+        // SAFETY: as in `assume`. Only a daemon run by root calls `assume`, so root is the identity
+        // to restore.
         unsafe { libc::setfsgid(libc::getegid()) };
     }
 }

@@ -1,9 +1,10 @@
-//! The process's descriptors: how many are left, and who may have them.
+//! The process's descriptors: how many are left, and how many a program may use.
 //!
-//! What programs hold open costs the daemon descriptors of its own, and all programs of a mount
-//! share the daemon's limit. So a program may open another file or directory only while it holds
-//! fewer descriptors than are left: one alone stops at half of them, and whoever comes next always
-//! finds some. A reserve is left for the control socket, the transport, the log and syncs.
+//! Files that programs hold open cost the daemon descriptors of its own, and all programs of a
+//! mount share the daemon's limit. So a program may open another file or directory only while it
+//! holds fewer descriptors than are left: a single program stops at half of them, and the next
+//! program always finds some. A reserve is left for the control socket, the transport, the log and
+//! syncs.
 //!
 //! Owns the count of open descriptions by the thread that opened them. Lock order: taken alone.
 
@@ -18,14 +19,14 @@ use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::front::Front;
 
-/// Inodes held at most while some are idle: so many descriptors are kept open, and some 600 bytes
-/// of memory each.
+/// Upper bound of held inodes while some are idle. Each costs one descriptor and about 600 bytes of
+/// memory.
 const INODES_MAX: usize = 48 << 10;
 
-/// Files kept open at home at most because they were dirty when they were closed.
+/// Upper bound of files kept open at home because they were dirty when they were closed.
 const CLOSING_MAX: usize = 32 << 10;
 
-/// Descriptors left for what is not a program's file: a sixteenth, within these bounds.
+/// Descriptors reserved for purposes other than programs' files: a sixteenth, within these bounds.
 const RESERVE_MIN: usize = 32;
 const RESERVE_MAX: usize = 1024;
 
@@ -44,7 +45,7 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Of a process that may have `limit` of them.
+    /// For a process with a limit of `limit` descriptors.
     pub(crate) fn new(limit: usize) -> Descriptors {
         let reserve = (limit / 16).clamp(RESERVE_MIN, RESERVE_MAX);
         Descriptors { limit, reserve, opened: Mutex::default(), opened_total: AtomicUsize::new(0) }
@@ -60,13 +61,13 @@ impl Descriptors {
         CLOSING_MAX.min(self.limit / 4)
     }
 
-    /// A program holds one more description.
+    /// Counts one more description that a program holds.
     pub(crate) fn opened(&self, opener: &Caller) {
         *self.lock().entry(opener.pid).or_default() += 1;
         self.opened_total.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One that `opener` had opened is closed.
+    /// Counts the closing of a description that `opener` opened.
     pub(crate) fn closed(&self, opener: &Caller) {
         let mut opened = self.lock();
         if let Some(count) = opened.get_mut(&opener.pid) {
@@ -78,8 +79,8 @@ impl Descriptors {
         self.opened_total.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether there are certainly enough, by a count that costs nothing: `inodes` are held open,
-    /// and `closing` files wait to be closed.
+    /// Whether there are certainly enough, from counters alone: `inodes` are held open, and
+    /// `closing` files wait to be closed.
     fn are_plenty(&self, inodes: usize, closing: usize) -> bool {
         let opened = self.opened_total.load(Ordering::Relaxed);
         inodes + PER_DESCRIPTION * (opened + closing) < self.limit / 2
@@ -90,7 +91,7 @@ impl Descriptors {
         self.limit.saturating_sub(in_use())
     }
 
-    /// Descriptors that the program of a thread holds by what it has open.
+    /// Descriptors in use for the open files of the program that a thread belongs to.
     fn held_by(&self, thread: u32) -> usize {
         let threads: Vec<(u32, usize)> =
             self.lock().iter().map(|(&thread, &count)| (thread, count)).collect();
@@ -149,12 +150,12 @@ impl Front {
         check()
     }
 
-    /// Leaves the reserve alone when an inode is to be opened that a name leads to.
+    /// Keeps the reserve when the inode of a looked-up name is to be opened.
     ///
     /// # Errors
-    /// ENFILE if nothing else is left.
+    /// ENFILE if only the reserve is left.
     pub(crate) fn spare_reserve(self: &Arc<Self>) -> Result<(), Errno> {
-        // Half of it: a file that may be opened must also be looked up.
+        // Half of the reserve: a file that may be opened must also be looked up.
         let check = || self.descriptors.left() > self.descriptors.reserve / 2;
         if self.descriptors_are_plenty() || check() {
             return Ok(());
@@ -167,7 +168,7 @@ impl Front {
         self.descriptors.are_plenty(self.inodes.held(), self.closing.len())
     }
 
-    /// Closes what is held for convenience, and has the kernel forget what is not used.
+    /// Closes descriptors that are held for convenience, and has the kernel forget unused inodes.
     pub(crate) fn make_room(self: &Arc<Self>) {
         self.inodes.close_idle_directories();
         self.wait_for_descriptors(true);
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_counted_with_all_its_threads() {
+    fn all_threads_of_a_program_are_counted_together() {
         let descriptors = Descriptors::new(1024);
         let own = std::process::id();
         let (sender, receiver) = std::sync::mpsc::channel();

@@ -46,8 +46,8 @@ pub(crate) fn folds_names(directory: BorrowedFd<'_>) -> bool {
     ioctl_getflags(&opened).is_ok_and(|flags| flags.contains(CASEFOLD))
 }
 
-/// Whether some file system may take `name` for `ascii`, a name in lower case. What is not ASCII does
-/// not count: case folding by Unicode leaves out marks that show nothing, such as U+200D.
+/// Whether some file system may treat `name` as equal to `ascii`, a name in lower case. Characters outside
+/// ASCII are skipped: case folding by Unicode drops invisible marks such as U+200D.
 pub(crate) fn may_equal(name: &[u8], ascii: &str) -> bool {
     let letters = name.iter().filter(|byte| byte.is_ascii()).map(u8::to_ascii_lowercase);
     letters.eq(ascii.bytes())

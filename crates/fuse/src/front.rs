@@ -131,11 +131,11 @@ impl Front {
         })
     }
 
-    /// An inode the kernel named, its descriptor open.
+    /// An inode that the kernel named, with its descriptor open.
     ///
     /// # Errors
-    /// ESTALE if there is none, or it is a directory that was closed and is not found at home any
-    /// more where it was; what opening says.
+    /// ESTALE if there is none, or if it is a closed directory that home no longer has at its last
+    /// known name; the errors of opening it.
     pub(crate) fn inode(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, Errno> {
         let inode = self.inodes.get(node).ok_or(Errno::ESTALE)?;
         inode.mark_used();
@@ -145,7 +145,7 @@ impl Front {
         Ok(inode)
     }
 
-    /// Opens a directory again that was closed while nobody used it.
+    /// Reopens a directory whose descriptor was closed while it was idle.
     fn reopen_directory(self: &Arc<Self>, inode: &Inode) -> Result<(), Errno> {
         let Name { parent, name } = inode.name().ok_or(Errno::ESTALE)?;
         let parent = self.inode(parent)?;

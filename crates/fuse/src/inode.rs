@@ -2,8 +2,8 @@
 //!
 //! Owns one `O_PATH` descriptor an inode (inside its [`HomeFile`] for regular files). While it is
 //! held, home cannot give the inode's number to another file, so device and inode number identify
-//! an inode for as long as it is in the table. Directories nobody uses may lose theirs, and are
-//! opened again by their name; then device, inode number and birth time must be the same.
+//! an inode for as long as it is in the table. An idle directory may lose its descriptor, and is
+//! reopened by its name; then device, inode number and birth time must be the same.
 //!
 //! Invariants:
 //! - an inode's [`NodeId`] follows from its home device and inode number alone, so that it is the
@@ -116,11 +116,11 @@ pub(crate) struct Name {
 pub(crate) struct Inode {
     node: NodeId,
     identity: Identity,
-    /// Tells it from what had its number before.
+    /// Distinguishes it from earlier inodes with the same number.
     generation: u64,
     kind: FileType,
     home: Home,
-    /// When it was made, as far as home knows; noted when its descriptor is closed.
+    /// Birth time, if home has one; recorded when the descriptor is closed.
     born: Option<Timestamp>,
     lookups: AtomicU64,
     attached: AtomicBool,
@@ -158,13 +158,13 @@ impl Inode {
         match &self.home {
             Home::File(file) => file.path_fd(),
             Home::Directory(fd) => {
-                fd.get().expect("a directory is opened before it is worked with").as_fd()
+                fd.get().expect("a directory is opened before it is used").as_fd()
             }
             Home::Other(fd) => fd.as_fd(),
         }
     }
 
-    /// Tells the inode from what had its number before.
+    /// Distinguishes the inode from earlier ones with the same number.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -230,13 +230,13 @@ impl Inode {
 
     /// Marks the inode used.
     pub(crate) fn mark_used(&self) {
-        // Others read it: written only if that changes it.
+        // Shared with readers: written only if the value changes.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Marks the inode used or not, and says whether it had been since the last call with `false`.
+    /// Sets the mark of use. Returns whether the inode was used since the last call with `false`.
     pub(crate) fn swap_used(&self, used: bool) -> bool {
         self.used.swap(used, Ordering::Relaxed)
     }
@@ -373,7 +373,7 @@ impl InodeTable {
         table
     }
 
-    /// Inodes whose descriptor is open: so many are held for them at least.
+    /// Inodes whose descriptor is open. Each holds at least one descriptor.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -386,7 +386,7 @@ impl InodeTable {
         }
     }
 
-    /// Counts an inode no more.
+    /// Removes an inode from the count.
     fn note_closed(&self, inode: &Inode) {
         if inode.is_open() {
             self.held.fetch_sub(1, Ordering::Relaxed);
@@ -399,7 +399,7 @@ impl InodeTable {
     /// Gives a directory whose descriptor was closed a new one.
     ///
     /// # Errors
-    /// The descriptor, if it is of another inode.
+    /// Returns the descriptor if it is of another inode.
     pub(crate) fn reopen(&self, inode: &Inode, fd: OwnedFd, stat: &Stat) -> Result<(), OwnedFd> {
         let Home::Directory(held) = &inode.home else { return Err(fd) };
         if Identity::of(stat) != inode.identity || born(fd.as_fd()) != inode.born {
@@ -411,8 +411,8 @@ impl InodeTable {
         Ok(())
     }
 
-    /// Counts one lookup of an inode that has the number of another one, which home has no more:
-    /// the kernel is to tell them apart by their generations.
+    /// Counts one lookup of an inode that reuses the number of one that home no longer has: the
+    /// kernel tells them apart by generation.
     pub(crate) fn count_replacing(&self, old: &Inode, fd: OwnedFd, stat: &Stat) -> Arc<Inode> {
         let mut part = self.part(old.node).write().unwrap_or_else(PoisonError::into_inner);
         let known = part.get(&old.node.0).map(|known| (known.lookups(), known.generation));
@@ -429,14 +429,14 @@ impl InodeTable {
         inode
     }
 
-    /// Closes the descriptors of directories that nobody has used since the last call, or since
-    /// they were looked up, and that can be opened again by a name. Twice, if the first time was
-    /// not enough: it takes the marks of use away.
+    /// Closes the descriptors of directories that were not used since the last call, or since they
+    /// were looked up, and that can be reopened by name. Runs twice if the first run was not
+    /// enough, since a run clears the marks of use.
     pub(crate) fn close_idle_directories(&self) {
         for _ in 0..2 {
             let mut closed = Vec::new();
             for part in &self.parts {
-                // Where only a few are held there is little to gain by looking for them.
+                // With few of them held, a search gains little.
                 if self.held_directories.load(Ordering::Relaxed) <= PARTS {
                     return;
                 }
@@ -589,8 +589,8 @@ fn with_home(node: NodeId, stat: &Stat, home: Home) -> Inode {
     }
 }
 
-/// Takes the descriptor of a directory that the table alone has, that was not used, and that has a
-/// name to be opened by again.
+/// Takes the descriptor of a directory that only the table refers to, that was not used, and that
+/// has a name to be reopened by.
 fn close_if_idle(inode: &mut Arc<Inode>) -> Option<OwnedFd> {
     if inode.kind != FileType::Directory || inode.node == NodeId::ROOT || inode.swap_used(false) {
         return None;
@@ -603,7 +603,7 @@ fn close_if_idle(inode: &mut Arc<Inode>) -> Option<OwnedFd> {
     Some(fd)
 }
 
-/// When an inode was made, where home keeps that.
+/// Birth time of an inode, where home keeps that.
 fn born(fd: BorrowedFd<'_>) -> Option<Timestamp> {
     let status = statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
     let known = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::BTIME);

@@ -37,7 +37,7 @@ enum Job {
 #[derive(Debug)]
 pub(crate) struct Janitor {
     jobs: Sender<Job>,
-    /// Inodes the table may hold open before some are reclaimed.
+    /// Upper bound of inodes held open before some are reclaimed.
     inodes_max: usize,
     /// Inodes at which reclaiming is worth trying next: more than `inodes_max` if the kernel could
     /// not let go of enough the last time.
@@ -161,7 +161,7 @@ impl JanitorQueue {
 /// two thirds of its bound. Each is looked at twice at most: the first time it loses its mark.
 ///
 /// Directories stay known to the kernel, since dropping the name of one would also drop what is
-/// mounted below it; those nobody uses are closed here, and opened again by their name.
+/// mounted below it; idle ones are closed here, and reopened by their name.
 fn reclaim(front: &Front, kernel: &KernelCache) {
     let target = front.janitor.inodes_max / 3 * 2;
     front.inodes.close_idle_directories();

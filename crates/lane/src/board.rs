@@ -200,9 +200,9 @@ pub struct Board {
     fd: OwnedFd,
     /// Marks of what clients read; see [`Board::take_referenced`].
     clients: RwLock<Vec<Arc<Region>>>,
-    /// What of them is resident in the daemon.
+    /// Counts how much of the clients' regions is resident in the daemon.
     resident: Arc<Resident>,
-    /// Held by the thread that lets regions go.
+    /// Held by the thread that unmaps resident pages of regions.
     letting_go: Mutex<()>,
 }
 
@@ -355,17 +355,17 @@ impl Board {
         word.store(state.0, Ordering::Release);
     }
 
-    /// What counts how much of clients' regions is resident, for [`Region::count_in`].
+    /// The counter of resident region memory, for [`Region::count_in`].
     pub fn resident(&self) -> &Arc<Resident> {
         &self.resident
     }
 
-    /// Has clients' regions leave this process's resident memory where more of them is resident than the bound: what lies
-    /// in them is the programs', and comes back when it is needed. To be called after posted writes were taken out, and not under
-    /// the shard's lock: these are system calls.
+    /// Unmaps pages of clients' regions from this process when more than the bound is resident: the bytes
+    /// stay in the shared memory and fault in when they are used. Call it after posted writes were taken out,
+    /// and not under the shard's lock: these are system calls.
     ///
     /// # Errors
-    /// What madvise(2) says of the last region it refused.
+    /// That of the last region for which madvise(2) failed.
     #[inline]
     pub fn bound_resident(&self) -> io::Result<()> {
         self.resident.excess().map_or(Ok(()), |_| self.leave_memory())
@@ -374,7 +374,7 @@ impl Board {
     #[cold]
     fn leave_memory(&self) -> io::Result<()> {
         let _one = self.letting_go.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have done it meanwhile.
+        // Another thread may have done it in the meantime.
         let Some(part) = self.resident.excess() else { return Ok(()) };
         let regions = self.clients.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut left = Ok(());
@@ -458,8 +458,8 @@ impl View {
 
     /// See [`crate::client::Client::unmap`].
     pub(crate) fn unmap(&self) -> io::Result<()> {
-        // The board first: a reader that copies zeros from a frame then finds that the frame's sequence changed. Both are
-        // replaced in any case.
+        // The board first: a reader that copies zeros from a frame then finds that the frame's sequence
+        // changed. The frames are replaced even if the board cannot be.
         let board = self.parts.memory.replace_by_zeros(Access::Read);
         self.memory.replace_by_zeros(Access::Read).and(board)
     }
@@ -540,8 +540,8 @@ impl View {
                 continue;
             }
             let from = frame as usize * PAGE_BYTES + start;
-            // SAFETY: inside the mapping of `frames` pages, and by this function's contract; the daemon may write
-            // meanwhile, which the sequence lock tells.
+            // SAFETY: inside the mapping of `frames` pages, and by this function's contract; the sequence
+            // lock detects a concurrent write by the daemon.
             unsafe { racing::copy(self.memory.base().add(from), out, len) };
             return entry.sequence.is_still(number).then_some(frame);
         }

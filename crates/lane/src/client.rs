@@ -73,9 +73,9 @@ impl Ring {
 }
 
 impl Client {
-    /// Takes a ring for a thread. `is_alive` says whether a thread of its PID namespace is still there: what a dead one
-    /// had is taken over. Threads of other namespaces are left alone, for nothing is known of them. `None` if all are
-    /// taken.
+    /// Takes a ring for a thread. `is_alive` tells whether a thread of its PID namespace still exists: a dead
+    /// thread's ring is taken over. Rings of threads in other namespaces are left alone, since it is unknown
+    /// whether those threads exist. `None` if no ring is free.
     pub fn take_ring(&self, owner: Owner, is_alive: impl Fn(u32) -> bool) -> Option<Ring> {
         let region = &self.region;
         let free = (0..RINGS).find(|ring| region.pass_ring(*ring, Owner::NOBODY, owner));
@@ -89,16 +89,17 @@ impl Client {
         ring.map(|number| Ring { number, owner })
     }
 
-    /// Puts zeros of this process alone in place of the three memories: nothing of files is to be seen in them any more,
-    /// and nothing can be posted. Other threads may be using them meanwhile. A read of theirs either is right or fails;
-    /// a write either is posted, for the daemon to take, or fails. After that everything fails, for zeros say
+    /// Replaces the three shared memories by private zeros: no file data can be read from them any more, and
+    /// nothing can be posted. Other threads may be using them during the call. Such a read returns right data
+    /// or fails; such a write is posted for the daemon to take, or fails. Later calls fail, since zeros mean
     /// that the daemon is not alive and that no file may be used.
     ///
     /// # Errors
-    /// Some memory could not be replaced: it is still mapped. It may be tried again.
+    /// Some memory could not be replaced and is still mapped. The call can be repeated.
     pub fn unmap(&self) -> io::Result<()> {
-        // The region last: its counters say which pages have writes pending, and have to be seen by whoever still sees the
-        // pages. A post that began with the shared region is not published in zeros (`Ends::mark_as_had`).
+        // The region last: its counters tell which pages have writes pending, and a thread that still sees
+        // the pages must see the counters. A post that began in the shared region is not published in zeros
+        // (`Ends::mark_as_had`).
         let view = self.view.unmap();
         self.region.unmap().and(view)
     }

@@ -150,24 +150,25 @@ impl Memory {
         }
     }
 
-    /// Puts zeros of this process alone in place of the shared memory, in one step for all threads: a thread that uses
-    /// it meanwhile finds the one or the other, and does not fault. If the kernel has no room for that, the memory is
-    /// unmapped, and such a thread does fault.
+    /// Replaces the shared memory by private zeros, in one step for all threads: a concurrent access sees the
+    /// shared bytes or zeros, and does not fault. If the kernel has no memory for that, the range is
+    /// unmapped, and concurrent accesses fault.
     ///
     /// # Errors
-    /// Neither was possible: the shared memory is still mapped.
+    /// Both failed: the shared memory is still mapped.
     pub fn replace_by_zeros(&self, access: Access) -> io::Result<()> {
         #[cfg(test)]
         assert!(self.heap.is_none(), "heap memory is not mapped");
         let protection = access.protection();
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let at = self.base.as_ptr().cast();
-        // SAFETY: in place of this value's own mapping; what refers to it finds zeros, which are values of atomics and
-        // bytes alike, and nothing else is ever referred to ([`Memory::at`]).
+        // SAFETY: replaces this value's own mapping. References into it then read zeros, which are valid
+        // values of atomics and of bytes; there are no references of other types ([`Memory::at`]).
         if unsafe { mmap_anonymous(at, self.len, protection, flags) }.is_ok() {
             return Ok(());
         }
-        // SAFETY: as above, but that what refers to it faults: that is better than what it must not see any more.
+        // SAFETY: as above, except that later accesses fault: that is better than access to other users'
+        // data.
         Ok(unsafe { munmap(at, self.len) }?)
     }
 
@@ -188,16 +189,16 @@ impl Memory {
         if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Takes pages of the memory out of this process's tables; their bytes stay what they are, and come back when they are
-    /// used. What lies past the end is left out.
+    /// Removes pages from this process's page tables; their bytes stay in the shared memory and fault in when
+    /// they are used. The range is cut off at the end of the memory.
     ///
     /// # Errors
-    /// What madvise(2) says.
+    /// That of madvise(2).
     pub fn unmap_pages(&self, bytes: Range<usize>) -> io::Result<()> {
         let end = bytes.end.min(self.len);
         assert!(bytes.start.is_multiple_of(crate::PAGE_BYTES) && bytes.start <= end);
         let at = self.base.as_ptr().wrapping_add(bytes.start).cast();
-        // SAFETY: inside the mapping, which is shared: its pages stay in the memory's own file.
+        // SAFETY: inside the mapping, which is shared: the bytes stay in the memory's file.
         let advised = unsafe { libc::madvise(at, end - bytes.start, libc::MADV_DONTNEED) };
         if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }

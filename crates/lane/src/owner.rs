@@ -1,12 +1,13 @@
-//! Which thread has a ring, said so that processes in different PID namespaces mean the same (pid_namespaces(7)).
+//! The owner of a ring: a thread, identified across PID namespaces (pid_namespaces(7)).
 //!
-//! A thread's number is one of its namespace. So the namespace is said with it, by the number of its inode, and only a thread of
-//! the same namespace may judge whether another one is still there. If that number was given to a new namespace, the
-//! former one has no processes any more; then a thread of it may be taken for one that lives, never the reverse.
+//! A thread number is valid in one namespace only. So an owner holds the inode number of the namespace as
+//! well, and only a thread of the same namespace may judge whether the owner still exists. If the inode
+//! number was reused for a new namespace, the former namespace has no processes any more; a dead owner may
+//! then be taken for a live one, never the reverse.
 
 use rustix::fs::{stat, statfs};
 
-/// Where the namespace of the process is told. Of no meaning if it is not on nsfs: something else is mounted there.
+/// Names the process's namespace. Invalid if the file is not on nsfs: something else is mounted there.
 const PATH: &std::ffi::CStr = c"/proc/self/ns/pid";
 
 /// A thread.
@@ -17,12 +18,12 @@ impl Owner {
     /// No thread.
     pub const NOBODY: Owner = Owner(0);
 
-    /// The thread `tid` (gettid(2)), not 0, of a PID namespace ([`namespace`]).
+    /// The thread `tid` (gettid(2)), not 0, in a PID namespace ([`namespace`]).
     pub fn new(namespace: u32, tid: u32) -> Owner {
         Owner(u64::from(namespace) << u32::BITS | u64::from(tid))
     }
 
-    /// The thread `tid` of this process's namespace.
+    /// The thread `tid` in this process's namespace.
     pub fn here(tid: u32) -> Owner {
         Owner::new(namespace(), tid)
     }
@@ -32,7 +33,7 @@ impl Owner {
         self.0 as u32
     }
 
-    /// Whether its number means the same to a thread of `other`'s namespace.
+    /// Whether both owners are in the same namespace, and it is known.
     pub fn is_beside(self, other: Owner) -> bool {
         let namespace = self.0 >> u32::BITS;
         namespace != 0 && namespace == other.0 >> u32::BITS
@@ -47,7 +48,8 @@ impl Owner {
     }
 }
 
-/// The PID namespace of this process, as the number of its inode; 0 if it is not known, for want of /proc. Allocates nothing.
+/// The inode number of this process's PID namespace; 0 if unknown because /proc is missing. Does not
+/// allocate.
 pub fn namespace() -> u32 {
     let is_namespace = statfs(PATH).is_ok_and(|statfs| statfs.f_type == libc::NSFS_MAGIC);
     let inode = stat(PATH).map_or(0, |stat| stat.st_ino);

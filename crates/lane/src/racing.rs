@@ -1,18 +1,20 @@
 //! Copying bytes that another process may be writing at the same time.
 //!
-//! In Rust's memory model an ordinary read beside such a write is undefined behaviour, also if the bytes are thrown away when
-//! the write is noticed. So the loads are instructions of their own (`asm!`), of which the compiler knows only that the
-//! destination is written: whatever values they find are the bytes copied. Elsewhere, and under Miri, each byte is an atomic load.
+//! In Rust's memory model an ordinary read that races with such a write is undefined behaviour, even if the
+//! bytes are discarded when the write is noticed. So the loads are in `asm!`, of which the compiler assumes
+//! only that the destination is written: the copied bytes are whatever the loads return. On other
+//! architectures, and under Miri, each byte is an atomic load.
 //!
-//! All reads of payloads and of frames that others write go through here (docs/decisions/0005).
+//! All reads of payloads, and of frames that other processes write, go through here (docs/decisions/0005).
 
 #![allow(unsafe_code)] // Shared memory cannot be read without it.
 
-/// Copies `len` bytes. Each is one that was at its place at some moment of the call; they need not be of one moment.
+/// Copies `len` bytes. Each byte is a value that its address held at some moment of the call; the bytes may
+/// be from different moments.
 ///
 /// # Safety
-/// `from` must be mapped for reading and `to` valid for writes, of `len` bytes each, and they may not overlap. Nothing else may
-/// write `to` meanwhile.
+/// `from` must be valid for reads and `to` for writes of `len` bytes, and they must not overlap. No other
+/// thread may write `to` during the call.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -30,7 +32,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// From here on the processor's own instruction for strings is quicker than vectors: 41 and 69 ns a page that is in the cache.
+/// From this length on `rep movsb` is faster than vectors: 41 instead of 69 ns for a cached page.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const STRING_BYTES_MIN: usize = 512;
 
@@ -42,7 +44,7 @@ unsafe fn copy_by_instructions(from: *const u8, to: *mut u8, len: usize) {
     use std::arch::asm;
     use std::arch::x86_64::__m128i;
 
-    /// Four vectors of 16 bytes, at an offset.
+    /// Copies four vectors of 16 bytes at an offset.
     macro_rules! line {
         ($at:expr) => {
             asm!(
@@ -64,7 +66,7 @@ unsafe fn copy_by_instructions(from: *const u8, to: *mut u8, len: usize) {
             )
         };
     }
-    /// One register's bytes, at an offset.
+    /// Copies one register's bytes at an offset.
     macro_rules! piece {
         ($load:literal, $class:ident, $type:ty, $at:expr) => {{
             let piece: $type;
@@ -77,8 +79,8 @@ unsafe fn copy_by_instructions(from: *const u8, to: *mut u8, len: usize) {
             to.wrapping_add($at).cast::<$type>().write_unaligned(piece);
         }};
     }
-    // The last piece may overlap the one before: it is copied again.
-    // SAFETY: every offset with its piece's length ends at `len` at the latest.
+    // The last piece may overlap the one before: those bytes are copied twice.
+    // SAFETY: for every piece, offset plus length is at most `len`.
     unsafe {
         if len >= STRING_BYTES_MIN {
             // The direction flag is clear (System V ABI, 3.2.1).
@@ -128,7 +130,7 @@ mod tests {
         for start in [0, 1, 5, 15] {
             for len in (0..=300).chain([511, 512, 513, 1023, 1200]) {
                 let mut to = vec![0_u8; 1220];
-                // SAFETY: both are longer than that.
+                // SAFETY: both buffers are longer than that.
                 unsafe { copy(from.as_ptr().add(start), to.as_mut_ptr().add(3), len) };
                 assert_eq!(to[3..3 + len], from[start..start + len]);
                 assert!(to[..3].iter().chain(&to[3 + len..]).all(|byte| *byte == 0));
@@ -138,7 +140,7 @@ mod tests {
 
     /// Under Miri, too, where ordinary reads beside another thread's writes are errors.
     #[test]
-    fn bytes_that_change_meanwhile_are_copied_as_they_were_at_some_moment() {
+    fn each_byte_copied_during_a_write_is_an_old_or_a_new_one() {
         use std::sync::atomic::{AtomicU8, Ordering};
         const LEN: usize = 100;
         let shared: [AtomicU8; LEN] = std::array::from_fn(|_| AtomicU8::new(1));
@@ -149,7 +151,7 @@ mod tests {
                 }
             });
             let mut copied = [0; LEN];
-            // SAFETY: both have that length, and only `copied` is written here.
+            // SAFETY: both have that length, and no other thread writes `copied`.
             unsafe { copy(shared.as_ptr().cast(), copied.as_mut_ptr(), LEN) };
             assert!(copied.iter().all(|byte| (1..=3).contains(byte)));
             writer.join().unwrap();

@@ -63,7 +63,7 @@ struct Line64(AtomicU64);
 #[repr(C, align(64))]
 pub(crate) struct RingHead {
     pub(crate) ends: Ends,
-    /// The thread that has it, as an [`Owner`]; 0 if nobody.
+    /// The thread that owns the ring, as an [`Owner`]; 0 if none.
     owner: Line64,
 }
 
@@ -129,7 +129,7 @@ pub struct Region {
     rings_at: usize,
     /// Where rings' bytes begin.
     bytes_at: usize,
-    /// What of it is resident in the daemon; `None` at the client.
+    /// Counts the pages resident in the daemon; `None` in the client.
     resident: Option<Windows>,
 }
 
@@ -163,25 +163,26 @@ impl Region {
         Ok((region, fd))
     }
 
-    /// Counts what of the region is resident in this process, the daemon, together with other regions.
+    /// Adds this region's pages that are resident in this process, the daemon, to a sum over several regions.
     pub fn count_in(&mut self, sum: &Arc<Resident>) {
         let windows = Windows::new(self.memory.len(), self.bytes_at, Arc::clone(sum));
         windows.touch(0..size_of::<Head>());
         self.resident = Some(windows);
     }
 
-    /// Bytes of a region for a board of so many frames besides the rings: counters, and marks of what the client read.
+    /// Bytes of a region besides its rings, for a board of `frames` frames: counters, and marks of what the
+    /// client read.
     pub fn standing_bytes(frames: u32) -> usize {
         bytes_at(frames)
     }
 
-    /// Daemon: bytes of a ring were read; `from` and `to` are positions in it.
+    /// Daemon: bytes of a ring were read; `from` and `to` are positions in the ring.
     #[inline]
     pub(crate) fn touch_ring(&self, ring: usize, from: u64, to: u64) {
         let Some(resident) = &self.resident else { return };
         let (start, len) = (self.bytes_at + ring * RING_BYTES, distance(from, to) as usize);
         let from = (from % RING_BYTES as u64) as usize;
-        // The head of the next entry was read, too.
+        // The head of the next entry was read too.
         let end = from + len + HEAD_BYTES;
         resident.touch(start + from..start + end.min(RING_BYTES));
         if end > RING_BYTES {
@@ -189,7 +190,7 @@ impl Region {
         }
     }
 
-    /// Daemon: words that say what is posted were read.
+    /// Daemon: the words that tell what is posted were read.
     #[inline]
     pub(crate) fn touch_words(&self) {
         let Some(resident) = &self.resident else { return };
@@ -197,10 +198,11 @@ impl Region {
         resident.touch(self.rings_at..self.bytes_at);
     }
 
-    /// Gives back what a part of the region takes of this process's resident memory. Nothing posted is lost.
+    /// Unmaps a part of the region from this process, so that it is no longer resident. Nothing posted is
+    /// lost.
     ///
     /// # Errors
-    /// What madvise(2) says.
+    /// That of madvise(2).
     pub(crate) fn leave_memory(&self, part: Part) -> io::Result<()> {
         let counted = self.resident.as_ref().and_then(|resident| resident.forget(part));
         counted.map_or(Ok(()), |bytes| self.memory.unmap_pages(bytes))
@@ -320,7 +322,7 @@ impl Region {
         }
     }
 
-    /// Client: gives the ring to `to` if it is `from`'s.
+    /// Client: changes the ring's owner from `from` to `to`, if `from` owns it.
     pub(crate) fn pass_ring(&self, ring: usize, from: Owner, to: Owner) -> bool {
         let owner = &self.ring(ring).owner.0;
         let passed = owner
@@ -335,7 +337,7 @@ impl Region {
         passed
     }
 
-    /// The thread that has a ring.
+    /// The owner of a ring.
     pub(crate) fn owner(&self, ring: usize) -> Owner {
         Owner::from_word(self.ring(ring).owner.0.load(Ordering::Acquire))
     }

@@ -1,37 +1,38 @@
 //! Counts how much of the clients' regions is resident in the daemon, so that it can be bounded.
 //!
-//! A page of shared memory counts as resident in every process that has touched it. The daemon reads each client's ring
-//! from one end to the other, so after a mebibyte of writes the whole ring is resident, although the daemon
-//! does not need it any more.
+//! A page of shared memory counts as resident in every process that has touched it. The daemon reads each
+//! client's ring from start to end, so after a mebibyte of writes the whole ring is resident, although the
+//! daemon no longer needs it.
 //!
-//! Memory is counted in windows of [`WINDOW_BYTES`], for the kernel maps as much around a page that faults. A window is counted
-//! once, by the first touch after it was last let go.
+//! Memory is counted in windows of [`WINDOW_BYTES`], since a page fault maps up to that much around the page.
+//! A window is counted once, at the first touch after it was last unmapped.
 //!
-//! Invariant: a window that is resident is counted, but for those that were touched since [`Windows::touch`] was last called:
-//! threads touch first and count then, and [`Windows::forget`] is called before the memory is let go.
+//! Invariant: every resident window is counted, except those touched since the last call of
+//! [`Windows::touch`]. Threads touch memory before they count it, and [`Windows::forget`] is called before
+//! the memory is unmapped.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What one fault makes resident at most: the kernel's default (`fault_around_bytes`).
+/// Upper bound of what one fault makes resident: the kernel's default (`fault_around_bytes`).
 pub(crate) const WINDOW_BYTES: usize = 64 << 10;
 
-/// Rings of all clients are let go when more of them is resident.
+/// All clients' rings are unmapped when more of them than this is resident.
 const RINGS_BYTES_MAX: usize = 8 << 20;
-/// The same for the rest of the regions. With fewer than a hundred clients it is less, and stays.
+/// The same bound for the rest of the regions. Fewer than a hundred clients stay below it.
 const WORDS_BYTES_MAX: usize = 16 << 20;
 
-/// What a part of a region is.
+/// A part of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The rings' bytes.
+    /// The rings' data.
     Rings,
-    /// All before them: words that both sides write, counters and marks.
+    /// Everything before that: words that both sides write, counters and marks.
     Words,
 }
 
-/// What is resident of all regions of one lane, bytes.
+/// Resident bytes of all regions of one lane.
 #[derive(Debug, Default)]
 pub struct Resident {
     rings: AtomicUsize,
@@ -46,7 +47,7 @@ impl Resident {
         }
     }
 
-    /// The part of which too much is resident.
+    /// The part that exceeds its bound, if any.
     #[inline]
     pub(crate) fn excess(&self) -> Option<Part> {
         if self.rings.load(Ordering::Relaxed) > RINGS_BYTES_MAX {
@@ -62,24 +63,24 @@ impl Resident {
     }
 }
 
-/// Which windows of one region are counted.
+/// The windows of one region that are counted.
 #[derive(Debug)]
 pub(crate) struct Windows {
     counted: Box<[AtomicU64]>,
-    /// The first window that has rings' bytes alone.
+    /// The first window that holds only rings' data.
     rings_from: usize,
     sum: Arc<Resident>,
 }
 
 impl Windows {
-    /// Of a region whose rings begin at `rings_at`; none is counted.
+    /// For a region whose rings begin at `rings_at`; no window is counted yet.
     pub(crate) fn new(len: usize, rings_at: usize, sum: Arc<Resident>) -> Windows {
         let words = len.div_ceil(WINDOW_BYTES).div_ceil(u64::BITS as usize);
         let counted = (0..words).map(|_| AtomicU64::new(0)).collect();
         Windows { counted, rings_from: rings_at.div_ceil(WINDOW_BYTES), sum }
     }
 
-    /// Bytes of the region were touched.
+    /// Counts bytes of the region that were touched.
     #[inline]
     pub(crate) fn touch(&self, bytes: Range<usize>) {
         for window in bytes.start / WINDOW_BYTES..bytes.end.div_ceil(WINDOW_BYTES) {
@@ -99,7 +100,8 @@ impl Windows {
         }
     }
 
-    /// Counts nothing of a part any more. Returns where it lies, bytes, if any of it was counted: it must be let go now.
+    /// Resets a part's count. Returns the part's byte range if any of it was counted: the caller must unmap
+    /// it now.
     pub(crate) fn forget(&self, part: Part) -> Option<Range<usize>> {
         let windows = match part {
             Part::Words => 0..self.rings_from,
@@ -136,13 +138,13 @@ mod tests {
     const LEN: usize = RINGS_AT + (8 << 20);
 
     #[test]
-    fn a_window_is_counted_once_until_it_is_let_go() {
+    fn a_window_is_counted_once_until_it_is_unmapped() {
         let sum = Arc::new(Resident::default());
         let windows = Windows::new(LEN, RINGS_AT, Arc::clone(&sum));
         windows.touch(0..1);
         windows.touch(100..4096);
         assert_eq!(sum.bytes(), WINDOW_BYTES);
-        // The first ring's beginning shares a window with what is before it.
+        // The first ring's start shares a window with the words before it.
         windows.touch(RINGS_AT..2 * WINDOW_BYTES + 1);
         assert_eq!(sum.bytes(), 3 * WINDOW_BYTES);
         let rings = windows.forget(Part::Rings).expect("one window of rings was counted");
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_too_much_when_all_regions_together_have_more_than_the_bound() {
+    fn the_bound_applies_to_all_regions_together() {
         let sum = Arc::new(Resident::default());
         let windows: Vec<_> =
             (0..3).map(|_| Windows::new(LEN, RINGS_AT, Arc::clone(&sum))).collect();

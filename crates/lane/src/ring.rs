@@ -171,8 +171,8 @@ impl Ends {
         self.producer.tail.fetch_add(GENERATION, Ordering::AcqRel);
     }
 
-    /// Producer: before the first entry. From then on the tail is not 0, so that what was begun with it is not published in
-    /// zeros that take the ring's place.
+    /// Producer: call before the first entry. From then on the tail is not 0, so that an entry begun in this
+    /// ring is not published in the zeros that replace it.
     pub(crate) fn mark_as_had(&self) {
         if self.producer.tail.load(Ordering::Relaxed) < GENERATION {
             self.withdraw();

@@ -54,7 +54,7 @@ pub struct Inbox {
     region: Arc<Region>,
     /// What was taken out of each ring: the server's own, whatever the region says.
     heads: [u64; RINGS],
-    /// To where what was read of each ring is counted as resident.
+    /// For each ring, the position up to which reads are counted as resident.
     counted: [u64; RINGS],
     /// Stamps below it were given out. It does not go back, whatever the region says.
     given_out: u64,
@@ -65,11 +65,11 @@ pub struct Inbox {
     payload: Payload,
 }
 
-/// The bytes of the write taken out last, copied: the client may change what is in the ring at any time.
+/// A copy of the last write taken out: the client may change the ring at any time.
 #[derive(Debug)]
 struct Payload {
     len: usize,
-    /// Room for one, in lines of the processor's cache: copies to their beginning are quicker.
+    /// Buffer for one payload, in cache lines: copies to the start of a line are faster.
     lines: Vec<Line>,
 }
 
@@ -79,7 +79,7 @@ struct Line([u8; LINE_BYTES]);
 
 const LINE_BYTES: usize = 64;
 
-/// Room for payloads from the start.
+/// Initial size of the payload buffer.
 const PAYLOAD_BYTES_MIN: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
@@ -201,15 +201,15 @@ impl Inbox {
         let len = next.len as usize;
         let at = self.at(ring) + HEAD_BYTES;
         let to = self.payload.room_for(len);
-        // SAFETY: `peek` checked that the payload lies in the ring; there is room for it, and the client may write the
-        // ring meanwhile.
+        // SAFETY: `peek` checked that the payload lies in the ring; the buffer has room for it, and
+        // `racing::copy` allows concurrent writes by the client.
         unsafe { racing::copy(self.region.ring_bytes(ring).add(at), to, len) };
         let offset = (next.kind == Kind::Write as u32).then_some(next.offset);
         let extends = next.flags & EXTENDS != 0;
         Ok(Some(Posted { description: next.description, offset, len, ring, extends }))
     }
 
-    /// The bytes of the write taken out last.
+    /// The payload of the last write taken out.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         self.payload.bytes()
@@ -336,7 +336,7 @@ impl Payload {
         Payload { len: 0, lines: vec![Line([0; LINE_BYTES]); bytes.div_ceil(LINE_BYTES)] }
     }
 
-    /// Where the bytes of the next one are to be put, so many, at most [`PAYLOAD_BYTES_MAX`].
+    /// Where to put the next payload of `len` bytes, at most [`PAYLOAD_BYTES_MAX`].
     #[inline]
     fn room_for(&mut self, len: usize) -> *mut u8 {
         if len > self.lines.len() * LINE_BYTES {
@@ -349,7 +349,7 @@ impl Payload {
 
     #[inline]
     fn bytes(&self) -> &[u8] {
-        // SAFETY: lines are bytes without gaps, and `room_for` saw to it that there are so many.
+        // SAFETY: `Line` has no padding, and `room_for` made the vector at least `len` bytes long.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
     }
 }

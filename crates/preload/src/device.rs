@@ -77,10 +77,12 @@ struct Connection {
 /// States of a connection.
 const FREE: u32 = 0;
 const THERE: u32 = 1;
-/// The process left the lane: the client stays where it is, for threads that are still using it, and its memories are zeros.
+/// The process left the lane. The client is not dropped, since other threads may be using it; its memories
+/// are zeros.
 const LEFT: u32 = 2;
 
-// SAFETY: `client` is written by who holds `IS_CONNECTING`, before `state` is `THERE`, and then only shared.
+// SAFETY: `client` is written by the holder of `ATTACHING` before `state` is `THERE`, and only shared
+// after that.
 unsafe impl Sync for Connection {}
 
 static CONNECTIONS: [Connection; CLIENTS] = [const {
@@ -93,21 +95,21 @@ static CONNECTIONS: [Connection; CLIENTS] = [const {
     }
 }; CLIENTS];
 
-/// The thread that puts a description into the lane, has it give way, or leaves the lane (gettid(2)); 0: none. To do so
-/// threads try to be that: reads and writes not at all or a few times, calls that change credentials until they are.
+/// A lock: the thread (gettid(2)) that attaches a description, revokes it, or leaves the lane; 0 if none.
+/// Reads and writes try to take it once or a few times at most; calls that change credentials wait for it.
 static ATTACHING: AtomicU32 = AtomicU32::new(0);
 
 /// The process left the lane for good ([`crate::credentials`]).
 static HAS_DEPARTED: AtomicBool = AtomicBool::new(false);
 
-/// Takes [`ATTACHING`]. False if a thread has it: perhaps this one, below a signal handler.
+/// Tries to take [`ATTACHING`]. False if a thread holds it, possibly this one, below a signal handler.
 pub(crate) fn try_lock() -> bool {
     let tid = sys::gettid();
     ATTACHING.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// Takes it, and waits for the thread that has it, for 5 s at most: longer than a connection takes. False if it was not
-/// given back, or the thread is this one, below a signal handler.
+/// Takes [`ATTACHING`], waiting at most 5 s for its holder: longer than a connection takes. False if the time
+/// is over, or if this thread holds it, below a signal handler.
 pub(crate) fn lock() -> bool {
     const YIELDS: i64 = 100;
     const SLEEP_NS: i64 = 200_000;
@@ -123,12 +125,12 @@ pub(crate) fn lock() -> bool {
     false
 }
 
-/// Gives it back. Also in a forked child: the thread that held it is not in it.
+/// Releases [`ATTACHING`]. Also in a forked child, which does not have the thread that held it.
 pub(crate) fn unlock() {
     ATTACHING.store(0, Ordering::Release);
 }
 
-/// Whether this thread has it.
+/// Whether this thread holds [`ATTACHING`].
 fn is_locked_here() -> bool {
     ATTACHING.load(Ordering::Relaxed) == sys::gettid()
 }
@@ -175,24 +177,24 @@ pub(crate) fn client(index: usize) -> Option<&'static Client> {
     if connection.state.load(Ordering::Acquire) != THERE {
         return None;
     }
-    // SAFETY: it was written before `state` became `THERE`, and stays.
+    // SAFETY: written before `state` became `THERE`, and never changed after that.
     Some(unsafe { (*connection.client.get()).assume_init_ref() })
 }
 
 /// Whether it is one of any.
 #[inline]
 pub(crate) fn is_client() -> bool {
-    // They are made in order, and left together.
+    // Connections are made in order, and closed together.
     client(0).is_some()
 }
 
-/// Whether it is or was one of any, so that something of a lane may be mapped. A process that was forked while its parent
-/// left the lane has what the parent had not yet unmapped.
+/// Whether the process is or was a client, so that lane memory may be mapped. A process that was forked while
+/// its parent left the lane has the memory that the parent had not yet unmapped.
 pub(crate) fn was_client() -> bool {
     CONNECTIONS[0].state.load(Ordering::Acquire) != FREE
 }
 
-/// No daemon is connected to from now on, and no client is used by calls that begin now.
+/// From now on no daemon is connected to, and calls that begin use no client.
 pub(crate) fn set_departed() {
     HAS_DEPARTED.store(true, Ordering::SeqCst);
     for connection in &CONNECTIONS {
@@ -200,19 +202,19 @@ pub(crate) fn set_departed() {
         let _ = connection.state.compare_exchange(THERE, LEFT, success, failure);
     }
     for device in &DEVICES_ALL {
-        // It still has a lane, for others.
+        // Other processes can still use its lane.
         if device.state.load(Ordering::Relaxed) >= CLIENT {
             device.state.store(LANE, Ordering::Relaxed);
         }
     }
 }
 
-/// Unmaps what the process has of lanes it left. May be called again.
+/// Unmaps the memory of the lanes that the process left. Can be repeated.
 pub(crate) fn unmap() -> std::io::Result<()> {
     let mut result = Ok(());
     for connection in &CONNECTIONS {
         if connection.state.load(Ordering::Acquire) != FREE {
-            // SAFETY: it was written before `state` became something else than `FREE`, and stays.
+            // SAFETY: written before `state` changed from `FREE`, and never changed after that.
             let client = unsafe { (*connection.client.get()).assume_init_ref() };
             result = client.unmap().and(result);
         }
@@ -220,7 +222,7 @@ pub(crate) fn unmap() -> std::io::Result<()> {
     result
 }
 
-/// Closes the sockets of lanes it left.
+/// Closes the sockets of the lanes that the process left.
 pub(crate) fn disconnect() {
     for connection in &CONNECTIONS {
         let socket = connection.socket.swap(-1, Ordering::Relaxed);
@@ -231,8 +233,8 @@ pub(crate) fn disconnect() {
     }
 }
 
-/// Whether a descriptor still is the connection's socket: a program that closes descriptors by the instruction may have given
-/// the number to something else.
+/// Whether a descriptor is still the connection's socket: a program that closes descriptors by the `syscall`
+/// instruction may have reused the number.
 fn is_socket_of(connection: &Connection, socket: c_int) -> bool {
     let is_it = |stat: libc::stat| {
         stat.st_mode & libc::S_IFMT == libc::S_IFSOCK
@@ -306,12 +308,13 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
     unlock();
 }
 
-/// The process is about to fork, and has seen files of a lane's mount: it is to be one client with the child. Files that several
-/// clients use are written by the kernel, and servers that fork for each connection use most files after that. But who may
-/// become another user only where he has files open now: his children must not keep what he may see and they may not.
+/// Call before fork(2). A process that has seen files of a lane's mount connects now, so that it is one client
+/// with the child: files that several clients use are written by the kernel, and servers that fork for each
+/// connection use most files in their children. A process that may become another user connects only to the
+/// lanes of files it has open now: its children must not keep access that they are not entitled to.
 ///
-/// What it returns is to be given to [`after_fork`]. While a thread connects to a daemon, no child is forked: it would have
-/// memory of the lane that it does not know of.
+/// Pass the result to [`after_fork`]. No child is forked while a thread connects to a daemon: it would
+/// inherit lane memory that it does not know of.
 pub(crate) extern "C" fn before_fork() -> bool {
     let is_here = home::notices_forks() && home::is_ours();
     let locked = is_here && table::has_noted() && lock();
@@ -321,9 +324,9 @@ pub(crate) extern "C" fn before_fork() -> bool {
     locked
 }
 
-/// The process was forked: in parent and child.
+/// Call after fork(2), in the parent and in the child.
 pub(crate) extern "C" fn after_fork(locked: bool) {
-    // The child gives back what the parent's thread took.
+    // The child releases the lock that the parent's thread took.
     home::settle();
     if locked && is_locked_here() {
         unlock();
@@ -387,11 +390,11 @@ fn connect(name: &[u8], proof: u64) -> sys::Result<usize> {
     connection.token.store(welcome.token, Ordering::Relaxed);
     connection.socket.store(socket, Ordering::Relaxed);
     connection.socket_inode.store(inode.unwrap_or(0), Ordering::Relaxed);
-    // SAFETY: this thread holds `ATTACHING`, and nobody reads it before the next line.
+    // SAFETY: this thread holds `ATTACHING`, and no thread reads the client before the next line.
     unsafe { (*connection.client.get()).write(client) };
     connection.state.store(THERE, Ordering::Release);
     if HAS_DEPARTED.load(Ordering::SeqCst) {
-        // A signal handler above changed this thread's user.
+        // A signal handler that interrupted this thread changed its user.
         crate::credentials::depart();
         return Err(Errno(libc::EPERM));
     }

@@ -88,7 +88,8 @@ pub(crate) fn number() -> u32 {
     }
 }
 
-/// The PID namespace of this process ([`owner::namespace`]); a child of clone(2) may have another one than its parent.
+/// The PID namespace of this process ([`owner::namespace`]). A child of clone(2) may be in another one than
+/// its parent.
 pub(crate) fn namespace() -> u32 {
     settle();
     let known = PAGE.namespace.load(Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! The definitions that come after this library's: the C library's, or another preloaded library's.
 //!
-//! Found by dlsym(3) when the library is loaded: it takes the loader's lock and may allocate, which a signal handler's
-//! or a forked child's write(2) must not (signal-safety(7)). Only a call that comes before that, from the constructor of a
-//! library that is initialised earlier, finds its own. The C library's definitions are called, and not the kernel, because they are
-//! cancellation points.
+//! Resolved by dlsym(3) when the library is loaded: dlsym takes the loader's lock and may allocate, which
+//! write(2) in a signal handler or a forked child must not (signal-safety(7)). Only a call made earlier, by
+//! the constructor of a library that is initialised first, resolves its own name. The hooks call the C
+//! library's definitions instead of the kernel because those are cancellation points.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -27,12 +27,12 @@ impl Next {
         if found.is_null() { self.find() } else { found }
     }
 
-    /// Finds it, when the library is loaded. A C library may not have it; then nobody is linked to it.
+    /// Resolves the name when the library is loaded. If the C library lacks it, no program is linked to it.
     pub(crate) fn find_at_load(&self) {
-        // SAFETY: the name ends with a zero.
+        // SAFETY: the name is terminated by a zero byte.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
-            // SAFETY: it takes nothing. The program is not to be told of this one.
+            // SAFETY: takes no arguments. Clears the error so that the program does not see it.
             unsafe { libc::dlerror() };
         }
         self.found.store(found, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Next {
     }
 }
 
-/// Has a [`Next`] found when the library is loaded. To be put beside it.
+/// Has a [`Next`] resolved when the library is loaded. Put this next to its definition.
 #[cfg(not(test))]
 macro_rules! find_at_load {
     ($next:ident) => {

@@ -32,7 +32,7 @@ pub(crate) fn begin() -> bool {
     true
 }
 
-/// Unshares the memory for notes: nothing is noted in it.
+/// Unmaps the shared notes; nothing is recorded in them after that.
 pub(crate) fn unmap() -> io::Result<()> {
     let notes = NOTES.load(Ordering::Acquire);
     if notes.is_null() {

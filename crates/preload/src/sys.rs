@@ -169,7 +169,7 @@ pub(crate) fn shared_memory(len: usize) -> Result<*mut u8> {
     plain!(libc::SYS_mmap, 0, len, access, flags, -1_isize, 0).map(|address| address as *mut u8)
 }
 
-/// Zeros of this process alone in place of memory from [`shared_memory`].
+/// Replaces memory from [`shared_memory`] by private zeros.
 pub(crate) fn replace_by_zeros(memory: *mut u8, len: usize) -> Result<()> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -192,7 +192,7 @@ pub(crate) fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
     plain!(libc::SYS_read, fd, to.as_mut_ptr(), to.len())
 }
 
-/// write(2) of a message.
+/// Writes a message with write(2).
 pub(crate) fn write(fd: c_int, message: &[u8]) {
     let _ = plain!(libc::SYS_write, fd, message.as_ptr(), message.len());
 }

@@ -158,7 +158,7 @@ pub(crate) fn disclaim(fd: c_int) {
     }
 }
 
-/// Whether something is known of any descriptor.
+/// Whether any descriptor is known.
 pub(crate) fn has_noted() -> bool {
     USED.load(Ordering::Relaxed) != 0
 }

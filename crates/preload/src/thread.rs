@@ -50,7 +50,7 @@ thread_local! {
     };
 }
 
-/// Whose destructor gives rings back, plus one; 0 if there is none.
+/// The key whose destructor gives a thread's rings back, plus one; 0 if there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// Posts with the thread's ring. `Err` if it has none, or is posting already, below a signal handler.
@@ -97,22 +97,22 @@ fn take(client: &Client) -> Option<Ring> {
     Some(ring)
 }
 
-/// Keys below it have their values in the thread's own memory in the GNU C library; for those above a thread's first value is
-/// allocated.
+/// In the GNU C library, values of keys below this are in the thread's own memory; a thread's first value of
+/// a key above it is allocated.
 const KEYS_WITHOUT_ALLOCATION: libc::pthread_key_t = 32;
 
-/// When the library is loaded: makes the key, while there are low ones. Without it a thread's rings are free again when others
-/// find that it is gone.
+/// Called when the library is loaded. Makes the key if a low one is free. Without a key, a thread's rings are
+/// taken over when others find that the thread is gone.
 pub(crate) fn begin() {
     let mut made = 0;
-    // SAFETY: `made` is written; the destructor takes what is set by `take`.
+    // SAFETY: `made` is written; the destructor gets the value that `take` sets.
     if unsafe { libc::pthread_key_create(&raw mut made, Some(give_back)) } != 0 {
         return;
     }
     if made < KEYS_WITHOUT_ALLOCATION {
         KEY.store(made + 1, Ordering::Relaxed);
     } else {
-        // SAFETY: made just now, and nobody knows of it.
+        // SAFETY: made just now and not published.
         unsafe { libc::pthread_key_delete(made) };
     }
 }

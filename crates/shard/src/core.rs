@@ -36,7 +36,7 @@ use crate::trampoline;
 pub(crate) struct Core {
     me: Weak<Core>,
     state: Mutex<State>,
-    /// The engine's.
+    /// The engine's error.
     frames: FramePool,
     pub(crate) directory: Directory,
     pub(crate) bell: Bell,
@@ -75,7 +75,7 @@ pub(crate) struct Work {
     ring_bell: bool,
 }
 
-/// What the log holds of a file, to be written to it once more.
+/// A file whose records in the log are to be written to it once more.
 struct Redo {
     file: FileId,
     home: Arc<HomeFile>,
@@ -178,7 +178,7 @@ impl Core {
                 self.log(&mut work, std::mem::take(&mut may_write_log));
             }
             for redo in work.redos.drain(..) {
-                let core = self.me.upgrade().expect("its own methods run while it is there");
+                let core = self.me.upgrade().expect("its methods are called through an Arc");
                 self.directory.defer(Box::new(move || core.redo(&redo)));
             }
             if !completions.is_empty() {

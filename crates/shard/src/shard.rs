@@ -43,14 +43,14 @@ pub enum StartError {
     Backend(#[source] io::Error),
 }
 
-/// Whose names change; see [`Shard::change_names`].
+/// The files whose names change; see [`Shard::change_names`].
 #[derive(Clone, Copy, Debug)]
 pub enum Renamed<'a> {
-    /// These files'.
+    /// The names of these files.
     Files(&'a [FileId]),
-    /// The only name of this one goes.
+    /// The only name of this file is removed.
     Removed(FileId),
-    /// A directory's, and so the paths of all below it.
+    /// The name of a directory, and so the paths of all files below it.
     All,
 }
 
@@ -71,11 +71,11 @@ pub struct Shard {
     source: Arc<OwnedFd>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,
-    /// What was asked for, bytes.
+    /// The requested memory, bytes.
     memory_bytes_max: u64,
     /// How recovery finds files.
     naming: Naming,
-    /// Held while names change that the log knows files by, and while a file is attached there.
+    /// Held while names change by which the log knows files, and while such a file is attached.
     names: Mutex<()>,
     ticker: Mutex<Option<JoinHandle<()>>>,
     attaching: [Mutex<()>; ATTACH_LOCKS],
@@ -191,12 +191,12 @@ impl Shard {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the names of files by `change`, at home. Where recovery finds files by their paths, what
-    /// the log holds of these is brought home before, and no file is attached meanwhile. Blocks for that;
-    /// not to be called where a continuation could hold it up.
+    /// Runs `change`, which changes names of files at home. Where recovery finds files by their paths, the
+    /// files' data in the log is brought home first, and no file is attached meanwhile. Blocks for that: do
+    /// not call it on a thread that runs continuations.
     ///
     /// # Errors
-    /// What bringing home met: nothing was changed then.
+    /// Those of bringing data home: nothing was changed then.
     pub fn change_names<T, E>(
         &self,
         files: Renamed<'_>,
@@ -223,7 +223,7 @@ impl Shard {
             let state = self.core.lock();
             files.iter().copied().filter(|file| state.files.contains_key(file)).collect()
         };
-        // This thread waits for each answer; none is sent after it stopped.
+        // This thread waits for every answer. A send fails only if the thread has stopped waiting.
         for &file in &attached {
             let sender = sender.clone();
             self.exclusive(file, Section::changing(None, 0), move |granted| {
@@ -232,7 +232,7 @@ impl Shard {
             });
         }
         drop(sender);
-        // One that was let go meanwhile has nothing in the log.
+        // A file that was detached meanwhile has nothing in the log.
         let brought_home = ended.iter().filter(|end| *end != Err(Error::NotAttached));
         let brought_home: Result<Vec<()>, Error> = brought_home.collect();
         let changed = brought_home.map(|_| change());
@@ -257,7 +257,7 @@ impl Shard {
         changed
     }
 
-    /// Whether recovery finds files by their paths, so that a change of names may wait for home.
+    /// Whether recovery finds files by their paths, so that changes of names may wait for home.
     pub fn finds_by_path(&self) -> bool {
         self.naming.is_by_path() && self.log.is_some()
     }
@@ -477,7 +477,7 @@ impl Shard {
 
     /// Runs `section` while nothing of the file is in flight and other requests on it wait, so
     /// that it may change the file at home (truncate, fallocate, copy_file_range) or look at it
-    /// (lseek). `needs` says what goes home first and what the section changes.
+    /// (lseek). `needs` tells what goes home first and what the section changes.
     ///
     /// `section` gets an error if that failed: the file is then not frozen, `section` must
     /// not change it, and the [`ExclusiveEnd`] it returns is ignored. The second thing it returns
@@ -574,9 +574,9 @@ impl Shard {
     }
 }
 
-/// The engine's configuration where programs map its frames: what is in huge pages stays resident once it
-/// was used, and what clients posted takes memory, too. So the frames in flight are counted within the memory that
-/// was asked for, if as much is left.
+/// Adjusts the engine's configuration if programs map its frames. Huge pages stay resident once they were
+/// used, and clients' posts take memory too. So the frames in flight are counted within the requested memory,
+/// if it is large enough.
 fn beside_clients(config: Config) -> Config {
     let in_flight = FRAMES_IN_FLIGHT * PAGE_BYTES as u64;
     let memory_bytes_max = config.memory_bytes_max.saturating_sub(in_flight);

@@ -78,7 +78,8 @@ pub(crate) struct Description {
 pub(crate) struct FileState {
     pub(crate) model: FileModel,
     pub(crate) ledger: ErrorLedger,
-    /// How a sync of it at home failed last: what it covered and has left memory is gone, and later syncs may say so.
+    /// How a sync of it failed last at home. What that sync covered and what has left memory is gone, and
+    /// later syncs may report it.
     pub(crate) sync_failed: Option<ErrorKind>,
     pub(crate) phase: Phase,
     pub(crate) descriptions: Vec<Description>,

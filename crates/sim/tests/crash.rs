@@ -38,9 +38,9 @@ fn what_spilled_is_not_lost_either() {
     assert!(tally.spilled > 2_000 && tally.log_reads > 500, "{tally:?}");
 }
 
-/// What is found is the log's: without one, on homes that work, nothing is ever taken back, lost or invented.
+/// Violations come from the log: without a log, on homes that work, there are none.
 #[test]
-fn the_model_finds_nothing_where_nothing_is_logged() {
+fn the_model_finds_no_violation_without_a_log() {
     let mut tally = Tally::default();
     for seed in 2000..2004 {
         let plan =
@@ -53,7 +53,7 @@ fn the_model_finds_nothing_where_nothing_is_logged() {
     assert!(tally.idle_cuts > 10, "{tally:?}");
 }
 
-/// The first seed that says something of the kind, among those of 10,000 crashes.
+/// The first seed with a violation of the wanted kind, among those of 10,000 crashes.
 fn found(undone: Undo, is_wanted: impl Fn(&Broken) -> bool) -> Option<u64> {
     let plan = Plan { undone: vec![undone], ..Plan::new(3, 150, 1) };
     let mut tally = Tally::default();
@@ -77,7 +77,7 @@ fn found(undone: Undo, is_wanted: impl Fn(&Broken) -> bool) -> Option<u64> {
 }
 
 #[test]
-fn what_each_fix_prevents_is_found_without_it() {
+fn the_absence_of_each_safeguard_is_detected() {
     for undone in [Undo::Supersede, Undo::Cut] {
         assert!(found(undone, Broken::is_taken_back).is_some(), "{}", undone.name());
     }

@@ -141,8 +141,8 @@ impl Clients {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether one more of a user's is let in, of `most` in all. Users besides the daemon's own, `owner`, may not take
-    /// all places.
+    /// Whether another client of user `uid` may connect, with at most `most` in all. A user other than the
+    /// daemon's own, `owner`, may take at most half of the places.
     pub(crate) fn have_room_for(&self, uid: u32, owner: u32, most: usize) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let of_user = || known.values().filter(|client| client.uid == uid).count();
@@ -174,7 +174,7 @@ impl Clients {
     /// Whether a thread of a user is one of a client's that posts. Clients say so themselves: but of their own user's.
     pub(crate) fn have_thread(&self, tid: u32, uid: u32) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        // The kernel says numbers of the daemon's own namespace.
+        // The kernel reports process numbers in the daemon's own namespace.
         let namespace = *self.namespace.get_or_init(owner::namespace);
         let thread = Owner::new(namespace, tid);
         known.values().any(|client| client.uid == uid && client.region.has_thread(thread))

@@ -106,10 +106,10 @@ impl Lane {
         }))
     }
 
-    /// Has what was taken out of rings leave the daemon's resident memory, where it is too much.
+    /// Removes consumed ring pages from the daemon's resident memory if there are too many.
     pub(crate) fn bound_resident(&self) {
         if let Err(error) = self.board.bound_resident() {
-            tracing::debug!("a client's region stays in memory: {error}");
+            tracing::debug!("cannot unmap a client's region: {error}");
         }
     }
 

@@ -46,10 +46,11 @@ const INTERVAL_ALL: Duration = Duration::from_secs(1);
 /// After so long without a post the client has to wake us.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// Of the memory for frames, the share that clients' counters and marks may take besides: there are no more clients.
+/// Share of the memory for frames that clients' counters and marks may take in addition. It bounds the number
+/// of clients.
 const STANDING_SHARE: usize = 8;
-/// So many connections refused in [`REFUSALS_IN`] shut the door for the rest of that time. Who may connect is known only
-/// when a connection is taken, and this thread has better things to do.
+/// This many refused connections within [`REFUSALS_IN`] suspend accepting for the rest of that time. A peer's
+/// user is known only after accept(2), and refusals must not take this thread's time.
 const REFUSALS_MAX: u32 = 50;
 const REFUSALS_IN: Duration = Duration::from_millis(100);
 
@@ -102,7 +103,7 @@ fn give_way(time: Duration) {
     }
 }
 
-/// Clients at most, for a board of so many frames.
+/// Maximum number of clients, for a board of `frames` frames.
 fn clients_max(frames: u32) -> usize {
     let standing = frames as usize * PAGE_BYTES / STANDING_SHARE;
     (standing / Region::standing_bytes(frames)).min(CLIENTS_MAX)
@@ -129,7 +130,7 @@ struct Serving {
     busy: HashMap<ClientId, Instant>,
 }
 
-/// How often somebody was refused lately.
+/// Counts recently refused connections.
 struct Door {
     refused: u32,
     since: Instant,
@@ -137,7 +138,7 @@ struct Door {
 }
 
 impl Door {
-    /// One more is refused at `now`. Says whether no more are to be let in before [`Door::opens_at`].
+    /// Counts a refusal at `now`. Returns whether to suspend accepting until [`Door::opens_at`].
     fn refuse(&mut self, now: Instant) -> bool {
         if now >= self.opens_at() {
             (self.refused, self.since) = (0, now);
@@ -209,7 +210,7 @@ impl Serving {
                 }
             }
             let found = self.look();
-            // Marks are read also where nothing is posted.
+            // Marks are read even if nothing is posted.
             lane.bound_resident();
             let now = Instant::now();
             lingers_until = match lingers_until {
@@ -265,12 +266,12 @@ impl Serving {
         }
     }
 
-    /// Has connections wait, or lets them come again.
+    /// Suspends accepting connections, or resumes it.
     fn set_door(&mut self, shut: bool) {
         let flags = if shut { EventFlags::empty() } else { EventFlags::IN };
         match epoll::modify(&self.epoll, &self.socket, EventData::new_u64(LISTEN), flags) {
             Ok(()) => self.door.shut = shut,
-            Err(error) => tracing::error!("the lane's socket is not watched: {error}"),
+            Err(error) => tracing::error!("cannot watch the lane's socket: {error}"),
         }
     }
 
@@ -366,17 +367,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_door_shuts_for_a_while_where_many_are_refused() {
+    fn accepting_is_suspended_after_many_refusals() {
         let start = Instant::now();
         let mut door = Door { refused: 0, since: start, shut: false };
         for _ in 1..REFUSALS_MAX {
             assert!(!door.refuse(start));
         }
         assert!(door.refuse(start));
-        assert!(!door.refuse(door.opens_at()), "it counts anew");
+        assert!(!door.refuse(door.opens_at()), "the count starts anew");
         let now = door.opens_at() + REFUSALS_IN;
         for second in 0..1000 {
-            assert!(!door.refuse(now + second * REFUSALS_IN), "one now and then is no matter");
+            assert!(!door.refuse(now + second * REFUSALS_IN), "occasional refusals are allowed");
         }
     }
 

@@ -93,8 +93,8 @@ impl Front {
         Ok(inode)
     }
 
-    /// Opens what a name leads to, whose number is that of `known`: a directory that was counted
-    /// and is closed. Without its descriptor its number may have gone to another inode.
+    /// Looks up a name with the number of `known`, a counted directory whose descriptor is closed. While it
+    /// was closed, home may have given the number to another inode.
     fn count_closed(
         self: &Arc<Self>,
         directory: &Inode,
@@ -113,7 +113,7 @@ impl Front {
         Ok(self.inodes.count(fd, &stat))
     }
 
-    /// Opens what a name leads to, with `O_PATH`.
+    /// Opens a name with `O_PATH`.
     pub(crate) fn open_path(
         self: &Arc<Self>,
         directory: &Inode,
@@ -201,8 +201,7 @@ impl Front {
         entry.inspect_err(|_| self.janitor.drop_name(new.parent, new.name))
     }
 
-    /// Whether a name leads to Weir's own directory: the name itself, and whatever else home takes
-    /// for the same.
+    /// Whether a name leads to Weir's own directory: its own name, or another name that home treats as equal.
     pub(crate) fn is_reserved(self: &Arc<Self>, parent: NodeId, name: &OsStr) -> bool {
         if parent != NodeId::ROOT || !folding::may_equal(name.as_bytes(), RESERVED_NAME) {
             return false;
@@ -213,7 +212,7 @@ impl Front {
         let Ok(root) = self.inode(NodeId::ROOT) else { return false };
         match (stat_name(&root, name), stat_name(&root, RESERVED_NAME.as_ref())) {
             (Ok(this), Ok(own)) => Identity::of(&this) == Identity::of(&own),
-            // Made now it would be ours as soon as ours is made.
+            // Created now, it would become Weir's directory as soon as that is created.
             (_, Err(Errno::ENOENT)) => root.folds_names(),
             _ => false,
         }
@@ -253,8 +252,8 @@ impl Front {
         self.shard.change_names(changed, || {
             unlinkat(directory.path_fd(), name, flags)?;
             if self.shard.finds_by_path() {
-                // Should the removal be undone by a crash, what was synced of the file is to be there.
-                // Where directories cannot be synced (sshfs) a removal is not undone.
+                // If a crash undoes the removal, the file must have what was synced of it. Where directories
+                // cannot be synced (sshfs) a removal is not undone.
                 let _ = sync_directory(&directory);
             }
             Ok::<(), Errno>(())
@@ -397,8 +396,8 @@ pub(crate) fn note_change(inode: &Inode) {
     }
 }
 
-/// Runs what may wait for the back end's workers on a thread that is none of them. Without another thread it runs
-/// here.
+/// Runs on a thread of its own what may wait for the back end's workers, so that no worker waits for workers.
+/// If no thread can be started, runs it on the calling thread.
 fn on_own_thread(run: impl FnOnce() + Send + 'static) {
     let run = Arc::new(Mutex::new(Some(run)));
     let take = |run: &Mutex<Option<_>>| run.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -420,7 +419,7 @@ fn sync_directory(directory: &Inode) -> Result<(), Errno> {
     Ok(fsync(openat(directory.path_fd(), ".", flags, Mode::empty())?)?)
 }
 
-/// Whether the name that an inode has is its only one.
+/// Whether an inode has only one name.
 fn has_one_name(inode: &Inode) -> bool {
     fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 1)
 }

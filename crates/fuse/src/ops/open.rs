@@ -15,7 +15,7 @@ use crate::inode::{Inode, NodeId};
 use crate::ops::attributes::resize_at_home;
 use crate::ops::names::Place;
 
-/// Times a creation is tried that finds no descriptor left.
+/// Attempts at a creation that finds no descriptor left.
 const CREATE_ATTEMPTS: u32 = 8;
 
 /// A file that was opened.
@@ -179,12 +179,12 @@ impl Front {
         });
     }
 
-    /// Makes the file and counts one lookup of it.
+    /// Creates the file and counts one lookup of it.
     ///
     /// # Errors
-    /// ESTALE if the name appeared at home, where the kernel relied on its absence, and need not be
-    /// new: the kernel then looks it up and opens it as any other, with its check of what the
-    /// program may do.
+    /// ESTALE if the name appeared at home, contrary to what the kernel has cached, so that the
+    /// file may not be new: the kernel then looks the name up and opens the file as an existing
+    /// one, with its permission checks.
     fn create_inode(
         self: &Arc<Self>,
         caller: &Caller,

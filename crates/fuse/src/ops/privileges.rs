@@ -4,7 +4,7 @@
 //! extended attribute before each write. The rules are those of the kernel's own file systems
 //! (setattr_should_drop_suidgid): capabilities always go; the bits go unless the program may keep
 //! them (CAP_FSETID), and set-group-ID without group execute stays for members of the file's group.
-//! A change of owner needs nothing here: home takes both away by itself.
+//! A change of owner needs nothing here: home's file system removes both itself.
 
 use rustix::fs::{Mode, chmod, fstat, getxattr_query, removexattr};
 
@@ -18,9 +18,9 @@ const SETGID: u32 = libc::S_ISGID;
 const GROUP_EXECUTE: u32 = libc::S_IXGRP;
 pub(crate) const CAPABILITIES: &str = "security.capability";
 
-/// The mode of a regular file after a program that may not keep privileges changed it. `is_member`
-/// is asked whether the program is in the file's group: for its members the set-group-ID bit of a
-/// file without group execute is no privilege.
+/// The mode of a regular file after a change by a program that may not keep privileges. `is_member`
+/// tells whether the program is in the file's group: for members, the set-group-ID bit of a file
+/// without group execute is no privilege.
 fn unprivileged(mode: u32, is_member: impl FnOnce() -> bool) -> u32 {
     let without = mode & !SETUID;
     if mode & SETGID != 0 && (mode & GROUP_EXECUTE != 0 || !is_member()) {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn setgid_is_a_privilege_with_group_execute_or_to_those_outside_the_group() {
+    fn setgid_is_dropped_with_group_execute_or_for_non_members() {
         let member = || true;
         assert_eq!(unprivileged(0o6755, member), 0o755);
         assert_eq!(unprivileged(0o6745, member), 0o2745);

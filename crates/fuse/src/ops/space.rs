@@ -219,7 +219,7 @@ impl Effect {
         })
     }
 
-    /// What the exclusive section needs.
+    /// The section to begin for this call.
     fn section(&self) -> Section {
         Section { flush: self.flush, changes_from: self.changed.map(|(from, _)| from) }
     }

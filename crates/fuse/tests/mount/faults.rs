@@ -100,7 +100,7 @@ fn with_few_descriptors(test: &str) -> bool {
         .env(FEW, "1")
         .output()
         .unwrap();
-    // Its result is not counted beside this one's.
+    // Its result is not counted with this one's.
     let said = String::from_utf8_lossy(&child.stdout);
     assert!(child.status.success(), "{said}{}", String::from_utf8_lossy(&child.stderr));
     false

@@ -1,9 +1,9 @@
 //! A real mount of a temporary directory, compared with that directory underneath.
 //!
-//! Needs root and /dev/fuse. Without them every test is reported as skipped, with the reason, and
-//! has failed under CI=true. The last line is as that of Rust's own harness, so that it is counted
-//! with the others. Each
-//! test has a mount of its own; one that hangs is given up, with its mount, after a minute.
+//! Needs root and /dev/fuse. Without them every test is reported as skipped, with the reason; with
+//! CI=true it fails. The last line has the format of Rust's own harness, so that it is counted with
+//! the others. Each test has a mount of its own; one that hangs is given up, with its mount, after a
+//! minute.
 //!
 //! Each is run over the device, and again over io_uring where the kernel has that; it is turned on
 //! meanwhile.

@@ -317,7 +317,7 @@ fn long_memory_takes_huge_pages_and_keeps_its_bytes() {
 
 #[test]
 #[cfg_attr(miri, ignore)] // It maps memory.
-fn a_first_post_begun_before_the_memories_are_unmapped_is_not_published_after() {
+fn a_first_post_begun_before_unmap_is_not_published_after_it() {
     let lane = Lane::with_file(4, 0);
     let ring = lane.ring(1);
     let ends = &lane.client.region.ring(ring.number()).ends;
@@ -326,7 +326,7 @@ fn a_first_post_begun_before_the_memories_are_unmapped_is_not_published_after() 
     assert!(ends.publish(place).is_err(), "the write would be lost");
 }
 
-/// Of a thread of another PID namespace nobody here knows whether it lives, whatever its number means here.
+/// Whether a thread of another PID namespace exists is unknown here, whatever its number means here.
 #[test]
 fn a_ring_of_another_pid_namespace_is_not_taken_over() {
     let lane = Lane::with_file(4, 0);
@@ -334,7 +334,7 @@ fn a_ring_of_another_pid_namespace_is_not_taken_over() {
         lane.client.take_ring(Owner::new(2, ring + 1), |_| true).unwrap();
     }
     assert!(lane.client.take_ring(Owner::new(3, 1000), |_| false).is_none());
-    // Whose namespace is not known judges nobody, and is judged by nobody.
+    // An owner of an unknown namespace judges no ring, and no other owner judges its ring.
     assert!(lane.client.take_ring(Owner::new(0, 1000), |_| false).is_none());
     let taken = lane.client.take_ring(Owner::new(2, 1000), |tid| tid != 5).unwrap();
     lane.client.release_ring(&taken);

@@ -176,10 +176,10 @@ fn reads_are_of_one_page_and_of_one_time() {
     });
 }
 
-/// One thread has the memories unmapped while others read and post: what they were told is so.
+/// One thread unmaps the memories while others read and post: successful reads and posts must be right.
 #[test]
 #[cfg_attr(miri, ignore)] // It maps memory.
-fn what_was_read_or_posted_while_the_memories_are_unmapped_is_right() {
+fn reads_and_posts_that_succeed_during_unmap_are_right() {
     const ROUNDS: usize = 200;
     for round in 0..ROUNDS {
         let mut lane = Lane::with_file(4, PAGE_BYTES as u64);
@@ -190,7 +190,7 @@ fn what_was_read_or_posted_while_the_memories_are_unmapped_is_right() {
             let reader = scope.spawn(|| {
                 let mut reads = 0_u32;
                 while let Ok(bytes) = read(client, SLOT, 0, PAGE_BYTES) {
-                    assert!(bytes.iter().all(|byte| *byte == 0x5a), "bytes of no file");
+                    assert!(bytes.iter().all(|byte| *byte == 0x5a), "bytes that are in no file");
                     reads += 1;
                 }
                 reads
@@ -198,7 +198,7 @@ fn what_was_read_or_posted_while_the_memories_are_unmapped_is_right() {
             let writer = scope.spawn(|| {
                 let ring = client.take_ring(Owner::new(1, 1), |_| true).unwrap();
                 let mut posts = 0_u64;
-                // Past the page that is read.
+                // Past the page that the readers use.
                 let to = |number: u64| To::Offset((number + 1) * PAGE_BYTES as u64);
                 loop {
                     match post(client, &ring, FILE, to(posts), &[1; 3000]) {
@@ -208,7 +208,7 @@ fn what_was_read_or_posted_while_the_memories_are_unmapped_is_right() {
                     }
                 }
             });
-            // At another moment each time.
+            // At a different moment in each round.
             let until = Instant::now() + Duration::from_micros(round as u64 * 2);
             while Instant::now() < until {
                 std::hint::spin_loop();
@@ -218,7 +218,7 @@ fn what_was_read_or_posted_while_the_memories_are_unmapped_is_right() {
         });
         let _ = reads;
         let taken = lane.take_all();
-        assert_eq!(taken.len() as u64, posts, "posted, and not there");
+        assert_eq!(taken.len() as u64, posts, "a successful post was not taken");
         assert!(taken.iter().all(|taken| taken.bytes == [1; 3000]));
         assert!(read(&lane.client, SLOT, 0, 1).is_err());
         assert_eq!(lane.client.size(SLOT), None);

@@ -29,8 +29,8 @@ struct Arguments {
     /// Run the power cuts of the seeds from A up to, not including, B.
     #[arg(long, value_name = "A..B", value_parser = parse_range, conflicts_with_all = ["seed", "seeds"])]
     cuts: Option<Range<u64>>,
-    /// Have the engine do without this fix, to show that the power cuts find what it fixed: supersede, cut or
-    /// home-sync. More than once, or with commas between, for several.
+    /// Switch off this safeguard of the engine, to show that the crashes detect its absence: supersede, cut
+    /// or home-sync. Can be repeated, or given as a list with commas.
     #[arg(long, value_name = "NAME", requires = "cuts", value_delimiter = ',')]
     undo: Vec<crash::Undo>,
     /// Threads.
@@ -106,7 +106,7 @@ fn each_seed(seeds: &Range<u64>, jobs: u64, run: impl Fn(u64) -> bool + Sync) {
 const LIVES: u32 = 3;
 const OPERATIONS: u32 = 150;
 
-/// Cuts the power, or kills the daemon, at every device request of each seed's runs.
+/// Cuts the power or kills the daemon at device requests of each seed's runs.
 fn cut_many(seeds: &Range<u64>, jobs: u64, undone: &[crash::Undo]) -> ExitCode {
     let plan = crash::Plan { undone: undone.to_vec(), ..crash::Plan::new(LIVES, OPERATIONS, 1) };
     let (taken_back, lost, other) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));

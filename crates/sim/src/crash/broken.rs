@@ -1,9 +1,9 @@
-//! Promises that were not kept.
+//! Violated promises.
 
-/// A promise that was not kept.
+/// A violated promise.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Broken {
-    /// A byte that is neither what was synced nor anything written later.
+    /// A byte is neither what was synced nor anything written later.
     #[error(
         "lost or invented: byte {at} of file {file} is {found:#x}; synced and later: {allowed:x?} \
          ({crash})"
@@ -13,14 +13,14 @@ pub enum Broken {
         file: usize,
         /// The byte.
         at: usize,
-        /// What it is.
+        /// Its value.
         found: u8,
-        /// What it may be.
+        /// Its permitted values.
         allowed: Vec<u8>,
-        /// Which crash.
+        /// The crash.
         crash: Crash,
     },
-    /// A byte is one that was written there, and home had a newer one.
+    /// A byte has an old value, although home had a newer one.
     #[error(
         "taken back: byte {at} of file {file} is {found:#x}; home had change {home} of it, which \
          or later is: {allowed:x?} ({crash})"
@@ -30,16 +30,16 @@ pub enum Broken {
         file: usize,
         /// The byte.
         at: usize,
-        /// What it is.
+        /// Its value.
         found: u8,
-        /// The file's change that home had.
+        /// Number of the change that home had.
         home: u32,
-        /// What it may be.
+        /// Its permitted values.
         allowed: Vec<u8>,
-        /// Which crash.
+        /// The crash.
         crash: Crash,
     },
-    /// The file is shorter or longer than it ever was since it was synced.
+    /// The file's size is outside the range of its sizes since it was synced.
     #[error(
         "lost or invented: file {file} has {found} bytes, and had between {least} and {most} \
          ({crash})"
@@ -49,14 +49,14 @@ pub enum Broken {
         file: usize,
         /// Its size.
         found: usize,
-        /// The smallest it may have.
+        /// The smallest permitted size.
         least: usize,
-        /// The largest.
+        /// The largest permitted size.
         most: usize,
-        /// Which crash.
+        /// The crash.
         crash: Crash,
     },
-    /// The file is shorter or longer than it ever was since it had the size that home has.
+    /// The file's size is outside the range of its sizes since it had the size that home had.
     #[error(
         "taken back: file {file} has {found} bytes; since home had {home} it had between {least} \
          and {most} ({crash})"
@@ -68,11 +68,11 @@ pub enum Broken {
         found: usize,
         /// Its size at home before the crash.
         home: usize,
-        /// The smallest it may have.
+        /// The smallest permitted size.
         least: usize,
-        /// The largest.
+        /// The largest permitted size.
         most: usize,
-        /// Which crash.
+        /// The crash.
         crash: Crash,
     },
     /// The log could not be replayed.
@@ -80,38 +80,38 @@ pub enum Broken {
     Log {
         /// Why.
         error: String,
-        /// Which crash.
+        /// The crash.
         crash: Crash,
     },
-    /// A read or a sync answered wrongly, or never.
+    /// A wrong or missing answer to a read or a sync.
     #[error("{0}")]
     Answer(String),
 }
 
 impl Broken {
-    /// Whether home went back.
+    /// Whether home lost newer content to older content.
     pub fn is_taken_back(&self) -> bool {
         matches!(self, Broken::ByteTakenBack { .. } | Broken::SizeTakenBack { .. })
     }
 
-    /// Whether something that was synced is lost, or something is there that nobody wrote.
+    /// Whether synced content is lost, or there is content that no program wrote.
     pub fn is_lost(&self) -> bool {
         matches!(self, Broken::Byte { .. } | Broken::Size { .. })
     }
 }
 
-/// What happened to whom: counted from the beginning of a life.
+/// One crash and its circumstances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// Which.
+    /// Its number, from the beginning of a life.
     pub nth: u64,
-    /// The power was cut; or else the daemon was killed, and home keeps all that it was given.
+    /// The power was cut; otherwise the daemon was killed, and home keeps everything written to it.
     pub power: bool,
-    /// The files were looked at once more after a power cut that followed recovery at once.
+    /// This is the second check, after a power cut directly after recovery.
     pub again: bool,
-    /// Homes of this life fail to sync now and then.
+    /// Syncs of home fail now and then in this life.
     pub failing: bool,
-    /// Everything rested before.
+    /// The system was idle before.
     pub idle: bool,
 }
 

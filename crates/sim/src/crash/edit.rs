@@ -15,15 +15,15 @@ pub(super) enum Edit {
         from: usize,
         to: usize,
     },
-    /// The file is at least so long. At home alone: what is left of a write whose bytes were lost.
+    /// The file is at least this long. Used for home only: what remains of a write whose bytes were lost.
     Grow(usize),
 }
 
-/// Of which version the bytes are that an edit sets.
+/// The versions of the bytes that an edit sets.
 #[derive(Clone, Debug)]
 pub(super) enum Versions {
     All(Version),
-    /// One for each byte of a write: home gets bytes of several writes as one.
+    /// One for each byte of a write: one write to home may combine several writes of programs.
     Each(Vec<Version>),
 }
 
@@ -35,7 +35,7 @@ impl Versions {
         }
     }
 
-    /// Those of some of a write's bytes.
+    /// The versions of a part of a write's bytes.
     pub(super) fn part(&self, from: usize, to: usize) -> Versions {
         match self {
             Versions::All(version) => Versions::All(*version),
@@ -44,15 +44,15 @@ impl Versions {
     }
 }
 
-/// A file's content, and of which version each byte of it is.
+/// A file's content, with the version of each byte.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image {
-    /// Those past the end are zero.
+    /// Bytes past the size are zero.
     bytes: Vec<u8>,
-    /// Also of those past the end: what made them zero.
+    /// Includes bytes past the size: the change that made them zero.
     versions: Vec<Version>,
     size: usize,
-    /// The last change of the size by itself: a truncation, or an extension.
+    /// The last change of the size alone: a truncation or an extension.
     resized: Version,
 }
 
@@ -74,7 +74,7 @@ impl Image {
         self.resized
     }
 
-    /// Of each byte, as far as any was changed; of those after that it is that of the last change of size.
+    /// The version of a byte. A byte past all changed ones has that of the last change of size.
     pub(super) fn version(&self, at: usize) -> Version {
         self.versions.get(at).copied().unwrap_or(self.resized)
     }
@@ -125,7 +125,7 @@ impl Image {
         }
     }
 
-    /// Everything of it is of version 0 from now on.
+    /// Sets all versions to 0.
     pub(super) fn forget_versions(&mut self) {
         self.versions = Vec::new();
         self.resized = 0;

@@ -1,7 +1,7 @@
 //! The files at home, on a disk that forgets: for each what is durable, and what was done since.
 //!
-//! A home that fails does so as Linux does: it drops some of what is not durable yet, tells that once, to the next
-//! sync, and knows nothing of it afterwards. Readers still see what was dropped, until the power is cut.
+//! A failing home behaves as Linux does: it drops some of what is not durable yet, reports that once, to the
+//! next sync, and forgets the error. Readers still see the dropped data until the power is cut.
 
 use weir_log::Home;
 
@@ -15,14 +15,14 @@ const SECTOR_BYTES: usize = 512;
 #[derive(Clone, Default)]
 pub(super) struct HomeFile {
     durable: Image,
-    /// As a reader finds it: all that ended.
+    /// The content as a reader sees it: all completed changes.
     seen: Image,
-    /// What is not durable, dropped bytes left out.
+    /// Changes that are not durable, without dropped bytes.
     since: Vec<Change>,
     last: u64,
-    /// Something was dropped, and no sync of the file has said so.
+    /// Something was dropped, and no sync of the file has reported it.
     error: bool,
-    /// The same for a sync of the file system.
+    /// As above, for a sync of the file system.
     system_error: bool,
 }
 
@@ -46,12 +46,12 @@ impl HomeFile {
         HomeFile { durable: image.clone(), seen: image, ..HomeFile::default() }
     }
 
-    /// What a power cut leaves of it at least.
+    /// The least that a power cut leaves of the file.
     pub(super) fn durable(&self) -> &Image {
         &self.durable
     }
 
-    /// What it was given: what a crash of the daemon alone leaves of it at least.
+    /// Everything written to the file: the least that a kill of the daemon leaves.
     pub(super) fn seen(&self) -> &Image {
         &self.seen
     }
@@ -76,12 +76,12 @@ impl HomeFile {
 
     pub(super) fn end_write(&mut self, id: u64) {
         let change = self.since.iter_mut().find(|change| change.id == id);
-        let change = change.expect("what is under way is kept");
+        let change = change.expect("a write under way is in the list");
         change.ended = true;
         self.seen.apply(&change.edit, &change.versions);
     }
 
-    /// Nothing of it would be lost by a power cut.
+    /// Whether a power cut would lose nothing of the file.
     pub(super) fn is_durable(&self) -> bool {
         self.since.is_empty()
     }
@@ -94,7 +94,7 @@ impl HomeFile {
         self.push(true, Edit::Zero { from, to }, Versions::All(version));
     }
 
-    /// What a sync that begins now will make durable.
+    /// The changes that a sync starting now will make durable.
     pub(super) fn begin_sync(&self) -> Vec<u64> {
         self.since.iter().filter(|change| change.ended).map(|change| change.id).collect()
     }
@@ -108,7 +108,7 @@ impl HomeFile {
         Ok(())
     }
 
-    /// The kernel wrote it back by itself, and the disk made it durable.
+    /// The kernel wrote the file back by itself, and it is durable.
     pub(super) fn written_back(&mut self) {
         self.settle(&self.begin_sync());
     }
@@ -126,7 +126,8 @@ impl HomeFile {
         });
     }
 
-    /// Some of the written sectors that are not durable will never be, though readers see them.
+    /// Drops some of the written sectors that are not durable: readers see them, but they never become
+    /// durable.
     pub(super) fn drop_some(&mut self, rng: &mut Rng) {
         (self.error, self.system_error) = (true, true);
         let likely = *rng.pick(&[200, 500, 1000]);
@@ -147,7 +148,7 @@ impl HomeFile {
                     self.since.push(Change { edit, versions, ..change });
                 }
             }
-            // The file's size is the journal's business.
+            // The file's size is in the journal and is not lost.
             change.edit = Edit::Grow(offset + bytes.len());
             self.since.push(change);
         }
@@ -183,7 +184,7 @@ impl HomeFile {
         HomeFile::new(&content)
     }
 
-    /// What is left when the daemon is killed: all that it was given, and of what was under way any sectors.
+    /// The file after a kill of the daemon: all completed writes, and any sectors of those under way.
     pub(super) fn kill(&self, rng: &mut Rng) -> HomeFile {
         let mut left = self.clone();
         for change in left.since.iter_mut().filter(|change| !change.ended) {
@@ -205,11 +206,11 @@ impl HomeFile {
         left
     }
 
-    /// Begins a new history: what is durable, and what is not.
+    /// Begins a new history from the durable content and the changes since.
     pub(super) fn begin_history(&mut self) -> History {
         let mut history = History::new(self.durable.content());
         self.durable.forget_versions();
-        // What was dropped leaves memory as well.
+        // Dropped data is no longer in the page cache.
         self.seen = self.durable.clone();
         (self.error, self.system_error) = (false, false);
         for change in &mut self.since {
@@ -220,8 +221,8 @@ impl HomeFile {
     }
 }
 
-/// The file system is synced, or says that something was dropped since it last said so. Given, for each file, what it
-/// covers.
+/// Ends a sync of the file system, or reports that something was dropped since the last report. `covered` has
+/// the changes that the sync covers, for each file.
 pub(super) fn end_sync_of_all(
     homes: &mut [HomeFile],
     covered: &[Vec<u64>],
@@ -237,15 +238,15 @@ pub(super) fn end_sync_of_all(
     Ok(())
 }
 
-/// All files, as replay finds them; stopped after so many of its writes.
+/// All files, as replay finds them; can be stopped after a number of writes.
 pub(super) struct Recovering {
     pub(super) files: Vec<HomeFile>,
-    /// Those that have no name any more.
+    /// Which files have no name any more.
     gone: Vec<bool>,
     pub(super) writes_left: Option<u64>,
 }
 
-/// Recovery was stopped, by the power or by a signal.
+/// Recovery was interrupted by a power cut or a kill.
 #[derive(Debug, thiserror::Error)]
 #[error("recovery is stopped")]
 pub(super) struct Stopped;
@@ -271,12 +272,12 @@ fn step(writes_left: &mut Option<u64>) -> Result<(), Stopped> {
     }
 }
 
-/// One file of a life, to which its records are written again.
+/// The home of one file, for a redo of its records.
 pub(super) struct Redo<'a> {
     pub(super) file: usize,
     pub(super) home: &'a mut HomeFile,
     pub(super) history: &'a History,
-    /// It fails after so many writes.
+    /// The redo fails after this many writes.
     pub(super) writes_left: Option<u64>,
 }
 
@@ -298,7 +299,7 @@ impl Home for Redo<'_> {
     }
 
     fn truncate(&mut self, (): &(), _: u64) -> Result<(), Stopped> {
-        unreachable!("files are cut at home, and never in the log")
+        unreachable!("the log has no records of truncations")
     }
 
     fn sync(&mut self, (): &()) -> Result<(), Stopped> {
@@ -336,7 +337,8 @@ impl Home for Recovering {
     fn sync(&mut self, file: &usize) -> Result<(), Stopped> {
         self.step()?;
         let covered = self.files[*file].begin_sync();
-        // What the daemon heard of before it was killed is told to its successor once more; it syncs again.
+        // An error that was reported to the killed daemon is reported again to its successor, which syncs
+        // again.
         self.files[*file].settle(&covered);
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! What programs did to a file and were promised of it, and what may therefore be found after a crash.
+//! What programs did to a file, what they were promised, and therefore the permitted contents after a crash.
 //!
-//! Two things bound what may be found from below: what was synced, and what home had (after a power cut: had made
-//! durable). From above it is everything that was done since, in any part; nothing that was not done.
+//! The content must not be older than what was synced, nor than what home had (after a power cut: than what
+//! home had durable). It may contain any part of later changes, and nothing else.
 
 use super::broken::{Broken, Crash};
 use super::edit::{Edit, Image, Version, Versions};
@@ -19,7 +19,7 @@ struct Done {
 pub(super) struct History {
     durable: Image,
     since: Vec<Done>,
-    /// Things forgotten since the beginning, for positions to stay good. So many changes are in `durable`.
+    /// Number of forgotten changes, so that positions stay valid. This many changes are in `durable`.
     forgotten: usize,
 }
 
@@ -28,7 +28,7 @@ impl History {
         History { durable: Image::new(content), since: Vec::new(), forgotten: 0 }
     }
 
-    /// Notes a change that may be found from now on. Its number.
+    /// Records a change that may be found from now on. Returns its number.
     pub(super) fn did(&mut self, edit: Edit) -> Version {
         self.since.push(Done { edit, promised: false });
         self.version_of(self.since.len() - 1)
@@ -36,7 +36,7 @@ impl History {
 
     /// The last change was refused.
     pub(super) fn withdraw(&mut self) {
-        self.since.pop().expect("what is refused was just asked for");
+        self.since.pop().expect("the refused change was recorded last");
     }
 
     fn version_of(&self, nth: usize) -> Version {
@@ -78,7 +78,8 @@ impl History {
         }
     }
 
-    /// Of which versions bytes are that home gets while it has those of `home`: the oldest that they may be of.
+    /// The versions of bytes that are written to home while it has the content `home`: for each byte the
+    /// oldest possible one.
     pub(super) fn versions_of(&self, offset: usize, bytes: &[u8], home: &Image) -> Versions {
         let before = |at| home.version(at);
         let mut versions: Vec<Option<Version>> = (offset..)
@@ -108,12 +109,12 @@ impl History {
                 Edit::Grow(_) => {}
             }
         }
-        // One that is none of these is older than what was synced, of which the log knows.
+        // A byte that matches no change is older than what was synced, and comes from the log.
         Versions::Each(versions.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// Whether `found` may be left after a crash before which `home` was what home had for good; none if
-    /// that may go back.
+    /// Checks that `found` is permitted after a crash. `home` is what home had for good before it; `None` if
+    /// home may go back.
     pub(super) fn check(
         &self,
         file: usize,
@@ -170,7 +171,7 @@ impl History {
             return Err(Broken::Size { file, found, least, most, crash });
         }
         let Some(home) = home else { return Ok(()) };
-        // Home's size says something if nothing changed it since that is forgotten here.
+        // Home's size is a bound unless a later change of the size is forgotten here.
         let resized = home.resized();
         if resized < self.durable.resized() {
             return Ok(());
@@ -194,14 +195,13 @@ impl History {
         Ok(())
     }
 
-    /// Which of the bytes may be what is left: what was synced, or what came later, and nothing older than what
-    /// home has.
+    /// Which of the bytes are permitted: those that were synced or written later, and none older than home's.
     fn are_allowed(&self, found: &[u8], home: Option<&Image>) -> Vec<bool> {
         let durable = self.durable.content().iter().chain(std::iter::repeat(&0));
         let mut allowed: Vec<bool> = found.iter().zip(durable).map(|(a, b)| a == b).collect();
         for (version, done) in self.changes() {
             let mut sets = |at: usize, byte: u8| {
-                // What was promised, or is at home, replaced what was before it.
+                // A promised change, or one that is at home, excludes everything older.
                 let replaces =
                     done.promised || home.is_some_and(|home| home.version(at) >= version);
                 allowed[at] = found[at] == byte || (allowed[at] && !replaces);

@@ -1,24 +1,25 @@
 //! Power cuts: the real engine and its redo log on devices that forget what was not made durable.
 //!
-//! Programs write, rewrite, truncate, extend, punch and sync a few files, and now and then nobody does anything for
-//! a minute or two. At every request to a device, and at the end of every one, the power is cut in thought: what is durable
-//! stays, of the rest each sector of 512 bytes is there or not, by chance. Or the daemon is killed in thought, and home keeps
-//! all that it was given. The log is then replayed to what is left (and that, too, is stopped at any of its writes and
-//! begun again), and the files are compared:
+//! Programs write, rewrite, truncate, extend, punch and sync a few files, and are idle for a minute or two
+//! now and then. At every request to a device, and at its completion, the devices are copied and the power is
+//! cut there: durable data stays, and each other sector of 512 bytes is kept or lost at random. Or the daemon
+//! is killed, and home keeps everything written to it. The log is then replayed to what is left (the replay,
+//! too, is stopped at a write and begun again), and the files are compared:
 //!
 //! - what was acknowledged as synced is there;
-//! - home has not gone back: no byte and no size is older than what home had, after a power cut what it had durable;
-//! - nothing is invented: every byte is one that was written there since, or zero where a cut or a hole is;
-//! - all of that again after a power cut that follows recovery at once.
+//! - home has not gone back: no byte and no size is older than what home had, or after a power cut had
+//!   durable;
+//! - nothing is invented: every byte was written there since, or is zero because of a cut or a hole;
+//! - the same holds after a power cut directly after recovery.
 //!
-//! In a third of the lives syncs of home fail now and then, as Linux lets them fail: some of what was not durable is
-//! dropped, the error is told once, and the next sync succeeds. In a sixth the log fails once and for good: what was synced
-//! before is still there, though home may go back to that.
+//! In a third of the lives syncs of home fail now and then, as on Linux: some of what was not durable is
+//! dropped, the error is reported once, and the next sync succeeds. In a sixth the log fails once and for
+//! good: what was synced before is still there, though home may go back to it.
 //!
-//! At the end of a life it crashes in earnest: the next one goes on with what was recovered.
+//! At the end of a life the devices themselves crash, and the next life goes on with what was recovered.
 //!
-//! The model (`history`, `files`, `edit`) knows nothing of the log: it has a number for every change to a file, and for every
-//! byte at home the number of the change that it is of.
+//! The model (`history`, `files`, `edit`) knows nothing of the log: it numbers every change to a file, and
+//! knows for every byte at home which change it is from.
 
 mod broken;
 mod edit;
@@ -37,25 +38,25 @@ pub use undo::Undo;
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Power cuts and kills that were recovered from.
+    /// Crashes that were recovered from.
     pub cuts: u64,
-    /// Of these, those that stopped a recovery.
+    /// Crashes during recovery.
     pub recovery_cuts: u64,
-    /// Of these, kills of the daemon.
+    /// Kills of the daemon.
     pub kills: u64,
-    /// Of these, those after a rest.
+    /// Crashes after a rest.
     pub idle_cuts: u64,
-    /// Of these, those with homes that fail.
+    /// Crashes in lives with failing homes.
     pub failing_cuts: u64,
     /// Files that were removed.
     pub removals: u64,
-    /// Stretches in which nothing was asked for.
+    /// Periods without requests.
     pub rests: u64,
     /// Syncs that were answered by an error.
     pub failed_syncs: u64,
     /// Syncs of home that failed.
     pub failed_home_syncs: u64,
-    /// Times that what the log held of a file was written home from there.
+    /// Files written home from the log.
     pub redos: u64,
     /// Bytes compared.
     pub bytes: u64,
@@ -100,18 +101,18 @@ impl Tally {
     }
 }
 
-/// What is run under each seed.
+/// A run under one seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Lives of one set of files.
+    /// Number of lives of one set of files.
     pub lives: u32,
     /// Operations in each.
     pub operations: u32,
-    /// Each device request is followed by a crash in one of so many cases.
+    /// On average, one of this many device requests is followed by a crash.
     pub sparse: u64,
-    /// Fixes that the engine does without.
+    /// Safeguards that are switched off in the engine.
     pub undone: Vec<Undo>,
-    /// Files are logged; or else every sync brings them home.
+    /// Files are logged; otherwise every sync brings them home.
     pub logged: bool,
     /// Syncs of home fail in some lives.
     pub homes_fail: bool,
@@ -120,7 +121,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// With all fixes, a log, and homes that fail now and then.
+    /// With all safeguards, a log, and homes that fail now and then.
     pub fn new(lives: u32, operations: u32, sparse: u64) -> Plan {
         Plan {
             lives,
@@ -134,10 +135,10 @@ impl Plan {
     }
 }
 
-/// Runs a plan under one seed, and counts what happened, also up to where it failed.
+/// Runs a plan under one seed. The counts include what happened before a failure.
 ///
 /// # Errors
-/// What was promised and not kept.
+/// The violated promise, if there is one.
 pub fn run(seed: u64, plan: &Plan, tally: &mut Tally) -> Result<(), Broken> {
     let mut rng = Rng::new(seed);
     let mut life = Life::first(plan, &mut rng);

@@ -1,22 +1,22 @@
-//! Fixes of the engine that can be undone, to show that the checks find what they fixed.
+//! Safeguards of the engine that can be switched off, to show that the checks detect their absence.
 
 use std::str::FromStr;
 
 use weir_engine::Config;
 
-/// One fix.
+/// One safeguard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undo {
-    /// Home gets nothing over what has records in the log before a record that supersedes them is durable.
+    /// Data that supersedes records of the log goes home only when newer records of it are durable.
     Supersede,
-    /// A file is cut or rearranged at home only when the log has nothing more of it, durably.
+    /// A file is cut or rearranged at home only after its records are revoked, durably.
     Cut,
-    /// What a sync of home that failed covered is dirty again, and still needed by the log.
+    /// What a failed sync of home covered becomes dirty again and keeps its log space.
     HomeSync,
 }
 
 impl Undo {
-    /// Every one.
+    /// All of them.
     pub const ALL: [Undo; 3] = [Undo::Supersede, Undo::Cut, Undo::HomeSync];
 
     /// The name on the command line.
@@ -28,7 +28,7 @@ impl Undo {
         }
     }
 
-    /// Has an engine do without the fix: the one place that knows how the engine is told.
+    /// Switches the safeguard off in an engine's configuration. No other place does that.
     pub(super) fn apply(self, config: &mut Config) {
         match self {
             Undo::Supersede => config.undone.supersede = true,

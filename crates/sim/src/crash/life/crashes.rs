@@ -1,4 +1,4 @@
-//! Crashes: the power is cut or the daemon is killed, what is left is recovered and compared.
+//! Crashes: cuts the power or kills the daemon, recovers what is left, and compares it.
 
 use weir_log::{Lsn, replay};
 
@@ -9,7 +9,7 @@ use crate::crash::files::{HomeFile, Recovering};
 use crate::crash::log_disk::LogDisk;
 use crate::rng::Rng;
 
-/// What the log's disk and home are after a crash that was recovered from.
+/// The log's disk and home after a crash and recovery.
 pub(super) struct Left {
     /// The files that have a name.
     pub(super) homes: Vec<HomeFile>,
@@ -31,7 +31,7 @@ impl Life {
         Ok(())
     }
 
-    /// Cuts the power in thought, or kills the daemon; recovers, and compares.
+    /// Cuts the power or kills the daemon on a copy of the devices; recovers and compares.
     pub(super) fn crash(
         &mut self,
         power: bool,
@@ -68,7 +68,7 @@ impl Life {
                 Ok(report) => {
                     let homes = recovering.files;
                     self.check(&homes, &gone, crash, tally)?;
-                    // What was recovered is durable before the log is used again.
+                    // Recovered data is durable before the log is used again.
                     if !homes.iter().all(HomeFile::is_durable) {
                         let cut: Vec<HomeFile> = homes.iter().map(|home| home.cut(rng)).collect();
                         let crash = Crash { power: true, again: true, ..crash };
@@ -94,8 +94,8 @@ impl Life {
         }
     }
 
-    /// Compares what was recovered with what was promised, and with what home had: after a power cut what was durable
-    /// there, after a kill all that it had been given.
+    /// Compares recovered contents with what was promised and with what home had: durable content after a
+    /// power cut, everything written to home after a kill.
     pub(super) fn check(
         &self,
         homes: &[HomeFile],
@@ -108,7 +108,7 @@ impl Life {
                 continue;
             }
             let home = if crash.power { had.durable() } else { had.seen() };
-            // What a failed log holds is replayed over what went home since.
+            // Records of a failed log are replayed over newer data at home.
             let home = (self.void || !self.engine.log_has_failed()).then_some(home);
             self.histories[file].check(file, found.content(), home, crash)?;
             tally.bytes += found.content().len() as u64;
@@ -116,7 +116,7 @@ impl Life {
         Ok(())
     }
 
-    /// Which files have no name after a crash: a power cut may undo any removal that is not durable.
+    /// Which files have no name after a crash: a power cut may undo a removal that is not durable.
     pub(super) fn gone(&self, power: bool, rng: &mut Rng) -> Vec<bool> {
         let mut is_gone = |&name| match name {
             Name::There => false,

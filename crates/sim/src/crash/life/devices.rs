@@ -1,4 +1,4 @@
-//! What the devices do for the engine, and what they do when it ends.
+//! What the devices do for the engine, and how their commands end.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl Life {
         self.fly(Flight::Home { command, change, covered });
     }
 
-    /// What a sync of the whole file system that begins now covers.
+    /// What a sync of the whole file system covers if it begins now.
     pub(super) fn covered(&self) -> Covered {
         let names = self.names.iter().enumerate();
         let removed = names.filter(|&(_, &name)| name == Name::Removed);
@@ -94,13 +94,13 @@ impl Life {
         result
     }
 
-    /// Ends one command, any.
+    /// Completes a random command under way.
     pub(super) fn end_one(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
         if self.flight.is_empty() {
             return Ok(());
         }
         let nth = rng.below(self.flight.len() as u64) as usize;
-        let key = *self.flight.keys().nth(nth).expect("there are so many");
+        let key = *self.flight.keys().nth(nth).expect("`nth` is below the number of flights");
         let flight = self.flight.remove(&key).expect("the key was just found");
         self.now = self.now + Duration::from_micros(rng.below(500));
         match flight {
@@ -114,7 +114,8 @@ impl Life {
                 self.engine.log_completed(io, Ok(()), self.now);
             }
             Flight::ReadLog { io, places } => {
-                // As the log is now: what is spilled must not be written over meanwhile.
+                // With the log's current contents: spilled patches must not be overwritten before
+                // they are read.
                 let blocks = places.iter().map(|&place| self.log_disk.block(place)).collect();
                 self.engine.log_read(io, Ok(blocks), self.now);
             }
@@ -138,13 +139,14 @@ impl Life {
                 self.engine.log_completed(io, result, self.now);
             }
             Flight::SyncSystem { positions, covered } => {
-                // Not a command of the engine's: it hears of a failure from whoever asked for the sync.
+                // Not a command of the engine: the requester of the sync tells the engine of a
+                // failure.
                 match self.sync_system(&covered, rng, tally) {
                     Ok(()) => {
                         tally.syncs += 1;
                         self.void |= self.engine.log_has_failed();
                         for (file, position) in positions.into_iter().enumerate() {
-                            // What of a removed file was not home is dropped.
+                            // Data of a removed file that was not home is dropped.
                             if self.names[file] == Name::There {
                                 self.histories[file].synced(position);
                             }

@@ -26,13 +26,13 @@ use crate::rng::Rng;
 const FILES: usize = 3;
 /// Largest file, bytes.
 const FILE_BYTES_MAX: u64 = 192 << 10;
-/// The log: small, so that it is full now and then.
+/// The log's size: small, so that the log is full now and then.
 const LOG_BYTES: u64 = DATA_START + (256 << 10);
 
 /// The devices, the engine above them, and what programs were promised.
 pub struct Life {
     homes: Vec<HomeFile>,
-    /// Of each file, what became of its name.
+    /// For each file, the state of its name.
     names: Vec<Name>,
     log_disk: LogDisk,
     histories: Vec<History>,
@@ -42,30 +42,30 @@ pub struct Life {
     next_flight: u64,
     next_request: u64,
     waiting: BTreeMap<RequestId, Waiting>,
-    /// Files whose last change or read is not answered yet.
+    /// Files with an unanswered change or read.
     busy: Vec<bool>,
-    /// Of these, those with a change.
+    /// Files with an unanswered change.
     changing: Vec<bool>,
-    /// How often what is done: writes, syncs, changes of size, zeroing, syncs of everything, reads, rests,
+    /// Weights of the operations: writes, syncs, changes of size, zeroing, syncs of everything, reads, rests,
     /// removals and creations.
     weights: [u32; 8],
-    /// Writes so far, over all lives: what they write tells of which it is.
+    /// Number of writes over all lives: each write's bytes follow from its number.
     writes: u64,
-    /// How often a sync of home fails, in thousandths.
+    /// Probability that a sync of home fails, in thousandths.
     failing: u32,
-    /// How often a write of the log does, the first and then all of them.
+    /// Probability that a write of the log fails, in thousandths. After the first failure all fail.
     log_failing: u32,
-    /// What the log holds is not to be replayed: it failed, and everything was made durable at home since.
+    /// The log is void: it failed, and everything was made durable at home since.
     void: bool,
-    /// Nothing fails for a while.
+    /// Failures are suspended.
     healthy: bool,
     plan: Plan,
-    /// Everything came to rest, and nothing was asked for since.
+    /// Everything came to rest, and no request was made since.
     idle: bool,
     crashes: u64,
 }
 
-/// What became of a file's name at home.
+/// State of a file's name at home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
     There,
@@ -77,7 +77,7 @@ enum Name {
 
 /// What a sync of the whole file system covers.
 struct Covered {
-    /// Of each file.
+    /// For each file.
     changes: Vec<Vec<u64>>,
     removed: Vec<usize>,
 }
@@ -101,20 +101,20 @@ enum Flight {
         io: weir_engine::IoId,
         places: Vec<u64>,
     },
-    /// What the log holds of a file is being written home from there.
+    /// A file's records are being written to home from the log.
     Redo {
         file: usize,
         from: Superblock,
         until: Lsn,
     },
-    /// A section that was granted, and whether home has been changed by it.
+    /// A section that was granted. `at_home` tells whether it has changed home.
     Section {
         file: usize,
         section: Section,
         version: u32,
         at_home: bool,
     },
-    /// The file system is being synced, as a sync of everything ends.
+    /// The sync of the file system at the end of a sync of everything.
     SyncSystem {
         positions: Vec<usize>,
         covered: Covered,
@@ -123,7 +123,7 @@ enum Flight {
 
 /// A request under way.
 enum Waiting {
-    /// Durable up to `position` when it is answered, if it is a synchronous one.
+    /// If the write is synchronous, everything up to `position` is durable when it is answered.
     Write {
         file: usize,
         position: Option<usize>,
@@ -149,12 +149,12 @@ enum Waiting {
 
 #[derive(Clone, Copy)]
 enum Section {
-    /// Then so many bytes are written at the beginning, for nobody to sync: 0 for none.
+    /// The new size; then this many bytes are written at the beginning and not synced, or none if 0.
     Size(usize, u64),
     Zero(usize, usize),
 }
 
-/// What write `nth` writes: of each byte, the next 255 writes write something else, and never zero.
+/// The bytes of write `nth`: never zero, and at each offset different from those of the next 255 writes.
 fn bytes_of(nth: u64, offset: u64, len: usize) -> Vec<u8> {
     (offset..offset + len as u64)
         .map(|at| ((nth * 7 + at * 31 + at / 255) % 255) as u8 + 1)
@@ -258,10 +258,10 @@ impl Life {
         }
     }
 
-    /// So many operations, with cuts in thought.
+    /// Performs a number of operations, with crashes on copies of the devices.
     ///
     /// # Errors
-    /// A promise that was not kept.
+    /// A violated promise.
     pub fn live(
         &mut self,
         operations: u32,
@@ -293,10 +293,10 @@ impl Life {
         Ok(())
     }
 
-    /// Ends the life by a crash in earnest; what is recovered is where the next one begins.
+    /// Ends the life by a crash; the next life begins with what was recovered.
     ///
     /// # Errors
-    /// A promise that was not kept.
+    /// A violated promise.
     pub fn reborn(mut self, rng: &mut Rng, tally: &mut Tally) -> Result<Life, Broken> {
         let power = rng.chance(650);
         let crashes::Left { homes, mut log_disk, end } = self.crash(power, rng, tally)?;
@@ -305,18 +305,18 @@ impl Life {
         Ok(Life::begin(homes, log_disk, superblock, self.plan, self.writes, rng))
     }
 
-    /// Whether home fails now.
+    /// Whether syncs of home fail now.
     fn home_fails(&self, rng: &mut Rng) -> bool {
         !self.healthy && rng.chance(self.failing)
     }
 
-    /// Something may fail in this life.
+    /// Whether anything may fail in this life.
     fn may_fail(&self) -> bool {
         self.failing > 0 || self.log_failing > 0
     }
 
-    /// Nobody asks for anything for a long time, in which everything that goes home by itself does, and the kernel
-    /// makes it durable there.
+    /// No request is made for a long time, in which the engine brings everything home and the kernel makes it
+    /// durable there.
     fn rest(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
         for round in 0..20 {
             self.healthy = round >= 10;
@@ -341,7 +341,7 @@ impl Life {
             if rng.chance(failing) {
                 home.drop_some(rng);
             } else if rng.chance(800) {
-                // Nobody is told by the kernel's own write-back: an error stays for the next sync.
+                // The kernel's own write-back reports no error: it stays for the next sync.
                 home.written_back();
             }
         }

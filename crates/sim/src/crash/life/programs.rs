@@ -1,4 +1,4 @@
-//! What programs do, and what they are told.
+//! What programs do, and the answers they get.
 
 use weir_engine::{Durability, ExclusiveEnd, Outcome, Reply, RequestId};
 
@@ -9,9 +9,9 @@ use crate::crash::edit::Edit;
 use crate::crash::files::HomeFile;
 use crate::rng::Rng;
 
-/// No file is removed when there are no more than so many.
+/// No file is removed if only this many are left.
 const FILES_MIN: usize = 2;
-/// What a program writes in place of a file that it has just made empty, bytes at most.
+/// Maximum number of bytes that a program writes to a file it has just truncated.
 const REWRITTEN_BYTES_MAX: u64 = 600;
 
 impl Life {
@@ -51,7 +51,7 @@ impl Life {
             }
             Some(2) if !self.busy[file] => {
                 let section = match rng.below(4) {
-                    // Open with O_TRUNC, and a shorter text.
+                    // As a program does that opens with O_TRUNC and writes a shorter text.
                     0 => Section::Size(0, rng.between(1, REWRITTEN_BYTES_MAX)),
                     1 => Section::Size(0, 0),
                     _ => Section::Size(rng.below(FILE_BYTES_MAX) as usize, 0),
@@ -122,7 +122,7 @@ impl Life {
         tally: &mut Tally,
     ) -> Result<(), Broken> {
         (self.busy[file], self.changing[file]) = (true, true);
-        // From here on: whoever logs a change before it is made may be cut between the two.
+        // Recorded before it is made: a crash may come between the two.
         let version = self.histories[file].did(match section {
             Section::Size(size, _) => Edit::Size(size),
             Section::Zero(from, to) => Edit::Zero { from, to },
@@ -146,7 +146,7 @@ impl Life {
         }
     }
 
-    /// Where a sync of the file that begins now stands: a change that is under way is not in it.
+    /// The position that a sync of the file starting now covers: excludes a change under way.
     pub(super) fn position(&self, file: usize) -> usize {
         self.histories[file].position() - usize::from(self.changing[file])
     }
@@ -167,12 +167,12 @@ impl Life {
             Reply::Read(result) => result.is_ok(),
         };
         if !fine && !self.may_fail() {
-            return Err(failed("nothing fails here"));
+            return Err(failed("nothing may fail in this life"));
         }
         match (waiting, &reply) {
             (Waiting::Write { file, position }, _) => {
                 (self.busy[file], self.changing[file]) = (false, false);
-                // One that failed was taken all the same: its sync has failed.
+                // A failed write was accepted all the same: only its sync failed.
                 if let Some(position) = position.filter(|_| fine) {
                     tally.syncs += 1;
                     self.histories[file].wrote_durably(position);
@@ -183,7 +183,7 @@ impl Life {
                 self.histories[file].synced(position);
             }
             (Waiting::SyncAll { positions }, _) if fine => {
-                // To be followed by a sync of the back end as a whole.
+                // A sync of the back end as a whole follows.
                 let covered = self.covered();
                 self.fly(Flight::SyncSystem { positions, covered });
             }
@@ -201,12 +201,12 @@ impl Life {
                 self.histories[file].withdraw();
                 (self.busy[file], self.changing[file]) = (false, false);
             }
-            (Waiting::Read { .. }, _) => return Err(failed("a read is answered by a read")),
+            (Waiting::Read { .. }, _) => return Err(failed("a read needs the reply of a read")),
         }
         Ok(())
     }
 
-    /// A section does what it is for at home.
+    /// A section makes its change at home.
     pub(super) fn change_home(&mut self, file: usize, section: Section, version: u32) {
         match section {
             Section::Size(size, _) => self.homes[file].set_size(size, version),
@@ -236,14 +236,14 @@ impl Life {
         Ok(())
     }
 
-    /// What was done to names is durable.
+    /// All changes of names are durable now.
     pub(super) fn settle_names(&mut self) {
         for name in self.names.iter_mut().filter(|name| **name == Name::Removed) {
             *name = Name::Gone;
         }
     }
 
-    /// Removes a file that nobody has open any more.
+    /// Removes a file that no program has open any more.
     pub(super) fn remove(&mut self, file: usize, tally: &mut Tally) {
         let in_use = self.waiting.values().any(|waiting| match waiting {
             Waiting::Write { file: of, .. }
