@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Promises of the lane about access by other users and about PID namespaces, and about calls that a signal handler or a
-# forked child makes.
+# Promises of the lane about access by other users and about PID namespaces, and about symbol lookups and
+# allocations at run time.
 # cases: a-worker-of-another-user-has-no-lane-memory every-call-that-changes-credentials-leaves-the-lane threads-use-the-kernel-after-one-changes-the-user rings-of-another-pid-namespace-are-not-taken-over no-symbol-is-looked-up-once-a-program-runs the-first-write-of-a-thread-allocates-nothing
 source "${REPO:?}/tests/e2e/lib.sh"
 
