@@ -326,7 +326,7 @@ impl HomeFile {
     /// closed.
     ///
     /// # Errors
-    /// What open(2) says.
+    /// Those of open(2).
     pub(crate) fn writable_again(&self) -> io::Result<Arc<OwnedFd>> {
         match self.lock_data().buffered.write.clone() {
             Some(descriptor) => Ok(descriptor),

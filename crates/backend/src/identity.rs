@@ -63,7 +63,7 @@ impl Naming {
     /// How recovery finds files below `source`, a directory.
     ///
     /// # Errors
-    /// What fstatfs(2) says.
+    /// Those of fstatfs(2).
     pub fn of(source: BorrowedFd<'_>) -> io::Result<Naming> {
         let system = rustix::fs::fstatfs(source)?.f_type as u64 as u32;
         Ok(match HANDLES_LAST.contains(&system) && handle_of(source).is_ok() {
@@ -80,7 +80,7 @@ impl Naming {
     /// The identity of an open file of SOURCE (`O_PATH` does).
     ///
     /// # Errors
-    /// ENOENT for a file that has no name in SOURCE, ENAMETOOLONG; what name_to_handle_at(2) says.
+    /// ENOENT for a file that has no name in SOURCE, ENAMETOOLONG; those of name_to_handle_at(2).
     pub(crate) fn identity(&self, file: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
         let Naming::ByPath(source) = self else { return handle_of(file) };
         if rustix::fs::fstat(file)?.st_nlink == 0 {

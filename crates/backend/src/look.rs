@@ -41,7 +41,7 @@ impl Look {
     /// At the files below `source` that the log with this superblock names.
     ///
     /// # Errors
-    /// What reading SOURCE's note of an earlier recovery says.
+    /// Those of reading SOURCE's note of an earlier recovery.
     pub fn new(source: BorrowedFd<'_>, superblock: &Superblock) -> io::Result<Look> {
         let done = partial::done(source, superblock)?;
         Ok(Look { home: Recovered::new(source, done)? })
@@ -50,7 +50,7 @@ impl Look {
     /// One of them.
     ///
     /// # Errors
-    /// What opening it says.
+    /// Those of opening it.
     pub fn at(&mut self, identity: &[u8]) -> io::Result<Seen> {
         // Not for reading or writing: a file may refuse either, and be there.
         let Some(file) = self.home.open_identity(identity, OFlags::PATH)? else {

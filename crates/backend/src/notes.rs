@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 /// Opens SOURCE's `.weir` if only this user can write it: notes that another user put there do not count.
 ///
 /// # Errors
-/// PermissionDenied if it is not; what openat(2) says.
+/// PermissionDenied if it is not; those of openat(2).
 pub(crate) fn directory(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = openat(source, ".weir", flags, Mode::empty())?;
@@ -28,7 +28,7 @@ pub(crate) fn directory(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// As [`directory`], but `None` if `.weir` does not exist or its notes do not count.
 ///
 /// # Errors
-/// What openat(2) says.
+/// Those of openat(2).
 pub(crate) fn trusted_directory(source: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     match directory(source) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
@@ -43,7 +43,7 @@ pub(crate) fn trusted_directory(source: BorrowedFd<'_>) -> io::Result<Option<Own
 /// Opens a note in `.weir`; `None` if there is none.
 ///
 /// # Errors
-/// PermissionDenied for one that is not this user's alone; what openat(2) says.
+/// PermissionDenied for one that is not this user's alone; those of openat(2).
 pub(crate) fn open(directory: &OwnedFd, name: &str, flags: OFlags) -> io::Result<Option<File>> {
     // A FIFO planted under this name must not block.
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -66,7 +66,7 @@ pub(crate) fn open(directory: &OwnedFd, name: &str, flags: OFlags) -> io::Result
 /// The text of a note; `None` if there is none.
 ///
 /// # Errors
-/// As [`open`], and what read(2) says.
+/// As [`open`], and those of read(2).
 pub(crate) fn read(directory: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     let Some(mut note) = open(directory, name, OFlags::RDONLY)? else { return Ok(None) };
     let mut text = Vec::new();
@@ -77,7 +77,7 @@ pub(crate) fn read(directory: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>
 /// Removes a note, durably.
 ///
 /// # Errors
-/// What unlinkat(2) and fsync(2) say.
+/// Those of unlinkat(2) and fsync(2).
 pub(crate) fn remove(directory: &OwnedFd, name: &str) -> io::Result<()> {
     unlinkat(directory, name, AtFlags::empty())?;
     Ok(fsync(directory)?)

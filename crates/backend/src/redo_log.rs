@@ -138,7 +138,7 @@ pub fn look(log: &LogFile, source: BorrowedFd<'_>) -> Result<Option<Standing>, L
 /// Whether recovery can find the files below SOURCE.
 ///
 /// # Errors
-/// What fstatfs(2) says.
+/// Those of fstatfs(2).
 pub fn can_be_logged(source: BorrowedFd<'_>) -> io::Result<()> {
     Naming::of(source).map(drop)
 }

@@ -50,7 +50,7 @@ impl Reservations {
     /// The list for files below `source`.
     ///
     /// # Errors
-    /// EMFILE; what fstatfs(2) says.
+    /// EMFILE; those of fstatfs(2).
     pub(crate) fn new(source: BorrowedFd<'_>) -> io::Result<Reservations> {
         let naming = Naming::of(source)?;
         Ok(Reservations { source: source.try_clone_to_owned()?, naming, list: Mutex::default() })
