@@ -223,7 +223,7 @@ impl Locked {
             && ended.log_is_void()
             && let Err(error) = Logs::new(&source, lock.own()).put_away()
         {
-            tracing::warn!("cannot put away the log, which is empty: {error}");
+            tracing::warn!("cannot put away the log, which has nothing to replay: {error}");
         }
         // Before whoever asked for it is told: SOURCE can be mounted again at once.
         drop(lock);
