@@ -265,10 +265,11 @@ impl Engine {
                     self.start_freeing(file);
                 }
             }
-            Err(_) => {
+            Err(kind) => {
                 self.stats.sync_errors += 1;
                 let retry_at = now + self.config.retry_delay;
                 self.log_mut().retry_at = retry_at;
+                self.fail_held_back(kind);
             }
         }
         self.end_waits_for_repair(file, result.err());

@@ -22,7 +22,9 @@ use weir_log::Lsn;
 
 use crate::PAGE_BYTES;
 use crate::command::{Command, FileId};
+use crate::dirty::FIRST;
 use crate::engine::Engine;
+use crate::error::ErrorKind;
 use crate::log::{Log, unlogged_bytes};
 use crate::page::{FileIx, PageIx};
 use crate::time::Time;
@@ -128,6 +130,21 @@ impl Engine {
         if awaits_pages && !is_going_home && of_file.home_syncs_in_flight == 0 {
             self.repairs.insert(file);
             self.start_repair(file, now);
+        }
+    }
+
+    /// The log is not freed now: syncs do not wait any longer for the pages that are held back. These stay dirty.
+    pub(crate) fn fail_held_back(&mut self, kind: ErrorKind) {
+        if self.log_mut().behind.lacks_room.is_none() {
+            return;
+        }
+        let mut at = FIRST;
+        while let Some((file, number)) = self.retry.next(at) {
+            at = (file, number + 1);
+            let ix = self.pages.find(file, number).expect("a dirty page is in the table");
+            let seq = self.next_seq();
+            let before = self.update(ix, |page| std::mem::replace(&mut page.dirty_seq, seq));
+            self.settle(file, before, Err(kind));
         }
     }
 

@@ -229,10 +229,12 @@ impl Rig {
                 self.engine.log_read(io, result, self.now);
             }
             Output::Redo { file, identity, from, until } => {
+                let failing = self.failing == Some(file);
                 let home = self.homes.get_mut(&file).expect("a known file");
                 let report = replay(&mut Disk(&self.log), from, Some(&mut Redo { identity, home }));
                 assert!(report.expect("the log is whole").end >= until, "all of it was read");
-                self.engine.redone(file, Ok(()), self.now);
+                let result = if failing { Err(ErrorKind::Io) } else { Ok(()) };
+                self.engine.redone(file, result, self.now);
             }
             Output::Command(command) => self.finish_command(command),
             other => panic!("{other:?} is no command"),
@@ -629,6 +631,48 @@ fn writers_go_on_when_the_log_is_full() {
     let (logged, capacity) = (stats.log_blocks * BLOCK_BYTES as u64, stats.log_capacity_bytes);
     assert!(logged > capacity, "the log went round: {logged} of {capacity} bytes");
     assert_eq!(stats.writers_blocked_fetch, 0, "nobody waited for a fetch of his own");
+    assert_eq!(rig.sync_all(), Ok(()));
+    assert!(rig.homes[&FileId(1)] == expected, "home differs");
+}
+
+#[test]
+fn syncs_of_a_dead_home_fail_also_when_the_log_is_full() {
+    const N: usize = 6000;
+    let mut rig = Rig::new(1, N, 64 << 10, 256 << 10);
+    let mut expected = rig.homes[&FileId(1)].clone();
+    let mut nth = 0;
+    let mut write = |rig: &mut Rig| {
+        let (offset, data) = (nth * 7919 % N * PAGE + nth / N * 600, data(nth, 300));
+        expected[offset..offset + 300].copy_from_slice(&data);
+        nth += 1;
+        assert!(nth < 3 * N, "the log is never full");
+        rig.start_write(1, offset, &data)
+    };
+    while rig.stats().log_used_bytes < rig.stats().log_capacity_bytes / 16 * 15 {
+        match write(&mut rig) {
+            Some(_) => rig.finish_all(),
+            None => _ = rig.finish_one(),
+        }
+    }
+    rig.failing = Some(FileId(1));
+    // Until pages are held back, since the log has no room for what supersedes its records.
+    while rig.stats().log_redos == 0 {
+        if write(&mut rig).is_some() {
+            break;
+        }
+        rig.finish_one();
+    }
+    rig.finish_all();
+    let request = rig.start_sync(1);
+    rig.finish_all();
+    for _ in 0..50 {
+        if rig.replies.contains_key(&request) {
+            break;
+        }
+        rig.tick();
+    }
+    assert_eq!(rig.synced(request), Err(Error::Home(ErrorKind::Io)));
+    rig.failing = None;
     assert_eq!(rig.sync_all(), Ok(()));
     assert!(rig.homes[&FileId(1)] == expected, "home differs");
 }
