@@ -21,6 +21,9 @@ renumber() {
     local former=$DEVICE
     DEVICE=$(losetup --find --show --direct-io=on "$(cat "/sys/block/${DISK_DEVICE#/dev/}/loop/backing_file")")
     [ "$(stat -c %t:%T "$DEVICE")" != "$(stat -c %t:%T "$former")" ] || fail "$DEVICE has the number it had before"
+    # An earlier disk with this device number may have failed to write; the kernel reports that to the device's next
+    # sync. Take the report here.
+    blockdev --flushbufs "$DEVICE" 2>/dev/null || true
     # The first loop device belongs to the disk.
     [ "$former" = "$DISK_DEVICE" ] || losetup -d "$former"
 }
@@ -39,7 +42,7 @@ gone() {
 
 # checked WHERE: compares the files below a directory with what was promised.
 checked() {
-    python3 "$SUPPORT/powercut_mixed.py" check "$1" "$WORK/notes" >"$WORK/found" 2>&1 ||
+    python3 "$SUPPORT/powercut_mixed.py" check "$1" "$WORK/notes" "$(cat "$WORK/cut")" >"$WORK/found" 2>&1 ||
         fail "cut $cut ($how), in $1: $(cat "$WORK/found")"
 }
 
@@ -57,11 +60,13 @@ for cut in $(seq "$cuts"); do
         python3 "$SUPPORT/powercut_mixed.py" write "$MNT" "$SRC" "$WORK/notes" 0.7 "$cut" rest "$WEIR" ||
             fail "the load"
         grep -q stopped "$WORK"/notes/* && fail "the load: $(grep -h stopped "$WORK"/notes/*)"
+        date +%s.%N >"$WORK/cut"
         "$BENCH" disk cut --dir "$DISK" --seed "$cut" >/dev/null
     else
         python3 "$SUPPORT/powercut_mixed.py" write "$MNT" "$SRC" "$WORK/notes" 20 "$cut" go-on "$WEIR" &
         load=$!
         sleep "$((cut * 7 % 3)).$((cut * 3 % 9 + 1))"
+        date +%s.%N >"$WORK/cut"
         "$BENCH" disk cut --dir "$DISK" --seed "$cut" >/dev/null
         # Programs that only write to memory notice the power cut when they sync.
         wait "$load" || fail "the load"

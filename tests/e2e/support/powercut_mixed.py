@@ -2,7 +2,7 @@
 """Programs that change a few files in all ways, and a check of the files after a power cut.
 
     powercut_mixed.py write MOUNT SOURCE NOTES SECONDS SEED rest|go-on WEIR
-    powercut_mixed.py check DIRECTORY NOTES
+    powercut_mixed.py check DIRECTORY NOTES CUT
 
 Each of three programs has a directory of its own. It writes cells of 32 bytes, each of which names its file, cell and
 change; it truncates, extends, punches holes, rewrites by O_TRUNC, renames over, deletes and creates, with and
@@ -12,7 +12,10 @@ in NOTES, which is not on the disk. It stops at the first error, or after SECOND
 
 `check` verifies that the directory has only names that it had when it was last durable, or later; and that each cell and
 the size of each file are as of the last durable state, or later: no acknowledged data is lost, settled data is never
-replaced by older data, and there is no data that no program wrote.
+replaced by older data, and there is no data that no program wrote. CUT is the time of the power cut, in seconds since
+1970. What home itself acknowledged later is not counted, fsync of a directory and syncfs: jbd2 may answer that a
+transaction is durable while it aborts the journal because the disk is gone (jbd2_complete_transaction finds it neither
+running nor committing any more). Syncs of files are counted whenever they were acknowledged.
 """
 
 import ctypes
@@ -100,7 +103,7 @@ class Program:
 
     def sync_names(self):
         sync_directory(self.mount)
-        self.note("names", self.version)
+        self.note("names", self.version, time.time())
 
     def create(self, name):
         node = self.new_node()
@@ -185,7 +188,7 @@ class Program:
             time.sleep(0.05)
             if self.is_home():
                 syncfs(self.source)
-                self.note("settled", self.version)
+                self.note("settled", self.version, time.time())
                 return
         raise OSError("what was written does not go home by itself")
 
@@ -194,7 +197,7 @@ class Program:
                               check=False)
         if done.returncode != 0:
             raise OSError(f"weir sync: {done.stderr.decode(errors='replace').strip()}")
-        self.note("settled", self.version)
+        self.note("settled", self.version, time.time())
 
     def live(self, seconds, rest):
         try:
@@ -284,7 +287,7 @@ class Node:
         return len(content) // CELL
 
 
-def check_program(directory, notes):
+def check_program(directory, notes, cut):
     """Checks what was promised to one program. Returns the numbers of promises and of compared cells."""
     nodes, names, names_durable, promises = {}, {}, 0, 0
     for line in notes.read_text().splitlines():
@@ -302,6 +305,8 @@ def check_program(directory, notes):
             nodes[rest[0]].zero(version, *rest[1:])
         elif what == "synced":
             nodes[rest[0]].durable = version
+        elif what in ("names", "settled") and rest[0] > cut:
+            continue
         elif what == "names":
             names_durable = version
         elif what == "settled":
@@ -331,10 +336,10 @@ def check_program(directory, notes):
     return promises, cells
 
 
-def check(directory, notes):
+def check(directory, notes, cut):
     promises, cells = 0, 0
     for noted in sorted(notes.iterdir()):
-        kept, compared = check_program(directory / noted.name, noted)
+        kept, compared = check_program(directory / noted.name, noted, cut)
         promises, cells = promises + kept, cells + compared
     print(f"{promises} promises, {cells} cells")
 
@@ -344,8 +349,8 @@ def main():
     if len(arguments) == 8 and arguments[0] == "write":
         mount, source, notes = (Path(path) for path in arguments[1:4])
         write(mount, source, notes, float(arguments[4]), int(arguments[5]), arguments[6] == "rest", arguments[7])
-    elif len(arguments) == 3 and arguments[0] == "check":
-        check(Path(arguments[1]), Path(arguments[2]))
+    elif len(arguments) == 4 and arguments[0] == "check":
+        check(Path(arguments[1]), Path(arguments[2]), float(arguments[3]))
     else:
         sys.exit(__doc__)
 
