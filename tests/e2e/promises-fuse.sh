@@ -2,7 +2,7 @@
 # Promises of the FUSE side: reads after asynchronous direct writes, permissions of names that appear at home, limits of
 # descriptors, space and memory, and the mode bits that a write removes.
 # timeout: 60
-# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permissions-of-names-that-appeared set-group-ID-is-removed many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs refused-lane-connections
+# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permissions-of-names-that-appeared set-group-ID-is-removed many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs refused-lane-connections open-during-unlink
 source "${REPO:?}/tests/e2e/lib.sh"
 weir_only
 
@@ -20,6 +20,14 @@ reads_after_asynchronous_writes() {
 }
 
 case ${1:?} in
+open-during-unlink)
+    need_command cc
+    cc -O2 -Wall -Werror -pthread -o "$WORK/open" "$SUPPORT/open_beside_unlink.c"
+    mount_weir "$SRC" "$MNT" --memory 64M
+    "$WORK/open" "$MNT" 5000 >"$WORK/said" || fail "$(cat "$WORK/said")"
+    counts "$(cat "$WORK/said")"
+    umount_weir "$MNT"
+    ;;
 reads-after-asynchronous-writes)
     reads_after_asynchronous_writes
     ;;

@@ -7,16 +7,16 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, renameat, unlinkat};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, OFlags, fsync, renameat, unlinkat};
 use weir_log::Superblock;
 
+use crate::notes;
+
 fn name_of(superblock: &Superblock) -> String {
-    format!(".weir/done-{}", hex(&superblock.log))
+    format!("done-{}", hex(&superblock.log))
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -39,13 +39,11 @@ pub(crate) fn done(
     source: BorrowedFd<'_>,
     superblock: &Superblock,
 ) -> io::Result<BTreeSet<Vec<u8>>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let note = match openat(source, name_of(superblock), flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(BTreeSet::new()),
-        opened => opened?,
+    let Some(directory) = notes::trusted_directory(source)? else { return Ok(BTreeSet::new()) };
+    let Some(text) = notes::read(&directory, &name_of(superblock))? else {
+        return Ok(BTreeSet::new());
     };
-    let mut text = String::new();
-    File::from(note).read_to_string(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
     let mut lines = text.lines();
     if lines.next() != Some(&format!("{:x}", superblock.generation)) {
         return Ok(BTreeSet::new());
@@ -71,24 +69,26 @@ pub(crate) fn note(
     }
     let name = name_of(superblock);
     let new = format!("{name}.new");
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(openat(source, &new, flags, Mode::RUSR | Mode::WUSR)?);
+    let directory = notes::directory(source)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+    let mut file = notes::open(&directory, &new, flags)?.ok_or(io::ErrorKind::NotFound)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    renameat(source, &new, source, &name)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(fsync(openat(source, ".weir", flags, Mode::empty())?)?)
+    renameat(&directory, &new, &directory, &name)?;
+    Ok(fsync(&directory)?)
 }
 
 /// Removes the note: the log is used again, so the note is no longer valid.
 pub(crate) fn forget(source: BorrowedFd<'_>, superblock: &Superblock) {
-    // Without a note there is nothing to remove.
-    let _ = unlinkat(source, name_of(superblock), AtFlags::empty());
+    if let Ok(Some(directory)) = notes::trusted_directory(source) {
+        // Without a note there is nothing to remove.
+        let _ = unlinkat(directory, name_of(superblock), AtFlags::empty());
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::fd::AsFd;
 
     use weir_log::{LOG_BYTES_MIN, Lsn};

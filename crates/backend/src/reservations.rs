@@ -7,23 +7,25 @@
 //!
 //! The list is not made durable: after a power cut a file may keep the space reserved in the last seconds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, fstat, fsync, ftruncate, futimens,
-    openat, unlinkat,
+    AtFlags, Mode, OFlags, Timespec, Timestamps, fstat, ftruncate, futimens, unlinkat,
 };
 use rustix::io::Errno;
 
 use crate::home_file::HomeFile;
-use crate::identity::{self, Found, Naming};
+use crate::identity::Naming;
+use crate::notes;
 use crate::partial::{bytes, hex};
+use crate::recovery::Recovered;
 
-const LIST: &str = ".weir/reserved";
+/// In `.weir`.
+const LIST: &str = "reserved";
 
 /// The list is rewritten, with the open files only, when it is longer than this, bytes.
 const LIST_BYTES_MAX: usize = 1 << 20;
@@ -90,20 +92,16 @@ impl List {
             self.noted.retain(|_, home| home.upgrade().is_some_and(|home| home.has_reserved()));
             // If the daemon is killed before the new list is written, files of the last moments keep their
             // reserved space.
-            unlinkat(source, LIST, AtFlags::empty())?;
+            unlinkat(notes::directory(source)?, LIST, AtFlags::empty())?;
             (self.file, self.bytes) = (None, 0);
             line = self.noted.keys().map(|identity| format!("{}\n", hex(identity))).collect();
         }
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let flags = OFlags::WRONLY
-                    | OFlags::CREATE
-                    | OFlags::APPEND
-                    | OFlags::NOFOLLOW
-                    | OFlags::CLOEXEC;
-                let file = openat(source, LIST, flags, Mode::RUSR | Mode::WUSR)?;
-                self.file.insert(File::from(file))
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+                let list = notes::open(&notes::directory(source)?, LIST, flags)?;
+                self.file.insert(list.ok_or(io::ErrorKind::NotFound)?)
             }
         };
         file.write_all(line.as_bytes())?;
@@ -119,37 +117,29 @@ impl List {
 /// # Errors
 /// Those of reading or removing the list.
 pub fn give_back_reserved(source: BorrowedFd<'_>) -> io::Result<usize> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let list = match openat(source, LIST, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(0),
-        opened => opened?,
-    };
-    let mut text = Vec::new();
-    File::from(list).read_to_end(&mut text)?;
+    let Some(directory) = notes::trusted_directory(source)? else { return Ok(0) };
+    let Some(text) = notes::read(&directory, LIST)? else { return Ok(0) };
+    let mut home = Recovered::new(source, BTreeSet::new())?;
     let mut given_back = 0;
     for line in text.split(|&byte| byte == b'\n') {
         // The last line of a killed daemon may be incomplete.
         let Some(identity) = std::str::from_utf8(line).ok().and_then(bytes) else { continue };
-        let found = identity::open(source, &identity, OFlags::RDWR | OFlags::NONBLOCK);
-        if let Ok(Found::File(file)) = found {
-            given_back += usize::from(give_back(source, &file).unwrap_or(false));
+        // None if the file was moved out of SOURCE.
+        if let Ok(Some(file)) = home.open_identity(&identity, OFlags::RDWR | OFlags::NONBLOCK) {
+            given_back += usize::from(give_back(&file).unwrap_or(false));
         }
     }
-    unlinkat(source, LIST, AtFlags::empty())?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fsync(openat(source, ".weir", flags, Mode::empty())?)?;
+    notes::remove(&directory, LIST)?;
     Ok(given_back)
 }
 
 /// Truncates a file to its size, which releases the blocks past its end. Its times stay.
-fn give_back(source: BorrowedFd<'_>, file: &OwnedFd) -> io::Result<bool> {
+fn give_back(file: &OwnedFd) -> io::Result<bool> {
     let status = fstat(file)?;
     let size = u64::try_from(status.st_size).unwrap_or(0);
     let unit = u64::try_from(status.st_blksize).unwrap_or(1).max(1);
     let allocated = u64::try_from(status.st_blocks).unwrap_or(0) * STATUS_BLOCK_BYTES;
-    let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-    let is_ours = status.st_dev == fstat(source)?.st_dev;
-    if !is_file || !is_ours || allocated <= size.next_multiple_of(unit) {
+    if allocated <= size.next_multiple_of(unit) {
         return Ok(false);
     }
     // ftruncate(2) removes these, although the content does not change.

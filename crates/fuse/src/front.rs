@@ -230,6 +230,10 @@ impl Front {
     fn try_acquire(&self, inode: &Arc<Inode>, write: bool) -> Result<Cached, Errno> {
         let home = inode.file().ok_or(Errno::EINVAL)?;
         let mut state = inode.open();
+        if state.discarded {
+            // The name was looked up before it was removed. On ESTALE the kernel looks it up once more.
+            return Err(Errno::ESTALE);
+        }
         home.open_data(write)?;
         // A file on its way out of the engine is attached anew, which calls that off. A file that
         // is attached may have become readable.
@@ -294,7 +298,10 @@ impl Front {
         if self.shard.has_dirty(file) {
             match &stat {
                 // No name, no description: nobody can ever read it.
-                Ok(stat) if stat.st_nlink == 0 => self.shard.discard(file),
+                Ok(stat) if stat.st_nlink == 0 => {
+                    state.discarded = true;
+                    self.shard.discard(file);
+                }
                 _ => {
                     if self.closing.add(inode, state) {
                         self.janitor.watch_closing();
@@ -355,6 +362,7 @@ impl Front {
             if self.shard.has_dirty(file)
                 && fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0)
             {
+                state.discarded = true;
                 self.shard.discard(file);
             }
             state.epoch += 1;

@@ -98,6 +98,8 @@ pub(crate) struct OpenState {
     pub(crate) closing: bool,
     /// Set while nobody has the file open and it is clean.
     pub(crate) seen: Option<Seen>,
+    /// The file lost its last name while it was not open, and its dirty data was dropped.
+    pub(crate) discarded: bool,
 }
 
 /// Whether writing to a file must take privileges from it (setuid, setgid, file capabilities).

@@ -20,6 +20,7 @@ running nor committing any more). Syncs of files are counted whenever they were 
 
 import ctypes
 import json
+import mmap
 import os
 import random
 import subprocess
@@ -52,6 +53,18 @@ def punch(descriptor, start, end):
     mode, start, length = KEEP_SIZE_AND_PUNCH_HOLE, ctypes.c_int64(start), ctypes.c_int64(end - start)
     if LIBC.fallocate(descriptor, mode, start, length):
         raise OSError(ctypes.get_errno(), "fallocate")
+
+
+def read_directly(path):
+    """A file's bytes by direct I/O. Buffered reads of SOURCE would collide with direct writes to it, and Linux reports
+    such a collision as an I/O error of the file (dio_warn_stale_pagecache)."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, CELLS * CELL + mmap.PAGESIZE) as memory:
+            count = os.readv(descriptor, [memory])
+            return memory[:count]
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(path):
@@ -178,7 +191,7 @@ class Program:
 
     def is_home(self):
         for name in self.files:
-            if (self.mount / name).read_bytes() != (self.source / name).read_bytes():
+            if (self.mount / name).read_bytes() != read_directly(self.source / name):
                 return False
         return True
 

@@ -370,9 +370,10 @@ impl Front {
         if !inode.is_attached() {
             return;
         }
-        let state = inode.open();
+        let mut state = inode.open();
         let nameless = fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0);
         if nameless && state.descriptions == 0 {
+            state.discarded = true;
             self.shard.discard(inode.node().file());
         }
     }
