@@ -165,6 +165,10 @@ pub(crate) struct File {
     pub(crate) queue: VecDeque<(RequestId, Event)>,
     pub(crate) syncs: Vec<SyncWaiter>,
     pub(crate) home_syncs_in_flight: usize,
+    /// Syncs that are answered by the sync of home under way.
+    pub(crate) home_sync_for: Vec<u64>,
+    /// Syncs that wait for the next one.
+    pub(crate) home_sync_next: Vec<u64>,
     /// Something changed at home since the last sync of it was issued.
     pub(crate) home_unsynced: bool,
     /// How recovery finds the file; empty if it is not to be logged.
@@ -209,6 +213,8 @@ impl File {
             queue: VecDeque::new(),
             syncs: Vec::new(),
             home_syncs_in_flight: 0,
+            home_sync_for: Vec::new(),
+            home_sync_next: Vec::new(),
             home_unsynced: true,
             identity: Box::default(),
             logged: Logged::default(),

@@ -235,21 +235,37 @@ impl Engine {
         }
     }
 
+    /// Has a file's home synced for a sync, after the sync of home that is under way: Linux reports an error of
+    /// write-back to one of several syncs, and the success of another one would say nothing.
     pub(crate) fn sync_home(&mut self, file: FileIx, id: u64) {
+        self.waiter(file, id).syncing_home = true;
+        self.files[file].home_sync_next.push(id);
+        self.start_home_sync(file);
+    }
+
+    fn start_home_sync(&mut self, file: FileIx) {
+        let of_file = &self.files[file];
+        if of_file.home_syncs_in_flight > 0 || of_file.home_sync_next.is_empty() {
+            return;
+        }
         let covered = self.home_sync_begins(file);
         let clock = self.clock;
         let of_file = &mut self.files[file];
         let epoch = of_file.settled.begin_sync();
-        let sync = of_file.syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
-        sync.syncing_home = true;
-        sync.home_sync_began = clock;
-        sync.covered = covered;
-        sync.epoch = epoch;
-        let datasync = sync.durability != Durability::All;
+        let ids = std::mem::take(&mut of_file.home_sync_next);
+        let mut datasync = true;
+        for sync in of_file.syncs.iter_mut().filter(|sync| ids.contains(&sync.id)) {
+            sync.home_sync_began = clock;
+            sync.epoch = epoch;
+            datasync &= sync.durability != Durability::All;
+        }
+        let first = ids[0];
+        of_file.home_sync_for = ids;
         of_file.home_unsynced = false;
         of_file.home_syncs_in_flight += 1;
         let of_id = of_file.id;
-        let io = self.next_io(Io::Sync { file, waiter: id });
+        self.waiter(file, first).covered = covered;
+        let io = self.next_io(Io::Sync { file, waiter: first });
         self.issue(Command::Sync { io, file: of_id, datasync });
     }
 
@@ -258,6 +274,7 @@ impl Engine {
         let of_file = &mut self.files[file];
         of_file.io_in_flight -= 1;
         of_file.home_syncs_in_flight -= 1;
+        let mut ended = std::mem::take(&mut of_file.home_sync_for);
         match result {
             Ok(()) => {
                 let sync = self.waiter(file, id);
@@ -268,20 +285,30 @@ impl Engine {
             }
             Err(kind) => {
                 of_file.record_error(kind);
+                // They have failed, too: what they count on may be lost.
+                ended.append(&mut of_file.home_sync_next);
                 self.stats.sync_errors += 1;
-                self.waiter(file, id).error.get_or_insert(kind);
+                for &id in &ended {
+                    self.waiter(file, id).error.get_or_insert(kind);
+                }
                 self.home_lost(file, kind);
             }
         }
-        let clock = self.clock;
-        let sync = self.waiter(file, id);
-        sync.syncing_home = false;
-        let took = clock.since(sync.home_sync_began);
+        let took = self.clock.since(self.waiter(file, id).home_sync_began);
         self.home_sync_cost = match self.home_sync_cost {
             Duration::ZERO => took,
             average => average * 7 / 8 + took / 8,
         };
+        for id in ended {
+            self.home_is_synced_for(file, id);
+        }
+        self.start_home_sync(file);
+    }
+
+    /// The sync of home that a sync waited for ended.
+    fn home_is_synced_for(&mut self, file: FileIx, id: u64) {
         let sync = self.waiter(file, id);
+        sync.syncing_home = false;
         if let (Some(full), None) = (sync.full.take(), sync.error) {
             match self.release(file, full) {
                 Ok(Some(lsn)) if !self.is_durable(lsn) => self.wait_for_log(lsn, file, id),

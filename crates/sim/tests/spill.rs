@@ -636,6 +636,37 @@ fn writers_go_on_when_the_log_is_full() {
 }
 
 #[test]
+fn one_sync_of_a_files_home_is_under_way_at_a_time() {
+    let mut rig = Rig::new(1, 4, 4 << 20, 16 << 20);
+    let syncs_in_flight = |rig: &Rig| {
+        let is_sync = |output: &&Output| matches!(output, Output::Command(Command::Sync { .. }));
+        rig.outputs.iter().filter(is_sync).count()
+    };
+    let mut requests = Vec::new();
+    for _ in 0..3 {
+        rig.engine.attributes_changed(FileId(1));
+        requests.push(rig.start_sync(1));
+        assert_eq!(syncs_in_flight(&rig), 1);
+    }
+    // Linux tells one of them of the error.
+    rig.failing = Some(FileId(1));
+    rig.finish_one();
+    rig.failing = None;
+    rig.finish_all();
+    for request in requests {
+        assert_eq!(rig.synced(request), Err(Error::Home(ErrorKind::Io)));
+    }
+    let requests = [rig.start_sync(1), rig.start_sync(1), rig.start_sync(1)];
+    assert_eq!(syncs_in_flight(&rig), 1);
+    rig.finish_one();
+    assert_eq!(syncs_in_flight(&rig), 1, "the other two share one");
+    rig.finish_all();
+    for request in requests {
+        assert_eq!(rig.synced(request), Ok(()));
+    }
+}
+
+#[test]
 fn syncs_of_a_dead_home_fail_also_when_the_log_is_full() {
     const N: usize = 6000;
     let mut rig = Rig::new(1, N, 64 << 10, 256 << 10);
