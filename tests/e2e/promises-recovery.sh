@@ -2,7 +2,7 @@
 # What recovery does to files: it finds them where handles are not valid across mounts, changes only what was synced, and
 # goes on if a file cannot be written.
 # timeout: 120
-# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads
+# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -157,6 +157,36 @@ reservations-are-released)
     [ "$left" -le 4096 ] || fail "$left bytes stay reserved past the end"
     expect_equal "its time" "$(stat -c %y "$SRC/held" | cut -c1-10)" 2001-01-01
     counts "$kept bytes reserved, $left left"
+    ;;
+space-of-files-outside-stays)
+    mount_to_crash
+    # Another program holds the file open until the daemon is killed.
+    exec 9<>"$MNT/moved"
+    head -c 20M /dev/zero | dd bs=1k status=none >&9
+    sync -f "$SRC"
+    crash
+    exec 9>&-
+    mkdir "$WORK/outside"
+    mv "$SRC/moved" "$WORK/outside"
+    kept=$(($(stat -c %b "$WORK/outside/moved") * 512 - $(stat -c %s "$WORK/outside/moved")))
+    [ "$kept" -gt 65536 ] || fail "nothing was reserved past the end: $kept bytes, so the test is void"
+    "$WEIR" recover "$SRC"
+    left=$(($(stat -c %b "$WORK/outside/moved") * 512 - $(stat -c %s "$WORK/outside/moved")))
+    expect_equal "space past the end of a file outside SOURCE" "$left" "$kept"
+    ;;
+swapped-weir-is-not-used)
+    mkdir "$WORK/victim"
+    mount_to_crash
+    # As the owner of SOURCE may do.
+    mv "$SRC/.weir" "$SRC/.old"
+    ln -s "$WORK/victim" "$SRC/.weir"
+    head -c 4M /dev/zero | dd of="$MNT/grows" bs=64k status=none
+    sync -f "$MNT"
+    expect_equal "what the daemon made where the link leads" "$(ls -A "$WORK/victim")" ""
+    rm "$SRC/.weir"
+    mv "$SRC/.old" "$SRC/.weir"
+    crash
+    "$WEIR" recover "$SRC"
     ;;
 immutable-file-is-recovered)
     clear_flags_at_exit
