@@ -254,9 +254,18 @@ full-source)
     synced "$MNT/plain" 100 plain
     synced "$MNT/sparse" 1000000 sparse 2000000 sparse 3000000 sparse
     crash
+    # The space that the mount had reserved for the hole goes to somebody else.
+    fallocate --punch-hole -o 0 -l 4M "$SRC/sparse"
     # All the space that ordinary users may use.
     mkdir -m 777 "$WORK/disk/ballast"
     as_user nobody dd if=/dev/zero of="$WORK/disk/ballast/file" bs=64k 2>/dev/null && fail "the disk is not full" || true
+    # And all that root may use.
+    dd if=/dev/zero of="$WORK/disk/all" bs=4k 2>/dev/null && fail "the disk is not full" || true
+    if "$WEIR" recover "$SRC" --log "$WORK/log" 2>"$WORK/said"; then fail "recover succeeded on a full disk"; fi
+    grep -q sparse "$WORK/said" || fail "the file that needs space is not named: $(cat "$WORK/said")"
+    expect_equal "a file that took none, on a full disk" "$(at "$SRC/plain" 100 5)" plain
+    # Now the space that is reserved for root is free.
+    rm "$WORK/disk/all"
     "$WEIR" recover "$SRC" --log "$WORK/log"
     expect_equal "a file that took space" "$(at "$SRC/sparse" 2000000 6)" sparse
     expect_equal "a file that took none" "$(at "$SRC/plain" 100 5)" plain

@@ -187,8 +187,13 @@ fn replay_to(
         .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })?;
     set_again.map_err(OpenLogError::Flags)?;
     if !report.left.is_empty() {
-        partial::note(source, &superblock, &report.done)
-            .map_err(system("note which files were recovered"))?;
+        // A full disk may have no room for that either. The files that are left matter more.
+        if let Err(error) = partial::note(source, &superblock, &report.done) {
+            tracing::warn!(
+                "cannot note which files were recovered ({error}): the next recovery writes them once \
+                 more, so do not change them before"
+            );
+        }
     }
     Ok(report)
 }
