@@ -123,6 +123,12 @@ impl Engine {
 
     /// Grants the section a closing gate waits for, if the file is quiet.
     pub(crate) fn try_grant(&mut self, file: FileIx, now: Time) {
+        if let Gate::Closing { request: None, .. } = self.files[file].gate
+            && self.is_repaired(file)
+        {
+            self.files[file].gate = Gate::Open;
+            return self.open_gate(file, now);
+        }
         if let Gate::Closing { request, .. } = self.files[file].gate
             && self.start_section(file, now)
         {

@@ -172,13 +172,15 @@ impl Engine {
         if self.undurable_record(file).is_some() {
             self.commit_group();
         }
+        let is_repaired = self.is_repaired(file);
         match self.files[file].gate {
+            Gate::Closing { request: None, .. } => self.try_grant(file, now),
+            _ if is_repaired => {}
             Gate::Open => {
                 if self.close_gate(None, file, Section::unchanging(None), now) {
                     self.repair(file);
                 }
             }
-            Gate::Closing { request: None, .. } => self.try_grant(file, now),
             // The section's flush may wait for the repair.
             Gate::Closing { request: Some(request), section, flushing: true }
                 if self.is_quiet(file, true) =>
@@ -189,6 +191,17 @@ impl Engine {
             }
             Gate::Closing { .. } | Gate::Frozen => {}
         }
+    }
+
+    /// Whether the file needs nothing of the log any more: what filled the log has gone home in the usual way.
+    /// Then it is not to be repaired.
+    pub(crate) fn is_repaired(&mut self, file: FileIx) -> bool {
+        let is_repaired = self.files[file].logged.needs.first().is_none();
+        if is_repaired && self.repairs.remove(&file) {
+            self.files[file].settled.broken = None;
+            self.end_waits_for_repair(file, None);
+        }
+        is_repaired
     }
 
     /// The log failed: home is newer than its contents, so nothing is rewritten from it.
