@@ -159,8 +159,8 @@ pub(crate) struct File {
     /// Requests in the engine's queue of starved ones.
     pub(crate) starved: usize,
     pub(crate) gate: Gate,
-    /// The section whose flush is interrupted by a repair.
-    pub(crate) interrupted: Option<(RequestId, Section)>,
+    /// The gate while a repair interrupts the flush of a section, as it is to be afterwards.
+    pub(crate) interrupted: Option<Gate>,
     /// Events behind the gate, in order.
     pub(crate) queue: VecDeque<(RequestId, Event)>,
     pub(crate) syncs: Vec<SyncWaiter>,

@@ -182,10 +182,8 @@ impl Engine {
                 }
             }
             // The section's flush may wait for the repair.
-            Gate::Closing { request: Some(request), section, flushing: true }
-                if self.is_quiet(file, true) =>
-            {
-                self.files[file].interrupted = Some((request, section));
+            closing @ Gate::Closing { flushing: true, .. } if self.is_quiet(file, true) => {
+                self.files[file].interrupted = Some(closing);
                 self.files[file].gate = Gate::Frozen;
                 self.repair(file);
             }
@@ -258,12 +256,7 @@ impl Engine {
         let file = self.files.find(file).expect("a frozen file stays attached");
         let settled = &self.files[file].settled;
         let again = settled.losses != settled.repaired;
-        self.files[file].gate = match self.files[file].interrupted.take() {
-            None => Gate::Open,
-            Some((request, section)) => {
-                Gate::Closing { request: Some(request), section, flushing: true }
-            }
-        };
+        self.files[file].gate = self.files[file].interrupted.take().unwrap_or(Gate::Open);
         match result {
             // Another sync of home failed in the meantime, or the log did.
             Ok(()) if again || !self.repairs.contains(&file) => {}

@@ -388,19 +388,27 @@ impl Engine {
 
     /// The flush an exclusive section asked for is over.
     fn flushed_for_exclusive(&mut self, file: FileIx, result: Result<(), Error>) {
-        let Gate::Closing { request, section, .. } = self.files[file].gate else {
+        let interrupted = self.files[file].interrupted;
+        let Gate::Closing { request, section, .. } = interrupted.unwrap_or(self.files[file].gate)
+        else {
             panic!("only a closing gate flushes");
         };
-        match result {
-            Ok(()) => {
-                self.files[file].gate = Gate::Closing { request, section, flushing: false };
-            }
+        let next = match result {
+            Ok(()) => Gate::Closing { request, section, flushing: false },
             Err(_) => {
                 let request = request.expect("a repair flushes nothing");
                 self.reply(request, Reply::Exclusive(result));
-                self.files[file].gate = Gate::Open;
-                self.reopened.push(file);
+                Gate::Open
             }
+        };
+        if interrupted.is_some() {
+            // When the repair is over.
+            self.files[file].interrupted = Some(next);
+            return;
+        }
+        self.files[file].gate = next;
+        if next == Gate::Open {
+            self.reopened.push(file);
         }
     }
 }
