@@ -917,6 +917,7 @@ impl Engine {
         self.urgent.remove(&ix);
         self.wanted.remove(&ix);
         self.repairs.remove(&ix);
+        self.reopened.retain(|&reopened| reopened != ix);
         self.left_log(ix);
         self.layouts.forget(ix);
         self.files.remove(ix);
