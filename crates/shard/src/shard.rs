@@ -427,6 +427,8 @@ impl Shard {
         let core = Arc::clone(&self.core);
         let source = Arc::clone(&self.source);
         let inner = Arc::clone(&core);
+        // If the log fails later, it has what was acknowledged meanwhile.
+        let had_failed = core.lock().engine.log_has_failed();
         self.sync_all(move |synced| {
             if synced.is_err() {
                 // Nothing could be promised, and a disk that fails had better be left alone.
@@ -437,9 +439,7 @@ impl Shard {
                 let home = rustix::fs::syncfs(&*source).map_err(std::io::Error::from);
                 let home = home.and_then(|()| match core.log.get() {
                     // It cannot say itself that nothing of it is to be replayed.
-                    Some(log) if core.lock().engine.log_has_failed() => {
-                        log.note_void(source.as_fd())
-                    }
+                    Some(log) if had_failed => log.note_void(source.as_fd()),
                     _ => Ok(()),
                 });
                 let home = home.map_err(|error| error_kind(&error)).inspect_err(|&kind| {

@@ -138,13 +138,13 @@ impl Life {
                 let result = self.sync_system(&covered, rng, tally);
                 self.engine.log_completed(io, result, self.now);
             }
-            Flight::SyncSystem { positions, covered } => {
+            Flight::SyncSystem { positions, voids, covered } => {
                 // Not a command of the engine: the requester of the sync tells the engine of a
                 // failure.
                 match self.sync_system(&covered, rng, tally) {
                     Ok(()) => {
                         tally.syncs += 1;
-                        self.void |= self.engine.log_has_failed();
+                        self.void |= voids;
                         for (file, position) in positions.into_iter().enumerate() {
                             // Data of a removed file that was not home is dropped.
                             if self.names[file] == Name::There {

@@ -117,6 +117,7 @@ enum Flight {
     /// The sync of the file system at the end of a sync of everything.
     SyncSystem {
         positions: Vec<usize>,
+        voids: bool,
         covered: Covered,
     },
 }
@@ -134,6 +135,8 @@ enum Waiting {
     },
     SyncAll {
         positions: Vec<usize>,
+        /// The log had failed when it began.
+        voids: bool,
     },
     Read {
         file: usize,

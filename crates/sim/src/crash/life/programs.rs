@@ -66,7 +66,8 @@ impl Life {
             }
             Some(4) => {
                 let positions = (0..self.homes.len()).map(|file| self.position(file)).collect();
-                let request = self.request(Waiting::SyncAll { positions });
+                let request = self
+                    .request(Waiting::SyncAll { positions, voids: self.engine.log_has_failed() });
                 let outcome = self.engine.sync_all(request, self.now);
                 self.answered(request, outcome, tally)?;
             }
@@ -182,10 +183,10 @@ impl Life {
                 tally.syncs += 1;
                 self.histories[file].synced(position);
             }
-            (Waiting::SyncAll { positions }, _) if fine => {
+            (Waiting::SyncAll { positions, voids }, _) if fine => {
                 // A sync of the back end as a whole follows.
                 let covered = self.covered();
-                self.fly(Flight::SyncSystem { positions, covered });
+                self.fly(Flight::SyncSystem { positions, voids, covered });
             }
             (Waiting::Sync { .. } | Waiting::SyncAll { .. }, _) => tally.failed_syncs += 1,
             (Waiting::Read { file, offset, expected }, Reply::Read(Ok(data))) => {
