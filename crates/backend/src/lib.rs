@@ -33,6 +33,7 @@ mod rotation;
 mod times;
 mod transfer;
 mod void;
+mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -56,3 +57,4 @@ pub use reservations::give_back_reserved;
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};
 pub use void::without_void;
+pub use whole::WholeSync;

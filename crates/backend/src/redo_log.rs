@@ -17,6 +17,7 @@ use weir_log::{
     replay,
 };
 
+use crate::error::error_kind;
 use crate::flags::set_flags_again;
 use crate::home_file::HomeFile;
 use crate::identity::{self, Naming};
@@ -27,6 +28,7 @@ use crate::quick::{QUICK_SYNC, Quickness};
 use crate::recovery::{Recovered, RecoveryError};
 use crate::redo;
 use crate::void::{self, without_void};
+use crate::whole;
 
 /// Why a log is not ready for use. It is left as it was.
 #[derive(Debug, thiserror::Error)]
@@ -270,7 +272,7 @@ impl RedoLog {
         }
         let superblock = Superblock { mount, ..superblock.next_use(recovered.end) };
         let superblock = use_again(&file, superblock, source)?;
-        let source = source.try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
+        let source = whole::reopen(source).map_err(system("open SOURCE"))?;
         Ok(RedoLog { file: Arc::new(file), superblock, source, recovered })
     }
 
@@ -326,6 +328,7 @@ struct Log {
     /// Generation of the newest superblock submitted for writing.
     generation: AtomicU64,
     file: Arc<LogFile>,
+    /// A description of its own, for syncfs(2) ([`whole`]).
     source: OwnedFd,
     /// Whoever executes one.
     turn: Mutex<()>,
@@ -348,7 +351,11 @@ impl Log {
                 (io, written)
             }
             LogJob::SyncHome(io) => {
-                (io, rustix::fs::syncfs(self.source.as_fd()).map_err(io::Error::from))
+                let synced = rustix::fs::syncfs(self.source.as_fd()).map_err(io::Error::from);
+                if let Err(error) = &synced {
+                    tracing::error!("cannot sync the file system of SOURCE: {error}");
+                }
+                return (io, synced.map_err(|error| error_kind(&error)));
             }
         };
         if let Err(error) = &result {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, error_kind};
+use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, WholeSync, error_kind};
 use weir_engine::{
     Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, ExclusiveEnd, FileId,
     FramePool, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Section, Stats,
@@ -69,6 +69,7 @@ pub struct Shard {
     pub(crate) core: Arc<Core>,
     pub(crate) pool: FramePool,
     source: Arc<OwnedFd>,
+    whole: Arc<WholeSync>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,
     /// The requested memory, bytes.
@@ -127,6 +128,7 @@ impl Shard {
             core: Core::new(engine, Directory::new(source)),
             pool,
             source: Arc::new(source.try_clone_to_owned().map_err(StartError::Backend)?),
+            whole: Arc::new(WholeSync::new(source).map_err(StartError::Backend)?),
             log: log.as_ref().map(RedoLog::name),
             memory_bytes_max: asked,
             naming: Naming::of(source).map_err(StartError::Backend)?,
@@ -425,7 +427,7 @@ impl Shard {
     /// As [`Shard::sync_all`], and then SOURCE's file system as a whole is durable (syncfs(2)).
     pub fn sync_durably(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         let core = Arc::clone(&self.core);
-        let source = Arc::clone(&self.source);
+        let (source, whole) = (Arc::clone(&self.source), Arc::clone(&self.whole));
         let inner = Arc::clone(&core);
         // If the log fails later, it has what was acknowledged meanwhile.
         let had_failed = core.lock().engine.log_has_failed();
@@ -435,17 +437,19 @@ impl Shard {
                 return done(synced);
             }
             // It may take seconds, and this thread has others' requests to answer.
+            let failures = whole.failures();
             inner.directory.defer(Box::new(move || {
-                let home = rustix::fs::syncfs(&*source).map_err(std::io::Error::from);
-                let home = home.and_then(|()| match core.log.get() {
-                    // It cannot say itself that nothing of it is to be replayed.
-                    Some(log) if had_failed => log.note_void(source.as_fd()),
-                    _ => Ok(()),
-                });
-                let home = home.map_err(|error| error_kind(&error)).inspect_err(|&kind| {
+                let home = whole.sync(failures, |kind| {
                     core.event(Thread::Completion, |state, now| {
                         state.engine.home_sync_failed(kind, now);
                     });
+                });
+                let home = home.and_then(|()| match core.log.get() {
+                    // It cannot say itself that nothing of it is to be replayed.
+                    Some(log) if had_failed => {
+                        log.note_void(source.as_fd()).map_err(|error| error_kind(&error))
+                    }
+                    _ => Ok(()),
                 });
                 done(home.map_err(Error::Home));
             }));

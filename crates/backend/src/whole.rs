@@ -1,0 +1,81 @@
+//! Syncs of SOURCE's file system as a whole (syncfs(2)).
+//!
+//! Linux reports an error of write-back to each open file description of the file system once. So each caller of
+//! syncfs has a description of its own; and where several requests share one, a request fails if any sync has
+//! failed since its data came home, whichever request the error was reported to.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{Mode, OFlags, openat, syncfs};
+use weir_engine::ErrorKind;
+
+use crate::error::error_kind;
+
+/// A new open file description of a directory.
+///
+/// # Errors
+/// What openat(2) says.
+pub(crate) fn reopen(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(directory, ".", flags, Mode::empty())?)
+}
+
+/// Syncs of one file system by several threads, one at a time.
+#[derive(Debug)]
+pub struct WholeSync {
+    directory: Mutex<OwnedFd>,
+    failures: AtomicU64,
+}
+
+impl WholeSync {
+    /// Of the file system that `directory` is on.
+    ///
+    /// # Errors
+    /// What openat(2) says.
+    pub fn new(directory: BorrowedFd<'_>) -> io::Result<WholeSync> {
+        Ok(WholeSync { directory: Mutex::new(reopen(directory)?), failures: AtomicU64::new(0) })
+    }
+
+    /// Syncs that have failed. To be asked when the data is home, for [`WholeSync::sync`].
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::SeqCst)
+    }
+
+    /// Makes durable what came home before [`WholeSync::failures`] returned `failures`. Blocks. Calls `failed` for
+    /// each failure once, before the next sync.
+    ///
+    /// # Errors
+    /// What syncfs(2) says, to this request or to another one meanwhile.
+    pub fn sync(&self, failures: u64, failed: impl FnOnce(ErrorKind)) -> Result<(), ErrorKind> {
+        let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(errno) = syncfs(&*directory) {
+            let kind = error_kind(&errno.into());
+            self.failures.fetch_add(1, Ordering::SeqCst);
+            failed(kind);
+            return Err(kind);
+        }
+        if self.failures() != failures { Err(ErrorKind::Io) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_request_fails_if_another_one_was_told_of_an_error_since_its_data_came_home() {
+        let place = tempfile::tempdir().unwrap();
+        let source = std::fs::File::open(place.path()).unwrap();
+        let whole = WholeSync::new(source.as_fd()).unwrap();
+        let before = whole.failures();
+        assert_eq!(whole.sync(before, |_| panic!("nothing fails")), Ok(()));
+        whole.failures.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(whole.sync(before, |_| panic!("it was reported")), Err(ErrorKind::Io));
+        assert_eq!(whole.sync(whole.failures(), |_| panic!("nothing fails")), Ok(()));
+    }
+}
