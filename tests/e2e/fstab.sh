@@ -16,12 +16,7 @@ echo content >"$MNT/file"
 as_user nobody cat "$MNT/file" >/dev/null || fail "allow_other is not in force"
 expect_equal "memory" "$(status "$MNT" memory_bytes_max)" $((32 << 20))
 umount "$MNT"
-# umount(8) cannot wait for the daemon: it writes home on its own.
-for _ in $(seq 100); do
-    if [ "$(cat "$SRC/file" 2>/dev/null)" = content ]; then break; fi
-    sleep 0.1
-done
-expect_equal "the file at home" "$(cat "$SRC/file")" content
+expect_home_soon "$SRC/file" content
 for _ in $(seq 100); do
     if mount_again=$("$WEIR" mount "$SRC" "$MNT" 2>&1); then break; fi
     sleep 0.1

@@ -137,11 +137,21 @@ mount_weir_foreground() {
     "$WEIR" mount --foreground "$source" "$mountpoint" "$@" &
     WEIR_PID=$!
     for tries in $(seq 200); do
-        if is_mounted "$mountpoint"; then return; fi
+        # The mount is there before the daemon answers commands.
+        if is_mounted "$mountpoint" && "$WEIR" status "$mountpoint" >/dev/null 2>&1; then return; fi
         kill -0 "$WEIR_PID" 2>/dev/null || fail "the daemon ended before it mounted"
         sleep 0.05
     done
     fail "no mount at $mountpoint after $tries tries"
+}
+
+# umount(8) and fusermount3(1) return before the daemon has written home: waits for content of a file of SOURCE.
+expect_home_soon() {
+    for _ in $(seq 100); do
+        if [ "$(cat "$1" 2>/dev/null)" = "$2" ]; then return; fi
+        sleep 0.1
+    done
+    expect_equal "$1" "$(cat "$1")" "$2"
 }
 
 umount_weir() {

@@ -260,7 +260,6 @@ EOF
     ;;
 memory-of-many-programs)
     mount_weir_foreground "$SRC" "$MNT" --memory 128M
-    weir status "$MNT" >/dev/null
     cat >"$WORK/post.py" <<'EOF'
 import os, sys
 file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
@@ -318,7 +317,6 @@ refused-lane-connections)
     need_root
     chmod 755 "$WORK"
     mount_weir_foreground "$SRC" "$MNT" --allow-other
-    weir status "$MNT" >/dev/null
     cat >"$WORK/knock.py" <<'EOF'
 import os, socket, sys, time
 name, seconds = sys.argv[1:]

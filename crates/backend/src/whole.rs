@@ -2,7 +2,7 @@
 //!
 //! Linux reports an error of write-back to each open file description of the file system once. So each caller of
 //! syncfs has a description of its own; and where several requests share one, a request fails if any sync has
-//! failed since its data came home, whichever request the error was reported to.
+//! failed since it began, whichever request the error was reported to.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -39,22 +39,23 @@ impl WholeSync {
         Ok(WholeSync { directory: Mutex::new(reopen(directory)?), failures: AtomicU64::new(0) })
     }
 
-    /// Syncs that have failed. To be asked when the data is home, for [`WholeSync::sync`].
+    /// Syncs that have failed. A request asks before it begins to bring data home, for [`WholeSync::sync`].
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::SeqCst)
     }
 
-    /// Makes durable what came home before [`WholeSync::failures`] returned `failures`. Blocks. Calls `failed` for
-    /// each failure once, before the next sync.
+    /// Makes durable what is home. Blocks. Calls `failed` once for each failure of syncfs(2), before the failure
+    /// counts: who begins after it finds what it changed.
     ///
     /// # Errors
-    /// What syncfs(2) says, to this request or to another one meanwhile.
+    /// What syncfs(2) says to this request, or has said to another one since [`WholeSync::failures`] returned
+    /// `failures`.
     pub fn sync(&self, failures: u64, failed: impl FnOnce(ErrorKind)) -> Result<(), ErrorKind> {
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(errno) = syncfs(&*directory) {
             let kind = error_kind(&errno.into());
-            self.failures.fetch_add(1, Ordering::SeqCst);
             failed(kind);
+            self.failures.fetch_add(1, Ordering::SeqCst);
             return Err(kind);
         }
         if self.failures() != failures { Err(ErrorKind::Io) } else { Ok(()) }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_fails_if_another_one_was_told_of_an_error_since_its_data_came_home() {
+    fn a_request_fails_if_another_one_was_told_of_an_error_since_it_began() {
         let place = tempfile::tempdir().unwrap();
         let source = std::fs::File::open(place.path()).unwrap();
         let whole = WholeSync::new(source.as_fd()).unwrap();

@@ -425,29 +425,33 @@ impl Shard {
     }
 
     /// As [`Shard::sync_all`], and then SOURCE's file system as a whole is durable (syncfs(2)).
-    pub fn sync_durably(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        let core = Arc::clone(&self.core);
-        let (source, whole) = (Arc::clone(&self.source), Arc::clone(&self.whole));
-        let inner = Arc::clone(&core);
-        // If the log fails later, it has what was acknowledged meanwhile.
-        let had_failed = core.lock().engine.log_has_failed();
+    pub fn sync_durably(self: &Arc<Self>, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        let shard = Arc::clone(self);
+        let failures = self.whole.failures();
+        let had_failed = self.core.lock().engine.log_has_failed();
         self.sync_all(move |synced| {
             if synced.is_err() {
                 // Nothing could be promised, and a disk that fails had better be left alone.
                 return done(synced);
             }
             // It may take seconds, and this thread has others' requests to answer.
-            let failures = whole.failures();
-            inner.directory.defer(Box::new(move || {
-                let home = whole.sync(failures, |kind| {
-                    core.event(Thread::Completion, |state, now| {
+            let core = Arc::clone(&shard.core);
+            core.directory.defer(Box::new(move || {
+                let home = shard.whole.sync(failures, |kind| {
+                    shard.core.event(Thread::Completion, |state, now| {
                         state.engine.home_sync_failed(kind, now);
                     });
                 });
-                let home = home.and_then(|()| match core.log.get() {
+                let has_failed = shard.core.lock().engine.log_has_failed();
+                if home.is_ok() && has_failed && !had_failed {
+                    // The log has records that replay would write over what this sync brought home, and others of
+                    // what was acknowledged since the sync began.
+                    return shard.sync_durably(done);
+                }
+                let home = home.and_then(|()| match shard.core.log.get() {
                     // It cannot say itself that nothing of it is to be replayed.
-                    Some(log) if had_failed => {
-                        log.note_void(source.as_fd()).map_err(|error| error_kind(&error))
+                    Some(log) if has_failed => {
+                        log.note_void(shard.source.as_fd()).map_err(|error| error_kind(&error))
                     }
                     _ => Ok(()),
                 });

@@ -22,8 +22,15 @@ pub(super) struct HomeFile {
     last: u64,
     /// Something was dropped, and no sync of the file has reported it.
     error: bool,
-    /// As above, for a sync of the file system.
-    system_error: bool,
+    /// As above, for a sync of the file system by the log, and by programs.
+    system_error: [bool; 2],
+}
+
+/// Who syncs the whole file system: Linux reports an error to each once.
+#[derive(Clone, Copy)]
+pub(super) enum SyncedBy {
+    Log,
+    Programs,
 }
 
 /// Something done to a file that is not known to be durable.
@@ -129,7 +136,7 @@ impl HomeFile {
     /// Drops some of the written sectors that are not durable: readers see them, but they never become
     /// durable.
     pub(super) fn drop_some(&mut self, rng: &mut Rng) {
-        (self.error, self.system_error) = (true, true);
+        (self.error, self.system_error) = (true, [true; 2]);
         let likely = *rng.pick(&[200, 500, 1000]);
         for mut change in std::mem::take(&mut self.since) {
             let Edit::Write { offset, bytes } = &change.edit else {
@@ -212,7 +219,7 @@ impl HomeFile {
         self.durable.forget_versions();
         // Dropped data is no longer in the page cache.
         self.seen = self.durable.clone();
-        (self.error, self.system_error) = (false, false);
+        (self.error, self.system_error) = (false, [false; 2]);
         for change in &mut self.since {
             change.versions = Versions::All(history.did(change.edit.clone()));
             self.seen.apply(&change.edit, &change.versions);
@@ -221,14 +228,15 @@ impl HomeFile {
     }
 }
 
-/// Ends a sync of the file system, or reports that something was dropped since the last report. `covered` has
-/// the changes that the sync covers, for each file.
+/// Ends a sync of the file system, or reports that something was dropped since the last report to `by`. `covered`
+/// has the changes that the sync covers, for each file.
 pub(super) fn end_sync_of_all(
     homes: &mut [HomeFile],
     covered: &[Vec<u64>],
+    by: SyncedBy,
 ) -> Result<(), SyncFailed> {
-    let failed = homes.iter().any(|home| home.system_error);
-    homes.iter_mut().for_each(|home| home.system_error = false);
+    let errors = homes.iter_mut().map(|home| std::mem::take(&mut home.system_error[by as usize]));
+    let failed = errors.fold(false, |failed, error| failed | error);
     if failed {
         return Err(SyncFailed);
     }

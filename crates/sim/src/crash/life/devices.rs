@@ -8,7 +8,7 @@ use weir_log::replay;
 use super::{Covered, Flight, Life, Name, file_id};
 use crate::crash::Tally;
 use crate::crash::broken::Broken;
-use crate::crash::files::{HomeFile, Redo, end_sync_of_all};
+use crate::crash::files::{HomeFile, Redo, SyncedBy, end_sync_of_all};
 use crate::rng::Rng;
 
 impl Life {
@@ -79,6 +79,7 @@ impl Life {
     pub(super) fn sync_system(
         &mut self,
         covered: &Covered,
+        by: SyncedBy,
         rng: &mut Rng,
         tally: &mut Tally,
     ) -> Result<(), ErrorKind> {
@@ -86,7 +87,8 @@ impl Life {
             let file = rng.below(self.homes.len() as u64) as usize;
             self.homes[file].drop_some(rng);
         }
-        let result = end_sync_of_all(&mut self.homes, &covered.changes).map_err(|_| ErrorKind::Io);
+        let result = end_sync_of_all(&mut self.homes, &covered.changes, by);
+        let result = result.map_err(|_| ErrorKind::Io);
         tally.failed_home_syncs += u64::from(result.is_err());
         if result.is_ok() {
             covered.removed.iter().for_each(|&file| self.names[file] = Name::Gone);
@@ -135,13 +137,18 @@ impl Life {
                 self.engine.redone(file_id(file), result, self.now);
             }
             Flight::SyncHome { io, covered } => {
-                let result = self.sync_system(&covered, rng, tally);
+                let result = self.sync_system(&covered, SyncedBy::Log, rng, tally);
                 self.engine.log_completed(io, result, self.now);
             }
-            Flight::SyncSystem { positions, voids, covered } => {
+            Flight::SyncSystem { positions, voids, failures, covered } => {
                 // Not a command of the engine: the requester of the sync tells the engine of a
                 // failure.
-                match self.sync_system(&covered, rng, tally) {
+                match self.sync_system(&covered, SyncedBy::Programs, rng, tally) {
+                    Ok(()) if failures != self.system_failures => tally.failed_syncs += 1,
+                    // Again, as the daemon does.
+                    Ok(()) if self.engine.log_has_failed() && !voids => {
+                        self.sync_all(positions, tally)?;
+                    }
                     Ok(()) => {
                         tally.syncs += 1;
                         self.void |= voids;
@@ -152,7 +159,11 @@ impl Life {
                             }
                         }
                     }
-                    Err(kind) => self.engine.home_sync_failed(kind, self.now),
+                    Err(kind) => {
+                        tally.failed_syncs += 1;
+                        self.system_failures += 1;
+                        self.engine.home_sync_failed(kind, self.now);
+                    }
                 }
             }
             Flight::Section { file, section, version, at_home: false } => {

@@ -57,6 +57,8 @@ pub struct Life {
     log_failing: u32,
     /// The log is void: it failed, and everything was made durable at home since.
     void: bool,
+    /// Syncs of the whole of home by programs that have failed.
+    system_failures: u64,
     /// Failures are suspended.
     healthy: bool,
     plan: Plan,
@@ -118,6 +120,7 @@ enum Flight {
     SyncSystem {
         positions: Vec<usize>,
         voids: bool,
+        failures: u64,
         covered: Covered,
     },
 }
@@ -137,6 +140,8 @@ enum Waiting {
         positions: Vec<usize>,
         /// The log had failed when it began.
         voids: bool,
+        /// What `system_failures` was when it began.
+        failures: u64,
     },
     Read {
         file: usize,
@@ -239,6 +244,7 @@ impl Life {
             failing: *rng.pick(if plan.homes_fail { &[0, 0, 250] } else { &[0] }),
             log_failing: *rng.pick(if plan.logs_fail { &[0, 0, 0, 0, 0, 20] } else { &[0] }),
             void: false,
+            system_failures: 0,
             healthy: false,
             plan,
             idle: false,

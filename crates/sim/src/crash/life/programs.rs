@@ -66,10 +66,7 @@ impl Life {
             }
             Some(4) => {
                 let positions = (0..self.homes.len()).map(|file| self.position(file)).collect();
-                let request = self
-                    .request(Waiting::SyncAll { positions, voids: self.engine.log_has_failed() });
-                let outcome = self.engine.sync_all(request, self.now);
-                self.answered(request, outcome, tally)?;
+                self.sync_all(positions, tally)?;
             }
             Some(5) if !self.busy[file] && size > 0 => {
                 let offset = rng.below(size);
@@ -183,10 +180,10 @@ impl Life {
                 tally.syncs += 1;
                 self.histories[file].synced(position);
             }
-            (Waiting::SyncAll { positions, voids }, _) if fine => {
+            (Waiting::SyncAll { positions, voids, failures }, _) if fine => {
                 // A sync of the back end as a whole follows.
                 let covered = self.covered();
-                self.fly(Flight::SyncSystem { positions, voids, covered });
+                self.fly(Flight::SyncSystem { positions, voids, failures, covered });
             }
             (Waiting::Sync { .. } | Waiting::SyncAll { .. }, _) => tally.failed_syncs += 1,
             (Waiting::Read { file, offset, expected }, Reply::Read(Ok(data))) => {
@@ -205,6 +202,18 @@ impl Life {
             (Waiting::Read { .. }, _) => return Err(failed("a read needs the reply of a read")),
         }
         Ok(())
+    }
+
+    /// A program syncs everything: what was done up to `positions`.
+    pub(super) fn sync_all(
+        &mut self,
+        positions: Vec<usize>,
+        tally: &mut Tally,
+    ) -> Result<(), Broken> {
+        let (voids, failures) = (self.engine.log_has_failed(), self.system_failures);
+        let request = self.request(Waiting::SyncAll { positions, voids, failures });
+        let outcome = self.engine.sync_all(request, self.now);
+        self.answered(request, outcome, tally)
     }
 
     /// A section makes its change at home.
