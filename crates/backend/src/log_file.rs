@@ -160,7 +160,7 @@ impl LogPlace {
         &self.path
     }
 
-    /// The status of the file there; `None` if there is none.
+    /// The kind of the file; `None` where no file is.
     fn kind(&self) -> Result<Option<FileType>, LogFileError> {
         match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),

@@ -40,7 +40,7 @@ pub(crate) fn trusted_directory(source: BorrowedFd<'_>) -> io::Result<Option<Own
     }
 }
 
-/// Opens a note in `.weir`; `None` if there is none.
+/// Opens a note in `.weir`; `None` if it does not exist.
 ///
 /// # Errors
 /// PermissionDenied for one that is not this user's alone; those of openat(2).
@@ -63,7 +63,7 @@ pub(crate) fn open(directory: &OwnedFd, name: &str, flags: OFlags) -> io::Result
     Ok(Some(File::from(note)))
 }
 
-/// The text of a note; `None` if there is none.
+/// The text of a note; `None` if it does not exist.
 ///
 /// # Errors
 /// As [`open`], and those of read(2).

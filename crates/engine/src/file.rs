@@ -330,8 +330,8 @@ impl File {
         self.shared.as_ref().map(|shared| shared.slot)
     }
 
-    /// Up to where a write needs no reservation. Writes past it are taken all the same: programs that keep to
-    /// it find out in time that there is no room. A section may take away any.
+    /// Up to where a write needs no reservation. A write past it is accepted, too, and a later one learns that there
+    /// is no room. A section may take away any reservation.
     fn grant(&self) -> u64 {
         if self.gate != Gate::Open {
             return 0;

@@ -1,4 +1,4 @@
-//! The redo log's side of the engine: what is logged when, who waits for it, and when the log's tail may
+//! The redo log's side of the engine: what a sync logs, who waits for it, and when the log's tail may
 //! advance. `write_ahead` decides what is logged before home is written.
 //!
 //! A sync by the log appends what was written to the file and is not in the log yet to the open
@@ -40,7 +40,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// A sync of no more than this is logged, whatever it costs.
 const LOGGED_BYTES_MIN: usize = 256 << 10;
 
-/// A sync of no more than this goes home where home is to be synced all the same.
+/// A sync of no more than this goes home where home is to be synced anyway.
 const ALONG_BYTES_MAX: usize = 64 << 10;
 
 /// A sync of more than this goes home directly, written once and not twice, while the costs of the
@@ -436,8 +436,8 @@ impl Engine {
         logging * LOGGED_COST_SHARE <= fetching + writing + self.home_sync_cost
     }
 
-    /// Whether home is to be synced anyway, a new file's name say, and what is unlogged is all that is unclean, and a
-    /// little beside that: it goes home now, and the log is spared what would go home a little later all the same.
+    /// Whether a sync brings the file's data home instead of logging it: home is to be synced anyway, for a new
+    /// file's name say, and what is unlogged is little and all that is unclean. It would go home soon in any case.
     fn goes_along_home(&self, file: FileIx, unlogged: Unlogged) -> bool {
         let of_file = &self.files[file];
         of_file.home_unsynced

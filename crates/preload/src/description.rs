@@ -122,7 +122,8 @@ pub(crate) enum Way {
     Inherited,
 }
 
-/// Takes a place for a description that one descriptor is known of, of a file that is empty or not. `None` if there is none.
+/// Takes a place for a description that one descriptor refers to, of a file that is empty or not. `None` if all
+/// places are taken.
 pub(crate) fn take(device: u32, is_empty: bool) -> Option<u32> {
     for _ in 0..PLACES {
         let place = NEXT.fetch_add(1, Ordering::Relaxed) % PLACES as u32;

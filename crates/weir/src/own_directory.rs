@@ -287,7 +287,7 @@ impl OwnDirectory {
         Ok(())
     }
 
-    /// Opens a small file of this user's alone; `None` if there is none.
+    /// Reads a small file that only this user may have written; `None` if it does not exist.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, OwnDirectoryError> {
         // A FIFO planted under this name must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

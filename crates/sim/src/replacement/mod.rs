@@ -41,7 +41,7 @@ pub trait Replacement {
     fn insert(&mut self, page: u64);
     /// It is dirty from now on, and was a candidate.
     fn remove(&mut self, page: u64);
-    /// A candidate goes; `None` if there is none.
+    /// Evicts a candidate; `None` if no page is one.
     fn evict(&mut self) -> Option<u64>;
 }
 
