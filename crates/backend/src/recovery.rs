@@ -68,6 +68,8 @@ pub struct Recovered {
     walked: Option<HashMap<Vec<u8>, PathBuf>>,
     /// Inode numbers of all files in SOURCE except directories; built when a path does not tell.
     inside: Option<HashSet<u64>>,
+    /// Their paths; built when one is to be named whose path the kernel does not know, as after a reboot.
+    paths: Option<HashMap<u64, PathBuf>>,
     files: Vec<Known>,
     /// Open entries of `files`, the longest open one first.
     open: VecDeque<(usize, Arc<File>)>,
@@ -82,7 +84,8 @@ pub struct Recovered {
 #[derive(Debug)]
 struct Known {
     identity: Vec<u8>,
-    name: String,
+    /// For messages, if it was needed or is known without a search.
+    name: Option<String>,
     mode: Mode,
     capability: Option<Vec<u8>>,
     /// Its times, until it is changed.
@@ -109,6 +112,7 @@ impl Recovered {
             source: source.try_clone_to_owned()?,
             walked: None,
             inside: None,
+            paths: None,
             files: Vec::new(),
             open: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -119,9 +123,6 @@ impl Recovered {
 
     /// The name of a file for messages: its path in SOURCE, if known.
     pub fn name(&mut self, identity: &[u8]) -> String {
-        if let Some(known) = self.files.iter().find(|known| known.identity == identity) {
-            return known.name.clone();
-        }
         match identity::open(self.source.as_fd(), identity, OFlags::PATH) {
             Ok(Found::File(file)) => self.name_of(file.as_fd()),
             _ => match self.find_by_walking(identity) {
@@ -131,14 +132,36 @@ impl Recovered {
         }
     }
 
-    pub(crate) fn name_of(&self, file: BorrowedFd<'_>) -> String {
-        match path_of(file).and_then(|path| self.below_source(&path)) {
-            Some(path) => path.display().to_string(),
-            None => match fstat(file) {
-                Ok(status) => format!("the file with inode number {}", status.st_ino),
-                Err(_) => "a file whose name is not known".to_owned(),
-            },
+    pub(crate) fn name_of(&mut self, file: BorrowedFd<'_>) -> String {
+        if let Some(path) = self.known_path(file) {
+            return path.display().to_string();
         }
+        let Ok(status) = fstat(file) else { return "a file whose name is not known".to_owned() };
+        let paths = self.paths.get_or_insert_with(|| {
+            let mut paths = HashMap::new();
+            // What cannot be walked has no name here.
+            let _ = walk(&self.source, |_, path, inode| {
+                paths.insert(inode, path.to_owned());
+            });
+            paths
+        });
+        match paths.get(&status.st_ino) {
+            Some(path) => path.display().to_string(),
+            None => format!("the file with inode number {}", status.st_ino),
+        }
+    }
+
+    /// The path of an open file in SOURCE, if the kernel knows it.
+    fn known_path(&self, file: BorrowedFd<'_>) -> Option<PathBuf> {
+        path_of(file).and_then(|path| self.below_source(&path))
+    }
+
+    fn name_of_known(&mut self, nth: usize) -> String {
+        if self.files[nth].name.is_none() {
+            let identity = self.files[nth].identity.clone();
+            self.files[nth].name = Some(self.name(&identity));
+        }
+        self.files[nth].name.clone().unwrap_or_default()
     }
 
     /// Makes a path relative to SOURCE, if it is below SOURCE.
@@ -153,7 +176,7 @@ impl Recovered {
         if status.st_dev != fstat(&self.source)?.st_dev {
             return Ok(false);
         }
-        if path_of(file).is_some_and(|path| self.below_source(&path).is_some()) {
+        if self.known_path(file).is_some() {
             return Ok(true);
         }
         if self.inside.is_none() {
@@ -255,17 +278,15 @@ impl Recovered {
         self.files[nth].failed.get_or_insert((doing, errno));
     }
 
-    /// Those of the file's earlier writes.
     /// What became of the file's earlier writes.
-    fn check(&self, nth: usize) -> Result<(), RecoveryError> {
-        let Known { failed, name, .. } = &self.files[nth];
-        let Some((doing, errno)) = *failed else { return Ok(()) };
-        Err(RecoveryError { doing, name: name.clone(), source: errno.into() })
+    fn check(&mut self, nth: usize) -> Result<(), RecoveryError> {
+        let Some((doing, errno)) = self.files[nth].failed else { return Ok(()) };
+        Err(RecoveryError { doing, name: self.name_of_known(nth), source: errno.into() })
     }
 
     fn failed(&mut self, nth: usize, doing: &'static str, source: io::Error) -> RecoveryError {
         self.note_failed(nth, doing, &source);
-        RecoveryError { doing, name: self.files[nth].name.clone(), source }
+        RecoveryError { doing, name: self.name_of_known(nth), source }
     }
 
     /// Writes pending data until at most `bytes` of it are left. A failed write is recorded for its own file
@@ -327,7 +348,7 @@ impl Home for Recovered {
         let known = opened.and_then(|file| {
             let known = Known {
                 identity: wanted.to_vec(),
-                name: self.name_of(file.as_fd()),
+                name: self.known_path(file.as_fd()).map(|path| path.display().to_string()),
                 mode: Mode::from_raw_mode(fstat(&file)?.st_mode),
                 capability: capability_of(file.as_fd()),
                 times: Some(times_of(&fstat(&file)?)),
@@ -414,10 +435,11 @@ fn path_of(file: BorrowedFd<'_>) -> Option<PathBuf> {
 /// the path and the inode number.
 fn walk(source: &OwnedFd, mut each: impl FnMut(&OwnedFd, &Path, u64)) -> io::Result<()> {
     let device = fstat(source)?.st_dev;
-    let mut pending = vec![PathBuf::from(".")];
+    let mut pending = vec![PathBuf::new()];
     while let Some(path) = pending.pop() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = match openat(source, &path, flags, Mode::empty()) {
+        let here = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+        let directory = match openat(source, here, flags, Mode::empty()) {
             // What may not be read here was not written here.
             Err(Errno::NOENT | Errno::ACCESS) => continue,
             opened => opened?,

@@ -227,7 +227,7 @@ impl fmt::Display for Lefts {
         /// The path for messages.
         const NAMED_MAX: usize = 10;
         for left in self.0.iter().take(NAMED_MAX) {
-            writeln!(f, "  {} ({} bytes that were synced)", left.why, left.bytes)?;
+            writeln!(f, "  {} ({} bytes that were synced)", left.why, left.needed.bytes)?;
         }
         if self.0.len() > NAMED_MAX {
             writeln!(f, "  and {} more", self.0.len() - NAMED_MAX)?;

@@ -26,7 +26,7 @@ mod writer;
 pub use block::{BLOCK_BYTES, Block};
 pub use group::{GROUP_BYTES_MAX, GroupHeader};
 pub use record::{IDENTITY_BYTES_MAX, RECORD_OVERHEAD_BYTES, Record, RecordError};
-pub use replay::{Home, Left, ReplayError, Report, replay};
+pub use replay::{Home, Left, Needed, ReplayError, Report, replay};
 pub use scan::{End, Group, ReadLog, Scan, ScanError};
 pub use superblock::{
     DATA_START, Identity, LOG_BYTES_MIN, ROW_BLOCKS_MAX, Superblock, SuperblockError, VERSION,

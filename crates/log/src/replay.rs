@@ -52,12 +52,19 @@ pub trait Home {
 pub struct Left {
     /// Its identity in the log.
     pub identity: Vec<u8>,
-    /// Number of its records that are still needed.
+    /// Those of its records that are not void: they stay in the log.
+    pub needed: Needed,
+    /// Why, for messages.
+    pub why: String,
+}
+
+/// Records that are to be replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needed {
+    /// Their number.
     pub records: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Why, for messages.
-    pub why: String,
 }
 
 /// Why a log was not replayed. The log is as it was, and can be replayed again.
@@ -168,6 +175,8 @@ pub fn replay<R: ReadLog, H: Home>(
         return Ok(report);
     };
     let mut files: BTreeMap<Vec<u8>, Option<H::File>> = BTreeMap::new();
+    // What was applied to each, and may still have to be again.
+    let mut applied_to: BTreeMap<Vec<u8>, Needed> = BTreeMap::new();
     let mut left: BTreeMap<Vec<u8>, Left> = BTreeMap::new();
     let again = each_group(log, superblock, report.end, |group| {
         each_record(group, |lsn, identity, record| {
@@ -178,18 +187,23 @@ pub fn replay<R: ReadLog, H: Home>(
                 return Ok(());
             }
             if let Some(left) = left.get_mut(identity) {
-                left.count(record);
+                left.needed.count(record);
                 return Ok(());
             }
+            let leave = |mut needed: Needed, why: &H::Error| {
+                needed.count(record);
+                Left { identity: identity.to_vec(), needed, why: why.to_string() }
+            };
             if !files.contains_key(identity) {
                 let opened = match home.open(identity) {
                     Err(error) if home.is_of_one_file(&error) => {
-                        left.insert(identity.to_vec(), Left::begin(identity, record, &error));
+                        left.insert(identity.to_vec(), leave(Needed::default(), &error));
                         return Ok(());
                     }
                     opened => opened.map_err(failed)?,
                 };
                 files.insert(identity.to_vec(), opened);
+                applied_to.insert(identity.to_vec(), Needed::default());
             }
             let Some(file) = &files[identity] else {
                 report.gone += 1;
@@ -200,12 +214,14 @@ pub fn replay<R: ReadLog, H: Home>(
                 Record::Truncate { size, .. } => home.truncate(file, size),
                 Record::File { .. } | Record::Revoke { .. } => Ok(()),
             };
+            let needed = applied_to.get_mut(identity).expect("it was counted when it was opened");
             match applied {
                 Err(error) if home.is_of_one_file(&error) => {
-                    left.insert(identity.to_vec(), Left::begin(identity, record, &error));
+                    left.insert(identity.to_vec(), leave(*needed, &error));
                 }
                 applied => {
                     applied.map_err(failed)?;
+                    needed.count(record);
                     report.count(record, false, || {});
                 }
             }
@@ -219,8 +235,9 @@ pub fn replay<R: ReadLog, H: Home>(
         let Some(file) = file.as_ref().filter(|_| !left.contains_key(identity)) else { continue };
         match home.sync(file) {
             Err(error) if home.is_of_one_file(&error) => {
-                let (identity, why) = (identity.clone(), error.to_string());
-                left.insert(identity.clone(), Left { identity, records: 0, bytes: 0, why });
+                let (needed, why) = (applied_to[identity], error.to_string());
+                let identity = identity.clone();
+                left.insert(identity.clone(), Left { identity, needed, why });
             }
             synced => {
                 synced.map_err(ReplayError::Sync)?;
@@ -236,14 +253,7 @@ pub fn replay<R: ReadLog, H: Home>(
     Ok(report)
 }
 
-impl Left {
-    fn begin(identity: &[u8], record: &Record<'_>, why: &impl std::error::Error) -> Left {
-        let mut left =
-            Left { identity: identity.to_vec(), records: 0, bytes: 0, why: why.to_string() };
-        left.count(record);
-        left
-    }
-
+impl Needed {
     fn count(&mut self, record: &Record<'_>) {
         self.records += 1;
         if let Record::Write { data, .. } = record {

@@ -33,6 +33,10 @@ impl World {
         }
         self.sync_all()?;
         self.rest("a last sync", |world| world.waiting.is_empty())?;
+        // Clean pages that are written with the dirty ones around them are not the sync's business.
+        self.rest("destages under way", |world| {
+            world.engine.stats(world.now).destages_in_flight == 0
+        })?;
         self.judge_at_rest()?;
         self.read_everything()?;
         self.judge_at_rest()?;
