@@ -12,7 +12,7 @@ reads_after_asynchronous_writes() {
     need_command cc
     cc -O2 -w -pthread -o "$WORK/stale" "$SUPPORT/stale.c"
     mount_weir "$SRC" "$MNT"
-    for way in aio uring; do
+    for way in aio uring deep; do
         "$@" "$WORK/stale" "$way" "$MNT/file-$way" 3 >"$WORK/said" || fail "by $way: $(cat "$WORK/said")"
         counts "$(cat "$WORK/said")"
     done

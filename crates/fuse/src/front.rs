@@ -15,7 +15,7 @@
 //! Lock order: see [`crate::inode`]. The shard's own locks come after all of them.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -101,6 +101,8 @@ pub(crate) struct Front {
     pub(crate) closing: Closing,
     pub(crate) descriptors: Descriptors,
     pub(crate) janitor: Janitor,
+    /// Direct writes after which the kernel is dropping pages.
+    pub(crate) dropping: AtomicUsize,
     /// Programs may use files by shared memory.
     pub(crate) lane: Option<Lane>,
 }
@@ -128,6 +130,7 @@ impl Front {
             closing: Closing::new(descriptors.closing_max()),
             descriptors,
             janitor,
+            dropping: AtomicUsize::new(0),
         })
     }
 

@@ -32,6 +32,7 @@ use weir_backend::{HomeFile, Timestamp};
 use weir_engine::FileId;
 
 use crate::folding;
+use crate::kernel_pages::KernelPages;
 use crate::lane::modes::InodeLane;
 use crate::ops::directories::KeptListing;
 
@@ -133,6 +134,8 @@ pub(crate) struct Inode {
     name: Mutex<Option<Name>>,
     /// How it stands in the lane.
     pub(crate) lane: InodeLane,
+    /// What the kernel caches of its data.
+    pub(crate) kernel_pages: KernelPages,
     /// Of a directory: the listing of it that the kernel was let keep.
     pub(crate) kept_listing: Mutex<KeptListing>,
     /// Of a directory, once somebody asked: whether its names are the same in upper and lower case.
@@ -586,6 +589,7 @@ fn with_home(node: NodeId, stat: &Stat, home: Home) -> Inode {
         open: Mutex::new(OpenState::default()),
         name: Mutex::new(None),
         lane: InodeLane::default(),
+        kernel_pages: KernelPages::default(),
         kept_listing: Mutex::default(),
         folds_names: OnceLock::new(),
     }

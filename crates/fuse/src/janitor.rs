@@ -27,10 +27,19 @@ enum Job {
     DropAttributes(NodeId),
     /// A name in a directory.
     DropName(NodeId, OsString),
-    /// The inode's attributes, and its pages too if so; then what is to be done after that.
-    Forget(NodeId, bool, Box<dyn FnOnce() + Send>),
+    /// The inode's attributes and these pages; then what is to be done after that.
+    Forget(NodeId, Pages, Box<dyn FnOnce() + Send>),
     Reclaim,
     Stop,
+}
+
+/// Cached pages of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pages {
+    None,
+    /// Those that a range touches: offset and length, bytes.
+    Range(u64, u64),
+    All,
 }
 
 /// Work for the janitor's thread.
@@ -79,12 +88,17 @@ impl Janitor {
     /// Has the kernel drop an inode's attributes, then runs `then` on the janitor's thread. Never run if the mount is
     /// gone before.
     pub(crate) fn forget_attributes(&self, node: NodeId, then: impl FnOnce() + Send + 'static) {
-        self.send(Job::Forget(node, false, Box::new(then)));
+        self.forget_pages(node, Pages::None, then);
     }
 
-    /// As [`Janitor::forget_attributes`], of what the kernel has of the inode's data too.
-    pub(crate) fn forget_pages(&self, node: NodeId, then: impl FnOnce() + Send + 'static) {
-        self.send(Job::Forget(node, true, Box::new(then)));
+    /// As [`Janitor::forget_attributes`], and cached pages of the inode's data too.
+    pub(crate) fn forget_pages(
+        &self,
+        node: NodeId,
+        pages: Pages,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        self.send(Job::Forget(node, pages, Box::new(then)));
     }
 
     /// Has the kernel forget idle inodes if the table holds too many.
@@ -140,10 +154,10 @@ impl JanitorQueue {
                 Ok(Job::DropAttributes(node)) => kernel.drop_attributes(node),
                 Ok(Job::DropName(directory, name)) => kernel.drop_name(directory, &name),
                 Ok(Job::Forget(node, pages, then)) => {
-                    if pages {
-                        kernel.drop_pages(node);
-                    } else {
-                        kernel.drop_attributes(node);
+                    match pages {
+                        Pages::None => kernel.drop_attributes(node),
+                        Pages::Range(offset, len) => kernel.drop_range(node, offset, len),
+                        Pages::All => kernel.drop_pages(node),
                     }
                     then();
                 }

@@ -23,6 +23,7 @@ mod front;
 mod handle;
 mod inode;
 mod janitor;
+mod kernel_pages;
 mod lane;
 mod ops;
 mod session;

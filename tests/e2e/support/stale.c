@@ -1,5 +1,6 @@
-/* stale aio|uring FILE SECONDS: writes pages of FILE asynchronously by O_DIRECT, while threads read them through the page
- * cache. After each write's completion a buffered read must show it. Prints the counts; fails if a read was stale. */
+/* stale aio|uring|deep FILE SECONDS: writes pages of FILE asynchronously by O_DIRECT, while threads read them through the
+ * page cache, with pauses. After each write's completion a buffered read must show it. Prints the counts; fails if a read
+ * was stale. 'deep' has 256 writes under way at once by AIO: it fails if a read is still stale 1 ms later. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -15,7 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PAGES = 16, READERS = 2, SKIPPED = 77 };
+enum { PAGE = 4096, PAGES = 16, DEPTH = 256, READERS = 2, SKIPPED = 77 };
+
+static int pages = PAGES;
 
 static int buffered, direct;
 static atomic_int stop;
@@ -28,9 +31,11 @@ static void die(const char *what) {
 static void *reader(void *unused) {
     static _Thread_local char page[PAGE];
     unsigned at = (uintptr_t)pthread_self() >> 12;
-    while (!stop) {
+    for (unsigned nth = 0; !stop; nth++) {
         at = at * 1103515245 + 12345;
-        if (pread(buffered, page, 64, (at >> 16) % PAGES * (off_t)PAGE) != 64) die("pread");
+        if (pread(buffered, page, 64, (at >> 8) % pages * (off_t)PAGE) != 64) die("pread");
+        /* Long enough for the writer to find the file without readers. */
+        if (nth % 20000 == 0) usleep(200000);
     }
     return unused;
 }
@@ -96,24 +101,58 @@ static long write_by_aio(void *data, off_t offset) {
     return event.res;
 }
 
+/* Writes all pages at once, and looks at each after all completions. */
+static long write_deep(char *data, char value) {
+    static struct iocb blocks[DEPTH], *each[DEPTH];
+    static struct io_event events[DEPTH];
+    char seen[64];
+    long kept = 0;
+    memset(data, value, PAGE);
+    for (int at = 0; at < DEPTH; at++) {
+        blocks[at] = (struct iocb){.aio_lio_opcode = IOCB_CMD_PWRITE, .aio_fildes = direct, .aio_buf = (uintptr_t)data,
+                                   .aio_nbytes = PAGE, .aio_offset = at * (off_t)PAGE};
+        each[at] = &blocks[at];
+    }
+    for (int sent = 0; sent < DEPTH;) {
+        long more = syscall(SYS_io_submit, context, DEPTH - sent, each + sent);
+        if (more < 1) die("io_submit");
+        sent += (int)more;
+    }
+    if (syscall(SYS_io_getevents, context, DEPTH, DEPTH, events, 0) != DEPTH) die("io_getevents");
+    usleep(1000);
+    for (int at = 0; at < DEPTH; at++) {
+        if (events[at].res != PAGE) die("a write");
+        if (pread(buffered, seen, 64, at * (off_t)PAGE) != 64) die("pread");
+        kept += memcmp(seen, data, 64) != 0;
+    }
+    return kept;
+}
+
 int main(int count, char **arguments) {
     if (count != 4) return 2;
+    int is_deep = !strcmp(arguments[1], "deep");
+    if (is_deep) pages = DEPTH;
     int by_ring = !strcmp(arguments[1], "uring");
     char *page = aligned_alloc(PAGE, PAGE), seen[64];
     direct = open(arguments[2], O_RDWR | O_CREAT | O_DIRECT, 0600);
     buffered = open(arguments[2], O_RDONLY);
     if (!page || direct < 0 || buffered < 0) die(arguments[2]);
     memset(page, 0, PAGE);
-    for (int at = 0; at < PAGES; at++)
+    for (int at = 0; at < pages; at++)
         if (pwrite(direct, page, PAGE, at * (off_t)PAGE) != PAGE) die("pwrite");
     if (by_ring) set_up_ring();
-    else if (syscall(SYS_io_setup, 4, &context)) die("io_setup");
+    else if (syscall(SYS_io_setup, is_deep ? DEPTH : 4, &context)) die("io_setup");
     pthread_t threads[READERS];
     for (int at = 0; at < READERS; at++)
         if (pthread_create(&threads[at], 0, reader, 0)) die("pthread_create");
     long writes = 0, stale = 0, kept = 0;
     time_t until = time(0) + atoi(arguments[3]);
     while (time(0) < until) {
+        if (is_deep) {
+            kept += write_deep(page, (char)(writes / DEPTH + 1));
+            writes += DEPTH;
+            continue;
+        }
         off_t offset = writes % PAGES * (off_t)PAGE;
         memset(page, (char)++writes, PAGE);
         long written = by_ring ? write_by_ring(page, offset) : write_by_aio(page, offset);
@@ -132,5 +171,5 @@ int main(int count, char **arguments) {
     stop = 1;
     for (int at = 0; at < READERS; at++) pthread_join(threads[at], 0);
     printf("%ld writes by %s, %ld stale reads, %ld of them still stale 1 ms later\n", writes, arguments[1], stale, kept);
-    return stale != 0;
+    return stale + kept != 0;
 }

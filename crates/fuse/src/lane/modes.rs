@@ -45,6 +45,7 @@ use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::front::{Front, OpenFile};
 use crate::inode::Inode;
+use crate::janitor::Pages;
 use crate::lane::clients::{Client, ClientId};
 
 /// A file's standing in the lane.
@@ -572,7 +573,7 @@ impl Front {
         // Nobody was given the right since: there is a poster still.
         inode.lane.poster.store(0, Ordering::Release);
         let (front, of) = (Arc::clone(self), Arc::clone(inode));
-        self.janitor.forget_pages(inode.node(), move || {
+        self.janitor.forget_pages(inode.node(), Pages::All, move || {
             let waiting = {
                 let mut standing = of.lane.standing();
                 if standing.withdrawals == which && of.lane.poster().is_none() {

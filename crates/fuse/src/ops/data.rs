@@ -1,6 +1,7 @@
 //! Reading and writing: the hot path. Nothing here allocates or makes a system call for a write
 //! that the engine takes at once.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_engine::{Durability, Error, FileId, ReadData};
@@ -9,6 +10,14 @@ use crate::attr;
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::front::{Front, OpenFile};
+use crate::inode::Inode;
+use crate::janitor::Pages;
+use crate::kernel_pages::Stale;
+use crate::transport::BACKGROUND_MAX;
+
+/// Direct writes whose answers wait until the kernel has dropped stale pages, at most. More are answered at once, and a
+/// buffered reader may see the old bytes for a moment longer.
+const DROPPING_MAX: usize = BACKGROUND_MAX as usize * 3 / 4;
 
 /// How a write is to be done.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +28,8 @@ pub(crate) struct WriteMode {
     pub(crate) drops_privileges: bool,
     /// The kernel writes a page of its own back: no program's write(2).
     pub(crate) written_back: bool,
+    /// Past the kernel's page cache.
+    pub(crate) direct: bool,
 }
 
 impl Front {
@@ -50,6 +61,59 @@ impl Front {
     }
 
     fn write_settled(
+        self: &Arc<Self>,
+        caller: &Caller,
+        open: &Arc<OpenFile>,
+        offset: u64,
+        data: &[u8],
+        mode: WriteMode,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        if mode.direct {
+            let front = Arc::clone(self);
+            let (inode, len) = (Arc::clone(&open.inode), data.len() as u64);
+            return self.write_noted(caller, open, offset, data, mode, move |written| {
+                front.drop_stale(&inode, offset, len, move || done(written));
+            });
+        }
+        open.inode.kernel_pages.buffered_access();
+        self.write_noted(caller, open, offset, data, mode, done);
+    }
+
+    /// Has the kernel drop what it caches of a range that a direct write has changed, then runs `then`.
+    fn drop_stale(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        offset: u64,
+        len: u64,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let stale = inode.kernel_pages.direct_write();
+        let pages = match stale {
+            Stale::Nothing => return then(),
+            Stale::Range => Pages::Range(offset, len),
+            Stale::All => Pages::All,
+        };
+        // The kernel may have to read or write a page before it can drop it, and has at most BACKGROUND_MAX requests
+        // of that kind under way, asynchronous direct writes included: some must be left.
+        let waits = self.dropping.fetch_add(1, Ordering::Relaxed) < DROPPING_MAX;
+        let (then, at_once) = if waits { (Some(then), None) } else { (None, Some(then)) };
+        let (front, of) = (Arc::clone(self), Arc::clone(inode));
+        self.janitor.forget_pages(inode.node(), pages, move || {
+            if stale == Stale::All {
+                of.kernel_pages.all_dropped();
+            }
+            front.dropping.fetch_sub(1, Ordering::Relaxed);
+            if let Some(then) = then {
+                then();
+            }
+        });
+        if let Some(then) = at_once {
+            then();
+        }
+    }
+
+    fn write_noted(
         &self,
         caller: &Caller,
         open: &Arc<OpenFile>,
@@ -116,16 +180,20 @@ impl Front {
         }
     }
 
-    /// read(2) of up to `len` bytes at `offset`.
+    /// read(2) of up to `len` bytes at `offset`; `direct` if past the kernel's page cache.
     pub(crate) fn read(
         self: &Arc<Self>,
         handle: u64,
         offset: u64,
         len: usize,
+        direct: bool,
         done: impl FnOnce(Result<ReadData, Errno>) + Send + 'static,
     ) {
         match self.open_file(handle) {
             Ok(open) => {
+                if !direct {
+                    open.inode.kernel_pages.buffered_access();
+                }
                 let front = Arc::clone(self);
                 let inode = Arc::clone(&open.inode);
                 self.settled(&inode, move || {

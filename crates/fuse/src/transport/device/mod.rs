@@ -52,10 +52,10 @@ const REST: Duration = Duration::from_millis(2);
 /// Not asked for: FUSE_WRITEBACK_CACHE, because Weir wants each write at once and with exactly its
 /// bytes; FUSE_AUTO_INVAL_DATA, because then the kernel would drop what it caches after each write
 /// of its own; FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS, because the kernel keeps locks itself;
-/// FUSE_ATOMIC_O_TRUNC, because a program that runs must not be truncated (see `Front::open`);
-/// FUSE_ASYNC_DIO, because the kernel does not drop cached pages when an asynchronous direct write
-/// completes, so that buffered readers would keep a page they read while it was under way.
-const CAPABILITIES: [InitFlags; 10] = [
+/// FUSE_ATOMIC_O_TRUNC, because a program that runs must not be truncated (see `Front::open`).
+const CAPABILITIES: [InitFlags; 11] = [
+    // What the kernel does not drop after such a write is dropped by us: see `kernel_pages`.
+    InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -83,6 +83,14 @@ impl KernelCache {
     /// Has the kernel drop an inode's attributes, but not its data.
     pub(crate) fn drop_attributes(&self, node: NodeId) {
         self.ignore(self.0.inval_inode(INodeNo(node.0), -1, 0));
+    }
+
+    /// Has the kernel drop an inode's attributes, and the pages that a range of bytes touches.
+    pub(crate) fn drop_range(&self, node: NodeId, offset: u64, len: u64) {
+        let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
+            return self.drop_pages(node);
+        };
+        self.ignore(self.0.inval_inode(INodeNo(node.0), offset, len));
     }
 
     /// Has the kernel drop an inode's attributes and data.
@@ -419,10 +427,12 @@ impl Filesystem for Device {
         offset: u64,
         len: u32,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.front.read(handle.0, offset, len as usize, move |read| match read {
+        // The kernel names the owner of locks in direct reads and writes alone.
+        let direct = lock_owner.is_some();
+        self.front.read(handle.0, offset, len as usize, direct, move |read| match read {
             Ok(data) => reply_data(reply, &data),
             Err(errno) => reply.error(to_errno(errno)),
         });
@@ -437,12 +447,13 @@ impl Filesystem for Device {
         data: &[u8],
         write_flags: WriteFlags,
         flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let drops_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let mode = WriteMode { flags: flags.0, drops_privileges, written_back };
+        let direct = lock_owner.is_some();
+        let mode = WriteMode { flags: flags.0, drops_privileges, written_back, direct };
         // Below WRITE_BYTES_MAX.
         let len = data.len() as u32;
         let caller = caller(request);

@@ -123,8 +123,10 @@ impl Call<'_> {
         let Call { front, request, reply } = self;
         let caller = &request.header.caller;
         match operation {
-            Operation::Read { handle, offset, len } => {
-                front.read(handle, offset, len, move |read| reply.send(read.map(Body::Data)));
+            Operation::Read { handle, offset, len, direct } => {
+                front.read(handle, offset, len, direct, move |read| {
+                    reply.send(read.map(Body::Data));
+                });
             }
             Operation::Write { handle, offset, data, mode } => {
                 // It fits a buffer of the ring.

@@ -99,6 +99,8 @@ pub(crate) enum Operation<'a> {
         handle: u64,
         offset: u64,
         len: usize,
+        /// Past the page cache.
+        direct: bool,
     },
     Write {
         handle: u64,
@@ -258,7 +260,8 @@ impl<'a> Request<'a> {
             }
             opcode::READ => {
                 let (handle, offset, len) = (fixed.u64()?, fixed.u64()?, fixed.u32()?);
-                Operation::Read { handle, offset, len: len as usize }
+                let direct = fixed.u32()? & NAMES_LOCK_OWNER != 0;
+                Operation::Read { handle, offset, len: len as usize, direct }
             }
             opcode::WRITE => write(fixed, rest)?,
             opcode::STATFS => Operation::Statfs,
@@ -303,6 +306,9 @@ const WRITTEN_BACK: u32 = 1 << 0;
 const IOCTL_OF_DIRECTORY: u32 = 1 << 4;
 /// FUSE_WRITE_KILL_SUIDGID.
 const DROPS_PRIVILEGES: u32 = 1 << 2;
+/// The owner of locks is named (FUSE_READ_LOCKOWNER, FUSE_WRITE_LOCKOWNER): the kernel does so in direct reads and
+/// writes alone.
+const NAMES_LOCK_OWNER: u32 = 1 << 1;
 
 /// What of `struct fuse_setattr_in` is to be set: FATTR_MODE and so on.
 mod valid {
@@ -359,6 +365,7 @@ fn write<'a>(mut fixed: Fields<'_>, mut rest: Fields<'a>) -> Result<Operation<'a
         flags,
         drops_privileges: write_flags & DROPS_PRIVILEGES != 0,
         written_back: write_flags & WRITTEN_BACK != 0,
+        direct: write_flags & NAMES_LOCK_OWNER != 0,
     };
     Ok(Operation::Write { handle, offset, data: rest.bytes(len as usize)?, mode })
 }
@@ -464,9 +471,26 @@ mod tests {
             panic!("not a write");
         };
         assert_eq!((handle, offset, data), (7, 4096, &b"12345"[..]));
-        assert!(mode.drops_privileges && mode.flags == libc::O_DSYNC);
+        assert!(mode.drops_privileges && !mode.direct && mode.flags == libc::O_DSYNC);
         let request = Request::new(header(opcode::WRITE, 40 + 4), &fixed, b"1234").unwrap();
         assert_eq!(request.operation().unwrap_err(), Malformed);
+    }
+
+    #[test]
+    fn direct_transfers_are_those_that_name_the_owner_of_locks() {
+        for direct in [false, true] {
+            let owner = if direct { NAMES_LOCK_OWNER } else { 0 };
+            let read = bytes(&[7, 4096, pair(512, owner), 9, pair(0, 0)]);
+            let request = Request::new(header(opcode::READ, 40), &read, b"").unwrap();
+            assert!(
+                matches!(request.operation(), Ok(Operation::Read { direct: of, .. }) if of == direct)
+            );
+            let write = bytes(&[7, 4096, pair(1, owner), 9, pair(0, 0)]);
+            let request = Request::new(header(opcode::WRITE, 40 + 1), &write, b"1").unwrap();
+            assert!(
+                matches!(request.operation(), Ok(Operation::Write { mode, .. }) if mode.direct == direct)
+            );
+        }
     }
 
     #[test]
@@ -523,7 +547,7 @@ mod tests {
         for (opcode, least) in [
             (opcode::SETATTR, 84),
             (opcode::OPEN, 4),
-            (opcode::READ, 20),
+            (opcode::READ, 24),
             (opcode::RELEASE, 8),
             (opcode::FSYNC, 12),
             (opcode::LISTXATTR, 4),
