@@ -89,7 +89,7 @@ bench-paper: setup-bench build
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) fmt --manifest-path instruments/fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-repository
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that reads what others can write, fuzzed: each target of fuzz/ with the same inputs each time, of about ten
+# Everything that reads what others can write, fuzzed: each target of instruments/fuzz with the same inputs each time, of about ten
 # seconds; in the long form with others for three minutes, and then again with AddressSanitizer where a nightly toolchain is.
 # timeout: 400
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -17,7 +17,7 @@ declare -A inputs=([fuse_requests]=200000 [lane_both_sides]=30000 [lane_messages
 
 # fuzz TOOLCHAIN SANITIZER: builds all targets, then runs each.
 fuzz() {
-    local cargo=(cargo "$1" fuzz) options=(--sanitizer "$2" --target-dir "target/fuzz/$2")
+    local cargo=(cargo "$1" fuzz) options=(--fuzz-dir instruments/fuzz --sanitizer "$2" --target-dir "target/fuzz/$2")
     local target output ran wanted amount corpus executed=0
     if [ "$1" = stable ]; then cargo=(cargo fuzz); fi
     step "building for sanitizer '$2'"
@@ -53,11 +53,11 @@ found() {
     grep -q 'panicked at' "$2" || tail -50 "$2"
     local input
     input=$(grep -o 'fuzz/artifacts/[^ ]*' "$2" | tail -1)
-    fail "$1 breaks on ${input:-an input that was not kept}; again: cargo fuzz run -s none $1 ${input:-}"
+    fail "$1 breaks on ${input:-an input that was not kept}; again: cargo fuzz run --fuzz-dir instruments/fuzz -s none $1 ${input:-}"
 }
 
 targets=()
-while read -r target; do targets+=("$target"); done < <(cargo fuzz list)
+while read -r target; do targets+=("$target"); done < <(cargo fuzz list --fuzz-dir instruments/fuzz)
 [ ${#targets[@]} -ge 6 ] || fail "only ${#targets[@]} targets"
 fuzz stable none
 if [ -n "$LONG" ]; then

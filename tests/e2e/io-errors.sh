@@ -39,6 +39,8 @@ else
     mount -o loop "$image" "$WORK/disk"
     stat "$source/cold" >/dev/null
     mount_weir "$source" "$MNT" --log none --fetch lazy --dirty-expire 300s
+    # What home still has to write goes to the whole disk: a late write of its own would lengthen the shortened image.
+    sync -f "$source"
     cp --sparse=always "$image" "$WORK/memory/whole"
     end=$(filefrag -v "$source/cold" | awk '$1 == "0:" { sub(/\.\./, "", $4); print ($4 + 64) * 4096 }')
     [ -n "$end" ] || fail "cannot tell where the file is"
