@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use weir_engine::{ExclusiveEnd, Section};
 
-use crate::front::Front;
+use crate::file_system::FileSystem;
 use crate::inode::{Inode, OpenState};
 
 /// Files written home together by somebody who waits.
@@ -65,7 +65,7 @@ impl Closing {
     }
 }
 
-impl Front {
+impl FileSystem {
     /// Closes what has become clean. Says whether files are left.
     pub(crate) fn close_clean(&self) -> bool {
         for _ in 0..self.closing.len() {
@@ -80,8 +80,8 @@ impl Front {
         if self.closing.len() > self.closing.files_max / 2
             && let Some(inode) = self.closing.take()
         {
-            let front = Arc::clone(self);
-            self.write_home(inode, move |inode| front.close_now_clean(&inode));
+            let fs = Arc::clone(self);
+            self.write_home(inode, move |inode| fs.close_now_clean(&inode));
         }
     }
 
@@ -94,10 +94,10 @@ impl Front {
         for _ in 0..BATCH {
             let Some(inode) = self.closing.take() else { break };
             let sender = sender.clone();
-            // Whoever waits no longer leaves the closing to the janitor.
-            let front = Arc::clone(self);
+            // Whoever waits no longer leaves the closing to the reclaimer.
+            let fs = Arc::clone(self);
             self.write_home(inode, move |inode| {
-                front.close_now_clean(&inode);
+                fs.close_now_clean(&inode);
                 let _ = sender.send(());
             });
         }

@@ -17,7 +17,7 @@ use rustix::fs::{CWD, statat};
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::Front;
+use crate::file_system::FileSystem;
 
 /// Upper bound of held inodes while some are idle. Each costs one descriptor and about 600 bytes of
 /// memory.
@@ -127,7 +127,7 @@ fn program_of(thread: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
-impl Front {
+impl FileSystem {
     /// Whether a program may open one more file or directory.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ impl Front {
     pub(crate) fn make_room(self: &Arc<Self>) {
         self.inodes.close_idle_directories();
         self.wait_for_descriptors(true);
-        self.janitor.reclaim();
+        self.reclaimer.reclaim();
     }
 }
 

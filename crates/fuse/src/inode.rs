@@ -9,16 +9,16 @@
 //! - an inode's [`NodeId`] follows from its home device and inode number alone, so that it is the
 //!   same each time the inode is looked up while mounted; the root is [`NodeId::ROOT`];
 //! - an inode that the front end works with has its descriptor: it is closed only while the table
-//!   alone has the inode ([`InodeTable::close_idle_directories`]), and [`Front::inode`] and
-//!   [`Front::count_name`] open it again;
+//!   alone has the inode ([`InodeTable::close_idle_directories`]), and [`FileSystem::inode`] and
+//!   [`FileSystem::count_name`] open it again;
 //! - an inode is in the table while the kernel's lookup count of it is not zero, or its data is
 //!   not home yet, and always if it is the root.
 //!
 //! Lock order: an inode's `open` state, then a part of the table, then an inode's name.
-//! [`crate::front`] says what else is taken under the first.
+//! [`crate::file_system`] says what else is taken under the first.
 //!
-//! [`Front::inode`]: crate::front::Front::inode
-//! [`Front::count_name`]: crate::front::Front::count_name
+//! [`FileSystem::inode`]: crate::file_system::FileSystem::inode
+//! [`FileSystem::count_name`]: crate::file_system::FileSystem::count_name
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -4,7 +4,7 @@
 //! request. The data of regular files goes through the shard. [`mount()`] makes a mount,
 //! [`Session`] is one.
 //!
-//! The way of a request: `transport` reads it, `ops` do it on the state that `front` owns, and the
+//! The way of a request: `transport` reads it, `ops` do it on the state that `fs` owns, and the
 //! answer goes back through `transport`.
 //!
 //! Architecture invariants: errno is decided in `errno` alone; FUSE's own types are seen in
@@ -18,14 +18,14 @@ mod closing;
 mod credentials;
 mod descriptors;
 mod errno;
+mod file_system;
 mod folding;
-mod front;
 mod handle;
 mod inode;
-mod janitor;
 mod kernel_pages;
 mod lane;
 mod ops;
+mod reclaimer;
 mod session;
 mod transport;
 

@@ -14,10 +14,10 @@ use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use weir_shard::Shard;
 
 use crate::descriptors::Descriptors;
-use crate::front::{Behaviour, Front};
-use crate::janitor::Janitor;
+use crate::file_system::{FileSystem, MountOptions};
 use crate::lane::server::Server;
 use crate::lane::{Lane, LaneStatus};
+use crate::reclaimer::Reclaimer;
 use crate::transport::Transport;
 use crate::transport::device::Connection;
 use crate::transport::mount::{
@@ -89,7 +89,7 @@ pub struct Session {
     number: Option<DeviceNumber>,
     transport: Transport,
     server: JoinHandle<io::Result<()>>,
-    front: Arc<Front>,
+    fs: Arc<FileSystem>,
 }
 
 /// Mounts on the directory `mountpoint` and serves requests there, with `shard` for the files'
@@ -110,7 +110,7 @@ pub fn mount(
         read_only: options.read_only,
         options: options.mount_options,
     };
-    let behaviour = Behaviour {
+    let known = MountOptions {
         read_only: options.read_only,
         direct_io: options.direct_io,
         entry_timeout: options.entry_timeout,
@@ -118,37 +118,37 @@ pub fn mount(
         negative_timeout: options.negative_timeout,
     };
     let descriptors = Descriptors::new(raise_descriptor_limit());
-    let (janitor, queue) = Janitor::new(descriptors.inodes_max());
+    let (reclaimer, queue) = Reclaimer::new(descriptors.inodes_max());
     let lane = Lane::new(&shard, options.lane_users).map_err(MountError::Lane)?;
-    let front = Front::new(shard, lane, &options.source, behaviour, descriptors, janitor);
-    let front = Arc::new(front.map_err(MountError::Source)?);
+    let fs = FileSystem::new(shard, lane, &options.source, known, descriptors, reclaimer);
+    let fs = Arc::new(fs.map_err(MountError::Source)?);
 
     let device = mount_device(&mountpoint, &request)?;
     let served = (|| {
         let threads = options.threads.unwrap_or_else(default_threads);
-        let queues = prepare_queues(&front, &device, options.transport)?;
+        let queues = prepare_queues(&fs, &device, options.transport)?;
         let others = options.allow_other;
-        let connection = Connection::new(Arc::clone(&front), device, others, threads.get(), queues)
+        let connection = Connection::new(Arc::clone(&fs), device, others, threads.get(), queues)
             .map_err(MountError::Connection)?;
         let transport = connection.transport();
         let kernel = connection.kernel_cache();
         let cleaner = {
-            let front = Arc::clone(&front);
+            let fs = Arc::clone(&fs);
             Builder::new()
-                .name("weir-janitor".to_owned())
-                .spawn(move || queue.run(&front, &kernel))
+                .name("weir-reclaimer".to_owned())
+                .spawn(move || queue.run(&fs, &kernel))
                 .map_err(MountError::Threads)?
         };
-        let lane = Server::start(&front).map_err(MountError::Lane)?;
-        let front = Arc::clone(&front);
+        let lane = Server::start(&fs).map_err(MountError::Lane)?;
+        let fs = Arc::clone(&fs);
         let serve = move || {
             let served = connection.serve();
             if let Some(lane) = lane {
                 lane.stop();
             }
-            front.janitor.stop();
+            fs.reclaimer.stop();
             let cleaned = cleaner.join();
-            served.and(cleaned.map_err(|_| io::Error::other("the janitor's thread panicked")))
+            served.and(cleaned.map_err(|_| io::Error::other("the reclaimer's thread panicked")))
         };
         let server = Builder::new().name("weir-mount".to_owned()).spawn(serve);
         Ok((server.map_err(MountError::Threads)?, transport))
@@ -156,7 +156,7 @@ pub fn mount(
     match served {
         Ok((server, transport)) => {
             let number = find_mount(&mountpoint).ok().flatten();
-            Ok(Session { mountpoint, number, transport, server, front })
+            Ok(Session { mountpoint, number, transport, server, fs })
         }
         Err(error) => {
             // Nobody answers there, so that it cannot be in use for long.
@@ -182,7 +182,7 @@ impl Session {
 
     /// What tells of the mount's lane, as long as it is kept.
     pub fn lane(&self) -> LaneObserver {
-        LaneObserver(Arc::clone(&self.front))
+        LaneObserver(Arc::clone(&self.fs))
     }
 
     /// How requests come.
@@ -222,7 +222,7 @@ impl Session {
     pub fn wait(self) -> io::Result<()> {
         let served = self.server.join();
         let (sender, receiver) = channel();
-        self.front.shard.sync_all(move |synced| {
+        self.fs.shard.sync_all(move |synced| {
             // The receiver lives until it is told.
             let _ = sender.send(synced);
         });
@@ -230,7 +230,7 @@ impl Session {
         if let Ok(Err(error)) = receiver.recv() {
             tracing::warn!("not everything could be written home: {error}");
         }
-        self.front.close_all();
+        self.fs.close_all();
         served
             .unwrap_or_else(|_| Err(io::Error::other("the thread that serves the mount panicked")))
     }
@@ -238,7 +238,7 @@ impl Session {
 
 /// Tells of a mount's lane.
 #[derive(Clone)]
-pub struct LaneObserver(Arc<Front>);
+pub struct LaneObserver(Arc<FileSystem>);
 
 impl LaneObserver {
     /// How it stands; `None` if there is no lane.
@@ -270,7 +270,7 @@ impl fmt::Debug for Session {
 /// # Errors
 /// [`MountError::NoIoUring`] if nothing else is wanted.
 fn prepare_queues(
-    front: &Arc<Front>,
+    fs: &Arc<FileSystem>,
     device: &OwnedFd,
     wanted: Option<Transport>,
 ) -> Result<Option<Queues>, MountError> {
@@ -278,7 +278,7 @@ fn prepare_queues(
         return Ok(None);
     }
     let prepared = match KernelSetting::read().advice() {
-        None => Queues::prepare(front, device.as_fd()).map_err(|error| error.to_string()),
+        None => Queues::prepare(fs, device.as_fd()).map_err(|error| error.to_string()),
         Some(_) if wanted.is_none() => return Ok(None),
         Some(advice) => Err(advice.to_owned()),
     };

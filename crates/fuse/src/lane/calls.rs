@@ -9,10 +9,10 @@ use weir_lane::wire::{
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::{Front, OpenFile};
+use crate::file_system::{FileSystem, OpenFile};
 use crate::lane::Lane;
 
-impl Front {
+impl FileSystem {
     /// ioctl(2) on a regular file: those of the lane, ENOTTY for all others.
     pub(crate) fn control(
         self: &Arc<Self>,
@@ -55,7 +55,7 @@ impl Front {
             return done(Err(Errno::EPERM));
         };
         let attached = self.attach_description(open, &client, process);
-        let (front, of) = (Arc::clone(self), Arc::clone(open));
+        let (fs, of) = (Arc::clone(self), Arc::clone(open));
         // Also if it failed: what gave way may have left for good.
         self.reconsider(&open.inode, move || match (attached, of.inode.lane.slot()) {
             (Err(errno), _) => done(Err(errno)),
@@ -63,7 +63,7 @@ impl Front {
                 done(Ok(Attachment { slot, description, was_attached }.encode()));
             }
             (Ok(_), None) => {
-                front.description_left(&of, Leave::FOR_GOOD, || done(Err(Errno::ENFILE)));
+                fs.description_left(&of, Leave::FOR_GOOD, || done(Err(Errno::ENFILE)));
             }
         });
     }

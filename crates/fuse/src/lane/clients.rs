@@ -11,7 +11,7 @@ use weir_lane::owner::{self, Owner};
 use weir_lane::region::Region;
 use weir_lane::server::{Inbox, Posted};
 
-use crate::front::OpenFile;
+use crate::file_system::OpenFile;
 
 /// Clients at most: each has a region, of which what it uses is resident.
 pub(crate) const CLIENTS_MAX: usize = 512;

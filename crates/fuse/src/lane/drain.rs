@@ -14,7 +14,7 @@ use weir_lane::server::{Cut, Damage, Posted};
 use weir_shard::Poster;
 
 use crate::attr;
-use crate::front::{Front, OpenFile};
+use crate::file_system::{FileSystem, OpenFile};
 use crate::inode::Inode;
 use crate::lane::clients::{Client, Drain, Stuck};
 
@@ -62,7 +62,7 @@ struct Target {
 /// Targets remembered; with more, all are forgotten.
 const TARGETS_MAX: usize = 16;
 
-impl Front {
+impl FileSystem {
     /// Runs `then` when what was posted to a file before this is applied; at once if nothing was.
     pub(crate) fn settled(self: &Arc<Self>, inode: &Inode, then: impl FnOnce() + Send + 'static) {
         match self.poster(inode) {
@@ -71,7 +71,7 @@ impl Front {
         }
     }
 
-    /// Applies what was posted to a file. False if that has to wait: see [`Front::settled`].
+    /// Applies what was posted to a file. False if that has to wait: see [`FileSystem::settled`].
     pub(crate) fn try_settle(self: &Arc<Self>, inode: &Inode) -> bool {
         self.poster(inode).is_none_or(|client| self.drain(&client))
     }
@@ -222,8 +222,8 @@ impl Front {
             }
             let (file, slot) = (open.inode.node().file(), *slot);
             let done = || {
-                let (front, client) = (Arc::clone(self), Arc::clone(client));
-                move |result: Result<(), Error>| front.unstuck(&client, result)
+                let (fs, client) = (Arc::clone(self), Arc::clone(client));
+                move |result: Result<(), Error>| fs.unstuck(&client, result)
             };
             match poster.write(file, posted.offset, drain.inbox.payload(), done) {
                 Some(result) => {
@@ -246,8 +246,8 @@ impl Front {
     /// The engine answered the write that was stuck: goes on with those after it, on a worker, since this may be the
     /// thread on which everything else is answered.
     fn unstuck(self: &Arc<Self>, client: &Arc<Client>, result: Result<(), Error>) {
-        let (front, client) = (Arc::clone(self), Arc::clone(client));
-        self.shard.directory().defer(Box::new(move || front.go_on(&client, result)));
+        let (fs, client) = (Arc::clone(self), Arc::clone(client));
+        self.shard.directory().defer(Box::new(move || fs.go_on(&client, result)));
     }
 
     fn go_on(self: &Arc<Self>, client: &Arc<Client>, result: Result<(), Error>) {

@@ -4,7 +4,7 @@
 //! that clients posted, [`calls`] answers the ioctls, [`server`] lets clients in and out.
 //!
 //! One order for all: before a request on a file is served, what was posted to it before the request is applied
-//! ([`Front::settled`]). Who has the right to post to a file is in its inode; for all other files that costs one load.
+//! ([`FileSystem::settled`]). Who has the right to post to a file is in its inode; for all other files that costs one load.
 //!
 //! Invariants:
 //! - one client at a time has the right to post to a file, and only while everybody else who has the file open

@@ -30,7 +30,7 @@
 //! way meanwhile, it is the kernel's for good: between telling us and telling the kernel (O_DIRECT) each would undo what the
 //! other did.
 //!
-//! Changes are made step by step, each under the inode's lock, from what holds by then ([`Front::reconsider`]): steps of
+//! Changes are made step by step, each under the inode's lock, from what holds by then ([`FileSystem::reconsider`]): steps of
 //! several changes at once may mingle.
 
 use std::fmt;
@@ -43,10 +43,10 @@ use weir_lane::wire::Leave;
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::{Front, OpenFile};
+use crate::file_system::{FileSystem, OpenFile};
 use crate::inode::Inode;
-use crate::janitor::Pages;
 use crate::lane::clients::{Client, ClientId};
+use crate::reclaimer::Pages;
 
 /// A file's standing in the lane.
 #[derive(Debug, Default)]
@@ -232,7 +232,7 @@ impl OfDescription {
     }
 }
 
-impl Front {
+impl FileSystem {
     /// Whether a description that is about to be made for a thread is to be a direct one: if the file is used by the kernel
     /// alone there is no lane that it could keep open.
     pub(crate) fn opens_direct(&self, inode: &Inode, opener: &Caller) -> bool {
@@ -304,7 +304,7 @@ impl Front {
         }
     }
 
-    /// One of a client's processes attaches an open description; [`Front::reconsider`] is to follow, also after an error. If
+    /// One of a client's processes attaches an open description; [`FileSystem::reconsider`] is to follow, also after an error. If
     /// all places on the board are taken the file then has none, and the description must be made to leave. The number the
     /// client goes by, and whether it had attached the description already.
     ///
@@ -433,9 +433,9 @@ impl Front {
         for open in descriptions {
             self.client_left(&open, client.id);
         }
-        let (front, gone) = (Arc::clone(self), Arc::clone(client));
+        let (fs, gone) = (Arc::clone(self), Arc::clone(client));
         self.drained(client, move || {
-            if let Some(lane) = &front.lane {
+            if let Some(lane) = &fs.lane {
                 lane.board.remove_client(&gone.region);
                 lane.clients.remove(gone.id);
             }
@@ -474,22 +474,22 @@ impl Front {
             Step::Nothing => then(),
             Step::Withdrawn(client, which) => {
                 lane.counts.withdrawn.fetch_add(1, Ordering::Relaxed);
-                let (front, inode) = (Arc::clone(self), Arc::clone(inode));
-                let applied = move || front.posts_applied(&inode, which, then);
+                let (fs, inode) = (Arc::clone(self), Arc::clone(inode));
+                let applied = move || fs.posts_applied(&inode, which, then);
                 match lane.clients.get(client) {
                     Some(client) => self.drained(&client, applied),
                     None => applied(),
                 }
             }
             Step::Forget(asked) => {
-                let (front, inode) = (Arc::clone(self), Arc::clone(inode));
+                let (fs, inode) = (Arc::clone(self), Arc::clone(inode));
                 let node = inode.node();
-                self.janitor.forget_attributes(node, move || {
+                self.reclaimer.forget_attributes(node, move || {
                     {
                         let mut standing = inode.lane.standing();
                         standing.forgotten |= standing.asked == asked;
                     }
-                    front.reconsider(&inode, then);
+                    fs.reconsider(&inode, then);
                 });
             }
         }
@@ -572,8 +572,8 @@ impl Front {
     ) {
         // Nobody was given the right since: there is a poster still.
         inode.lane.poster.store(0, Ordering::Release);
-        let (front, of) = (Arc::clone(self), Arc::clone(inode));
-        self.janitor.forget_pages(inode.node(), Pages::All, move || {
+        let (fs, of) = (Arc::clone(self), Arc::clone(inode));
+        self.reclaimer.forget_pages(inode.node(), Pages::All, move || {
             let waiting = {
                 let mut standing = of.lane.standing();
                 if standing.withdrawals == which && of.lane.poster().is_none() {
@@ -585,9 +585,9 @@ impl Front {
                     _ => Vec::new(),
                 }
             };
-            front.reconsider(&of, then);
+            fs.reconsider(&of, then);
             for then in waiting {
-                front.reconsider(&of, then);
+                fs.reconsider(&of, then);
             }
         });
     }

@@ -28,7 +28,7 @@ use weir_lane::region::Region;
 use weir_lane::server::Life;
 use weir_lane::wire::Welcome;
 
-use crate::front::Front;
+use crate::file_system::FileSystem;
 use crate::lane::clients::{CLIENTS_MAX, Client, ClientId};
 use crate::lane::{Lane, random};
 
@@ -71,16 +71,16 @@ impl Server {
     ///
     /// # Errors
     /// The socket could not be made, or the thread not started.
-    pub(crate) fn start(front: &Arc<Front>) -> io::Result<Option<Server>> {
-        let Some(lane) = &front.lane else { return Ok(None) };
+    pub(crate) fn start(fs: &Arc<FileSystem>) -> io::Result<Option<Server>> {
+        let Some(lane) = &fs.lane else { return Ok(None) };
         let socket = listen_at(&lane.socket)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         watch(&epoll, stop.as_fd(), STOP)?;
         watch(&epoll, socket.as_fd(), LISTEN)?;
         let door = Door { refused: 0, since: Instant::now(), shut: false };
-        let (front, busy) = (Arc::clone(front), HashMap::new());
-        let serving = Serving { front, epoll, socket, door, busy };
+        let (fs, busy) = (Arc::clone(fs), HashMap::new());
+        let serving = Serving { fs, epoll, socket, door, busy };
         let thread = Builder::new().name("weir-lane".to_owned()).spawn(move || serving.run())?;
         Ok(Some(Server { stop, thread }))
     }
@@ -122,7 +122,7 @@ fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
 }
 
 struct Serving {
-    front: Arc<Front>,
+    fs: Arc<FileSystem>,
     epoll: OwnedFd,
     socket: OwnedFd,
     door: Door,
@@ -154,8 +154,8 @@ impl Door {
 
 impl Serving {
     fn run(mut self) {
-        let front = Arc::clone(&self.front);
-        let Some(lane) = &front.lane else { return };
+        let fs = Arc::clone(&self.fs);
+        let Some(lane) = &fs.lane else { return };
         let life = Life::hold(Arc::clone(&lane.board));
         if let Err(error) = &life {
             tracing::error!("programs cannot use the lane: {error}");
@@ -226,7 +226,7 @@ impl Serving {
         let (sender, receiver) = mpsc::channel::<()>();
         for client in &clients {
             let sender = sender.clone();
-            front.drained(client, move || drop(sender));
+            fs.drained(client, move || drop(sender));
         }
         drop(sender);
         // Nothing is ever sent: it ends when all are gone.
@@ -304,7 +304,7 @@ impl Serving {
 
     /// A client woke us, or is gone.
     fn heard(&mut self, id: ClientId) {
-        let Some(lane) = &self.front.lane else { return };
+        let Some(lane) = &self.fs.lane else { return };
         let Some(client) = lane.clients.get(id) else { return };
         let mut bytes = [0u8; 16];
         for _ in 0..64 {
@@ -323,8 +323,8 @@ impl Serving {
 
     /// Applies what busy clients posted. Says whether there was anything.
     fn look(&mut self) -> bool {
-        let Some(lane) = &self.front.lane else { return false };
-        let front = &self.front;
+        let Some(lane) = &self.fs.lane else { return false };
+        let fs = &self.fs;
         let mut found = false;
         let now = Instant::now();
         self.busy.retain(|&id, quiet_from| {
@@ -334,7 +334,7 @@ impl Serving {
             }
             if client.inbox().inbox.has_posted() {
                 *quiet_from = now + QUIET;
-                if front.drain(&client) {
+                if fs.drain(&client) {
                     // Looked at again at once: who fills his ring meanwhile need not wake us.
                     found = true;
                     return true;
@@ -352,13 +352,13 @@ impl Serving {
 
     /// A client is gone: applies all it posted, and takes back what it had.
     fn gone(&mut self, id: ClientId) {
-        let Some(lane) = &self.front.lane else { return };
+        let Some(lane) = &self.fs.lane else { return };
         self.busy.remove(&id);
         let Some(client) = lane.clients.get(id) else { return };
         if let Err(error) = epoll::delete(&self.epoll, client.socket.as_fd()) {
             tracing::debug!("a client's socket was not watched: {error}");
         }
-        self.front.client_gone(&client);
+        self.fs.client_gone(&client);
     }
 }
 

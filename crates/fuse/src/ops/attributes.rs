@@ -12,7 +12,7 @@ use weir_engine::{Error, ExclusiveEnd, Section};
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::{Cached, Front};
+use crate::file_system::{Cached, FileSystem};
 use crate::inode::{Inode, NodeId};
 use crate::ops::names::note_change;
 
@@ -36,7 +36,7 @@ pub(crate) struct SetAttributes {
     pub(crate) mtime: Option<SetTime>,
 }
 
-impl Front {
+impl FileSystem {
     /// What stat(2) shows.
     pub(crate) fn get_attributes(self: &Arc<Self>, node: NodeId) -> Result<Attributes, Errno> {
         let inode = self.inode(node)?;
@@ -56,9 +56,9 @@ impl Front {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let (caller, of) = (*caller, Arc::clone(&inode));
-        self.settled(&inode, move || front.set_settled(&caller, of, set, done));
+        self.settled(&inode, move || fs.set_settled(&caller, of, set, done));
     }
 
     fn set_settled(
@@ -70,9 +70,9 @@ impl Front {
     ) {
         // A daemon that is not root loses setuid and setgid bits to its own writes at home.
         if set.mode.is_some_and(|mode| mode & (libc::S_ISUID | libc::S_ISGID) != 0) {
-            let front = Arc::clone(self);
+            let fs = Arc::clone(self);
             let (caller, of) = (*caller, Arc::clone(&inode));
-            return self.when_home(&inode, move || front.set_of(&caller, of, set, done));
+            return self.when_home(&inode, move || fs.set_of(&caller, of, set, done));
         }
         self.set_of(caller, inode, set, done);
     }
@@ -89,12 +89,12 @@ impl Front {
         {
             return done(Err(errno));
         }
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let finish = move |inode: &Arc<Inode>, resized: Result<(), Errno>| {
             resized?;
-            front.set_times(inode, &set)?;
-            front.see_again(inode);
-            front.attributes(inode)
+            fs.set_times(inode, &set)?;
+            fs.see_again(inode);
+            fs.attributes(inode)
         };
         match set.size {
             None => done(finish(&inode, Ok(()))),
@@ -183,7 +183,7 @@ impl Front {
             Err(errno) => return done(&inode, Err(errno)),
         };
         self.drop_privileges_for(&inode, caller);
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let file = inode.node().file();
         let from = if cached == Cached::Stale { 0 } else { size };
         self.shard.exclusive(file, Section::changing(None, from), move |granted| {
@@ -192,7 +192,7 @@ impl Front {
                 end.discard = Some((0, u64::MAX));
             }
             let answer = move || {
-                front.release(&inode);
+                fs.release(&inode);
                 done(&inode, resized);
             };
             (end, answer)

@@ -9,10 +9,10 @@ use weir_engine::{Durability, Error, FileId, ReadData};
 use crate::attr;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::{Front, OpenFile};
+use crate::file_system::{FileSystem, OpenFile};
 use crate::inode::Inode;
-use crate::janitor::Pages;
 use crate::kernel_pages::Stale;
+use crate::reclaimer::Pages;
 use crate::transport::BACKGROUND_MAX;
 
 /// Direct writes whose answers wait until the kernel has dropped stale pages, at most. More are answered at once, and a
@@ -32,7 +32,7 @@ pub(crate) struct WriteMode {
     pub(crate) direct: bool,
 }
 
-impl Front {
+impl FileSystem {
     /// write(2) of `data` at `offset`. `data` is not needed any more when this returns.
     ///
     /// It need not come from the description's program: pages dirtied through a shared mapping are
@@ -53,11 +53,9 @@ impl Front {
         if self.try_settle(&open.inode) {
             return self.write_settled(caller, &open, offset, data, mode, done);
         }
-        let (front, caller, data) = (Arc::clone(self), *caller, data.to_vec());
+        let (fs, caller, data) = (Arc::clone(self), *caller, data.to_vec());
         let inode = Arc::clone(&open.inode);
-        self.settled(&inode, move || {
-            front.write_settled(&caller, &open, offset, &data, mode, done)
-        });
+        self.settled(&inode, move || fs.write_settled(&caller, &open, offset, &data, mode, done));
     }
 
     fn write_settled(
@@ -70,10 +68,10 @@ impl Front {
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
         if mode.direct {
-            let front = Arc::clone(self);
+            let fs = Arc::clone(self);
             let (inode, len) = (Arc::clone(&open.inode), data.len() as u64);
             return self.write_noted(caller, open, offset, data, mode, move |written| {
-                front.drop_stale(&inode, offset, len, move || done(written));
+                fs.drop_stale(&inode, offset, len, move || done(written));
             });
         }
         open.inode.kernel_pages.buffered_access();
@@ -98,12 +96,12 @@ impl Front {
         // of that kind under way, asynchronous direct writes included: some must be left.
         let waits = self.dropping.fetch_add(1, Ordering::Relaxed) < DROPPING_MAX;
         let (then, at_once) = if waits { (Some(then), None) } else { (None, Some(then)) };
-        let (front, of) = (Arc::clone(self), Arc::clone(inode));
-        self.janitor.forget_pages(inode.node(), pages, move || {
+        let (fs, of) = (Arc::clone(self), Arc::clone(inode));
+        self.reclaimer.forget_pages(inode.node(), pages, move || {
             if stale == Stale::All {
                 of.kernel_pages.all_dropped();
             }
-            front.dropping.fetch_sub(1, Ordering::Relaxed);
+            fs.dropping.fetch_sub(1, Ordering::Relaxed);
             if let Some(then) = then {
                 then();
             }
@@ -194,10 +192,10 @@ impl Front {
                 if !direct {
                     open.inode.kernel_pages.buffered_access();
                 }
-                let front = Arc::clone(self);
+                let fs = Arc::clone(self);
                 let inode = Arc::clone(&open.inode);
                 self.settled(&inode, move || {
-                    front.shard.read(open.inode.node().file(), offset, len, move |read| {
+                    fs.shard.read(open.inode.node().file(), offset, len, move |read| {
                         done(read.map_err(Errno::from));
                     });
                 });

@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::attr::Attributes;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::{Front, reopen};
+use crate::file_system::{FileSystem, reopen};
 use crate::inode::{Identity, Inode, NodeId};
 
 /// Bytes of home's entries read at once: an open directory keeps what of them is not listed yet.
@@ -190,7 +190,7 @@ impl State {
     }
 }
 
-impl Front {
+impl FileSystem {
     /// opendir(3).
     pub(crate) fn open_directory(
         self: &Arc<Self>,
@@ -202,7 +202,7 @@ impl Front {
         let changed = fstat(inode.path_fd())?;
         let changed = (changed.st_ctime, changed.st_ctime_nsec as i64);
         let now = clock_gettime(ClockId::Realtime).tv_sec;
-        let timeout = self.behaviour.entry_timeout;
+        let timeout = self.options.entry_timeout;
         let stream = DirectoryStream {
             inode,
             opener: *caller,

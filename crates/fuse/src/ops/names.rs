@@ -18,8 +18,8 @@ use weir_shard::Renamed;
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
+use crate::file_system::{FileSystem, RESERVED_NAME};
 use crate::folding;
-use crate::front::{Front, RESERVED_NAME};
 use crate::inode::{Identity, Inode, NodeId};
 
 /// A name in a directory.
@@ -39,7 +39,7 @@ pub(crate) enum Found {
     Nothing(Duration),
 }
 
-impl Front {
+impl FileSystem {
     /// Finds a name in a directory and counts one lookup of what it leads to.
     pub(crate) fn lookup(self: &Arc<Self>, parent: NodeId, name: &OsStr) -> Result<Found, Errno> {
         let directory = self.inode(parent)?;
@@ -49,7 +49,7 @@ impl Front {
         };
         match found {
             Err(Errno::ENOENT) => {
-                let timeout = self.behaviour.negative_timeout;
+                let timeout = self.options.negative_timeout;
                 if timeout.is_zero() || directory.folds_names() {
                     return Err(Errno::ENOENT);
                 }
@@ -87,7 +87,7 @@ impl Front {
                 self.inodes.count(fd, &stat)
             }
         };
-        self.janitor.inodes_grew(self.inodes.held());
+        self.reclaimer.inodes_grew(self.inodes.held());
         inode.mark_used();
         inode.set_name(directory.node(), name);
         Ok(inode)
@@ -198,7 +198,7 @@ impl Front {
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
         let entry = self.count_name(directory, new.name).and_then(|inode| self.entry(&inode));
-        entry.inspect_err(|_| self.janitor.drop_name(new.parent, new.name))
+        entry.inspect_err(|_| self.reclaimer.drop_name(new.parent, new.name))
     }
 
     /// Whether a name leads to Weir's own directory: its own name, or another name that home treats as equal.
@@ -287,13 +287,13 @@ impl Front {
         if dirty.is_none() && !by_path {
             return done(self.rename_at_home(from, to, flags));
         }
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let (from_parent, from_name) = (from.parent, from.name.to_owned());
         let (to_parent, to_name) = (to.parent, to.name.to_owned());
         let rename = move || {
             let from = Place { parent: from_parent, name: &from_name };
             let to = Place { parent: to_parent, name: &to_name };
-            done(front.rename_at_home(from, to, flags));
+            done(fs.rename_at_home(from, to, flags));
         };
         match dirty {
             Some(dirty) if by_path => self.when_home(&dirty, move || on_own_thread(rename)),

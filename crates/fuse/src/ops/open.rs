@@ -10,7 +10,7 @@ use weir_engine::{Durability, ExclusiveEnd, Section};
 use crate::attr::Attributes;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::{Cached, Front, OpenFile, proc_reopen_path};
+use crate::file_system::{Cached, FileSystem, OpenFile, proc_reopen_path};
 use crate::inode::{Inode, NodeId};
 use crate::ops::attributes::resize_at_home;
 use crate::ops::names::Place;
@@ -51,7 +51,7 @@ impl Access {
     }
 }
 
-impl Front {
+impl FileSystem {
     /// open(2) of a regular file the kernel knows. `flags` are those of open(2).
     ///
     /// O_TRUNC is not among them: the kernel truncates by a request of its own. If it left that to
@@ -78,7 +78,7 @@ impl Front {
         done: impl FnOnce(Result<Opened, Errno>) + Send + 'static,
     ) {
         let changes = access.write || access.truncate;
-        if changes && self.behaviour.read_only {
+        if changes && self.options.read_only {
             return done(Err(Errno::EROFS));
         }
         if let Err(errno) = self.admit(caller) {
@@ -95,7 +95,7 @@ impl Front {
         if access.truncate {
             self.drop_privileges_for(&inode, caller);
         }
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let file = inode.node().file();
         self.shard.exclusive(file, Section::changing(None, 0), move |granted| {
             let (end, prepared) = if access.truncate {
@@ -104,9 +104,9 @@ impl Front {
                 drop_cached(&inode, granted.map_err(Errno::from))
             };
             let answer = move || match prepared {
-                Ok(()) => front.opened(inode, access, false, opener, done),
+                Ok(()) => fs.opened(inode, access, false, opener, done),
                 Err(errno) => {
-                    front.release(&inode);
+                    fs.release(&inode);
                     done(Err(errno));
                 }
             };
@@ -127,7 +127,7 @@ impl Front {
         let direct = self.opens_direct(&inode, &opener);
         // What it appends where the file ends must not be kept where the kernel thinks that it ends.
         let displaced = access.append && access.write && inode.lane.was_posted_to();
-        let uncached = access.direct || self.behaviour.direct_io || direct || displaced;
+        let uncached = access.direct || self.options.direct_io || direct || displaced;
         let open = Arc::new(OpenFile::new(&self.shard, inode, opener, uncached, access.write));
         self.descriptors.opened(&opener);
         let opened = Opened {
@@ -157,7 +157,7 @@ impl Front {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let (parent, name) = (new.parent, new.name.to_owned());
         let created = Arc::clone(&inode);
         // A new file has nothing to truncate.
@@ -166,14 +166,14 @@ impl Front {
             // A new file has no capabilities, and these bits only if they were asked for.
             created.set_unprivileged(mode & (libc::S_ISUID | libc::S_ISGID) == 0);
             let entry = opened.and_then(|opened| {
-                let attributes = front.attributes(&created);
-                let attributes = attributes.inspect_err(|_| front.close(opened.handle))?;
+                let attributes = fs.attributes(&created);
+                let attributes = attributes.inspect_err(|_| fs.close(opened.handle))?;
                 Ok((attributes, opened))
             });
             if entry.is_err() {
-                front.uncount(&created);
+                fs.uncount(&created);
                 // It is there all the same.
-                front.janitor.drop_name(parent, &name);
+                fs.reclaimer.drop_name(parent, &name);
             }
             done(entry);
         });
@@ -224,9 +224,10 @@ impl Front {
             .create_as(caller, umask, || openat(directory.path_fd(), name, flags, mode))?;
         let known = fstat(&data).map_err(Errno::from);
         let known = known.and_then(|stat| Ok((stat, proc_reopen_path(&data)?)));
-        let (stat, path) = known.inspect_err(|_| self.janitor.drop_name(directory.node(), name))?;
+        let (stat, path) =
+            known.inspect_err(|_| self.reclaimer.drop_name(directory.node(), name))?;
         let inode = self.inodes.count_file(HomeFile::with_created(path, data), &stat);
-        self.janitor.inodes_grew(self.inodes.held());
+        self.reclaimer.inodes_grew(self.inodes.held());
         inode.set_name(directory.node(), name);
         Ok(inode)
     }
@@ -248,12 +249,12 @@ impl Front {
     pub(crate) fn close(self: &Arc<Self>, handle: u64) {
         if let Some(open) = self.files.remove(handle) {
             self.descriptors.closed(&open.opener);
-            let front = Arc::clone(self);
+            let fs = Arc::clone(self);
             let inode = Arc::clone(&open.inode);
             // What is posted by it is known by its number until then.
             self.settled(&inode, move || {
-                front.description_closed(&open);
-                front.release(&open.inode);
+                fs.description_closed(&open);
+                fs.release(&open.inode);
             });
         }
     }
@@ -282,13 +283,13 @@ impl Front {
             Err(errno) => return done(Err(errno)),
         };
         let durability = if data_only { Durability::Data } else { Durability::All };
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let inode = Arc::clone(&open.inode);
         self.settled(&inode, move || {
-            let shard = Arc::clone(&front.shard);
+            let shard = Arc::clone(&fs.shard);
             shard.sync(open.inode.node().file(), durability, move |synced| {
                 // Taken in either case: an error told now is not told again.
-                let owed = open.take_error(&front.shard);
+                let owed = open.take_error(&fs.shard);
                 done(
                     synced
                         .map_err(Errno::from)

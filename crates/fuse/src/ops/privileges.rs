@@ -9,7 +9,7 @@
 use rustix::fs::{Mode, chmod, fstat, getxattr_query, removexattr};
 
 use crate::credentials::Caller;
-use crate::front::Front;
+use crate::file_system::FileSystem;
 use crate::inode::Inode;
 use crate::ops::names::note_change;
 
@@ -30,7 +30,7 @@ fn unprivileged(mode: u32, is_member: impl FnOnce() -> bool) -> u32 {
     }
 }
 
-impl Front {
+impl FileSystem {
     /// Takes a file's privileges before it is changed for `caller`.
     pub(crate) fn drop_privileges_for(&self, inode: &Inode, caller: &Caller) {
         if !inode.is_unprivileged() {
@@ -69,7 +69,7 @@ impl Front {
         if changed {
             note_change(inode);
             // The kernel does not know that the answer to a write changed the mode.
-            self.janitor.drop_attributes(inode.node());
+            self.reclaimer.drop_attributes(inode.node());
         }
     }
 }

@@ -14,7 +14,7 @@ use weir_engine::{Error, ExclusiveEnd, Section};
 use crate::attr;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::{Front, OpenFile};
+use crate::file_system::{FileSystem, OpenFile};
 use crate::inode::Inode;
 
 /// Most bytes one copy_file_range(2) copies: the program asks again for the rest, and other
@@ -33,7 +33,7 @@ pub(crate) struct CopySide {
     pub(crate) offset: u64,
 }
 
-impl Front {
+impl FileSystem {
     /// fallocate(2), all modes home has.
     pub(crate) fn allocate(
         self: &Arc<Self>,
@@ -53,12 +53,12 @@ impl Front {
         self.drop_privileges_for(&open.inode, caller);
         let user = caller.uid;
         let file = open.inode.node().file();
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let inode = Arc::clone(&open.inode);
         self.settled(&inode, move || {
-            let shard = Arc::clone(&front.shard);
+            let shard = Arc::clone(&fs.shard);
             shard.exclusive(file, effect.section(), move |granted| {
-                let size = front.shard.size(file).unwrap_or(0);
+                let size = fs.shard.size(file).unwrap_or(0);
                 let allocate = || allocate_at_home(&open.inode, granted, range, mode);
                 let allocated = allocate_as(user, allocate);
                 let end = match &allocated {
@@ -90,9 +90,9 @@ impl Front {
         };
         // Home knows holes only of what is home.
         let everything = Section::unchanging(Some((0, u64::MAX)));
-        let (front, inode) = (Arc::clone(self), Arc::clone(&open.inode));
+        let (fs, inode) = (Arc::clone(self), Arc::clone(&open.inode));
         self.settled(&inode, move || {
-            front.shard.exclusive(open.inode.node().file(), everything, move |granted| {
+            fs.shard.exclusive(open.inode.node().file(), everything, move |granted| {
                 let found = granted.map_err(Errno::from).and_then(|()| {
                     let home = open.inode.file().ok_or(Errno::EINVAL)?;
                     Ok(seek(&*home.data_fd()?, from)?)
@@ -126,7 +126,7 @@ impl Front {
         let len = len.min(COPY_BYTES_MAX);
         self.drop_privileges_for(&destination.inode, caller);
         let user = caller.uid;
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let (of_source, of_destination) =
             (Arc::clone(&source.inode), Arc::clone(&destination.inode));
         let settled = Arc::clone(self);
@@ -137,7 +137,7 @@ impl Front {
                 let flush = Section::unchanging(Some((from.offset, u64::MAX)));
                 then.shard.exclusive(source.inode.node().file(), flush, move |flushed| {
                     let answer = move || match flushed {
-                        Ok(()) => front.copy_flushed(
+                        Ok(()) => fs.copy_flushed(
                             (source, from.offset),
                             (destination, to.offset),
                             len,
@@ -161,7 +161,7 @@ impl Front {
         user: u32,
         done: impl FnOnce(Result<u32, Errno>) + Send + 'static,
     ) {
-        let front = Arc::clone(self);
+        let fs = Arc::clone(self);
         let file = to.0.inode.node().file();
         // The range itself is flushed because the copy may end early. What lies behind it is, because
         // the engine reads nothing from past the end it knows the file to have at home, and that
@@ -173,7 +173,7 @@ impl Front {
             let end = match copied {
                 Ok(bytes) if bytes > 0 => {
                     let copied_to = to.1 + u64::from(bytes);
-                    let size = front.shard.size(file).unwrap_or(0);
+                    let size = fs.shard.size(file).unwrap_or(0);
                     ExclusiveEnd {
                         discard: Some((to.1, copied_to)),
                         size: (copied_to > size).then_some(copied_to),

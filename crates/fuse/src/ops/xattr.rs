@@ -14,7 +14,7 @@ use rustix::fs::{
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::front::Front;
+use crate::file_system::FileSystem;
 use crate::inode::{Inode, NodeId};
 use crate::ops::names::note_change;
 use crate::ops::privileges::CAPABILITIES;
@@ -31,7 +31,7 @@ pub(crate) enum Value {
     Bytes(Vec<u8>),
 }
 
-impl Front {
+impl FileSystem {
     /// getxattr(2); `len_max` 0 asks for the length alone.
     pub(crate) fn get_xattr(
         self: &Arc<Self>,

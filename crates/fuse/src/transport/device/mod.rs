@@ -34,7 +34,7 @@ use self::convert::{
 use self::listing::{Names, NamesAndAttributes};
 use crate::attr::{Attributes, device_from_wire};
 use crate::errno::Errno;
-use crate::front::{Behaviour, Front};
+use crate::file_system::{FileSystem, MountOptions};
 use crate::inode::NodeId;
 use crate::ops::attributes::SetAttributes;
 use crate::ops::data::WriteMode;
@@ -52,7 +52,7 @@ const REST: Duration = Duration::from_millis(2);
 /// Not asked for: FUSE_WRITEBACK_CACHE, because Weir wants each write at once and with exactly its
 /// bytes; FUSE_AUTO_INVAL_DATA, because then the kernel would drop what it caches after each write
 /// of its own; FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS, because the kernel keeps locks itself;
-/// FUSE_ATOMIC_O_TRUNC, because a program that runs must not be truncated (see `Front::open`).
+/// FUSE_ATOMIC_O_TRUNC, because a program that runs must not be truncated (see `FileSystem::open`).
 const CAPABILITIES: [InitFlags; 11] = [
     // What the kernel does not drop after such a write is dropped by us: see `kernel_pages`.
     InitFlags::FUSE_ASYNC_DIO,
@@ -70,7 +70,7 @@ const CAPABILITIES: [InitFlags; 11] = [
     InitFlags::FUSE_BIG_WRITES,
 ];
 
-/// The kernel's caches, for the janitor's thread only: every call may wait for a lock that is held
+/// The kernel's caches, for the reclaimer's thread only: every call may wait for a lock that is held
 /// while a request of ours is being answered.
 pub(crate) struct KernelCache(fuser::Notifier);
 
@@ -110,7 +110,7 @@ impl KernelCache {
 /// A connection on which the kernel was greeted.
 pub(crate) struct Connection {
     session: fuser::Session<Device>,
-    front: Arc<Front>,
+    fs: Arc<FileSystem>,
     /// Where requests come once the kernel was greeted.
     queues: Option<Queues>,
     transport: Transport,
@@ -124,7 +124,7 @@ impl Connection {
     /// # Errors
     /// The kernel speaks no protocol we know, or the mount is already gone.
     pub(crate) fn new(
-        front: Arc<Front>,
+        fs: Arc<FileSystem>,
         device: OwnedFd,
         others: bool,
         threads: usize,
@@ -137,7 +137,7 @@ impl Connection {
         config.clone_fd = true;
         let takes_queues = Arc::new(AtomicBool::new(false));
         let served = Device {
-            front: Arc::clone(&front),
+            fs: Arc::clone(&fs),
             takes_queues: queues.is_some().then(|| Arc::clone(&takes_queues)),
         };
         let session = fuser::Session::from_fd(served, device, acl, config)?;
@@ -151,7 +151,7 @@ impl Connection {
             }
             None => Transport::Device,
         };
-        Ok(Connection { session, front, queues, transport })
+        Ok(Connection { session, fs, queues, transport })
     }
 
     /// How requests come.
@@ -169,17 +169,17 @@ impl Connection {
     /// # Errors
     /// The device failed, or a thread panicked.
     pub(crate) fn serve(self) -> std::io::Result<()> {
-        let Connection { session, front, queues, .. } = self;
+        let Connection { session, fs, queues, .. } = self;
         let served = session.run();
         let stopped = queues.map_or(Ok(()), Queues::stop);
-        front.discard_nameless();
+        fs.discard_nameless();
         served.and(stopped)
     }
 }
 
 /// Turns requests into calls of the front end.
 struct Device {
-    front: Arc<Front>,
+    fs: Arc<FileSystem>,
     /// Whether the kernel takes queues, if they are there for it.
     takes_queues: Option<Arc<AtomicBool>>,
 }
@@ -195,21 +195,21 @@ impl Device {
         let by_queues =
             self.takes_queues.as_ref().is_some_and(|takes| takes.load(Ordering::Relaxed));
         let is_first = RESTED_AFTER.replace(Some(request.unique())) != Some(request.unique());
-        if by_queues && is_first && !self.front.is_short_of_descriptors() {
+        if by_queues && is_first && !self.fs.is_short_of_descriptors() {
             thread::sleep(REST);
         }
     }
 
-    fn behaviour(&self) -> &Behaviour {
-        &self.front.behaviour
+    fn options(&self) -> &MountOptions {
+        &self.fs.options
     }
 
     fn reply_entry(&self, reply: ReplyEntry, entry: Result<Attributes, Errno>) {
-        let behaviour = self.behaviour();
+        let options = self.options();
         match entry {
             Ok(attributes) => reply.entry_with_ttls(
-                &behaviour.attr_timeout_of(&attributes),
-                &behaviour.entry_timeout,
+                &options.attr_timeout_of(&attributes),
+                &options.entry_timeout,
                 &to_attr(&attributes),
                 Generation(attributes.generation),
             ),
@@ -237,7 +237,7 @@ impl Filesystem for Device {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.front.lookup(NodeId(parent.0), name) {
+        match self.fs.lookup(NodeId(parent.0), name) {
             Ok(Found::Entry(attributes)) => self.reply_entry(reply, Ok(attributes)),
             Ok(Found::Nothing(timeout)) => {
                 // Node 0 says that there is nothing by that name.
@@ -249,7 +249,7 @@ impl Filesystem for Device {
     }
 
     fn forget(&self, request: &Request, node: INodeNo, lookups: u64) {
-        self.front.forget(NodeId(node.0), lookups);
+        self.fs.forget(NodeId(node.0), lookups);
         self.rest_after(request);
     }
 
@@ -260,9 +260,9 @@ impl Filesystem for Device {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        match self.front.get_attributes(NodeId(node.0)) {
+        match self.fs.get_attributes(NodeId(node.0)) {
             Ok(attributes) => {
-                reply.attr(&self.behaviour().attr_timeout_of(&attributes), &to_attr(&attributes));
+                reply.attr(&self.options().attr_timeout_of(&attributes), &to_attr(&attributes));
             }
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -290,17 +290,17 @@ impl Filesystem for Device {
         let atime = atime.map(from_time);
         let mtime = mtime.map(from_time);
         let set = SetAttributes { mode, uid, gid, size, atime, mtime };
-        let behaviour = self.behaviour().clone();
-        self.front.set_attributes(&caller(request), NodeId(node.0), set, move |set| match set {
+        let options = self.options().clone();
+        self.fs.set_attributes(&caller(request), NodeId(node.0), set, move |set| match set {
             Ok(attributes) => {
-                reply.attr(&behaviour.attr_timeout_of(&attributes), &to_attr(&attributes));
+                reply.attr(&options.attr_timeout_of(&attributes), &to_attr(&attributes));
             }
             Err(errno) => reply.error(to_errno(errno)),
         });
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
-        match self.front.read_link(NodeId(node.0)) {
+        match self.fs.read_link(NodeId(node.0)) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -318,7 +318,7 @@ impl Filesystem for Device {
     ) {
         let new = place(parent, name);
         let device = device_from_wire(device);
-        let made = self.front.make_node(&caller(request), new, mode, umask, device);
+        let made = self.fs.make_node(&caller(request), new, mode, umask, device);
         self.reply_entry(reply, made);
     }
 
@@ -331,16 +331,16 @@ impl Filesystem for Device {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.front.make_directory(&caller(request), place(parent, name), mode, umask);
+        let made = self.fs.make_directory(&caller(request), place(parent, name), mode, umask);
         self.reply_entry(reply, made);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.front.remove_name(NodeId(parent.0), name, AtFlags::empty()));
+        reply_empty(reply, self.fs.remove_name(NodeId(parent.0), name, AtFlags::empty()));
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.front.remove_name(NodeId(parent.0), name, AtFlags::REMOVEDIR));
+        reply_empty(reply, self.fs.remove_name(NodeId(parent.0), name, AtFlags::REMOVEDIR));
     }
 
     fn symlink(
@@ -352,7 +352,7 @@ impl Filesystem for Device {
         reply: ReplyEntry,
     ) {
         let new = place(parent, name);
-        self.reply_entry(reply, self.front.make_symlink(&caller(request), new, target.as_os_str()));
+        self.reply_entry(reply, self.fs.make_symlink(&caller(request), new, target.as_os_str()));
     }
 
     fn rename(
@@ -366,7 +366,7 @@ impl Filesystem for Device {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (place(parent, name), place(new_parent, new_name));
-        self.front.rename(from, to, flags.bits(), move |renamed| reply_empty(reply, renamed));
+        self.fs.rename(from, to, flags.bits(), move |renamed| reply_empty(reply, renamed));
     }
 
     fn link(
@@ -377,11 +377,11 @@ impl Filesystem for Device {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        self.reply_entry(reply, self.front.make_link(NodeId(node.0), place(new_parent, new_name)));
+        self.reply_entry(reply, self.fs.make_link(NodeId(node.0), place(new_parent, new_name)));
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.front.open(&caller(request), NodeId(node.0), flags.0, move |opened| match opened {
+        self.fs.open(&caller(request), NodeId(node.0), flags.0, move |opened| match opened {
             Ok(opened) => reply.opened(FileHandle(opened.handle), open_flags(&opened)),
             Err(errno) => reply.error(to_errno(errno)),
         });
@@ -398,25 +398,18 @@ impl Filesystem for Device {
         reply: ReplyCreate,
     ) {
         let new = place(parent, name);
-        let behaviour = self.behaviour().clone();
-        self.front.create(
-            &caller(request),
-            new,
-            mode,
-            umask,
-            flags,
-            move |created| match created {
-                // The reply has one timeout for both.
-                Ok((attributes, opened)) => reply.created(
-                    &behaviour.attr_timeout_of(&attributes).min(behaviour.entry_timeout),
-                    &to_attr(&attributes),
-                    Generation(attributes.generation),
-                    FileHandle(opened.handle),
-                    open_flags(&opened),
-                ),
-                Err(errno) => reply.error(to_errno(errno)),
-            },
-        );
+        let options = self.options().clone();
+        self.fs.create(&caller(request), new, mode, umask, flags, move |created| match created {
+            // The reply has one timeout for both.
+            Ok((attributes, opened)) => reply.created(
+                &options.attr_timeout_of(&attributes).min(options.entry_timeout),
+                &to_attr(&attributes),
+                Generation(attributes.generation),
+                FileHandle(opened.handle),
+                open_flags(&opened),
+            ),
+            Err(errno) => reply.error(to_errno(errno)),
+        });
     }
 
     fn read(
@@ -432,7 +425,7 @@ impl Filesystem for Device {
     ) {
         // The kernel names the owner of locks in direct reads and writes alone.
         let direct = lock_owner.is_some();
-        self.front.read(handle.0, offset, len as usize, direct, move |read| match read {
+        self.fs.read(handle.0, offset, len as usize, direct, move |read| match read {
             Ok(data) => reply_data(reply, &data),
             Err(errno) => reply.error(to_errno(errno)),
         });
@@ -457,7 +450,7 @@ impl Filesystem for Device {
         // Below WRITE_BYTES_MAX.
         let len = data.len() as u32;
         let caller = caller(request);
-        self.front.write(&caller, handle.0, offset, data, mode, move |written| match written {
+        self.fs.write(&caller, handle.0, offset, data, mode, move |written| match written {
             Ok(()) => reply.written(len),
             Err(errno) => reply.error(to_errno(errno)),
         });
@@ -471,7 +464,7 @@ impl Filesystem for Device {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.front.flush(handle.0));
+        reply_empty(reply, self.fs.flush(handle.0));
     }
 
     fn release(
@@ -484,7 +477,7 @@ impl Filesystem for Device {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.front.close(handle.0);
+        self.fs.close(handle.0);
         reply.ok();
     }
 
@@ -496,11 +489,11 @@ impl Filesystem for Device {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.front.sync(handle.0, data_only, move |synced| reply_empty(reply, synced));
+        self.fs.sync(handle.0, data_only, move |synced| reply_empty(reply, synced));
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.front.open_directory(&caller(request), NodeId(node.0)) {
+        match self.fs.open_directory(&caller(request), NodeId(node.0)) {
             Ok(opened) => {
                 let flags = match opened.keeping {
                     Keeping::Nothing => FopenFlags::empty(),
@@ -521,7 +514,7 @@ impl Filesystem for Device {
         position: u64,
         mut reply: ReplyDirectory,
     ) {
-        match self.front.list(handle.0, position, &mut Names(&mut reply)) {
+        match self.fs.list(handle.0, position, &mut Names(&mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -535,9 +528,9 @@ impl Filesystem for Device {
         position: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let timeout = self.behaviour().attr_timeout.min(self.behaviour().entry_timeout);
+        let timeout = self.options().attr_timeout.min(self.options().entry_timeout);
         let mut listing = NamesAndAttributes { reply: &mut reply, timeout };
-        match self.front.list(handle.0, position, &mut listing) {
+        match self.fs.list(handle.0, position, &mut listing) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -551,7 +544,7 @@ impl Filesystem for Device {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.front.close_directory(handle.0);
+        self.fs.close_directory(handle.0);
         reply.ok();
     }
 
@@ -563,11 +556,11 @@ impl Filesystem for Device {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.front.sync_directory(handle.0, move |synced| reply_empty(reply, synced));
+        self.fs.sync_directory(handle.0, move |synced| reply_empty(reply, synced));
     }
 
     fn statfs(&self, _request: &Request, node: INodeNo, reply: ReplyStatfs) {
-        match self.front.statfs(NodeId(node.0)) {
+        match self.fs.statfs(NodeId(node.0)) {
             Ok(home) => reply.statfs(
                 home.f_blocks,
                 home.f_bfree,
@@ -593,7 +586,7 @@ impl Filesystem for Device {
         reply: ReplyEmpty,
     ) {
         let caller = caller(request);
-        self.front.set_xattr(&caller, NodeId(node.0), name, value, flags, move |set| {
+        self.fs.set_xattr(&caller, NodeId(node.0), name, value, flags, move |set| {
             reply_empty(reply, set);
         });
     }
@@ -606,15 +599,15 @@ impl Filesystem for Device {
         len_max: u32,
         reply: ReplyXattr,
     ) {
-        reply_value(reply, self.front.get_xattr(NodeId(node.0), name, len_max));
+        reply_value(reply, self.fs.get_xattr(NodeId(node.0), name, len_max));
     }
 
     fn listxattr(&self, _request: &Request, node: INodeNo, len_max: u32, reply: ReplyXattr) {
-        reply_value(reply, self.front.list_xattrs(NodeId(node.0), len_max));
+        reply_value(reply, self.fs.list_xattrs(NodeId(node.0), len_max));
     }
 
     fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.front.remove_xattr(NodeId(node.0), name));
+        reply_empty(reply, self.fs.remove_xattr(NodeId(node.0), name));
     }
 
     fn access(&self, _request: &Request, _node: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
@@ -637,7 +630,7 @@ impl Filesystem for Device {
             return reply.error(to_errno(Errno::ENOTTY));
         }
         let caller = caller(request);
-        self.front.control(&caller, handle.0, command, data, move |answer| match answer {
+        self.fs.control(&caller, handle.0, command, data, move |answer| match answer {
             Ok(message) => reply.ioctl(0, &message[..message.len().min(out_len as usize)]),
             Err(errno) => reply.error(to_errno(errno)),
         });
@@ -667,7 +660,7 @@ impl Filesystem for Device {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.front.allocate(&caller(request), handle.0, (offset, len), mode, move |allocated| {
+        self.fs.allocate(&caller(request), handle.0, (offset, len), mode, move |allocated| {
             reply_empty(reply, allocated);
         });
     }
@@ -681,7 +674,7 @@ impl Filesystem for Device {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.front.seek(handle.0, offset, whence, move |found| match found {
+        self.fs.seek(handle.0, offset, whence, move |found| match found {
             Ok(position) => reply.offset(position.cast_signed()),
             Err(errno) => reply.error(to_errno(errno)),
         });
@@ -702,7 +695,7 @@ impl Filesystem for Device {
     ) {
         let from = CopySide { handle: handle_in.0, offset: offset_in };
         let to = CopySide { handle: handle_out.0, offset: offset_out };
-        self.front.copy_range(&caller(request), from, to, len, move |copied| match copied {
+        self.fs.copy_range(&caller(request), from, to, len, move |copied| match copied {
             Ok(bytes) => reply.written(bytes),
             Err(errno) => reply.error(to_errno(errno)),
         });

@@ -7,15 +7,15 @@ use rustix::fs::AtFlags;
 use super::mailbox::Reply;
 use crate::attr::Attributes;
 use crate::errno::Errno;
-use crate::front::Front;
+use crate::file_system::FileSystem;
 use crate::ops::names::{Found, Place};
 use crate::transport::wire::answer::{self, Body, Names, NamesAndAttributes, Valid};
 use crate::transport::wire::request::{CopyAnswer, Operation, Request};
 
 /// Does what `request` asks, and answers it with `reply`, now or later.
-pub(super) fn serve(front: &Arc<Front>, request: &Request<'_>, reply: Reply) {
+pub(super) fn serve(fs: &Arc<FileSystem>, request: &Request<'_>, reply: Reply) {
     match request.operation() {
-        Ok(operation) => Call { front, request, reply }.run(operation),
+        Ok(operation) => Call { fs, request, reply }.run(operation),
         Err(malformed) => {
             tracing::error!("the kernel sent a request that makes no sense: {:?}", request.header);
             reply.send(Err(malformed.into()));
@@ -25,14 +25,14 @@ pub(super) fn serve(front: &Arc<Front>, request: &Request<'_>, reply: Reply) {
 
 /// A request, and its reply.
 struct Call<'a> {
-    front: &'a Arc<Front>,
+    fs: &'a Arc<FileSystem>,
     request: &'a Request<'a>,
     reply: Reply,
 }
 
 impl Call<'_> {
     fn run(self, operation: Operation<'_>) {
-        let Call { front, request, .. } = self;
+        let Call { fs, request, .. } = self;
         let (node, caller) = (request.header.node, &request.header.caller);
         match operation {
             Operation::Read { .. }
@@ -49,67 +49,67 @@ impl Call<'_> {
             | Operation::List { .. }
             | Operation::ReleaseDirectory { .. }
             | Operation::SyncDirectory { .. } => self.run_on_handles(operation),
-            Operation::Lookup { name } => match front.lookup(node, name) {
+            Operation::Lookup { name } => match fs.lookup(node, name) {
                 Ok(Found::Entry(attributes)) => self.entry(Ok(attributes)),
                 Ok(Found::Nothing(timeout)) => self.reply.send(Ok(answer::no_entry(timeout))),
                 Err(errno) => self.entry(Err(errno)),
             },
             Operation::Forget { lookups } => {
-                front.forget(node, lookups);
+                fs.forget(node, lookups);
                 self.end(Ok(()));
             }
             Operation::ForgetMany(forgets) => {
-                forgets.for_each(|(node, lookups)| front.forget(node, lookups));
+                forgets.for_each(|(node, lookups)| fs.forget(node, lookups));
                 self.end(Ok(()));
             }
             Operation::GetAttributes => {
-                let attributes = front.get_attributes(node);
+                let attributes = fs.get_attributes(node);
                 self.attributes()(attributes);
             }
             Operation::SetAttributes(set) => {
-                front.set_attributes(caller, node, set, self.attributes());
+                fs.set_attributes(caller, node, set, self.attributes());
             }
-            Operation::ReadLink => self.reply.send(front.read_link(node).map(Body::from)),
+            Operation::ReadLink => self.reply.send(fs.read_link(node).map(Body::from)),
             Operation::MakeSymlink { name, target } => {
-                let made = front.make_symlink(caller, Place { parent: node, name }, target);
+                let made = fs.make_symlink(caller, Place { parent: node, name }, target);
                 self.entry(made);
             }
             Operation::MakeNode { name, mode, umask, device } => {
                 let new = Place { parent: node, name };
-                let made = front.make_node(caller, new, mode, umask, device);
+                let made = fs.make_node(caller, new, mode, umask, device);
                 self.entry(made);
             }
             Operation::MakeDirectory { name, mode, umask } => {
                 let new = Place { parent: node, name };
-                let made = front.make_directory(caller, new, mode, umask);
+                let made = fs.make_directory(caller, new, mode, umask);
                 self.entry(made);
             }
-            Operation::Unlink { name } => self.end(front.remove_name(node, name, AtFlags::empty())),
+            Operation::Unlink { name } => self.end(fs.remove_name(node, name, AtFlags::empty())),
             Operation::RemoveDirectory { name } => {
-                self.end(front.remove_name(node, name, AtFlags::REMOVEDIR));
+                self.end(fs.remove_name(node, name, AtFlags::REMOVEDIR));
             }
             Operation::Rename { name, new_parent, new_name, flags } => {
                 let from = Place { parent: node, name };
                 let to = Place { parent: new_parent, name: new_name };
-                front.rename(from, to, flags, self.nothing());
+                fs.rename(from, to, flags, self.nothing());
             }
             Operation::MakeLink { node: linked, name } => {
-                let made = front.make_link(linked, Place { parent: node, name });
+                let made = fs.make_link(linked, Place { parent: node, name });
                 self.entry(made);
             }
             Operation::Statfs => {
-                self.reply.send(front.statfs(node).map(|home| answer::statfs(&home)));
+                self.reply.send(fs.statfs(node).map(|home| answer::statfs(&home)));
             }
             Operation::SetXattr { name, value, flags } => {
-                front.set_xattr(caller, node, name, value, flags, self.nothing());
+                fs.set_xattr(caller, node, name, value, flags, self.nothing());
             }
             Operation::GetXattr { name, len_max } => {
-                self.reply.send(front.get_xattr(node, name, len_max).map(answer::value));
+                self.reply.send(fs.get_xattr(node, name, len_max).map(answer::value));
             }
             Operation::ListXattrs { len_max } => {
-                self.reply.send(front.list_xattrs(node, len_max).map(answer::value));
+                self.reply.send(fs.list_xattrs(node, len_max).map(answer::value));
             }
-            Operation::RemoveXattr { name } => self.end(front.remove_xattr(node, name)),
+            Operation::RemoveXattr { name } => self.end(fs.remove_xattr(node, name)),
             Operation::Ioctl { handle, command, data, len_max } => {
                 self.ioctl(handle, command, data, len_max);
             }
@@ -120,37 +120,37 @@ impl Call<'_> {
     }
 
     fn run_on_data(self, operation: Operation<'_>) {
-        let Call { front, request, reply } = self;
+        let Call { fs, request, reply } = self;
         let caller = &request.header.caller;
         match operation {
             Operation::Read { handle, offset, len, direct } => {
-                front.read(handle, offset, len, direct, move |read| {
+                fs.read(handle, offset, len, direct, move |read| {
                     reply.send(read.map(Body::Data));
                 });
             }
             Operation::Write { handle, offset, data, mode } => {
                 // It fits a buffer of the ring.
                 let len = data.len() as u32;
-                front.write(caller, handle, offset, data, mode, move |written| {
+                fs.write(caller, handle, offset, data, mode, move |written| {
                     reply.send(written.map(|()| answer::written(len)));
                 });
             }
             Operation::Sync { handle, data_only } => {
-                front.sync(handle, data_only, move |synced| reply.send(empty(synced)));
+                fs.sync(handle, data_only, move |synced| reply.send(empty(synced)));
             }
-            Operation::Flush { handle } => reply.send(empty(front.flush(handle))),
+            Operation::Flush { handle } => reply.send(empty(fs.flush(handle))),
             Operation::Allocate { handle, offset, len, mode } => {
-                front.allocate(caller, handle, (offset, len), mode, move |allocated| {
+                fs.allocate(caller, handle, (offset, len), mode, move |allocated| {
                     reply.send(empty(allocated));
                 });
             }
             Operation::Seek { handle, offset, whence } => {
-                front.seek(handle, offset, whence, move |found| {
+                fs.seek(handle, offset, whence, move |found| {
                     reply.send(found.map(answer::number));
                 });
             }
             Operation::CopyRange { from, to, len, answer } => {
-                front.copy_range(caller, from, to, len, move |copied| {
+                fs.copy_range(caller, from, to, len, move |copied| {
                     reply.send(copied.map(|bytes| match answer {
                         CopyAnswer::Narrow => answer::written(bytes),
                         CopyAnswer::Wide => answer::number(bytes.into()),
@@ -162,45 +162,45 @@ impl Call<'_> {
     }
 
     fn run_on_handles(self, operation: Operation<'_>) {
-        let Call { front, request, reply } = self;
+        let Call { fs, request, reply } = self;
         let (node, caller) = (request.header.node, &request.header.caller);
         match operation {
-            Operation::Open { flags } => front.open(caller, node, flags, move |opened| {
+            Operation::Open { flags } => fs.open(caller, node, flags, move |opened| {
                 reply.send(opened.map(|opened| answer::opened(&opened)));
             }),
             Operation::Create { name, mode, umask, flags } => {
                 let new = Place { parent: node, name };
-                let then = Arc::clone(front);
-                front.create(caller, new, mode, umask, flags, move |created| {
+                let then = Arc::clone(fs);
+                fs.create(caller, new, mode, umask, flags, move |created| {
                     reply.send(created.map(|(attributes, opened)| {
                         answer::created(&attributes, valid(&then, &attributes), &opened)
                     }));
                 });
             }
             Operation::Release { handle } => {
-                front.close(handle);
+                fs.close(handle);
                 reply.send(Ok(Body::empty()));
             }
             Operation::OpenDirectory => {
-                reply.send(front.open_directory(caller, node).map(answer::directory_opened));
+                reply.send(fs.open_directory(caller, node).map(answer::directory_opened));
             }
             Operation::List { handle, position, len_max, with_attributes } => {
-                reply.send(list(front, (handle, position), len_max, with_attributes));
+                reply.send(list(fs, (handle, position), len_max, with_attributes));
             }
             Operation::ReleaseDirectory { handle } => {
-                front.close_directory(handle);
+                fs.close_directory(handle);
                 reply.send(Ok(Body::empty()));
             }
             Operation::SyncDirectory { handle } => {
-                front.sync_directory(handle, move |synced| reply.send(empty(synced)));
+                fs.sync_directory(handle, move |synced| reply.send(empty(synced)));
             }
             _ => unreachable!("`run` sends no other operation here"),
         }
     }
 
     fn ioctl(self, handle: u64, command: u32, data: &[u8], len_max: usize) {
-        let Call { front, request, reply } = self;
-        front.control(&request.header.caller, handle, command, data, move |answer| {
+        let Call { fs, request, reply } = self;
+        fs.control(&request.header.caller, handle, command, data, move |answer| {
             reply.send(answer.map(|message| answer::controlled(&message, len_max)));
         });
     }
@@ -215,17 +215,17 @@ impl Call<'_> {
     }
 
     fn attributes(self) -> impl FnOnce(Result<Attributes, Errno>) + Send + 'static {
-        let (front, reply) = (Arc::clone(self.front), self.reply);
+        let (fs, reply) = (Arc::clone(self.fs), self.reply);
         move |result| {
             reply.send(result.map(|attributes| {
-                answer::attributes(&attributes, front.behaviour.attr_timeout_of(&attributes))
+                answer::attributes(&attributes, fs.options.attr_timeout_of(&attributes))
             }));
         }
     }
 
     fn entry(self, entry: Result<Attributes, Errno>) {
-        let front = self.front;
-        self.reply.send(entry.map(|found| answer::entry(&found, valid(front, &found))));
+        let fs = self.fs;
+        self.reply.send(entry.map(|found| answer::entry(&found, valid(fs, &found))));
     }
 }
 
@@ -233,24 +233,24 @@ fn empty(result: Result<(), Errno>) -> Result<Body, Errno> {
     result.map(|()| Body::empty())
 }
 
-fn valid(front: &Front, attributes: &Attributes) -> Valid {
-    let behaviour = &front.behaviour;
-    Valid { entry: behaviour.entry_timeout, attr: behaviour.attr_timeout_of(attributes) }
+fn valid(fs: &FileSystem, attributes: &Attributes) -> Valid {
+    let options = &fs.options;
+    Valid { entry: options.entry_timeout, attr: options.attr_timeout_of(attributes) }
 }
 
 fn list(
-    front: &Arc<Front>,
+    fs: &Arc<FileSystem>,
     (handle, position): (u64, u64),
     len_max: usize,
     with_attributes: bool,
 ) -> Result<Body, Errno> {
     let mut names = Names::new(len_max.min(super::area::PAYLOAD_BYTES));
     if !with_attributes {
-        front.list(handle, position, &mut names)?;
+        fs.list(handle, position, &mut names)?;
         return Ok(names.into_body());
     }
-    let valid = |attributes: &Attributes| valid(front, attributes);
+    let valid = |attributes: &Attributes| valid(fs, attributes);
     let mut listing = NamesAndAttributes { names, valid };
-    front.list(handle, position, &mut listing)?;
+    fs.list(handle, position, &mut listing)?;
     Ok(listing.names.into_body())
 }

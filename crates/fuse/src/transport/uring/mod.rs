@@ -29,7 +29,7 @@ use self::cpus::Share;
 use self::mailbox::Mailbox;
 use self::ring::Ring;
 use self::server::Server;
-use crate::front::Front;
+use crate::file_system::FileSystem;
 
 /// Entries of a queue: so many requests from one CPU are served at once, others wait in the kernel.
 /// More than the background requests there can be, so that what reads ahead never holds up a write.
@@ -98,13 +98,13 @@ impl Queues {
     ///
     /// # Errors
     /// There is no io_uring of the kind that is needed, or not enough memory or threads.
-    pub(crate) fn prepare(front: &Arc<Front>, device: BorrowedFd<'_>) -> io::Result<Queues> {
+    pub(crate) fn prepare(fs: &Arc<FileSystem>, device: BorrowedFd<'_>) -> io::Result<Queues> {
         let queues = cpus::listed("possible").map_or(0, |cpus| cpus.len());
         if queues == 0 {
             return Err(io::Error::other("the kernel does not say how many CPUs there can be"));
         }
         let shares = cpus::share_out(queues, &cpus::allowed(queues));
-        let threads = shares.into_iter().map(|share| Thread::start(front, share, device));
+        let threads = shares.into_iter().map(|share| Thread::start(fs, share, device));
         let queues = Queues { threads: threads.collect::<io::Result<_>>()? };
         queues.each_step()?;
         Ok(queues)
@@ -148,22 +148,22 @@ impl Queues {
 }
 
 impl Thread {
-    fn start(front: &Arc<Front>, share: Share, device: BorrowedFd<'_>) -> io::Result<Thread> {
+    fn start(fs: &Arc<FileSystem>, share: Share, device: BorrowedFd<'_>) -> io::Result<Thread> {
         let mailbox = Arc::new(Mailbox::new()?);
         let device = device.try_clone_to_owned()?;
         let (begin, begun) = channel();
         let (done, step) = channel();
-        let (front, inbox) = (Arc::clone(front), Arc::clone(&mailbox));
+        let (fs, inbox) = (Arc::clone(fs), Arc::clone(&mailbox));
         let handle = Builder::new()
             .name(format!("weir-queue-{}", share.queues.first().copied().unwrap_or(0)))
-            .spawn(move || run(front, &share, device, inbox, &begun, &done))?;
+            .spawn(move || run(fs, &share, device, inbox, &begun, &done))?;
         Ok(Thread { mailbox, begin, step, handle })
     }
 }
 
 /// A thread, from its set-up to the end of the mount.
 fn run(
-    front: Arc<Front>,
+    fs: Arc<FileSystem>,
     share: &Share,
     device: OwnedFd,
     mailbox: Arc<Mailbox>,
@@ -186,7 +186,7 @@ fn run(
     if begun.recv().is_err() {
         return;
     }
-    let mut server = Server::new(front, ring, mailbox);
+    let mut server = Server::new(fs, ring, mailbox);
     let _ = done.send(server.register());
     server.run();
 }

@@ -11,7 +11,7 @@ use super::courtesy::Courtesy;
 use super::dispatch;
 use super::mailbox::{Answer, Mailbox, Reply};
 use super::ring::{Completion, Ring};
-use crate::front::Front;
+use crate::file_system::FileSystem;
 use crate::transport::wire::opcode;
 
 /// Memory of large requests a thread keeps for the next ones.
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// A thread's ring, and what it serves.
 pub(super) struct Server {
-    front: Arc<Front>,
+    fs: Arc<FileSystem>,
     ring: Ring,
     mailbox: Arc<Mailbox>,
     courtesy: Courtesy,
@@ -33,9 +33,9 @@ pub(super) struct Server {
 
 impl Server {
     /// The service of the calling thread.
-    pub(super) fn new(front: Arc<Front>, ring: Ring, mailbox: Arc<Mailbox>) -> Server {
+    pub(super) fn new(fs: Arc<FileSystem>, ring: Ring, mailbox: Arc<Mailbox>) -> Server {
         Server {
-            front,
+            fs,
             ring,
             mailbox,
             courtesy: Courtesy::begin(),
@@ -120,7 +120,7 @@ impl Server {
         match self.ring.request(entry) {
             Ok(request) => {
                 let reply = Reply::new(&self.mailbox, entry, request.header.unique);
-                dispatch::serve(&self.front, &request, reply);
+                dispatch::serve(&self.fs, &request, reply);
             }
             Err((malformed, unique)) => {
                 tracing::error!("the kernel sent request {unique}, which makes no sense");

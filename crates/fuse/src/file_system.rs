@@ -1,6 +1,6 @@
 //! The front end's state, and what becomes of a file's data when programs open and close it.
 //!
-//! A [`Front`] owns the inodes, the open descriptions and the directory streams of one mount. The
+//! A [`FileSystem`] owns the inodes, the open descriptions and the directory streams of one mount. The
 //! operations on them are in [`crate::ops`]; the transport calls those and knows nothing else.
 //!
 //! A regular file is attached to the engine when it is first opened and stays so until the kernel
@@ -31,17 +31,17 @@ use crate::descriptors::Descriptors;
 use crate::errno::Errno;
 use crate::handle::Handles;
 use crate::inode::{Inode, InodeTable, Name, NodeId, OpenState, Seen};
-use crate::janitor::Janitor;
 use crate::lane::Lane;
 use crate::lane::modes::OfDescription;
 use crate::ops::directories::DirectoryStream;
+use crate::reclaimer::Reclaimer;
 
 /// Name of Weir's own directory in SOURCE, which the mount does not show.
 pub(crate) const RESERVED_NAME: &str = ".weir";
 
 /// How a mount behaves.
 #[derive(Clone, Debug)]
-pub(crate) struct Behaviour {
+pub(crate) struct MountOptions {
     /// Nothing may be changed.
     pub(crate) read_only: bool,
     /// Every open bypasses the kernel's page cache.
@@ -54,7 +54,7 @@ pub(crate) struct Behaviour {
     pub(crate) negative_timeout: Duration,
 }
 
-impl Behaviour {
+impl MountOptions {
     /// How long the kernel may rely on these attributes.
     pub(crate) fn attr_timeout_of(&self, attributes: &Attributes) -> Duration {
         if attributes.volatile { Duration::ZERO } else { self.attr_timeout }
@@ -91,45 +91,45 @@ pub(crate) struct OpenFile {
 }
 
 /// The front end of one mount.
-pub(crate) struct Front {
+pub(crate) struct FileSystem {
     pub(crate) shard: Arc<Shard>,
     pub(crate) inodes: InodeTable,
     pub(crate) files: Handles<OpenFile>,
     pub(crate) directories: Handles<DirectoryStream>,
     pub(crate) credentials: Credentials,
-    pub(crate) behaviour: Behaviour,
+    pub(crate) options: MountOptions,
     pub(crate) closing: Closing,
     pub(crate) descriptors: Descriptors,
-    pub(crate) janitor: Janitor,
+    pub(crate) reclaimer: Reclaimer,
     /// Direct writes after which the kernel is dropping pages.
     pub(crate) dropping: AtomicUsize,
     /// Programs may use files by shared memory.
     pub(crate) lane: Option<Lane>,
 }
 
-impl Front {
+impl FileSystem {
     /// The front end of `source`, a directory opened for reading.
     pub(crate) fn new(
         shard: Arc<Shard>,
         lane: Option<Lane>,
         source: &OwnedFd,
-        behaviour: Behaviour,
+        options: MountOptions,
         descriptors: Descriptors,
-        janitor: Janitor,
-    ) -> Result<Front, std::io::Error> {
+        reclaimer: Reclaimer,
+    ) -> Result<FileSystem, std::io::Error> {
         let root = openat(source, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let stat = fstat(&root)?;
-        Ok(Front {
+        Ok(FileSystem {
             shard,
             lane,
             inodes: InodeTable::new(root, &stat),
             files: Handles::new(),
             directories: Handles::new(),
             credentials: Credentials::new(),
-            behaviour,
+            options,
             closing: Closing::new(descriptors.closing_max()),
             descriptors,
-            janitor,
+            reclaimer,
             dropping: AtomicUsize::new(0),
         })
     }
@@ -158,7 +158,7 @@ impl Front {
             errno => errno,
         })?;
         self.inodes.reopen(inode, fd, &stat).map_err(|_another| Errno::ESTALE)?;
-        self.janitor.inodes_grew(self.inodes.held());
+        self.reclaimer.inodes_grew(self.inodes.held());
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl Front {
     /// Refuses a change of a mount that is read-only. The kernel does so itself; this is for the
     /// requests it would let through after a remount.
     pub(crate) fn check_writable(&self) -> Result<(), Errno> {
-        if self.behaviour.read_only { Err(Errno::EROFS) } else { Ok(()) }
+        if self.options.read_only { Err(Errno::EROFS) } else { Ok(()) }
     }
 
     /// What stat(2) shows of an inode: what home says, under what Weir knows better.
@@ -277,7 +277,7 @@ impl Front {
         })
     }
 
-    /// Gives back what [`Front::acquire`] took.
+    /// Gives back what [`FileSystem::acquire`] took.
     pub(crate) fn release(self: &Arc<Self>, inode: &Arc<Inode>) {
         {
             let mut state = inode.open();
@@ -307,7 +307,7 @@ impl Front {
                 }
                 _ => {
                     if self.closing.add(inode, state) {
-                        self.janitor.watch_closing();
+                        self.reclaimer.watch_closing();
                     }
                     return;
                 }
@@ -348,7 +348,7 @@ impl Front {
 
     /// Whether files should be forgotten before more are looked up.
     pub(crate) fn is_short_of_descriptors(&self) -> bool {
-        self.janitor.is_short_of_descriptors(self.inodes.held())
+        self.reclaimer.is_short_of_descriptors(self.inodes.held())
     }
 
     /// Has the engine let go a file the kernel does not know any more, and then removes it.
@@ -371,8 +371,8 @@ impl Front {
             state.epoch += 1;
             let epoch = state.epoch;
             let end = {
-                let (front, inode) = (Arc::clone(self), Arc::clone(inode));
-                move || front.detached(&inode, epoch)
+                let (fs, inode) = (Arc::clone(self), Arc::clone(inode));
+                move || fs.detached(&inode, epoch)
             };
             let late = end.clone();
             let flag = Arc::clone(&ended);

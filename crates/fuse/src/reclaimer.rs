@@ -2,7 +2,7 @@
 //! and telling the kernel to drop what it caches.
 //!
 //! A message to the kernel can wait for a lock that a program holds while it waits for an answer
-//! from us. It is therefore sent from the janitor's own thread, which holds no lock meanwhile and
+//! from us. It is therefore sent from the reclaimer's own thread, which holds no lock meanwhile and
 //! on which nothing waits.
 //!
 //! Owns that thread's queue. The thread holds the front end; the front end holds the queue's
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
-use crate::front::Front;
+use crate::file_system::FileSystem;
 use crate::inode::NodeId;
 use crate::transport::device::KernelCache;
 
@@ -42,9 +42,9 @@ pub(crate) enum Pages {
     All,
 }
 
-/// Work for the janitor's thread.
+/// Work for the reclaimer's thread.
 #[derive(Debug)]
-pub(crate) struct Janitor {
+pub(crate) struct Reclaimer {
     jobs: Sender<Job>,
     /// Upper bound of inodes held open before some are reclaimed.
     inodes_max: usize,
@@ -54,20 +54,20 @@ pub(crate) struct Janitor {
     reclaiming: AtomicBool,
 }
 
-/// The receiving half of the janitor's queue, until its thread starts.
-pub(crate) struct JanitorQueue(Receiver<Job>);
+/// The receiving half of the reclaimer's queue, until its thread starts.
+pub(crate) struct ReclaimerQueue(Receiver<Job>);
 
-impl Janitor {
+impl Reclaimer {
     /// A queue. Above `inodes_max` inodes some are reclaimed.
-    pub(crate) fn new(inodes_max: usize) -> (Janitor, JanitorQueue) {
+    pub(crate) fn new(inodes_max: usize) -> (Reclaimer, ReclaimerQueue) {
         let (jobs, queue) = channel();
-        let janitor = Janitor {
+        let reclaimer = Reclaimer {
             jobs,
             inodes_max,
             next_reclaim: AtomicUsize::new(inodes_max),
             reclaiming: AtomicBool::new(false),
         };
-        (janitor, JanitorQueue(queue))
+        (reclaimer, ReclaimerQueue(queue))
     }
 
     /// Closes files that were dirty when they were closed once they are clean, until none is left.
@@ -85,13 +85,13 @@ impl Janitor {
         self.send(Job::DropName(directory, name.to_owned()));
     }
 
-    /// Has the kernel drop an inode's attributes, then runs `then` on the janitor's thread. Never run if the mount is
+    /// Has the kernel drop an inode's attributes, then runs `then` on the reclaimer's thread. Never run if the mount is
     /// gone before.
     pub(crate) fn forget_attributes(&self, node: NodeId, then: impl FnOnce() + Send + 'static) {
         self.forget_pages(node, Pages::None, then);
     }
 
-    /// As [`Janitor::forget_attributes`], and cached pages of the inode's data too.
+    /// As [`Reclaimer::forget_attributes`], and cached pages of the inode's data too.
     pub(crate) fn forget_pages(
         &self,
         node: NodeId,
@@ -125,7 +125,7 @@ impl Janitor {
         self.send(Job::Stop);
     }
 
-    /// A stopped janitor takes no job: the mount is gone, and with it what the job was about.
+    /// A stopped reclaimer takes no job: the mount is gone, and with it what the job was about.
     fn send(&self, job: Job) {
         let _ = self.jobs.send(job);
     }
@@ -138,9 +138,9 @@ impl Janitor {
     }
 }
 
-impl JanitorQueue {
-    /// Does what is asked until [`Janitor::stop`].
-    pub(crate) fn run(self, front: &Front, kernel: &KernelCache) {
+impl ReclaimerQueue {
+    /// Does what is asked until [`Reclaimer::stop`].
+    pub(crate) fn run(self, fs: &FileSystem, kernel: &KernelCache) {
         let mut next_close: Option<Instant> = None;
         loop {
             let job = match next_close {
@@ -161,10 +161,10 @@ impl JanitorQueue {
                     }
                     then();
                 }
-                Ok(Job::Reclaim) => reclaim(front, kernel),
+                Ok(Job::Reclaim) => reclaim(fs, kernel),
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    next_close = front.close_clean().then(|| Instant::now() + CLOSE_INTERVAL);
+                    next_close = fs.close_clean().then(|| Instant::now() + CLOSE_INTERVAL);
                 }
             }
         }
@@ -176,12 +176,12 @@ impl JanitorQueue {
 ///
 /// Directories stay known to the kernel, since dropping the name of one would also drop what is
 /// mounted below it; idle ones are closed here, and reopened by their name.
-fn reclaim(front: &Front, kernel: &KernelCache) {
-    let target = front.janitor.inodes_max / 3 * 2;
-    front.inodes.close_idle_directories();
-    let mut excess = front.inodes.held().saturating_sub(target);
+fn reclaim(fs: &FileSystem, kernel: &KernelCache) {
+    let target = fs.reclaimer.inodes_max / 3 * 2;
+    fs.inodes.close_idle_directories();
+    let mut excess = fs.inodes.held().saturating_sub(target);
     for _ in 0..2 {
-        front.inodes.visit(|inode| {
+        fs.inodes.visit(|inode| {
             if excess == 0 {
                 return false;
             }
@@ -195,5 +195,5 @@ fn reclaim(front: &Front, kernel: &KernelCache) {
             true
         });
     }
-    front.janitor.reclaimed(front.inodes.held());
+    fs.reclaimer.reclaimed(fs.inodes.held());
 }
