@@ -248,7 +248,7 @@ impl Engine {
     }
 
     /// The file has no name any more: its records in the log must not be replayed. Answered as
-    /// [`Reply::Synced`] when that is durable.
+    /// `Reply::Synced` when that is durable.
     ///
     /// # Errors
     /// The log is full or has failed.

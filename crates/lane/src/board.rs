@@ -3,7 +3,7 @@
 //! A frame's content and its key are read under a sequence lock (`sequence`). Which frame holds a page is found by a table
 //! of hints in buckets of four, neighbouring pages in neighbouring ones: a hint may be wrong, the frame's key is not.
 //!
-//! Layout: [`Head`], then [`FILES`] of [`FileEntry`], then one [`FrameEntry`] for each frame, then the hints.
+//! Layout: `Head`, then [`FILES`] of [`FileEntry`], then one `FrameEntry` for each frame, then the hints.
 //!
 //! Invariants:
 //! - the writing half is used under one lock (the shard's);
@@ -27,7 +27,7 @@ use crate::sequence::Sequence;
 
 /// Files that can be in the lane at once.
 pub const FILES: usize = 4096;
-/// Of [`Head::magic`]: "weirlane".
+/// Of `Head::magic`: "weirlane".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirlane");
 /// Of the layout of all three memories. Others are refused.
 pub const VERSION: u32 = 4;

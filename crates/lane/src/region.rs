@@ -1,6 +1,6 @@
 //! A client's region: what it and the daemon both write.
 //!
-//! Layout: [`Head`], then [`PENDING`] counters, then one mark per frame, then [`RINGS`] of [`RingHead`], then the
+//! Layout: `Head`, then [`PENDING`] counters, then one mark per frame, then [`RINGS`] of `RingHead`, then the
 //! rings' bytes. The memory is sparse: a ring nobody used takes none.
 
 #![allow(unsafe_code)] // Shared memory cannot be had without it.

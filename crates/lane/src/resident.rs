@@ -4,11 +4,11 @@
 //! client's ring from start to end, so after a mebibyte of writes the whole ring is resident, although the
 //! daemon no longer needs it.
 //!
-//! Memory is counted in windows of [`WINDOW_BYTES`], since a page fault maps up to that much around the page.
+//! Memory is counted in windows of `WINDOW_BYTES`, since a page fault maps up to that much around the page.
 //! A window is counted once, at the first touch after it was last unmapped.
 //!
 //! Invariant: every resident window is counted, except those touched since the last call of
-//! [`Windows::touch`]. Threads touch memory before they count it, and [`Windows::forget`] is called before
+//! `Windows::touch`. Threads touch memory before they count it, and `Windows::forget` is called before
 //! the memory is unmapped.
 
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! What programs under `weir run --report` count, in a file they share with it.
 //!
-//! Layout: [`Head`], then [`PROGRAMS`] of [`Program`]. Each process has a place of its own and adds to it; what was
+//! Layout: `Head`, then [`PROGRAMS`] of [`Program`]. Each process has a place of its own and adds to it; what was
 //! counted stays when it dies, however it dies, and its place goes to the next process of that name.
 //!
 //! The file is the user's own: what it holds is shown, and nothing else is done by it.

@@ -6,7 +6,7 @@
 //! those who write another program that reads it.
 //!
 //! Owns the bytes: what is written where, and what bytes that were read mean. Reads and writes
-//! nothing itself: [`writer`] hands out blocks and their places, [`scan`] asks a [`ReadLog`] for
+//! nothing itself: `writer` hands out blocks and their places, `scan` asks a [`ReadLog`] for
 //! bytes, [`replay`] changes files through a [`Home`]. What is logged when is the engine's.
 //!
 //! Bytes read from a log are never trusted: whatever they are, the answer is a record or an error
@@ -35,7 +35,7 @@ pub use superblock::{
 pub use writer::{Commit, Full, Writer};
 
 /// A position in the log's endless stream of bytes (log sequence number). Where in the file it is
-/// follows from the group it is in: see [`Writer::pieces`] and [`Group::place`].
+/// follows from the group it is in: see `Writer::pieces` and [`Group::place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 

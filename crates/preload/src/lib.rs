@@ -5,13 +5,13 @@
 //! whatever is not known here, or is not known to be right, is left to the call it is instead of. That also
 //! holds for programs that share a description and are not run under this library.
 //!
-//! The way of a call: [`calls`] has the C library's name, [`table`] finds the description, [`data`] does it by the
-//! lane, or says why it cannot, and the next definition of the name ([`next`]) is called.
+//! The way of a call: `calls` has the C library's name, `table` finds the description, `data` does it by the
+//! lane, or says why it cannot, and the next definition of the name (`next`) is called.
 //!
 //! Invariants:
 //! - reading and writing by the lane allocates nothing, takes no lock and may be interrupted by a signal handler
 //!   that reads or writes;
-//! - `errno` changes only as the kernel's calls would change it: system calls made here ([`sys`]) do not touch it;
+//! - `errno` changes only as the kernel's calls would change it: system calls made here (`sys`) do not touch it;
 //! - the next definition is called from a frame without anything to clean up: threads may be cancelled in it
 //!   (pthread_cancel(3)), and what is called between is `extern "C"`, by which no panic goes out;
 //! - nothing is waited for but what the call itself would wait for: locks are tried, a few times at most.

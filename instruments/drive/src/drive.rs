@@ -238,7 +238,7 @@ impl Drive {
         if paced { self.cache.warm() } else { Ok(()) }
     }
 
-    /// Cuts the power: see [`Cache::power_cut`]. What is under way is given up.
+    /// Cuts the power: see `Cache::power_cut`. What is under way is given up.
     pub fn power_cut(&mut self, now: Ns, seed: u64) -> io::Result<Lost> {
         self.advance(now);
         self.pass(now);

@@ -1,7 +1,7 @@
 //! Policies of replacement on traces of page references: what each would have had in memory.
 //!
 //! The engine's own ([`TwoLists`], the very code) against [`S3Fifo`]. As in the engine dirty pages are on no
-//! list and do not go: beyond [`DIRTY_SHARE`] of the cache those dirty longest come home, and may go from
+//! list and do not go: beyond `DIRTY_SHARE` of the cache those dirty longest come home, and may go from
 //! then on. A page that is read and is not there comes in clean, one that is written comes in dirty.
 //!
 //! No time passes here, nothing is read ahead, and files are not removed.
