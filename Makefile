@@ -10,7 +10,7 @@
 #   make bench-lane  programs under 'weir run' on this machine's own disk, the quick form (at most eight minutes, as root)
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
-#   make lint       formatting, clippy, and checks of the repository itself
+#   make lint       formatting, clippy, the documentation's links, dependencies, and checks of the repository itself
 #   make install    the weir command and the library of 'weir run' below PREFIX (/usr/local), and mount(8)'s helper
 #                   in SBINDIR (/sbin); DESTDIR respected
 #   make setup      only the set-up: system packages, Rust components, test suites
@@ -91,7 +91,11 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path instruments/fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 	scripts/check-repository
+	scripts/check-dependencies --self-test
+	scripts/check-dependencies
+	scripts/check-circles --self-test
 
 # The link below SBINDIR is what mount(8) runs for `SOURCE MOUNTPOINT fuse.weir OPTIONS` in /etc/fstab.
 install: build
