@@ -6,7 +6,7 @@
 #   make crash-test power cuts: simulated ones at every device request, and of emulated disks
 #   make miri       the lane's accesses to shared memory under Miri, where a nightly toolchain has it (minutes)
 #   make fuzz       everything that reads what others can write, fuzzed: three minutes a target
-#   make bench      the figures of docs/RESULTS.md on this machine's own disk, both sides of each in one run
+#   make bench      the figures of docs/results/engine.md on this machine's own disk, both sides of each in one run
 #   make bench-lane  programs under 'weir run' on this machine's own disk, the quick form (at most eight minutes, as root)
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
@@ -81,11 +81,11 @@ bench-nbw: setup-bench build
 	mkdir -p $(BENCH_DIR)
 	$(BENCH) run nbw --quick --weir $(WEIR) --dir $(BENCH_DIR) --json $(NBW_JSON)
 
-# Goes on where it was stopped. The report makes docs/RESULTS.md's section, the plots and a copy of the results.
+# Goes on where it was stopped. The report makes docs/results/nbw.md's tables, the plots and a copy of the results.
 bench-paper: setup-bench build
 	mkdir -p $(BENCH_DIR)
 	$(BENCH) run nbw --paper --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/nbw-paper.json
-	$(BENCH) report $(BENCH_DIR)/nbw-paper.json --out docs
+	$(BENCH) report $(BENCH_DIR)/nbw-paper.json --out docs/results
 
 lint:
 	$(CARGO) fmt --all --check

@@ -37,7 +37,7 @@ expect_equal "lines of cases run now" "$(grep -c '^hdd/.* ext4 ' "$WORK/second")
 
 step "the report"
 "$BENCH" report "$json" --out "$WORK/docs"
-grep -q 'random-write' "$WORK/docs/RESULTS.md" || fail "no table in the report"
+grep -q 'random-write' "$WORK/docs/nbw.md" || fail "no table in the report"
 [ -s "$WORK/docs/nbw/figure-10.svg" ] || fail "no plot in the report"
 
 step "bad input"

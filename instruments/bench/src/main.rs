@@ -68,13 +68,13 @@ enum Task {
     /// Run benchmarks and hold the figures against the goals.
     #[command(subcommand)]
     Run(Suite),
-    /// Print the tables of docs/RESULTS.md from what 'run --json' wrote.
+    /// Print the tables of docs/results/engine.md from what 'run --json' wrote.
     Tables {
         /// The results.
         results: PathBuf,
     },
-    /// Write plots and the tables of RESULTS.md from what 'run nbw --json' or 'run awol
-    /// --json' wrote.
+    /// Write the plots and tables of docs/results from what 'run nbw --json', 'run awol --json'
+    /// or 'run lane --json' wrote.
     Report {
         /// The results.
         results: PathBuf,
@@ -82,7 +82,7 @@ enum Task {
         #[arg(long, value_name = "FILE", value_delimiter = ',')]
         add: Vec<PathBuf>,
         /// The directory of the documents.
-        #[arg(long, value_name = "DIR", default_value = "docs")]
+        #[arg(long, value_name = "DIR", default_value = "docs/results")]
         out: PathBuf,
     },
     /// Emulated disks: a block device that behaves like a hard disk, a flash drive or remote storage.

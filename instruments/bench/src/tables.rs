@@ -1,4 +1,4 @@
-//! The tables of docs/RESULTS.md, from a run's JSON: what is in the document is what was measured.
+//! The tables of docs/results/engine.md, from a run's JSON: what is in the document is what was measured.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The part of docs/RESULTS.md about `weir run`.
+//! The part of docs/results/lane.md that is made from a run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::markdown::{Table, escape, wrapped};
-use super::{DOCUMENT, file_name, same_file, section, updated, write};
+use super::{document_of, file_name, same_file, section, updated, write};
 use crate::error::{Doing, Error, Result};
 use crate::lane::goals;
 use crate::lane::results::{Case, Results, Round, SUITE};
@@ -15,7 +15,7 @@ use crate::lane::transport::IO_URING;
 use crate::measure::show_us;
 use crate::report::number;
 
-const HEADING: &str = "## Programs under `weir run`";
+const HEADING: &str = "# Programs under `weir run`";
 
 const DASH: &str = "–";
 
@@ -24,29 +24,29 @@ const GROUPS: [(&str, &str, &str); 7] = [
     (
         "write/",
         "Writes to pages in memory",
-        "pwrite(2) as fast as it goes, by one thread on a file whose pages are in memory; then calls that are timed \
-         one by one, whose times the clock itself is a part of (some 40 ns).",
+        "One thread calls pwrite(2) at full speed on a file whose pages are in memory. The latencies are of calls \
+         timed one by one; they include the cost of reading the clock (some 40 ns).",
     ),
     ("read/", "Reads of pages in memory", "The same with pread(2)."),
     (
         "cold-write/",
         "Writes to pages not in memory",
-        "Each call goes to a page that nothing touched since everything was dropped from memory. EvFS (paper 003) \
-         says: 0.7 µs for 64 and 128 B, where ext4 took 5 to 20 µs.",
+        "Each call goes to a page that has not been touched since all caches were dropped. The EvFS paper reports \
+         0.7 µs for 64 and 128 B, where ext4 took 5 to 20 µs.",
     ),
-    ("direct", "O_DIRECT", "4 KiB at places in a random order, one call at a time."),
-    ("miss/", "Reads that miss", "The same without O_DIRECT, of pages that are not in memory."),
+    ("direct", "O_DIRECT", "4 KiB at random places, one call at a time."),
+    ("miss/", "Reads that miss", "The same without O_DIRECT, on pages that are not in memory."),
     (
         "threads/",
         "Several writers",
-        "pwrite(2) at random places by one, two and four threads of a program, each with a file of its own, or all by \
-         one description of one file; the files are 64 MiB in all. The rate is that of all together.",
+        "One, two and four threads of a program call pwrite(2) at random places: each on a file of its own, or all \
+         on one open description of one file. The files have 64 MiB in all. The rate is the sum over all threads.",
     ),
     (
         "",
         "Programs",
-        "Each round starts with nothing in memory and, for Weir, with a new mount. What fio, git and make wait for \
-         is theirs; what is on the disk afterwards is compared with what must be there.",
+        "Each round starts with nothing in memory and, for Weir, with a new mount. Afterwards the content of the \
+         disk is compared with what must be there.",
     ),
 ];
 
@@ -67,7 +67,7 @@ pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>
     }
     let results = Results::load(file)?;
     let name = format!("{}.json", file_name(&results.profile, file)?);
-    let document = out.join(DOCUMENT);
+    let document = out.join(document_of(SUITE));
     let raw = format!("{SUITE}/{name}");
     let text = updated(&document, (SUITE, HEADING), &text(&results, &raw))?;
     let folder = out.join(SUITE);
@@ -91,14 +91,14 @@ fn text(results: &Results, raw: &str) -> String {
             left.into_iter().partition(|case| case.name.starts_with(begin) && has_three(case));
         left = others;
         if !own.is_empty() {
-            text += &format!("\n### {heading}\n\n{said}\n\n{}", table(&own));
+            text += &format!("\n## {heading}\n\n{said}\n\n{}", table(&own));
         }
     }
     if !left.is_empty() {
         text += &format!(
-            "\n### Transports and starts\n\n`transport` is a 64 B write through FUSE, without the lane. `start` is a process \
-             from its start to its end: `true`, and `dd` with 32 writes to a file of the mount. `off-mount` is 64 B \
-             writes to a file straight on the disk.\n\n{}",
+            "\n## Transports and process starts\n\n`transport` is a 64 B write through FUSE, without the lane. `start` is \
+             a process from start to end: `true`, and `dd` with 32 writes to a file of the mount. `off-mount` is 64 B \
+             writes to a file directly on the disk.\n\n{}",
             others(&left)
         );
     }
@@ -116,11 +116,11 @@ fn opening(results: &Results, raw: &str) -> String {
         other => escape(&other.to_string()),
     };
     let mut text = format!(
-        "    {}\n\nmade the figures of this part in {:.0} s; `weir-bench report {raw} --out .`, in this document's \
-         directory, writes them here. All rounds are in [{raw}]({raw}).\n\nMeasured with {}, on {} CPUs ({}), {}, Linux {}. \
-         *ext4* is the disk's own file system; *FUSE* is Weir's mount of it, with its defaults{}; *lane* is the same mount \
-         for a program run by `weir run`. Rounds of the sides take turns on one disk. Figures are medians over rounds, \
-         ratios are medians of each round's ratio.\n",
+        "    {}\n\nmade these figures in {:.0} s. `weir-bench report {raw} --out .` in this directory writes them into \
+         this page; [{raw}]({raw}) has every round.\n\nMeasured with {}, on {} CPUs ({}), {}, Linux {}. *ext4* is the disk's \
+         own file system; *FUSE* is Weir's mount of it, with its defaults{}; *lane* is the same mount for a program run by \
+         `weir run`. The sides take turns on one disk. A figure is the median over the rounds, a ratio the median of the \
+         rounds' ratios.\n",
         section::one_line(&results.command),
         results.took_seconds,
         escape(&results.weir),
@@ -150,7 +150,7 @@ fn of_goals(results: &Results) -> String {
             if goal.reached { "reached".into() } else { "**missed**".into() },
         ]);
     }
-    format!("\n### Goals, under `weir run`\n\n{}", table.text())
+    format!("\n## Goals, under `weir run`\n\n{}", table.text())
 }
 
 fn table(cases: &[&Case]) -> String {
@@ -222,17 +222,20 @@ mod tests {
         assert!(is_one(&file).expect("read"));
         let written = super::super::report(&file, &[], directory.path()).expect("a report");
         assert_eq!(written.len(), 2);
-        let text = fs::read_to_string(directory.path().join(DOCUMENT)).expect("text");
+        let text = fs::read_to_string(directory.path().join(document_of(SUITE))).expect("text");
         assert!(
             text.contains("| write/64/random | 2.00 M/s | – | 20.0 M/s | 10.0 | – |"),
             "{text}"
         );
         assert!(
-            text.contains("### Programs") && text.contains("| sqlite/wal | 900 /s | 500 /s | – |")
+            text.contains("## Programs") && text.contains("| sqlite/wal | 900 /s | 500 /s | – |")
         );
         assert!(text.contains("| start/true | preloaded |") && text.contains("a \\| b"));
         let again = super::super::report(&written[0], &[], directory.path()).expect("a report");
         assert_eq!(again.len(), 1, "the copy is not copied onto itself");
-        assert_eq!(fs::read_to_string(directory.path().join(DOCUMENT)).expect("text"), text);
+        assert_eq!(
+            fs::read_to_string(directory.path().join(document_of(SUITE))).expect("text"),
+            text
+        );
     }
 }

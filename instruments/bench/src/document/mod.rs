@@ -1,7 +1,7 @@
-//! `weir-bench report`: plots and the tables of docs/RESULTS.md from what `run nbw --json`,
+//! `weir-bench report`: the plots and tables of docs/results/*.md, from what `run nbw --json`,
 //! `run awol --json` or `run lane --json` wrote.
 //!
-//! Measures nothing and rounds only what it prints: the same file gives the same documents.
+//! It measures nothing, and rounds only what it prints: the same file gives the same documents.
 
 mod awol;
 mod figures;
@@ -22,8 +22,7 @@ use crate::plot::Figure;
 
 /// What is made of the results of one suite.
 struct Part {
-    /// The suite: also the name of its markers, and of the folder of its plots and results in the
-    /// directory of the documents.
+    /// The suite: also the name of its document and markers, and of the folder of its plots and results.
     suite: &'static str,
     heading: &'static str,
     section: fn(&Results, &str) -> String,
@@ -45,11 +44,13 @@ const PARTS: [Part; 2] = [
     },
 ];
 
-/// The document.
-const DOCUMENT: &str = "RESULTS.md";
+/// The name of a suite's document.
+fn document_of(suite: &str) -> String {
+    format!("{suite}.md")
+}
 
-/// Writes the plots, a copy of the results, and the part of `RESULTS.md` between its markers, all
-/// under `out`, of a run and of those whose cases are added to it. What else is in the document stays.
+/// Writes the plots, a copy of the results, and the part of the suite's document between its markers,
+/// all under `out`, of a run and of those whose cases are added to it. The rest of the document stays.
 /// Returns what was written.
 pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     if lane::is_one(file)? {
@@ -76,7 +77,7 @@ pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>
         copies.push((path, name));
         add(&mut results, more, path)?;
     }
-    let document = out.join(DOCUMENT);
+    let document = out.join(document_of(part.suite));
     let section = (part.section)(&results, &format!("{}/{}", part.suite, copies[0].1)) + &others;
     let text = updated(&document, (part.suite, part.heading), &section)?;
     fs::create_dir_all(&folder).doing("create", &folder)?;
@@ -192,7 +193,7 @@ mod tests {
         sample::results().save(&file).expect("saved");
         let out = folder.0.join("docs");
         fs::create_dir_all(&out).expect("made");
-        fs::write(out.join(DOCUMENT), "# Mine\n\nkept\n").expect("written");
+        fs::write(out.join(document_of(SUITE)), "# Mine\n\nkept\n").expect("written");
         let written = report(&file, &[], &out).expect("a report");
         assert_eq!(written.len(), 4 + 1 + 1);
         let read = |path: &PathBuf| fs::read(path).expect("written");
@@ -202,8 +203,8 @@ mod tests {
         assert_eq!(again.len(), 4 + 1, "the copy is not copied onto itself");
         let after: Vec<Vec<u8>> = written.iter().map(read).collect();
         assert!(before == after);
-        let document = fs::read_to_string(out.join(DOCUMENT)).expect("text");
-        assert!(document.starts_with("# Mine\n\nkept\n\n## "), "{document}");
+        let document = fs::read_to_string(out.join(document_of(SUITE))).expect("text");
+        assert!(document.starts_with("# Mine\n\nkept\n\n# "), "{document}");
     }
 
     #[test]
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn each_suite_has_its_own_part_and_others_have_none() {
+    fn each_suite_has_its_own_document_and_others_have_none() {
         let folder = Folder::new("suites");
         let file = folder.0.join("out.json");
         let save = |suite: &str| {
@@ -249,13 +250,13 @@ mod tests {
             results.suite = suite.into();
             results.save(&file).expect("saved");
         };
-        for suite in ["nbw", "awol"] {
+        for (suite, heading) in [("nbw", section::HEADING), ("awol", awol::HEADING)] {
             save(suite);
             report(&file, &[], &folder.0).expect("a report");
             assert!(folder.0.join(suite).join("quick.json").exists());
+            let document = fs::read_to_string(folder.0.join(document_of(suite))).expect("text");
+            assert!(document.starts_with(heading), "{document}");
         }
-        let document = fs::read_to_string(folder.0.join(DOCUMENT)).expect("text");
-        assert!(document.contains(section::HEADING) && document.contains(awol::HEADING));
         save("spill");
         assert!(report(&file, &[], &folder.0).is_err());
     }
@@ -281,7 +282,7 @@ mod tests {
             again.contains(&folder.0.join("nbw/quick-2.json")),
             "beside the other, not over it"
         );
-        let document = fs::read_to_string(folder.0.join(DOCUMENT)).expect("text");
+        let document = fs::read_to_string(folder.0.join(document_of(SUITE))).expect("text");
         assert!(document.contains("    weir-bench run --sweep\n"), "{document}");
         results.suite = "awol".into();
         results.save(&folder.0.join("more.json")).expect("saved");
@@ -298,7 +299,7 @@ mod tests {
         assert!(report(&file, &[], &folder.0).is_err());
         results.profile.name = "paper".into();
         results.save(&file).expect("saved");
-        fs::write(folder.0.join(DOCUMENT), markers::begin(SUITE)).expect("written");
+        fs::write(folder.0.join(document_of(SUITE)), markers::begin(SUITE)).expect("written");
         let error = report(&file, &[], &folder.0).expect_err("an open marker");
         assert!(error.to_string().contains("nbw:end"), "{error}");
         assert!(!folder.0.join(SUITE).exists(), "nothing is written before that is known");

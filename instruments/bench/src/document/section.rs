@@ -1,5 +1,5 @@
-//! The part of docs/RESULTS.md that is made from a run: what was measured, how, and beside it what
-//! the paper says.
+//! The part of docs/results/nbw.md that is made from a run: what was measured, how, and what the
+//! paper says of the same.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::nbw::names::{BASELINE, DEFAULT, bytes, workloads};
 use crate::nbw::results::{Experiment, Profile, Results};
 
 /// The heading above the part, where the document has none.
-pub const HEADING: &str = "## Weir and the kernel on slow disks";
+pub const HEADING: &str = "# Weir and the kernel on slow disks";
 
 /// The part. `raw` is where the results are, relative to the document.
 pub fn section(results: &Results, raw: &str) -> String {
@@ -30,9 +30,8 @@ pub fn section(results: &Results, raw: &str) -> String {
 
 fn opening(results: &Results, raw: &str) -> String {
     let mut text = format!(
-        "    {}\n\nmade the figures of this part in {}; `weir-bench report {raw} --out .`, in \
-         this document's directory, writes them here. All of them, every repetition too, are in \
-         [{raw}]({raw}).\n",
+        "    {}\n\nmade these figures in {}. `weir-bench report {raw} --out .` in this directory writes \
+         them into this page; [{raw}]({raw}) has every repetition.\n",
         one_line(&results.command),
         duration(results.took_seconds),
     );
@@ -41,11 +40,11 @@ fn opening(results: &Results, raw: &str) -> String {
     }
     text += &format!(
         "\nMeasured with {}, on a machine with: {}.\n\n\
-         It does again, on emulated disks, what section 6 of *Non-blocking Writes to Files* (NBW, \
-         FAST 2015) did with a kernel that had non-blocking writes. \"The paper\" is that one, and \
-         what is quoted is from its text, not read off its plots. `{BASELINE}` is the kernel's own \
-         page cache, the paper's *blocking writes* (BW); `weir-` and a fetch policy is Weir, mounted \
-         over the same ext4, and `{DEFAULT}` is its default.\n",
+         The experiments are those of section 6 of *Non-blocking Writes to Files* (NBW, FAST 2015), \
+         which measured a modified kernel; here they run on emulated disks. \"The paper\" is NBW, \
+         quoted from its text and not read from its plots. `{BASELINE}` is the kernel's own page \
+         cache, the paper's *blocking writes* (BW). `weir-` and a fetch policy is Weir, mounted over \
+         the same ext4; `{DEFAULT}` is its default.\n",
         escape(&results.weir),
         machine(&results.machine),
     );
@@ -55,7 +54,7 @@ fn opening(results: &Results, raw: &str) -> String {
 /// Of a run whose cases were added.
 pub fn added(results: &Results, raw: &str) -> String {
     let text = format!(
-        "\nAdded were the figures that\n\n    {}\n\nmade in {} with {}; they are in [{raw}]({raw}).\n",
+        "\nFurther figures were made by\n\n    {}\n\nin {} with {}; they are in [{raw}]({raw}).\n",
         one_line(&results.command),
         duration(results.took_seconds),
         escape(&results.weir),
@@ -94,12 +93,12 @@ pub fn duration(seconds: f64) -> String {
 
 fn goals(results: &Results) -> String {
     format!(
-        "### Goals, on slow disks\n\n\
-         Held against `{DEFAULT}`; the policy that did best is named beside it. A goal over several \
-         cases is held against the worst of them. Averages are arithmetic means of the ratios over \
-         all I/O sizes, 4 KiB included. A random-write size is held against its bound where one is \
-         stated below, and against 45 x where patch memory holds the run's writes; whole pages, \
-         which need no fetch, only have to be no slower.\n\n{}\n{}",
+        "## Goals, on slow disks\n\n\
+         Each goal is checked with `{DEFAULT}`; the last column has the best other policy. The worst \
+         case decides a goal over several cases. An average is the arithmetic mean of the ratios over \
+         all I/O sizes, 4 KiB included. Random writes of one size are compared with the bound stated \
+         below, or with 45 x if patch memory holds all the writes of the run. Writes of whole pages \
+         need no fetch and only must not be slower.\n\n{}\n{}",
         of_goals(results),
         slower_cases(results)
     )
@@ -112,22 +111,20 @@ fn how(profile: &Profile) -> String {
         _ => format!("the paper's sizes and times divided by {scale}, to keep their proportions"),
     };
     format!(
-        "### How these figures are made\n\n\
+        "## How these figures are made\n\n\
          *The disks* are emulated: a process serves an image file with the delays of a disk, under \
-         a loop device with direct I/O, and a real ext4 is on it. `hdd` has one arm, with seeks by \
-         distance, rotation at 7200 rpm, a transfer rate and a queue of 32 served by position; `ssd` \
-         has parallel channels, reads of tens of microseconds and slower writes. `weir-bench disk \
-         check --model hdd` measures a model against its parameters. Both contestants use the very \
-         same disk and file system. The delays are real, so a figure holds for this model, not for \
-         any one product.\n\n\
+         a loop device with direct I/O, and a real ext4 is on it. `hdd` has one arm: seek time grows \
+         with distance, the platters turn at 7200 rpm, and a queue of 32 is served by position. `ssd` \
+         has parallel channels, reads of tens of microseconds, and slower writes. `weir-bench disk \
+         check --model hdd` compares a model with its parameters. Both contestants use the same disk \
+         and file system. The figures hold for these models, not for any one product.\n\n\
          *Memory:* each contestant has {memory} in all (the paper: 4 GB), a memory cgroup's limit: for ext4 the load \
          and the page cache, for Weir the load, its daemon and the page cache of both file systems. \
          Of its {memory}, Weir may use {patch} for patches (the paper: 64 MB). The kernel may hold dirty \
          pages of the disk up to a fifth of that memory before it throttles writers, as on a machine \
          of that memory.\n\n\
          *Processors:* while an emulated disk runs, idle processors poll instead of halting, for \
-         both contestants alike. Where they halt, as they do by default, wake-ups take longer, and \
-         those of FUSE's daemon with them.\n\n\
+         both contestants. By default they halt, and wake-ups, FUSE's among them, take longer.\n\n\
          *Sizes and times:* profile `{name}`, {scaled}: a file of {file} (the paper: 5 GB); \
          {seconds} s for each personality (the paper: 60 s), {server_seconds} s for each mix of the file server, and the first \
          {trace_seconds} s of each trace, in its own time.\n\n\
@@ -138,8 +135,8 @@ fn how(profile: &Profile) -> String {
          *Cold and verified:* before each run both file systems are mounted anew and all caches \
          dropped. After it, everything Weir holds is written home and the files are compared with \
          what was written, every byte.\n\n\
-         Fetches and blocked writes are by Weir's own count; the kernel does not count its own. \
-         Device reads and writes are the requests the disk served during the load.\n",
+         Weir counts fetches and blocked writes; the kernel does not count its own. Device reads and \
+         writes are the requests that the disk served during the load.\n",
         memory = bytes(profile.memory_bytes),
         patch = bytes(profile.patch_bytes),
         file = bytes(profile.file_bytes),
@@ -170,7 +167,7 @@ fn part(
     alt: &str,
 ) -> String {
     format!(
-        "### {heading}\n\n![Figure {figure}: {alt}](nbw/figure-{figure}.svg)\n\n{}",
+        "## {heading}\n\n![Figure {figure}: {alt}](nbw/figure-{figure}.svg)\n\n{}",
         beside(results, experiment)
     )
 }
@@ -191,15 +188,15 @@ fn personalities(results: &Results) -> String {
         10,
         "operations a second of five personalities over I/O sizes, hdd and ssd",
     );
-    text += "\nOne thread writes or reads, one in front of the other or at random places, in I/O of \
-             one size; *random-readwrite* has a reader and a writer. The disk's parameters are not \
-             those of the paper's, so that ratios compare, not operations a second. The *bound* of \
-             random-write is what patch memory and the device's fetch rate allow: the patches that \
-             fit, and after that one fetch for each page written.\n";
+    text += "\nOne thread writes or reads, in order or at random places, in I/O of one size; \
+             *random-readwrite* has a reader and a writer. The paper's disk had other parameters: compare \
+             ratios, not operations a second. The *bound* of random-write is what patch memory and \
+             the device's fetch rate allow: the patches that fit, and after that one fetch for each \
+             page written.\n";
     for disk in disks(results, experiment) {
         text += &format!(
-            "\n{disk}: ext4's operations a second, and how many times as many the others do. Bold: \
-             slower than ext4.\n\n{}",
+            "\n{disk}: ext4's operations a second, and the others' relative to it. Bold: slower than \
+             ext4.\n\n{}",
             at_a_glance(results, experiment, disk)
         );
         let table = bounds(results, disk);
@@ -243,10 +240,9 @@ fn file_server(results: &Results) -> String {
         12,
         "mean latency by class of operation of a file server, ext4's being 1",
     );
-    text += "\nA fixed load is offered, whole pages and parts of pages in the proportions of the \
-             paper's Table 2, and latency is what is measured. The paper's clients were on a \
-             network; here the load is on the machine itself. Mean latencies, and the change \
-             against ext4:\n";
+    text += "\nThe load is fixed, with whole and partial pages in the proportions of the paper's \
+             Table 2; latency is measured. The paper's clients were on a network; here they are on the \
+             same machine. Mean latencies, and the change against ext4:\n";
     for disk in disks(results, experiment) {
         text += &format!("\n{disk}:\n\n{}", latencies(results, experiment, disk));
     }
@@ -263,8 +259,8 @@ fn traces(results: &Results) -> String {
         "mean latency of all operations of two replayed traces, ext4's being 1",
     );
     text += "\nMobiBench's traces of the Facebook and Twitter applications, replayed at the times \
-             recorded, against files that are cold: as recorded, and without their fsyncs. Mean \
-             latencies, and the change against ext4:\n";
+             recorded, on cold files: as recorded, and without their fsyncs. Mean latencies, and the \
+             change against ext4:\n";
     for disk in disks(results, experiment) {
         text += &format!("\n{disk}:\n\n{}", latencies(results, experiment, disk));
     }
@@ -287,12 +283,12 @@ mod tests {
             "not complete",
             "weir 0.1.0 &lt;a\\|b>",
             "cpus 2, kernel 6.18",
-            "### Goals",
+            "## Goals",
             "divided by 64",
             "nbw/figure-10.svg",
             "nbw/figure-13.svg",
             "<details><summary>hdd, random-write, in full</summary>",
-            "in 7 min;",
+            "in 7 min. ",
         ] {
             assert!(text.contains(expected), "no '{expected}' in:\n{text}");
         }

@@ -1,4 +1,4 @@
-//! The part of docs/RESULTS.md about AWOL's workloads: `figures` and `over_time` are its plots, `paper`
+//! The part of docs/results/awol.md that is made from a run of AWOL's workloads: `figures` and `over_time` are its plots, `paper`
 //! is what the paper says of the same.
 
 mod figures;
@@ -16,7 +16,7 @@ use crate::nbw::names::{bytes, or_dash};
 use crate::nbw::results::{Profile, Results};
 
 /// The heading above the part, where the document has none.
-pub const HEADING: &str = "## Readers and writers side by side: write-back that adapts";
+pub const HEADING: &str = "# Readers and writers side by side: write-back that adapts";
 
 /// The part. `raw` is where the results are, relative to the document.
 pub fn section(results: &Results, raw: &str) -> String {
@@ -26,11 +26,11 @@ pub fn section(results: &Results, raw: &str) -> String {
         goals(results),
         beside(results),
         format!(
-            "### Rates and latencies\n\n![Rates to ext4's](awol/rates.svg)\n\n{}",
+            "## Rates and latencies\n\n![Rates to ext4's](awol/rates.svg)\n\n{}",
             table(&judge::rates(results))
         ),
         over_time(results),
-        format!("### What it cost the disk\n\n{}", table(&judge::costs(results))),
+        format!("## What it cost the disk\n\n{}", table(&judge::costs(results))),
         programs(results),
         settings(results),
     ];
@@ -40,9 +40,9 @@ pub fn section(results: &Results, raw: &str) -> String {
 
 fn opening(results: &Results, raw: &str) -> String {
     let mut text = format!(
-        "    {}\n\nmade these figures in {}; `weir-bench report {raw} --out .`, in this document's \
-         directory, writes them here. Every repetition is in [{raw}]({raw}).\n\nMeasured with {}, on \
-         a machine with: {}.\n",
+        "    {}\n\nmade these figures in {}. `weir-bench report {raw} --out .` in this directory writes \
+         them into this page; [{raw}]({raw}) has every repetition.\n\nMeasured with {}, on a machine \
+         with: {}.\n",
         one_line(&results.command),
         duration(results.took_seconds),
         escape(&results.weir),
@@ -56,12 +56,13 @@ fn opening(results: &Results, raw: &str) -> String {
 
 fn how(profile: &Profile) -> String {
     let mut text = format!(
-        "The workloads of *AWOL: An Adaptive Write Optimizations Layer* (section 5): the letters are \
-         no, sequential, random, Zipf or variable Reader, and the same of the Writer. All access is \
-         of one page, by pread and pwrite at full speed; reader and writer are a thread each and have \
-         a file each. Memory is {} a contestant (the paper: 2 GB, divided by {}). A load takes {} s \
-         on the hard disk and half of it elsewhere; rounds: {}, in turn, each from a cold start; \
-         every byte is compared afterwards.\n",
+        "The workloads are those of *AWOL: An Adaptive Write Optimizations Layer* (section 5). A name \
+         such as SRSW gives the reader and the writer: N for none, S for sequential, R for random, Z \
+         for Zipf's law, V for variable. Each has a thread and a file of its own, and accesses one page \
+         at a time with pread or pwrite, at full speed. Each contestant has {} of memory (the paper: 2 \
+         GB, divided by {}). A load takes {} s on the hard disk and half of that elsewhere. There are {} \
+         rounds, in which the contestants take turns, each from a cold start; every byte is compared \
+         afterwards.\n",
         bytes(profile.memory_bytes),
         profile.scale,
         number(profile.seconds),
@@ -70,12 +71,12 @@ fn how(profile: &Profile) -> String {
     if let Some(sizes) = &profile.side_by_side {
         let [least, most] = sizes.variable_bytes;
         text += &format!(
-            "\nFiles of RRRW, NRZW and ZRZW are {} (the paper: 1 GB), those of NRSW and SRSW {}, more \
-             than memory and not divided, so that one pass lasts: SRSW is over when its file is \
-             read. In NRVW and VRVW five to eight clients run at any time, on files of {} to {} KiB \
-             (the paper: 100 to 512 MB), with a change every {} s on average; each is sequential or \
-             by Zipf's law, and reads its file's length once in a session. The exponent of Zipf's \
-             law is 1, and popular pages are spread over the file. The seed is {}.\n",
+            "\nFiles of RRRW, NRZW and ZRZW have {} (the paper: 1 GB). Those of NRSW and SRSW have {}, \
+             more than memory, so that one pass takes long enough; SRSW ends when its file has been read. \
+             In NRVW and VRVW five to eight clients run at any time, on files of {} to {} KiB (the \
+             paper: 100 to 512 MB), with a change every {} s on average; each is sequential or follows \
+             Zipf's law, and reads as many bytes as its file has in a session. The exponent of Zipf's law \
+             is 1, and popular pages are spread over the file. The seed is {}.\n",
             bytes(sizes.file_bytes),
             bytes(sizes.sequential_bytes),
             least >> 10,
@@ -106,14 +107,15 @@ fn goals(results: &Results) -> String {
     }
     let below = judge::below_baseline(results);
     let below = if below.is_empty() { "nothing".to_owned() } else { below.join("; ") };
-    format!("### Goals, write-back\n\n{}\nBelow ext4: {}.\n", table.text(), escape(&below))
+    format!("## Goals, write-back\n\n{}\nBelow ext4: {}.\n", table.text(), escape(&below))
 }
 
 fn beside(results: &Results) -> String {
     format!(
-        "### The paper's figures beside ours\n\n\
-         The paper's *default* is the kernel's own write-back, here ext4; *static* is Weir with what a \
-         kernel does. Hit rates are pages read by programs that no page read from the disk stands for.\n\n\
+        "## The paper's figures beside ours\n\n\
+         The paper's *default* is the kernel's own write-back, here ext4. *static* is Weir with a kernel's \
+         fixed ratios. The hit rate is the share of the pages read by programs that was not read from the \
+         disk.\n\n\
          {}\n\
          ![Figure 12: hit rates](awol/figure-12.svg)\n\n\
          ![Figure 16: random reads beside random writes](awol/figure-16.svg)\n\n\
@@ -124,9 +126,9 @@ fn beside(results: &Results) -> String {
 
 fn over_time(results: &Results) -> String {
     format!(
-        "### Over time\n\n\
-         By `weir mount --record`, and the requests that the disk served, each second of the first round; \
-         shares are of the memory for pages.\n\n\
+        "## Over time\n\n\
+         From `weir mount --record` and the disk's count of requests, for each second of the first round. \
+         Shares are of the memory for pages.\n\n\
          ![Figure 11: watermarks of writers alone](awol/figure-11.svg)\n\n\
          ![Figure 14: watermarks beside a reader](awol/figure-14.svg)\n\n\
          ![Figure 18: requests to the disk](awol/figure-18.svg)\n\n{}",
@@ -138,25 +140,24 @@ fn programs(results: &Results) -> String {
     let rows = macrobench::rows(results);
     let shown = if rows.len() > 1 { table(&rows) } else { "Not measured.\n".to_owned() };
     format!(
-        "### Whole programs\n\n\
+        "## Whole programs\n\n\
          *build*: the C sources of zstd are unpacked into {} trees, one after the other, and a program is \
          built in each; the figure is the time until all is done. *tpcc*: TPC-C's transactions on \
-         PostgreSQL, with a tenth of the standard's rows in a warehouse, so many warehouses that the \
-         database is four times the memory, and no thinking; the figure is new orders. Neither is an \
-         audited result.\n\n{shown}",
+         PostgreSQL, without think time, with a tenth of the standard's rows in a warehouse, and warehouses \
+         enough for a database of four times the memory; the figure is new orders. Neither is an audited \
+         result.\n\n{shown}",
         macrobench::TREES,
     )
 }
 
 fn settings(results: &Results) -> String {
-    let mut text =
-        "### Settings\n\nFrom runs of `--sweep`; their rates are in the table above.\n\n\
+    let mut text = "## Settings\n\nFrom runs of `--sweep`; their rates are in the table above.\n\n\
                     ![Figure 20: sampling intervals](awol/figure-20.svg)\n"
-            .to_owned();
+        .to_owned();
     let best = optimum::rows(results);
     if best.len() > 1 {
-        text += "\nThe best static setting of each workload (the paper's *optimal*), by search among shares of \
-                 memory at which write-back begins, and adaptive write-back's figure over its:\n\n";
+        text += "\nFor each workload the best static setting (the paper's *optimal*), found by a search over the \
+                 share of memory at which write-back begins, and the ratio of adaptive write-back to it:\n\n";
         text += &table(&best);
     }
     text
