@@ -2,7 +2,7 @@
 # Mounting, unmounting and showing a log, as documented.
 # timeout: 120
 # serial
-# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected recovery-is-explained-by-file
+# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected killed-daemon-ends-waiting-requests recovery-is-explained-by-file
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -296,6 +296,46 @@ casefolded_weir_stays_hidden() {
     umount_weir "$MNT"
     if is_mounted "$WORK/folding"; then umount "$WORK/folding"; fi
     counts "$way"
+}
+
+# A thread of the daemon that waits for an unreachable SOURCE cannot be killed, and keeps the connection's descriptors.
+killed_daemon_ends_waiting_requests() {
+    local daemon server reader waiting
+    need_command sshfs
+    mkdir -p "$WORK/remote"
+    printf '#!/bin/sh\necho $$ >"%s"\nexec /usr/lib/openssh/sftp-server\n' "$WORK/server" >"$WORK/ssh"
+    chmod +x "$WORK/ssh"
+    sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh"
+    head -c 1M /dev/zero >"$WORK/remote/slow"
+    mount_weir "$SRC" "$MNT"
+    stat "$MNT/slow" >/dev/null
+    daemon=$(daemon_of "$MNT")
+    server=$(cat "$WORK/server")
+    expect_equal "the server" "$(cat "/proc/$server/comm")" sftp-server
+    kill -STOP "$server"
+    cat "$MNT/slow" >"$WORK/read" 2>"$WORK/read-errors" &
+    reader=$!
+    # The daemon waits for the server, in the kernel.
+    mkdir "$WORK/connections"
+    mount -t fusectl none "$WORK/connections"
+    waiting=$WORK/connections/$(stat -c %Ld "$SRC")/waiting
+    wait_for 10 grep -qx '[1-9][0-9]*' "$waiting"
+    kill -9 "$daemon"
+    wait_for 20 ended "$reader"
+    if wait "$reader"; then fail "a read without a daemon succeeded"; fi
+    grep -E 'not connected|abort' "$WORK/read-errors" || fail "not the error of a mount without a daemon"
+    if touch "$MNT/new" 2>"$WORK/errors"; then fail "a file was made without a daemon"; fi
+    grep -E 'not connected|abort' "$WORK/errors" || fail "not the error of a mount without a daemon"
+    kill -CONT "$server"
+    umount "$WORK/connections"
+    umount -l "$MNT"
+    wait_for 20 ended "$daemon"
+    umount "$SRC"
+}
+
+# Whether a process has ended, waited for or not.
+ended() {
+    ! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
 }
 
 daemon_is_protected() {

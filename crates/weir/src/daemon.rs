@@ -5,6 +5,7 @@
 //! checked before the lock is taken, and the lock is let go when nothing dirty is left.
 
 mod account;
+mod guard;
 mod lifecycle;
 pub mod protection;
 mod record;
@@ -155,6 +156,11 @@ impl Locked {
         abort_on_panic();
         protection::set_io_flusher();
         let signals = signals::block().map_err(system("block signals"))?;
+        let mut guard = guard::start()
+            .inspect_err(|error| {
+                tracing::warn!("no process guards the mount: cannot fork: {error}")
+            })
+            .ok();
         let Locked { source, mountpoint, settings, lock } = self;
         let start_error =
             |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
@@ -186,8 +192,13 @@ impl Locked {
         };
         let place =
             Place { source: source.path().to_owned(), mountpoint: mountpoint.clone(), device };
+        if let Some(guard) = &mut guard
+            && let Err(error) = guard.watch_over(device, &mountpoint)
+        {
+            tracing::warn!("no process guards the mount: {error}");
+        }
         let looked_at = shard.clone();
-        let lifecycle = Lifecycle::new(shard, place, received, stopping);
+        let lifecycle = Lifecycle::new(shard, place, received, stopping, guard);
         let started = source
             .check_nesting()
             .map_err(DaemonError::from)

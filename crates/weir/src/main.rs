@@ -6,7 +6,7 @@
 //! commands find a daemon through [`mounts`] and ask it over [`control`]; [`run`] is about programs under 'weir run'.
 //!
 //! Invariants: what a person typed never panics; every failure is one line on standard error and
-//! an exit status from [`failure`]; unsafe code is in `allocator`, `daemonize`, `signals` and
+//! an exit status from [`failure`]; unsafe code is in `allocator`, `daemonize`, `daemon::guard`, `signals` and
 //! `run::forward` alone.
 
 #![deny(unsafe_code)]
@@ -15,6 +15,7 @@ mod allocator;
 mod cli;
 mod command;
 mod config_file;
+mod connection;
 mod control;
 mod daemon;
 mod daemonize;

@@ -14,7 +14,9 @@ use weir_engine::Error;
 use weir_shard::Shard;
 
 use super::account::Account;
+use super::guard::Guard;
 use super::unwritten;
+use crate::connection;
 use crate::control::protocol::{Reply, Request};
 use crate::control::server::Responder;
 use crate::mounts::{Device, MountTable};
@@ -132,6 +134,8 @@ pub struct Lifecycle {
     responders: Vec<Responder>,
     /// Data may be let go.
     forced: bool,
+    /// Aborts the mount's connection if the daemon dies; released when the mount has ended.
+    guard: Option<Guard>,
 }
 
 /// A mount that has ended.
@@ -167,6 +171,7 @@ impl Lifecycle {
         place: Place,
         events: Receiver<Event>,
         stopping: Arc<AtomicBool>,
+        guard: Option<Guard>,
     ) -> Lifecycle {
         Lifecycle {
             shard,
@@ -177,6 +182,7 @@ impl Lifecycle {
             retry: false,
             responders: Vec::new(),
             forced: false,
+            guard,
         }
     }
 
@@ -334,18 +340,13 @@ impl Lifecycle {
         self.give_up_waiting(self.held(&holders))
     }
 
-    /// Whether the kernel still has the mount although it is gone from this namespace; false if
-    /// fusectl is not mounted, since it is unknown then.
+    /// Whether the kernel still has the mount although it is gone from this namespace; false where
+    /// that cannot be determined.
     fn is_connected(&self) -> bool {
         let again =
             MountTable::read().is_ok_and(|table| table.of_device(self.place.device).is_some());
         // The device number may be reused by the next mount.
-        !again && Path::new(&self.connection()).exists()
-    }
-
-    /// Path of the mount's connection in fusectl.
-    fn connection(&self) -> String {
-        format!("/sys/fs/fuse/connections/{}", self.place.device.minor)
+        !again && connection::exists(self.place.device)
     }
 
     /// Answers all commands that wait for the end. The mount goes on for the namespaces that still
@@ -389,6 +390,8 @@ impl Lifecycle {
     /// The kernel's side is gone: brings home what was written last, however long it takes.
     fn bring_home(mut self) -> Ended {
         self.stopping.store(true, Ordering::Relaxed);
+        // The mount's device number may be another mount's from now on.
+        drop(self.guard.take());
         let mut lost = None;
         while let Err(error) = self.write_home() {
             let message = self.not_home(error);
@@ -430,9 +433,9 @@ impl Lifecycle {
             Ok(()) | Err(UnmountError::NotMounted) => {}
             Err(error) => tracing::error!("cannot unmount: {error}"),
         }
-        // Where fusectl is not mounted, programs can write until this process has ended: what they
-        // write after the last sync is lost to them as in a crash.
-        if let Err(error) = std::fs::write(self.connection() + "/abort", "1") {
+        // Where that fails, programs can write until this process has ended: what they write after
+        // the last sync is lost to them as in a crash.
+        if let Err(error) = connection::abort(self.place.device) {
             tracing::debug!("cannot cut off programs that still use the mount: {error}");
         }
     }

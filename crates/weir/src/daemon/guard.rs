@@ -1,0 +1,162 @@
+//! A process that ends the mount's connection when the daemon dies.
+//!
+//! The kernel ends a connection when the last descriptor of `/dev/fuse` is closed. Threads share
+//! their descriptors, and a thread that waits in the kernel without being killable (for a read of
+//! an unreachable SOURCE, or for a page that such a read has locked) keeps them open after kill(2).
+//! Every program that uses the mount would then wait with it. The guard is a child of the daemon's
+//! first thread and is told of that thread's end (PR_SET_PDEATHSIG, prctl(2)). It aborts the
+//! connection through fusectl, and the programs get ENOTCONN or ECONNABORTED.
+//!
+//! Owns the child process. The mount's number may be given to another mount once this one has
+//! ended, so the guard is released before that, and looks for the mount in the mount table first.
+
+#![allow(unsafe_code, reason = "fork(2) and signal masks have no safe form")]
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+
+use crate::connection;
+use crate::mounts::{Device, Mount, MountTable};
+
+/// What the guard is sent when the daemon's first thread ends.
+const DEATH: libc::c_int = libc::SIGUSR1;
+
+/// The one descriptor that the guard keeps, after the three standard ones.
+const PIPE: libc::c_int = 3;
+
+/// A guard that runs. Dropping it ends it.
+pub struct Guard {
+    child: Pid,
+    /// Closed once the place was sent.
+    pipe: Option<PipeWriter>,
+}
+
+/// Starts the guard. To be called on the thread that outlives all others, while it is the only one.
+pub fn start() -> io::Result<Guard> {
+    let (reader, writer) = io::pipe()?;
+    let daemon = rustix::process::getpid();
+    // SAFETY: this is the only thread, so no lock is held by another one and the child may go on
+    // as the parent would.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            drop(writer);
+            // Nobody is there to be told of an error: without a guard, the mount ends as the kernel ends it.
+            let _ = watch(daemon, reader);
+            // SAFETY: ends this process. Exit handlers are the daemon's.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let child = Pid::from_raw(child).expect("fork gives the parent a positive number");
+            Ok(Guard { child, pipe: Some(writer) })
+        }
+    }
+}
+
+impl Guard {
+    /// Tells the guard which mount it is for: `device` at `mountpoint`.
+    pub fn watch_over(&mut self, device: Device, mountpoint: &Path) -> io::Result<()> {
+        let Some(mut pipe) = self.pipe.take() else { return Ok(()) };
+        let mut place = Vec::new();
+        place.extend_from_slice(&device.major.to_ne_bytes());
+        place.extend_from_slice(&device.minor.to_ne_bytes());
+        place.extend_from_slice(mountpoint.as_os_str().as_bytes());
+        pipe.write_all(&place)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // It may have been killed by somebody else. Waiting for it makes its number free.
+        let _ = rustix::process::kill_process(self.child, Signal::KILL);
+        while let Err(rustix::io::Errno::INTR) =
+            rustix::process::waitpid(Some(self.child), WaitOptions::empty())
+        {}
+    }
+}
+
+/// The guard's life. Returns when there is nothing to watch over any more.
+fn watch(daemon: Pid, place: PipeReader) -> io::Result<()> {
+    let death = block_signals()?;
+    let place = let_go_of_all_but(place)?;
+    // SAFETY: takes a signal's number and a name that ends with a zero.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, DEATH);
+        libc::prctl(libc::PR_SET_NAME, c"weir-guard".as_ptr());
+    }
+    // The signal is not sent for a daemon that ended before it was asked for.
+    if rustix::process::getppid() != Some(daemon) {
+        return Ok(());
+    }
+    let Some((device, mountpoint)) = read_place(place)? else { return Ok(()) };
+    let mut signal = 0;
+    // SAFETY: the set is initialised and the result has a place to go.
+    while unsafe { libc::sigwait(&raw const death, &raw mut signal) } != 0 || signal != DEATH {}
+    let mounted = MountTable::read()?;
+    let ours = |mount: &&Mount| {
+        mount.is_weir() && mount.device == device && mount.mount_point == mountpoint
+    };
+    if mounted.iter().any(|mount| ours(&mount)) {
+        connection::abort(device)?;
+    }
+    Ok(())
+}
+
+/// Blocks every signal that can be blocked: what ends the daemon does not end its guard. Returns
+/// the set to wait for.
+fn block_signals() -> io::Result<libc::sigset_t> {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut death = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset and sigemptyset initialise the sets they are given, the other calls get
+    // initialised ones and a valid number.
+    let (death, error) = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::sigemptyset(death.as_mut_ptr());
+        libc::sigaddset(death.as_mut_ptr(), DEATH);
+        let error = libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
+        (death.assume_init(), error)
+    };
+    if error == 0 { Ok(death) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// Closes everything inherited but the pipe, SOURCE's lock and directory among it, and leaves the
+/// daemon's session and working directory.
+fn let_go_of_all_but(pipe: PipeReader) -> io::Result<PipeReader> {
+    // Fails only for a group's leader, which a child that was just forked is not.
+    let _ = rustix::process::setsid();
+    rustix::process::chdir("/")?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    // SAFETY: nothing in this process uses a descriptor that is replaced or closed here: `null` and
+    // `pipe` are forgotten, and what else the daemon had open is never used again.
+    unsafe {
+        if pipe.as_raw_fd() != PIPE && libc::dup2(pipe.as_raw_fd(), PIPE) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        std::mem::forget(null);
+        std::mem::forget(pipe);
+        if libc::syscall(libc::SYS_close_range, PIPE + 1, u32::MAX, 0) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(PipeReader::from(OwnedFd::from_raw_fd(PIPE)))
+    }
+}
+
+/// The mount that the daemon tells of; `None` if it ended before there was one.
+fn read_place(mut pipe: PipeReader) -> io::Result<Option<(Device, PathBuf)>> {
+    let mut bytes = Vec::new();
+    pipe.read_to_end(&mut bytes)?;
+    let Some((numbers, mountpoint)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
+    let [a, b, c, d, e, f, g, h] = *numbers;
+    let device =
+        Device { major: u32::from_ne_bytes([a, b, c, d]), minor: u32::from_ne_bytes([e, f, g, h]) };
+    Ok(Some((device, PathBuf::from(OsString::from_vec(mountpoint.to_vec())))))
+}
