@@ -1,33 +1,23 @@
-//! Programs that read files in the lane: whatever is on the board, at any time, is what the model has.
+//! The lane as a program maps it, and which of its files' numbers are free.
 //!
-//! After every step each file in the lane is read at a few random places by the board. A page that is not
-//! there is no fault; bytes that are not the file's are, and so is a size.
-//!
-//! Has random numbers of its own: what is read so changes nothing else, except which pages are spared.
+//! Has random numbers of its own: reading in the lane changes nothing else, except which pages are evicted.
 
 use std::sync::Arc;
 
-use weir_engine::{FileId, FramePool, PAGE_BYTES};
+use weir_engine::FramePool;
 use weir_lane::board::View;
 use weir_lane::region::Region;
 
 use crate::rng::Rng;
-use crate::violation::Violation;
-use crate::world::{Phase, World};
-
-const PAGE: u64 = PAGE_BYTES as u64;
-
-/// Places looked at in each file after each step.
-const LOOKS: u32 = 4;
 
 /// What programs map, and the numbers of files there.
 pub(crate) struct Lane {
-    view: View,
-    region: Arc<Region>,
-    /// The smallest is used next: numbers are soon another file's.
+    pub(crate) view: View,
+    pub(crate) region: Arc<Region>,
+    /// The smallest is used next: a number is soon another file's.
     free: Vec<u32>,
-    rng: Rng,
-    hits: u64,
+    pub(crate) rng: Rng,
+    pub(crate) hits: u64,
 }
 
 impl Lane {
@@ -40,76 +30,14 @@ impl Lane {
         Lane { view, region, free: (0..8).rev().collect(), rng: Rng::new(11), hits: 0 }
     }
 
-    /// A file is not in the lane any more.
+    /// A number for a file that enters the lane; `None` if all are in use.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// A file has left the lane.
     pub(crate) fn free(&mut self, slot: u32) {
         self.free.push(slot);
         self.free.sort_unstable_by_key(|&slot| std::cmp::Reverse(slot));
-    }
-}
-
-impl World {
-    /// Whether the file is in the lane.
-    pub fn is_shared(&self, file: FileId) -> bool {
-        self.files.get(&file).is_some_and(|state| state.slot.is_some())
-    }
-
-    /// Pages that programs found in the lane.
-    pub fn lane_hits(&self) -> u64 {
-        self.lane.hits
-    }
-
-    pub(crate) fn share(&mut self, file: FileId) -> bool {
-        if !self.usable(file) || self.is_shared(file) {
-            return false;
-        }
-        let Some(slot) = self.lane.free.pop() else { return false };
-        assert!(self.engine.share(file, slot), "a usable file is attached");
-        self.files.get_mut(&file).expect("usable").slot = Some(slot);
-        self.trace.line(format_args!("share {file:?} {slot}"));
-        true
-    }
-
-    pub(crate) fn unshare(&mut self, file: FileId) -> bool {
-        let Some(slot) = self.files.get_mut(&file).and_then(|state| state.slot.take()) else {
-            return false;
-        };
-        self.engine.unshare(file, slot);
-        self.lane.free(slot);
-        self.trace.line(format_args!("unshare {file:?} {slot}"));
-        true
-    }
-
-    pub(crate) fn look_in_lane(&mut self) -> Result<(), Violation> {
-        let moment = self.moment;
-        for (&file, state) in &mut self.files {
-            let Some(slot) = state.slot.filter(|_| state.phase == Phase::Attached) else {
-                continue;
-            };
-            let lane = &mut self.lane;
-            let (shown, expected) = (lane.view.size(slot), state.model.size());
-            if shown != expected {
-                return Err(Violation::Size { file, shown, expected });
-            }
-            for _ in 0..LOOKS.min(shown.div_ceil(PAGE) as u32) {
-                let page = lane.rng.below(shown.div_ceil(PAGE));
-                let inside = (shown - page * PAGE).min(PAGE);
-                let start = lane.rng.below(inside);
-                let len = 1 + lane.rng.below(inside - start);
-                let mut found = vec![0; len as usize];
-                let Some(frame) = lane.view.read_into(slot, page, start as usize, &mut found)
-                else {
-                    continue;
-                };
-                lane.hits += 1;
-                if lane.rng.chance(500) {
-                    lane.region.set_referenced(frame);
-                }
-                let offset = page * PAGE + start;
-                state.model.observe(moment, offset, &found).map_err(|mismatch| {
-                    Violation::Content { what: format!("page {page} in the lane"), file, mismatch }
-                })?;
-            }
-        }
-        Ok(())
     }
 }

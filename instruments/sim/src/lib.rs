@@ -24,6 +24,7 @@ pub mod replacement;
 mod rng;
 mod run;
 mod scheduler;
+mod sharing;
 pub mod side_by_side;
 mod trace;
 mod violation;

@@ -6,7 +6,7 @@
 use weir_drive::parameters::Ns;
 use weir_drive::{Counts, Drive, Model, NoContent};
 
-use super::Trouble;
+use super::setup::Trouble;
 
 /// A drive and its clock.
 pub struct Device {

@@ -14,7 +14,7 @@ use weir_engine::{
 
 use super::device::Device;
 use super::files::{Files, number_in, put_number};
-use super::{Setup, SetupError, Trouble};
+use super::setup::{Setup, SetupError, Trouble};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 

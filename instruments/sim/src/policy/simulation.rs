@@ -13,7 +13,7 @@ use weir_engine::{Engine, FileId, RequestId, Stats};
 use super::machine::Machine;
 use super::outcome::{Class, Outcome, Sample, hit_rate};
 use super::program::{Next, Program};
-use super::{PROCESSORS, Setup, SetupError, TRIP};
+use super::setup::{PROCESSORS, Setup, SetupError, TRIP};
 use crate::side_by_side::{Client, Side, SideBySide};
 
 /// A program's turn.

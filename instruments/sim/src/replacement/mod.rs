@@ -15,19 +15,10 @@ use serde::Serialize;
 use weir_engine::TwoLists;
 
 pub use s3_fifo::S3Fifo;
-pub use trace::trace;
+pub use trace::{Reference, trace};
 
 /// One page of the cache in so many may be dirty: the static policy's background ratio.
 const DIRTY_SHARE: usize = 5;
-
-/// A page is read or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reference {
-    /// Which, of all files.
-    pub page: u64,
-    /// Written, and not read.
-    pub is_write: bool,
-}
 
 /// Which page goes. Pages that are dirty are in memory and are no candidates.
 pub trait Replacement {

@@ -2,11 +2,19 @@
 
 use weir_drive::parameters::Ns;
 
-use super::Reference;
 use crate::policy::TRIP;
 use crate::policy::program::Next;
 use crate::policy::simulation::programs;
 use crate::side_by_side::{Side, SideBySide, Unrunnable};
+
+/// A page is read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Which, of all files.
+    pub page: u64,
+    /// Written, and not read.
+    pub is_write: bool,
+}
 
 /// What a load refers to, were all in memory: its programs take turns, and one operation takes a trip.
 ///

@@ -2,22 +2,34 @@
 
 use weir_log::{Lsn, replay};
 
-use super::{Flight, Life, Name};
-use crate::crash::Tally;
+use super::{Flight, Life, Name, as_commit};
 use crate::crash::broken::{Broken, Crash};
 use crate::crash::files::{HomeFile, Recovering};
 use crate::crash::log_disk::LogDisk;
+use crate::crash::tally::Tally;
 use crate::rng::Rng;
 
 /// The log's disk and home after a crash and recovery.
-pub(super) struct Left {
+struct Left {
     /// The files that have a name.
-    pub(super) homes: Vec<HomeFile>,
-    pub(super) log_disk: LogDisk,
-    pub(super) end: Lsn,
+    homes: Vec<HomeFile>,
+    log_disk: LogDisk,
+    end: Lsn,
 }
 
 impl Life {
+    /// Ends the life by a crash; the next life begins with what was recovered.
+    ///
+    /// # Errors
+    /// A violated promise.
+    pub fn reborn(mut self, rng: &mut Rng, tally: &mut Tally) -> Result<Life, Broken> {
+        let power = rng.chance(650);
+        let Left { homes, mut log_disk, end } = self.crash(power, rng, tally)?;
+        let superblock = log_disk.superblock().next_use(end);
+        log_disk.write(&as_commit(&superblock));
+        Ok(Life::begin(homes, log_disk, superblock, self.plan, self.writes, rng))
+    }
+
     pub(super) fn maybe_cut(
         &mut self,
         sparse: u64,
@@ -32,12 +44,7 @@ impl Life {
     }
 
     /// Cuts the power or kills the daemon on a copy of the devices; recovers and compares.
-    pub(super) fn crash(
-        &mut self,
-        power: bool,
-        rng: &mut Rng,
-        tally: &mut Tally,
-    ) -> Result<Left, Broken> {
+    fn crash(&mut self, power: bool, rng: &mut Rng, tally: &mut Tally) -> Result<Left, Broken> {
         self.crashes += 1;
         let (failing, idle) = (self.failing > 0, self.idle);
         let mut crash = Crash { nth: self.crashes, power, again: false, failing, idle };

@@ -20,7 +20,8 @@ use super::broken::Broken;
 use super::files::{HomeFile, identity};
 use super::history::History;
 use super::log_disk::LogDisk;
-use super::{Plan, Tally};
+use super::plan::Plan;
+use super::tally::Tally;
 use crate::rng::Rng;
 
 const FILES: usize = 3;
@@ -300,18 +301,6 @@ impl Life {
         tally.log_reads += stats.log_reads;
         tally.checkpoints += self.log_disk.superblock().generation - checkpoint;
         Ok(())
-    }
-
-    /// Ends the life by a crash; the next life begins with what was recovered.
-    ///
-    /// # Errors
-    /// A violated promise.
-    pub fn reborn(mut self, rng: &mut Rng, tally: &mut Tally) -> Result<Life, Broken> {
-        let power = rng.chance(650);
-        let crashes::Left { homes, mut log_disk, end } = self.crash(power, rng, tally)?;
-        let superblock = log_disk.superblock().next_use(end);
-        log_disk.write(&as_commit(&superblock));
-        Ok(Life::begin(homes, log_disk, superblock, self.plan, self.writes, rng))
     }
 
     /// Whether syncs of home fail now.

@@ -1,0 +1,37 @@
+//! What a run is to do.
+
+use super::undo::Undo;
+
+/// A run under one seed.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Number of lives of one set of files.
+    pub lives: u32,
+    /// Operations in each.
+    pub operations: u32,
+    /// On average, one of this many device requests is followed by a crash.
+    pub sparse: u64,
+    /// Safeguards that are switched off in the engine.
+    pub undone: Vec<Undo>,
+    /// Files are logged; otherwise every sync brings them home.
+    pub logged: bool,
+    /// Syncs of home fail in some lives.
+    pub homes_fail: bool,
+    /// The log fails in some lives.
+    pub logs_fail: bool,
+}
+
+impl Plan {
+    /// With all safeguards, a log, and homes that fail now and then.
+    pub fn new(lives: u32, operations: u32, sparse: u64) -> Plan {
+        Plan {
+            lives,
+            operations,
+            sparse,
+            undone: Vec::new(),
+            logged: true,
+            homes_fail: true,
+            logs_fail: true,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What one run is: the load, the drive, the engine, and what goes wrong meanwhile.
+
+use weir_drive::Model;
+use weir_drive::parameters::{Ns, US};
+use weir_engine::{Config, ConfigError, WriteBackPolicy};
+
+use crate::side_by_side::{SideBySide, Unrunnable};
+
+/// What a system call on the mount takes when the engine answers at once: a trip through FUSE and back.
+pub const TRIP: Ns = 7 * US;
+/// Trips there are at a time; who finds as many under way waits its turn.
+pub const PROCESSORS: usize = 2;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// What the programs do.
+    pub load: SideBySide,
+    /// On what.
+    pub model: Model,
+    /// The engine's bounds and policies.
+    pub engine: Config,
+    /// What goes wrong meanwhile.
+    pub trouble: Option<Trouble>,
+}
+
+/// Something that goes wrong, in time since the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The drive takes so many times as long for everything.
+    Slow {
+        /// Since then.
+        from: Ns,
+        /// Until then.
+        until: Ns,
+        /// How many times.
+        times: u64,
+    },
+    /// The drive does nothing.
+    Stall {
+        /// Since then.
+        from: Ns,
+        /// Until then.
+        until: Ns,
+    },
+    /// The clock that the engine is told the time from is ahead from then on, and the drive is not.
+    ClockJump {
+        /// When.
+        at: Ns,
+        /// By how much.
+        by: Ns,
+    },
+}
+
+/// A run that is not possible.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The load makes no sense.
+    #[error(transparent)]
+    Load(#[from] Unrunnable),
+    /// The engine does not take its configuration.
+    #[error(transparent)]
+    Engine(#[from] ConfigError),
+    /// There is no memory for its frames.
+    #[error("no memory for the frames: {0}")]
+    Memory(#[from] std::io::Error),
+}
+
+/// The engine as `weir mount --write-back POLICY` makes it, with so much memory.
+pub fn engine(
+    write_back: WriteBackPolicy,
+    model: Model,
+    memory_bytes: u64,
+    patch_bytes: u64,
+) -> Config {
+    let usual = Config::default();
+    Config {
+        memory_bytes_max: memory_bytes,
+        patch_bytes_max: patch_bytes,
+        write_back,
+        dirty_hard_percent: match write_back {
+            WriteBackPolicy::Static => usual.dirty_hard_percent,
+            WriteBackPolicy::Adaptive => Config::DIRTY_HARD_PERCENT_ADAPTIVE,
+        },
+        one_arm: model == Model::Hdd,
+        opportunistic: write_back == WriteBackPolicy::Adaptive,
+        ..usual
+    }
+}
