@@ -35,6 +35,7 @@ use crate::lane::Lane;
 use crate::lane::modes::OfDescription;
 use crate::ops::directories::DirectoryStream;
 use crate::reclaimer::Reclaimer;
+use crate::requests::Requests;
 
 /// Name of Weir's own directory in SOURCE, which the mount does not show.
 pub(crate) const RESERVED_NAME: &str = ".weir";
@@ -105,6 +106,7 @@ pub(crate) struct FileSystem {
     pub(crate) dropping: AtomicUsize,
     /// Programs may use files by shared memory.
     pub(crate) lane: Option<Lane>,
+    pub(crate) requests: Requests,
 }
 
 impl FileSystem {
@@ -131,6 +133,7 @@ impl FileSystem {
             descriptors,
             reclaimer,
             dropping: AtomicUsize::new(0),
+            requests: Requests::new(),
         })
     }
 

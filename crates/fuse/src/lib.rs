@@ -26,11 +26,13 @@ mod kernel_pages;
 mod lane;
 mod ops;
 mod reclaimer;
+mod requests;
 mod session;
 mod transport;
 
 pub use lane::LaneStatus;
-pub use session::{CACHE_TIMEOUT_DEFAULT, LaneObserver, Options, Session, mount};
+pub use requests::RequestCounts;
+pub use session::{CACHE_TIMEOUT_DEFAULT, Observer, Options, Session, mount};
 pub use transport::Transport;
 pub use transport::mount::{DeviceNumber, MountError};
 pub use transport::uring::KernelSetting;

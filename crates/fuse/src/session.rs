@@ -18,6 +18,7 @@ use crate::file_system::{FileSystem, MountOptions};
 use crate::lane::server::Server;
 use crate::lane::{Lane, LaneStatus};
 use crate::reclaimer::Reclaimer;
+use crate::requests::RequestCounts;
 use crate::transport::Transport;
 use crate::transport::device::Connection;
 use crate::transport::mount::{
@@ -180,9 +181,9 @@ impl Session {
         self.number
     }
 
-    /// What tells of the mount's lane, as long as it is kept.
-    pub fn lane(&self) -> LaneObserver {
-        LaneObserver(Arc::clone(&self.fs))
+    /// What tells of the mount, as long as it is kept.
+    pub fn observer(&self) -> Observer {
+        Observer(Arc::clone(&self.fs))
     }
 
     /// How requests come.
@@ -236,15 +237,20 @@ impl Session {
     }
 }
 
-/// Tells of a mount's lane.
+/// Tells of a mount's requests and of its lane.
 #[derive(Clone)]
-pub struct LaneObserver(Arc<FileSystem>);
+pub struct Observer(Arc<FileSystem>);
 
-impl LaneObserver {
-    /// How it stands; `None` if there is no lane.
-    pub fn status(&self) -> Option<LaneStatus> {
+impl Observer {
+    /// How the lane stands; `None` if there is no lane.
+    pub fn lane(&self) -> Option<LaneStatus> {
         let lane = self.0.lane.as_ref()?;
         Some(lane.status(self.0.shard.posted()))
+    }
+
+    /// How many requests of each kind the kernel sent.
+    pub fn requests(&self) -> RequestCounts {
+        self.0.requests.counts()
     }
 
     /// Runs `then` when all that programs posted before this is applied: a sync of everything is to follow.
@@ -253,9 +259,9 @@ impl LaneObserver {
     }
 }
 
-impl fmt::Debug for LaneObserver {
+impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LaneObserver")
+        f.write_str("Observer")
     }
 }
 

@@ -340,4 +340,7 @@ pub struct StatusArguments {
     /// Print JSON: an object for one mount, an array for all of them
     #[arg(long)]
     pub json: bool,
+    /// Print how many FUSE requests of each kind the kernel sent, and nothing else
+    #[arg(long)]
+    pub requests: bool,
 }

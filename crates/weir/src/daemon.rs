@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use weir_backend::{RedoLog, is_rotational};
 use weir_engine::Config;
-use weir_fuse::{KernelSetting, LaneObserver, Transport};
+use weir_fuse::{KernelSetting, Observer, Transport};
 use weir_log::Report;
 use weir_shard::Shard;
 
@@ -171,7 +171,7 @@ impl Locked {
         let shard =
             Shard::start_with(config, source.as_fd(), log, settings.lane).map_err(start_error)?;
         let (events, received) = mpsc::channel();
-        let (device, lane, transport) =
+        let (device, observer, transport) =
             mount(&shard, &source, &mountpoint, &settings, events.clone())
                 .inspect_err(|_| shard.stop())?;
         // Only now: the helper that may have mounted it would have inherited the score.
@@ -187,7 +187,7 @@ impl Locked {
             device,
             mounted_read_only: settings.read_only,
             mounted_at: Instant::now(),
-            lane,
+            observer,
             stopping: stopping.clone(),
         };
         let place =
@@ -342,7 +342,7 @@ pub fn faster_transport(settings: &Settings) -> Option<&'static str> {
     setting.advice().filter(|_| is_open)
 }
 
-/// Mounts, and gives the mount's device number, what tells of its lane, and how its requests come. The session's end is
+/// Mounts, and gives the mount's device number, what tells of it, and how its requests come. The session's end is
 /// told as an event.
 fn mount(
     shard: &Arc<Shard>,
@@ -350,12 +350,12 @@ fn mount(
     mountpoint: &Path,
     settings: &Settings,
     events: mpsc::Sender<Event>,
-) -> Result<(Device, LaneObserver, Transport), DaemonError> {
+) -> Result<(Device, Observer, Transport), DaemonError> {
     let directory = source.as_fd().try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
     let options = front_options(directory, source.path(), settings);
     let session = weir_fuse::mount(shard.clone(), mountpoint, options)?;
     let device = session.device_number();
-    let lane = session.lane();
+    let observer = session.observer();
     let transport = session.transport();
     std::thread::Builder::new()
         .name("session".into())
@@ -372,7 +372,7 @@ fn mount(
     let device = device.ok_or_else(gone)?;
     // The mount answers when it answers this.
     rustix::fs::stat(mountpoint).map_err(|_| gone())?;
-    Ok((Device { major: device.major, minor: device.minor }, lane, transport))
+    Ok((Device { major: device.major, minor: device.minor }, observer, transport))
 }
 
 /// What the front end is to know.

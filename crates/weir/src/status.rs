@@ -1,11 +1,12 @@
 //! How a status is shown to people.
 
+use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use weir_engine::WriteBackPolicy;
 
-use crate::control::protocol::{PercentilesReport, Status};
+use crate::control::protocol::{PercentilesReport, RequestsReport, Status};
 use crate::failure::one_line;
 use crate::quantity::Size;
 
@@ -36,6 +37,29 @@ pub fn render_all(statuses: &[Status]) -> String {
         return "no weir mounts\n".to_owned();
     }
     statuses.iter().map(render).collect::<Vec<_>>().join("\n")
+}
+
+/// The requests of several mounts, one below the other.
+pub fn render_all_requests(statuses: &[Status]) -> String {
+    if statuses.is_empty() {
+        return "no weir mounts\n".to_owned();
+    }
+    statuses.iter().map(render_requests).collect::<Vec<_>>().join("\n")
+}
+
+/// How many requests of each kind the kernel sent to one mount, the most frequent first.
+pub fn render_requests(status: &Status) -> String {
+    let report = RequestsReport::from(status);
+    let mut rows: Vec<(&str, u64)> =
+        report.requests.iter().map(|(name, &count)| (name.as_str(), count)).collect();
+    rows.sort_by_key(|&(name, count)| (Reverse(count), name));
+    rows.extend([("total", report.total), ("notifications", report.notifications)]);
+    let mut text = one_line(&report.mountpoint) + "\n";
+    for (name, count) in rows {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {name:<18}{count:>12}");
+    }
+    text
 }
 
 /// One mount.
@@ -311,6 +335,23 @@ mod tests {
             assert!(text.contains(row), "{row}: {text}");
         }
         assert_eq!(render_all(&[]), "no weir mounts\n");
+    }
+
+    #[test]
+    fn requests_are_told_the_most_frequent_first() {
+        let requests = [("getattr", 3), ("lookup", 12), ("access", 3)];
+        let requests = requests.map(|(name, count)| (name.to_owned(), count)).into();
+        let status =
+            Status { mountpoint: "/mnt".into(), requests, notifications: 2, ..Status::default() };
+        let text = render_requests(&status);
+        let rows: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            rows,
+            ["/mnt", "lookup 12", "access 3", "getattr 3", "total 18", "notifications 2"]
+        );
     }
 
     #[test]

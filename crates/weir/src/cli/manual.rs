@@ -287,12 +287,16 @@ JSON:
                         log_used_bytes, log_capacity_bytes, dirty_memory_pages,
                         watermark_high_pages, watermark_low_pages, watermark_max_pages,
                         pressure_pages, dirty_bound_pages, cache_pages
+    requests            FUSE requests that the kernel sent, by kind: lookup, getattr, open, write and so on
+    notifications       what the kernel was told to drop from its caches
     latency             write, read, sync: each count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns
   Fields may be added; none changes its meaning.
+  With --requests: mountpoint, requests, total, notifications.
 
 EXAMPLES:
   weir status
   weir status /mnt/data
+  weir status --requests /mnt/data
   weir status --json /mnt/data | jq .stats.fetches_avoided
 
 EXIT STATUS:

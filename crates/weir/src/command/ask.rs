@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::cli::{StatusArguments, SyncArguments, UmountArguments};
 use crate::control::client::{self, ControlError, Daemon};
-use crate::control::protocol::{Reply, Request, Status};
+use crate::control::protocol::{Reply, Request, RequestsReport, Status};
 use crate::failure::Failure;
 use crate::mounts::{Mount, MountTable};
 use crate::status;
@@ -84,7 +84,12 @@ pub fn sync(arguments: &SyncArguments) -> Result<ExitCode, Failure> {
 pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     if let Some(path) = &arguments.mountpoint {
         let status = status_of(&client::find(path)?)?;
-        let text = if arguments.json { json(&status) } else { status::render(&status) };
+        let text = match (arguments.requests, arguments.json) {
+            (false, false) => status::render(&status),
+            (false, true) => json(&status),
+            (true, false) => status::render_requests(&status),
+            (true, true) => json(&RequestsReport::from(&status)),
+        };
         print(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -100,7 +105,12 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
             Err(failure) => outcome = failure.report(),
         }
     }
-    let text = if arguments.json { json(&statuses) } else { status::render_all(&statuses) };
+    let text = match (arguments.requests, arguments.json) {
+        (false, false) => status::render_all(&statuses),
+        (false, true) => json(&statuses),
+        (true, false) => status::render_all_requests(&statuses),
+        (true, true) => json(&statuses.iter().map(RequestsReport::from).collect::<Vec<_>>()),
+    };
     print(&text)?;
     Ok(outcome)
 }

@@ -1,6 +1,7 @@
 //! What is said over the control socket. Additions only: an older command may meet a newer
 //! daemon, and the other way round.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
 
 use serde::de::DeserializeOwned;
@@ -78,10 +79,38 @@ pub struct Status {
     pub stopping: bool,
     /// Programs that use files by shared memory; absent without a lane.
     pub lane: Option<LaneReport>,
+    /// FUSE requests that the kernel sent, by kind.
+    pub requests: BTreeMap<String, u64>,
+    /// Notifications that the kernel was sent: what it is to drop from its caches.
+    pub notifications: u64,
     /// The engine's counters and gauges.
     pub stats: StatsReport,
     /// How long requests took.
     pub latency: LatencyReport,
+}
+
+/// What `weir status --requests --json` shows of a [`Status`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RequestsReport {
+    /// MOUNTPOINT.
+    pub mountpoint: String,
+    /// Requests by kind.
+    pub requests: BTreeMap<String, u64>,
+    /// All of them.
+    pub total: u64,
+    /// Notifications.
+    pub notifications: u64,
+}
+
+impl From<&Status> for RequestsReport {
+    fn from(status: &Status) -> RequestsReport {
+        RequestsReport {
+            mountpoint: status.mountpoint.clone(),
+            requests: status.requests.clone(),
+            total: status.requests.values().sum(),
+            notifications: status.notifications,
+        }
+    }
 }
 
 /// What [`weir_fuse::LaneStatus`] says.

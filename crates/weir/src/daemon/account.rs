@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use weir_backend::Method;
 use weir_engine::{FetchPolicy, WriteBackPolicy};
-use weir_fuse::{LaneObserver, Transport};
+use weir_fuse::{Observer, Transport};
 use weir_shard::Shard;
 
 use crate::control::protocol::Status;
@@ -34,8 +34,8 @@ pub struct Account {
     pub mounted_read_only: bool,
     /// When the mount was made.
     pub mounted_at: Instant,
-    /// Tells of the lane.
-    pub lane: LaneObserver,
+    /// Tells of requests and of the lane.
+    pub observer: Observer,
     /// Set when the daemon is on its way out.
     pub stopping: Arc<AtomicBool>,
 }
@@ -48,6 +48,7 @@ impl Account {
             Method::Ring => "ring",
             Method::Threads => "threads",
         };
+        let requests = self.observer.requests();
         Status {
             weir_version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -63,7 +64,13 @@ impl Account {
             transport: self.transport.name().to_owned(),
             resident_bytes: resident_bytes().unwrap_or(0),
             stopping: self.stopping.load(Ordering::Relaxed),
-            lane: self.lane.status().map(Into::into),
+            lane: self.observer.lane().map(Into::into),
+            requests: requests
+                .by_name
+                .into_iter()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
+            notifications: requests.notifications,
             stats: self.shard.stats().into(),
             latency: self.shard.latencies().into(),
         }

@@ -62,7 +62,7 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
         Request::Sync => {
             let (shard, source) = (account.shard.clone(), account.source.clone());
             let syncing = account.shard.clone();
-            account.lane.when_applied(move || {
+            account.observer.when_applied(move || {
                 syncing.sync_durably(move |result| {
                     responder.send(&match result {
                         Ok(()) => Reply::Done,

@@ -85,6 +85,24 @@ fn status_of_all_is_an_array() {
 }
 
 #[test]
+fn requests_of_the_kernel_are_counted() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("requests");
+    scene.mount(&[]);
+    fs::create_dir(scene.mountpoint.join("directory")).unwrap();
+    let place = scene.mountpoint.to_str().unwrap();
+    let output = scene.weir(&["status", "--requests", "--json", place]);
+    let counted: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&counted["mountpoint"], &counted["requests"]["mkdir"]), (&place.into(), &1.into()));
+    assert!(counted["total"].as_u64().unwrap() >= 2 && counted["stats"].is_null(), "{counted}");
+    let text = scene.weir(&["status", "--requests", place]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["mkdir", "1"])), "{text}");
+}
+
+#[test]
 fn relative_paths_links_and_odd_names_work() {
     if !fuse() {
         return;

@@ -42,6 +42,7 @@ use crate::ops::directories::Keeping;
 use crate::ops::names::Found;
 use crate::ops::space::CopySide;
 use crate::transport::uring::Queues;
+use crate::transport::wire::opcode;
 use crate::transport::{BACKGROUND_MAX, Transport, WRITE_BYTES_MAX};
 
 /// How long the device is left alone where only what nobody waits for comes by it.
@@ -72,17 +73,20 @@ const CAPABILITIES: [InitFlags; 11] = [
 
 /// The kernel's caches, for the reclaimer's thread only: every call may wait for a lock that is held
 /// while a request of ours is being answered.
-pub(crate) struct KernelCache(fuser::Notifier);
+pub(crate) struct KernelCache {
+    notifier: fuser::Notifier,
+    fs: Arc<FileSystem>,
+}
 
 impl KernelCache {
     /// Has the kernel drop a name, and the inode with it if nobody uses that.
     pub(crate) fn drop_name(&self, parent: NodeId, name: &OsStr) {
-        self.ignore(self.0.inval_entry(INodeNo(parent.0), name));
+        self.ignore(self.notifier.inval_entry(INodeNo(parent.0), name));
     }
 
     /// Has the kernel drop an inode's attributes, but not its data.
     pub(crate) fn drop_attributes(&self, node: NodeId) {
-        self.ignore(self.0.inval_inode(INodeNo(node.0), -1, 0));
+        self.ignore(self.notifier.inval_inode(INodeNo(node.0), -1, 0));
     }
 
     /// Has the kernel drop an inode's attributes, and the pages that a range of bytes touches.
@@ -90,17 +94,18 @@ impl KernelCache {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
             return self.drop_pages(node);
         };
-        self.ignore(self.0.inval_inode(INodeNo(node.0), offset, len));
+        self.ignore(self.notifier.inval_inode(INodeNo(node.0), offset, len));
     }
 
     /// Has the kernel drop an inode's attributes and data.
     pub(crate) fn drop_pages(&self, node: NodeId) {
-        self.ignore(self.0.inval_inode(INodeNo(node.0), 0, 0));
+        self.ignore(self.notifier.inval_inode(INodeNo(node.0), 0, 0));
     }
 
     /// What the kernel does not cache need not be dropped; and when the mount is gone, nothing is
     /// cached.
     fn ignore(&self, told: std::io::Result<()>) {
+        self.fs.requests.count_notification();
         if let Err(error) = told {
             tracing::debug!("the kernel did not drop a cache entry: {error}");
         }
@@ -161,7 +166,7 @@ impl Connection {
 
     /// The kernel's caches behind this connection.
     pub(crate) fn kernel_cache(&self) -> KernelCache {
-        KernelCache(self.session.notifier())
+        KernelCache { notifier: self.session.notifier(), fs: Arc::clone(&self.fs) }
     }
 
     /// Serves requests until the mount is gone.
@@ -237,6 +242,7 @@ impl Filesystem for Device {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.fs.requests.count(opcode::LOOKUP);
         match self.fs.lookup(NodeId(parent.0), name) {
             Ok(Found::Entry(attributes)) => self.reply_entry(reply, Ok(attributes)),
             Ok(Found::Nothing(timeout)) => {
@@ -249,6 +255,7 @@ impl Filesystem for Device {
     }
 
     fn forget(&self, request: &Request, node: INodeNo, lookups: u64) {
+        self.fs.requests.count(opcode::FORGET);
         self.fs.forget(NodeId(node.0), lookups);
         self.rest_after(request);
     }
@@ -260,6 +267,7 @@ impl Filesystem for Device {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
+        self.fs.requests.count(opcode::GETATTR);
         match self.fs.get_attributes(NodeId(node.0)) {
             Ok(attributes) => {
                 reply.attr(&self.options().attr_timeout_of(&attributes), &to_attr(&attributes));
@@ -287,6 +295,7 @@ impl Filesystem for Device {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        self.fs.requests.count(opcode::SETATTR);
         let atime = atime.map(from_time);
         let mtime = mtime.map(from_time);
         let set = SetAttributes { mode, uid, gid, size, atime, mtime };
@@ -300,6 +309,7 @@ impl Filesystem for Device {
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
+        self.fs.requests.count(opcode::READLINK);
         match self.fs.read_link(NodeId(node.0)) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(to_errno(errno)),
@@ -316,6 +326,7 @@ impl Filesystem for Device {
         device: u32,
         reply: ReplyEntry,
     ) {
+        self.fs.requests.count(opcode::MKNOD);
         let new = place(parent, name);
         let device = device_from_wire(device);
         let made = self.fs.make_node(&caller(request), new, mode, umask, device);
@@ -331,15 +342,18 @@ impl Filesystem for Device {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        self.fs.requests.count(opcode::MKDIR);
         let made = self.fs.make_directory(&caller(request), place(parent, name), mode, umask);
         self.reply_entry(reply, made);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.fs.requests.count(opcode::UNLINK);
         reply_empty(reply, self.fs.remove_name(NodeId(parent.0), name, AtFlags::empty()));
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.fs.requests.count(opcode::RMDIR);
         reply_empty(reply, self.fs.remove_name(NodeId(parent.0), name, AtFlags::REMOVEDIR));
     }
 
@@ -351,6 +365,7 @@ impl Filesystem for Device {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        self.fs.requests.count(opcode::SYMLINK);
         let new = place(parent, name);
         self.reply_entry(reply, self.fs.make_symlink(&caller(request), new, target.as_os_str()));
     }
@@ -365,6 +380,7 @@ impl Filesystem for Device {
         flags: fuser::RenameFlags,
         reply: ReplyEmpty,
     ) {
+        self.fs.requests.count(opcode::RENAME2);
         let (from, to) = (place(parent, name), place(new_parent, new_name));
         self.fs.rename(from, to, flags.bits(), move |renamed| reply_empty(reply, renamed));
     }
@@ -377,10 +393,12 @@ impl Filesystem for Device {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
+        self.fs.requests.count(opcode::LINK);
         self.reply_entry(reply, self.fs.make_link(NodeId(node.0), place(new_parent, new_name)));
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.fs.requests.count(opcode::OPEN);
         self.fs.open(&caller(request), NodeId(node.0), flags.0, move |opened| match opened {
             Ok(opened) => reply.opened(FileHandle(opened.handle), open_flags(&opened)),
             Err(errno) => reply.error(to_errno(errno)),
@@ -397,6 +415,7 @@ impl Filesystem for Device {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        self.fs.requests.count(opcode::CREATE);
         let new = place(parent, name);
         let options = self.options().clone();
         self.fs.create(&caller(request), new, mode, umask, flags, move |created| match created {
@@ -423,6 +442,7 @@ impl Filesystem for Device {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        self.fs.requests.count(opcode::READ);
         // The kernel names the owner of locks in direct reads and writes alone.
         let direct = lock_owner.is_some();
         self.fs.read(handle.0, offset, len as usize, direct, move |read| match read {
@@ -443,6 +463,7 @@ impl Filesystem for Device {
         lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        self.fs.requests.count(opcode::WRITE);
         let drops_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let direct = lock_owner.is_some();
@@ -464,6 +485,7 @@ impl Filesystem for Device {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
+        self.fs.requests.count(opcode::FLUSH);
         reply_empty(reply, self.fs.flush(handle.0));
     }
 
@@ -477,6 +499,7 @@ impl Filesystem for Device {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.fs.requests.count(opcode::RELEASE);
         self.fs.close(handle.0);
         reply.ok();
     }
@@ -489,10 +512,12 @@ impl Filesystem for Device {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        self.fs.requests.count(opcode::FSYNC);
         self.fs.sync(handle.0, data_only, move |synced| reply_empty(reply, synced));
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.fs.requests.count(opcode::OPENDIR);
         match self.fs.open_directory(&caller(request), NodeId(node.0)) {
             Ok(opened) => {
                 let flags = match opened.keeping {
@@ -514,6 +539,7 @@ impl Filesystem for Device {
         position: u64,
         mut reply: ReplyDirectory,
     ) {
+        self.fs.requests.count(opcode::READDIR);
         match self.fs.list(handle.0, position, &mut Names(&mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(to_errno(errno)),
@@ -528,6 +554,7 @@ impl Filesystem for Device {
         position: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        self.fs.requests.count(opcode::READDIRPLUS);
         let timeout = self.options().attr_timeout.min(self.options().entry_timeout);
         let mut listing = NamesAndAttributes { reply: &mut reply, timeout };
         match self.fs.list(handle.0, position, &mut listing) {
@@ -544,6 +571,7 @@ impl Filesystem for Device {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
+        self.fs.requests.count(opcode::RELEASEDIR);
         self.fs.close_directory(handle.0);
         reply.ok();
     }
@@ -556,10 +584,12 @@ impl Filesystem for Device {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
+        self.fs.requests.count(opcode::FSYNCDIR);
         self.fs.sync_directory(handle.0, move |synced| reply_empty(reply, synced));
     }
 
     fn statfs(&self, _request: &Request, node: INodeNo, reply: ReplyStatfs) {
+        self.fs.requests.count(opcode::STATFS);
         match self.fs.statfs(NodeId(node.0)) {
             Ok(home) => reply.statfs(
                 home.f_blocks,
@@ -585,6 +615,7 @@ impl Filesystem for Device {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        self.fs.requests.count(opcode::SETXATTR);
         let caller = caller(request);
         self.fs.set_xattr(&caller, NodeId(node.0), name, value, flags, move |set| {
             reply_empty(reply, set);
@@ -599,18 +630,22 @@ impl Filesystem for Device {
         len_max: u32,
         reply: ReplyXattr,
     ) {
+        self.fs.requests.count(opcode::GETXATTR);
         reply_value(reply, self.fs.get_xattr(NodeId(node.0), name, len_max));
     }
 
     fn listxattr(&self, _request: &Request, node: INodeNo, len_max: u32, reply: ReplyXattr) {
+        self.fs.requests.count(opcode::LISTXATTR);
         reply_value(reply, self.fs.list_xattrs(NodeId(node.0), len_max));
     }
 
     fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.fs.requests.count(opcode::REMOVEXATTR);
         reply_empty(reply, self.fs.remove_xattr(NodeId(node.0), name));
     }
 
     fn access(&self, _request: &Request, _node: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        self.fs.requests.count(34);
         // The kernel checks it, and asks no more after this.
         reply.error(to_errno(Errno::ENOSYS));
     }
@@ -626,6 +661,7 @@ impl Filesystem for Device {
         out_len: u32,
         reply: ReplyIoctl,
     ) {
+        self.fs.requests.count(opcode::IOCTL);
         if flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
             return reply.error(to_errno(Errno::ENOTTY));
         }
@@ -646,6 +682,7 @@ impl Filesystem for Device {
         _flags: PollFlags,
         reply: ReplyPoll,
     ) {
+        self.fs.requests.count(40);
         // The kernel takes the file for always ready, and asks no more after this.
         reply.error(to_errno(Errno::ENOSYS));
     }
@@ -660,6 +697,7 @@ impl Filesystem for Device {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        self.fs.requests.count(opcode::FALLOCATE);
         self.fs.allocate(&caller(request), handle.0, (offset, len), mode, move |allocated| {
             reply_empty(reply, allocated);
         });
@@ -674,6 +712,7 @@ impl Filesystem for Device {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        self.fs.requests.count(opcode::LSEEK);
         self.fs.seek(handle.0, offset, whence, move |found| match found {
             Ok(position) => reply.offset(position.cast_signed()),
             Err(errno) => reply.error(to_errno(errno)),
@@ -693,6 +732,7 @@ impl Filesystem for Device {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        self.fs.requests.count(opcode::COPY_FILE_RANGE);
         let from = CopySide { handle: handle_in.0, offset: offset_in };
         let to = CopySide { handle: handle_out.0, offset: offset_out };
         self.fs.copy_range(&caller(request), from, to, len, move |copied| match copied {

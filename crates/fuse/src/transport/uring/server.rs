@@ -119,6 +119,7 @@ impl Server {
         }
         match self.ring.request(entry) {
             Ok(request) => {
+                self.fs.requests.count(request.header.opcode);
                 let reply = Reply::new(&self.mailbox, entry, request.header.unique);
                 dispatch::serve(&self.fs, &request, reply);
             }
