@@ -27,7 +27,7 @@ use rustix::fs::{self, Mode as FileMode, OFlags};
 use weir_engine::{Command, Completion, IoId, Urgency};
 
 use crate::awake;
-use crate::gate::Mode;
+use crate::exclusion::{Exclusion, Mode};
 use crate::home_file::HomeFile;
 use crate::jobs::Jobs;
 use crate::quick::{QUICK_READ, QUICK_SYNC, Quickness};
@@ -88,6 +88,7 @@ struct Shared {
     workers: Jobs<Job>,
     background: Jobs<Background>,
     direct: AtomicBool,
+    exclusion: Exclusion<HomeFile, Transfer>,
     /// Of reads.
     reads: Quickness,
     /// Of syncs.
@@ -143,6 +144,7 @@ impl Directory {
             workers: Jobs::default(),
             background: Jobs::default(),
             direct: AtomicBool::new(takes_direct(source)),
+            exclusion: Exclusion::default(),
             reads: Quickness::new(QUICK_READ),
             syncs: Quickness::new(QUICK_SYNC),
             under_way: UnderWay::default(),
@@ -298,17 +300,20 @@ impl Drop for Directory {
 }
 
 impl Shared {
-    /// Starts a transfer, or its next stage, once its file's gate lets it through. Says whether
+    /// Starts a transfer, or its next stage, once direct-I/O exclusion admits it. Says whether
     /// the ring has something to submit.
     fn dispatch(&self, transfer: Transfer) -> bool {
-        Self::admit(transfer).is_some_and(|transfer| self.move_bytes(transfer))
+        self.admit(transfer).is_some_and(|transfer| self.move_bytes(transfer))
     }
 
-    /// A transfer that its file's gate lets through; another waits there.
-    fn admit(transfer: Transfer) -> Option<Transfer> {
+    /// A transfer that is admitted; another waits for its turn.
+    fn admit(&self, transfer: Transfer) -> Option<Transfer> {
         match transfer.write_mode() {
             None => Some(transfer),
-            Some(mode) => Arc::clone(transfer.file()).enter_gate(mode, transfer),
+            Some(mode) => {
+                let file = Arc::clone(transfer.file());
+                self.exclusion.enter(&file, mode, transfer)
+            }
         }
     }
 
@@ -356,7 +361,7 @@ impl Shared {
     /// Moves a transfer's bytes in this thread, whose caller waits for nothing else. Says whether the ring has something
     /// to submit.
     fn move_here(&self, transfer: Transfer, done: &mut Vec<(IoId, Completion)>) -> bool {
-        let Some(mut transfer) = Self::admit(transfer) else { return false };
+        let Some(mut transfer) = self.admit(transfer) else { return false };
         // fdatasync(2) promises nothing of them; but they are to be restored once the file is clean.
         if matches!(transfer.payload(), Payload::Sync { .. })
             && transfer.file().times().is_disturbed()
@@ -401,15 +406,15 @@ impl Shared {
         result: io::Result<usize>,
         done: &mut Vec<(IoId, Completion)>,
     ) -> bool {
-        let gate = transfer.write_mode().map(|mode| (Arc::clone(transfer.file()), mode));
+        let admitted_as = transfer.write_mode().map(|mode| (Arc::clone(transfer.file()), mode));
         let next = transfer.advance(result);
         if let Next::Again(transfer) = next {
             return self.move_bytes(transfer);
         }
         let mut submit = false;
-        if let Some((file, mode)) = gate {
+        if let Some((file, mode)) = admitted_as {
             let mut admitted = Vec::new();
-            file.leave_gate(mode, &mut admitted);
+            self.exclusion.leave(&file, mode, &mut admitted);
             for transfer in admitted {
                 submit |= self.move_bytes(transfer);
             }

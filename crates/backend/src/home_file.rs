@@ -8,7 +8,7 @@
 //! - a direct descriptor is open only while a buffered one for the same access is;
 //! - a file that once refused direct I/O is never asked again.
 //!
-//! Lock order: `restoring`, then `data` or the times' lock; `gate` is taken alone. Files are opened
+//! Lock order: `restoring`, then `data` or the times' lock. Files are opened
 //! under `data`, and nothing else that may block is done under any but `restoring`.
 
 use std::io;
@@ -21,10 +21,8 @@ use weir_engine::{Extent, HomeAttributes, PAGE_BYTES};
 
 use crate::allocation::allocate_as;
 use crate::extents;
-use crate::gate::{Gate, Mode};
 use crate::identity::Naming;
 use crate::times::Times;
-use crate::transfer::Transfer;
 
 /// One regular file at home. Shared as `Arc<HomeFile>`; a transfer under way keeps the descriptor
 /// it uses open, whatever is closed meanwhile.
@@ -33,7 +31,6 @@ pub struct HomeFile {
     path: OwnedFd,
     times: Times,
     data: Mutex<Data>,
-    gate: Mutex<Gate<Transfer>>,
     /// Held while the modification time is put back, so that whoever finds that done finds it so
     /// at home.
     restoring: Mutex<()>,
@@ -91,7 +88,6 @@ impl HomeFile {
             path,
             times: Times::default(),
             data: Mutex::default(),
-            gate: Mutex::default(),
             restoring: Mutex::default(),
         }
     }
@@ -420,16 +416,6 @@ impl HomeFile {
     /// Where on its device the file is, as far as that is known.
     pub(crate) fn extents(&self) -> Vec<Extent> {
         self.any_data().map_or_else(Vec::new, extents::extents)
-    }
-
-    /// Lets a write through the file's gate; see [`Gate::enter`].
-    pub(crate) fn enter_gate(&self, mode: Mode, write: Transfer) -> Option<Transfer> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner).enter(mode, write)
-    }
-
-    /// See [`Gate::leave`].
-    pub(crate) fn leave_gate(&self, mode: Mode, next: &mut Vec<Transfer>) {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner).leave(mode, next);
     }
 
     /// Gives back space reserved past the end of the file, keeping its modification time.

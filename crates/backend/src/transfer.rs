@@ -16,7 +16,7 @@ use weir_engine::{Command, Completion, Frame, IoId, PAGE_BYTES, Part, Urgency};
 
 use crate::awake;
 use crate::error::error_kind;
-use crate::gate::Mode;
+use crate::exclusion::Mode;
 use crate::home_file::{Access, Channel, HomeFile, size_at_home};
 
 /// A write with an unaligned end and less than this between its ends goes through the page cache
@@ -141,7 +141,7 @@ impl Transfer {
         &self.channel.descriptor
     }
 
-    /// The mode of the next bytes, if they are written. Reads and syncs need no gate.
+    /// The mode of the next bytes, if they are written. `None` for reads and syncs.
     pub(crate) fn write_mode(&self) -> Option<Mode> {
         match self.payload {
             Payload::Write { .. } => self.stages.first().map(|stage| stage.mode),

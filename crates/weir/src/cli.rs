@@ -1,6 +1,5 @@
 //! The command line: what can be asked, and the manual that goes with it.
 
-mod invocation;
 mod manual;
 
 use std::ffi::OsString;
@@ -17,8 +16,6 @@ use crate::lane_users::LaneUsers;
 use crate::options::{self, Unknown};
 use crate::quantity::{self, Size};
 use crate::settings::{Layer, LogChoice, TransportChoice};
-
-pub use invocation::parse;
 
 /// The command line.
 #[derive(Debug, Parser)]

@@ -17,7 +17,7 @@ use crate::control::protocol::Status;
 use crate::failure::{Failure, one_line};
 use crate::mounts::{Mount, MountTable};
 use crate::namespaces;
-use crate::source;
+use crate::own_directory;
 
 /// How often to check whether the daemon has ended.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -93,7 +93,7 @@ fn unmounted_holder(source: &Path) -> Option<Holder> {
 
 /// The process that has locked `source`: the one named in the lock file, if it has that file open.
 fn holder(source: &Path) -> Option<Holder> {
-    let path = source.join(crate::own_directory::WEIR_DIRECTORY).join(source::LOCK_FILE);
+    let path = source.join(own_directory::WEIR_DIRECTORY).join(own_directory::LOCK_FILE);
     let mut text = String::new();
     // Bounded: the file may have any content.
     File::open(&path).and_then(|file| file.take(8192).read_to_string(&mut text)).ok()?;

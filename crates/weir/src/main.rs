@@ -1,6 +1,6 @@
 //! The `weir` command and its daemon.
 //!
-//! The way of a mount: [`cli`] reads the command line, [`config_file`] and [`options`] give layers
+//! The way of a mount: [`invocation`] reads the command line as [`cli`] describes it, [`config_file`] and [`options`] give layers
 //! that [`settings`] merges, [`daemonize`] goes into the background, [`daemon`] checks SOURCE and
 //! MOUNTPOINT, wires shard and front end together and brings everything home in the end. The other
 //! commands find a daemon through [`mounts`] and ask it over [`control`]; [`run`] is about programs under 'weir run'.
@@ -22,6 +22,7 @@ mod daemonize;
 mod failure;
 mod former;
 mod fuse_access;
+mod invocation;
 mod lane_users;
 mod log;
 mod log_place;
@@ -43,7 +44,7 @@ mod unmount;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match cli::parse(std::env::args_os()) {
+    let cli = match invocation::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(refusal) => return refusal.report(),
     };

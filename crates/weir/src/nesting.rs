@@ -13,8 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use crate::control::client::Daemon;
 use crate::control::protocol::{Reply, Request};
 use crate::mounts::{Mount, MountTable};
-use crate::own_directory::WEIR_DIRECTORY;
-use crate::source::LOCK_FILE;
+use crate::own_directory::{LOCK_FILE, WEIR_DIRECTORY};
 
 /// Bound on the number of parents; the kernel accepts no path this deep.
 const DEPTH_MAX: usize = 4096;

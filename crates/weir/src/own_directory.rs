@@ -22,6 +22,9 @@ use weir_log::Identity;
 /// Weir's own directory in SOURCE.
 pub const WEIR_DIRECTORY: &str = ".weir";
 
+/// The name of SOURCE's lock in `.weir`.
+pub const LOCK_FILE: &str = "lock";
+
 const ID_FILE: &str = "id";
 const NOTE_FILE: &str = "log-at";
 const LOG_FILE: &str = "log";

@@ -23,10 +23,7 @@ use rustix::io::Errno;
 
 use crate::mounts::{Device, MountTable};
 use crate::nesting::{self, Ancestors};
-use crate::own_directory::{OwnDirectory, OwnDirectoryError, WEIR_DIRECTORY};
-
-/// The lock's name in `.weir`.
-pub const LOCK_FILE: &str = "lock";
+use crate::own_directory::{LOCK_FILE, OwnDirectory, OwnDirectoryError, WEIR_DIRECTORY};
 
 /// Why SOURCE cannot be served.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-use super::{Cli, Command, HelperRequest};
+use crate::cli::{Cli, Command, HelperRequest};
 use crate::failure::Failure;
 use crate::options::Unknown;
 
