@@ -1,10 +1,10 @@
 //! The engine's vocabulary at its border: identifiers, events' answers, and device commands.
 
 use smallvec::SmallVec;
+use weir_frames::Frame;
 use weir_log::{Commit, Lsn, Superblock};
 
 use crate::error::{Error, ErrorKind};
-use crate::frame::Frame;
 
 /// A file the engine serves. Chosen by the caller, unique among attached files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,10 +65,10 @@ pub enum Reply {
     /// A sync of a file or of everything ended. The error, if any, is the first that this sync
     /// itself met; per-description reporting is [`crate::Engine::take_error`]'s.
     Synced(Result<(), Error>),
-    /// [`crate::Engine::begin_exclusive`] was granted: nothing of the file is in flight, and
-    /// nothing will be until [`crate::Engine::end_exclusive`]. An error means a flush that was
+    /// [`crate::Engine::freeze`] was granted: nothing of the file is in flight, and
+    /// nothing will be until [`crate::Engine::thaw`]. An error means a flush that was
     /// asked for failed; the file is not frozen then.
-    Exclusive(Result<(), Error>),
+    Frozen(Result<(), Error>),
 }
 
 /// How soon a fetch is wanted.
@@ -283,7 +283,7 @@ pub enum Output {
     Detached(FileId),
 }
 
-/// What an exclusive section needs; see [`crate::Engine::begin_exclusive`].
+/// What a freeze needs; see [`crate::Engine::freeze`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
     /// Byte range `[from, to)` whose dirty data must be home before the section begins.
@@ -313,9 +313,9 @@ impl From<Option<(u64, u64)>> for Section {
     }
 }
 
-/// What became of an exclusive section; see [`crate::Engine::end_exclusive`].
+/// What became of a freeze; see [`crate::Engine::thaw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExclusiveEnd {
+pub struct FreezeEnd {
     /// Cached data in `[from, to)`, dirty or not, no longer stands for the file and is dropped:
     /// what is at home now counts.
     pub discard: Option<(u64, u64)>,

@@ -3,6 +3,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Most bytes in one read or write: small against the least memory an engine can have.
+pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+
 /// When the page under a partial write to a page that is not up to date is fetched
 /// (NBW section 3.3, with *auto* added).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -142,7 +145,7 @@ pub struct Config {
     /// Pause before a failed destage or background fetch is tried again.
     pub retry_delay: Duration,
     /// The back end is known to have an arm that travels, however quick its cache makes it look.
-    pub one_arm: bool,
+    pub rotational: bool,
     /// Dirty pages that the arm is about to pass go along with the request it is on its way for (AWOL,
     /// section 4). Without effect where there is no arm.
     pub opportunistic: bool,
@@ -185,7 +188,7 @@ impl Default for Config {
             destages_in_flight_max: 64,
             readahead_pages_max: 512,
             retry_delay: Duration::from_secs(1),
-            one_arm: false,
+            rotational: false,
             opportunistic: false,
             requests_in_flight_max: 1024,
         }

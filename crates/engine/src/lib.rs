@@ -6,69 +6,37 @@
 //! makes no system call on a file and knows no path, no errno and no FUSE. The same engine runs in
 //! the daemon, and under one seed and virtual time in the simulator.
 //!
-//! Use: call an event method, then drain [`Engine::next_output`]. An event that can be answered at
+//! Use: call an event method, then [`Engine::dispatch`], then drain [`Engine::next_output`]. An event that can be answered at
 //! once returns [`Outcome::Done`]; otherwise it returns [`Outcome::Pending`] and the answer comes
 //! later as [`Output::Reply`] under the [`RequestId`] the caller gave.
 //!
 //! Architecture invariant: nothing here depends on FUSE, threads, wall time or host paths.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
+mod cache;
 mod command;
 mod config;
-mod destage;
-mod dirty;
-mod dispatch;
+mod device;
 mod engine;
 mod error;
-mod exclusive;
-mod fetch;
-mod file;
-mod frame;
-mod ghost;
-mod lane;
-mod layout;
-mod log;
-mod needs;
-mod pace;
-mod page;
-mod patch;
-mod ranges;
-mod read;
-mod recorded;
-mod repair;
-mod replacement;
-mod reserve;
-mod resident;
-mod schedule;
-mod spill;
-mod spilled;
+mod events;
+mod journal;
+mod place;
 mod stats;
-mod sweep;
-mod sync;
-mod throttle;
 mod time;
-mod two_lists;
-mod watermarks;
-mod write;
-mod write_ahead;
+mod waiters;
 mod write_back;
 
+pub use cache::page::{DESCRIPTOR_BYTES, PageState};
+pub use cache::two_lists::TwoLists;
 pub use command::{
-    Command, Completion, Durability, ExclusiveEnd, Extent, FileId, HomeAttributes, IoId,
-    LogCommand, Outcome, Output, Part, ReadData, Reply, RequestId, Section, Segment, Urgency,
+    Command, Completion, Durability, Extent, FileId, FreezeEnd, HomeAttributes, IoId, LogCommand,
+    Outcome, Output, Part, ReadData, Reply, RequestId, Section, Segment, Urgency,
 };
-pub use config::{Config, ConfigError, FetchPolicy, Undone, WriteBackPolicy};
+pub use config::{Config, ConfigError, FetchPolicy, REQUEST_BYTES_MAX, Undone, WriteBackPolicy};
 pub use engine::Engine;
 pub use error::{Error, ErrorCursor, ErrorKind};
-pub use frame::{Frame, FramePool};
-pub use page::{DESCRIPTOR_BYTES, PageState};
 pub use stats::Stats;
 pub use time::Time;
-pub use two_lists::TwoLists;
-
-/// Bytes in a page. Pages are aligned ranges of a file of this size.
-pub const PAGE_BYTES: usize = 4096;
-
-/// Most bytes in one read or write: small against the least memory an engine can have.
-pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+pub use weir_frames::{Frame, FramePool, PAGE_BYTES};

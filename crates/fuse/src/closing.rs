@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weir_engine::{ExclusiveEnd, Section};
+use weir_engine::{FreezeEnd, Section};
 
 use crate::file_system::FileSystem;
 use crate::inode::{Inode, OpenState};
@@ -108,9 +108,9 @@ impl FileSystem {
     /// Writes what is dirty of a file home, without making it durable.
     fn write_home(&self, inode: Arc<Inode>, done: impl FnOnce(Arc<Inode>) + Send + 'static) {
         let file = inode.node().file();
-        self.shard.exclusive(file, Section::unchanging(Some((0, u64::MAX))), move |_| {
+        self.shard.freeze(file, Section::unchanging(Some((0, u64::MAX))), move |_| {
             // A file that could not be written stays dirty, and is met again.
-            (ExclusiveEnd { discard: None, size: None }, move || done(inode))
+            (FreezeEnd { discard: None, size: None }, move || done(inode))
         });
     }
 }

@@ -21,15 +21,15 @@ use std::time::Instant;
 
 use weir_backend::{Directory, Given, HomeFile, LogRead, LogThread, Patience, Sink};
 use weir_engine::{
-    Command, Completion, Engine, Error, ErrorKind, ExclusiveEnd, FileId, FramePool, IoId,
-    LogCommand, Output, ReadData, Reply, Time,
+    Command, Completion, Engine, Error, ErrorKind, FileId, FramePool, FreezeEnd, IoId, LogCommand,
+    Output, ReadData, Reply, Time,
 };
 
 use weir_log::{Lsn, Superblock};
 
-use crate::lane::Posted;
 use crate::latency::{Measured, Recorder};
 use crate::pending::{Answer, Continuation, Pending, Section, Waiting};
+use crate::posted::Posted;
 use crate::ticker::{Bell, Deadline};
 use crate::trampoline;
 
@@ -101,7 +101,7 @@ pub(crate) enum Thread {
 enum Ready {
     Done(Box<dyn FnOnce(Result<(), Error>) + Send>, Result<(), Error>),
     Read(Box<dyn FnOnce(Result<ReadData, Error>) + Send>, Result<ReadData, Error>),
-    Exclusive(FileId, Section, Result<(), Error>),
+    Frozen(FileId, Section, Result<(), Error>),
     Detached(Answer),
 }
 
@@ -250,18 +250,18 @@ impl Core {
             Ready::Done(continuation, result) => trampoline::run(move || continuation(result)),
             Ready::Read(continuation, result) => trampoline::run(move || continuation(result)),
             Ready::Detached(continuation) => trampoline::run(continuation),
-            Ready::Exclusive(file, section, result) => {
+            Ready::Frozen(file, section, result) => {
                 let answer = self.run_section(file, section, result, work);
                 trampoline::run(answer);
             }
         }
     }
 
-    /// Runs an exclusive section and ends it; what waited for its end is added to `work`.
+    /// Runs an freeze and ends it; what waited for its end is added to `work`.
     pub(crate) fn run_section<T>(
         &self,
         file: FileId,
-        section: impl FnOnce(Result<(), Error>) -> (ExclusiveEnd, T),
+        section: impl FnOnce(Result<(), Error>) -> (FreezeEnd, T),
         granted: Result<(), Error>,
         work: &mut Work,
     ) -> T {
@@ -271,7 +271,7 @@ impl Core {
         if granted.is_ok() {
             let mut state = self.lock();
             let now = self.now();
-            state.engine.end_exclusive(file, end, now);
+            state.engine.thaw(file, end, now);
             state.take_work(work, now);
         }
         answer
@@ -349,6 +349,7 @@ impl State {
 
     /// Takes the engine's outputs of an event at `now`.
     pub(crate) fn take_work(&mut self, work: &mut Work, now: Time) {
+        self.engine.dispatch();
         while let Some(output) = self.engine.next_output() {
             match output {
                 Output::Command(command) => {
@@ -399,8 +400,8 @@ impl State {
                 self.recorder.record(Measured::Sync, latency);
                 Ready::Done(continuation, result)
             }
-            (Continuation::Exclusive(file, section), Reply::Exclusive(result)) => {
-                Ready::Exclusive(file, section, result)
+            (Continuation::Freeze(file, section), Reply::Frozen(result)) => {
+                Ready::Frozen(file, section, result)
             }
             (_, reply) => panic!("{reply:?} answers a request of another kind"),
         }
@@ -412,7 +413,7 @@ impl Ready {
     fn may_block(&self) -> bool {
         match self {
             Ready::Done(..) | Ready::Read(..) => false,
-            Ready::Exclusive(..) | Ready::Detached(_) => true,
+            Ready::Frozen(..) | Ready::Detached(_) => true,
         }
     }
 }

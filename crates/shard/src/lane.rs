@@ -12,16 +12,8 @@ use weir_lane::board::Board;
 
 use crate::core::{State, Thread};
 use crate::pending::Continuation;
+use crate::posted::Posted;
 use crate::shard::Shard;
-
-/// What programs posted since the shard's start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Posted {
-    /// Writes.
-    pub writes: u64,
-    /// Bytes of these.
-    pub bytes: u64,
-}
 
 /// Takes posted writes, in the order of the calls, while the shard is locked.
 pub struct Poster<'a> {

@@ -10,6 +10,7 @@ mod core;
 mod lane;
 mod latency;
 mod pending;
+mod posted;
 mod shard;
 mod ticker;
 mod trampoline;
@@ -17,6 +18,7 @@ mod trampoline;
 #[cfg(test)]
 mod tests;
 
-pub use lane::{Posted, Poster};
+pub use lane::Poster;
 pub use latency::{Latencies, Percentiles};
+pub use posted::Posted;
 pub use shard::{Renamed, Shard, StartError};

@@ -1,12 +1,12 @@
 //! Requests that wait for their answer, by the number the engine knows them by.
 
-use weir_engine::{Error, ExclusiveEnd, FileId, ReadData, RequestId, Time};
+use weir_engine::{Error, FileId, FreezeEnd, ReadData, RequestId, Time};
 
 /// Run when everything else of an event is done.
 pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 
-/// What is run while a file is frozen, with what is run after; see [`crate::Shard::exclusive`].
-pub(crate) type Section = Box<dyn FnOnce(Result<(), Error>) -> (ExclusiveEnd, Answer) + Send>;
+/// What is run while a file is frozen, with what is run after; see [`crate::Shard::freeze`].
+pub(crate) type Section = Box<dyn FnOnce(Result<(), Error>) -> (FreezeEnd, Answer) + Send>;
 
 /// What is run with a late answer.
 pub(crate) enum Continuation {
@@ -15,7 +15,7 @@ pub(crate) enum Continuation {
     Posted(Box<dyn FnOnce(Result<(), Error>) + Send>),
     Read(Box<dyn FnOnce(Result<ReadData, Error>) + Send>),
     Sync(Box<dyn FnOnce(Result<(), Error>) + Send>),
-    Exclusive(FileId, Section),
+    Freeze(FileId, Section),
 }
 
 /// A request that waits.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, WholeSync, error_kind};
 use weir_engine::{
-    Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, ExclusiveEnd, FileId,
-    FramePool, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Section, Stats,
+    Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, FileId, FramePool,
+    FreezeEnd, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Section, Stats,
 };
 use weir_log::Identity;
 
@@ -228,8 +228,8 @@ impl Shard {
         // This thread waits for every answer. A send fails only if the thread has stopped waiting.
         for &file in &attached {
             let sender = sender.clone();
-            self.exclusive(file, Section::changing(None, 0), move |granted| {
-                let unchanged = ExclusiveEnd { discard: None, size: None };
+            self.freeze(file, Section::changing(None, 0), move |granted| {
+                let unchanged = FreezeEnd { discard: None, size: None };
                 (unchanged, move || sender.send(granted).unwrap_or(()))
             });
         }
@@ -349,12 +349,24 @@ impl Shard {
         durability: Durability,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
+        self.write_by(file, durability, done, |engine, request, now| {
+            engine.write(request, file, offset, data, durability, now)
+        });
+    }
+
+    fn write_by(
+        &self,
+        file: FileId,
+        durability: Durability,
+        done: impl FnOnce(Result<(), Error>) + Send + 'static,
+        call: impl FnOnce(&mut Engine, weir_engine::RequestId, weir_engine::Time) -> Outcome<()>,
+    ) {
         if durability != Durability::None {
             self.note_attributes(file);
         }
         let answered = self.core.event(Thread::Caller, |state, since| {
             let request = state.pending.next_id();
-            match state.engine.write(request, file, offset, data, durability, since) {
+            match call(&mut state.engine, request, since) {
                 Outcome::Done(result) => {
                     state.recorder.record(Measured::Write, self.core.now().since(since));
                     Some((done, result))
@@ -368,6 +380,19 @@ impl Shard {
         if let Some((done, result)) = answered {
             trampoline::run(move || done(result));
         }
+    }
+
+    /// Writes `data` at the end the file has when they are applied. `data` is not needed any more when this returns.
+    pub fn append(
+        &self,
+        file: FileId,
+        data: &[u8],
+        durability: Durability,
+        done: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) {
+        self.write_by(file, durability, done, |engine, request, now| {
+            engine.write_at_end(request, file, data, durability, now)
+        });
     }
 
     /// Reads up to `len` bytes at `offset`.
@@ -488,28 +513,28 @@ impl Shard {
     /// (lseek). `needs` tells what goes home first and what the section changes.
     ///
     /// `section` gets an error if that failed: the file is then not frozen, `section` must
-    /// not change it, and the [`ExclusiveEnd`] it returns is ignored. The second thing it returns
+    /// not change it, and the [`FreezeEnd`] it returns is ignored. The second thing it returns
     /// is the answer to the program: it is run after the requests that waited may go on, so that
     /// the program never sees the state from before.
     ///
     /// `section` must not call the shard for this file, except [`Shard::size`].
-    pub fn exclusive<Reply: FnOnce() + Send + 'static>(
+    pub fn freeze<Reply: FnOnce() + Send + 'static>(
         &self,
         file: FileId,
         needs: impl Into<Section>,
-        section: impl FnOnce(Result<(), Error>) -> (ExclusiveEnd, Reply) + Send + 'static,
+        section: impl FnOnce(Result<(), Error>) -> (FreezeEnd, Reply) + Send + 'static,
     ) {
         let needs = needs.into();
         let granted = self.core.event(Thread::Caller, |state, now| {
             let request = state.pending.next_id();
-            match state.engine.begin_exclusive(request, file, needs, now) {
+            match state.engine.freeze(request, file, needs, now) {
                 Outcome::Done(result) => Some((section, result)),
                 Outcome::Pending => {
                     let section = Box::new(move |result| {
                         let (end, reply) = section(result);
                         (end, Box::new(reply) as Answer)
                     });
-                    state.wait(now, Continuation::Exclusive(file, section));
+                    state.wait(now, Continuation::Freeze(file, section));
                     None
                 }
             }

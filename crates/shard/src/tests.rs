@@ -12,15 +12,13 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 use weir_backend::{HomeFile, Timestamp};
-use weir_engine::{
-    Config, Durability, Error, ErrorKind, ExclusiveEnd, FetchPolicy, FileId, ReadData,
-};
+use weir_engine::{Config, Durability, Error, ErrorKind, FetchPolicy, FileId, FreezeEnd, ReadData};
 
 use crate::{Shard, StartError};
 
 mod lane;
 
-const UNCHANGED: ExclusiveEnd = ExclusiveEnd { discard: None, size: None };
+const UNCHANGED: FreezeEnd = FreezeEnd { discard: None, size: None };
 
 /// A reproducible stream of numbers (splitmix64).
 struct Numbers(u64);
@@ -111,10 +109,10 @@ impl Bench {
     fn truncate(&self, file: FileId, home: &Arc<HomeFile>, size: u64) {
         let data = home.data_fd().unwrap();
         wait::<()>(|done| {
-            self.shard.exclusive(file, None, move |granted| {
+            self.shard.freeze(file, None, move |granted| {
                 granted.unwrap();
                 rustix::fs::ftruncate(data, size).unwrap();
-                (ExclusiveEnd { discard: None, size: Some(size) }, move || done(()))
+                (FreezeEnd { discard: None, size: Some(size) }, move || done(()))
             });
         });
     }
@@ -288,7 +286,7 @@ fn requests_for_unknown_files_are_answered() {
     assert_eq!(bench.read(file, 0, 1), Err(Error::NotAttached));
     assert_eq!(bench.sync(file), Err(Error::NotAttached));
     let granted = wait(|done| {
-        bench.shard.exclusive(file, None, move |granted| (UNCHANGED, move || done(granted)));
+        bench.shard.freeze(file, None, move |granted| (UNCHANGED, move || done(granted)));
     });
     assert_eq!(granted, Err(Error::NotAttached));
     assert!(!bench.shard.drop_clean(file).unwrap());
@@ -343,7 +341,7 @@ fn sections_run_alone_and_before_their_answers() {
                         let (home, inside) = (Arc::clone(home), Arc::clone(inside));
                         let flush = (round % 2 == 0).then_some((0, u64::MAX));
                         wait::<()>(|done| {
-                            bench.shard.exclusive(file, flush, move |granted| {
+                            bench.shard.freeze(file, flush, move |granted| {
                                 granted.unwrap();
                                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                                 let data = home.data_fd().unwrap();
@@ -449,7 +447,7 @@ fn a_section_that_panics() {
     let file = FileId(1);
     bench.attach(file, "file", b"");
     // Elsewhere a panic is its thread's own affair; here it would leave the file frozen for ever.
-    bench.shard.exclusive::<fn()>(file, None, |_| panic!("in a section"));
+    bench.shard.freeze::<fn()>(file, None, |_| panic!("in a section"));
 }
 
 #[test]

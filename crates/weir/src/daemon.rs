@@ -167,7 +167,8 @@ impl Locked {
         let record = begin_record(&source, &mountpoint, &settings)?;
         let log = open_log(&source, lock.own(), &settings)?;
         let has_log = log.is_some();
-        let config = Config { one_arm: is_rotational(source.as_fd()), ..settings.engine.clone() };
+        let config =
+            Config { rotational: is_rotational(source.as_fd()), ..settings.engine.clone() };
         let shard =
             Shard::start_with(config, source.as_fd(), log, settings.lane).map_err(start_error)?;
         let (events, received) = mpsc::channel();

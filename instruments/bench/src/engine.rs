@@ -155,6 +155,7 @@ impl Bench {
     fn forget(&mut self, pages: u64) {
         self.engine.discard(FILE);
         self.engine.detach(FILE, self.now);
+        self.engine.dispatch();
         while self.engine.next_output().is_some() {}
         assert!(!self.engine.is_attached(FILE), "an idle file without dirty data stays attached");
         self.attach(pages);
@@ -170,6 +171,7 @@ impl Bench {
             self.now,
         );
         assert!(outcome == Outcome::Done(Ok(())), "a write in memory was not taken at once");
+        self.engine.dispatch();
         assert!(self.engine.next_output().is_none(), "a write in memory asked for I/O");
     }
 
@@ -180,10 +182,12 @@ impl Bench {
             let len = REQUEST_PAGES.min(pages - first) as usize * PAGE_BYTES;
             let offset = first * PAGE_BYTES as u64;
             let _ = self.engine.read(RequestId(2), FILE, offset, len, self.now);
+            self.engine.dispatch();
             while let Some(output) = self.engine.next_output() {
                 let Output::Command(Command::Fetch { io, frames, .. }) = output else { continue };
                 let result = Ok(frames.len() * PAGE_BYTES);
                 self.engine.complete(io, Completion::Fetched { frames, result }, self.now);
+                self.engine.dispatch();
             }
         }
     }

@@ -24,7 +24,7 @@ impl World {
             (WaitingKind::Sync { .. } | WaitingKind::SyncAll, Reply::Synced(result)) => {
                 self.judge_sync(request, waiting, result)
             }
-            (WaitingKind::Section { .. }, Reply::Exclusive(result)) => {
+            (WaitingKind::Section { .. }, Reply::Frozen(result)) => {
                 self.judge_section(request, waiting, result)
             }
             (kind, reply) => {

@@ -1,7 +1,7 @@
 //! Doing what programs and the front end do: requests, sections, descriptions, files coming and
 //! going. Each method says whether the action made sense now; if not, nothing was done.
 
-use weir_engine::{Durability, Error, ExclusiveEnd, FileId, Outcome, PAGE_BYTES, RequestId};
+use weir_engine::{Durability, Error, FileId, FreezeEnd, Outcome, PAGE_BYTES, RequestId};
 
 use crate::action::Section;
 use crate::home::Home;
@@ -141,7 +141,7 @@ impl World {
         let (request, waiting) = self.new_request(WaitingKind::Section { file, section });
         self.trace
             .line(format_args!("{} {request:?} begin {section:?} {file:?}", self.now.as_nanos()));
-        let outcome = self.engine.begin_exclusive(request, file, section.flush(), self.now);
+        let outcome = self.engine.freeze(request, file, section.flush(), self.now);
         self.observe_sizes()?;
         match outcome {
             Outcome::Done(result) => self.judge_section(request, waiting, result)?,
@@ -156,19 +156,19 @@ impl World {
             return Ok(false);
         };
         let moment = self.next_moment();
-        let unchanged = ExclusiveEnd { discard: None, size: None };
+        let unchanged = FreezeEnd { discard: None, size: None };
         let size = self.files[&file].model.size();
         let end = match section {
             Section::Seek => unchanged,
             Section::Truncate { size } => {
                 self.device.truncate(file, size);
                 self.model(file).truncate(moment, size);
-                ExclusiveEnd { size: Some(size), ..unchanged }
+                FreezeEnd { size: Some(size), ..unchanged }
             }
             Section::Punch { from, to } => {
                 self.device.punch(file, from, to);
                 self.model(file).zero(moment, from, to);
-                ExclusiveEnd { discard: Some((from, to)), ..unchanged }
+                FreezeEnd { discard: Some((from, to)), ..unchanged }
             }
             Section::Copy { offset, len } => {
                 let data = self.rng.bytes(len);
@@ -181,7 +181,7 @@ impl World {
                         self.model(file).extend(moment, to);
                     }
                     let size = (to > size).then_some(to);
-                    ExclusiveEnd { discard: Some((offset, to)), size }
+                    FreezeEnd { discard: Some((offset, to)), size }
                 }
             }
             Section::Collapse { from, len } if from + len < size => {
@@ -192,7 +192,7 @@ impl World {
                 self.model(file).truncate(moment, size - len);
                 self.model(file).replace(moment + 1, from, &kept);
                 self.moment += 1;
-                ExclusiveEnd { discard: Some((from, u64::MAX)), size: Some(size - len) }
+                FreezeEnd { discard: Some((from, u64::MAX)), size: Some(size - len) }
             }
             Section::Collapse { .. } => unchanged,
         };
@@ -200,7 +200,7 @@ impl World {
         self.device.thaw(file);
         // Whoever changed the file saw to its times.
         self.files.get_mut(&file).expect("found above").disturbed = false;
-        self.engine.end_exclusive(file, end, self.now);
+        self.engine.thaw(file, end, self.now);
         self.observe_sizes()?;
         self.settle().map(|()| true)
     }

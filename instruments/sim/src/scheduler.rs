@@ -147,7 +147,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         readahead_pages_max: *rng.pick(&[0, 1, 8, 256]),
         retry_delay: Duration::from_millis(*rng.pick(&[100, 1_000])),
         // No draws of their own either.
-        one_arm: hard == 5,
+        rotational: hard == 5,
         opportunistic: hard == 5,
         requests_in_flight_max: if transfer_pages_max < 8 { 2 } else { 1024 },
     }

@@ -439,6 +439,7 @@ impl World {
 
     /// Takes every output there is, and checks the bounds.
     pub(crate) fn settle(&mut self) -> Result<(), Violation> {
+        self.engine.dispatch();
         while let Some(output) = self.engine.next_output() {
             self.next_moment();
             match output {

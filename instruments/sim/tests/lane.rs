@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use weir_engine::{
-    Command, Completion, Config, Durability, Engine, ErrorKind, ExclusiveEnd, FileId, FramePool,
+    Command, Completion, Config, Durability, Engine, ErrorKind, FileId, FramePool, FreezeEnd,
     HomeAttributes, Outcome, Output, PAGE_BYTES, PageState, RequestId, Time, WriteBackPolicy,
 };
 use weir_lane::board::View;
@@ -50,6 +50,7 @@ impl Rig {
     }
 
     fn settle(&mut self) {
+        self.engine.dispatch();
         while let Some(output) = self.engine.next_output() {
             let (io, completion) = match output {
                 Output::Command(Command::Fetch { io, mut frames, .. }) => {
@@ -68,6 +69,7 @@ impl Rig {
                 _ => continue,
             };
             self.engine.complete(io, completion, self.now);
+            self.engine.dispatch();
             self.engine.check_invariants();
         }
     }
@@ -91,11 +93,11 @@ impl Rig {
         frame.inspect(|&frame| self.region.set_referenced(frame)).is_some()
     }
 
-    fn section(&mut self, end: ExclusiveEnd) {
-        let begun = self.engine.begin_exclusive(RequestId(3), FILE, None, self.now);
+    fn section(&mut self, end: FreezeEnd) {
+        let begun = self.engine.freeze(RequestId(3), FILE, None, self.now);
         assert_eq!(begun, Outcome::Done(Ok(())));
         assert_eq!(self.view.grant(SLOT), 0, "a section may take space away");
-        self.engine.end_exclusive(FILE, end, self.now);
+        self.engine.thaw(FILE, end, self.now);
         self.settle();
     }
 
@@ -168,9 +170,9 @@ fn the_grant_is_what_needs_no_reservation() {
     assert_eq!(rig.view.grant(SLOT), 5 * PAGE);
     rig.write(5 * PAGE, 5 * PAGE_BYTES);
     assert_eq!(rig.view.grant(SLOT), 11 * PAGE);
-    rig.section(ExclusiveEnd { discard: Some((2 * PAGE, 3 * PAGE)), size: None });
+    rig.section(FreezeEnd { discard: Some((2 * PAGE, 3 * PAGE)), size: None });
     assert_eq!(rig.view.grant(SLOT), 2 * PAGE);
-    rig.section(ExclusiveEnd { discard: None, size: Some(PAGE + 1) });
+    rig.section(FreezeEnd { discard: None, size: Some(PAGE + 1) });
     assert_eq!((rig.view.size(SLOT), rig.view.grant(SLOT)), (PAGE + 1, 2 * PAGE));
     // A longer file has more in store, until that is given back.
     rig.write(PAGE, 100 * PAGE_BYTES);

@@ -183,6 +183,7 @@ impl Rig {
     }
 
     fn take_outputs(&mut self) {
+        self.engine.dispatch();
         while let Some(output) = self.engine.next_output() {
             match output {
                 Output::Reply { request, reply } => {
@@ -739,13 +740,13 @@ fn what_is_cut_off_or_unlinked_does_not_come_back() {
     let expected = write_to_each(&mut rig, N, 100, 200);
     let request = rig.request();
     let size = 100 * PAGE + 150;
-    let granted = rig.engine.begin_exclusive(request, FileId(1), None, rig.now);
+    let granted = rig.engine.freeze(request, FileId(1), None, rig.now);
     if matches!(granted, Outcome::Pending) {
         rig.finish_all();
     }
     rig.homes.get_mut(&FileId(1)).unwrap().truncate(size);
-    let end = weir_engine::ExclusiveEnd { discard: None, size: Some(size as u64) };
-    rig.engine.end_exclusive(FileId(1), end, rig.now);
+    let end = weir_engine::FreezeEnd { discard: None, size: Some(size as u64) };
+    rig.engine.thaw(FileId(1), end, rig.now);
     rig.finish_all();
     // It waits for space to be reserved.
     rig.start_write(1, 101 * PAGE, b"beyond");
@@ -803,6 +804,7 @@ fn readers_keep_frames_beside_the_index_and_adaptive_writers() {
     let outcome =
         rig.engine.read(request, FileId(1), (PAGES - 1) as u64 * PAGE as u64, 10, rig.now);
     assert!(matches!(outcome, Outcome::Pending), "{outcome:?}");
+    rig.engine.dispatch();
     let fetches = std::iter::from_fn(|| rig.engine.next_output())
         .any(|output| matches!(output, Output::Command(Command::Fetch { .. })));
     assert!(fetches, "a reader has a frame: {stats:?}");
@@ -815,7 +817,7 @@ fn patches_that_wait_for_the_log_do_not_send_frames_home_one_by_one() {
         patch_bytes_max: 8 << 20,
         write_back: WriteBackPolicy::Adaptive,
         dirty_hard_percent: Config::DIRTY_HARD_PERCENT_ADAPTIVE,
-        one_arm: true,
+        rotational: true,
         ..Config::default()
     };
     let mut rig = Rig::with(config, 1, 2 * PATCHED, 64 << 20);

@@ -12,7 +12,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const PAGES: u64 = 8192;
 
 /// A file on a disk whose arm takes 10 ms to move and that transfers 100 MB/s.
-fn on_one_arm(pages: u64, set: impl FnOnce(&mut Config)) -> Load {
+fn on_rotational(pages: u64, set: impl FnOnce(&mut Config)) -> Load {
     on_drive(Latency::OneArm(10_000_000, 40_000), pages, set)
 }
 
@@ -42,10 +42,10 @@ fn scribble(load: &mut Load, writes: u64, rng: &mut Rng) -> Duration {
 fn random_small_writes_seldom_move_the_arm() {
     const WRITES: u64 = 4000;
     let mut rng = Rng::new(1);
-    let mut blocking = on_one_arm(PAGES, |config| config.fetch_policy = FetchPolicy::Blocking);
+    let mut blocking = on_rotational(PAGES, |config| config.fetch_policy = FetchPolicy::Blocking);
     let waited = scribble(&mut blocking, WRITES, &mut rng);
     for policy in [FetchPolicy::Lazy, FetchPolicy::Auto, FetchPolicy::AsyncBackground] {
-        let mut load = on_one_arm(PAGES, |config| config.fetch_policy = policy);
+        let mut load = on_rotational(PAGES, |config| config.fetch_policy = policy);
         let took = scribble(&mut load, WRITES, &mut Rng::new(1));
         let (moved, moved_blocking) =
             (load.world.device().arm_moved(), blocking.world.device().arm_moved());
@@ -62,12 +62,12 @@ fn random_small_writes_seldom_move_the_arm() {
 /// Patch memory is large, as by default in a small memory, and adds much to what is dirty.
 #[test]
 fn adaptive_write_back_takes_random_small_writes_no_more_slowly_than_static() {
-    for (latency, one_arm) in
+    for (latency, rotational) in
         [(Latency::OneArm(10_000_000, 40_000), true), (Latency::Flash(100_000, 10_000_000), false)]
     {
         let took = |policy| {
             let mut load = on_drive(latency, PAGES, |config| {
-                config.one_arm = one_arm;
+                config.rotational = rotational;
                 config.patch_bytes_max = 4 << 20;
                 config.write_back = policy;
                 if policy == WriteBackPolicy::Adaptive {
@@ -77,7 +77,7 @@ fn adaptive_write_back_takes_random_small_writes_no_more_slowly_than_static() {
             scribble(&mut load, 100_000, &mut Rng::new(3))
         };
         let (fixed, adaptive) = (took(WriteBackPolicy::Static), took(WriteBackPolicy::Adaptive));
-        assert!(adaptive <= fixed, "one arm {one_arm}: {adaptive:?} instead of {fixed:?}");
+        assert!(adaptive <= fixed, "rotational {rotational}: {adaptive:?} instead of {fixed:?}");
     }
 }
 
@@ -98,7 +98,7 @@ fn whole_units_are_fetched_where_that_frees_patch_memory_sooner_than_writing_the
 
 #[test]
 fn a_sync_of_scattered_patches_reads_through_the_gaps() {
-    let mut load = on_one_arm(PAGES, |_| {});
+    let mut load = on_rotational(PAGES, |_| {});
     // Shows the device's ways.
     for page in [PAGES - 1, PAGES / 2] {
         load.read(page * PAGE, 1);
@@ -120,7 +120,7 @@ fn a_sync_of_scattered_patches_reads_through_the_gaps() {
 
 #[test]
 fn a_reader_waits_for_little_more_than_its_own_page() {
-    let mut load = on_one_arm(PAGES, |_| {});
+    let mut load = on_rotational(PAGES, |_| {});
     let mut rng = Rng::new(2);
     let mut longest = Duration::ZERO;
     let mut total = Duration::ZERO;
@@ -153,7 +153,7 @@ fn a_reader_waits_for_little_more_than_its_own_page() {
 
 #[test]
 fn writers_that_wait_for_patch_memory_are_served_in_order() {
-    let mut load = on_one_arm(PAGES, |_| {});
+    let mut load = on_rotational(PAGES, |_| {});
     let mut rng = Rng::new(3);
     let mut waited = 0;
     for _ in 0..3000 {
@@ -178,7 +178,7 @@ fn writers_that_wait_for_patch_memory_are_served_in_order() {
 fn what_is_old_goes_home_however_much_is_written_elsewhere() {
     // All over the file with memory to spare; and mostly to a few pages, where little may be dirty.
     for (hard, pause_ms, hot) in [(50, 20, 0), (6, 3, 900)] {
-        let mut load = on_one_arm(PAGES, |config| {
+        let mut load = on_rotational(PAGES, |config| {
             config.dirty_expire = Duration::from_secs(5);
             config.patch_bytes_max = 256 << 10;
             config.dirty_background_percent = hard / 2;
@@ -202,7 +202,7 @@ fn what_is_old_goes_home_however_much_is_written_elsewhere() {
 
 #[test]
 fn what_lies_between_is_let_go_when_frames_are_short() {
-    let mut load = on_one_arm(PAGES, |_| {});
+    let mut load = on_rotational(PAGES, |_| {});
     let mut rng = Rng::new(5);
     // What programs use fills memory.
     let hot: Vec<u64> = (0..2500).collect();
@@ -232,7 +232,7 @@ fn clean_pages_between_dirty_ones_go_home_with_them_but_holes_stay_holes() {
         let holes: &[u64] = if hole { &[1] } else { &[] };
         let mut load = Load::over(Home::new(bytes, holes, 512, true), |world| {
             world.engine.fetch_policy = FetchPolicy::Lazy;
-            world.engine.one_arm = true;
+            world.engine.rotational = true;
         });
         load.read(0, 5 * PAGE);
         load.drain();
@@ -254,8 +254,8 @@ fn clean_pages_between_dirty_ones_go_home_with_them_but_holes_stay_holes() {
 /// Whole pages at random places, so many that a third of the file is dirty, and how many requests bring them home.
 fn requests_for_scattered_pages(opportunistic: bool) -> u64 {
     const STRETCH: u64 = 2048;
-    let mut load = on_one_arm(STRETCH, |config| {
-        (config.one_arm, config.opportunistic) = (true, opportunistic);
+    let mut load = on_rotational(STRETCH, |config| {
+        (config.rotational, config.opportunistic) = (true, opportunistic);
         config.dirty_expire = Duration::from_secs(2);
     });
     // Shows the device's ways: what an access costs, and what a page.
@@ -292,7 +292,7 @@ fn a_stretch_in_which_much_is_dirty_is_read_and_written_whole() {
 #[test]
 fn what_the_arm_passes_on_its_way_goes_along() {
     let mut load =
-        on_one_arm(PAGES, |config| (config.one_arm, config.opportunistic) = (true, true));
+        on_rotational(PAGES, |config| (config.rotational, config.opportunistic) = (true, true));
     // Where the file is gets known; the device of this load has it in small pieces.
     load.read((PAGES - 1) * PAGE, 1);
     load.drain();
@@ -318,7 +318,7 @@ fn a_stretch_that_must_not_be_written_whole_goes_home_in_pieces() {
     bytes[((PAGES - 1) * PAGE) as usize..].fill(0);
     let mut load = Load::over(Home::new(bytes, &[PAGES - 1], 512, true), |world| {
         world.device.latency = Latency::OneArm(10_000_000, 40_000);
-        (world.engine.one_arm, world.engine.opportunistic) = (true, true);
+        (world.engine.rotational, world.engine.opportunistic) = (true, true);
         world.engine.dirty_expire = Duration::from_secs(1);
     });
     for page in [PAGES - 2, PAGES / 2] {

@@ -7,7 +7,7 @@ use rustix::fs::{
     fstat, fstatvfs, ftruncate, utimensat,
 };
 use weir_backend::{HomeFile, Timestamp};
-use weir_engine::{Error, ExclusiveEnd, Section};
+use weir_engine::{Error, FreezeEnd, Section};
 
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
@@ -186,7 +186,7 @@ impl FileSystem {
         let fs = Arc::clone(self);
         let file = inode.node().file();
         let from = if cached == Cached::Stale { 0 } else { size };
-        self.shard.exclusive(file, Section::changing(None, from), move |granted| {
+        self.shard.freeze(file, Section::changing(None, from), move |granted| {
             let (mut end, resized) = resize_at_home(&inode, granted, size);
             if cached == Cached::Stale {
                 end.discard = Some((0, u64::MAX));
@@ -211,13 +211,13 @@ pub(crate) fn resize_at_home(
     inode: &Inode,
     granted: Result<(), Error>,
     size: u64,
-) -> (ExclusiveEnd, Result<(), Errno>) {
+) -> (FreezeEnd, Result<(), Errno>) {
     let resized = granted.map_err(Errno::from).and_then(|()| {
         let home = inode.file().ok_or(Errno::EINVAL)?;
         resize(home, size)
     });
     let size = resized.is_ok().then_some(size);
-    (ExclusiveEnd { discard: None, size }, resized)
+    (FreezeEnd { discard: None, size }, resized)
 }
 
 fn resize(home: &HomeFile, size: u64) -> Result<(), Errno> {

@@ -1,10 +1,10 @@
 //! Reading and writing: the hot path. Nothing here allocates or makes a system call for a write
 //! that the engine takes at once.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_engine::{Durability, Error, FileId, ReadData};
+use weir_engine::{Durability, ReadData};
 
 use crate::attr;
 use crate::credentials::Caller;
@@ -134,48 +134,13 @@ impl FileSystem {
         let appends = mode.flags & libc::O_APPEND != 0 && !mode.written_back;
         if appends && (inode.lane.was_posted_to() || open.lane.is_direct()) {
             // The kernel chose the end it knew of, and others have appended without it, or may do so now.
-            return self.append(file, data, durability, done);
+            return self.shard.append(file, data, durability, move |written| {
+                done(written.map_err(Errno::from));
+            });
         }
         self.shard.write(file, offset, data, durability, move |written| {
             done(written.map_err(Errno::from));
         });
-    }
-
-    /// Writes at the end the file has when the engine takes the write.
-    fn append(
-        &self,
-        file: FileId,
-        data: &[u8],
-        durability: Durability,
-        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
-    ) {
-        let shard = Arc::clone(&self.shard);
-        let finish = move |written: Result<(), Error>| match written {
-            Ok(()) if durability != Durability::None => {
-                shard.sync(file, durability, move |synced| done(synced.map_err(Errno::from)));
-            }
-            written => done(written.map_err(Errno::from)),
-        };
-        let finish = Arc::new(Mutex::new(Some(finish)));
-        let later = Arc::clone(&finish);
-        let take = |finish: &Mutex<Option<_>>| {
-            finish.lock().unwrap_or_else(PoisonError::into_inner).take()
-        };
-        let written = self.shard.post(|poster| {
-            poster.write(file, None, data, || {
-                move |written| {
-                    if let Some(finish) = take(&later) {
-                        finish(written);
-                    }
-                }
-            })
-        });
-        // If it waits, the other one has it.
-        if let Some(written) = written
-            && let Some(finish) = take(&finish)
-        {
-            finish(written);
-        }
     }
 
     /// read(2) of up to `len` bytes at `offset`; `direct` if past the kernel's page cache.

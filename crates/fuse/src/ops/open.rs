@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use weir_backend::HomeFile;
-use weir_engine::{Durability, ExclusiveEnd, Section};
+use weir_engine::{Durability, FreezeEnd, Section};
 
 use crate::attr::Attributes;
 use crate::credentials::Caller;
@@ -97,7 +97,7 @@ impl FileSystem {
         }
         let fs = Arc::clone(self);
         let file = inode.node().file();
-        self.shard.exclusive(file, Section::changing(None, 0), move |granted| {
+        self.shard.freeze(file, Section::changing(None, 0), move |granted| {
             let (end, prepared) = if access.truncate {
                 resize_at_home(&inode, granted, 0)
             } else {
@@ -266,8 +266,8 @@ impl FileSystem {
         if !inode.is_attached() || !self.shard.has_dirty(file) {
             return then();
         }
-        self.shard.exclusive(file, Section::unchanging(Some((0, u64::MAX))), move |_flushed| {
-            (ExclusiveEnd { discard: None, size: None }, then)
+        self.shard.freeze(file, Section::unchanging(Some((0, u64::MAX))), move |_flushed| {
+            (FreezeEnd { discard: None, size: None }, then)
         });
     }
 
@@ -301,11 +301,11 @@ impl FileSystem {
 }
 
 /// Has the engine drop all of a file that was changed at home.
-fn drop_cached(inode: &Inode, granted: Result<(), Errno>) -> (ExclusiveEnd, Result<(), Errno>) {
+fn drop_cached(inode: &Inode, granted: Result<(), Errno>) -> (FreezeEnd, Result<(), Errno>) {
     let size = granted.and_then(|()| {
         let stat = fstat(inode.path_fd())?;
         Ok(Attributes::from_home(inode.node(), &stat).size)
     });
-    let end = ExclusiveEnd { discard: Some((0, u64::MAX)), size: size.ok() };
+    let end = FreezeEnd { discard: Some((0, u64::MAX)), size: size.ok() };
     (end, size.map(|_| ()))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno as HomeErrno;
 use weir_backend::allocate_as;
-use weir_engine::{Error, ExclusiveEnd, Section};
+use weir_engine::{Error, FreezeEnd, Section};
 
 use crate::attr;
 use crate::credentials::Caller;
@@ -22,7 +22,7 @@ use crate::inode::Inode;
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// An end that leaves what the engine knows of the file as it is.
-const UNCHANGED: ExclusiveEnd = ExclusiveEnd { discard: None, size: None };
+const UNCHANGED: FreezeEnd = FreezeEnd { discard: None, size: None };
 
 /// One side of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl FileSystem {
         let inode = Arc::clone(&open.inode);
         self.settled(&inode, move || {
             let shard = Arc::clone(&fs.shard);
-            shard.exclusive(file, effect.section(), move |granted| {
+            shard.freeze(file, effect.section(), move |granted| {
                 let size = fs.shard.size(file).unwrap_or(0);
                 let allocate = || allocate_at_home(&open.inode, granted, range, mode);
                 let allocated = allocate_as(user, allocate);
@@ -92,7 +92,7 @@ impl FileSystem {
         let everything = Section::unchanging(Some((0, u64::MAX)));
         let (fs, inode) = (Arc::clone(self), Arc::clone(&open.inode));
         self.settled(&inode, move || {
-            fs.shard.exclusive(open.inode.node().file(), everything, move |granted| {
+            fs.shard.freeze(open.inode.node().file(), everything, move |granted| {
                 let found = granted.map_err(Errno::from).and_then(|()| {
                     let home = open.inode.file().ok_or(Errno::EINVAL)?;
                     Ok(seek(&*home.data_fd()?, from)?)
@@ -135,7 +135,7 @@ impl FileSystem {
             settled.settled(&of_destination, move || {
                 // To the end, so that the source is as long at home as it is here.
                 let flush = Section::unchanging(Some((from.offset, u64::MAX)));
-                then.shard.exclusive(source.inode.node().file(), flush, move |flushed| {
+                then.shard.freeze(source.inode.node().file(), flush, move |flushed| {
                     let answer = move || match flushed {
                         Ok(()) => fs.copy_flushed(
                             (source, from.offset),
@@ -167,14 +167,14 @@ impl FileSystem {
         // the engine reads nothing from past the end it knows the file to have at home, and that
         // would move unseen.
         let flush = Section::changing(Some((to.1, u64::MAX)), to.1);
-        self.shard.exclusive(file, flush, move |granted| {
+        self.shard.freeze(file, flush, move |granted| {
             let copy = || copy_at_home((&from.0.inode, from.1), (&to.0.inode, to.1), len);
             let copied = granted.map_err(Errno::from).and_then(|()| allocate_as(user, copy));
             let end = match copied {
                 Ok(bytes) if bytes > 0 => {
                     let copied_to = to.1 + u64::from(bytes);
                     let size = fs.shard.size(file).unwrap_or(0);
-                    ExclusiveEnd {
+                    FreezeEnd {
                         discard: Some((to.1, copied_to)),
                         size: (copied_to > size).then_some(copied_to),
                     }
@@ -225,14 +225,14 @@ impl Effect {
     }
 
     /// How the exclusive section ends for a file that was `size` bytes long.
-    fn end(&self, inode: &Inode, size: u64) -> ExclusiveEnd {
+    fn end(&self, inode: &Inode, size: u64) -> FreezeEnd {
         let size = if self.moves {
             let home = inode.file().and_then(|home| home.home_attributes().ok());
             home.map(|home| home.size)
         } else {
             self.reaches.filter(|&reaches| reaches > size)
         };
-        ExclusiveEnd { discard: self.changed, size }
+        FreezeEnd { discard: self.changed, size }
     }
 }
 

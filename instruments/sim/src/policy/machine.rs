@@ -191,6 +191,7 @@ impl Machine {
 
     /// Does what the engine asks for, until it asks for nothing.
     fn settle(&mut self) {
+        self.engine.dispatch();
         while let Some(output) = self.engine.next_output() {
             match output {
                 Output::Reply { request, reply } => {
@@ -250,7 +251,7 @@ impl Machine {
 
     fn check(&mut self, request: RequestId, reply: Reply) {
         match reply {
-            Reply::Written(result) | Reply::Synced(result) | Reply::Exclusive(result) => {
+            Reply::Written(result) | Reply::Synced(result) | Reply::Frozen(result) => {
                 result.expect("nothing fails here");
             }
             Reply::Read(result) => {

@@ -82,7 +82,7 @@ pub fn engine(
             WriteBackPolicy::Static => usual.dirty_hard_percent,
             WriteBackPolicy::Adaptive => Config::DIRTY_HARD_PERCENT_ADAPTIVE,
         },
-        one_arm: model == Model::Hdd,
+        rotational: model == Model::Hdd,
         opportunistic: write_back == WriteBackPolicy::Adaptive,
         ..usual
     }

@@ -14,6 +14,7 @@ use crate::rng::Rng;
 impl Life {
     /// Takes the engine's outputs.
     pub(super) fn drain(&mut self, tally: &mut Tally) -> Result<(), Broken> {
+        self.engine.dispatch();
         while let Some(output) = self.engine.next_output() {
             match output {
                 Output::Reply { request, reply } => self.take(request, reply, tally)?,

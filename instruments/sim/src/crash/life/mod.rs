@@ -211,7 +211,7 @@ impl Life {
             patch_bytes_max: if spilling { rng.between(2 << 10, 24 << 10) } else { 4 << 20 },
             fetch_policy: *rng.pick(if spilling { &lazy } else { &FetchPolicy::ALL }),
             dirty_expire: Duration::from_millis(rng.between(5, 2000)),
-            one_arm: rng.chance(500),
+            rotational: rng.chance(500),
             write_back: *rng.pick(&WriteBackPolicy::ALL),
             opportunistic: true,
             requests_in_flight_max: if spilling { 4 } else { 1024 },

@@ -1,6 +1,6 @@
 //! What programs do, and the answers they get.
 
-use weir_engine::{Durability, ExclusiveEnd, Outcome, Reply, RequestId};
+use weir_engine::{Durability, FreezeEnd, Outcome, Reply, RequestId};
 
 use super::{FILE_BYTES_MAX, FILES, Flight, Life, Name, Section, Waiting, bytes_of, file_id};
 use crate::crash::Tally;
@@ -126,9 +126,9 @@ impl Life {
             Section::Zero(from, to) => Edit::Zero { from, to },
         });
         let request = self.request(Waiting::Section { file, section, version });
-        match self.engine.begin_exclusive(request, file_id(file), flush, self.now) {
+        match self.engine.freeze(request, file_id(file), flush, self.now) {
             Outcome::Pending => Ok(()),
-            Outcome::Done(result) => self.take(request, Reply::Exclusive(result), tally),
+            Outcome::Done(result) => self.take(request, Reply::Frozen(result), tally),
         }
     }
 
@@ -159,7 +159,7 @@ impl Life {
         let waiting = self.waiting.remove(&request).expect("a request is answered once");
         let failed = |what: &str| Broken::Answer(format!("{what}: {reply:?}"));
         let fine = match &reply {
-            Reply::Written(result) | Reply::Synced(result) | Reply::Exclusive(result) => {
+            Reply::Written(result) | Reply::Synced(result) | Reply::Frozen(result) => {
                 result.is_ok()
             }
             Reply::Read(result) => result.is_ok(),
@@ -233,13 +233,13 @@ impl Life {
         (self.busy[file], self.changing[file]) = (false, false);
         let (end, then) = match section {
             Section::Size(size, then) => {
-                (ExclusiveEnd { discard: None, size: Some(size as u64) }, then)
+                (FreezeEnd { discard: None, size: Some(size as u64) }, then)
             }
             Section::Zero(from, to) => {
-                (ExclusiveEnd { discard: Some((from as u64, to as u64)), size: None }, 0)
+                (FreezeEnd { discard: Some((from as u64, to as u64)), size: None }, 0)
             }
         };
-        self.engine.end_exclusive(file_id(file), end, self.now);
+        self.engine.thaw(file_id(file), end, self.now);
         if then > 0 {
             self.write(file, 0, then as usize, Durability::None, tally)?;
         }

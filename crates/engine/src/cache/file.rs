@@ -1,0 +1,254 @@
+//! Files: what the cache knows of each, and the state that the other parts keep for each file.
+//!
+//! Invariants:
+//! - the board, if the file is in the lane, shows the size and the grant that are here;
+//! - a file that is removed has no page, nothing under way and nobody waiting.
+
+use std::sync::Arc;
+
+use weir_frames::PAGE_BYTES;
+use weir_lane::board::Board;
+
+use crate::cache::page::List;
+use crate::cache::ranges::RangeSet;
+use crate::command::{FileId, HomeAttributes};
+use crate::device::home::Home;
+use crate::error::ErrorKind;
+use crate::journal::logged::Logged;
+use crate::journal::settled::Settled;
+use crate::time::Time;
+use crate::waiters::file::FileWaiters;
+use crate::waiters::gate::{Gate, Target};
+use crate::write_back::sweeps::FileSweeps;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// A file in the lane. What the board says of it follows every change here.
+#[derive(Debug)]
+struct Shared {
+    board: Arc<Board>,
+    slot: u32,
+}
+
+/// The grant of a file for which nothing is ever reserved.
+const UNBOUNDED: u64 = u64::MAX / 2;
+
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) id: FileId,
+    /// Bytes, as programs see it.
+    size: u64,
+    /// Bytes at home, as far as completed destages and freezes tell.
+    pub(crate) home_size: u64,
+    pub(crate) write_unit: usize,
+    pub(crate) readable: bool,
+    /// Ranges known to be allocated at home, page-aligned.
+    allocated: RangeSet,
+    /// The back end can reserve space.
+    reservable: bool,
+    shared: Option<Shared>,
+    pub(crate) pages: List,
+    /// Contents that are not at home and not on their way, in pages: of one page, what is in memory
+    /// and what was spilled count each.
+    pub(crate) dirty_pages: usize,
+    /// Of these, spilled ones.
+    pub(crate) spilled_pages: usize,
+    /// Pages' contents on their way home.
+    pub(crate) destaging_pages: usize,
+    /// The device's.
+    pub(crate) home: Home,
+    /// Write-back's.
+    pub(crate) sweeps: FileSweeps,
+    /// The waiters'.
+    pub(crate) waiters: FileWaiters,
+    /// The journal's.
+    pub(crate) logged: Logged,
+    pub(crate) settled: Settled,
+    /// Error sequence; a description's cursor trails it.
+    pub(crate) errors: u64,
+    pub(crate) last_error: Option<ErrorKind>,
+    pub(crate) readahead: ReadAhead,
+    pub(crate) last_read: Option<Time>,
+    pub(crate) detaching: bool,
+    /// Nobody will ever read it again: failures to bring it home are not tried again.
+    pub(crate) discarded: bool,
+}
+
+impl File {
+    pub(crate) fn new(id: FileId, home: HomeAttributes) -> File {
+        let mut file = File {
+            id,
+            size: 0,
+            home_size: 0,
+            write_unit: home.write_unit as usize,
+            readable: home.readable,
+            allocated: RangeSet::default(),
+            reservable: true,
+            shared: None,
+            pages: List::default(),
+            dirty_pages: 0,
+            spilled_pages: 0,
+            destaging_pages: 0,
+            home: Home::default(),
+            sweeps: FileSweeps::default(),
+            waiters: FileWaiters::default(),
+            logged: Logged::default(),
+            settled: Settled::of_size(home.size),
+            errors: 0,
+            last_error: None,
+            readahead: ReadAhead::default(),
+            last_read: None,
+            detaching: false,
+            discarded: false,
+        };
+        file.set_home(home);
+        file
+    }
+
+    /// Takes over what home says of a file that has nothing cached.
+    pub(crate) fn set_home(&mut self, home: HomeAttributes) {
+        assert!(home.write_unit.is_power_of_two() && (512..=4096).contains(&home.write_unit));
+        self.set_size(home.size);
+        self.home_size = home.size;
+        self.write_unit = home.write_unit as usize;
+        self.readable = home.readable;
+        self.set_free(0, u64::MAX);
+        if home.dense {
+            self.set_allocated(0, home.size.next_multiple_of(u64::from(home.write_unit)));
+        }
+        // What happened before is not known.
+        self.home.unsynced = true;
+        self.home.layout.stale = true;
+        self.readahead = ReadAhead::default();
+    }
+
+    /// Bytes, as programs see it.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// To be called when the bytes of a file that grew are there, and before those of one that shrinks go.
+    #[inline]
+    pub(crate) fn set_size(&mut self, size: u64) {
+        self.size = size;
+        if let Some(shared) = &self.shared {
+            shared.board.set_size(shared.slot, size);
+        }
+    }
+
+    /// Where a write begins that is applied now.
+    #[inline]
+    pub(crate) fn offset_of(&self, target: Target) -> u64 {
+        match target {
+            Target::Offset(offset) => offset,
+            Target::End => self.size,
+        }
+    }
+
+    /// The file holds what was written up to `end`.
+    #[inline]
+    pub(crate) fn grow_to(&mut self, end: u64) {
+        if end > self.size {
+            self.set_size(end);
+        }
+    }
+
+    /// The first part of `[from, to)` for which space would have to be reserved.
+    pub(crate) fn first_unreserved(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        if self.reservable { self.first_free(from, to) } else { None }
+    }
+
+    /// The first part of `[from, to)` that is not known to be allocated at home.
+    pub(crate) fn first_free(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        self.allocated.first_gap(from, to)
+    }
+
+    pub(crate) fn set_allocated(&mut self, from: u64, to: u64) {
+        self.allocated.insert(from, to);
+        self.tell_grant();
+    }
+
+    /// To be called before the space is given back.
+    pub(crate) fn set_free(&mut self, from: u64, to: u64) {
+        self.allocated.remove(from, to);
+        self.tell_grant();
+    }
+
+    pub(crate) fn is_reservable(&self) -> bool {
+        self.reservable
+    }
+
+    /// The back end cannot reserve space.
+    pub(crate) fn set_unreservable(&mut self) {
+        self.reservable = false;
+        self.tell_grant();
+    }
+
+    /// Programs learn of it by the board, as `slot`.
+    pub(crate) fn share(&mut self, board: Arc<Board>, slot: u32) {
+        assert!(self.shared.is_none(), "a file is in the lane once");
+        board.set_size(slot, self.size);
+        self.shared = Some(Shared { board, slot });
+        self.tell_grant();
+    }
+
+    /// They do not any more: its pages are retracted next.
+    pub(crate) fn unshare(&mut self) {
+        self.shared = None;
+    }
+
+    /// Where it is on the board, if it is in the lane.
+    #[inline]
+    pub(crate) fn slot(&self) -> Option<u32> {
+        self.shared.as_ref().map(|shared| shared.slot)
+    }
+
+    /// Up to where a write needs no reservation. A write past it is accepted, too, and a later one learns that there
+    /// is no room. A section may take away any reservation.
+    fn grant(&self) -> u64 {
+        if self.waiters.gate != Gate::Open {
+            return 0;
+        }
+        match self.first_unreserved(0, UNBOUNDED) {
+            Some((end, _)) => end,
+            None => UNBOUNDED,
+        }
+    }
+
+    /// Also when the gate closes or opened.
+    pub(crate) fn tell_grant(&self) {
+        if let Some(shared) = &self.shared {
+            shared.board.set_grant(shared.slot, self.grant());
+        }
+    }
+
+    pub(crate) fn is_unclean(&self) -> bool {
+        self.dirty_pages > 0 || self.destaging_pages > 0
+    }
+
+    /// Nothing is under way or waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.home.io_in_flight == 0 && self.waiters.is_idle()
+    }
+
+    pub(crate) fn record_error(&mut self, kind: ErrorKind) {
+        self.errors += 1;
+        self.last_error = Some(kind);
+    }
+
+    /// Space past the end of the file is no longer known to be reserved.
+    pub(crate) fn forget_reserved_past_end(&mut self) {
+        self.set_free(self.size().next_multiple_of(PAGE), u64::MAX);
+        self.home.ahead.epoch = self.home.ahead.epoch.wrapping_add(1);
+        self.home.ahead.refused = false;
+    }
+}
+
+/// Where a sequential reader is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReadAhead {
+    pub(crate) next_page: u64,
+    pub(crate) window: u32,
+    pub(crate) fetched_to: u64,
+}

@@ -1,0 +1,90 @@
+//! The cache: pages in memory, the frames and patches that hold them, and the files they are of.
+//!
+//! Owns which pages there are, which of them are dirty and since when, which clean page goes next, and what reads
+//! would find in a smaller or a larger memory (ghosts). Does not own when anything moves: fetches and destages are the
+//! device's, their timing is write-back's.
+//!
+//! Invariants:
+//! - a page is changed by [`crate::Engine::update`] alone, which keeps the census, the dirty sets and the replacement
+//!   order true to it;
+//! - frames held and in flight are `frames_max` at most;
+//! - a number in the order of dirtying is given once.
+
+pub(crate) mod census;
+pub(crate) mod dirty;
+pub(crate) mod file;
+pub(crate) mod files;
+pub(crate) mod ghost;
+pub(crate) mod page;
+pub(crate) mod patch;
+pub(crate) mod ranges;
+pub(crate) mod replacement;
+pub(crate) mod resident;
+pub(crate) mod spill;
+pub(crate) mod spilled;
+pub(crate) mod two_lists;
+
+use std::time::Duration;
+
+use weir_frames::{Frame, FramePool, PAGE_BYTES};
+
+use crate::cache::census::Census;
+use crate::cache::dirty::DirtySets;
+use crate::cache::files::Files;
+use crate::cache::ghost::GhostMisses;
+use crate::cache::page::{DESCRIPTOR_BYTES, Pages};
+use crate::cache::replacement::Replacement;
+use crate::cache::spill::Spill;
+
+/// Memory of a resident page.
+pub(crate) const FRAME_BYTES: usize = PAGE_BYTES + DESCRIPTOR_BYTES;
+
+/// Pages, and what they are made of.
+pub(crate) struct Cache {
+    pub(crate) pool: FramePool,
+    /// A frame of zeros, for reads of holes past the end of the file at home.
+    pub(crate) zeros: Frame,
+    /// Frames that pages may hold.
+    pub(crate) frames_max: usize,
+    /// Frames handed out with fetches under way.
+    pub(crate) frames_in_flight: usize,
+    pub(crate) files: Files,
+    pub(crate) pages: Pages,
+    pub(crate) census: Census,
+    pub(crate) replacement: Replacement,
+    /// Pages that had to go for data that was written.
+    pub(crate) ghosts: GhostMisses,
+    /// Dirty, idle pages, by what going home takes.
+    pub(crate) dirty: DirtySets,
+    /// Patches that left memory for the log.
+    pub(crate) spill: Spill,
+    /// The order of dirtying; the last number given.
+    pub(crate) seq: u64,
+}
+
+impl Cache {
+    /// An empty cache of `frames_max` frames; `None` if the pool has none.
+    pub(crate) fn new(
+        pool: FramePool,
+        frames_max: usize,
+        dirty_expire: Duration,
+        ghosts: GhostMisses,
+    ) -> Option<Cache> {
+        let mut zeros = pool.take()?;
+        zeros.bytes_mut().expect("a frame just taken is not shared").fill(0);
+        Some(Cache {
+            pool,
+            zeros,
+            frames_max,
+            frames_in_flight: 0,
+            files: Files::default(),
+            pages: Pages::default(),
+            census: Census::default(),
+            replacement: Replacement::default(),
+            ghosts,
+            dirty: DirtySets::new(dirty_expire),
+            spill: Spill::new(dirty_expire),
+            seq: 0,
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! Files that come and go: attach, detach, discard, and what is asked of them in between.
+
+use crate::cache::file::File;
+use crate::cache::page::PageIo;
+use crate::command::{FileId, HomeAttributes, Output};
+use crate::engine::Engine;
+use crate::error::{ErrorCursor, ErrorKind};
+use crate::place::FileIx;
+use crate::time::Time;
+
+impl Engine {
+    /// Makes a file known, or keeps it if it is: its home attributes are then not looked at,
+    /// except that it may have become readable.
+    pub fn attach(&mut self, file: FileId, home: HomeAttributes) {
+        match self.cache.files.find(file) {
+            Some(ix) => {
+                let file = &mut self.cache.files[ix];
+                file.detaching = false;
+                file.discarded = false;
+                file.readable |= home.readable;
+            }
+            None => {
+                self.cache.files.add(File::new(file, home));
+            }
+        }
+    }
+
+    /// Whether the file is attached.
+    pub fn is_attached(&self, file: FileId) -> bool {
+        self.cache.files.find(file).is_some()
+    }
+
+    /// Lets a file go: at once if it is clean and idle, else when its dirty data is home. Either
+    /// way [`Output::Detached`] follows. Attaching it again before that cancels it.
+    pub fn detach(&mut self, file: FileId, now: Time) {
+        if let Some(ix) = self.cache.files.find(file) {
+            self.cache.files[ix].detaching = true;
+            self.try_detach(ix, now);
+        }
+    }
+
+    /// The file has no name and no open description any more: what is dirty is dropped, without
+    /// fetch or destage. To be followed by [`Engine::detach`].
+    pub fn discard(&mut self, file: FileId) {
+        let Some(file) = self.cache.files.find(file) else { return };
+        self.cache.files[file].discarded = true;
+        // Dropped data is not home: if a crash undoes the removal, what was synced is still in the log.
+        self.cache.files[file].waiters.syncs.iter_mut().for_each(|sync| sync.full = None);
+        self.drop_spilled(file, 0, u64::MAX);
+        for ix in self.pages_of(file) {
+            let seq = self.cache.pages[ix].dirty_seq;
+            if self.cache.pages[ix].io == PageIo::None {
+                if !self.cache.pages[ix].patches.is_empty() {
+                    self.stats.fetches_avoided += 1;
+                }
+                self.update(ix, |page| {
+                    page.dirty_seq = 0;
+                    page.unlogged = Default::default();
+                    page.frame = None;
+                    page.patches = Default::default();
+                });
+            } else {
+                self.update(ix, |page| {
+                    page.dirty_seq = 0;
+                    page.unlogged = Default::default();
+                    if page.io == PageIo::Fetch {
+                        page.patches = Default::default();
+                    }
+                });
+            }
+            if seq != 0 {
+                self.settle(file, seq, Ok(()));
+            }
+        }
+        self.withdraw(file);
+    }
+
+    /// The file changed at home behind Weir's back: forgets what is cached of it and takes its
+    /// attributes anew. Does nothing and returns false if the file has dirty data or is in use.
+    pub fn drop_clean(&mut self, file: FileId, home: HomeAttributes) -> bool {
+        let Some(ix) = self.cache.files.find(file) else { return false };
+        if self.cache.files[ix].is_unclean() || !self.cache.files[ix].is_idle() {
+            return false;
+        }
+        self.drop_pages(ix);
+        self.cache.files[ix].set_home(home);
+        self.home_is_ahead(ix);
+        true
+    }
+
+    /// Size as programs see it, bytes; `None` if the file is not attached.
+    pub fn size(&self, file: FileId) -> Option<u64> {
+        self.cache.files.find(file).map(|ix| self.cache.files[ix].size())
+    }
+
+    /// Whether the file has data that is not at home yet.
+    pub fn has_dirty(&self, file: FileId) -> bool {
+        self.cache.files.find(file).is_some_and(|ix| self.cache.files[ix].is_unclean())
+    }
+
+    /// Space that was reserved past the end of the file has been given back: the next write there
+    /// reserves it anew. To be called before it is given back.
+    pub fn forget_reserved_past_end(&mut self, file: FileId) {
+        if let Some(ix) = self.cache.files.find(file) {
+            self.cache.files[ix].forget_reserved_past_end();
+        }
+    }
+
+    /// Where a newly opened description starts to look for errors: now.
+    pub fn error_cursor(&self, file: FileId) -> ErrorCursor {
+        ErrorCursor(self.cache.files.find(file).map_or(0, |ix| self.cache.files[ix].errors))
+    }
+
+    /// The latest error of write-back, or of a fetch behind a non-blocking write, since `cursor`;
+    /// advances the cursor, so that each description is told once.
+    pub fn take_error(&self, file: FileId, cursor: &mut ErrorCursor) -> Option<ErrorKind> {
+        let file = &self.cache.files[self.cache.files.find(file)?];
+        if file.errors == cursor.0 {
+            return None;
+        }
+        cursor.0 = file.errors;
+        file.last_error
+    }
+
+    /// Something of the file ended: a freeze may start, or the file may go.
+    pub(crate) fn progress(&mut self, file: FileIx, now: Time) {
+        self.try_grant(file, now);
+        self.try_detach(file, now);
+    }
+
+    pub(crate) fn try_detach(&mut self, ix: FileIx, now: Time) {
+        let file = &self.cache.files[ix];
+        if !file.detaching || file.is_unclean() || !file.is_idle() || self.must_release(ix, now) {
+            return;
+        }
+        let id = self.cache.files[ix].id;
+        self.drop_pages(ix);
+        self.write_back.sweeps.urgent.remove(&ix);
+        self.write_back.sweeps.wanted.remove(&ix);
+        self.waiters.reopened.retain(|&reopened| reopened != ix);
+        self.left_log(ix);
+        self.device.layouts.forget(ix);
+        self.cache.files.remove(ix);
+        self.outputs.push_back(Output::Detached(id));
+    }
+
+    /// Forgets all pages of a file that is clean and idle.
+    pub(crate) fn drop_pages(&mut self, file: FileIx) {
+        for ix in self.pages_of(file) {
+            self.update(ix, |page| page.frame = None);
+        }
+    }
+
+    /// The file's owner, mode, names or other attributes changed at home: its next sync is to make
+    /// that durable as well.
+    pub fn attributes_changed(&mut self, file: FileId) {
+        if let Some(file) = self.cache.files.find(file) {
+            self.cache.files[file].home.unsynced = true;
+        }
+    }
+}

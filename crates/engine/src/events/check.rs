@@ -1,0 +1,156 @@
+//! The engine's invariants, checked over every page. For tests.
+
+use weir_frames::PAGE_BYTES;
+
+use crate::cache::census::Census;
+use crate::cache::file::File;
+use crate::cache::page::{ListKind, Listed, Page, PageIo};
+use crate::device::transfer::Io;
+use crate::engine::Engine;
+use crate::journal::retention::Counts;
+use crate::place::{FIRST, FileIx};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+impl Engine {
+    /// Panics, saying which, if an invariant of the engine does not hold. For tests: it looks at
+    /// every page.
+    pub fn check_invariants(&self) {
+        let mut census = Census::default();
+        let mut dirty_idle = 0;
+        let mut unlogged = 0;
+        for (file_ix, file) in self.cache.files.iter() {
+            let mut dirty = 0;
+            for ix in self.cache.pages.on_list(ListKind::File, &file.pages) {
+                let page = &self.cache.pages[ix];
+                assert_eq!(page.file, file_ix);
+                assert_eq!(self.cache.pages.find(file_ix, page.number), Some(ix));
+                census.replace(Census::default(), Census::of(page));
+                self.check_page(file, page);
+                dirty += usize::from(page.dirty_seq != 0);
+                dirty_idle += usize::from(page.listed != Listed::No);
+                unlogged += usize::from(!page.unlogged.is_empty());
+                assert!(page.unlogged.is_empty() || page.is_unclean());
+                assert!(page.rec.is_none() || page.is_unclean());
+                assert_eq!(page.awaited, self.waiters.of_pages.contains_key(&ix));
+            }
+            let dirty = dirty + file.spilled_pages;
+            assert_eq!(file.dirty_pages, dirty, "dirty pages of {:?}", file.id);
+            assert!(file.home_size <= file.size(), "home never grows past the file's size");
+        }
+        assert_eq!(self.cache.census, census);
+        assert_eq!(self.cache.dirty.unlogged.len(), unlogged);
+        self.check_log();
+        self.check_spill();
+        self.check_lane();
+        assert_eq!(self.cache.dirty.len(), dirty_idle);
+        self.device.scheduler.check_invariants();
+        self.cache.dirty.patched.check_invariants();
+        self.cache.dirty.resident.check_invariants();
+        assert!(
+            census.frames + self.cache.frames_in_flight <= self.cache.frames_max,
+            "frames are bounded"
+        );
+        self.cache.replacement.check_invariants(&self.cache.pages);
+    }
+
+    pub(crate) fn check_page(&self, file: &File, page: &Page) {
+        let start = page.number * PAGE_BYTES as u64;
+        assert!(page.frame.is_none() || page.patches.is_empty(), "patches or a frame");
+        if !page.patches.is_empty() {
+            page.patches.check_invariants();
+            assert!(page.is_unclean(), "patches are dirty or on their way home");
+        }
+        if let Some(frame) = &page.frame {
+            let inside = file.size().saturating_sub(start).min(PAGE_BYTES as u64) as usize;
+            assert!(
+                frame.frame().bytes()[inside..].iter().all(|&byte| byte == 0),
+                "zeros past the end"
+            );
+        }
+        assert_eq!(page.listed, page.to_be_listed());
+    }
+
+    /// Panics if an invariant does not hold.
+    pub(crate) fn check_log(&self) {
+        let Some(log) = &self.journal else {
+            assert!(self.cache.dirty.unlogged.is_empty(), "without a log nothing is to be logged");
+            return;
+        };
+        let mut held = 0;
+        for (ix, file) in self.cache.files.iter() {
+            let needs = &file.logged.retention;
+            if let Some(first) = needs.first() {
+                assert!(log.held.contains(&(first, ix)), "{:?} is held", file.id);
+                held += 1;
+            }
+            assert_eq!(needs.away, self.contents_away(ix), "contents of {:?}", file.id);
+        }
+        assert_eq!(held, log.held.len());
+    }
+
+    /// What the pages of a file need, those on their way home and those in the log alone counted.
+    pub(crate) fn contents_away(&self, file: FileIx) -> Counts {
+        let mut away = Counts::default();
+        let pages = self.pages_of(file).into_iter().filter_map(|ix| self.cache.pages[ix].rec);
+        let of_patches =
+            self.device.patch_destages.iter().filter(|&(&ix, _)| self.cache.pages[ix].file == file);
+        let of_frames = self.device.ios.values().filter_map(|io| match io {
+            Io::Destage { file: of, pages, .. } if *of == file => Some(pages),
+            _ => None,
+        });
+        pages
+            .chain(of_patches.filter_map(|(_, destage)| destage.content.rec))
+            .chain(of_frames.flatten().filter_map(|content| content.rec))
+            .chain(self.cache.spill.index.of(file, 0).map(|(_, page)| self.rec_of(page)))
+            .for_each(|segment| away.add(segment));
+        away
+    }
+
+    /// Panics if an invariant does not hold.
+    pub(crate) fn check_spill(&self) {
+        self.cache.spill.index.check_invariants();
+        let mut spilled = vec![];
+        for (place, _) in self.cache.spill.index.from(FIRST) {
+            spilled.push(place);
+            let home_size = self.cache.files[place.0].home_size;
+            assert!(place.1 * PAGE < home_size, "{place:?} is a page at home");
+            if let Some(ix) = self.cache.pages.find(place.0, place.1) {
+                let page = &self.cache.pages[ix];
+                assert!(page.spilled, "{place:?} knows that it is spilled");
+                let idle = matches!(page.io, PageIo::None | PageIo::Fetch);
+                assert!(page.frame.is_none() && idle, "{place:?} waits");
+            }
+        }
+        for (ix, file) in self.cache.files.iter() {
+            let of_file = spilled.iter().filter(|place| place.0 == ix).count();
+            assert_eq!(file.spilled_pages, of_file, "spilled pages of {:?}", file.id);
+        }
+        for place in self.cache.spill.reading.keys() {
+            assert!(
+                self.cache.spill.index.contains(*place),
+                "{place:?} is read because it is spilled"
+            );
+        }
+    }
+
+    /// Panics if an invariant does not hold.
+    pub(crate) fn check_lane(&self) {
+        let Some(board) = self.cache.pool.board() else { return };
+        let mut by_slot = std::collections::HashMap::new();
+        for (ix, file) in self.cache.files.iter() {
+            if let Some(slot) = file.slot() {
+                assert!(by_slot.insert(slot, ix).is_none(), "a number is one file's");
+            }
+        }
+        for frame in 0..board.frames() {
+            let Some((slot, number)) = board.page(frame) else { continue };
+            let file = *by_slot.get(&slot).expect("a published page's file is in the lane");
+            let page =
+                self.cache.pages.find(file, number).expect("a published page is in the table");
+            let resident =
+                self.cache.pages[page].frame.as_ref().expect("a published page is resident");
+            assert_eq!(resident.frame().index(), frame, "page {number} is published where it is");
+        }
+    }
+}

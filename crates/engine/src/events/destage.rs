@@ -1,0 +1,271 @@
+//! Destages: dirty data on its way home, and what happens when it does not get there.
+//!
+//! What goes when is `sweep`'s. Adjacent dirty pages go out as one request. Patches that cover whole
+//! write units go home as they are; other patched pages are fetched first.
+
+use weir_frames::{Frame, PAGE_BYTES};
+
+use crate::cache::page::PageIo;
+use crate::cache::patch::{PatchSet, Run};
+use crate::command::{Command, IoId, Output, Part};
+use crate::device::transfer::{Content, Io, PatchDestage};
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::journal::settled::Settled;
+use crate::place::{FileIx, PageIx};
+use crate::time::Time;
+use crate::write_back::need::Need;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+impl Engine {
+    pub(crate) fn patches_go_home_as_they_are(&self, ix: PageIx) -> bool {
+        let page = &self.cache.pages[ix];
+        let file = &self.cache.files[page.file];
+        let file_end = file.size().saturating_sub(page.number * PAGE).min(PAGE) as usize;
+        !file.readable || page.patches.covers_units(file.write_unit, file_end)
+    }
+
+    pub(crate) fn destage_frames(&mut self, file: FileIx, run: &[u64], now: Time) -> IoId {
+        let size = self.cache.files[file].size();
+        let offset = run[0] * PAGE;
+        let behind = run.iter().filter_map(|&number| self.superseded_by(file, number)).max();
+        let mut parts = Vec::with_capacity(run.len());
+        let mut pages = Vec::with_capacity(run.len());
+        let mut len = 0;
+        for &number in run {
+            let ix = self.cache.pages.find(file, number).expect("a dirty page is in the table");
+            let inside = (size - number * PAGE).min(PAGE);
+            len += inside;
+            let content = self.send_home(ix, PageIo::Destage);
+            let frame = self.cache.pages[ix].frame.as_ref().expect("the page is resident");
+            let frame = frame.frame().clone();
+            parts.push(Part { frame, start: 0, len: inside as u16 });
+            pages.push(content);
+        }
+        self.cache.files[file].destaging_pages += pages.len();
+        let issue = self.issue_now(now);
+        self.device.in_flight.destages += 1;
+        self.stats.destage_commands += 1;
+        self.stats.destage_bytes += len;
+        let io = self.next_io(Io::Destage { file, offset, len, pages, issue });
+        let id = self.cache.files[file].id;
+        self.issue_behind(behind, Command::Write { io, file: id, offset, parts });
+        io
+    }
+
+    /// Starts to send a page's patches home, run after run. They stay readable, and a write
+    /// meanwhile makes the page dirty again. False if no frame is free to carry them.
+    pub(crate) fn destage_patches(&mut self, ix: PageIx, now: Time) -> bool {
+        if !self.log_superseding(ix, now) {
+            return true;
+        }
+        if !self.ensure_frames(1, Need::Write) {
+            return false;
+        }
+        let mut frame = self.take_frame();
+        let bytes = frame.bytes_mut().expect("a frame just taken is not shared");
+        self.cache.pages[ix].patches.apply(bytes);
+        let mut runs: Vec<_> = self.cache.pages[ix].patches.iter().map(|(run, _)| run).collect();
+        runs.reverse();
+        let first = runs.pop().expect("a patched page has a run");
+        let content = self.send_home(ix, PageIo::DestagePatches);
+        let file = self.cache.pages[ix].file;
+        self.cache.files[file].destaging_pages += 1;
+        self.destage_run(file, ix, first, frame.clone(), now);
+        self.device.patch_destages.insert(ix, PatchDestage { content, frame, runs });
+        true
+    }
+
+    /// A page's content starts on its way home.
+    pub(crate) fn send_home(&mut self, ix: PageIx, io: PageIo) -> Content {
+        self.update(ix, |page| {
+            page.io = io;
+            let seq = std::mem::take(&mut page.dirty_seq);
+            Content { page: ix, seq, rec: page.rec.take() }
+        })
+    }
+
+    /// A page's content did not get home: the page needs of the log what the content did.
+    pub(crate) fn take_back_need(&mut self, content: Content) {
+        let (file, own) = (self.cache.pages[content.page].file, self.cache.pages[content.page].rec);
+        let rec = self.one_need(file, content.rec, own);
+        self.update(content.page, |page| page.rec = rec);
+    }
+
+    /// A page's content is home.
+    pub(crate) fn settle_need(&mut self, file: FileIx, content: Content) {
+        if let Some(rec) = content.rec {
+            self.cache.files[file].logged.retention.settle(rec);
+        }
+    }
+
+    pub(crate) fn destage_run(
+        &mut self,
+        file: FileIx,
+        ix: PageIx,
+        run: Run,
+        frame: Frame,
+        now: Time,
+    ) {
+        let offset = self.cache.pages[ix].number * PAGE + u64::from(run.start);
+        let len = u64::from(run.len);
+        let issue = self.issue_now(now);
+        self.device.in_flight.destages += 1;
+        self.stats.destage_commands += 1;
+        self.stats.destage_bytes += len;
+        let io = self.next_io(Io::DestagePatches { file, offset, len, page: ix, issue });
+        let id = self.cache.files[file].id;
+        let part = Part { frame, start: run.start, len: run.len };
+        let behind = self.superseded_by(file, self.cache.pages[ix].number);
+        self.issue_behind(behind, Command::Write { io, file: id, offset, parts: vec![part] });
+    }
+
+    /// A destage of frames ended.
+    pub(crate) fn destaged(
+        &mut self,
+        file: FileIx,
+        offset: u64,
+        len: u64,
+        pages: &[Content],
+        result: Result<(), ErrorKind>,
+        now: Time,
+    ) {
+        self.write_ended(file, offset, len, result);
+        if let Err(kind) = result {
+            self.cache.files[file].record_error(kind);
+        }
+        for &content in pages {
+            let ix = content.page;
+            self.cache.files[file].destaging_pages -= 1;
+            match result {
+                Ok(()) => {
+                    self.settle_need(file, content);
+                    let Settled { epoch, until, .. } = self.cache.files[file].settled;
+                    self.update(ix, |page| {
+                        page.io = PageIo::None;
+                        page.home_unlogged &= page.home_epoch > until;
+                        page.home_epoch = epoch;
+                    });
+                    self.home_without_log(file, ix);
+                }
+                Err(kind) => {
+                    self.take_back_need(content);
+                    self.transfer_failed(ix, kind, now);
+                }
+            }
+            self.settle(file, content.seq, result);
+            self.let_pass(ix);
+        }
+        self.report_clean(file);
+    }
+
+    /// A page that came into memory only to be written makes room again: readers' pages would else go for it.
+    pub(crate) fn let_pass(&mut self, ix: PageIx) {
+        let page = &mut self.cache.pages[ix];
+        if !page.is_passing() {
+            return;
+        }
+        page.set_passing(false);
+        if page.io == PageIo::None && page.dirty_seq == 0 && page.pins == 0 {
+            self.update(ix, |page| page.frame = None);
+        }
+    }
+
+    /// One run of a page's patches is home, or is not: then the rest is not sent.
+    pub(crate) fn patches_destaged(
+        &mut self,
+        file: FileIx,
+        offset: u64,
+        len: u64,
+        ix: PageIx,
+        result: Result<(), ErrorKind>,
+        now: Time,
+    ) {
+        self.write_ended(file, offset, len, result);
+        let destage =
+            self.device.patch_destages.get_mut(&ix).expect("the page's patches are in transfer");
+        let discarded = self.cache.files[file].discarded;
+        if let (Ok(()), false, Some(run)) = (result, discarded, destage.runs.pop()) {
+            let frame = destage.frame.clone();
+            self.destage_run(file, ix, run, frame, now);
+            return;
+        }
+        let destage = self.device.patch_destages.remove(&ix).expect("just looked up");
+        self.cache.files[file].destaging_pages -= 1;
+        // The pin keeps the page in the table until its waiters are woken.
+        self.update(ix, |page| page.pins += 1);
+        match result {
+            Ok(()) => {
+                let rewritten = self.cache.pages[ix].dirty_seq != 0;
+                let resident = self.cache.pages[ix].frame.is_some();
+                self.stats.fetches_avoided += u64::from(!rewritten && !resident);
+                self.settle_need(file, destage.content);
+                let Settled { epoch, until, .. } = self.cache.files[file].settled;
+                self.update(ix, |page| {
+                    page.io = PageIo::None;
+                    page.home_unlogged &= page.home_epoch > until;
+                    page.home_epoch = epoch;
+                    if !rewritten {
+                        page.patches = PatchSet::default();
+                    }
+                });
+                self.home_without_log(file, ix);
+            }
+            Err(kind) => {
+                self.cache.files[file].record_error(kind);
+                self.take_back_need(destage.content);
+                self.transfer_failed(ix, kind, now);
+            }
+        }
+        self.settle(file, destage.content.seq, result);
+        self.wake(ix, None, now);
+        self.update(ix, |page| page.pins -= 1);
+        self.report_clean(file);
+    }
+
+    /// A page's content is home. If some of it was never in the log, and no newer bytes of it are waiting to
+    /// be logged, the file's next sync has to sync home.
+    pub(crate) fn home_without_log(&mut self, file: FileIx, ix: PageIx) {
+        let logs = self.logs(file);
+        let page = &mut self.cache.pages[ix];
+        page.home_unlogged |= page.dirty_seq == 0 && !(logs && page.unlogged.is_empty());
+        if page.home_unlogged && page.frame.is_none() {
+            self.cache.files[file].settled.evicted(page.home_epoch);
+        }
+        if page.dirty_seq == 0 && !page.unlogged.is_empty() {
+            self.update(ix, |page| page.unlogged = Default::default());
+            self.cache.files[file].home.unsynced = true;
+        }
+    }
+
+    /// What every ended write does to its file.
+    pub(crate) fn write_ended(
+        &mut self,
+        file: FileIx,
+        offset: u64,
+        len: u64,
+        result: Result<(), ErrorKind>,
+    ) {
+        self.device.in_flight.destages -= 1;
+        let file = &mut self.cache.files[file];
+        file.home.io_in_flight -= 1;
+        // What is in the log is durable without home.
+        file.home.unsynced |= file.logged.identity.is_empty();
+        match result {
+            // What was withdrawn is nowhere.
+            Ok(()) if file.discarded => {}
+            Ok(()) => {
+                self.device.failures.in_a_row = 0;
+                file.home_size = file.home_size.max(offset + len);
+            }
+            Err(_) => self.stats.destage_errors += 1,
+        }
+    }
+
+    pub(crate) fn report_clean(&mut self, file: FileIx) {
+        if !self.cache.files[file].is_unclean() {
+            self.outputs.push_back(Output::Cleaned(self.cache.files[file].id));
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! From what the engine wants of the device to what it is given: commands wait in the scheduler, and
+//! go when their turn comes.
+//!
+//! A command that moves pages is put in its place, by where its file is on the device (`layout`);
+//! whether it is *sync* follows from whether somebody waits. All others, which move nothing, go at once.
+//!
+//! On a device with an arm dirty pages that lie between two requests dispatched in turn go along
+//! (AWOL, section 4), and what nobody waits for gets a share of the arm's time while somebody reads, no
+//! more (`Share`): a drive takes writes into its cache at once and later lets reads wait for them.
+
+use weir_frames::PAGE_BYTES;
+
+use crate::command::{Command, Completion, IoId, Output, Urgency};
+use crate::device::cost_model::Ended;
+use crate::device::join::{bytes, split};
+use crate::device::schedule::{Chosen, Depth, Rank};
+use crate::device::transfer::{Io, Issue};
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::place::FileIx;
+use crate::time::Time;
+use crate::waiters::gate::Gate;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// Requests somebody waits for that are with a device with an arm: as many as its own queue holds.
+const SYNC_DEPTH_ARM: usize = 32;
+
+/// What goes along lies at most so many pages from the request: about what an arm passes over in
+/// the time of one turn.
+const ALONG_REACH: u64 = 256;
+
+/// Requests that go along with one other, at most.
+const ALONG_MAX: usize = 4;
+
+impl Engine {
+    /// Has a command executed: at once, or when the scheduler says.
+    pub(crate) fn issue(&mut self, command: Command) {
+        self.count_issued(&command);
+        self.submit(command);
+    }
+
+    pub(crate) fn count_issued(&mut self, command: &Command) {
+        let file = self.cache.files.find(command.file()).expect("commands are for attached files");
+        self.cache.files[file].home.io_in_flight += 1;
+    }
+
+    pub(crate) fn submit(&mut self, command: Command) {
+        let file = self.cache.files.find(command.file()).expect("commands are for attached files");
+        let (offset, pages, awaited) = match &command {
+            Command::Fetch { offset, frames, urgency, .. } => {
+                (*offset, frames.len(), *urgency != Urgency::Background)
+            }
+            Command::Write { offset, parts, .. } => {
+                let pages = (offset + bytes(parts)).div_ceil(PAGE) - offset / PAGE;
+                (*offset, pages as usize, self.cache.files[file].waiters.is_awaited())
+            }
+            Command::Sync { .. } | Command::Reserve { .. } | Command::Map { .. } => {
+                self.outputs.push_back(Output::Command(command));
+                return;
+            }
+        };
+        self.ask_for_layout(file);
+        let place = self.device.layouts.place(file, offset / PAGE);
+        let rank = if awaited { Rank::Sync } else { Rank::Async };
+        if rank == Rank::Async {
+            self.charge_arm(place, pages);
+        }
+        self.device.scheduler.submit(rank, command.io(), place, pages, command, self.clock);
+    }
+
+    /// Gives the device what it may have now. To be called after one event or several, before their outputs are
+    /// taken: all that they want of the device is put in order together.
+    pub fn dispatch(&mut self) {
+        while let Some(chosen) = self.device.scheduler.choose(self.depth(), self.clock) {
+            self.take_along(chosen);
+            self.dispatch_one(chosen);
+        }
+    }
+
+    pub(crate) fn depth(&self) -> Depth {
+        let most = self.config.requests_in_flight_max as usize;
+        let sync = if self.config.rotational { most.min(SYNC_DEPTH_ARM) } else { most };
+        let later = most.min(self.device.costs.fetch.depth() + self.device.costs.destage.depth());
+        Depth { sync, later }
+    }
+
+    pub(crate) fn dispatch_one(&mut self, chosen: Chosen) {
+        let issue = self.issue_now(self.clock);
+        let request = self.device.scheduler.dispatch(chosen);
+        let mut command = request.payload;
+        if let (Rank::Sync, Command::Fetch { urgency, .. }) = (chosen.rank, &mut command)
+            && *urgency == Urgency::Background
+        {
+            // Somebody came to wait for it.
+            *urgency = Urgency::Waited;
+        }
+        let (leader, pages) = request.members[0];
+        for &(io, _) in &request.members {
+            if let Some(of_io) = self.issue_of(io) {
+                *of_io = Issue { silent: io != leader, ..issue };
+            }
+        }
+        if let Some(of_leader) = self.issue_of(leader) {
+            of_leader.more_pages = request.pages as usize - pages;
+        }
+        self.stats.requests_joined += request.members.len() as u64 - 1;
+        self.outputs.push_back(Output::Command(command));
+    }
+
+    pub(crate) fn issue_now(&self, now: Time) -> Issue {
+        Issue { at: now, ahead: self.device.scheduler.under_way(), silent: false, more_pages: 0 }
+    }
+
+    /// Notes that a transfer ended; how it went, unless that tells nothing.
+    pub(crate) fn transfer_ended(
+        &mut self,
+        issue: Issue,
+        pages: usize,
+        now: Time,
+    ) -> Option<Ended> {
+        let before = self.device.costs.transfer_ended.max(issue.at);
+        self.device.costs.transfer_ended = now;
+        let (took, service) = (now.since(issue.at), now.since(before));
+        let pages = pages + issue.more_pages;
+        (!issue.silent).then_some(Ended { pages, took, service, ahead: issue.ahead })
+    }
+
+    pub(crate) fn learn_destage(
+        &mut self,
+        issue: Issue,
+        pages: usize,
+        result: Result<(), ErrorKind>,
+        now: Time,
+    ) {
+        let ended = self.transfer_ended(issue, pages, now);
+        if let (Ok(()), Some(ended)) = (result, ended) {
+            self.device.costs.destage.ended(ended);
+            self.rest_after(ended.took, now);
+        }
+    }
+
+    pub(crate) fn issue_of(&mut self, io: IoId) -> Option<&mut Issue> {
+        match self.device.ios.get_mut(&io)? {
+            Io::Fetch(fetch) => Some(&mut fetch.issue),
+            Io::Destage { issue, .. } | Io::DestagePatches { issue, .. } => Some(issue),
+            Io::Sync { .. } | Io::Reserve { .. } | Io::ReserveAhead { .. } | Io::Map { .. } => None,
+        }
+    }
+
+    /// Sends home what is dirty and lies where the arm is about to pass on its way to what was
+    /// chosen, near its end.
+    pub(crate) fn take_along(&mut self, chosen: Chosen) {
+        let useful = self.config.opportunistic && self.config.rotational;
+        if !useful || chosen.rank == Rank::Async || !self.device_is_paid(self.clock) {
+            return;
+        }
+        let between = self.device.scheduler.opportunity(chosen);
+        let place = chosen.place.0;
+        let near = between.start.max(place.saturating_sub(ALONG_REACH))
+            ..between.end.min(place.saturating_add(ALONG_REACH));
+        if near.is_empty() || self.cache.dirty.resident.pages().is_empty() {
+            return;
+        }
+        let mut left = ALONG_MAX;
+        for (file, pages) in self.device.layouts.pages(near) {
+            let of_file = &self.cache.files[file];
+            if of_file.waiters.gate != Gate::Open || of_file.waiters.is_urgent() {
+                continue;
+            }
+            let mut at = pages.start;
+            while left > 0
+                && self.device.in_flight.destages < self.config.destages_in_flight_max as usize
+                && let Some(number) = self.cache.dirty.resident.pages().next_of(file, at)
+                && number < pages.end
+            {
+                left -= 1;
+                let Some(destaged) = self.destage_around(file, number, self.clock) else {
+                    at = number + 1;
+                    continue;
+                };
+                self.stats.destages_along += 1;
+                self.stats.pages_along += destaged.pages;
+                at = destaged.last + 1;
+                if let Some(along) = self.device.scheduler.find(destaged.io) {
+                    self.dispatch_one(along);
+                }
+            }
+        }
+    }
+
+    /// Somebody waits for what of a file is on its way.
+    pub(crate) fn hurry(&mut self, file: FileIx) {
+        if self.device.scheduler.waiting(Rank::Async) > 0 {
+            let id = self.cache.files[file].id;
+            self.device.scheduler.promote(|command| command.file() == id);
+        }
+    }
+
+    /// Takes back what of a file waits for its turn: it has come to nothing.
+    pub(crate) fn withdraw(&mut self, file: FileIx) {
+        let id = self.cache.files[file].id;
+        for request in self.device.scheduler.withdraw(|command| command.file() == id) {
+            let completion = match request.payload {
+                Command::Fetch { frames, .. } => {
+                    Completion::Fetched { frames, result: Err(ErrorKind::Io) }
+                }
+                _ => Completion::Written { result: Ok(()) },
+            };
+            for (io, completion) in split(request.members, completion) {
+                self.withdrawn(io, completion);
+            }
+        }
+        for command in self.withdraw_behind(id) {
+            self.withdrawn(command.io(), Completion::Written { result: Ok(()) });
+        }
+    }
+
+    pub(crate) fn withdrawn(&mut self, io: IoId, completion: Completion) {
+        if let Some(issue) = self.issue_of(io) {
+            issue.silent = true;
+        }
+        self.complete_one(io, completion, self.clock);
+    }
+
+    /// What a completion says of each of the commands that were joined.
+    pub(crate) fn parts(&mut self, io: IoId, completion: Completion) -> Vec<(IoId, Completion)> {
+        match self.device.scheduler.ended(io) {
+            Some(members) if members.len() > 1 => split(members, completion),
+            _ => vec![(io, completion)],
+        }
+    }
+
+    pub(crate) fn next_io(&mut self, record: Io) -> IoId {
+        self.device.last_io += 1;
+        let io = IoId(self.device.last_io);
+        self.device.ios.insert(io, record);
+        io
+    }
+}

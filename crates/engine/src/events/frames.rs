@@ -1,0 +1,119 @@
+//! Frames for pages: room for them is made by dropping clean pages.
+
+use weir_frames::Frame;
+
+use crate::cache::FRAME_BYTES;
+use crate::cache::spill::RETURN_SHARE;
+use crate::engine::Engine;
+use crate::place::PageIx;
+use crate::write_back::need::Need;
+
+/// Pages spared for their readers before one of them goes all the same.
+const SPARED_MAX: usize = 32;
+
+impl Engine {
+    /// Makes sure `count` frames can be taken, dropping clean pages for them as the replacement
+    /// policy says. False if they cannot be had now.
+    pub(crate) fn ensure_frames(&mut self, count: usize, need: Need) -> bool {
+        while self.cache.census.frames + self.cache.frames_in_flight + count > self.frames_bound() {
+            let Some(victim) = self.victim() else { return false };
+            self.replace(victim, need);
+        }
+        // Frames shared with transfers and answers under way may still be missing from the pool.
+        for _ in 0..count {
+            if self.cache.pool.free() as usize >= count {
+                return true;
+            }
+            let Some(victim) = self.victim() else { return false };
+            self.replace(victim, need);
+        }
+        self.cache.pool.free() as usize >= count
+    }
+
+    pub(crate) fn replace(&mut self, victim: PageIx, need: Need) {
+        self.note_replaced(victim, need);
+        self.stats.evictions += 1;
+        self.update(victim, |page| page.frame = None);
+    }
+
+    pub(crate) fn take_frame(&self) -> Frame {
+        self.cache
+            .pool
+            .take()
+            .expect("ensure_frames found enough, and only the engine takes frames")
+    }
+
+    /// Frames there may be beside the index of what is spilled.
+    pub(crate) fn frames_bound(&self) -> usize {
+        self.cache.frames_max.saturating_sub(self.cache.spill.index.bytes() / FRAME_BYTES)
+    }
+
+    /// Frames that are free or hold what can be dropped.
+    pub(crate) fn frames_available(&self) -> usize {
+        let free = self
+            .frames_bound()
+            .saturating_sub(self.cache.census.frames + self.cache.frames_in_flight);
+        free.min(self.cache.pool.free() as usize) + self.cache.replacement.len()
+    }
+
+    /// Whether patches take more than their bound even without those whose writers wait for the
+    /// pages: fetches failed, or the file cannot be read.
+    pub(crate) fn patches_exceed(&self) -> bool {
+        self.cache.census.patch_bytes
+            > self.config.patch_bytes_max as usize + self.waiters.blocked_patch_bytes
+    }
+
+    /// What writers may take. While patches are in the log, a share is kept for their way back.
+    pub(crate) fn patch_memory_left(&self) -> usize {
+        let in_use = self.cache.census.patch_bytes - self.cache.census.returned_bytes;
+        self.patch_memory_for_writers().saturating_sub(in_use)
+    }
+
+    pub(crate) fn patch_memory_for_writers(&self) -> usize {
+        let most = self.config.patch_bytes_max as usize;
+        let kept = if self.cache.spill.index.is_empty() { 0 } else { most / RETURN_SHARE };
+        most - kept.max(self.cache.census.returned_bytes.min(most))
+    }
+
+    /// The next page to go, left on its list; `None` if there is no candidate. Those that programs were
+    /// found to have read are spared, up to a bound.
+    pub(crate) fn victim(&mut self) -> Option<PageIx> {
+        for _ in 0..SPARED_MAX {
+            let ix = self.cache.replacement.victim(&mut self.cache.pages)?;
+            let Some(board) = self.cache.pool.board() else { return Some(ix) };
+            let frame = self.cache.pages[ix].frame.as_ref().expect("a candidate is resident");
+            if !frame.is_published() || !board.take_referenced(frame.frame().index()) {
+                return Some(ix);
+            }
+            self.note_read_in_lane(ix);
+            self.cache.replacement.spare(&mut self.cache.pages, ix);
+        }
+        self.cache.replacement.victim(&mut self.cache.pages)
+    }
+
+    /// A clean page is about to go, because its frame is needed.
+    pub(crate) fn note_replaced(&mut self, ix: PageIx, need: Need) {
+        if need == Need::Write && self.write_back.is_adaptive() {
+            let page = &self.cache.pages[ix];
+            self.cache.ghosts.insert(self.cache.files[page.file].id, page.number);
+        }
+    }
+
+    /// How many patched pages may be fetched to go home, or because they were written: each
+    /// becomes a dirty frame. Some frames are always left for readers.
+    pub(crate) fn convertible(&self) -> usize {
+        let most = self.frames_bound() - self.cache.frames_max / 8;
+        most.saturating_sub(self.cache.census.unclean_frames + self.cache.frames_in_flight)
+    }
+
+    /// Dirty frames once what is being fetched for going home has come.
+    pub(crate) fn unclean_soon(&self) -> usize {
+        self.cache.census.unclean_frames + self.device.in_flight.converting
+    }
+
+    /// Dirty frames at which writers wait. What is in the log alone is dirty, too, and its index takes
+    /// frames: with all of the others dirty there would be none for readers.
+    pub(crate) fn dirty_bound(&self) -> usize {
+        self.write_back.hard.min(self.frames_bound().saturating_sub(self.cache.frames_max / 8))
+    }
+}

@@ -1,0 +1,123 @@
+//! Files in the lane: what programs read and write of them by shared memory.
+//!
+//! The board says how large a file is, how far it may be written without asking (`file`), and in which
+//! frames its pages are (`resident`). Pages are put there as they are read and written; who reads them
+//! there is learnt of when they are about to go.
+//!
+//! Invariants:
+//! - a published frame is that of the page its key names, and the page's file is in the lane;
+//! - no page of a file that left the lane is on the board.
+
+use std::sync::Arc;
+
+use weir_lane::prefetch;
+
+use crate::cache::page::{ListKind, Page};
+use crate::command::FileId;
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::place::{PageIx, Piece, pieces};
+
+/// Pages published when a file enters the lane; the others are when they are next read or written.
+const PAGES_AT_ONCE_MAX: usize = 1024;
+
+/// Pages published together when one of them is read: so many, aligned.
+const PAGES_AROUND: u64 = 64;
+
+impl Engine {
+    /// Puts an attached file in the lane, under a number no other file has. Its size and grant are on the
+    /// board from then on. Says whether it is attached.
+    pub fn share(&mut self, file: FileId, slot: u32) -> bool {
+        let Some(ix) = self.cache.files.find(file) else { return false };
+        let board =
+            Arc::clone(self.cache.pool.board().expect("there is a lane only over shared frames"));
+        self.cache.files[ix].share(board, slot);
+        let pages = self.cache.pages.on_list(ListKind::File, &self.cache.files[ix].pages);
+        for ix in pages.take(PAGES_AT_ONCE_MAX) {
+            let page = &self.cache.pages[ix];
+            if let Some(frame) = &page.frame {
+                frame.publish(slot, page.number);
+            }
+        }
+        true
+    }
+
+    /// Takes a file out of the lane: none of its pages is on the board any more, and its number is free.
+    /// Takes time for each of its pages. Nothing happens to a file that is not there; one that is detached
+    /// leaves by itself.
+    pub fn unshare(&mut self, file: FileId, slot: u32) {
+        let Some(ix) = self.cache.files.find(file) else { return };
+        if self.cache.files[ix].slot() != Some(slot) {
+            return;
+        }
+        self.cache.files[ix].unshare();
+        for ix in self.cache.pages.on_list(ListKind::File, &self.cache.files[ix].pages) {
+            if let Some(frame) = &self.cache.pages[ix].frame {
+                frame.retract();
+            }
+        }
+    }
+
+    /// A write failed after its writer had gone on: the file's descriptions are told, each once, as of a
+    /// destage that failed.
+    pub fn note_error(&mut self, file: FileId, kind: ErrorKind) {
+        if let Some(ix) = self.cache.files.find(file) {
+            self.cache.files[ix].record_error(kind);
+        }
+    }
+
+    /// A write comes soon: asks for the memory that it will need. Several such waits are one, where the writes themselves
+    /// would wait one after the other.
+    #[inline]
+    pub fn expect_write(&self, file: FileId, offset: u64, len: usize) {
+        let Some(file) = self.cache.files.find(file) else { return };
+        for Piece { number, start, len } in pieces(offset, offset.saturating_add(len as u64)) {
+            let Some(ix) = self.cache.pages.find(file, number) else { continue };
+            let page = &self.cache.pages[ix];
+            prefetch::write(std::ptr::from_ref(page).cast());
+            prefetch::write(std::ptr::from_ref(page).cast::<u8>().wrapping_add(64));
+            if let Some(frame) = &page.frame {
+                frame.frame().prefetch(start, len);
+            }
+        }
+    }
+
+    /// A page was read: programs find it themselves the next time. If it was not on the board, those around it are not
+    /// either, most likely, and are read soon: each would cost its reader a trip through the kernel.
+    #[inline]
+    pub(crate) fn publish_read(&self, ix: PageIx) {
+        let page = &self.cache.pages[ix];
+        if let (Some(slot), Some(frame)) = (self.cache.files[page.file].slot(), &page.frame) {
+            let was_published = frame.is_published();
+            frame.publish(slot, page.number);
+            if !was_published {
+                self.publish_around(slot, page);
+            }
+        }
+    }
+
+    #[cold]
+    pub(crate) fn publish_around(&self, slot: u32, page: &Page) {
+        let first = page.number / PAGES_AROUND * PAGES_AROUND;
+        for number in first..first + PAGES_AROUND {
+            if let Some(ix) = self.cache.pages.find(page.file, number)
+                && let Some(frame) = &self.cache.pages[ix].frame
+                && !frame.is_published()
+            {
+                frame.publish(slot, number);
+            }
+        }
+    }
+
+    /// The same of one that was written. If it is on the board already, but hard to find there, its readers
+    /// will see to that.
+    #[inline]
+    pub(crate) fn publish_written(&self, ix: PageIx) {
+        let page = &self.cache.pages[ix];
+        if let (Some(slot), Some(frame)) = (self.cache.files[page.file].slot(), &page.frame)
+            && !frame.is_published()
+        {
+            frame.publish(slot, page.number);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Where files are on their device: asked for when a request is to be put in its place.
+
+use std::time::Duration;
+
+use crate::command::{Command, Extent};
+use crate::device::home::Mapped;
+use crate::device::transfer::Io;
+use crate::engine::Engine;
+use crate::place::FileIx;
+use crate::waiters::gate::Gate;
+
+/// The back end is not asked more often where a file is, however often that changes.
+const MAP_EVERY: Duration = Duration::from_secs(1);
+
+/// Files shorter than this are where one request reaches all of them.
+const MAPPED_BYTES_MIN: u64 = 1 << 20;
+
+impl Engine {
+    /// Asks where a file is, if that is of use and not known.
+    pub(crate) fn ask_for_layout(&mut self, file: FileIx) {
+        let of_file = &self.cache.files[file];
+        let mapped = of_file.home.layout;
+        let useful = self.config.rotational && of_file.home_size >= MAPPED_BYTES_MIN;
+        let due = mapped.at.is_none_or(|at| mapped.stale && self.clock >= at + MAP_EVERY);
+        if mapped.asked
+            || !useful
+            || !due
+            || of_file.waiters.gate != Gate::Open
+            || of_file.discarded
+        {
+            return;
+        }
+        self.cache.files[file].home.layout =
+            Mapped { asked: true, at: Some(self.clock), stale: false };
+        let id = self.cache.files[file].id;
+        let io = self.next_io(Io::Map { file });
+        self.issue(Command::Map { io, file: id });
+    }
+
+    /// The back end said where a file is.
+    pub(crate) fn mapped(&mut self, file: FileIx, extents: &[Extent]) {
+        self.cache.files[file].home.io_in_flight -= 1;
+        self.cache.files[file].home.layout.asked = false;
+        self.device.layouts.set(file, extents);
+    }
+}

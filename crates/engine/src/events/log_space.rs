@@ -1,0 +1,159 @@
+//! Space in the log: files are brought home in time so that the tail can advance.
+
+use crate::command::{Durability, LogCommand, Output};
+use crate::engine::Engine;
+use crate::journal::logged::Logged;
+use crate::place::FileIx;
+use crate::time::Time;
+use crate::waiters::sync::SyncFor;
+
+/// The log's share that is freed at once.
+const FREED_SHARE: u64 = 16;
+
+/// Files brought home at once to free the log.
+const CHECKPOINTS_MAX: usize = 8;
+
+impl Engine {
+    /// Whether a file on its way out of the engine has records to be freed first; starts that.
+    pub(crate) fn must_release(&mut self, file: FileIx, now: Time) -> bool {
+        if !self.has_records(file) {
+            self.change_needs(file, std::mem::take);
+            return false;
+        }
+        if self.cache.files[file].logged.checkpointing {
+            return true;
+        }
+        let log = self.journal.as_mut().expect("records are in a log");
+        if self.cache.files[file].discarded || log.failed.is_some() {
+            // Gone for programs. Its removal may not be durable at home yet: if it comes back,
+            // so must what was synced of it.
+            self.cache.files[file].logged.first = None;
+            let needs = self.change_needs(file, std::mem::take);
+            assert!(needs.away.is_empty() && needs.syncing.is_empty(), "the file is idle");
+            self.journal_mut().orphans.add_all(&needs.settling);
+            self.journal_mut().orphans.add_all(&needs.lost);
+            return false;
+        }
+        if now < log.retry_at {
+            log.leaving.insert(file);
+        } else {
+            self.start_checkpoint(file, now);
+        }
+        true
+    }
+
+    /// A file left the engine.
+    pub(crate) fn left_log(&mut self, file: FileIx) {
+        if let Some(log) = &mut self.journal {
+            log.leaving.remove(&file);
+            log.repairs.remove(&file);
+        }
+    }
+
+    pub(crate) fn start_checkpoint(&mut self, file: FileIx, now: Time) {
+        self.cache.files[file].logged.checkpointing = true;
+        self.start_full_sync(file, Durability::Data, SyncFor::Checkpoint, now);
+    }
+
+    /// A checkpoint's sync of a file ended.
+    pub(crate) fn checkpointed(&mut self, file: FileIx, failed: bool) {
+        self.cache.files[file].logged.checkpointing = false;
+        if failed {
+            let retry_at = self.clock + self.config.retry_delay;
+            self.journal_mut().retry_at = retry_at;
+        }
+    }
+
+    /// Has the log freed, in time before somebody waits for its space.
+    pub(crate) fn pump_log(&mut self, now: Time) {
+        let Some(log) = &mut self.journal else { return };
+        if log.failed.is_some() || log.closing {
+            return;
+        }
+        let needed = log.needed_from();
+        let freed = needed.0.saturating_sub(log.writer.tail().0);
+        let worthwhile = match log.behind.lacks_room {
+            Some(_) => 1,
+            None => log.writer.capacity_bytes() / FREED_SHARE,
+        };
+        if log.superblock.is_none()
+            && freed >= worthwhile
+            && let Some(commit) = log.writer.checkpoint(needed)
+        {
+            let io = self.log_command(commit);
+            self.journal_mut().superblock = Some(io);
+        }
+        let log = self.journal_mut();
+        if now < log.retry_at {
+            return;
+        }
+        for file in std::mem::take(&mut log.leaving) {
+            self.progress(file, now);
+        }
+        self.start_repairs(now);
+        let log = self.journal_mut();
+        if !log.is_half_full() || now < log.retry_at {
+            return;
+        }
+        let first = log.first_needed();
+        if log.home.is_none() && first.is_some() && log.orphans.first() == first {
+            log.orphans_syncing = std::mem::take(&mut log.orphans);
+            let io = self.next_log_io();
+            self.journal_mut().home = Some(io);
+            self.outputs.push_back(Output::Log(LogCommand::SyncHome { io }));
+        }
+        let held: Vec<FileIx> =
+            self.journal_mut().held.iter().take(CHECKPOINTS_MAX).map(|&(_, file)| file).collect();
+        for file in held {
+            if !self.cache.files[file].logged.checkpointing {
+                self.start_checkpoint(file, now);
+            } else if self.home_sync_frees(file) {
+                self.start_freeing(file);
+            }
+        }
+        self.free_by_replay(now);
+    }
+
+    /// Syncs a file's home, and nothing else, to free the log.
+    pub(crate) fn start_freeing(&mut self, file: FileIx) {
+        if !std::mem::replace(&mut self.cache.files[file].logged.freeing, true) {
+            let id = self.add_log_waiter(file, Durability::Data, SyncFor::Freeing, None);
+            self.sync_home(file, id);
+        }
+    }
+
+    /// Whether a sync of home alone would free a good part of the log: while a checkpoint goes on, what
+    /// was logged long before it passed by is home.
+    pub(crate) fn home_sync_frees(&self, file: FileIx) -> bool {
+        let Logged { retention: needs, freeing, .. } = &self.cache.files[file].logged;
+        let Some(log) = &self.journal else { return false };
+        let Some(settling) = needs.settling.first() else { return false };
+        let held = needs.away.first().is_some_and(|away| away <= settling);
+        if *freeing || held || !needs.syncing.is_empty() {
+            return false;
+        }
+        let left = needs.away.first().map_or(log.writer.durable(), |away| log.segments.start(away));
+        let worthwhile = match log.behind.lacks_room {
+            Some(_) => 1,
+            None => 2 * log.writer.capacity_bytes() / FREED_SHARE,
+        };
+        left.0.saturating_sub(log.writer.tail().0) >= worthwhile
+    }
+
+    /// A sync of home to free the log ended.
+    pub(crate) fn freed(&mut self, file: FileIx, failed: bool) {
+        self.cache.files[file].logged.freeing = false;
+        if failed {
+            let retry_at = self.clock + self.config.retry_delay;
+            self.journal_mut().retry_at = retry_at;
+        }
+    }
+
+    /// When the log has something to do though nothing happens.
+    pub(crate) fn log_tick(&self) -> Option<Time> {
+        let log = self.journal.as_ref()?;
+        let wanted = log.is_half_full() || !log.leaving.is_empty() || !log.repairs.is_empty();
+        let due = wanted && log.failed.is_none() && !log.closing;
+        due.then_some(log.retry_at)
+    }
+}

@@ -1,0 +1,42 @@
+//! The events of an engine: what a call, a completion or a tick does, by the parts.
+//!
+//! Each file is one kind of event or one step that several events share. Only here the parts meet.
+
+mod attach;
+mod check;
+mod cut;
+mod destage;
+mod destage_run;
+mod dispatch;
+mod failure;
+mod fetch;
+mod fetch_run;
+mod frames;
+mod freeze;
+mod lane;
+mod layout;
+mod log;
+mod log_space;
+mod next_page;
+mod pacing;
+mod pages;
+mod patch_memory;
+mod read;
+mod read_ahead;
+mod readers;
+mod records;
+mod repair;
+mod reserve;
+mod retention;
+mod share;
+mod spill;
+mod spilled;
+mod stats;
+mod sweep;
+mod sync;
+mod sync_by_log;
+mod sync_home;
+mod unspill;
+mod waiting;
+mod write;
+mod write_ahead;

@@ -1,0 +1,148 @@
+//! When write-back begins and ends, and how writers are paced (the policy's state is `write_back`'s).
+
+use std::time::Duration;
+
+use weir_frames::PAGE_BYTES;
+
+use crate::cache::FRAME_BYTES;
+use crate::config::WriteBackPolicy;
+use crate::engine::Engine;
+use crate::place::FileIx;
+use crate::time::Time;
+use crate::write_back::pressure_point;
+use crate::write_back::throttle::pause;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+impl Engine {
+    /// When a sample is to be taken; `None` while nothing is dirty in memory.
+    pub(crate) fn write_back_tick(&self) -> Option<Time> {
+        let wanted = self.write_back.is_adaptive() && self.cache.census.unclean > 0;
+        let begun = self.write_back.sampled_at;
+        wanted.then(|| begun.map_or(Time::ZERO, |begun| begun + self.write_back.interval))
+    }
+
+    /// The pressure point: dirty frames above which adaptive write-back paces writers. Patches are no part of
+    /// that: readers have no use for their memory, and with or without a log it is made use of to its own
+    /// bound, where writers wait in turn.
+    pub(crate) fn pressure(&self) -> usize {
+        let bound = self.dirty_bound();
+        pressure_point(self.write_back.max.min(bound), self.frames_bound(), bound)
+    }
+
+    /// Frames that patches would be.
+    pub(crate) fn patch_frames(&self) -> usize {
+        self.cache.census.patch_bytes.div_ceil(FRAME_BYTES)
+    }
+
+    /// Dirty memory, frames.
+    pub(crate) fn dirty_frames(&self) -> usize {
+        self.cache.census.unclean_frames + self.patch_frames()
+    }
+
+    /// Whether sweeps are to bring home what is not due yet. To be asked before they go on.
+    ///
+    /// Adaptive: from when dirty memory that is not on its way home is at the high watermark until it is
+    /// below the low one, by a transfer at most. It does not begin for less than what lies between the
+    /// two ("the amount of data to destage upon activation", section 3.1): patches that wait for the log
+    /// would else have every frame written as it becomes dirty.
+    pub(crate) fn write_back_is_on(&mut self) -> bool {
+        if !self.write_back.is_adaptive() {
+            return self.cache.census.unclean_frames >= self.write_back.background;
+        }
+        let (high, low) = (self.write_back.marks.high(), self.write_back.marks.low());
+        let dirty = self.dirty_frames() - self.cache.census.homebound;
+        let sweepable = match self.sweeps_take_patches() {
+            true => dirty,
+            false => self.cache.census.unclean_frames - self.cache.census.homebound,
+        };
+        self.write_back.on = match self.write_back.on {
+            true => dirty >= low && sweepable > 0,
+            false => dirty >= high && sweepable >= (high - low).max(1),
+        };
+        self.write_back.on
+    }
+
+    /// Whether write-back fetches patched pages to bring them home, rather than leave them to the log or
+    /// to their own bound: where a fetch is quick, or no log takes them.
+    pub(crate) fn sweeps_take_patches(&self) -> bool {
+        !self.fetches_are_slow() || !self.can_spill()
+    }
+
+    /// Whether write-back takes patched pages now: when there is nothing it could simply write.
+    pub(crate) fn write_back_takes_patches(&mut self) -> bool {
+        self.write_back.is_adaptive()
+            && self.cache.dirty.resident.pages().is_empty()
+            && self.cache.census.homebound == 0
+            && self.sweeps_take_patches()
+            && self.write_back_is_on()
+    }
+
+    /// Dirty frames from which on bringing them home goes before everything but readers' own fetches:
+    /// before writers are paced, or wait.
+    pub(crate) fn pressing_frames(&self) -> usize {
+        match self.write_back.policy {
+            WriteBackPolicy::Static => (self.write_back.background + self.write_back.hard) / 2,
+            WriteBackPolicy::Adaptive => (self.write_back.max + self.pressure()) / 2,
+        }
+    }
+
+    /// Dirty frames that sweeps may make of patched pages: no writer is to be paced for that.
+    pub(crate) fn converted_max(&self) -> usize {
+        match self.write_back.policy {
+            WriteBackPolicy::Static => self.write_back.hard,
+            WriteBackPolicy::Adaptive => self.pressure(),
+        }
+    }
+
+    /// Whether a write has to wait for those before it to be paid for.
+    pub(crate) fn is_held(&self, file: FileIx, offset: u64, end: u64, now: Time) -> bool {
+        self.paces_writers()
+            && self.write_back.throttle.holds(now)
+            && self.is_paced(file, offset, end)
+    }
+
+    /// Where home takes nothing, there is no pace to keep: the sooner writers come to their bound, the sooner
+    /// they are told.
+    pub(crate) fn paces_writers(&self) -> bool {
+        self.write_back.is_adaptive() && self.device.failures.in_a_row == 0
+    }
+
+    /// Whether writes like this one are paced: too much is dirty, and it makes more so.
+    pub(crate) fn is_paced(&self, file: FileIx, offset: u64, end: u64) -> bool {
+        let is_clean = |number| {
+            self.cache.pages.find(file, number).is_none_or(|ix| self.cache.pages[ix].dirty_seq == 0)
+        };
+        self.paces_writers()
+            && self.cache.census.unclean_frames > self.pressure()
+            && (offset / PAGE..end.div_ceil(PAGE)).any(is_clean)
+    }
+
+    /// Pages that ever became dirty by being written.
+    pub(crate) fn pages_dirtied(&self) -> u64 {
+        self.write_back.dirtied
+    }
+
+    /// A write was admitted, and made dirty what has become so since [`Engine::pages_dirtied`] was asked.
+    pub(crate) fn pace_writers(&mut self, dirtied_before: u64, now: Time) {
+        if !self.paces_writers() {
+            return;
+        }
+        let dirty = self.cache.census.unclean_frames;
+        let (pressure, bound) = (self.pressure(), self.dirty_bound());
+        // Nearly always so.
+        if dirty <= pressure {
+            return;
+        }
+        let pages = self.write_back.dirtied - dirtied_before;
+        let state = &mut self.write_back;
+        // Little came home in an interval in which little was to.
+        let rate = state.marks.cleaned().max(Some(state.sample.cleaned));
+        let interval = state.interval;
+        let pause = pause(pages, rate, interval, dirty, pressure, bound);
+        if pause > Duration::ZERO {
+            state.throttle.admit(pause, now);
+            state.paced += 1;
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Records of files: pages' bytes, names and revocations are appended, and what is known of each file's records.
+
+use weir_frames::PAGE_BYTES;
+use weir_log::{Lsn, RECORD_OVERHEAD_BYTES, Record};
+
+use crate::cache::page::Page;
+use crate::cache::patch::Run;
+use crate::cache::spilled::{LogExtent, LogExtents};
+use crate::command::{Durability, FileId, Outcome, RequestId};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind};
+use crate::journal::Journal;
+use crate::journal::logged::Full;
+use crate::journal::retention::LogSegment;
+use crate::place::{FileIx, PageIx};
+use crate::time::Time;
+use crate::waiters::sync::SyncFor;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// At most what a page's unlogged bytes take in the log.
+pub(crate) fn unlogged_bytes(page: &Page) -> usize {
+    let pieces = unlogged_of(page);
+    pieces.map(|(_, data)| RECORD_OVERHEAD_BYTES + data.len().next_multiple_of(8)).sum()
+}
+
+/// The unlogged bytes of a page, each piece with where in the page it begins.
+pub(crate) fn unlogged_of(page: &Page) -> impl Iterator<Item = (usize, &[u8])> {
+    let (from, to) = (usize::from(page.unlogged.from), usize::from(page.unlogged.to));
+    let resident = page.frame.as_ref().map(|frame| (from, &frame.frame().bytes()[from..to]));
+    let patches = page.patches.iter().filter_map(move |(run, bytes)| {
+        let (start, end) = (usize::from(run.start), usize::from(run.start + run.len));
+        let (first, last) = (start.max(from), end.min(to));
+        (first < last).then(|| (first, &bytes[first - start..last - start]))
+    });
+    resident.into_iter().chain(patches)
+}
+
+impl Engine {
+    /// Says by which bytes recovery finds an attached file again. A file without them is not
+    /// logged: its syncs bring it home.
+    pub fn identify(&mut self, file: FileId, identity: &[u8]) {
+        if let Some(file) = self.cache.files.find(file)
+            && self.journal.is_some()
+        {
+            self.cache.files[file].logged.identity = identity.into();
+            self.cache.files[file].logged.named_in = None;
+            self.cache.files[file].logged.paused = false;
+        }
+    }
+
+    /// Makes a file's syncs go home until the file is identified anew: its identity for recovery is about to
+    /// change. The file's records in the log must be revoked first, by a section that changes the file or by
+    /// [`Engine::revoke`].
+    pub fn pause_log(&mut self, file: FileId) {
+        if let Some(file) = self.cache.files.find(file) {
+            self.cache.files[file].logged.paused = true;
+        }
+    }
+
+    /// The file has no name any more: its records in the log must not be replayed. Answered as
+    /// `Reply::Synced` when that is durable.
+    ///
+    /// # Errors
+    /// The log is full or has failed.
+    pub fn revoke(&mut self, request: RequestId, file: FileId, now: Time) -> Outcome<()> {
+        self.clock = now;
+        let Some(file) = self.cache.files.find(file) else { return Outcome::Done(Ok(())) };
+        let usable = self.journal.as_ref().is_some_and(Journal::is_usable);
+        if !usable || !self.has_records(file) {
+            return Outcome::Done(Ok(()));
+        }
+        let log = self.journal_mut();
+        let full = Full { before: log.writer.position(), group: log.writer.head(), ahead: 0 };
+        match self.release(file, full) {
+            Ok(Some(lsn)) if !self.is_durable(lsn) => {
+                let done = SyncFor::Sync(request);
+                self.add_log_waiter(file, Durability::Data, done, Some(lsn));
+                Outcome::Pending
+            }
+            Ok(_) => Outcome::Done(Ok(())),
+            Err(kind) => Outcome::Done(Err(Error::Home(kind))),
+        }
+    }
+
+    /// Appends what is unlogged of a page; there is room. Where it is.
+    pub(crate) fn log_page(&mut self, ix: PageIx) -> LogExtents {
+        let page = &self.cache.pages[ix];
+        let (file, number) = (page.file, page.number);
+        let (id, size) = (self.cache.files[file].id.0, self.cache.files[file].size());
+        let log = self.journal.as_mut().expect("there is a log");
+        let mut extents = LogExtents::new();
+        for (start, data) in unlogged_of(page) {
+            let offset = number * PAGE + start as u64;
+            let len = data.len().min(size.saturating_sub(offset) as usize);
+            if len == 0 {
+                continue;
+            }
+            let record = Record::Write { file: id, offset, data: &data[..len] };
+            let lsn = log.append(&mut self.cache.files[file], &record);
+            extents.push(LogExtent::of_record(lsn, Run { start: start as u16, len: len as u16 }));
+            self.stats.log_bytes += len as u64;
+            self.stats.log_records += 1;
+        }
+        self.page_logged(ix, &extents);
+        extents
+    }
+
+    /// All that was unlogged of a page was appended.
+    pub(crate) fn page_logged(&mut self, ix: PageIx, extents: &LogExtents) {
+        let (file, number) = (self.cache.pages[ix].file, self.cache.pages[ix].number);
+        let rec = extents.last().map(|last| {
+            let segment = self.changed_in_log(file, number, last.record());
+            self.journal_mut().recorded.insert((file, number));
+            segment
+        });
+        let own = self.cache.pages[ix].rec;
+        if let (Some(segment), None) = (rec, own) {
+            self.need(file, segment);
+        }
+        self.update(ix, |page| {
+            page.rec = own.or(rec);
+            page.unlogged = Default::default();
+        });
+    }
+
+    /// A record that changes the file was appended to the open group. The group's segment.
+    pub(crate) fn changed_in_log(&mut self, file: FileIx, number: u64, lsn: Lsn) -> LogSegment {
+        let replayable = self.has_records(file);
+        let log = self.journal.as_mut().expect("there is a log");
+        let logged = &mut self.cache.files[file].logged;
+        let head = log.writer.head();
+        logged.last = Some(lsn);
+        logged.last_change = Some(lsn);
+        if !replayable {
+            logged.first = Some(head);
+            logged.end = 0;
+            // What went home before is older than any record now.
+            logged.ahead = 0;
+        }
+        logged.end = logged.end.max((number + 1) * PAGE);
+        log.segments.of_group(head)
+    }
+
+    /// Whether records of so many bytes fit, and still leave what is kept for others that void them.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        self.journal.as_ref().is_some_and(|log| {
+            log.is_usable() && log.writer.has_room(bytes) && log.has_space(bytes as u64)
+        })
+    }
+
+    /// At most what naming a file takes.
+    pub(crate) fn name_bytes(&self, file: FileIx) -> usize {
+        RECORD_OVERHEAD_BYTES + self.cache.files[file].logged.identity.len().next_multiple_of(8)
+    }
+
+    /// Appends a record about a file, naming it; `None` if the log is full or has failed.
+    pub(crate) fn append(&mut self, file: FileIx, record: &Record<'_>) -> Option<Lsn> {
+        let log = self.journal.as_mut()?;
+        let of_file = &mut self.cache.files[file];
+        let name = Record::File { file: of_file.id.0, identity: &of_file.logged.identity };
+        if log.failed.is_some() || !log.writer.has_room(name.padded_bytes() + record.padded_bytes())
+        {
+            return None;
+        }
+        self.stats.log_records += 1;
+        Some(log.append(of_file, record))
+    }
+
+    /// Home was changed without Weir: it is newer than the records.
+    pub(crate) fn home_is_ahead(&mut self, file: FileIx) {
+        if let Some(log) = &mut self.journal {
+            log.ahead_events += 1;
+            self.cache.files[file].logged.ahead = log.ahead_events;
+        }
+    }
+
+    /// Whether the next sync of a file must bring it home.
+    pub(crate) fn is_home_ahead(&self, file: FileIx) -> bool {
+        self.cache.files[file].logged.ahead != 0 && self.has_records(file)
+    }
+
+    /// What a full sync that begins now will free.
+    pub(crate) fn full_sync_begins(&self, file: FileIx) -> Option<Full> {
+        let log = self.journal.as_ref().filter(|_| self.logs(file))?;
+        let ahead = self.cache.files[file].logged.ahead;
+        Some(Full { before: log.writer.position(), group: log.writer.head(), ahead })
+    }
+
+    /// The file's last record, if it is not durable yet.
+    pub(crate) fn undurable_record(&self, file: FileIx) -> Option<Lsn> {
+        let last = self.cache.files[file].logged.last?;
+        let log = self.journal.as_ref().filter(|log| log.failed.is_none())?;
+        (last >= log.writer.durable()).then_some(last)
+    }
+
+    /// Whether records of the file may have to be replayed.
+    pub(crate) fn has_records(&self, file: FileIx) -> bool {
+        let logged = &self.cache.files[file].logged;
+        let Some(log) = &self.journal else { return false };
+        logged.first.is_some() && logged.last_change.is_some_and(|lsn| lsn >= log.writer.tail())
+    }
+
+    /// Whether records of the file may have to be replayed that write past byte `from`.
+    pub(crate) fn has_records_from(&self, file: FileIx, from: u64) -> bool {
+        self.has_records(file) && self.cache.files[file].logged.end > from
+    }
+
+    /// A full sync of the file ended well: records from before it are void. Answers the position of
+    /// the record that says so, if one is needed.
+    ///
+    /// # Errors
+    /// The log is full or has failed: the sync must not be said to have succeeded.
+    pub(crate) fn release(&mut self, file: FileIx, full: Full) -> Result<Option<Lsn>, ErrorKind> {
+        if let Some(kind) = self.journal.as_ref().and_then(|log| log.failed) {
+            return Err(kind);
+        }
+        let Full { before, group, ahead } = full;
+        let logged = &self.cache.files[file].logged;
+        if !self.has_records(file) || logged.first.is_none_or(|first| first >= before) {
+            let last = logged.last;
+            self.caught_up(file, ahead);
+            return Ok(last);
+        }
+        let record = Record::Revoke { file: self.cache.files[file].id.0, before };
+        let Some(lsn) = self.append(file, &record) else {
+            self.home_is_ahead(file);
+            return Err(ErrorKind::NoSpace);
+        };
+        let logged = &mut self.cache.files[file].logged;
+        logged.last = Some(lsn);
+        logged.revoked = Some(lsn);
+        logged.first = logged.last_change.filter(|&last| last >= before).map(|_| group);
+        self.caught_up(file, ahead);
+        Ok(Some(lsn))
+    }
+
+    /// The records agree with home again, unless it went past them once more.
+    pub(crate) fn caught_up(&mut self, file: FileIx, ahead: u64) {
+        let logged = &mut self.cache.files[file].logged;
+        if logged.ahead == ahead {
+            logged.ahead = 0;
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Repair: what happens after a sync of home failed.
+//!
+//! A failed sync makes nothing clean. The kernel may have dropped what it could not write; it reports that
+//! once, and its next sync succeeds without having written it. Therefore everything of the file that was
+//! given to home and is not known to be durable is rewritten before another sync of the file counts. Pages in
+//! memory become dirty again. Contents that need the log are replayed to the file by the back end, while the
+//! file is frozen. Every sync of the file waits for that, and the log keeps the file's records until a sync
+//! has succeeded.
+//!
+//! The same procedure frees a log that is full of records whose pages cannot go home (`write_ahead`):
+//! afterwards they are home.
+//!
+//! What was never in the log and has left memory cannot be rewritten, nor can data that was at home before
+//! the file was attached: it is *gone*. Every sync of the file fails from then on, until the file is cut to
+//! nothing or no program has it open.
+
+use weir_frames::PAGE_BYTES;
+
+use crate::cache::page::PageIo;
+use crate::command::{FileId, Output, Section};
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::journal::retention::{Counts, Retention};
+use crate::place::{FileIx, Span};
+use crate::time::Time;
+use crate::waiters::gate::Gate;
+
+impl Engine {
+    /// A sync of SOURCE's whole file system failed (syncfs(2)): what came home since each file's last sync
+    /// may not be durable.
+    pub fn home_sync_failed(&mut self, kind: ErrorKind, now: Time) {
+        self.clock = now;
+        let files: Vec<FileIx> = self.cache.files.iter().map(|(ix, _)| ix).collect();
+        for file in files {
+            self.home_lost(file, kind);
+        }
+        self.pump(now);
+        self.pump_log(now);
+    }
+
+    /// A sync of a file's home failed.
+    pub(crate) fn home_lost(&mut self, file: FileIx, kind: ErrorKind) {
+        self.cache.files[file].home.unsynced = true;
+        if self.cache.files[file].discarded || self.config.undone.home_sync {
+            let covered = |needs: &mut Retention| {
+                needs.lose();
+                needs.rewritten();
+            };
+            if self.journal.is_some() {
+                self.change_needs(file, covered);
+            }
+        } else {
+            if self.journal.is_some() {
+                self.change_needs(file, |needs| needs.lose());
+            }
+            self.dirty_unsettled(file);
+            self.cache.files[file].settled.losses += 1;
+            let settled = &mut self.cache.files[file].settled;
+            if settled.evicted > settled.until {
+                settled.gone = Some(kind);
+            }
+            if !self.cache.files[file].logged.retention.lost.is_empty() {
+                let failed = self.log_has_failed();
+                let settled = &mut self.cache.files[file].settled;
+                if failed {
+                    // Home is newer than a failed log.
+                    settled.gone = Some(kind);
+                } else {
+                    settled.broken = Some(kind);
+                    self.journal_mut().repairs.insert(file);
+                }
+            }
+        }
+        // Syncs under way began before: what they cover may be dirty again, or lost.
+        for sync in &mut self.cache.files[file].waiters.syncs {
+            sync.covered = Counts::default();
+            sync.epoch = 0;
+            if !self.config.undone.home_sync {
+                sync.error.get_or_insert(kind);
+            }
+        }
+    }
+
+    /// Makes pages dirty again that are in memory and not known to be durable at home. Bytes of them that
+    /// were not in the log are logged by the next sync, even if the page has newer bytes.
+    pub(crate) fn dirty_unsettled(&mut self, file: FileIx) {
+        let until = self.cache.files[file].settled.until;
+        let logs = self.logs(file);
+        let now = self.clock;
+        for ix in self.pages_of(file) {
+            let page = &self.cache.pages[ix];
+            if page.frame.is_none() || page.home_epoch <= until {
+                continue;
+            }
+            let is_clean = page.io == PageIo::None && page.dirty_seq == 0;
+            if !(is_clean || page.home_unlogged && page.is_unclean()) {
+                continue;
+            }
+            let seq = if is_clean { self.next_seq() } else { 0 };
+            self.update(ix, |page| {
+                if is_clean {
+                    page.dirtied(seq, now);
+                }
+                if logs {
+                    page.unlogged = Span { from: 0, to: PAGE_BYTES as u16 };
+                    page.spilling = 0;
+                }
+            });
+        }
+    }
+
+    /// Starts to rewrite what was lost, if the pause after the last failure is over.
+    pub(crate) fn start_repairs(&mut self, now: Time) {
+        if self.journal_mut().repairs.is_empty() {
+            return;
+        }
+        for file in self.journal_mut().repairs.iter().copied().collect::<Vec<_>>() {
+            self.start_repair(file, now);
+        }
+    }
+
+    /// As above for one file, without the pause: a request waits for it.
+    pub(crate) fn start_repair(&mut self, file: FileIx, now: Time) {
+        if self.undurable_record(file).is_some() {
+            self.commit_group();
+        }
+        let is_repaired = self.is_repaired(file);
+        match self.cache.files[file].waiters.gate {
+            Gate::Closing { request: None, .. } => self.try_grant(file, now),
+            _ if is_repaired => {}
+            Gate::Open => {
+                if self.close_gate(None, file, Section::unchanging(None), now) {
+                    self.repair(file);
+                }
+            }
+            // The section's flush may wait for the repair.
+            closing @ Gate::Closing { flushing: true, .. } if self.is_quiet(file, true) => {
+                self.cache.files[file].waiters.interrupted = Some(closing);
+                self.cache.files[file].waiters.gate = Gate::Frozen;
+                self.repair(file);
+            }
+            Gate::Closing { .. } | Gate::Frozen => {}
+        }
+    }
+
+    /// Whether the file needs nothing of the log any more: what filled the log has gone home in the usual way.
+    /// Then it is not to be repaired.
+    pub(crate) fn is_repaired(&mut self, file: FileIx) -> bool {
+        let is_repaired = self.cache.files[file].logged.retention.first().is_none();
+        if is_repaired && self.journal_mut().repairs.remove(&file) {
+            self.cache.files[file].settled.broken = None;
+            self.end_waits_for_repair(file, None);
+        }
+        is_repaired
+    }
+
+    /// The log failed: home is newer than its contents, so nothing is rewritten from it.
+    pub(crate) fn abandon_repairs(&mut self) {
+        for file in std::mem::take(&mut self.journal_mut().repairs) {
+            let settled = &mut self.cache.files[file].settled;
+            let failed = settled.gone.or(settled.broken.take());
+            settled.gone = failed;
+            if let Gate::Closing { request: None, .. } = self.cache.files[file].waiters.gate {
+                self.cache.files[file].waiters.gate = Gate::Open;
+                self.waiters.reopened.push(file);
+            }
+            self.end_waits_for_repair(file, failed);
+        }
+    }
+
+    /// Continues or fails what waits for a file's repair.
+    pub(crate) fn end_waits_for_repair(&mut self, file: FileIx, failed: Option<ErrorKind>) {
+        let waiting =
+            self.cache.files[file].waiters.syncs.iter_mut().filter(|sync| sync.awaits_repair);
+        let waiting: Vec<u64> = waiting
+            .map(|sync| {
+                sync.awaits_repair = false;
+                sync.error = sync.error.or(failed);
+                sync.id
+            })
+            .collect();
+        for id in waiting {
+            self.all_home(file, id);
+        }
+    }
+
+    /// Starts the repair of a file that was just frozen.
+    pub(crate) fn repair(&mut self, file: FileIx) {
+        let log = self.journal.as_ref().expect("only files with a log are repaired");
+        // The segments from there on are kept while they are needed.
+        let lost = self.cache.files[file]
+            .logged
+            .retention
+            .first()
+            .expect("a file is repaired because it needs the log");
+        let from = log.writer.from_group(log.segments.start(lost));
+        let until = log.writer.durable();
+        let settled = &mut self.cache.files[file].settled;
+        settled.repaired = settled.losses;
+        let of_file = &self.cache.files[file];
+        let (id, identity) = (of_file.id, of_file.logged.identity.clone());
+        self.stats.log_redos += 1;
+        self.outputs.push_back(Output::Redo { file: id, identity, from, until });
+    }
+
+    /// The back end's answer to [`Output::Redo`].
+    pub fn redone(&mut self, file: FileId, result: Result<(), ErrorKind>, now: Time) {
+        self.clock = now;
+        let file = self.cache.files.find(file).expect("a frozen file stays attached");
+        let settled = &self.cache.files[file].settled;
+        let again = settled.losses != settled.repaired;
+        self.cache.files[file].waiters.gate =
+            self.cache.files[file].waiters.interrupted.take().unwrap_or(Gate::Open);
+        match result {
+            // Another sync of home failed in the meantime, or the log did.
+            Ok(()) if again || !self.journal_mut().repairs.contains(&file) => {}
+            Ok(()) => {
+                self.journal_mut().repairs.remove(&file);
+                self.cache.files[file].settled.broken = None;
+                self.cache.files[file].home.unsynced = true;
+                self.cache.files[file].home.layout.stale = true;
+                self.change_needs(file, |needs| needs.rewritten());
+                self.logged_is_home(file);
+                if self.journal_mut().behind.lacks_room.is_some() {
+                    self.start_freeing(file);
+                }
+            }
+            Err(kind) => {
+                self.stats.sync_errors += 1;
+                let retry_at = now + self.config.retry_delay;
+                self.journal_mut().retry_at = retry_at;
+                self.fail_held_back(kind);
+            }
+        }
+        self.end_waits_for_repair(file, result.err());
+        if self.cache.files[file].waiters.gate == Gate::Open {
+            self.open_gate(file, now);
+        } else {
+            if self.cache.files[file].waiters.is_urgent() {
+                self.write_back.sweeps.urgent.insert(file);
+            }
+            self.progress(file, now);
+            self.pump(now);
+            self.feed_starved(now);
+        }
+        self.pump_log(now);
+    }
+
+    /// All of the file's records are at home, though not durable there.
+    pub(crate) fn logged_is_home(&mut self, file: FileIx) {
+        for ix in self.pages_of(file) {
+            if let Some(segment) = self.update(ix, |page| page.rec.take()) {
+                self.change_needs(file, |needs| needs.settle(segment));
+            }
+        }
+        self.drop_spilled(file, 0, u64::MAX);
+    }
+}

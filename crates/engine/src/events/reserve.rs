@@ -1,0 +1,110 @@
+//! Reservation of space, so that a full disk is told to the writer and not found out at destage.
+//!
+//! A write into a hole or past the end waits until its blocks are allocated at home. A file that
+//! grows has more allocated ahead of its writer, who then need not wait; what of that is not used
+//! is given back when the file is closed.
+
+use weir_frames::PAGE_BYTES;
+
+use crate::command::{Command, Reply, RequestId};
+use crate::device::home::Ahead;
+use crate::device::transfer::Io;
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::place::FileIx;
+use crate::time::Time;
+use crate::waiters::gate::Event;
+use crate::waiters::request::Pending;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// Space reserved ahead of a growing file is half its size, up to this.
+const AHEAD_BYTES_MAX: u64 = 32 << 20;
+
+/// Files smaller than this have nothing reserved ahead: most never grow further.
+const AHEAD_FILE_BYTES_MIN: u64 = 64 << 10;
+
+impl Engine {
+    /// The first part `[from, to)` of the pages of a write to `[offset, end)` that is not known to
+    /// be allocated at home.
+    pub(crate) fn unreserved(&self, file: FileIx, offset: u64, end: u64) -> Option<(u64, u64)> {
+        self.cache.files[file].first_unreserved(offset / PAGE * PAGE, end.next_multiple_of(PAGE))
+    }
+
+    /// Asks for space that `request` waits for.
+    pub(crate) fn reserve_for(&mut self, request: RequestId, file: FileIx, (from, to): (u64, u64)) {
+        let io = self.next_io(Io::Reserve { file, request, from, to });
+        let id = self.cache.files[file].id;
+        self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
+    }
+
+    /// Asks for space past `end`, up to which the file grows, if little of it is left.
+    pub(crate) fn reserve_ahead(&mut self, file: FileIx, end: u64) {
+        let of_file = &self.cache.files[file];
+        let Ahead { in_flight, refused, epoch } = of_file.home.ahead;
+        if !of_file.is_reservable() || in_flight || refused || end < AHEAD_FILE_BYTES_MIN {
+            return;
+        }
+        let ahead = (end / 2).min(AHEAD_BYTES_MAX).next_multiple_of(PAGE);
+        let start = end.next_multiple_of(PAGE);
+        // At least a write of the longest kind is kept in store.
+        let Some((from, _)) = of_file.first_free(start, start.saturating_add(ahead / 2)) else {
+            return;
+        };
+        let to = from.saturating_add(ahead).min(i64::MAX as u64 / PAGE * PAGE);
+        if from >= to {
+            return;
+        }
+        self.cache.files[file].home.ahead.in_flight = true;
+        let id = self.cache.files[file].id;
+        let io = self.next_io(Io::ReserveAhead { file, from, to, epoch });
+        self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
+    }
+
+    /// A reservation ended: the write goes on, or its writer is told why it cannot.
+    pub(crate) fn reserved(
+        &mut self,
+        file: FileIx,
+        request: RequestId,
+        (from, to): (u64, u64),
+        result: Result<(), ErrorKind>,
+        now: Time,
+    ) {
+        let of_file = &mut self.cache.files[file];
+        of_file.home.io_in_flight -= 1;
+        of_file.waiters.active -= 1;
+        let Some(Pending::Reserving { target, data, durability }) =
+            self.waiters.pending.remove(&request)
+        else {
+            panic!("the write that waits for a reservation is pending");
+        };
+        match result {
+            Ok(()) => {
+                of_file.set_allocated(from, to);
+                of_file.home.layout.stale = true;
+            }
+            Err(ErrorKind::Unsupported) => of_file.set_unreservable(),
+            Err(kind) => return self.reply(request, Reply::Written(Err(kind.into()))),
+        }
+        self.run(request, file, Event::Write { target, data, durability }, now);
+    }
+
+    /// A reservation that nobody waits for ended.
+    pub(crate) fn reserved_ahead(
+        &mut self,
+        file: FileIx,
+        (from, to): (u64, u64),
+        epoch: u32,
+        result: Result<(), ErrorKind>,
+    ) {
+        let of_file = &mut self.cache.files[file];
+        of_file.home.io_in_flight -= 1;
+        of_file.home.ahead.in_flight = false;
+        of_file.home.layout.stale = true;
+        match result {
+            Ok(()) if of_file.home.ahead.epoch == epoch => of_file.set_allocated(from, to),
+            Ok(()) => {}
+            Err(_) => of_file.home.ahead.refused = true,
+        }
+    }
+}

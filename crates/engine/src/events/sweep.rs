@@ -1,0 +1,230 @@
+//! Sweeps: which dirty page goes home, or is fetched for that, next.
+//!
+//! Like an elevator, and one for pages that have to be fetched and one for pages that can be
+//! written: each goes on where it ended, in ascending order of file and page, and begins anew at
+//! the first. A disk then passes over everything once instead of crossing itself for each page; and
+//! nothing that is due is passed over for more than one sweep. What a sync waits for goes first,
+//! in the same order within its file.
+//!
+//! A sweep's fetch takes in several patched pages and reads through what lies between them, where
+//! that costs less than another request (`pace`). What it reads in between is kept while frames
+//! are plenty, and else let go at once.
+//!
+//! Everything here is in nobody's way: only so much is under way that the device is kept busy, and
+//! next to nothing while somebody waits for a fetch.
+
+use crate::cache::dirty::PageSet;
+use crate::cache::page::PageIo;
+use crate::command::Urgency;
+use crate::engine::Engine;
+use crate::events::destage_run::GAP_WRITTEN_MAX;
+use crate::place::PageIx;
+use crate::time::Time;
+
+/// Background fetches at once while somebody waits for another one, where fetches are quick: a
+/// device without an arm executes several side by side.
+const QUICK_BEHIND_READERS: usize = 4;
+
+/// What a page is brought home for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It is its turn.
+    Sweep,
+    /// A sync of its file, which a program waits for or only the log.
+    Sync { awaited: bool },
+}
+
+/// How an attempt to start something ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    Started,
+    /// No frame is free, or too many are dirty.
+    NoRoom,
+}
+
+impl Engine {
+    /// Starts as much as is wanted and allowed.
+    pub(crate) fn pump(&mut self, now: Time) {
+        self.start_spill(now);
+        self.return_windows(now);
+        self.pump_urgent(now);
+        self.sweep_patched(now);
+        self.sweep_resident(now);
+    }
+
+    /// Starts what syncs wait for, all of it together.
+    pub(crate) fn pump_urgent(&mut self, now: Time) {
+        let destages_max = self.config.destages_in_flight_max as usize;
+        while self.device.in_flight.destages < destages_max
+            && self.device.in_flight.sweep_fetches < 4 * destages_max
+        {
+            let Some(ix) = self.next_urgent() else { return };
+            let awaited = self.cache.files[self.cache.pages[ix].file].waiters.is_awaited();
+            if !awaited && !self.sweeps_may_start(now) {
+                return;
+            }
+            let purpose = Purpose::Sync { awaited };
+            if self.start(ix, purpose, now) == Start::NoRoom && !self.make_room_for(ix, now) {
+                return;
+            }
+        }
+    }
+
+    /// Sends patched pages on their way home: most have to be fetched first.
+    pub(crate) fn sweep_patched(&mut self, now: Time) {
+        while self.sweeps_may_start(now) {
+            let Some(ix) = self.next_patched(now) else { return };
+            if self.start(ix, Purpose::Sweep, now) == Start::NoRoom && !self.make_room_for(ix, now)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Writes resident pages home.
+    pub(crate) fn sweep_resident(&mut self, now: Time) {
+        while self.device.in_flight.destages < self.destages_allowed(now)
+            && self.device_is_paid(now)
+        {
+            let Some(ix) = self.next_resident(now) else { return };
+            self.start(ix, Purpose::Sweep, now);
+        }
+    }
+
+    /// Starts to bring a listed page home, with others around it.
+    pub(crate) fn start(&mut self, ix: PageIx, purpose: Purpose, now: Time) -> Start {
+        let urgency = match purpose {
+            Purpose::Sync { awaited: true } => Urgency::Waited,
+            _ => Urgency::Background,
+        };
+        let (file, number) = (self.cache.pages[ix].file, self.cache.pages[ix].number);
+        let resident = self.cache.pages[ix].frame.is_some();
+        let pressed = self.write_back_is_on();
+        if resident && purpose == Purpose::Sweep && self.fetch_window(file, number, now) {
+            return Start::Started;
+        }
+        let last = if resident {
+            let reason = match purpose {
+                Purpose::Sync { .. } => &mut self.stats.destages_synced,
+                Purpose::Sweep if pressed => &mut self.stats.destages_pressed,
+                Purpose::Sweep => &mut self.stats.destages_aged,
+            };
+            *reason += 1;
+            // A page held back for lack of room in the log is retried when there is room.
+            Some(self.destage_around(file, number, now).map_or(number, |destaged| destaged.last))
+        } else if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
+            self.destage_patches(ix, now).then_some(number)
+        } else {
+            self.fetch_patched(file, number, urgency, now)
+        };
+        let Some(last) = last else { return Start::NoRoom };
+        if matches!(purpose, Purpose::Sync { .. }) {
+            let of_file = &mut self.cache.files[file];
+            of_file.sweeps.synced_to[usize::from(resident)] = last + 1;
+            of_file.sweeps.resident_next = !resident;
+        } else if resident {
+            self.cache.dirty.resident.swept_to = (file, last + 1);
+        } else {
+            self.cache.dirty.patched.swept_to = (file, last + 1);
+        }
+        Start::Started
+    }
+
+    /// Deals with a patched page that cannot be fetched for want of frames: something that has a
+    /// frame goes home instead, and if all of that has failed, so has this page. False if there is
+    /// nothing to do but wait for what is under way.
+    pub(crate) fn make_room_for(&mut self, ix: PageIx, now: Time) -> bool {
+        let file = self.cache.pages[ix].file;
+        // In the sweep's order; of this page's own file also while that is to be held still.
+        let of_file =
+            || self.cache.dirty.resident.pages().next_of(file, 0).map(|number| (file, number));
+        if let Some((file, number)) = self.next_open(&self.cache.dirty.resident).or_else(of_file) {
+            let resident = self.listed(file, number);
+            return self.start(resident, Purpose::Sweep, now) == Start::Started;
+        }
+        let under_way = self.device.in_flight.destages + self.device.in_flight.fetches > 0;
+        if under_way || self.device.failures.in_a_row == 0 {
+            return false;
+        }
+        // As if the fetch had been tried: that takes the page off its lists.
+        self.update(ix, |page| page.io = PageIo::Fetch);
+        self.transfer_failed(ix, self.device.failures.last, now);
+        true
+    }
+
+    pub(crate) fn sweeps_may_start(&self, now: Time) -> bool {
+        // One arm had better read the log in one go.
+        let log_first = self.config.rotational && self.cache.spill.awaits_window();
+        !log_first
+            && self.device_is_paid(now)
+            && self.device.in_flight.sweep_fetches < self.fetches_allowed(now)
+            && self.device.in_flight.destages < self.destages_allowed(now)
+    }
+
+    pub(crate) fn fetches_allowed(&self, now: Time) -> usize {
+        let depth = self.device.costs.fetch.depth();
+        let behind_readers = if self.fetches_are_quick() { QUICK_BEHIND_READERS } else { 1 };
+        if self.readers_first(now) { depth.min(behind_readers) } else { depth }
+    }
+
+    pub(crate) fn destages_allowed(&self, now: Time) -> usize {
+        let short = self.cache.census.unclean_frames >= self.pressing_frames();
+        if self.readers_first(now) && !short { 1 } else { self.device.costs.destage.depth() }
+    }
+
+    /// Patches that could go home by themselves take a write each. Where patch memory is short, a
+    /// fetch may free it sooner: it takes in many at once where it reads through gaps, and on a
+    /// drive that writes more slowly than it reads even one costs less than the write it spares.
+    pub(crate) fn rather_fetched(&self, ix: PageIx, urgency: Urgency) -> bool {
+        let page = &self.cache.pages[ix];
+        if urgency != Urgency::Background || !self.cache.files[page.file].readable {
+            return false;
+        }
+        if self.config.rotational && (page.returned || self.has_dirty_neighbour(ix)) {
+            // Read through, what lies close together is written in long runs.
+            return true;
+        }
+        if !(self.patches_press() || page.returned) {
+            return false;
+        }
+        let sooner = match (self.device.costs.fetch.cost(), self.device.costs.destage.cost()) {
+            (Some(fetch), Some(destage)) => fetch * 2 < destage,
+            // To see what it costs.
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        sooner || self.device.costs.fetch.gap_pages() > 1
+    }
+
+    /// Whether another page so near that the gap is written through is to go home, too.
+    pub(crate) fn has_dirty_neighbour(&self, ix: PageIx) -> bool {
+        let (file, number) = (self.cache.pages[ix].file, self.cache.pages[ix].number);
+        let near = |pages: &PageSet| {
+            let next =
+                |at| pages.next_of(file, at).filter(|&next| next <= number + GAP_WRITTEN_MAX);
+            let before = next(number.saturating_sub(GAP_WRITTEN_MAX)).is_some_and(|n| n < number);
+            before || next(number + 1).is_some()
+        };
+        near(self.cache.dirty.patched.pages())
+            || near(&self.cache.dirty.returned)
+            || near(self.cache.dirty.resident.pages())
+    }
+
+    /// While patch memory is short, a slow device had better fetch than write, as long as enough
+    /// frames can be dirty.
+    pub(crate) fn frames_yield(&self) -> bool {
+        let slow = self.fetches_are_slow();
+        slow && !self.cache.dirty.patched.pages().is_empty()
+            && self.patches_press()
+            && self.cache.census.unclean_frames < self.pressing_frames()
+    }
+
+    /// Whether patch memory should be brought down: early, lest a writer has to wait for it. The log
+    /// does that sooner than a slow device.
+    pub(crate) fn patches_press(&self) -> bool {
+        let quick = self.fetches_are_quick();
+        let share = if quick { 4 } else { 2 };
+        let high = self.cache.census.patch_bytes > self.config.patch_bytes_max as usize / share;
+        (high || !self.waiters.starved.is_empty()) && (quick || !self.can_spill())
+    }
+}

@@ -1,0 +1,117 @@
+//! Syncs of a file's home: one at a time, for all who wait when it begins.
+
+use std::time::Duration;
+
+use crate::command::{Command, Durability};
+use crate::device::transfer::Io;
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::journal::retention::Counts;
+use crate::place::FileIx;
+
+impl Engine {
+    /// Has a file's home synced for a sync, after the sync of home that is under way: Linux reports an error of
+    /// write-back to one of several syncs, and the success of another one would say nothing.
+    pub(crate) fn sync_home(&mut self, file: FileIx, id: u64) {
+        self.waiter(file, id).syncing_home = true;
+        self.cache.files[file].home.sync_next.push(id);
+        self.start_home_sync(file);
+    }
+
+    pub(crate) fn start_home_sync(&mut self, file: FileIx) {
+        let of_file = &self.cache.files[file];
+        if of_file.home.syncs_in_flight > 0 || of_file.home.sync_next.is_empty() {
+            return;
+        }
+        let covered = self.home_sync_begins(file);
+        let clock = self.clock;
+        let of_file = &mut self.cache.files[file];
+        let epoch = of_file.settled.begin_sync();
+        let ids = std::mem::take(&mut of_file.home.sync_next);
+        let mut datasync = true;
+        for sync in of_file.waiters.syncs.iter_mut().filter(|sync| ids.contains(&sync.id)) {
+            sync.home_sync_began = clock;
+            sync.epoch = epoch;
+            datasync &= sync.durability != Durability::All;
+        }
+        let first = ids[0];
+        of_file.home.sync_for = ids;
+        of_file.home.unsynced = false;
+        of_file.home.syncs_in_flight += 1;
+        let of_id = of_file.id;
+        self.waiter(file, first).covered = covered;
+        let io = self.next_io(Io::Sync { file, waiter: first });
+        self.issue(Command::Sync { io, file: of_id, datasync });
+    }
+
+    /// The back end's own sync ended.
+    pub(crate) fn home_synced(&mut self, file: FileIx, id: u64, result: Result<(), ErrorKind>) {
+        let of_file = &mut self.cache.files[file];
+        of_file.home.io_in_flight -= 1;
+        of_file.home.syncs_in_flight -= 1;
+        let mut ended = std::mem::take(&mut of_file.home.sync_for);
+        match result {
+            Ok(()) => {
+                let sync = self.waiter(file, id);
+                let (covered, epoch) = (std::mem::take(&mut sync.covered), sync.epoch);
+                self.home_sync_ended(file, &covered);
+                let settled = &mut self.cache.files[file].settled;
+                settled.until = settled.until.max(epoch);
+            }
+            Err(kind) => {
+                of_file.record_error(kind);
+                // They have failed, too: what they count on may be lost.
+                ended.append(&mut of_file.home.sync_next);
+                self.stats.sync_errors += 1;
+                for &id in &ended {
+                    self.waiter(file, id).error.get_or_insert(kind);
+                }
+                self.home_lost(file, kind);
+            }
+        }
+        let took = self.clock.since(self.waiter(file, id).home_sync_began);
+        self.device.costs.home_sync = match self.device.costs.home_sync {
+            Duration::ZERO => took,
+            average => average * 7 / 8 + took / 8,
+        };
+        for id in ended {
+            self.home_is_synced_for(file, id);
+        }
+        self.start_home_sync(file);
+    }
+
+    /// The sync of home that a sync waited for ended.
+    pub(crate) fn home_is_synced_for(&mut self, file: FileIx, id: u64) {
+        let sync = self.waiter(file, id);
+        sync.syncing_home = false;
+        if let (Some(full), None) = (sync.full.take(), sync.error) {
+            match self.release(file, full) {
+                Ok(Some(lsn)) if !self.is_durable(lsn) => self.wait_for_log(lsn, file, id),
+                Ok(_) => {}
+                // Everything is home: whoever asked for that sees to it that a log that failed is not
+                // replayed any more.
+                Err(_) if self.log_has_failed() && self.is_of_all(file, id) => {}
+                Err(kind) => {
+                    self.waiter(file, id).error = Some(kind);
+                }
+            }
+        }
+        self.advance_sync(file, id);
+    }
+
+    /// A sync of a file's home begins; returns what it covers. For a removed file it covers nothing: dropped
+    /// data is void when the removal is durable, and this sync does not make it so.
+    pub(crate) fn home_sync_begins(&mut self, file: FileIx) -> Counts {
+        if self.cache.files[file].discarded {
+            return Counts::default();
+        }
+        self.cache.files[file].logged.retention.begin_sync()
+    }
+
+    /// The sync succeeded.
+    pub(crate) fn home_sync_ended(&mut self, file: FileIx, covered: &Counts) {
+        if !covered.is_empty() {
+            self.change_needs(file, |needs| needs.end_sync(covered));
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Patches come back from the log: for a reader or a writer page by page, for sweeps and syncs in windows.
+//!
+//! A window is as many pages in ascending order as there is patch memory for. Each spill lies in the log in the order
+//! of its pages, so a window is one piece of each spill, and is read in one pass over the log.
+
+use weir_log::{BLOCK_BYTES, Block, Lsn, Writer};
+
+use crate::cache::patch::PatchSet;
+use crate::cache::resident::Resident;
+use crate::cache::spill::{LOOKED_AT_MAX, RETURN_SHARE, Return, Window};
+use crate::cache::spilled::LogExtent;
+use crate::command::{IoId, LogCommand, Output};
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::place::{FIRST, FileIx, PageIx, Place};
+use crate::time::Time;
+use crate::waiters::gate::Gate;
+use crate::write_back::need::Need;
+
+/// Patch memory a window may always take if nothing else is under way that frees some.
+const WINDOW_BYTES_MIN: usize = 64 << 10;
+
+pub(crate) fn place_of(writer: &Writer, block: Lsn) -> u64 {
+    writer.place(block).expect("the log keeps what is spilled")
+}
+
+/// The blocks an extent's bytes are in.
+pub(crate) fn blocks_of(extent: LogExtent) -> impl Iterator<Item = Lsn> {
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+    let (first, end) = (extent.lsn().0, extent.lsn().0 + u64::from(extent.run.len));
+    (first / BLOCK..end.div_ceil(BLOCK)).map(|block| Lsn(block * BLOCK))
+}
+
+/// An extent's bytes, out of the blocks that hold them.
+pub(crate) fn bytes_of<'a>(extent: LogExtent, block_at: impl Fn(Lsn) -> &'a Block) -> Vec<u8> {
+    let (start, end) = (extent.lsn().0, extent.lsn().0 + u64::from(extent.run.len));
+    let mut bytes = Vec::with_capacity(usize::from(extent.run.len));
+    for block in blocks_of(extent) {
+        let from = start.saturating_sub(block.0) as usize;
+        let to = (end - block.0).min(BLOCK_BYTES as u64) as usize;
+        bytes.extend_from_slice(&block_at(block).0[from..to]);
+    }
+    bytes
+}
+
+impl Engine {
+    /// Whether older patches of a page are in the log only.
+    pub(crate) fn is_spilled(&self, file: FileIx, number: u64) -> bool {
+        !self.cache.spill.index.is_empty() && self.cache.spill.index.contains((file, number))
+    }
+
+    /// Brings spilled pages back that somebody waits for, unless that is under way.
+    pub(crate) fn return_awaited(&mut self, file: FileIx, numbers: &[u64]) {
+        let wanted: Vec<u64> = numbers
+            .iter()
+            .copied()
+            .filter(|&number| {
+                self.is_spilled(file, number)
+                    && !self.cache.spill.reading.contains_key(&(file, number))
+            })
+            .collect();
+        if !wanted.is_empty() {
+            self.read_log(file, wanted, false);
+        }
+    }
+
+    /// Brings back what syncs wait for, what is due, and what keeps the log full.
+    pub(crate) fn return_windows(&mut self, now: Time) {
+        if self.cache.spill.index.is_empty() || now < self.cache.spill.retry_at {
+            return;
+        }
+        let mut at = FileIx(0);
+        while let Some(&file) = self.write_back.sweeps.urgent.range(at..).next() {
+            at = file.next();
+            let of_file = &self.cache.files[file];
+            if of_file.spilled_pages == 0
+                || !of_file.waiters.is_urgent()
+                || of_file.waiters.gate == Gate::Frozen
+            {
+                continue;
+            }
+            let Some(last) = self.return_window(file, of_file.sweeps.returned_to) else { continue };
+            self.cache.files[file].sweeps.returned_to = last + 1;
+        }
+        let due = self.expires_ms(self.cache.spill.index.oldest_ms()).is_some_and(|due| due <= now);
+        let pressed = !self.can_spill() && self.patches_press();
+        if (due || pressed)
+            && let Some((file, number)) = self.next_spilled()
+            && let Some(last) = self.return_window(file, number)
+        {
+            self.cache.spill.swept_to = (file, last + 1);
+        }
+    }
+
+    /// The next spilled page in the sweep's order of a file that is not held still.
+    pub(crate) fn next_spilled(&self) -> Option<Place> {
+        let open = |at| {
+            let mut places =
+                self.cache.spill.index.from(at).take(LOOKED_AT_MAX).map(|(place, _)| place);
+            places.find(|place| {
+                self.cache.files[place.0].waiters.gate == Gate::Open
+                    && !self.cache.spill.reading.contains_key(place)
+            })
+        };
+        open(self.cache.spill.swept_to).or_else(|| open(FIRST))
+    }
+
+    /// Starts to bring back a window of a file from page `from` on, or from its first. The last page
+    /// of it; `None` if there is nothing to bring back, or no room.
+    pub(crate) fn return_window(&mut self, file: FileIx, from: u64) -> Option<u64> {
+        let room = self.window_bytes()?;
+        let frames =
+            self.convertible().min(self.converted_max().saturating_sub(self.unclean_soon()));
+        let pick = |from| {
+            let (mut bytes, mut covered) = (0, 0);
+            let mut numbers = Vec::new();
+            for (number, page) in self.cache.spill.index.of(file, from).take(LOOKED_AT_MAX) {
+                if self.cache.spill.reading.contains_key(&(file, number)) {
+                    continue;
+                }
+                bytes += page.patch_bytes_max();
+                covered += usize::from(page.may_cover_page());
+                if !numbers.is_empty() && (bytes > room || covered > frames) {
+                    break;
+                }
+                numbers.push(number);
+            }
+            numbers
+        };
+        let mut numbers = pick(from);
+        if numbers.is_empty() {
+            numbers = pick(0);
+        }
+        let (first, last) = (*numbers.first()?, *numbers.last()?);
+        let is_dense = last - first <= 8 * numbers.len() as u64;
+        self.cache.spill.window = Some(Window { file, first, last, is_dense });
+        self.read_log(file, numbers, true);
+        Some(last)
+    }
+
+    /// Patch memory the next window may take.
+    pub(crate) fn window_bytes(&self) -> Option<usize> {
+        if self.cache.spill.windows > 0 {
+            return None;
+        }
+        let in_use = self.cache.census.returned_bytes + self.cache.spill.returning_bytes;
+        let most = self.config.patch_bytes_max as usize / RETURN_SHARE;
+        let left = most.saturating_sub(in_use);
+        // Where sweeps wait for windows, what they have been given goes first.
+        let swept = self.cache.dirty.returned.is_empty() || !self.config.rotational;
+        let idle =
+            self.device.in_flight.sweep_fetches + self.device.in_flight.destages == 0 && swept;
+        if left >= (most - most / 4).max(WINDOW_BYTES_MIN) {
+            Some(left)
+        } else if idle {
+            Some(WINDOW_BYTES_MIN)
+        } else {
+            None
+        }
+    }
+
+    /// Reads what is spilled of a file's pages.
+    pub(crate) fn read_log(&mut self, file: FileIx, numbers: Vec<u64>, window: bool) {
+        let io = self.next_log_io();
+        let writer = &self.journal.as_ref().expect("what is spilled is in a log").writer;
+        let mut places = Vec::new();
+        let mut bytes = 0;
+        for &number in &numbers {
+            let page = self.cache.spill.index.get((file, number)).expect("the page is spilled");
+            bytes += page.patch_bytes_max();
+            for extent in &page.extents {
+                places.extend(blocks_of(*extent).map(|block| place_of(writer, block)));
+            }
+            self.cache.spill.reading.insert((file, number), io);
+        }
+        places.sort_unstable();
+        places.dedup();
+        self.cache.files[file].home.io_in_flight += 1;
+        self.cache.spill.returning_bytes += bytes;
+        self.cache.spill.windows += usize::from(window);
+        self.stats.log_reads += 1;
+        self.stats.log_read_blocks += places.len() as u64;
+        self.outputs.push_back(Output::Log(LogCommand::Read { io, places: places.clone() }));
+        self.cache.spill.reads.insert(io, Return { file, numbers, places, bytes, window });
+    }
+
+    /// A read of the log ended: with the blocks it asked for, in their order.
+    pub fn log_read(&mut self, io: IoId, result: Result<Vec<Block>, ErrorKind>, now: Time) {
+        self.clock = now;
+        let read = self.cache.spill.reads.remove(&io).expect("a read of the log ends once");
+        let Return { file, numbers, places, bytes, window } = read;
+        self.cache.files[file].home.io_in_flight -= 1;
+        self.cache.spill.returning_bytes -= bytes;
+        self.cache.spill.windows -= usize::from(window);
+        match result {
+            Ok(_) => self.cache.spill.failed_in_a_row = 0,
+            Err(kind) => {
+                self.stats.log_read_errors += 1;
+                self.cache.spill.failed_in_a_row += 1;
+                self.cache.spill.retry_at = now + self.config.retry_delay;
+                self.device.failures.last = kind;
+                self.cache.files[file].record_error(kind);
+            }
+        }
+        for number in numbers {
+            let place = (file, number);
+            if self.cache.spill.reading.get(&place) != Some(&io) {
+                continue; // Overwritten whole, cut off or dropped meanwhile.
+            }
+            self.cache.spill.reading.remove(&place);
+            // The page is there for its waiters, who hold it there.
+            let ix = self.page_or_add(file, number);
+            self.update(ix, |page| page.pins += 1);
+            match &result {
+                Ok(blocks) => self.take_back(ix, &places, blocks),
+                Err(kind) => {
+                    let seq = self.next_seq();
+                    let before = self.cache.spill.index.set_seq(place, seq);
+                    self.settle(file, before, Err(*kind));
+                }
+            }
+            self.wake(ix, result.as_ref().err().copied(), now);
+            self.update(ix, |page| page.pins -= 1);
+        }
+        self.reopen_gates(now);
+        self.progress(file, now);
+        self.pump(now);
+        self.pump_log(now);
+        self.feed_starved(now);
+    }
+
+    /// Makes patches of what was read of a page, under those it got since; left where it is if it
+    /// takes a frame and none is free.
+    pub(crate) fn take_back(&mut self, ix: PageIx, places: &[u64], blocks: &[Block]) {
+        let (file, number) = (self.cache.pages[ix].file, self.cache.pages[ix].number);
+        let writer = &self.journal.as_ref().expect("what is spilled is in a log").writer;
+        let spilled = self.cache.spill.index.get((file, number)).expect("the page is spilled");
+        let mut patches = PatchSet::default();
+        for &extent in &spilled.extents {
+            let bytes = bytes_of(extent, |block| {
+                let nth = places.binary_search(&place_of(writer, block));
+                &blocks[nth.expect("the block was asked for")]
+            });
+            patches.insert(usize::from(extent.run.start), &bytes);
+        }
+        for (run, bytes) in self.cache.pages[ix].patches.iter() {
+            patches.insert(usize::from(run.start), bytes);
+        }
+        let frame = if patches.covers_page() {
+            if !self.ensure_frames(1, Need::Write) {
+                return;
+            }
+            let mut frame = self.take_frame();
+            patches.apply(frame.bytes_mut().expect("a frame just taken is not shared"));
+            self.cache.replacement.admit(&mut self.cache.pages, ix);
+            self.stats.fetches_avoided += 1;
+            Some(frame)
+        } else {
+            None
+        };
+        let spilled = self.remove_spilled((file, number)).expect("just looked up");
+        self.inherit(ix, &spilled, |page| {
+            page.patches = if frame.is_some() { PatchSet::default() } else { patches };
+            page.frame = frame.map(Resident::new);
+            page.returned = true;
+        });
+    }
+}

@@ -1,0 +1,168 @@
+//! Requests that wait for pages, for memory or for their turn, and go on.
+
+use crate::cache::page::PageIo;
+use crate::command::{Reply, RequestId};
+use crate::engine::Engine;
+use crate::error::ErrorKind;
+use crate::place::{FileIx, PageIx};
+use crate::time::Time;
+use crate::waiters::gate::{Event, Gate};
+use crate::waiters::request::{Pending, Step, Waited};
+
+/// Fetches that failed one after the other before writers that wait for patch memory are told.
+pub(crate) const FETCHES_FAILED_MAX: usize = 16;
+
+impl Engine {
+    /// Wakes what waits for a page. With an error, requests that needed the page fail.
+    pub(crate) fn wake(&mut self, ix: PageIx, error: Option<ErrorKind>, now: Time) {
+        if !self.cache.pages[ix].awaited {
+            return;
+        }
+        let waiters = self.waiters.of_pages.remove(&ix).expect("an awaited page has waiters");
+        // The pin keeps the page in the table while what it wakes comes and goes.
+        self.cache.pages[ix].awaited = false;
+        self.update(ix, |page| page.pins += 1);
+        for request in waiters {
+            let Some(
+                Pending::Read { remaining, failed, .. } | Pending::Write { remaining, failed, .. },
+            ) = self.waiters.pending.get_mut(&request)
+            else {
+                panic!("only reads and writes wait for pages");
+            };
+            *remaining -= 1;
+            *failed = failed.or(error);
+            if *remaining == 0 {
+                self.resume(request, now);
+            }
+        }
+        self.update(ix, |page| page.pins -= 1);
+    }
+
+    pub(crate) fn wait_for(&mut self, ix: PageIx, request: RequestId) {
+        self.cache.pages[ix].awaited = true;
+        if self.cache.pages[ix].io != PageIo::None {
+            self.hurry(self.cache.pages[ix].file);
+        }
+        self.waiters.of_pages.entry(ix).or_default().push(request);
+    }
+
+    pub(crate) fn resume(&mut self, request: RequestId, now: Time) {
+        match self.waiters.pending.remove(&request) {
+            Some(Pending::Read { file, offset, len, pinned, failed, .. }) => {
+                self.resume_read(request, file, offset, len, &pinned, failed, now);
+            }
+            Some(Pending::Write {
+                file,
+                partial_pages,
+                patch_bytes,
+                failed,
+                range,
+                durability,
+                ..
+            }) => {
+                self.waiters.blocked_patch_bytes -= patch_bytes;
+                let waited = Waited { partial_pages, range, durability };
+                self.resume_write(request, file, waited, failed, now);
+            }
+            other => panic!("only reads and writes are resumed, not {other:?}"),
+        }
+    }
+
+    /// Runs an event that had to wait; it may have to wait again.
+    pub(crate) fn run(&mut self, request: RequestId, file: FileIx, event: Event, now: Time) {
+        match event {
+            Event::Write { target, data, durability } => {
+                match self.try_write(request, file, target, &data, durability, now) {
+                    Step::Done(result) => self.reply(request, Reply::Written(result)),
+                    Step::Pending => {}
+                    Step::Starved => {
+                        self.starve(request, file, Event::Write { target, data, durability });
+                    }
+                }
+            }
+            Event::Read { offset, len } => match self.try_read(request, file, offset, len, now) {
+                Step::Done(result) => self.reply(request, Reply::Read(result)),
+                Step::Pending => {}
+                Step::Starved => self.starve(request, file, event),
+            },
+            Event::Freeze { section } => {
+                if self.close_gate(Some(request), file, section, now) {
+                    self.reply(request, Reply::Frozen(Ok(())));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn starve(&mut self, request: RequestId, file: FileIx, event: Event) {
+        self.cache.files[file].waiters.starved += 1;
+        self.waiters.starved.push_back((request, file, event));
+    }
+
+    /// Tries again what found too much dirty or no frame, in order, until one finds it still so.
+    pub(crate) fn feed_starved(&mut self, now: Time) {
+        self.fail_hopeless();
+        for _ in 0..self.waiters.starved.len() {
+            let Some((request, file, event)) = self.waiters.starved.pop_front() else { return };
+            let waiting = self.waiters.starved.len();
+            self.cache.files[file].waiters.starved -= 1;
+            if self.cache.files[file].waiters.gate == Gate::Open {
+                self.run(request, file, event, now);
+            } else {
+                self.cache.files[file].waiters.queue.push_back((request, event));
+            }
+            if self.waiters.starved.len() > waiting {
+                // Starved again: it keeps its place at the front.
+                let last = self.waiters.starved.pop_back().expect("it was just pushed");
+                self.waiters.starved.push_front(last);
+                return;
+            }
+            self.progress(file, now);
+        }
+    }
+
+    /// Tells writers that wait for dirty data to go home that it does not: every dirty page has
+    /// failed since one last came home, or what they wait for is patches whose pages cannot be
+    /// fetched. Their data was not taken.
+    pub(crate) fn fail_hopeless(&mut self) {
+        let Some((_, file, event)) = self.waiters.starved.front() else { return };
+        let patches_full = self.lacks_patch_memory(*file, event);
+        let full = self.cache.census.unclean_frames >= self.dirty_bound() || patches_full;
+        // Patches over spilled ones cannot be tried before those are back.
+        let tried = self.cache.census.unclean - self.cache.dirty.over.len();
+        let all_failed = full && self.device.failures.in_a_row >= tried.max(1);
+        let none_left = self.cache.dirty.patched.pages().is_empty()
+            && self.cache.dirty.returned.is_empty()
+            && self.device.in_flight.sweep_fetches == 0;
+        let unfetched = patches_full
+            && !self.cache.dirty.retry.is_empty()
+            && self.device.failures.fetches > if none_left { 0 } else { FETCHES_FAILED_MAX };
+        // They lie over others in a log that cannot be read.
+        let stuck = patches_full && none_left && self.cache.spill.is_stuck();
+        // Every frame holds what failed: there is none for a reader either.
+        let no_frames =
+            all_failed && self.cache.frames_in_flight == 0 && self.cache.replacement.len() == 0;
+        if !all_failed && !unfetched && !stuck {
+            return;
+        }
+        let kind = self.device.failures.last;
+        for (request, file, event) in std::mem::take(&mut self.waiters.starved) {
+            let hopeless = match &event {
+                Event::Write { .. } => all_failed || self.lacks_patch_memory(file, &event),
+                Event::Read { .. } => no_frames,
+                Event::Freeze { .. } => false,
+            };
+            if hopeless {
+                self.cache.files[file].waiters.starved -= 1;
+                self.reply(
+                    request,
+                    match event {
+                        Event::Read { .. } => Reply::Read(Err(kind.into())),
+                        _ => Reply::Written(Err(kind.into())),
+                    },
+                );
+            } else {
+                self.waiters.starved.push_back((request, file, event));
+            }
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Writes (NBW section 3): to a frame if the page is up to date, else as a patch.
+//!
+//! A write is applied to pages at once under every fetch policy; what a policy decides is whether
+//! a fetch is started for it and whether its answer waits for that fetch. So the order of writes
+//! is the order of events, and a blocked writer's bytes are visible before it is answered.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use weir_frames::PAGE_BYTES;
+use weir_lane::stream::copy_page;
+
+use crate::cache::page::PageIo;
+use crate::cache::patch::PatchSet;
+use crate::cache::resident::Resident;
+use crate::command::{Durability, FileId, Outcome, Reply, RequestId, Urgency};
+use crate::config::{FetchPolicy, REQUEST_BYTES_MAX};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind};
+use crate::place::{FileIx, PageIx, Piece, pieces};
+use crate::time::Time;
+use crate::waiters::gate::{Event, Gate, Target};
+use crate::waiters::request::{Pending, Step, Waited};
+use crate::waiters::sync::SyncFor;
+use crate::write_back::need::Need;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// The largest file, as the kernel has it (`loff_t`).
+pub(crate) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Puts bytes into a page.
+pub(crate) fn put(page: &mut [u8; PAGE_BYTES], start: usize, bytes: &[u8]) {
+    match bytes.try_into() {
+        Ok(whole) => copy_page(page, whole),
+        Err(_) => page[start..start + bytes.len()].copy_from_slice(bytes),
+    }
+}
+
+/// What a policy chose for one partial write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetching {
+    Blocking,
+    Foreground,
+    Background,
+    Lazy,
+}
+
+impl Engine {
+    /// Writes `data` at `offset`, growing the file if need be (write(2)). Answered when the bytes
+    /// are visible to every later read and, if `durability` asks for it, durable at home.
+    ///
+    /// Answered later, as [`Reply::Written`], if the fetch policy blocks (the page's fetch is waited
+    /// for), if patch memory is full or too much is dirty (the write is taken when its turn comes),
+    /// if space must be reserved, or if the file is frozen.
+    ///
+    /// # Errors
+    /// `OutOfRange` past the largest file or above [`REQUEST_BYTES_MAX`]; [`ErrorKind::NoSpace`] and its like if space for the
+    /// write cannot be had, or if nothing dirty can be brought home and memory is full of it; with
+    /// `durability`, what the sync met; under a blocking policy the fetch's error, the bytes being
+    /// kept and tried again like any other dirty data.
+    pub fn write(
+        &mut self,
+        request: RequestId,
+        file: FileId,
+        offset: u64,
+        data: &[u8],
+        durability: Durability,
+        now: Time,
+    ) -> Outcome<()> {
+        self.write_to(request, file, Target::Offset(offset), data, durability, now)
+    }
+
+    /// Writes `data` at the end the file has when they are applied (open(2), O_APPEND): if they wait, after all that
+    /// is written meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Engine::write`].
+    pub fn write_at_end(
+        &mut self,
+        request: RequestId,
+        file: FileId,
+        data: &[u8],
+        durability: Durability,
+        now: Time,
+    ) -> Outcome<()> {
+        self.write_to(request, file, Target::End, data, durability, now)
+    }
+
+    pub(crate) fn write_to(
+        &mut self,
+        request: RequestId,
+        file: FileId,
+        target: Target,
+        data: &[u8],
+        durability: Durability,
+        now: Time,
+    ) -> Outcome<()> {
+        let Some(file) = self.cache.files.find(file) else {
+            return Outcome::Done(Err(Error::NotAttached));
+        };
+        let offset = self.cache.files[file].offset_of(target);
+        let end = offset.saturating_add(data.len() as u64);
+        if data.len() > REQUEST_BYTES_MAX || end > FILE_BYTES_MAX {
+            return Outcome::Done(Err(Error::OutOfRange));
+        }
+        if data.is_empty() {
+            return Outcome::Done(Ok(()));
+        }
+        self.clock = now;
+        self.stats.writes += 1;
+        self.stats.write_bytes += data.len() as u64;
+        let queued = || Event::Write { target, data: data.into(), durability };
+        if self.cache.files[file].waiters.gate != Gate::Open {
+            self.cache.files[file].waiters.queue.push_back((request, queued()));
+            return Outcome::Pending;
+        }
+        if durability == Durability::None && self.overwrite(file, offset, data) {
+            return Outcome::Done(Ok(()));
+        }
+        // Nobody passes over those who wait for patch memory, or are paced.
+        let turns = || self.takes_turns(file, offset, end) || self.is_paced(file, offset, end);
+        let step = if !self.waiters.starved.is_empty() && turns() {
+            Step::Starved
+        } else {
+            self.try_write(request, file, target, data, durability, now)
+        };
+        match step {
+            Step::Done(result) => Outcome::Done(result),
+            Step::Pending => Outcome::Pending,
+            Step::Starved => {
+                self.stats.writers_throttled += 1;
+                self.starve(request, file, queued());
+                self.pump(now);
+                self.feed_starved(now);
+                Outcome::Pending
+            }
+        }
+    }
+
+    /// The short way: bytes of one page that is dirty already, over what its frame (shared with
+    /// nobody) or one of its patches holds.
+    pub(crate) fn overwrite(&mut self, file: FileIx, offset: u64, data: &[u8]) -> bool {
+        let start = (offset % PAGE) as usize;
+        if start + data.len() > PAGE_BYTES {
+            return false;
+        }
+        let Some(ix) = self.cache.pages.find(file, offset / PAGE) else { return false };
+        let page = &mut self.cache.pages[ix];
+        if page.dirty_seq == 0 {
+            return false;
+        }
+        let Some(frame) = &mut page.frame else {
+            // Where a policy may want a fetch for every partial write, it is asked.
+            let lazy = matches!(self.config.fetch_policy, FetchPolicy::Lazy | FetchPolicy::Auto);
+            let over = lazy && page.patches.overwrite(start, data);
+            self.stats.patch_writes += u64::from(over);
+            if over {
+                self.note_unlogged(file, ix, start, data.len());
+            }
+            return over;
+        };
+        let Some(mut bytes) = frame.bytes_mut() else { return false };
+        put(&mut bytes, start, data);
+        drop(bytes);
+        self.publish_written(ix);
+        self.note_unlogged(file, ix, start, data.len());
+        self.cache.replacement.touch(&mut self.cache.pages, ix);
+        self.cache.files[file].grow_to(offset + data.len() as u64);
+        true
+    }
+
+    /// Bytes of a page were written that are not in the log.
+    pub(crate) fn note_unlogged(&mut self, file: FileIx, ix: PageIx, start: usize, len: usize) {
+        if self.logs(file) {
+            let page = &mut self.cache.pages[ix];
+            let first = page.unlogged.is_empty();
+            page.unlogged.cover(start, len);
+            page.spilling = 0;
+            if first {
+                self.cache.dirty.unlogged.insert((file, page.number));
+            }
+        }
+    }
+
+    /// A write on an open gate; see [`Engine::write`].
+    pub(crate) fn try_write(
+        &mut self,
+        request: RequestId,
+        file: FileIx,
+        target: Target,
+        data: &[u8],
+        durability: Durability,
+        now: Time,
+    ) -> Step<()> {
+        let offset = self.cache.files[file].offset_of(target);
+        let end = offset.saturating_add(data.len() as u64);
+        if end > FILE_BYTES_MAX {
+            return Step::Done(Err(Error::OutOfRange));
+        }
+        if self.cache.census.unclean_frames >= self.dirty_bound()
+            || self.patches_exceed() && self.needs_patch(file, offset, end)
+            || self.must_wait_for_patch_memory(file, offset, end)
+            || self.is_held(file, offset, end, now)
+        {
+            return Step::Starved;
+        }
+        if let Some(gap) = self.unreserved(file, offset, end) {
+            self.reserve_for(request, file, gap);
+            let data = data.into();
+            self.waiters.pending.insert(request, Pending::Reserving { target, data, durability });
+            self.cache.files[file].waiters.active += 1;
+            return Step::Pending;
+        }
+        let pages = (end - 1) / PAGE - offset / PAGE + 1;
+        if !self.ensure_frames(pages as usize, Need::Write) {
+            return Step::Starved;
+        }
+        if end > self.cache.files[file].size() {
+            self.reserve_ahead(file, end);
+        }
+        let dirtied = self.pages_dirtied();
+        let waits = self.apply(file, offset, data, now);
+        self.pace_writers(dirtied, now);
+        let over = self.write_back_is_on() || self.patches_press();
+        if over {
+            self.pump(now);
+        } else {
+            self.start_spill(now);
+            if !self.write_back.sweeps.wanted.is_empty() {
+                self.sweep_patched(now);
+            }
+        }
+        let range = (offset, end);
+        if waits.is_empty() {
+            return self.written(request, file, range, durability, now);
+        }
+        self.stats.writers_blocked_fetch += 1;
+        let waited = Waited { partial_pages: waits, range, durability };
+        self.await_fetches(request, file, waited, now)
+    }
+
+    /// The write is visible; what is left is to make it durable if that was asked for.
+    pub(crate) fn written(
+        &mut self,
+        request: RequestId,
+        file: FileIx,
+        range: (u64, u64),
+        durability: Durability,
+        now: Time,
+    ) -> Step<()> {
+        if durability == Durability::None {
+            return Step::Done(Ok(()));
+        }
+        self.start_sync(file, range, durability, SyncFor::Write(request), now)
+    }
+
+    /// Puts the bytes into pages. Returns the partially written pages the policy wants to wait
+    /// for; fetches of the others that the policy wants are issued.
+    pub(crate) fn apply(
+        &mut self,
+        file: FileIx,
+        offset: u64,
+        data: &[u8],
+        now: Time,
+    ) -> SmallVec<[u64; 2]> {
+        let mut blocking = SmallVec::new();
+        let mut fetches: SmallVec<[u64; 2]> = SmallVec::new();
+        let end = offset + data.len() as u64;
+        for Piece { number, start, len } in pieces(offset, end) {
+            let at = number * PAGE + start as u64;
+            let bytes = &data[(at - offset) as usize..][..len];
+            let ix = self.page_or_add(file, number);
+            if self.cache.pages[ix].frame.is_some() {
+                self.write_frame(ix, start, bytes, now);
+            } else if len == PAGE_BYTES || self.is_new(file, ix) {
+                self.fill_frame(ix, start, bytes, now);
+            } else {
+                match self.write_patch(file, ix, start, bytes, now) {
+                    None | Some(Fetching::Lazy) => {}
+                    Some(Fetching::Blocking) => blocking.push(number),
+                    Some(Fetching::Foreground) => fetches.push(number),
+                    Some(Fetching::Background) => {
+                        self.write_back.sweeps.wanted.insert(file);
+                    }
+                }
+            }
+        }
+        self.cache.files[file].grow_to(end);
+        if fetches.len() <= self.convertible() {
+            self.fetch_pages(file, &fetches, Urgency::Foreground, Need::Write, now);
+        }
+        blocking
+    }
+
+    /// Whether the page lies wholly past the end of the file at home: zeros, nothing to fetch.
+    pub(crate) fn is_new(&self, file: FileIx, ix: PageIx) -> bool {
+        let page = &self.cache.pages[ix];
+        page.number * PAGE >= self.cache.files[file].home_size
+            && page.io == PageIo::None
+            && page.patches.is_empty()
+    }
+
+    pub(crate) fn write_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
+        let fresh = match self.cache.pages[ix].frame.as_ref().map(Resident::frame) {
+            Some(frame) if !frame.is_unique() => {
+                // A destage or an answer under way still uses the frame: it keeps it, we copy.
+                let mut fresh = self.take_frame();
+                if bytes.len() < PAGE_BYTES {
+                    let to = fresh.bytes_mut().expect("a frame just taken is not shared");
+                    to.copy_from_slice(frame.bytes());
+                }
+                Some(fresh)
+            }
+            _ => None,
+        };
+        let seq = self.dirty_seq_of(ix);
+        self.update(ix, |page| {
+            if let Some(fresh) = fresh {
+                page.frame = Some(Resident::new(fresh));
+            }
+            let frame = page.frame.as_mut().expect("the page is resident");
+            let mut frame = frame.bytes_mut().expect("the frame is not shared");
+            put(&mut frame, start, bytes);
+            drop(frame);
+            page.dirtied(seq, now);
+        });
+        self.publish_written(ix);
+        self.note_unlogged(self.cache.pages[ix].file, ix, start, bytes.len());
+        self.cache.replacement.touch(&mut self.cache.pages, ix);
+    }
+
+    /// Gives the page a frame of its patches and `bytes` over zeros: nothing else of it counts.
+    pub(crate) fn fill_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
+        let mut frame = self.take_frame();
+        let page = frame.bytes_mut().expect("a frame just taken is not shared");
+        if bytes.len() < PAGE_BYTES {
+            page.fill(0);
+            self.cache.pages[ix].patches.apply(page);
+        }
+        put(page, start, bytes);
+        let patched = !self.cache.pages[ix].patches.is_empty();
+        if patched && self.cache.pages[ix].io != PageIo::Fetch {
+            self.stats.fetches_avoided += 1;
+        }
+        self.supersede_spilled(ix);
+        let seq = self.dirty_seq_of(ix);
+        self.cache.replacement.admit(&mut self.cache.pages, ix);
+        self.update(ix, |page| {
+            page.patches = PatchSet::default();
+            page.frame = Some(Resident::new(frame));
+            page.dirtied(seq, now);
+        });
+        self.publish_written(ix);
+        self.note_unlogged(self.cache.pages[ix].file, ix, start, bytes.len());
+    }
+
+    /// Adds a patch. Answers what the policy wants done about the page, `None` if it became
+    /// up to date or a fetch is under way anyhow and nobody need wait.
+    pub(crate) fn write_patch(
+        &mut self,
+        file: FileIx,
+        ix: PageIx,
+        start: usize,
+        bytes: &[u8],
+        now: Time,
+    ) -> Option<Fetching> {
+        self.stats.patch_writes += 1;
+        let full = self.page_growth(ix, bytes.len()) > self.patch_memory_left();
+        let seq = self.dirty_seq_of(ix);
+        let covered = self.update(ix, |page| {
+            page.patches.insert(start, bytes);
+            page.dirtied(seq, now);
+            // A page covered wholly is turned into a frame at once, before anyone looks.
+            page.patches.covers_page()
+        });
+        self.note_unlogged(file, ix, start, bytes.len());
+        if covered {
+            let patches = self.cache.pages[ix].patches.clone();
+            let whole = patches.get(0, PAGE_BYTES).expect("a covered page is one run");
+            self.fill_frame(ix, 0, whole, now);
+            return None;
+        }
+        let policy = if !self.cache.files[file].readable {
+            Fetching::Lazy // Nothing can be fetched; patches go home byte-exact.
+        } else if full {
+            Fetching::Blocking
+        } else {
+            self.policy(file, now)
+        };
+        match (policy, self.cache.pages[ix].io) {
+            (Fetching::Blocking, _) => Some(Fetching::Blocking),
+            (_, PageIo::Fetch) => None,
+            (policy, _) => Some(policy),
+        }
+    }
+
+    pub(crate) fn policy(&self, file: FileIx, now: Time) -> Fetching {
+        /// A file read this recently is likely to have this page read too.
+        const READ_RECENTLY: Duration = Duration::from_secs(1);
+        /// Where a fetch takes less than this, whoever reads the page next loses little by waiting
+        /// for it, and fetching ahead of that would cost all writers more.
+        const FAST_DEVICE: Duration = Duration::from_micros(200);
+        match self.config.fetch_policy {
+            FetchPolicy::Blocking => Fetching::Blocking,
+            FetchPolicy::AsyncForeground => Fetching::Foreground,
+            FetchPolicy::AsyncBackground => Fetching::Background,
+            FetchPolicy::Lazy => Fetching::Lazy,
+            FetchPolicy::Auto => {
+                let being_read = self.cache.files[file]
+                    .last_read
+                    .is_some_and(|read| now.since(read) < READ_RECENTLY);
+                let slow =
+                    self.device.costs.fetch.latency().is_some_and(|latency| latency >= FAST_DEVICE);
+                // When patch memory fills, sweeps fetch under every policy.
+                if being_read && slow { Fetching::Background } else { Fetching::Lazy }
+            }
+        }
+    }
+
+    /// The number a page's dirtiness has, or the next one if it is clean.
+    pub(crate) fn dirty_seq_of(&mut self, ix: PageIx) -> u64 {
+        match self.cache.pages[ix].dirty_seq {
+            0 => self.next_seq(),
+            seq => seq,
+        }
+    }
+
+    /// Makes a blocked write wait for its partial pages, fetching those that nobody fetches.
+    pub(crate) fn await_fetches(
+        &mut self,
+        request: RequestId,
+        file: FileIx,
+        waited: Waited,
+        now: Time,
+    ) -> Step<()> {
+        let Waited { partial_pages, range, durability } = waited;
+        let waiting: SmallVec<[PageIx; 2]> = partial_pages
+            .iter()
+            .filter_map(|&number| self.cache.pages.find(file, number))
+            .filter(|&ix| self.cache.pages[ix].frame.is_none())
+            .collect();
+        if waiting.is_empty() {
+            return self.written(request, file, range, durability, now);
+        }
+        // Not merely a courtesy to the device: without a fetch under way nobody would wake us.
+        if !self.fetch_pages(file, &partial_pages, Urgency::Waited, Need::Write, now) {
+            return self.written(request, file, range, durability, now);
+        }
+        for &ix in &waiting {
+            self.wait_for(ix, request);
+        }
+        let remaining = waiting.len();
+        let patch_bytes = waiting.iter().map(|&ix| self.cache.pages[ix].patch_memory_bytes()).sum();
+        self.waiters.blocked_patch_bytes += patch_bytes;
+        self.cache.files[file].waiters.active += 1;
+        let pending = Pending::Write {
+            file,
+            partial_pages,
+            remaining,
+            patch_bytes,
+            failed: None,
+            range,
+            durability,
+        };
+        self.waiters.pending.insert(request, pending);
+        Step::Pending
+    }
+
+    /// The pages a blocked write waited for have changed their state.
+    pub(crate) fn resume_write(
+        &mut self,
+        request: RequestId,
+        file: FileIx,
+        waited: Waited,
+        failed: Option<ErrorKind>,
+        now: Time,
+    ) {
+        self.cache.files[file].waiters.active -= 1;
+        let step = match failed {
+            Some(kind) => Step::Done(Err(kind.into())),
+            None => self.await_fetches(request, file, waited, now),
+        };
+        if let Step::Done(result) = step {
+            self.reply(request, Reply::Written(result));
+        }
+    }
+}

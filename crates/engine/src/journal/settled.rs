@@ -1,0 +1,53 @@
+//! Which of a file's contents are durable at home, and what a failed sync of home left undone.
+
+use crate::error::ErrorKind;
+
+/// Which of a file's contents are durable at home. Epochs count the file's syncs of home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    /// The current epoch: contents that come home now are covered by syncs that begin later.
+    pub(crate) epoch: u32,
+    /// Pages that came home in this epoch or before are durable there.
+    pub(crate) until: u32,
+    /// A sync failed, and the contents that need the log were not rewritten yet.
+    pub(crate) broken: Option<ErrorKind>,
+    /// The last epoch in which a page came home that was not in the log and has left memory since.
+    pub(crate) evicted: u32,
+    /// A sync failed, and some of what it covered cannot be rewritten.
+    pub(crate) gone: Option<ErrorKind>,
+    /// Number of failed syncs.
+    pub(crate) losses: u32,
+    /// The value of `losses` when the current repair began.
+    pub(crate) repaired: u32,
+}
+
+impl Settled {
+    /// State of a file that is attached with `size` bytes at home. Those may have been written a moment ago
+    /// and not be durable: until a sync succeeds, a failed one may lose them.
+    pub(crate) fn of_size(size: u64) -> Settled {
+        let (epoch, evicted) = (1, u32::from(size > 0));
+        Settled { epoch, until: 0, broken: None, evicted, gone: None, losses: 0, repaired: 0 }
+    }
+
+    /// A sync of home begins; returns the epoch it covers.
+    pub(crate) fn begin_sync(&mut self) -> u32 {
+        let covered = self.epoch;
+        self.epoch = self.epoch.wrapping_add(1).max(1);
+        covered
+    }
+
+    /// A page left memory that came home in this epoch and was not in the log.
+    pub(crate) fn evicted(&mut self, epoch: u32) {
+        self.evicted = self.evicted.max(epoch);
+    }
+
+    /// Why no sync of the file can succeed; `None` if one can.
+    pub(crate) fn failure(&self) -> Option<ErrorKind> {
+        self.broken.or(self.gone)
+    }
+
+    /// The file is empty now, so nothing of it is missing.
+    pub(crate) fn emptied(&mut self) {
+        (self.evicted, self.gone) = (0, None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Who waits for a file.
+
+use std::collections::VecDeque;
+
+use crate::command::RequestId;
+use crate::waiters::gate::{Event, Gate};
+use crate::waiters::sync::{SyncFor, SyncWaiter};
+
+/// Requests on one file, and whether they run now.
+#[derive(Debug)]
+pub(crate) struct FileWaiters {
+    pub(crate) gate: Gate,
+    /// The gate while a repair interrupts the flush of a freeze, as it is to be afterwards.
+    pub(crate) interrupted: Option<Gate>,
+    /// Events behind the gate, in order.
+    pub(crate) queue: VecDeque<(RequestId, Event)>,
+    pub(crate) syncs: Vec<SyncWaiter>,
+    /// Requests that wait for pages or a reservation.
+    pub(crate) active: usize,
+    /// Requests in the engine's queue of starved ones.
+    pub(crate) starved: usize,
+}
+
+impl Default for FileWaiters {
+    fn default() -> FileWaiters {
+        FileWaiters {
+            gate: Gate::Open,
+            interrupted: None,
+            queue: VecDeque::new(),
+            syncs: Vec::new(),
+            active: 0,
+            starved: 0,
+        }
+    }
+}
+
+impl FileWaiters {
+    /// Nobody waits, and events run.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active == 0
+            && self.starved == 0
+            && self.syncs.is_empty()
+            && self.queue.is_empty()
+            && self.gate == Gate::Open
+    }
+
+    /// A sync waits for dirty data of this file to come home.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.syncs.iter().any(|sync| sync.remaining > 0)
+    }
+
+    /// A program waits for dirty data of this file to come home, not only the log.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let for_log =
+            |sync: &SyncWaiter| matches!(sync.done, SyncFor::Checkpoint | SyncFor::Freeing);
+        self.syncs.iter().any(|sync| sync.remaining > 0 && !for_log(sync))
+    }
+}

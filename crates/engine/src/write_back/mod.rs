@@ -1,0 +1,200 @@
+//! Write-back: when dirty data starts to go home, and when it stops (AWOL, FAST'08, section 3).
+//!
+//! Under the *static* policy sweeps go on while dirty frames are at the background ratio or above, as
+//! a kernel's do. Under the *adaptive* one they begin when dirty memory reaches the high watermark
+//! and go on until what is not on its way home is below the low one; the watermarks follow the load
+//! (`watermarks`), below a ceiling that follows readers (`ghost`), and writers above the pressure
+//! point are paced (`throttle`). What goes home next is `sweep`'s under both, and what is old goes home
+//! under both.
+//!
+//! Everything here is in frames of the cache, which is the memory for frames. Patches have memory of
+//! their own and are counted as the frames that would fit it: once they go home they are frames.
+//!
+//! Owns what the policy knows. Counts come from [`Engine::update`], which sees every page change;
+//! samples are taken at ticks.
+//!
+//! Invariants:
+//! - no tick is asked for while nothing is dirty in memory: what was read meanwhile is part of the
+//!   sample that the next write brings about;
+//! - under the static policy nothing is sampled, paced or remembered of evicted pages.
+
+pub(crate) mod need;
+pub(crate) mod sweeps;
+pub(crate) mod throttle;
+pub(crate) mod watermarks;
+
+use std::time::Duration;
+
+use crate::cache::ghost::{GHOST_BYTES_MAX, GhostMisses};
+use crate::cache::page::{Page, PageIo};
+use crate::config::{Config, WriteBackPolicy};
+use crate::time::Time;
+use crate::write_back::sweeps::Sweeps;
+use crate::write_back::throttle::Throttle;
+use crate::write_back::watermarks::{Sample, Watermarks};
+
+/// What the policy knows.
+#[derive(Debug)]
+pub(crate) struct WriteBack {
+    pub(crate) policy: WriteBackPolicy,
+    pub(crate) interval: Duration,
+    /// Dirty frames at which static write-back begins.
+    pub(crate) background: usize,
+    /// Dirty frames at which writers wait.
+    pub(crate) hard: usize,
+    pub(crate) sweeps: Sweeps,
+    pub(crate) marks: Watermarks,
+    /// h_max, frames: the size of the ghost hit cache.
+    pub(crate) max: usize,
+    /// Sweeps are on: the high watermark was reached, and the low one not yet.
+    pub(crate) on: bool,
+    /// Since the last sample.
+    pub(crate) sample: Sample,
+    /// When that was; `None` before the first interval.
+    pub(crate) sampled_at: Option<Time>,
+    /// The last sample's d(t) and c(t).
+    pub(crate) last: Sample,
+    pub(crate) throttle: Throttle,
+    pub(crate) ghost_hits: u64,
+    pub(crate) ghost_misses: u64,
+    pub(crate) dirtied: u64,
+    pub(crate) cleaned: u64,
+    pub(crate) paced: u64,
+}
+
+/// What of a page write-back counts, before and after a change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    dirty: bool,
+    destaging: bool,
+    returned: bool,
+    between: bool,
+}
+
+impl Before {
+    pub(crate) fn of(page: &Page) -> Before {
+        Before {
+            dirty: page.dirty_seq != 0,
+            destaging: is_destaging(page),
+            returned: page.returned,
+            between: page.is_between(),
+        }
+    }
+}
+
+fn is_destaging(page: &Page) -> bool {
+    matches!(page.io, PageIo::Destage | PageIo::DestagePatches)
+}
+
+impl WriteBack {
+    /// For a cache of so many frames.
+    pub(crate) fn new(config: &Config, frames: usize) -> WriteBack {
+        let background = frames * usize::from(config.dirty_background_percent) / 100;
+        let hard = frames * usize::from(config.dirty_hard_percent) / 100;
+        // Under the static policy nobody checked it, and nobody looks at it.
+        let max = (frames * usize::from(config.dirty_max_percent) / 100).min(hard);
+        WriteBack {
+            policy: config.write_back,
+            interval: config.write_back_interval,
+            background,
+            hard,
+            sweeps: Sweeps::default(),
+            marks: Watermarks::new(frames, max, background),
+            max,
+            on: false,
+            sample: Sample::default(),
+            sampled_at: None,
+            last: Sample::default(),
+            throttle: Throttle::default(),
+            ghost_hits: 0,
+            ghost_misses: 0,
+            dirtied: 0,
+            cleaned: 0,
+            paced: 0,
+        }
+    }
+
+    /// The ghost miss cache for a cache of so many frames.
+    pub(crate) fn ghosts(config: &Config, frames: usize) -> GhostMisses {
+        GhostMisses::new(match config.write_back {
+            WriteBackPolicy::Static => 0,
+            WriteBackPolicy::Adaptive => frames / GHOST_MISSES_SHARE,
+        })
+    }
+
+    /// Most memory a frame takes because of ghosts, bytes.
+    pub(crate) fn bytes_a_frame(config: &Config) -> usize {
+        match config.write_back {
+            WriteBackPolicy::Static => 0,
+            WriteBackPolicy::Adaptive => GHOST_BYTES_MAX.div_ceil(GHOST_MISSES_SHARE),
+        }
+    }
+
+    pub(crate) fn is_adaptive(&self) -> bool {
+        self.policy == WriteBackPolicy::Adaptive
+    }
+
+    /// Notes what a change of a page was: written anew, come home, or neither. What failed and what came
+    /// back from the log is dirty as it was before; what is written home once more, with those around it, is
+    /// nothing that came home.
+    pub(crate) fn changed(&mut self, before: Before, page: &mut Page) {
+        let is_dirty = page.dirty_seq != 0;
+        let returned = page.returned && !before.returned;
+        let between = before.between || page.is_between();
+        let dirtied = !before.dirty && is_dirty && !page.retrying && !returned;
+        // A program may have written to it on its way home.
+        let dirtied = dirtied && (before.between || !between);
+        let ended = before.destaging && page.io == PageIo::None && !page.retrying;
+        let cleaned = ended && !between;
+        if ended || !page.is_unclean() {
+            page.set_between(false);
+        }
+        self.sample.dirtied += u64::from(dirtied);
+        self.sample.cleaned += u64::from(cleaned);
+        self.dirtied += u64::from(dirtied);
+        self.cleaned += u64::from(cleaned);
+    }
+
+    /// Takes a sample if an interval has passed. The first interval begins at the first tick.
+    pub(crate) fn tick(&mut self, now: Time) {
+        let elapsed = now.since(*self.sampled_at.get_or_insert(now));
+        if !self.is_adaptive() || elapsed < self.interval {
+            return;
+        }
+        self.last = std::mem::take(&mut self.sample);
+        self.marks.sample(self.last, elapsed, self.interval);
+        self.sampled_at = Some(now);
+    }
+}
+
+/// Where writers begin to be paced, for an h_max of `max` pages of a cache: midway between the two; or, if
+/// writers would not get there because they wait at `bound`, midway between h_max and that.
+///
+/// The paper prints (cache - h_max) / 2, which is less than h_max itself for every h_max above a third
+/// of the cache: writers would be stopped before write-back begins. The text (section 3.2) has the point
+/// above h_max, where more aggressive write-back was not enough.
+pub(crate) fn pressure_point(max: usize, cache: usize, bound: usize) -> usize {
+    match (max + cache) / 2 {
+        pressure if pressure < bound => pressure,
+        _ => (max + bound) / 2,
+    }
+}
+
+/// The ghost miss cache has a name for one in so many pages of the cache: what 20 % more memory would
+/// hold (AWOL, section 3.2).
+const GHOST_MISSES_SHARE: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pressure_point_is_above_h_max() {
+        assert_eq!(pressure_point(400, 1000, 800), 700);
+        assert_eq!(pressure_point(600, 1000, 800), 700);
+        for max in 1..500 {
+            let pressure = pressure_point(max, 1000, 500);
+            assert!(max <= pressure && pressure < 500);
+        }
+    }
+}
