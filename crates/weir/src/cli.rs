@@ -1,4 +1,4 @@
-//! The command line: what can be asked, and the manual that goes with it.
+//! The command line's commands and options, and their help.
 
 mod manual;
 
@@ -22,7 +22,7 @@ use crate::settings::{Layer, LogChoice, TransportChoice};
 #[command(
     name = "weir",
     version,
-    about = "Writes that never wait: a write-back path in front of any directory",
+    about = "A write path in front of any directory: small writes and syncs do not wait for it",
     long_about = manual::ABOUT,
     after_long_help = manual::AFTER,
     disable_help_subcommand = false,
@@ -56,7 +56,7 @@ pub enum Command {
     /// Show what is in a redo log
     #[command(long_about = manual::LOG, after_long_help = manual::LOG_AFTER)]
     Log(LogArguments),
-    /// Run a program whose reads and writes on mounts do without the kernel
+    /// Run a program that reads and writes files of mounts without the kernel
     #[command(long_about = manual::RUN, after_long_help = manual::RUN_AFTER)]
     Run(RunArguments),
 }
@@ -64,9 +64,9 @@ pub enum Command {
 /// Arguments of `weir run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Tell afterwards how reads and writes went, on standard error or in FILE
+    /// Report reads and writes at the end, on standard error or in FILE
     ///
-    /// By which way, and why by the kernel, for each program and in total. A FILE that ends in .json is JSON.
+    /// For each program and in total: how many went by the lane, how many by the kernel, and why. A FILE that ends in .json is JSON.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub report: Option<Option<PathBuf>>,
     /// The report as JSON
@@ -90,7 +90,7 @@ pub struct RecoverArguments {
     /// Its contents may be older than what is in SOURCE, and overwrite it.
     #[arg(long, requires = "log")]
     pub force: bool,
-    /// Only say what would be done
+    /// Only print what would be done
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 }
@@ -103,12 +103,12 @@ pub struct LogArguments {
     /// The directory that was served, if the log is not in it; used to show file names
     #[arg(long, value_name = "DIRECTORY")]
     pub source: Option<PathBuf>,
-    /// Make an empty log of PATH, a file or a block device, for use by 'weir mount --log'
+    /// Make PATH, a file or a block device, an empty log for 'weir mount --log'
     ///
     /// Refused if PATH is not blank, unless --force is given.
     #[arg(long)]
     pub format: bool,
-    /// With --format: erase what is there
+    /// With --format: erase the present contents
     #[arg(long, requires = "format")]
     pub force: bool,
 }
@@ -122,16 +122,16 @@ pub struct MountArguments {
     pub mountpoint: PathBuf,
     /// Stay in the foreground and log to the terminal
     ///
-    /// The command then ends when the mount does: after 'weir umount', SIGTERM, SIGINT or SIGHUP.
+    /// The command ends with the mount: after 'weir umount', SIGTERM, SIGINT or SIGHUP.
     #[arg(short, long)]
     pub foreground: bool,
     /// When a page under a partial write is read: blocking, async-fg, async-bg, lazy or auto
     ///
-    /// blocking: the writer waits for it, as a kernel page cache makes it wait. async-fg: the
-    /// read is submitted by the writer, who does not wait. async-bg: it is submitted by a worker,
-    /// with few others at a time and in the order of the file. lazy: the page is read only when
-    /// something needs it whole, or patch memory fills. auto, the default, chooses for each write
-    /// from the device's latency and whether the file is being read.
+    /// blocking: the writer waits for the page, as with the kernel's page cache. async-fg: the
+    /// writer's thread submits the read, and the write does not wait. async-bg: pages are read in the
+    /// background, in the order of the file, a few at a time. lazy: a page is read only when something
+    /// needs all of it, or when patch memory is short. auto, the default, chooses for each write from
+    /// the device's latency and whether the file is being read.
     #[arg(long, value_name = "POLICY")]
     pub fetch: Option<FetchPolicy>,
     /// Memory for cached pages and pending writes, at least 16M
@@ -144,75 +144,73 @@ pub struct MountArguments {
     pub memory: Option<Size>,
     /// Memory for writes to pages that are not in memory, at most half of --memory
     ///
-    /// What does not fit goes to the redo log. Without one, or when that is full, such writes wait until
-    /// some of it is free. The default is 64M or a quarter
-    /// of --memory, whichever is less.
+    /// What does not fit goes to the redo log. Without a log, or when it is full, such writes wait until
+    /// patch memory is free. The default is 64M or a quarter of --memory, whichever is less.
     #[arg(long, value_name = "SIZE")]
     pub patch_memory: Option<Size>,
-    /// Age at which written data goes home without being asked to, 30s by default
+    /// Age at which written data goes home by itself, 30s by default
     ///
     /// A number with ms, s, m or h: from 100ms to 24h.
     #[arg(long, value_name = "DURATION", value_parser = quantity::parse_dirty_expire)]
     pub dirty_expire: Option<Duration>,
-    /// When written data that is not old goes home: adaptive (the default) or static
+    /// When younger data goes home: adaptive (the default) or static
     ///
-    /// adaptive: between two watermarks that follow how fast programs write and the disk takes it, and that
-    /// leave readers the memory they use; writers are slowed down before they would have to wait, which
-    /// is at four fifths, and readers have their share of a disk that turns. static: from a fifth of the memory
-    /// for pages on, or --dirty-background; writers wait when half of it is dirty.
+    /// adaptive: between two watermarks, which follow how fast programs write and how fast the disk takes it,
+    /// and which leave readers the memory that they use. Writers are slowed down gradually, and wait when four
+    /// fifths of the memory for pages are dirty. Readers keep a share of a rotational disk. static: when a fifth
+    /// of the memory for pages (--dirty-background) is dirty; writers wait when half of it is.
     #[arg(long, value_name = "POLICY")]
     pub write_back: Option<WriteBackPolicy>,
-    /// Whether programs under 'weir run' may use files by memory shared with the daemon: on (the default) or off
+    /// Whether programs under 'weir run' may use memory shared with the daemon (the lane): on (the default) or off
     ///
-    /// They must be run by the daemon's own user or one of --lane-users, and can then read all that the daemon
-    /// has in memory.
+    /// The program's user must be the daemon's own or one of --lane-users. It can then read everything that the
+    /// daemon has in memory.
     #[arg(long, value_name = "on|off", value_parser = clap::builder::BoolishValueParser::new())]
     pub lane: Option<bool>,
     /// Users besides the daemon's own whose programs may use the lane
     ///
-    /// Names or numbers, separated by commas, or by colons as with -o. They can then read what the daemon has in
-    /// memory of any file, whatever its permissions: name only users who may. Needs --allow-other.
+    /// Names or numbers, separated by commas or colons. These users can read what the daemon has in memory of any
+    /// file, whatever its permissions: name only users who may read everything. Needs --allow-other.
     #[arg(long, value_name = "USER[,USER...]")]
     pub lane_users: Option<LaneUsers>,
-    /// How often adaptive write-back looks at the load, 1s by default
+    /// How often adaptive write-back samples the load, 1s by default
     ///
-    /// From 10ms to 60s. Less follows the load sooner, and every burst of it.
+    /// From 10ms to 60s. A short interval follows the load sooner, and also follows every burst.
     #[arg(long, value_name = "DURATION", value_parser = quantity::parse_write_back_interval)]
     pub write_back_interval: Option<Duration>,
     /// Share of the memory for pages that adaptive write-back lets become dirty, 40 by default
     ///
-    /// In percent, from 1 to 50. It may let less, and writers who are faster than the disk make it more:
-    /// they are slowed down from halfway between this and all of the memory on.
+    /// In percent, from 1 to 50. The actual bound may be lower. Writers that are faster than the disk exceed it,
+    /// and are slowed down from halfway between this share and all of the memory.
     #[arg(long, value_name = "PERCENT", value_parser = quantity::parse_dirty_max)]
     pub dirty_max: Option<u8>,
     /// Share of the memory for pages at which static write-back begins, 20 by default
     ///
-    /// In percent, from 1 to 49: writers wait at 50. Less leaves the disk less to do at once, more lets
-    /// more of it be written over before it goes home.
+    /// In percent, from 1 to 49; writers wait at 50. A low share spreads the disk's work, a high share lets more
+    /// data be overwritten before it goes home.
     #[arg(long, value_name = "PERCENT", value_parser = quantity::parse_dirty_background)]
     pub dirty_background: Option<u8>,
     /// How requests reach the daemon: auto (the default), device or io-uring
     ///
-    /// io-uring: by a queue and a thread for each CPU, which takes a small write about half the time; the
-    /// kernel must be Linux 6.14 or later and have fuse.enable_uring set. device: over /dev/fuse. auto:
-    /// io-uring where the kernel has it on, else device.
+    /// io-uring: with a queue and a thread for each CPU; a small write takes about half the time. Needs Linux
+    /// 6.14 or later with fuse.enable_uring set. device: over /dev/fuse. auto: io-uring if the kernel has it
+    /// turned on, otherwise device.
     #[arg(long, value_name = "TRANSPORT")]
     pub transport: Option<TransportChoice>,
     /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
     ///
-    /// With a log an fsync costs one write to it, and fetches nothing, and small writes go on when patch
-    /// memory is full. What was synced survives the daemon's death and a power cut, and is brought home
-    /// by the next mount or 'weir recover'. source: in SOURCE/.weir while it is mounted. auto: the
-    /// same, or none where that cannot be made. A path, absolute, may be on a faster device; the file
-    /// is made if it is missing, and kept.
+    /// With a log an fsync costs one write and fetches nothing, and small writes continue when patch memory is
+    /// full. Synced data survives the daemon's death and a power cut; the next mount or 'weir recover' brings
+    /// it home. source: in SOURCE/.weir while it is mounted. auto: the same, or none if no log can be made
+    /// there. A path must be absolute, and may be on a faster device; a missing file is made, and kept.
     #[arg(long, value_name = "PLACE")]
     pub log: Option<LogChoice>,
-    /// Size of a redo log that is made, at least 1M; 64M by default, or a sixteenth of the free space
+    /// Size of a new redo log, at least 1M; 64M by default, or a sixteenth of the free space if that is less
     #[arg(long, value_name = "SIZE")]
     pub log_size: Option<Size>,
-    /// Let other users use the mount, with the permissions the files have
+    /// Let other users use the mount, with the permissions of the files
     ///
-    /// An ordinary user may say so only where /etc/fuse.conf has the line user_allow_other.
+    /// Ordinary users may give it only if /etc/fuse.conf has the line user_allow_other.
     #[arg(long)]
     pub allow_other: bool,
     /// Refuse every change through the mount
@@ -232,18 +230,18 @@ pub struct MountArguments {
     /// Where to log, instead of the terminal or the default file
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Record here what write-back does over time, as lines of JSON
+    /// Record write-back over time in FILE, as lines of JSON
     ///
-    /// A header with names and units, then a line when the mount begins, one each second, or each
-    /// --write-back-interval, and one when it ends: watermarks, what is dirty, reads found in memory and not, requests, writers who
-    /// wait. The file must be new or another record, which is replaced, and lie outside of SOURCE and
-    /// MOUNTPOINT. A record ends at 512M or when its disk is full; the mount goes on.
+    /// A header with names and units; then a line when the mount begins, one each second (or each
+    /// --write-back-interval), and one when it ends: watermarks, dirty memory, hits and misses of reads, requests,
+    /// waiting writers. The file must be new, or a former record, which is replaced, and lie outside SOURCE and
+    /// MOUNTPOINT. A record ends at 512M or when its disk is full; the mount continues.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Read this configuration file and no other
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// What mount(8) asked of its helper besides.
+    /// What mount(8) additionally asked of its helper.
     #[arg(skip)]
     pub helper: HelperRequest,
 }
@@ -315,9 +313,9 @@ impl MountArguments {
 pub struct UmountArguments {
     /// The mount point, or any path in the mount
     pub mountpoint: PathBuf,
-    /// Unmount even if programs use the mount or data cannot be written home; that data is lost
+    /// Unmount even if programs use the mount, or data cannot be written home (it is then lost)
     ///
-    /// What can be written home still is. Programs that use the mount get errors from then on.
+    /// All data that can be written home is written. Programs that use the mount get errors from then on.
     #[arg(short, long)]
     pub force: bool,
 }

@@ -9,8 +9,8 @@
 //! fetch = "lazy"
 //! ```
 //!
-//! What is not understood is an error naming file and line: a misspelt bound must not become the
-//! default in silence.
+//! Whatever is not understood is an error that names file and line: a misspelt bound must not silently
+//! become the default.
 
 use std::fmt::Display;
 use std::io;
@@ -54,8 +54,8 @@ pub enum ConfigFileError {
 /// Reads the configuration for a mount at `mountpoint` (canonical): the file named on the command
 /// line, or the user's over the machine's if there are any.
 ///
-/// Within a file the mount point's table counts over the top level; the user's file counts over
-/// the machine's as a whole.
+/// Within a file the mount point's table overrides the top level; the user's file as a whole overrides
+/// the machine's.
 pub fn load(named: Option<&Path>, mountpoint: &Path) -> Result<Layer, ConfigFileError> {
     if let Some(path) = named {
         return read(path)
@@ -74,7 +74,7 @@ pub fn load(named: Option<&Path>, mountpoint: &Path) -> Result<Layer, ConfigFile
     Ok(merged)
 }
 
-/// A file's text, at most a megabyte of it: more is a mistake (a device, an image).
+/// A file's text. More than a megabyte is an error: such a file is a device or an image.
 fn read(path: &Path) -> io::Result<String> {
     use std::io::Read;
     const BYTES_MAX: u64 = 1 << 20;
@@ -129,7 +129,7 @@ fn parse(path: &Path, text: &str, mountpoint: &Path) -> Result<Layer, ConfigFile
 /// A message and the bytes of the file it is about.
 type Fault = (Range<usize>, String);
 
-/// `[mount."/mnt/a"]` tables. All are checked, so that a mistake does not wait for its mount.
+/// `[mount."/mnt/a"]` tables. All are checked, so that a mistake shows before its mount is used.
 fn read_mounts(
     value: &Spanned<DeValue<'_>>,
     mountpoint: &Path,

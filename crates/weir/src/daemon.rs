@@ -1,8 +1,8 @@
-//! The daemon: SOURCE, shard, front end and control socket wired together, from the first check
-//! to the last byte home.
+//! The daemon: connects SOURCE, shard, front end and control socket, from the first check to the last
+//! byte home.
 //!
-//! Owns the lock on SOURCE for its whole life: everything that can fail without a trace is
-//! checked before the lock is taken, and the lock is let go when nothing dirty is left.
+//! Owns the lock on SOURCE while it lives. Whatever can be checked without changing anything is checked
+//! before the lock is taken, and the lock is released when nothing dirty is left.
 
 mod account;
 mod guard;
@@ -40,7 +40,7 @@ use account::Account;
 use lifecycle::{Event, Lifecycle, Place};
 use record::{Record, RecordError, Subject};
 
-/// What to mount where, and how.
+/// A mount to be made: what, where and how.
 #[derive(Clone, Debug)]
 pub struct MountRequest {
     /// SOURCE, absolute.
@@ -74,7 +74,7 @@ pub enum DaemonError {
     /// The front end did not start.
     #[error(transparent)]
     Mount(#[from] weir_fuse::MountError),
-    /// The mount was made and is not in the mount table.
+    /// The mount was made but is not in the mount table.
     #[error("the mount at {} vanished while it was made", .0.display())]
     Vanished(PathBuf),
     /// The log cannot be written.
@@ -103,7 +103,7 @@ fn system(doing: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |error| DaemonError::System { doing, error }
 }
 
-/// What passed the checks: nothing was changed so far.
+/// A daemon that passed the checks; nothing has been changed yet.
 pub struct Checked {
     source: Source,
     mountpoint: PathBuf,
@@ -120,7 +120,7 @@ pub fn check(request: MountRequest) -> Result<Checked, DaemonError> {
 }
 
 impl Checked {
-    /// Locks SOURCE. From here on a failure has something to undo.
+    /// Locks SOURCE. From here on a failure has to undo changes.
     pub fn lock(self) -> Result<Locked, DaemonError> {
         let lock = self.source.lock(&self.mountpoint, self.settings.no_recovery)?;
         let Checked { source, mountpoint, settings } = self;
@@ -128,7 +128,7 @@ impl Checked {
     }
 }
 
-/// SOURCE is ours; it is let go when this is dropped.
+/// SOURCE, locked by this process; dropping this releases it.
 pub struct Locked {
     source: Source,
     mountpoint: PathBuf,
@@ -150,7 +150,7 @@ impl Locked {
     /// Mounts, calls `ready` when the mount answers, and serves until it is unmounted and
     /// everything is home. If `ready` fails, unmounts at once.
     ///
-    /// To be called while the process has one thread.
+    /// Call it while the process has one thread.
     pub fn serve(self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), DaemonError> {
         allocator::bound();
         abort_on_panic();
@@ -175,7 +175,7 @@ impl Locked {
         let (device, observer, transport) =
             mount(&shard, &source, &mountpoint, &settings, events.clone())
                 .inspect_err(|_| shard.stop())?;
-        // Only now: the helper that may have mounted it would have inherited the score.
+        // After mounting: fusermount3, which may have mounted it, would inherit the score.
         protection::spare_from_oom_killer();
         let stopping = Arc::new(AtomicBool::new(false));
         let account = Account {
@@ -204,7 +204,7 @@ impl Locked {
             .check_nesting()
             .map_err(DaemonError::from)
             .and_then(|()| attend(device, account, signals, &events));
-        // The session's sender is to be the last one.
+        // The session's thread then holds the last sender.
         drop(events);
         let _server = match started {
             Ok(server) => server,
@@ -218,7 +218,7 @@ impl Locked {
         if let Some(advice) = faster_transport(&settings) {
             tracing::info!("{advice}");
         }
-        // Before whoever mounted it is told, so that the first line is of what was before.
+        // Before the mount is announced, so that the first line shows the state before any request.
         let recording = record.map(|record| record.start(move || looked_at.stats()));
         let recording = recording.transpose().inspect_err(|error| {
             tracing::warn!("nothing is recorded: cannot start a thread: {error}");
@@ -237,13 +237,13 @@ impl Locked {
         {
             tracing::warn!("cannot put away the log, which has nothing to replay: {error}");
         }
-        // Before whoever asked for it is told: SOURCE can be mounted again at once.
+        // Before the answer to `weir umount`: SOURCE can be mounted again at once.
         drop(lock);
         ended.finish().map_err(DaemonError::Lost)
     }
 }
 
-/// Begins the record that was asked for.
+/// Begins the record, if there is to be one.
 fn begin_record(
     source: &Source,
     mountpoint: &Path,
@@ -300,7 +300,7 @@ fn open_log(
         bytes => bytes.unwrap_or(settings.log_bytes),
     };
     match logs.take(Wanted::InSource(bytes)) {
-        // Nobody asked for one, and nothing can be in it.
+        // No log was asked for by option, and this one cannot hold anything.
         Err(error) if made && settings.log == LogChoice::Auto => {
             tracing::warn!("mounted without a redo log: {error}");
             Ok(logs.take(Wanted::None)?)
@@ -309,8 +309,8 @@ fn open_log(
     }
 }
 
-/// Bytes of a log that is made: not much of the space there is, unless somebody said how many.
-/// `None` if that is too little.
+/// Bytes of a new log: those of `--log-size`, otherwise a small share of the free space. `None` if that
+/// is too little.
 fn log_bytes(source: &Source, settings: &Settings) -> Option<u64> {
     /// Free space for each byte of the log.
     const FREE_SHARE: u64 = 16;
@@ -323,7 +323,7 @@ fn log_bytes(source: &Source, settings: &Settings) -> Option<u64> {
     (bytes >= LOG_BYTES_MIN).then_some(bytes)
 }
 
-/// Says what was brought home from a log.
+/// Logs what was brought home from a redo log.
 fn tell(path: &Path, recovered: &Report) {
     if recovered.groups > 0 {
         tracing::info!(
@@ -336,15 +336,14 @@ fn tell(path: &Path, recovered: &Report) {
     }
 }
 
-/// How the kernel could be made to send requests in a faster way, if it can.
+/// Advice on turning on FUSE over io_uring, if the kernel has it turned off.
 pub fn faster_transport(settings: &Settings) -> Option<&'static str> {
     let setting = KernelSetting::read();
     let is_open = settings.transport.0.is_none() && setting == KernelSetting::Off;
     setting.advice().filter(|_| is_open)
 }
 
-/// Mounts, and gives the mount's device number, what tells of it, and how its requests come. The session's end is
-/// told as an event.
+/// Mounts. Returns the mount's device number, its observer and the transport. The end of the session arrives as an event.
 fn mount(
     shard: &Arc<Shard>,
     source: &Source,
@@ -365,18 +364,18 @@ fn mount(
             if let Err(error) = &ended {
                 tracing::error!("the connection to the kernel broke: {error}");
             }
-            // Nobody receives any more: the daemon is past its last wait.
+            // The receiver is gone: the daemon is past its last wait.
             let _ = events.send(Event::SessionEnded { broken: ended.is_err() });
         })
         .map_err(system("start the session's thread"))?;
     let gone = || DaemonError::Vanished(mountpoint.to_owned());
     let device = device.ok_or_else(gone)?;
-    // The mount answers when it answers this.
+    // Wait until the mount answers.
     rustix::fs::stat(mountpoint).map_err(|_| gone())?;
     Ok((Device { major: device.major, minor: device.minor }, observer, transport))
 }
 
-/// What the front end is to know.
+/// The front end's options.
 fn front_options(directory: OwnedFd, path: &Path, settings: &Settings) -> weir_fuse::Options {
     let name = settings.fsname.clone().unwrap_or_else(|| path.to_string_lossy().into_owned());
     let mut options = weir_fuse::Options::new(directory, name);
@@ -400,7 +399,7 @@ fn front_options(directory: OwnedFd, path: &Path, settings: &Settings) -> weir_f
     options
 }
 
-/// Starts to listen to the control socket and to signals.
+/// Starts listening on the control socket and for signals.
 fn attend(
     device: Device,
     account: Account,
@@ -415,16 +414,15 @@ fn attend(
     let signalled = events.clone();
     signals
         .listen(move |name| {
-            // Nobody receives any more: the daemon is past its last wait.
+            // The receiver is gone: the daemon is past its last wait.
             let _ = signalled.send(Event::Signal(name));
         })
         .map_err(system("start the signal thread"))?;
     Ok(server)
 }
 
-/// A thread that panics takes the daemon with it. Without it its requests would never be answered
-/// and programs would hang; the end of the daemon they are told (ENOTCONN), and SOURCE keeps what
-/// was home.
+/// A thread that panics ends the daemon. Otherwise its requests would never be answered and programs
+/// would hang; when the daemon ends they get ENOTCONN, and SOURCE keeps what was home.
 fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,8 +1,8 @@
-//! Going into the background: the command returns when, and only when, the mount answers.
+//! Going into the background: the command returns when the mount answers, and not before.
 //!
 //! The process forks before any thread exists. The child becomes the daemon and reports through a
-//! pipe, exactly once: ready, perhaps with a warning, or the one line that says why not. The
-//! parent exits with what it was told, or says how the child died if it was told nothing.
+//! pipe, exactly once: ready, perhaps with a warning, or one line that says why not. The parent exits
+//! with that, or says how the child died if it reported nothing.
 
 #![allow(unsafe_code, reason = "fork(2) has no safe form")]
 
@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 /// Why there is no daemon in the background.
 #[derive(Debug, thiserror::Error)]
 pub enum StartFailure {
-    /// What the child said.
+    /// The child reported an error.
     #[error("{message}")]
     Reported {
         /// Its one line.
@@ -23,10 +23,10 @@ pub enum StartFailure {
         /// Its exit status.
         status: u8,
     },
-    /// The child said nothing.
+    /// The child died without a report.
     #[error("the daemon died before the mount answered ({0}); its log may tell why")]
     Died(String),
-    /// There never was a child.
+    /// The child could not be started.
     #[error("cannot start the daemon: {0}")]
     Fork(#[from] io::Error),
 }
@@ -41,11 +41,11 @@ impl StartFailure {
     }
 }
 
-/// Which of the two processes this is.
+/// The two processes after the fork.
 pub enum Side {
     /// The command, which waits for the outcome.
     Command(Outcome),
-    /// The daemon, which has to report one.
+    /// The daemon, which must report it.
     Daemon(Report),
 }
 
@@ -62,16 +62,16 @@ pub struct Report {
 
 /// First byte of a report that the mount answers; a warning may follow.
 const READY: u8 = b'+';
-/// First byte of a report that it does not; the exit status and the message follow.
+/// First byte of a report of a failure; the exit status and the message follow.
 const FAILED: u8 = b'-';
 
 /// Forks. The daemon's side is in a session of its own, without a terminal, in `/`.
 ///
-/// To be called while the process has one thread.
+/// Call it while the process has one thread.
 pub fn fork() -> Result<Side, StartFailure> {
     assert_eq!(threads(), 1, "fork() after a thread was started");
     let (reader, writer) = io::pipe()?;
-    // SAFETY: this is the only thread, so no lock is held by another one and the child may go on
+    // SAFETY: this is the only thread, so no other thread holds a lock, and the child may continue
     // as the parent would.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error().into()),
@@ -94,7 +94,7 @@ pub fn fork() -> Result<Side, StartFailure> {
     }
 }
 
-/// Leaves the session, the directory and the terminal of whoever started us.
+/// Leaves the session, the directory and the terminal of the parent.
 fn leave() -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::chdir("/")?;
@@ -105,13 +105,13 @@ fn leave() -> io::Result<()> {
     Ok(())
 }
 
-/// Threads of this process; 1 if /proc cannot tell.
+/// Number of threads of this process; 1 if /proc is not readable.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }
 
 impl Outcome {
-    /// Waits for the daemon's report; a warning it gave with its success is returned.
+    /// Waits for the daemon's report; returns the warning that came with a success.
     pub fn wait(mut self) -> Result<Option<String>, StartFailure> {
         let mut report = Vec::new();
         self.pipe.read_to_end(&mut report)?;
@@ -151,19 +151,19 @@ fn describe(status: Option<WaitStatus>) -> String {
 }
 
 impl Report {
-    /// The mount answers. An error means that nobody waits for it any more: the command was
-    /// interrupted.
+    /// Reports that the mount answers. An error means that the command was interrupted and no longer
+    /// waits.
     pub fn ready(self, warning: Option<&str>) -> io::Result<()> {
         let mut report = vec![READY];
         report.extend_from_slice(warning.unwrap_or_default().as_bytes());
         self.send(&report)
     }
 
-    /// The mount does not answer, and the daemon exits.
+    /// Reports that the mount failed, and exits.
     pub fn failed(self, status: u8, message: &str) {
         let mut report = vec![FAILED, status];
         report.extend_from_slice(message.as_bytes());
-        // Nobody to tell that there is nobody to tell.
+        // If the command is gone there is nobody to report to.
         let _ = self.send(&report);
     }
 
@@ -176,7 +176,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// A report sent through a pipe and read by the other end, no process involved.
+    /// Sends a report through a pipe and reads it at the other end, without another process.
     fn told(send: impl FnOnce(Report)) -> Result<Option<String>, StartFailure> {
         let (reader, writer) = io::pipe().unwrap();
         send(Report { pipe: writer });

@@ -1,4 +1,4 @@
-//! How a command fails: one line on stderr and an exit status, decided here and nowhere else.
+//! How a command fails: one line on stderr and an exit status, decided here alone.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use crate::daemonize::StartFailure;
 use crate::options::OptionError;
 use crate::settings::SettingsError;
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The command line does not make sense.
@@ -34,7 +34,7 @@ pub enum Failure {
     /// The daemon could not be asked.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The daemon was asked and says no, or the machine does.
+    /// The daemon or the system refused.
     #[error("{0}")]
     Refused(String),
     /// There is no such program.
@@ -46,7 +46,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// 2 when what was asked makes no sense, 1 when it could not be done; of a program to be run, as a shell says it.
+    /// 2 if the request makes no sense, 1 if it could not be carried out; for a program to run, as a shell does.
     pub fn exit_status(&self) -> u8 {
         match self {
             Failure::Usage(_) | Failure::Options(_) | Failure::Settings(_) => 2,
@@ -59,14 +59,14 @@ impl Failure {
         }
     }
 
-    /// Prints the line and gives the status to exit with.
+    /// Prints the line and returns the exit status.
     pub fn report(&self) -> ExitCode {
         eprintln!("weir: {}", one_line(&without_errno(&self.to_string())));
         ExitCode::from(self.exit_status())
     }
 }
 
-/// The text without the numbers that the standard library puts behind system errors.
+/// The text without the error numbers that the standard library appends.
 fn without_errno(text: &str) -> String {
     let mut rest = text;
     let mut plain = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Whether FUSE can be used here at all, found out before anything is changed.
+//! Checks that FUSE can be used here, before anything is changed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,19 +9,19 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 const DEVICE: &str = "/dev/fuse";
 const CONFIGURATION: &str = "/etc/fuse.conf";
-/// What mounts and unmounts for an ordinary user, best first.
+/// Helpers that mount and unmount for ordinary users, best first.
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 
 /// Why FUSE cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FuseAccessError {
-    /// The kernel has no FUSE, or the container none of it.
+    /// The kernel has no FUSE, or the container has no access to it.
     #[error(
         "{} is missing: load the kernel module ('modprobe fuse' as root), or give the container \
          that device", .0.display()
     )]
     NoDevice(PathBuf),
-    /// Something else has that name.
+    /// The name belongs to something else.
     #[error("{} is not a character device: FUSE is not set up on this machine", .0.display())]
     NotDevice(PathBuf),
     /// This user may not open it.
@@ -85,7 +85,7 @@ fn check_device(device: &Path) -> Result<(), FuseAccessError> {
     }
 }
 
-/// The helper opens the device with the rights of whoever called it.
+/// The helper opens the device with the rights of its caller.
 fn check_openable(device: &Path) -> Result<(), FuseAccessError> {
     let access = Access::READ_OK | Access::WRITE_OK;
     rustix::fs::accessat(CWD, device, access, AtFlags::EACCESS)

@@ -16,18 +16,18 @@ use crate::options::Unknown;
 /// What to do instead of a command.
 #[derive(Debug)]
 pub enum Refusal {
-    /// Print this, which was asked for, and exit 0.
+    /// Print the requested text, and exit 0.
     Show(clap::Error),
     /// The command line makes no sense.
     Failure(Failure),
 }
 
 impl Refusal {
-    /// Prints what there is to say and gives the status to exit with.
+    /// Prints the text and returns the exit status.
     pub fn report(&self) -> ExitCode {
         match self {
             Refusal::Show(help) => {
-                // A reader that has had enough is no failure.
+                // A reader that closes the pipe early is no failure.
                 let _ = help.print();
                 ExitCode::SUCCESS
             }
@@ -65,7 +65,7 @@ fn is_mount_helper(program: &OsStr) -> bool {
 /// `weir SOURCE MOUNTPOINT [-o ...]`, which is what mount.fuse3(8) runs.
 fn is_bare_mount(rest: &[OsString]) -> bool {
     let [first, _, more @ ..] = rest else { return false };
-    // So that a misspelt command is not taken for a directory.
+    // A misspelt command must not be taken for a directory.
     let is_source = first.as_bytes().contains(&b'/') || more.iter().any(|word| word == "-o");
     is_source && !first.as_bytes().starts_with(b"-") && !is_command(first)
 }
@@ -229,7 +229,7 @@ mod tests {
             ("rw,nodev,suid", "rw,nodev"),
             ("rw,nosuid,dev", "rw,nosuid"),
             ("rw,dev=on,dev,suid", "rw,dev=on"),
-            // util-linux from 2.39 on passes on options that the user gave.
+            // Since 2.39 util-linux passes on options that the user gave.
             ("rw,dev,dev,suid", "rw,dev"),
             ("rw,nosuid,nodev", "rw,nosuid,nodev"),
             ("fsname=nosuid,dev,suid", "fsname=nosuid"),

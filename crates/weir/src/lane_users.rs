@@ -1,4 +1,4 @@
-//! Whose programs may use the lane besides those of the daemon's own user.
+//! Users besides the daemon's own whose programs may use the lane.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use nix::unistd::User;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaneUsers(pub Vec<u32>);
 
-/// A list of users that cannot be read.
+/// Why a list of users is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaneUsersError {
     /// Neither a user's name nor a number.
@@ -19,7 +19,7 @@ pub enum LaneUsersError {
     /// The system's list of users cannot be asked.
     #[error("cannot look up the user '{name}': {why}")]
     LookUp {
-        /// Whose.
+        /// The user.
         name: String,
         /// What getpwnam_r(3) said.
         why: nix::Error,
@@ -29,7 +29,7 @@ pub enum LaneUsersError {
 impl FromStr for LaneUsers {
     type Err = LaneUsersError;
 
-    /// Names, or numbers, separated by commas or colons (a comma ends a mount option). Nothing is nobody.
+    /// Names or numbers, separated by commas or colons (a comma ends a mount option). An empty list is allowed.
     fn from_str(text: &str) -> Result<LaneUsers, LaneUsersError> {
         if text.is_empty() {
             return Ok(LaneUsers::default());
@@ -44,7 +44,7 @@ impl FromStr for LaneUsers {
     }
 }
 
-/// As chown(1) does: what is a name is one, also if it is made of digits.
+/// As chown(1): an existing name counts as a name, even if it consists of digits.
 fn look_up(name: &str) -> Result<u32, LaneUsersError> {
     // The last number stands for nobody: (uid_t) -1, chown(2).
     let number = name.parse().ok().filter(|&uid| uid != u32::MAX);

@@ -1,4 +1,4 @@
-//! Where the daemon's log goes, and its bound.
+//! The daemon's log: its place, and its bound.
 //!
 //! Invariant: a log takes at most twice [`LOG_BYTES_MAX`] of disk, however long the daemon runs
 //! and however often a back end fails.
@@ -19,7 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config_file::absolute_variable;
 
-/// Size at which a log is renamed to `NAME.old` and begun anew.
+/// Size at which a log is renamed to `NAME.old` and a new one is begun.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
 /// A log file that cannot be written.
@@ -38,8 +38,8 @@ pub fn to_terminal(level: Level) {
     tracing_subscriber::registry().with(layer).with(filter(level)).init();
 }
 
-/// Logs to a file, created if need be, and sends standard error there too: what a panic or a
-/// helper program says is not to be lost.
+/// Logs to a file, created if it is missing, and sends standard error there too, for the messages of
+/// panics and helper programs.
 pub fn to_file(path: &Path, level: Level) -> Result<(), LogError> {
     let file = LogFile::open(path).map_err(|error| LogError { path: path.to_owned(), error })?;
     let layer = tracing_subscriber::fmt::layer().with_writer(Mutex::new(file)).with_ansi(false);
@@ -47,8 +47,8 @@ pub fn to_file(path: &Path, level: Level) -> Result<(), LogError> {
     Ok(())
 }
 
-/// The FUSE crate narrates every request at the debug level: only its warnings are of use, unless
-/// everything is asked for. That a reply finds nobody is no error: whoever asked was interrupted.
+/// The FUSE crate logs every request at the debug level: only its warnings are shown, except at trace.
+/// A reply without a receiver is no error: the request was interrupted.
 fn filter(level: Level) -> Targets {
     let targets = Targets::new().with_default(LevelFilter::from_level(level));
     if level == Level::TRACE {
@@ -58,8 +58,8 @@ fn filter(level: Level) -> Targets {
     targets.with_target("fuser", level.min(Level::WARN)).with_target("fuser::reply", replies)
 }
 
-/// The default log of a mount: `/var/log/weir` for root, else `$XDG_STATE_HOME/weir`. `None` if
-/// there is no such place.
+/// The default log of a mount: in `/var/log/weir` for root, otherwise in `$XDG_STATE_HOME/weir`. `None` if
+/// neither is known.
 pub fn default_path(mountpoint: &Path) -> Option<PathBuf> {
     let directory = if rustix::process::geteuid().is_root() {
         PathBuf::from("/var/log/weir")
@@ -71,8 +71,7 @@ pub fn default_path(mountpoint: &Path) -> Option<PathBuf> {
     Some(directory.join(file_name(mountpoint)))
 }
 
-/// The mount point as one name, as systemd-escape(1) has it: `/` becomes `-`, and what could be
-/// mistaken for it is spelt out.
+/// The mount point as one name, like systemd-escape(1): `/` becomes `-`, and a `-` is escaped.
 fn file_name(mountpoint: &Path) -> OsString {
     let path = mountpoint.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/").unwrap_or(path);
@@ -86,7 +85,7 @@ fn file_name(mountpoint: &Path) -> OsString {
             _ => name.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
         }
     }
-    // A file name has at most 255 bytes: the end of a long path tells more than its beginning.
+    // A file name has at most 255 bytes; the end of a long path says more than its beginning.
     let keep = name.len().saturating_sub(240);
     let mut name = name.split_off(keep);
     name.extend_from_slice(b".log");
@@ -111,7 +110,7 @@ impl LogFile {
         Ok(LogFile { path: path.to_owned(), file, bytes })
     }
 
-    /// Puts a full log aside. If that fails it just grows: better than no log.
+    /// Renames a full log. If that fails the log grows on, which is better than no log.
     fn rotate(&mut self) {
         let mut aside = self.path.clone().into_os_string();
         aside.push(".old");
@@ -162,7 +161,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("x.log");
-        // Not LogFile::open, which would take the test's standard error.
+        // Not LogFile::open, which would redirect the test's standard error.
         let mut log =
             LogFile { path: path.clone(), file: open_for_append(&path).unwrap(), bytes: 0 };
         log.write_all(b"first\n").unwrap();

@@ -1,14 +1,13 @@
-//! How much memory there is to use: the smaller of RAM and the cgroup's limit, and the default
-//! that follows from it.
+//! The memory available: the smaller of RAM and the cgroup's limit, and the default of `--memory`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::mounts::MountTable;
 
-/// Least default: below this a cache is not worth its daemon.
+/// Smallest default: a smaller cache is not worth a daemon.
 pub const DEFAULT_BYTES_MIN: u64 = 64 << 20;
-/// Most default: whoever wants more asks for it.
+/// Largest default; more has to be asked for.
 pub const DEFAULT_BYTES_MAX: u64 = 4 << 30;
 
 /// The default of `--memory`: an eighth of what this process may use, within
@@ -66,7 +65,7 @@ fn cgroup_bytes(cgroups: &str, mounts: &MountTable) -> Option<u64> {
     limit
 }
 
-/// The least limit in `file` from a group up to the root of what is mounted.
+/// The smallest limit in `file`, from a group up to the root of the mounted hierarchy.
 fn tightest(mount_point: &Path, root: &Path, group: &Path, file: &str) -> Option<u64> {
     // In a container the mount may show only a part of the hierarchy: the path below it counts.
     let below = group.strip_prefix(root).or_else(|_| group.strip_prefix("/")).unwrap_or(group);

@@ -1,12 +1,12 @@
 //! The `weir` command and its daemon.
 //!
-//! The way of a mount: [`invocation`] reads the command line as [`cli`] describes it, [`config_file`] and [`options`] give layers
-//! that [`settings`] merges, [`daemonize`] goes into the background, [`daemon`] checks SOURCE and
-//! MOUNTPOINT, wires shard and front end together and brings everything home in the end. The other
-//! commands find a daemon through [`mounts`] and ask it over [`control`]; [`run`] is about programs under 'weir run'.
+//! The steps of a mount: [`invocation`] reads the command line as [`cli`] describes it; [`config_file`] and
+//! [`options`] give layers that [`settings`] merges; [`daemonize`] goes into the background; [`daemon`] checks
+//! SOURCE and MOUNTPOINT, connects shard and front end, and brings everything home at the end. The other
+//! commands find a daemon through [`mounts`] and ask it over [`control`]; [`run`] is for programs under 'weir run'.
 //!
-//! Invariants: what a person typed never panics; every failure is one line on standard error and
-//! an exit status from [`failure`]; unsafe code is in `allocator`, `daemonize`, `daemon::guard`, `signals` and
+//! Invariants: no input causes a panic; every failure is one line on standard error and an exit status
+//! from [`failure`]; unsafe code is in `allocator`, `daemonize`, `daemon::guard`, `signals` and
 //! `run::forward` alone.
 
 #![deny(unsafe_code)]

@@ -11,13 +11,13 @@ use crate::mounts::{self, MountTable};
 /// Why nothing can be mounted there.
 #[derive(Debug, thiserror::Error)]
 pub enum MountpointError {
-    /// No such thing.
+    /// It does not exist.
     #[error("MOUNTPOINT {} does not exist: create it with 'mkdir'", .0.display())]
     Missing(PathBuf),
-    /// Something else.
+    /// It is not a directory.
     #[error("MOUNTPOINT {} is not a directory: name an empty directory", .0.display())]
     NotDirectory(PathBuf),
-    /// Something is in it, and would be hidden.
+    /// It has contents, which the mount would hide.
     #[error("MOUNTPOINT {} is not empty: name an empty directory", .0.display())]
     NotEmpty(PathBuf),
     /// A Weir mount is there already.
@@ -28,7 +28,7 @@ pub enum MountpointError {
     AlreadyMounted {
         /// MOUNTPOINT.
         path: PathBuf,
-        /// What is mounted there.
+        /// The SOURCE mounted there.
         source_path: PathBuf,
     },
     /// A FUSE mount is there whose daemon is gone.
@@ -37,13 +37,13 @@ pub enum MountpointError {
          with 'weir umount' or 'umount'", .0.display()
     )]
     Dead(PathBuf),
-    /// May not be used by this user.
+    /// This user may not use it.
     #[error(
         "MOUNTPOINT {}: permission denied: an ordinary user can mount only on a directory \
-         that he may read and write", .0.display()
+         that the user may read and write", .0.display()
     )]
     Denied(PathBuf),
-    /// Anything else that looking at it meets.
+    /// Another error.
     #[error("cannot use MOUNTPOINT {}: {error}", path.display())]
     Other {
         /// MOUNTPOINT.
@@ -83,7 +83,7 @@ pub enum MountpointError {
 
 /// Checks MOUNTPOINT against `source` (canonical) and the mount table; gives its canonical path.
 pub fn check(path: &Path, source: &Path, mounts: &MountTable) -> Result<PathBuf, MountpointError> {
-    // Before anything touches it: a mount whose daemon is stuck would hang what touches it.
+    // First, by name only: a system call on a mount whose daemon is stuck would hang.
     let clean = mounts::absolute(path).map_err(|error| fault(path, error))?;
     let is_weir_mount = |path: &Path| mounts.at(path).filter(|mount| mount.is_weir());
     let already = |mount: &mounts::Mount| MountpointError::AlreadyMounted {
@@ -212,7 +212,7 @@ mod tests {
         assert!(matches!(scratch.check("source", "source"), Err(E::Same(_))));
         assert!(matches!(scratch.check("source/in", "source"), Err(E::InsideSource { .. })));
         assert!(matches!(scratch.check("source", "source/in"), Err(E::HoldsSource { .. })));
-        // A common prefix of the name is no common path.
+        // A common prefix of two names is no common path.
         fs::create_dir(scratch.0.join("source2")).unwrap();
         assert!(scratch.check("source2", "source").is_ok());
     }

@@ -1,5 +1,5 @@
 //! The mount table: `/proc/self/mountinfo`, proc(5), read without touching any mounted file
-//! system, so that a dead or stuck daemon cannot hang a command that asks where things are.
+//! system, so that a dead or stuck daemon cannot hang a command.
 
 use std::ffi::OsString;
 use std::io;
@@ -30,7 +30,7 @@ impl Device {
 pub struct Mount {
     /// The file system's device number.
     pub device: Device,
-    /// What of the file system is mounted here; `/` unless it is a bind mount of a part.
+    /// The part of the file system that is mounted; `/` unless it is a bind mount of a part.
     pub root: PathBuf,
     /// Where it is mounted.
     pub mount_point: PathBuf,
@@ -38,7 +38,7 @@ pub struct Mount {
     pub options: String,
     /// Its type, such as `ext4` or `fuse.weir`.
     pub fs_type: String,
-    /// What it says it is mounted from: for Weir, SOURCE.
+    /// The mount's source: for Weir, SOURCE.
     pub source: PathBuf,
     /// The file system's own options, comma-separated.
     pub super_options: String,
@@ -69,12 +69,12 @@ impl MountTable {
         Ok(MountTable::parse(&std::fs::read("/proc/self/mountinfo")?))
     }
 
-    /// Parses mountinfo; lines that are not of its form are left out.
+    /// Parses mountinfo; lines of another form are left out.
     pub fn parse(table: &[u8]) -> MountTable {
         MountTable(table.split(|&byte| byte == b'\n').filter_map(parse_line).collect())
     }
 
-    /// What is mounted exactly at `path`, the topmost if several are stacked there.
+    /// The mount exactly at `path`, the topmost of several.
     pub fn at(&self, path: &Path) -> Option<&Mount> {
         self.0.iter().rev().find(|mount| mount.mount_point == path)
     }

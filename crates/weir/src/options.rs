@@ -1,7 +1,7 @@
-//! `-o opt,opt=value`: FUSE's habits, mount(8)'s noise, and Weir's own options in that form.
+//! `-o opt,opt=value`: the options of FUSE and mount(8), and Weir's own in that form.
 //!
-//! Every option is known or refused; nothing is passed on unread. What FUSE users may expect and
-//! Weir does not do is refused with the reason, never taken in silence.
+//! Every option is known or refused; none is passed on unread. An option that FUSE users may expect and
+//! Weir does not have is refused with the reason, never silently ignored.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::settings::Layer;
 /// Why an `-o` list is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// Nobody knows it.
+    /// The option is unknown.
     #[error("unknown mount option '{0}'; 'weir mount --help' lists those there are")]
     Unknown(String),
     /// FUSE file systems have it, Weir does not.
@@ -28,13 +28,13 @@ pub enum OptionError {
     /// `name` without `=value`.
     #[error("mount option '{0}' needs a value: {0}=VALUE")]
     NoValue(String),
-    /// `name=value` where there is nothing to set.
+    /// `name=value` for an option without a value.
     #[error("mount option '{0}' takes no value")]
     UnexpectedValue(String),
     /// The value of a switch is neither `on` nor `off`.
     #[error("mount option '{0}' is on or off: {0}=on or {0}=off")]
     NotOnOrOff(String),
-    /// The value of a size or duration is no such thing.
+    /// The value is no size or duration.
     #[error("mount option '{name}': {error}")]
     Quantity {
         /// The option's name.
@@ -42,36 +42,36 @@ pub enum OptionError {
         /// What is wrong.
         error: QuantityError,
     },
-    /// The value of `log` is no place.
+    /// The value of `log` names no place.
     #[error("mount option 'log': {0}")]
     Log(String),
-    /// The value of `record` is a relative path: mount(8) may have been run anywhere.
+    /// The value of `record` is a relative path; mount(8) may have been run in any directory.
     #[error("mount option 'record': give an absolute path, not '{0}'")]
     Record(String),
-    /// The value of `transport` is none.
+    /// The value of `transport` is unknown.
     #[error("mount option 'transport': {0}")]
     Transport(&'static str),
-    /// The value of `fetch` is no policy.
+    /// The value of `fetch` is unknown.
     #[error("mount option 'fetch': {0}")]
     Fetch(ConfigError),
-    /// The value of `lane_users` names somebody who is not there.
+    /// The value of `lane_users` names an unknown user.
     #[error("mount option 'lane_users': {0}")]
     LaneUsers(LaneUsersError),
-    /// The value of `write_back` is no policy.
+    /// The value of `write_back` is unknown.
     #[error("mount option 'write_back': {0}")]
     WriteBack(ConfigError),
 }
 
-/// What is to be done with options nobody knows.
+/// How unknown options are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// An error.
     Refuse,
-    /// Left out: mount(8) asked for that with `-s`.
+    /// Ignored, as mount(8) asked with `-s`.
     Ignore,
 }
 
-/// Accepted without effect: what mount(8) and fstab(5) keep for themselves, and what Weir does
+/// Accepted without effect: options for mount(8) and fstab(5), and options that describe what Weir does
 /// anyway.
 const NO_EFFECT: &[&str] = &[
     "defaults",
@@ -140,7 +140,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("max_write", "weir chooses the size of requests itself"),
     ("max_background", "weir chooses the number of requests itself"),
     ("writeback_cache", "Weir is the write-back cache"),
-    ("setuid", "start weir as the user who is to own the daemon"),
+    ("setuid", "start weir as the user that is to own the daemon"),
 ];
 
 /// Reads an `-o` argument into a layer of settings; the last of contradicting options counts.
@@ -164,8 +164,8 @@ pub fn asks_for_remount(list: &str) -> bool {
     split(list).iter().any(|option| option == "remount")
 }
 
-/// As [`parse`], for a remount: ignores `remount` itself, and the options that the kernel shows for
-/// every FUSE mount and that mount(8) repeats.
+/// As [`parse`], for a remount: ignores `remount` itself and the options that the kernel shows for every
+/// FUSE mount, which mount(8) repeats.
 pub fn parse_for_remount(
     list: &str,
     unknown: Unknown,
@@ -203,7 +203,7 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
     let quantity = |error| OptionError::Quantity { name: name.to_owned(), error };
     match name {
         "fsname" => into.fsname = Some(needed()?.to_owned()),
-        // mount.fuse passes the type on; Weir's is always the same.
+        // mount.fuse passes the type on; it is always the same.
         "subtype" => drop(needed()?),
         "entry_timeout" | "negative_timeout" | "ac_attr_timeout" | "attr_timeout" => {
             let timeout = quantity::parse_timeout(needed()?).map_err(quantity)?;

@@ -35,7 +35,7 @@ const SMALL_BYTES_MAX: u64 = 8192;
 /// Why `.weir` cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnDirectoryError {
-    /// A link or a file is in its place.
+    /// Another kind of file is in its place.
     #[error(
         "{} is a {what}, which weir did not make and does not follow: move it away", path.display()
     )]
@@ -47,7 +47,7 @@ pub enum OwnDirectoryError {
     },
     /// It belongs to another user.
     #[error(
-        "{} belongs to user {uid}, who could have put anything there, so it is not used: if weir ran \
+        "{} belongs to user {uid}, which could have put anything there, so it is not used: if weir ran \
          as that user, run 'weir recover' as that user first; then remove it", path.display()
     )]
     Foreign {
@@ -58,7 +58,7 @@ pub enum OwnDirectoryError {
     },
     /// Other users may change it.
     #[error(
-        "{} may be changed by others (mode {mode:04o}), who could have put anything there, so it is not \
+        "{} may be changed by other users (mode {mode:04o}), so its contents cannot be trusted and it is not \
          used: if nobody did, 'chmod go-rwx {}'", path.display(), path.display()
     )]
     Open {
@@ -284,7 +284,7 @@ impl OwnDirectory {
     pub fn forget_identity(&self) -> Result<(), OwnDirectoryError> {
         let log = rustix::fs::statat(&self.directory, LOG_FILE, AtFlags::SYMLINK_NOFOLLOW);
         if log.is_err_and(|errno| errno == Errno::NOENT) && self.note()?.is_none() {
-            // If that fails, it does no harm.
+            // A failure does no harm.
             let _ = rustix::fs::unlinkat(&self.directory, ID_FILE, AtFlags::empty());
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Sizes and durations as people write them: `64M`, `1GiB`, `30s`, `500ms`.
 //!
-//! Strict on purpose: a size that is read wrongly is a daemon that eats the machine, so what is
-//! not plainly one of the documented forms is refused with the forms listed.
+//! Strict, since a misread size could use up the machine's memory: whatever is not one of the documented
+//! forms is refused, and the message lists the forms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,14 +19,14 @@ pub enum QuantityError {
     /// Nothing before the unit, or nothing at all.
     #[error("'{0}' has no number: write digits and a unit, such as {1}")]
     NoNumber(String, &'static str),
-    /// The unit is not one of ours.
+    /// The unit is unknown.
     #[error("'{text}' has the unknown unit '{unit}': use {known}")]
     UnknownUnit {
         /// As given.
         text: String,
         /// The part that is not a unit.
         unit: String,
-        /// The units there are.
+        /// The known units.
         known: &'static str,
     },
     /// A duration needs a unit: `30` could be seconds or milliseconds.
@@ -35,7 +35,7 @@ pub enum QuantityError {
     /// It does not fit 64 bits.
     #[error("'{0}' is too large")]
     TooLarge(String),
-    /// A duration outside what the option takes.
+    /// A duration outside the option's range.
     #[error("'{text}' is out of range: from {least} to {most}")]
     OutOfRange {
         /// As given.
@@ -132,7 +132,7 @@ pub fn parse_dirty_expire(text: &str) -> Result<Duration, QuantityError> {
     Ok(age)
 }
 
-/// Reads how often write-back looks at the load: 10 ms to a minute.
+/// Reads the sampling interval of write-back: 10 ms to a minute.
 pub fn parse_write_back_interval(text: &str) -> Result<Duration, QuantityError> {
     let interval = parse_duration(text)?;
     if (Config::WRITE_BACK_INTERVAL_MIN..=Config::WRITE_BACK_INTERVAL_MAX).contains(&interval) {
@@ -141,7 +141,7 @@ pub fn parse_write_back_interval(text: &str) -> Result<Duration, QuantityError> 
     Err(QuantityError::OutOfRange { text: text.to_owned(), least: "10ms", most: "60s" })
 }
 
-/// Reads the most dirty share of memory, percent: 1 to 50, with or without `%`.
+/// Reads the largest dirty share of memory, in percent: 1 to 50, with or without `%`.
 pub fn parse_dirty_max(text: &str) -> Result<u8, QuantityError> {
     parse_percent(text, "40%", (Config::DIRTY_MAX_PERCENT_MOST, "50"))
 }
@@ -187,7 +187,7 @@ pub fn parse_timeout(text: &str) -> Result<Duration, QuantityError> {
     if timeout > Duration::from_secs(24 * 3600) { Err(range(text)) } else { Ok(timeout) }
 }
 
-/// Digits, and what follows them.
+/// Splits digits from what follows them.
 fn split<'a>(text: &'a str, example: &'static str) -> Result<(u64, &'a str), QuantityError> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if digits == 0 {

@@ -1,4 +1,4 @@
-//! What `weir run` does: finding a program, waiting for it, and telling what it did.
+//! `weir run`: finds a program, waits for it, and reports its reads and writes.
 
 pub mod forward;
 pub mod program;

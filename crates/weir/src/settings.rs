@@ -1,5 +1,4 @@
-//! What a mount is to be like: layers of wishes (command line, configuration files), merged and
-//! checked once.
+//! The settings of a mount: layers (command line, configuration files), merged and checked once.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,22 +11,22 @@ use crate::lane_users::LaneUsers;
 use crate::machine;
 use crate::quantity::Size;
 
-/// When data goes home, unless said otherwise. The engine's own default is the baseline.
+/// The default write-back policy. The engine's own default is the baseline of comparisons.
 const WRITE_BACK_DEFAULT: WriteBackPolicy = WriteBackPolicy::Adaptive;
 
-/// Bytes of a redo log, unless said otherwise.
+/// Default size of a redo log, bytes.
 const LOG_BYTES_DEFAULT: u64 = 64 << 20;
 
-/// The smallest redo log that is worth having.
+/// The smallest useful redo log, bytes.
 pub const LOG_BYTES_MIN: u64 = 1 << 20;
 
-/// Where the redo log is.
+/// The place of the redo log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogChoice {
-    /// In SOURCE, where one can be made.
+    /// In SOURCE if a log can be made there, otherwise none.
     #[default]
     Auto,
-    /// Nowhere: every fsync brings its file home.
+    /// No log: every fsync brings its file home.
     None,
     /// In SOURCE, while it is mounted.
     Source,
@@ -50,7 +49,7 @@ impl std::str::FromStr for LogChoice {
     }
 }
 
-/// How requests reach the daemon; `None` leaves it to what the kernel has.
+/// The transport; `None` takes the best that the kernel has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportChoice(pub Option<Transport>);
 
@@ -67,7 +66,7 @@ impl std::str::FromStr for TransportChoice {
     }
 }
 
-/// What one place asks for; `None` leaves it to the layers below.
+/// One layer of settings; `None` leaves a setting to the layers below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
     /// `--fetch`.
@@ -129,9 +128,9 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// This layer's wishes, and `below`'s where it has none.
+    /// This layer's settings, and those of `below` where it has none.
     ///
-    /// Who chooses a write-back policy has no use for what below is said of the other one.
+    /// A layer that chooses a write-back policy drops the settings of the other policy from below.
     pub fn over(self, below: Layer) -> Layer {
         let below = match self.write_back {
             Some(WriteBackPolicy::Static) => {
@@ -247,7 +246,7 @@ impl Layer {
         })
     }
 
-    /// Who may use the lane may use the mount.
+    /// Checks that users of the lane may use the mount.
     fn check_lane_users(&self) -> Result<(), SettingsError> {
         let there_are = self.lane_users.as_ref().is_some_and(|users| !users.0.is_empty());
         if there_are && self.lane != Some(false) && self.allow_other != Some(true) {
@@ -256,7 +255,7 @@ impl Layer {
         Ok(())
     }
 
-    /// Nothing is said that the write-back policy has no use for.
+    /// Checks that no setting of the other write-back policy is given.
     fn check_policy(&self) -> Result<(), SettingsError> {
         let chosen = self.write_back.unwrap_or(WRITE_BACK_DEFAULT);
         for (option, said, policy) in [
@@ -289,9 +288,9 @@ pub struct Settings {
     pub no_recovery: bool,
     /// Whether every open bypasses the kernel's page cache.
     pub direct_io: bool,
-    /// Programs may use files by memory shared with the daemon.
+    /// Whether the lane is on.
     pub lane: bool,
-    /// Whose may besides those of the daemon's own user.
+    /// Users of the lane besides the daemon's own.
     pub lane_users: LaneUsers,
     /// The source shown by mount(8), if not SOURCE.
     pub fsname: Option<String>,
@@ -311,27 +310,27 @@ pub struct Settings {
     pub atime: bool,
     /// How requests reach the daemon.
     pub transport: TransportChoice,
-    /// Where the redo log is.
+    /// The place of the redo log.
     pub log: LogChoice,
-    /// Bytes of a redo log that is made.
+    /// Bytes of a new redo log.
     pub log_bytes: u64,
-    /// Nobody said so: a log that is made may be smaller.
+    /// Whether that size is only the default: then a new log may be smaller.
     pub log_bytes_by_default: bool,
     /// How much is logged.
     pub log_level: Level,
     /// Where the log goes, if not to the default place.
     pub log_file: Option<PathBuf>,
-    /// Where what write-back does is recorded, if anywhere.
+    /// The file of the record of write-back, if any.
     pub record: Option<PathBuf>,
 }
 
 /// Settings that contradict each other or the engine's bounds.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// `--memory` is below what an engine can work in.
+    /// `--memory` is less than an engine needs.
     #[error("memory of {given} is too small: give --memory at least {least}")]
     MemoryTooSmall {
-        /// What was asked for.
+        /// The value given.
         given: Size,
         /// The bound.
         least: Size,
@@ -343,11 +342,11 @@ pub enum SettingsError {
     OtherPolicy {
         /// The option.
         option: &'static str,
-        /// Whose it is.
+        /// The policy it belongs to.
         policy: &'static str,
     },
     /// Users who may use the lane cannot use the mount.
-    #[error("--lane-users is for users who may use the mount: give --allow-other as well")]
+    #[error("users of --lane-users must be able to use the mount: give --allow-other as well")]
     LaneUsersKeptOut,
     /// Data that is not recovered must not be overwritten.
     #[error(
@@ -355,10 +354,10 @@ pub enum SettingsError {
          --read-only as well"
     )]
     NoRecoveryToWrite,
-    /// `--log-size` is too little.
+    /// `--log-size` is too small.
     #[error("a log of {given} is too small: give --log-size at least {least}")]
     LogTooSmall {
-        /// What was asked for.
+        /// The value given.
         given: Size,
         /// The bound.
         least: Size,
@@ -369,7 +368,7 @@ pub enum SettingsError {
          give --patch-memory at most {most}, or more --memory"
     )]
     PatchMemoryTooLarge {
-        /// What was asked for.
+        /// The value given.
         given: Size,
         /// The memory it is part of.
         memory: Size,
@@ -432,7 +431,7 @@ mod tests {
             let said = layer.resolve().unwrap_err().to_string();
             assert!(said.starts_with(option) && said.contains("give --write-back "), "{said}");
         }
-        // What a file says for the one policy is no reason not to choose the other.
+        // A file's setting for one policy must not prevent the choice of the other.
         let file = Layer { write_back: adaptive, dirty_max: Some(30), ..Layer::default() };
         let chosen = Layer { write_back: Some(WriteBackPolicy::Static), ..Layer::default() };
         let engine = chosen.over(file).resolve().unwrap().engine;

@@ -1,4 +1,4 @@
-//! The signals that end a daemon, taken by a thread instead of interrupting one.
+//! The signals that end a daemon, received by a thread of their own.
 
 #![allow(unsafe_code, reason = "signal masks and sigwait(3) have no safe form")]
 
@@ -6,7 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::thread;
 
-/// What asks the daemon to write home and end.
+/// Signals that ask the daemon to write everything home and end.
 const ENDING: [(libc::c_int, &str); 3] =
     [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT"), (libc::SIGHUP, "SIGHUP")];
 
@@ -15,11 +15,11 @@ pub struct Blocked {
     set: libc::sigset_t,
 }
 
-/// Blocks the ending signals. To be called before the first thread is started, since threads
-/// inherit what is blocked. One that arrives early waits to be taken.
+/// Blocks the ending signals. Call it before the first thread is started, since threads inherit the
+/// mask. A signal that arrives early stays pending.
 pub fn block() -> io::Result<Blocked> {
-    // A limit on the size of files is to be an error of the write that meets it, not the daemon's
-    // end with everything unwritten.
+    // A limit on file sizes must fail the write that exceeds it, and not kill the daemon with dirty
+    // data.
     // SAFETY: no handler is installed, so nothing runs in a signal's context.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let mut set = MaybeUninit::uninit();

@@ -1,15 +1,15 @@
 //! SOURCE: the directory that is served, opened once, checked, and locked against a second mount.
 //!
-//! The lock is `SOURCE/.weir/lock`, held with flock(2) by the daemon to its very end. Where
-//! nothing can be created in SOURCE, the directory itself is locked; to exclude that kind of lock
-//! too, the directory's lock is always taken first.
+//! The lock is `SOURCE/.weir/lock`, held with flock(2) until the daemon ends. If nothing can be created in
+//! SOURCE, the directory itself is locked; to exclude that kind of lock too, the directory's lock is
+//! always taken first.
 //!
 //! A SOURCE is not locked while a directory above or below it is served: the two mounts would overwrite each
 //! other's pages.
 //!
-//! Invariant: `.weir` exists only while a daemon holds the lock, or because it holds something
-//! else of Weir's. Whoever takes the lock checks that the file is still the one with that name,
-//! so removing it on release is safe.
+//! Invariant: `.weir` exists only while a daemon holds the lock, or because other files of Weir's are in
+//! it. After taking the lock a daemon checks that the file still has that name, so removing it on release
+//! is safe.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -28,19 +28,19 @@ use crate::own_directory::{LOCK_FILE, OwnDirectory, OwnDirectoryError, WEIR_DIRE
 /// Why SOURCE cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// No such thing.
+    /// It does not exist.
     #[error("SOURCE {} does not exist: name an existing directory", .0.display())]
     Missing(PathBuf),
-    /// Something else.
+    /// It is not a directory.
     #[error("SOURCE {} is not a directory: name the directory to serve", .0.display())]
     NotDirectory(PathBuf),
-    /// May not be read or searched.
+    /// This user may not read or search it.
     #[error(
         "SOURCE {}: permission denied: weir needs to read and search it; \
          change its mode or run as its owner or root", .0.display()
     )]
     Denied(PathBuf),
-    /// Anything else that opening it meets.
+    /// Another error of opening it.
     #[error("cannot open SOURCE {}: {error}", path.display())]
     Open {
         /// SOURCE.
@@ -48,7 +48,7 @@ pub enum SourceError {
         /// Why.
         error: io::Error,
     },
-    /// Served already.
+    /// Another daemon serves it.
     #[error("SOURCE {} is already mounted{by}: use that mount, or 'weir umount' it first",
         path.display())]
     Locked {
@@ -57,7 +57,7 @@ pub enum SourceError {
         /// ` at /mnt by process 123`, or nothing if that is not known.
         by: String,
     },
-    /// Lies in another Weir mount.
+    /// It lies in another Weir mount.
     #[error(
         "SOURCE {} lies in the weir mount {}: name the directory behind it, {}",
         path.display(), mount_point.display(), behind.display()
@@ -145,7 +145,7 @@ impl Source {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(&self.directory, ".", flags, Mode::empty())
             .map_err(|errno| self.lock_error(errno))?;
-        // Network file systems lock only what is open for writing: there the file has to do.
+        // Network file systems lock only files open for writing: there only the lock file is locked.
         let whole = match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => true,
             Err(Errno::WOULDBLOCK) => return Err(self.locked()),
@@ -244,7 +244,7 @@ impl Source {
     }
 }
 
-/// SOURCE is nobody else's while this lives.
+/// SOURCE, locked while this lives.
 #[derive(Debug)]
 pub struct SourceLock {
     directory: OwnedFd,
@@ -266,7 +266,7 @@ impl Drop for SourceLock {
         let (Some(own), Some(_)) = (&self.own, &self.file) else { return };
         keeping_times(&self.directory, |directory| {
             let removed = rustix::fs::unlinkat(own.as_fd(), LOCK_FILE, AtFlags::empty());
-            // Not empty, or not removable any more: it stays.
+            // It is not empty, or cannot be removed: it stays.
             let _ = removed
                 .and_then(|()| rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR));
         });
@@ -299,7 +299,7 @@ fn try_lock_file(
         opened => opened,
     };
     let file = opened.inspect_err(|_| {
-        // Leave no directory behind that was made in vain.
+        // Remove the directory made for it.
         keeping_times(directory, |directory| {
             let _ = rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR);
         });
@@ -329,7 +329,7 @@ pub fn is_log_path(path: &Path, log: &Path) -> bool {
         && parent.is_some_and(|parent| parent == path.join(WEIR_DIRECTORY))
 }
 
-/// Runs `change` on SOURCE and puts its modification time back: `.weir` is not the user's doing.
+/// Runs `change` on SOURCE and restores its modification time: `.weir` is not a change by the user.
 fn keeping_times<T>(directory: &OwnedFd, change: impl FnOnce(&OwnedFd) -> T) -> T {
     let before = rustix::fs::fstat(directory);
     let result = change(directory);
@@ -341,7 +341,7 @@ fn keeping_times<T>(directory: &OwnedFd, change: impl FnOnce(&OwnedFd) -> T) -> 
                 last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
                 last_modification: Timespec { tv_sec: before.st_mtime, tv_nsec },
             };
-            // Only the owner may; for anybody else the time is allowed to move.
+            // Only the owner may set it; otherwise the time moves.
             let _ = rustix::fs::futimens(directory, &times);
         }
     }
@@ -355,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    /// A scratch directory that goes away with the test.
+    /// A scratch directory, removed at the end of the test.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -460,7 +460,7 @@ mod tests {
         let scratch = Scratch::new("unwritable");
         fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o555)).unwrap();
         let lock = scratch.open().lock(Path::new("/mnt"), false).unwrap();
-        // Root may write anywhere; whoever may not has locked the directory.
+        // Root may write anywhere; other users have locked the directory.
         assert_eq!(lock.file.is_some(), rustix::process::geteuid().is_root());
         assert!(matches!(
             scratch.open().lock(Path::new("/mnt"), false),

@@ -1,4 +1,4 @@
-//! How a status is shown to people.
+//! The status as text.
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
@@ -15,7 +15,7 @@ fn pages(count: u64) -> String {
     if count == 1 { "1 page".to_owned() } else { format!("{count} pages") }
 }
 
-/// Who uses files by shared memory.
+/// The lane's clients.
 fn lane(status: &Status) -> String {
     let Some(lane) = &status.lane else { return "off".to_owned() };
     format!(
@@ -211,7 +211,7 @@ fn dirty(status: &Status) -> String {
 
 const ADAPTIVE: &str = WriteBackPolicy::Adaptive.name();
 
-/// When write-back starts and stops, and where it presses writers, in shares of the memory for pages.
+/// The watermarks and the point at which writers are slowed down, as shares of the memory for pages.
 fn write_back(status: &Status) -> String {
     let stats = &status.stats;
     let share = |pages: u64| percent(pages, stats.cache_pages);
@@ -239,7 +239,7 @@ fn ghosts(status: &Status) -> String {
     format!("{} hits, {} misses", stats.ghost_hits, stats.ghost_misses)
 }
 
-/// Exact enough for a person.
+/// With one decimal.
 fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
@@ -282,7 +282,7 @@ fn log(status: &Status) -> String {
 fn hits(hits: u64, misses: u64) -> String {
     match hits + misses {
         0 => "nothing looked for".to_owned(),
-        // Exact enough for a percentage.
+        // The rounding does not show in a percentage.
         all => format!("{:.1} % of pages in memory", 100.0 * hits as f64 / all as f64),
     }
 }

@@ -1,5 +1,5 @@
-//! Taking a mount away: umount2(2) for whoever may, fusermount3(1) for ordinary users; and who
-//! stands in the way.
+//! Unmounting, by umount2(2) with the privilege and by fusermount3(1) for ordinary users; and the programs
+//! that prevent it.
 
 use std::fs;
 use std::io;
@@ -12,34 +12,34 @@ use rustix::mount::UnmountFlags;
 use crate::daemon::protection;
 use crate::fuse_access;
 
-/// How a mount is taken away.
+/// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Only if nobody uses it.
+    /// Only if no program uses it.
     Idle,
-    /// From the name space at once, and altogether when nobody uses it any more.
+    /// From the name space at once, and completely when no program uses it any more (MNT_DETACH).
     Detach,
 }
 
-/// Why it was not.
+/// Why it was not unmounted.
 #[derive(Debug, thiserror::Error)]
 pub enum UnmountError {
     /// Programs use it.
     #[error("it is in use")]
     Busy,
-    /// There is no mount.
+    /// It is not mounted.
     #[error("it is not mounted")]
     NotMounted,
     /// Something else is mounted over it.
     #[error("something else is mounted over it: unmount that first")]
     Covered,
-    /// Needed, and missing.
+    /// The helper is needed and missing.
     #[error("fusermount3 is missing: install the package fuse3, or unmount as root")]
     NoHelper,
-    /// What the kernel said.
+    /// An error of the kernel.
     #[error("{0}")]
     Kernel(io::Error),
-    /// What fusermount3 said.
+    /// An error of fusermount3.
     #[error("{0}")]
     Helper(String),
 }
@@ -89,8 +89,8 @@ fn understand(said: &str) -> UnmountError {
     }
 }
 
-/// Up to a few programs that use something at or below `mountpoint`, as `name (pid)`, as far as
-/// this user may see. Reads only links in /proc, so a mount that does not answer does no harm.
+/// A few of the programs that use files at or below `mountpoint`, as `name (pid)`, as far as this user may
+/// see them. Reads only links in /proc, and so cannot hang on a mount that does not answer.
 pub fn users(mountpoint: &Path) -> Vec<String> {
     const NAMED_MAX: usize = 5;
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };

@@ -1,14 +1,14 @@
 //! The texts of `--help`: the manual.
 
 pub(super) const ABOUT: &str = "\
-Writes that never wait: a write-back path in front of any directory.
+A write path in front of any directory: small writes and syncs do not wait for it.
 
-'weir mount SOURCE MOUNTPOINT' shows the files of SOURCE at MOUNTPOINT. A program that writes there \
-never waits for a page to be read from the disk: a write to a page that is not in memory is kept as \
-a patch, and the page is read later or not at all. The files in SOURCE stay ordinary files, and once \
-unmounted are complete without Weir. Until then, change them through the mount only.
+'weir mount SOURCE MOUNTPOINT' shows the files of SOURCE at MOUNTPOINT. A write to a page that is not in \
+memory does not wait until the page has been read: its bytes are kept as a patch, and the page is read later \
+or not at all. The files in SOURCE stay ordinary files. After unmounting they are complete without Weir; until \
+then, change them through the mount only.
 
-What write, fsync, close and a crash mean is said in docs/SEMANTICS.md.";
+docs/SEMANTICS.md defines what write, fsync, close and a crash mean.";
 
 pub(super) const AFTER: &str = "\
 EXAMPLES:
@@ -16,36 +16,35 @@ EXAMPLES:
   weir status /mnt/data                what is dirty, patched, fetched, and how fast it is
   weir sync /mnt/data                  write everything home and make it durable
   weir umount /mnt/data                write everything home, then unmount
-  weir run -- rsync -a /etc /mnt/data  run a program whose reads and writes do without the kernel
+  weir run -- rsync -a /etc /mnt/data  run a program that reads and writes without the kernel
 
 EXIT STATUS:
   0  done
-  1  it could not be done; one line on standard error says what, on what, and what to do
-  2  the command line or a configuration file makes no sense; nothing was done
+  1  failure: one line on standard error says what failed, on what, and what to do
+  2  the command line or a configuration file is invalid; nothing was done
 
 FILES:
   /etc/weir.toml, $XDG_CONFIG_HOME/weir/config.toml
       Configuration; see 'weir mount --help'.
   SOURCE/.weir/lock
-      Locked while SOURCE is mounted; removed at the end. '.weir' is not shown in the mount, and must be
-      this user's alone.
+      Locked while SOURCE is mounted; removed at the end. '.weir' is not shown in the mount, and must
+      belong to this user alone.
   SOURCE/.weir/log, SOURCE/.weir/log-at
-      The redo log, or where it is if '--log' named another place. A crash leaves it, and the next mount or
-      'weir recover' finds it there. SOURCE/.weir/id tells whose log a log is.
+      The redo log, or its place if '--log' named another one. After a crash the next mount or 'weir recover'
+      finds it there. SOURCE/.weir/id identifies the SOURCE that a log belongs to.
   /run/weir, $XDG_RUNTIME_DIR/weir, /tmp/weir-UID
-      Control sockets, one a mount, named by the mount's device number.
+      Control sockets, one for each mount, named by the mount's device number.
   /var/log/weir, $XDG_STATE_HOME/weir
-      Logs of daemons in the background, one file a mount.";
+      Logs of daemons in the background, one file for each mount.";
 
 pub(super) const MOUNT: &str = "\
 Serve the directory SOURCE at the empty directory MOUNTPOINT.
 
-The command returns when the mount answers; the daemon goes on in the background until 'weir umount', \
-umount(8), 'fusermount3 -u', SIGTERM, SIGINT or SIGHUP. However it ends, it writes everything home \
-before it exits, and SOURCE stays locked against a second mount until then.
+The command returns when the mount answers; the daemon runs in the background until 'weir umount', umount(8), \
+'fusermount3 -u', SIGTERM, SIGINT or SIGHUP. In each case it writes everything home before it exits, and SOURCE \
+stays locked against a second mount until then.
 
-An ordinary user can mount too, with fusermount3 (package fuse3), on an empty directory that he may \
-write.";
+Ordinary users can mount too, with fusermount3 (package fuse3), on an empty directory that they may write.";
 
 pub(super) const MOUNT_AFTER: &str = "\
 MOUNT OPTIONS (-o):
@@ -59,21 +58,21 @@ MOUNT OPTIONS (-o):
   direct_io                       every open bypasses the kernel's page cache
   dev, nodev, suid, nosuid, exec, noexec, atime, noatime
                                   as for mount(8); nodev and nosuid by default
-  dev=on, suid=on                 the same as dev and suid. mount(8) keeps those words to itself: with 'mount -t' and in
-                                  fstab only these count
-  remount                         change a mount that is there: ro, rw, and dev, suid, exec, atime and their opposites;
+  dev=on, suid=on                 the same as dev and suid, for 'mount -t' and fstab: mount(8) does not pass the plain
+                                  words on
+  remount                         change an existing mount: ro, rw, and dev, suid, exec, atime and their opposites;
                                   everything else stays as it was mounted
   fsname=NAME                     the source that mount(8) shows, instead of SOURCE
   entry_timeout=S, attr_timeout=S how long the kernel may remember names and attributes, seconds
-  negative_timeout=S              the same of names that are missing, where case counts in names: by default 1, and no
-                                  more than entry_timeout
+  negative_timeout=S              the same for missing names, where names are case-sensitive: by default 1, and at
+                                  most entry_timeout
   default_permissions, kernel_cache, auto_cache, relatime, async, ...
-                                  accepted: that is how it is
+                                  accepted: always in force
   defaults, auto, noauto, user, users, nofail, _netdev, x-*, comment=
                                   ignored: for mount(8) and others
-  Everything else is refused by name. A comma inside a value is written '\\,'.
+  All other options are refused by name. A comma inside a value is written '\\,'.
 
-  A flag counts over -o, and the last of contradicting -o options counts.
+  A flag overrides -o; of contradicting -o options the last one counts.
 
 MOUNT(8) AND FSTAB(5):
   mount -t fuse.weir SOURCE MOUNTPOINT -o memory=1G
@@ -82,18 +81,18 @@ MOUNT(8) AND FSTAB(5):
       Without that link they work through mount.fuse3(8) of the package fuse3.
   mount -o remount,ro /mnt/data
   mount -o remount,rw /mnt/data
-      Read-only: refused (busy) while programs have files open for writing. When it is done, everything
-      written before is home and durable. A mount that was made with ro cannot become rw: unmount it first.
+      remount,ro is refused (busy) while programs have files open for writing. When it returns, everything
+      written before is home and durable. A mount made with ro cannot become rw: unmount it first.
   umount /mnt/data
       Returns when the mount is gone; the daemon then writes home what is left, and a 'weir mount' of the
-      same SOURCE waits for that. Give umount(8) the mount point: it takes any directory for one, and so
-      says 'not mounted' of SOURCE ('umount -l SOURCE' and 'weir umount SOURCE' find it).
+      same SOURCE waits for it. Give umount(8) the mount point: it treats any directory as one, and says
+      'not mounted' for SOURCE ('umount -l SOURCE' and 'weir umount SOURCE' work).
 
 CONFIGURATION FILES:
   /etc/weir.toml and then $XDG_CONFIG_HOME/weir/config.toml (~/.config/weir/config.toml), or only
   the one given with --config. Keys are the long options; 'options' is an -o list. A table
-  [mount.\"/mnt/data\"] counts for that mount point only, and over the rest of its file; the user's
-  file counts over the machine's, and the command line over both. Unknown keys are errors.
+  [mount.\"/mnt/data\"] is for that mount point only, and overrides the rest of its file. The user's
+  file overrides the machine's, and the command line overrides both. Unknown keys are errors.
     memory = \"1G\"
     options = \"noatime\"
     [mount.\"/mnt/data\"]
@@ -102,28 +101,28 @@ CONFIGURATION FILES:
 
 SIGNALS:
   SIGTERM, SIGINT, SIGHUP
-      Write everything home, then unmount and exit. While programs still use the mount it is only
-      detached: nobody new gets in, and the daemon ends when the last file is closed. A second
-      signal writes home and ends it at once. While something cannot be written home, the daemon
-      stays, keeps trying, and says so in its log: no signal but SIGKILL makes it drop data.
+      Write everything home, then unmount and exit. If programs still use the mount it is only detached:
+      no other program can enter it, and the daemon ends when the last file is closed. A second signal
+      writes everything home and ends the mount at once. If data cannot be written home, the daemon stays,
+      keeps trying, and says so in its log: only SIGKILL makes it drop data.
 
 LOGS:
   In the foreground to standard error; in the background to /var/log/weir/NAME.log (root) or
-  $XDG_STATE_HOME/weir/NAME.log (~/.local/state/weir), NAME being the mount point with '/' as '-'
-  (a '-' in it as '\\x2d'). A log that reaches 16 MiB is renamed to NAME.log.old, once.
+  $XDG_STATE_HOME/weir/NAME.log (~/.local/state/weir). NAME is the mount point with '/' as '-' (and '-' as
+  '\\x2d'). A log that reaches 16 MiB is renamed to NAME.log.old, which replaces an older one.
 
 FUSE OVER IO_URING:
-  Where the kernel has it and root has turned it on, requests come over io_uring. To turn it on, now
-  and at every boot:
+  If the kernel has it and root has turned it on, requests come over io_uring. To turn it on, now and
+  at every boot:
     echo 1 > /sys/module/fuse/parameters/enable_uring
     echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse.conf
-  Weir never changes that itself. 'weir status' says what serves a mount.
+  Weir never changes that setting. 'weir status' shows the transport of a mount.
 
 ENVIRONMENT:
   XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME
-      Where configuration, logs and control sockets are.
+      Directories of configuration, logs and control sockets.
   PATH
-      Where fusermount3 is looked for.
+      Search path for fusermount3.
 
 EXAMPLES:
   weir mount /srv/data /mnt/data
@@ -134,8 +133,8 @@ EXAMPLES:
 
 EXIT STATUS:
   0  the mount answers (in the foreground: it has ended, and everything is home)
-  1  it could not be mounted, and nothing was changed (in the foreground: or something was lost)
-  2  bad options, values or configuration";
+  1  it could not be mounted, and nothing was changed (in the foreground: or data was lost)
+  2  invalid options, values or configuration";
 
 pub(super) const UMOUNT: &str = "\
 Write everything home, then unmount, and wait until the daemon has exited.
@@ -153,12 +152,12 @@ EXAMPLES:
 
 EXIT STATUS:
   0  everything is home and durable, and the mount is gone
-  1  something is not: standard error says what
-  2  the command line makes no sense";
+  1  not everything: standard error says what
+  2  the command line is invalid";
 
 pub(super) const SYNC: &str = "\
-Write everything of a mount home and make it durable there, like 'sync' for that mount alone. \
-('sync -f' and syncfs(2) cannot do that: the kernel does not tell FUSE daemons of them.)
+Write everything of a mount home and make it durable there, like 'sync' for that mount alone. ('sync -f' and \
+syncfs(2) do nothing for a mount: the kernel does not pass them to FUSE daemons of this kind.)
 
 MOUNTPOINT may be any path in the mount.";
 
@@ -168,18 +167,18 @@ EXAMPLES:
 
 EXIT STATUS:
   0  everything written before is home and durable
-  1  something is not: standard error says what
-  2  the command line makes no sense";
+  1  not everything: standard error says what
+  2  the command line is invalid";
 
 pub(super) const RECOVER: &str = "\
-Bring home what the redo log of SOURCE holds: what was synced, and not written home, when the daemon died \
-or the power went. 'weir mount' does the same before it mounts. The log is found from SOURCE, wherever it is.
+Bring home what the redo log of SOURCE holds: data that was synced and not yet written home when the daemon died \
+or the power failed. 'weir mount' does the same before it mounts. The log is found from SOURCE, wherever it is.
 
 With --dry-run nothing is changed; a line for each file says what would be written where, what its size would be, and \
 what would be left out and why.
 
-It may be interrupted at any time and be run again. A log that is damaged is left as it is, and so is \
-SOURCE: standard error says what is wrong and where.";
+It may be interrupted at any time and run again. If the log is damaged, the log and SOURCE are left as they are: \
+standard error says what is wrong and where.";
 
 pub(super) const RECOVER_AFTER: &str = "\
 EXAMPLES:
@@ -188,38 +187,36 @@ EXAMPLES:
 
 EXIT STATUS:
   0  everything that was synced is home and durable
-  1  it is not: standard error says why
-  2  the command line makes no sense";
+  1  not everything: standard error says why
+  2  the command line is invalid";
 
 pub(super) const RUN: &str = "\
-Run a program, and the programs it runs, with a library before the C library's reads and writes: on files of \
-mounts they then go by memory shared with the daemon, without a system call. Nothing else about the program \
-changes; what the library does not do, the kernel does as ever.
+Run a program, and the programs that it starts, with a library preloaded that replaces the C library's reads and \
+writes. On files of mounts these go through memory shared with the daemon (the lane), without a system call. \
+Everything that the library does not cover is done by the kernel as usual.
 
-The program takes this command's place: its exit status, its signals and its terminal are its own. It must be run by \
-the user who runs the daemon, or it uses the mount by the kernel alone.";
+The program replaces this command, and so keeps its exit status, signals and terminal. It must be run by the \
+daemon's user or one of --lane-users; otherwise it uses the mount through the kernel alone.";
 
 pub(super) const RUN_AFTER: &str = "\
 WHAT IS COVERED:
-  read, write, pread, pwrite and their forms with several pieces, from C and C++ and whatever is built on them.
-  Not stdio (fread, fprintf and the like): the C library calls the kernel by itself. Not programs that are
-  linked statically or make system calls themselves (Go), and not io_uring: they use the mount by the kernel
-  and see the same files. Nor files that are mapped, or used by several programs who write.
-  docs/SEMANTICS.md says it exactly.
+  read, write, pread, pwrite and their vectored forms, called through the C library. Not covered: stdio (fread,
+  fprintf and the like), whose calls stay inside the C library; programs that are linked statically or make
+  system calls themselves (Go); io_uring; files that are mapped, or that several programs write. All these use
+  the mount through the kernel, and see the same files. docs/SEMANTICS.md has the exact rules.
 
 REPORT:
-  With --report the program is waited for, signals sent to this command are passed on to it, and what is
-  told then is what was read and written on mounts, by which way and why, for each program's name and in
-  total; also of processes that were killed. The exit status is the program's, or 128 and the number of the
-  signal that ended it. JSON fields: weir_version, command, exit_status, total, programs (by name); of total
+  With --report this command waits for the program and forwards signals to it. The report then counts reads and
+  writes on mounts by the lane and by the kernel, with reasons, for each program's name and in total, killed
+  processes included. The exit status is the program's, or 128 plus the number of the signal that ended it. JSON fields: weir_version, command, exit_status, total, programs (by name); of total
   and each: processes, files_in_lane, lane and kernel (reads, read_bytes, writes, write_bytes),
   lane_appends, syncs, kernel_reads_because, kernel_writes_because. Fields and reasons may be added.
 
 ENVIRONMENT:
   WEIR_PRELOAD
-      The library, if it is neither beside this command nor in ../lib/weir from there.
+      Path of the library, if it is neither beside this command nor in ../lib/weir from there.
   LD_PRELOAD
-      What is there already stays, after the library.
+      Present entries are kept, after the library.
 
 EXAMPLES:
   weir run -- postgres -D /mnt/data/pg
@@ -230,12 +227,12 @@ EXIT STATUS:
   127  there is no such program
   126  it cannot be executed
   1    the library is missing, or the report cannot be written
-  2    the command line makes no sense
-  else that of the program";
+  2    the command line is invalid
+  otherwise that of the program";
 
 pub(super) const LOG: &str = "\
-Show the superblock, the groups and the records of a redo log, from its checkpoint to its end, also of \
-one that is damaged or in use. With --format, make an empty log of a file or device.
+Show the superblock, the groups and the records of a redo log, from its checkpoint to its end, even if it is \
+damaged or in use. With --format, make a file or device an empty log.
 
 PATH is the directory that was served, or the log: a file or a block device. Files are shown with their \
 current names. A summary at the end tells what recovery would do to each. For a log outside the directory that was \
@@ -249,13 +246,13 @@ EXAMPLES:
   weir log --format --force /dev/nvme0n1p3
 
 EXIT STATUS:
-  0  the log is whole
+  0  the log is intact
   1  it is damaged, or cannot be read: standard error says where and why
-  2  the command line makes no sense";
+  2  the command line is invalid";
 
 pub(super) const STATUS: &str = "\
-Show what a mount is doing, or every mount that this user may ask: what is dirty and patched, what was \
-fetched and what did not have to be, who waited, what failed, and how long requests took in the daemon.
+Show the state of a mount, or of every mount that this user may ask about: dirty and patched pages, fetches made \
+and avoided, waiting writers, errors, and how long requests took in the daemon.
 
 Counters run from the start of the mount.";
 
@@ -300,6 +297,6 @@ EXAMPLES:
   weir status --json /mnt/data | jq .stats.fetches_avoided
 
 EXIT STATUS:
-  0  shown (also when there is no mount)
+  0  shown (also if there is no mount)
   1  a daemon did not answer
-  2  the command line makes no sense";
+  2  the command line is invalid";

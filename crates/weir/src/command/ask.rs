@@ -21,7 +21,7 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
     };
     if daemon.is_elsewhere() {
         leave(&mount, &daemon, arguments.force)?;
-        // A connection serves one request; and the mount may have ended with this namespace.
+        // A connection serves one request, and the mount may have ended with this namespace's.
         match Daemon::connect(&mount) {
             Ok(again) if again.is_same(&daemon) => daemon = again,
             _ => {
@@ -58,7 +58,7 @@ fn leave(mount: &Mount, daemon: &Daemon, force: bool) -> Result<(), Failure> {
     }
 }
 
-/// Unmounts what no daemon serves any more. Never a success: what was not home is lost.
+/// Unmounts a mount whose daemon has died. Never a success: what was not home is lost.
 fn remove_dead(mount: &Mount) -> Failure {
     let path = mount.mount_point.display();
     match unmount::unmount(&mount.mount_point, How::Detach) {
@@ -99,9 +99,9 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     for mount in table.weir() {
         match status_of(mount) {
             Ok(status) => statuses.push(status),
-            // Not this user's to see.
+            // This user may not see it.
             Err(Failure::Control(ControlError::Denied { .. })) => {}
-            // The others are worth seeing all the same.
+            // Show the others all the same.
             Err(failure) => outcome = failure.report(),
         }
     }
@@ -132,7 +132,7 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain structures of strings and numbers") + "\n"
 }
 
-/// Prints; a reader that has had enough is no failure.
+/// Prints; a reader that closes the pipe early is no failure.
 fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -13,7 +13,7 @@ use crate::former;
 use crate::log;
 use crate::mounts::{self, MountTable};
 
-/// Mounts, in the foreground until the mount ends, else until it answers.
+/// Mounts. Returns when the mount has ended (in the foreground) or answers (in the background).
 pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     if arguments.is_remount() {
         return remount::run(arguments, &arguments.layer()?);
@@ -49,7 +49,7 @@ pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The daemon's process: its only way to say something is the report, and the log after that.
+/// The daemon's process. It speaks only through its report, and through the log after that.
 fn in_background(request: MountRequest, report: Report) -> ExitCode {
     let mut report = Some(report);
     let served = daemon::check(request).and_then(Checked::lock).and_then(|locked| {
@@ -68,7 +68,7 @@ fn in_background(request: MountRequest, report: Report) -> ExitCode {
     ExitCode::from(failure.exit_status())
 }
 
-/// Opens the log. One that was asked for must be writable; without the default one there is a
+/// Opens the log. A log given by option must be writable; if the default log is not, there is a
 /// warning.
 fn begin_log(locked: &Locked) -> Result<Option<String>, DaemonError> {
     let settings = locked.settings();
@@ -83,7 +83,7 @@ fn begin_log(locked: &Locked) -> Result<Option<String>, DaemonError> {
     Ok(opened.err().map(|error| format!("nothing is logged: {error}; use --log-file")))
 }
 
-/// Everything the daemon needs to know, with paths that stay right when it changes directory.
+/// Everything the daemon needs to know, with absolute paths, since it changes directory.
 fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
     let absolute = |name: &str, path: &Path| {
         std::path::absolute(path).map_err(|_| {
@@ -104,8 +104,8 @@ fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
     Ok(MountRequest { source, mountpoint, settings })
 }
 
-/// The name under which a configuration file knows a mount point: canonical, unless it is a FUSE
-/// mount already, which may not answer.
+/// The name of a mount point in a configuration file: canonical, unless it is a FUSE mount already,
+/// which may not answer.
 fn configured_name(mountpoint: &Path) -> PathBuf {
     let clean = mounts::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
     let table = MountTable::read().unwrap_or_default();

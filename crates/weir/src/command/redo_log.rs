@@ -76,7 +76,7 @@ fn describe(report: &Report, dry: bool) -> String {
         let _ = writeln!(text, "{gone} records are about files that are gone");
     }
     if report.torn {
-        text.push_str("the last group was not whole: it was never acknowledged\n");
+        text.push_str("the last group is incomplete: it was never acknowledged\n");
     }
     text
 }
@@ -91,7 +91,7 @@ fn by_file(log: &LogFile, source: BorrowedFd<'_>) -> Result<String, Failure> {
     Ok(explained.lines(&mut look).iter().map(|line| format!("  {line}\n")).collect())
 }
 
-/// The directory that a log's files are in, open, if it is known.
+/// The directory of a log's files, open, if it is known.
 fn served(arguments: &LogArguments) -> Option<File> {
     let named = arguments.source.as_deref();
     let source = named.or_else(|| match arguments.path.is_dir() {
@@ -101,7 +101,7 @@ fn served(arguments: &LogArguments) -> Option<File> {
     File::open(source?).ok()
 }
 
-/// Shows a log, or makes one.
+/// Shows a log, or makes an empty one.
 pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
     if arguments.format {
         return format(&arguments.path, arguments.force);
@@ -136,7 +136,7 @@ pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
                 scan.recycle(group);
             }
             Err(end) => {
-                let torn = if end.torn { ", where a group was begun and is not whole" } else { "" };
+                let torn = if end.torn { ", where an incomplete group begins" } else { "" };
                 print(&format!("end at LSN {}{torn}\n", end.lsn))?;
                 if let Some(source) = &source {
                     print("recovery would, file by file:\n")?;
@@ -221,7 +221,7 @@ fn group_text(group: &Group, mut look: Option<&mut Look>) -> String {
     text
 }
 
-/// Prints, and ends in peace when nobody reads on.
+/// Prints; a reader that closes the pipe early is no failure.
 fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),

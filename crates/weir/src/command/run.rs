@@ -1,7 +1,7 @@
-//! `weir run`: a program whose reads and writes of files on mounts go by memory shared with the daemon.
+//! `weir run`: runs a program that reads and writes files of mounts by memory shared with the daemon.
 //!
-//! Without a report the program takes this process's place, so that its exit status, its signals and its terminal are its
-//! own. With one it is waited for.
+//! Without a report the program replaces this process, and keeps its exit status, signals and terminal. With a report
+//! this process waits for it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,7 +18,7 @@ use crate::run::{forward, report};
 
 /// The library's file name.
 const LIBRARY: &str = "libweir_preload.so";
-/// Names the library, instead of where it is looked for.
+/// Environment variable with the library's path, which replaces the search.
 const LIBRARY_VARIABLE: &str = "WEIR_PRELOAD";
 
 /// Runs a program.
@@ -67,7 +67,7 @@ fn cannot_run(name: &OsStr, error: io::Error) -> Failure {
     }
 }
 
-/// The library first, so that its calls reach what was there before.
+/// The library comes first: its calls then reach what was preloaded before.
 fn preloaded(library: &Path, before: Option<OsString>) -> OsString {
     let mut list = library.as_os_str().to_owned();
     if let Some(before) = before.filter(|before| !before.is_empty()) {
@@ -77,7 +77,7 @@ fn preloaded(library: &Path, before: Option<OsString>) -> OsString {
     list
 }
 
-/// Where the library is: where the environment says, beside this command, or where it is installed.
+/// Path of the library: from the environment, beside this command, or where it is installed.
 fn library() -> Result<PathBuf, Failure> {
     let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
     let places = match named {
@@ -98,7 +98,7 @@ fn library() -> Result<PathBuf, Failure> {
         )));
     };
     let path = std::fs::canonicalize(found).unwrap_or_else(|_| found.clone());
-    // ld.so(8) takes both for separators.
+    // ld.so(8) treats both as separators.
     if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\n' | b'\t')) {
         return Err(Failure::Refused(format!(
             "{} cannot be preloaded: its path has a space or a colon; install it elsewhere, or name a copy in \

@@ -1,4 +1,4 @@
-//! The commands' end of the control socket: finding the daemon behind a path, and asking it.
+//! The commands' end of the control socket: finds the daemon of a path, and asks it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,13 +15,13 @@ use super::protocol::{self, Reply, Request, Status};
 use crate::mounts::{self, Device, Mount, MountTable};
 use crate::namespaces;
 
-/// How long a daemon may take to say how it is.
+/// How long a daemon may take to send its status.
 const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// As above, for a daemon whose end is awaited and which need not answer.
 const PROGRESS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a process that hung up is given to be gone.
+/// How long to wait for a process to end after it hung up.
 const END_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Why a daemon could not be asked.
@@ -44,32 +44,32 @@ pub enum ControlError {
         .0.display()
     )]
     NotMounted(PathBuf),
-    /// The mount is there, its daemon is not.
+    /// The mount exists, but its daemon has died.
     #[error(
         "the daemon of {} has died: 'weir umount' or 'umount' removes the mount; \
          what it had not written home is lost", .0.display()
     )]
     Dead(PathBuf),
-    /// The mount answers, its daemon cannot be asked.
+    /// The mount answers, but its daemon's socket does not.
     #[error(
         "the control socket of {} is gone: unmount with 'fusermount3 -u' or 'umount', which \
          brings everything home as well", .0.display()
     )]
     Unreachable(PathBuf),
-    /// It is somebody else's.
+    /// The mount belongs to another user.
     #[error("the mount {} belongs to user {owner}: ask as that user or as root", path.display())]
     Denied {
         /// The mount point.
         path: PathBuf,
-        /// Whose it is.
+        /// The mount's user.
         owner: u32,
     },
-    /// Something else listens where the daemon should.
+    /// Another process listens in the daemon's place.
     #[error("the control socket of {} belongs to user {uid}, not to its daemon", path.display())]
     Impostor {
         /// The mount point.
         path: PathBuf,
-        /// Whose process listens.
+        /// The user of that process.
         uid: u32,
     },
     /// The conversation failed.
@@ -146,15 +146,15 @@ impl Daemon {
         if denied || (!own.is_root() && own.as_raw() != owner) {
             return Err(ControlError::Denied { path: path(), owner });
         }
-        // A socket without a listener was a dead daemon's. If the socket itself is gone, somebody
-        // may have removed it.
+        // A socket without a listener belonged to a dead daemon. A missing socket may have been removed
+        // by somebody.
         if abandoned || matches!(rustix::fs::stat(&mount.mount_point), Err(Errno::NOTCONN)) {
             return Err(ControlError::Dead(path()));
         }
         Err(ControlError::Unreachable(path()))
     }
 
-    /// Checks who listens, and takes hold of the process so that its end can be awaited.
+    /// Checks the listener's user, and opens a pidfd to wait for the end of its process.
     fn believe(connection: UnixStream, owner: u32, mount: &Mount) -> Result<Daemon, ControlError> {
         let (device, mountpoint) = (mount.device, mount.mount_point.clone());
         let peer = rustix::net::sockopt::socket_peercred(&connection).map_err(|errno| {
@@ -179,8 +179,8 @@ impl Daemon {
         self.pid == other.pid
     }
 
-    /// Asks and waits for the answer: for a status not long, for the rest as long as it takes to
-    /// write everything home.
+    /// Asks and waits for the answer: briefly for a status, otherwise until everything has been written
+    /// home.
     pub fn ask(&self, request: &Request) -> Result<Reply, ControlError> {
         let patience = matches!(request, Request::Status).then_some(STATUS_PATIENCE);
         self.connection
@@ -190,7 +190,7 @@ impl Daemon {
             .map_err(|error| self.broken_off(error))
     }
 
-    /// What the end of a conversation before its answer means. A daemon that ends in order unmounts first.
+    /// The meaning of a connection that closes before the answer. A daemon that ends in order unmounts first.
     fn broken_off(&self, error: io::Error) -> ControlError {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         let path = self.mountpoint.clone();
@@ -210,7 +210,7 @@ impl Daemon {
 
     /// Whether the process has ended, or does so in time.
     fn has_ended(&self, patience: Option<&Timespec>) -> bool {
-        // Gone before it was taken hold of.
+        // The process ended before a pidfd could be opened.
         let Some(process) = &self.process else { return true };
         let mut ended = [PollFd::new(process, PollFlags::IN)];
         loop {

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use crate::config_file::absolute_variable;
 use crate::mounts::Device;
 
-/// The directory for this user's daemons: created, and nobody else's.
+/// The directory for this user's daemons; created if it is missing.
 ///
 /// # Errors
-/// It cannot be created, or somebody else got there first.
+/// It cannot be created, or it belongs to another user.
 pub fn directory() -> io::Result<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let mut refused = io::Error::from(io::ErrorKind::NotFound);
@@ -48,13 +48,13 @@ pub fn candidates(uid: u32) -> Vec<PathBuf> {
     directories
 }
 
-/// Makes sure that the directory exists, is `uid`'s and lets nobody else in.
+/// Makes sure that the directory exists, belongs to `uid`, and admits no other user.
 fn prepare(directory: &Path, uid: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // Not followed: in /tmp anybody may have planted a link.
+    // Links are not followed: in /tmp anybody may have planted one.
     let found = fs::symlink_metadata(directory)?;
     if !found.is_dir() || found.uid() != uid {
         return Err(io::Error::other("it belongs to somebody else"));

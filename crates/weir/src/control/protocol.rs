@@ -1,5 +1,5 @@
-//! What is said over the control socket. Additions only: an older command may meet a newer
-//! daemon, and the other way round.
+//! The messages of the control socket. Fields are only added: an older command may meet a newer daemon,
+//! and a newer command an older daemon.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
@@ -8,31 +8,31 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weir_engine::Stats;
 
-/// A line longer than this is nobody's request and nobody's reply.
+/// Longest line; a longer one is refused.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// What a daemon is asked.
+/// A request to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// What are you doing?
+    /// Send the status.
     Status,
     /// Write everything home and make it durable.
     Sync,
     /// Write everything home, unmount and exit.
     Unmount {
-        /// Also if programs use the mount or something cannot be written home.
+        /// Even if programs use the mount, or data cannot be written home.
         force: bool,
     },
 }
 
-/// What it answers.
+/// The daemon's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
     /// To [`Request::Status`].
     Status {
-        /// What it is doing.
+        /// The status.
         status: Box<Status>,
     },
     /// It was done.
@@ -44,7 +44,7 @@ pub enum Reply {
     },
 }
 
-/// A daemon's account of itself.
+/// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -52,7 +52,7 @@ pub struct Status {
     pub weir_version: String,
     /// The daemon's process.
     pub pid: u32,
-    /// SOURCE; what is not UTF-8 is replaced.
+    /// SOURCE; bytes that are not UTF-8 are replaced.
     pub source: String,
     /// MOUNTPOINT, likewise.
     pub mountpoint: String,
@@ -75,9 +75,9 @@ pub struct Status {
     pub transport: String,
     /// Memory of the daemon as the kernel counts it.
     pub resident_bytes: u64,
-    /// Whether it is on its way out.
+    /// Whether the daemon is ending.
     pub stopping: bool,
-    /// Programs that use files by shared memory; absent without a lane.
+    /// The lane's clients and counters; absent without a lane.
     pub lane: Option<LaneReport>,
     /// FUSE requests that the kernel sent, by kind.
     pub requests: BTreeMap<String, u64>,
@@ -283,7 +283,7 @@ pub fn send(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
 /// Receives one line.
 ///
 /// # Errors
-/// What reading says; a line that is too long, cut off, or not of the protocol.
+/// The error of the read, or a line that is too long, incomplete, or no message.
 pub fn receive<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
     let mut line = Vec::new();
     io::BufReader::new(from.take(LINE_BYTES_MAX)).read_until(b'\n', &mut line)?;

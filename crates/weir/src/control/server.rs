@@ -1,7 +1,7 @@
 //! The daemon's end of the control socket.
 //!
 //! Owns the socket file, from [`Server::bind`] until it is dropped. Each connection has a thread
-//! for as long as its request is read; the answer may come later, from any thread.
+//! while its request is read; the answer may come later, from any thread.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,7 +21,7 @@ use crate::mounts::Device;
 
 /// Connections whose request is being read, at most.
 const READING_MAX: usize = 16;
-/// How long a client may take to say what it wants, or to listen.
+/// How long a client may take to send its request, or to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A bound control socket.
@@ -30,16 +30,16 @@ pub struct Server {
     _place: SocketPlace,
 }
 
-/// The socket's file. The kernel gives a device number to the next mount as soon as it is free,
-/// which is before this daemon has ended: the name may be another daemon's by then. So names
-/// change hands under a lock on their directory, and only the file we made is removed.
+/// The socket's file. The kernel reuses a mount's device number as soon as the mount is gone, which is
+/// before this daemon has ended; the name may then belong to another daemon. So names are taken over
+/// under a lock on their directory, and each daemon removes only the file that it made.
 struct SocketPlace {
     directory: PathBuf,
     path: PathBuf,
     identity: Option<Identity>,
 }
 
-/// What tells one file from another that got the same inode number later.
+/// Distinguishes a file from a later one with the same inode number.
 type Identity = (u64, u64, i64, i64);
 
 fn identity(path: &Path) -> io::Result<Identity> {
@@ -54,7 +54,7 @@ impl SocketPlace {
         Ok(directory)
     }
 
-    /// Takes the name, whoever had it: the number is ours now.
+    /// Takes the name over from whichever daemon had it: the device number is this mount's now.
     fn bind(&mut self) -> io::Result<UnixListener> {
         let _lock = self.lock()?;
         match fs::remove_file(&self.path) {
@@ -81,7 +81,7 @@ impl Drop for SocketPlace {
 pub struct Responder(UnixStream);
 
 impl Responder {
-    /// Answers. A client that has gone away is no concern of the daemon.
+    /// Answers. A client that has closed the connection is ignored.
     pub fn send(self, reply: &Reply) {
         if let Err(error) = protocol::send(&self.0, reply) {
             tracing::debug!("cannot answer on the control socket: {error}");
@@ -102,7 +102,7 @@ impl Server {
         Ok(Server { listener: Some(listener), _place: place })
     }
 
-    /// Starts to answer with `handle`, on threads of the server's own, to the end of the process.
+    /// Answers requests with `handle`, on the server's own threads, until the process ends.
     pub fn start(
         &mut self,
         handle: impl Fn(Request, Responder) + Send + Sync + 'static,
@@ -123,7 +123,7 @@ where
         let connection = match listener.accept() {
             Ok((connection, _)) => connection,
             Err(error) => {
-                // Out of descriptors, most likely: they come back.
+                // Most likely out of descriptors, for the moment.
                 tracing::warn!("control socket: {error}");
                 thread::sleep(Duration::from_millis(100));
                 continue;

@@ -1,4 +1,4 @@
-//! What the daemon says of itself.
+//! The daemon's status.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use weir_shard::Shard;
 use crate::control::protocol::Status;
 use crate::mounts::{Device, MountTable};
 
-/// Everything a status is made of.
+/// Sources of the status.
 pub struct Account {
     /// The shard that serves SOURCE.
     pub shard: Arc<Shard>,
@@ -34,9 +34,9 @@ pub struct Account {
     pub mounted_read_only: bool,
     /// When the mount was made.
     pub mounted_at: Instant,
-    /// Tells of requests and of the lane.
+    /// The status of requests and of the lane.
     pub observer: Observer,
-    /// Set when the daemon is on its way out.
+    /// Set when the daemon is ending.
     pub stopping: Arc<AtomicBool>,
 }
 

@@ -1,8 +1,7 @@
-//! How a mount ends: asked by a command, by a signal, or unmounted by hand.
+//! The end of a mount: by a command, by a signal, or unmounted by hand.
 //!
-//! One thread decides, from events. Whatever the way, everything dirty goes home before the
-//! daemon ends; if that fails the daemon stays and tries again. Only `weir umount --force` lets
-//! data go, and says how much.
+//! One thread decides, from events. In each case everything dirty goes home before the daemon ends; if
+//! that fails the daemon stays and tries again. Only `weir umount --force` drops data, and says how much.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,15 +22,15 @@ use crate::mounts::{Device, MountTable};
 use crate::namespaces::{self, Holder};
 use crate::unmount::{self, How, UnmountError};
 
-/// Pause before what failed on the way out is tried again.
+/// Pause before another attempt to write home and unmount.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How long an unmounted mount may take to end before the waiting command is told which processes
-/// still have it: a namespace that is just ending releases it within this time.
+/// How long an unmounted mount may take to end before the waiting command is told which processes still
+/// have it. A namespace that is just ending releases it within this time.
 const ENDING_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often, and with what pause, a mount in use is tried: a process that is just ending, or that
-/// forked another one, lets go of it in a moment.
+/// Attempts to unmount a mount in use, and the pause between them: a process that is just ending, or
+/// that forked another one, releases it in a moment.
 const LEAVING_TRIES: u32 = 10;
 const LEAVING_PAUSE: Duration = Duration::from_millis(20);
 
@@ -39,16 +38,16 @@ const LEAVING_PAUSE: Duration = Duration::from_millis(20);
 pub enum Event {
     /// A signal asks the daemon to end.
     Signal(&'static str),
-    /// `weir umount` does.
+    /// `weir umount` asks for it.
     Unmount {
-        /// Whatever it takes.
+        /// `--force`.
         force: bool,
-        /// Who asked.
+        /// Where the answer goes.
         responder: Responder,
     },
-    /// The kernel's side does not talk to us any more.
+    /// The kernel has closed the connection.
     SessionEnded {
-        /// Not because it was unmounted: the mount may still be there.
+        /// The connection broke without an unmount: the mount may still be there.
         broken: bool,
     },
 }
@@ -78,7 +77,7 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
     }
 }
 
-/// What is not home, and why.
+/// The message about data that is not home, and the reason.
 fn not_home(shard: &Shard, source: &Path, error: Error) -> String {
     if shard.stats().dirty_pages == 0 {
         return format!(
@@ -91,23 +90,23 @@ fn not_home(shard: &Shard, source: &Path, error: Error) -> String {
     format!("{what}, could not be written home: {error}; it is kept and tried again")
 }
 
-/// What the kernel knows of the mount.
+/// The state of the mount in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mounted {
     /// Programs can reach it.
     Visible,
-    /// Only programs that had it open can.
+    /// Only programs that had it open can reach it.
     Detached,
 }
 
-/// Whether the loop goes on, and how it ended if not.
+/// Whether the loop continues, or how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Wait for what happens.
+    /// Wait for the next event.
     Wait,
-    /// The kernel's side is gone.
+    /// The kernel has ended the mount.
     Gone,
-    /// Programs may still reach the mount, and are to be cut off.
+    /// Programs may still reach the mount, and must be cut off.
     CutOff,
 }
 
@@ -121,18 +120,18 @@ pub struct Place {
     pub device: Device,
 }
 
-/// A mount's life from now on.
+/// A mount until its end.
 pub struct Lifecycle {
     shard: Arc<Shard>,
     place: Place,
     events: Receiver<Event>,
     stopping: Arc<AtomicBool>,
     mounted: Mounted,
-    /// A signal asked for the end, and it could not be had yet: try again after [`RETRY`].
+    /// A signal asked for the end, which has not succeeded yet: try again after [`RETRY`].
     retry: bool,
-    /// Who waits for the outcome.
+    /// Requests that wait for the outcome.
     responders: Vec<Responder>,
-    /// Data may be let go.
+    /// Data may be dropped (`--force`).
     forced: bool,
     /// Aborts the mount's connection if the daemon dies; released when the mount has ended.
     guard: Option<Guard>,
@@ -151,7 +150,7 @@ impl Ended {
         self.log_is_void
     }
 
-    /// Tells whoever asked for it how it ended. An error says what was lost.
+    /// Answers the requests that wait for the end. An error says what was lost.
     pub fn finish(self) -> Result<(), String> {
         let reply = match &self.lost {
             None => Reply::Done,
@@ -165,7 +164,7 @@ impl Ended {
 }
 
 impl Lifecycle {
-    /// The life of the mount at `place`, told by `events`. `stopping` is set when it nears its end.
+    /// For the mount at `place`; `events` reports what happens. `stopping` is set when the end begins.
     pub fn new(
         shard: Arc<Shard>,
         place: Place,
@@ -186,7 +185,7 @@ impl Lifecycle {
         }
     }
 
-    /// Takes back a mount that nobody was told of.
+    /// Unmounts a mount that was never announced.
     pub fn abandon(self) {
         self.cut_off();
         drop(self.bring_home());
@@ -226,14 +225,14 @@ impl Lifecycle {
         match received {
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
-            // The session's thread says so before it lets go of its sender, unless it panicked.
+            // The session's thread sends an event before it drops its sender, unless it panicked.
             Err(RecvTimeoutError::Disconnected) => Some(Event::SessionEnded { broken: true }),
         }
     }
 
     fn signalled(&mut self) -> Next {
         if self.mounted == Mounted::Detached {
-            // The second one: programs that still use the mount get errors from now on.
+            // The second signal: programs that still use the mount get errors from now on.
             tracing::warn!("ending although programs still use the mount");
             return Next::CutOff;
         }
@@ -281,7 +280,7 @@ impl Lifecycle {
         Next::Wait
     }
 
-    /// `weir umount`: all or nothing, unless forced.
+    /// `weir umount`: succeeds completely or changes nothing, unless forced.
     fn asked(&mut self, force: bool, responder: Responder) -> Next {
         let refused = |responder: Responder, message: String| {
             tracing::warn!("not unmounted: {message}");
@@ -325,7 +324,7 @@ impl Lifecycle {
                 return Next::CutOff;
             }
         }
-        // The event of the session's end follows when the kernel has ended the mount.
+        // The session's end arrives as an event when the kernel has ended the mount.
         Next::Wait
     }
 
@@ -334,7 +333,7 @@ impl Lifecycle {
     fn tell_what_holds_it(&mut self) -> Next {
         let holders = namespaces::holders(self.place.device);
         if holders.is_empty() && !self.is_connected() {
-            // The last writes are on their way home.
+            // The last writes are going home.
             return Next::Wait;
         }
         self.give_up_waiting(self.held(&holders))
@@ -360,7 +359,7 @@ impl Lifecycle {
         Next::Wait
     }
 
-    /// The message about a mount that is gone from here and has not ended.
+    /// The message about a mount that is unmounted here and has not ended.
     fn held(&self, holders: &[Holder]) -> String {
         let place = self.place.mountpoint.display();
         let daemon = std::process::id();
@@ -387,7 +386,7 @@ impl Lifecycle {
         self.responders.push(responder);
     }
 
-    /// The kernel's side is gone: brings home what was written last, however long it takes.
+    /// The kernel has ended the mount: brings home what was written last, however long it takes.
     fn bring_home(mut self) -> Ended {
         self.stopping.store(true, Ordering::Relaxed);
         // The mount's device number may be another mount's from now on.
@@ -416,7 +415,7 @@ impl Lifecycle {
             None => tracing::info!("everything is home"),
             Some(lost) => tracing::error!("{lost}"),
         }
-        // Whoever asked while it was ending gets what he asked for.
+        // A request that came while the mount was ending gets its answer.
         for event in self.events.try_iter() {
             if let Event::Unmount { responder, .. } = event {
                 self.responders.push(responder);
@@ -425,9 +424,9 @@ impl Lifecycle {
         Ended { responders: self.responders, lost, log_is_void }
     }
 
-    /// Sees to it that no program can write any more, so that what is brought home then is all.
+    /// Prevents further writes by programs, so that everything can be brought home.
     ///
-    /// Only while the mount exists: its device number is somebody else's as soon as it is gone.
+    /// Only while the mount exists: its device number may belong to another mount afterwards.
     fn cut_off(&self) {
         match self.unmount(How::Detach) {
             Ok(()) | Err(UnmountError::NotMounted) => {}
@@ -459,7 +458,7 @@ impl Lifecycle {
         result.recv().expect("a shard answers every request before it is stopped")
     }
 
-    /// Unmounts if nobody uses the mount, not counting those who are just leaving.
+    /// Unmounts if no program uses the mount; waits briefly for programs that are just ending.
     fn unmount_idle(&self) -> Result<(), UnmountError> {
         for _ in 0..LEAVING_TRIES {
             match self.unmount(How::Idle) {
@@ -471,7 +470,7 @@ impl Lifecycle {
     }
 
     fn unmount(&self, how: How) -> Result<(), UnmountError> {
-        // Somebody may have mounted something else there since.
+        // Another file system may have been mounted there since.
         let table = MountTable::read().map_err(UnmountError::Kernel)?;
         match table.at(&self.place.mountpoint) {
             Some(mount) if mount.device == self.place.device => {

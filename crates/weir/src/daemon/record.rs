@@ -1,14 +1,14 @@
-//! `--record FILE`: what the mount does over time, for plots and for whoever wants to know why.
+//! `--record FILE`: the engine's figures over time, for plots and for diagnosis.
 //!
-//! A record is lines of JSON. The first is its header: the version of the format, whose record it is,
-//! and the name, unit and kind of each figure. Each of the others is one look at the engine, the first
-//! when the mount answers, then one each second, or each `--write-back-interval`, the last when it ends. Names are
-//! those of `weir status --json`, which has no `clean_pages`.
+//! A record is lines of JSON. The first is its header: the version of the format, the mount, and the name,
+//! unit and kind of each figure. Each other line is one sample of the engine: when the mount answers, then
+//! each second (or each `--write-back-interval`), and when the mount ends. The names are those of `weir status
+//! --json`, which has no `clean_pages`.
 //!
 //! Owns the file and the thread that writes it.
 //!
-//! Invariants: a record is whole lines; it has at most [`BYTES_MAX`]; nobody waits for it but its own
-//! thread, and a moment at the mount's end; what goes wrong with it ends the record and not the mount.
+//! Invariants: a record has whole lines and at most [`BYTES_MAX`]; only its own thread waits for it, and the
+//! end of the mount for a moment; an error ends the record and not the mount.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -23,11 +23,11 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use weir_engine::Stats;
 
-/// What every record begins with.
+/// The first bytes of every record.
 const BEGINNING: &[u8] = b"{\"weir_record\":";
-/// The format's version. Figures may be added without another.
+/// The format's version. Added figures do not change it.
 const VERSION: u32 = 1;
-/// A record that reaches this ends: it is a week of seconds.
+/// A record ends at this size: a week of seconds.
 const BYTES_MAX: u64 = 512 << 20;
 /// How long the end of a mount waits for the last line.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ macro_rules! figures {
     };
 }
 
-/// What each line has after `t_ms`, in this order.
+/// The figures of each line after `t_ms`, in this order.
 const FIGURES: &[Figure] = &figures! {
     now "pages":
         watermark_high_pages watermark_low_pages watermark_max_pages pressure_pages
@@ -82,7 +82,7 @@ fn clean_pages(stats: &Stats) -> u64 {
     stats.frames.saturating_sub(stats.dirty_pages.saturating_sub(elsewhere))
 }
 
-/// Whose record it is.
+/// The mount that is recorded.
 pub struct Subject<'a> {
     /// SOURCE, canonical.
     pub source: &'a Path,
@@ -90,7 +90,7 @@ pub struct Subject<'a> {
     pub mountpoint: &'a Path,
     /// The write-back policy's name.
     pub write_back: &'static str,
-    /// How often to look.
+    /// The sampling interval.
     pub interval: Duration,
 }
 
@@ -103,7 +103,7 @@ struct Header<'a> {
     write_back: &'a str,
     interval_ms: u128,
     page_bytes: usize,
-    /// The moment that `t_ms`, milliseconds, is counted from: of the epoch, and CLOCK_MONOTONIC.
+    /// The start of `t_ms`, in milliseconds since the epoch, and by CLOCK_MONOTONIC.
     began_unix_ms: u128,
     began_monotonic_ns: u128,
     figures: &'a [Figure],
@@ -117,7 +117,7 @@ pub struct RecordError {
     why: String,
 }
 
-/// A record that has its header.
+/// A record with its header written.
 pub struct Record {
     path: PathBuf,
     file: File,
@@ -126,7 +126,7 @@ pub struct Record {
     interval: Duration,
 }
 
-/// A record under way. It ends when this goes.
+/// A record under way. It ends when this is dropped.
 pub struct Recording {
     over: Option<Sender<()>>,
     ended: Receiver<()>,
@@ -153,7 +153,7 @@ impl Record {
         begun.map(|()| record).map_err(|error| fail(error.to_string()))
     }
 
-    /// Notes what `look` sees now, and goes on with that, on a thread of its own.
+    /// Samples `look` now and then at each interval, on a thread of its own.
     pub fn start(mut self, look: impl Fn() -> Stats + Send + 'static) -> io::Result<Recording> {
         let (over, is_over) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
@@ -166,7 +166,7 @@ impl Record {
             }
             drop(end);
         })?;
-        // Nothing is ever sent. A disk that does not answer is waited for by the thread alone.
+        // Nothing is ever sent. Only the thread waits for a disk that does not answer.
         let _ = begun.recv_timeout(PATIENCE);
         Ok(Recording { over: Some(over), ended })
     }
@@ -179,12 +179,12 @@ impl Record {
             if !self.note(&look()) || over {
                 return;
             }
-            // After a suspension one look is enough.
+            // After a suspension one sample is enough.
             due = (due + self.interval).max(Instant::now());
         }
     }
 
-    /// Appends what there is now. False, and said in the log, if the record ends instead.
+    /// Appends a sample. If that fails, logs it and returns false: the record has ended.
     fn note(&mut self, stats: &Stats) -> bool {
         let line = line(self.began.elapsed(), stats);
         let noted = self.append(&line);
@@ -198,7 +198,7 @@ impl Record {
     /// Appends a line, or none of it.
     fn append(&mut self, line: &str) -> io::Result<()> {
         if self.bytes + line.len() as u64 > BYTES_MAX {
-            return Err(io::Error::other("it is as long as it may become"));
+            return Err(io::Error::other("it has reached its largest size"));
         }
         let written = self.file.write_all(line.as_bytes());
         if written.is_err() {
@@ -212,12 +212,12 @@ impl Record {
 impl Drop for Recording {
     fn drop(&mut self) {
         drop(self.over.take());
-        // A disk that does not answer is waited for by the thread alone.
+        // Only the thread waits for a disk that does not answer.
         let _ = self.ended.recv_timeout(PATIENCE);
     }
 }
 
-/// The path without links, of a file that need not be there.
+/// The path without links, of a file that may not exist.
 fn real(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     match path.canonicalize() {
@@ -228,7 +228,7 @@ fn real(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Without waiting for the other end, should it be a pipe.
+/// Does not wait for the other end if it is a pipe.
 fn open(path: &Path) -> io::Result<File> {
     File::options()
         .read(true)
@@ -239,7 +239,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// What it is, if it is neither empty nor a record.
+/// What the file is, if it is neither empty nor a record.
 fn is_something_else(file: &File) -> io::Result<Option<&'static str>> {
     if !file.metadata()?.is_file() {
         return Ok(Some("no regular file"));
@@ -285,7 +285,7 @@ mod tests {
 
     use serde_json::Value;
 
-    /// A directory with `source` and `mount` in it, removed when it goes.
+    /// A directory with `source` and `mount` in it, removed on drop.
     struct Place(PathBuf);
 
     impl Place {

@@ -1,4 +1,4 @@
-//! What is not home yet, for people: how much, and of which files.
+//! Data that is not home yet, in words: how much, and of which files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use weir_shard::Shard;
 
 use crate::quantity::Size;
 
-/// Files that are named; more are counted.
+/// Files that are named; the others are counted.
 const NAMED_MAX: usize = 5;
 
-/// `8 KiB of written data, in a, b/c and 2 more files`, as things stand at this moment.
+/// `8 KiB of written data, in a, b/c and 2 more files`, at this moment.
 pub fn describe(shard: &Shard, source: &Path) -> String {
     let bytes = Size(shard.stats().dirty_pages.saturating_mul(PAGE_BYTES as u64));
     let files = dirty_files(shard, source);

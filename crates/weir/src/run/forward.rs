@@ -1,7 +1,7 @@
-//! Waiting for a program in a way that nobody notices: signals sent to this process are the program's.
+//! Waits for a program transparently: signals sent to this process are forwarded to the program.
 //!
-//! What a terminal sends to all processes of the foreground (SIGINT, SIGQUIT) reaches the program without our help;
-//! here it is only survived.
+//! The terminal sends SIGINT and SIGQUIT to all processes of the foreground, the program included; this process only
+//! survives them.
 
 #![allow(unsafe_code, reason = "signal handlers have no safe form")]
 
@@ -10,22 +10,22 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Passed on.
+/// Forwarded to the program.
 const FORWARDED: [libc::c_int; 6] =
     [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCONT, libc::SIGWINCH];
-/// Survived.
+/// Survived, since the program gets them from the terminal.
 const SHARED: [libc::c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 
-/// The program; 0 while there is none.
+/// Process number of the program; 0 while there is none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let program = PROGRAM.load(Ordering::Relaxed);
     // SAFETY: the kernel passes a whole structure.
     let by_a_process = unsafe { (*info).si_code } <= 0;
-    // The terminal's own signals reach the program by themselves.
+    // The terminal's signals reach the program directly.
     if program > 0 && by_a_process {
-        // SAFETY: `errno` is put back; the process is our child, not waited for yet.
+        // SAFETY: `errno` is restored; the process is our child and has not been waited for.
         unsafe {
             let errno = *libc::__errno_location();
             libc::kill(program, signal);
@@ -40,7 +40,7 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     for signal in FORWARDED.into_iter().chain(SHARED) {
         handle(signal)?;
     }
-    // SAFETY: sigprocmask(2) is all it calls; handlers are reset by execve(2).
+    // SAFETY: it calls only sigprocmask(2); execve(2) resets handlers.
     unsafe {
         command.pre_exec(move || {
             let told =
@@ -50,14 +50,14 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     }
     let mut child = command.spawn()?;
     PROGRAM.store(child.id() as i32, Ordering::Relaxed);
-    // SAFETY: the mask is the one of before.
+    // SAFETY: the mask was returned by the call above.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     let status = child.wait();
     PROGRAM.store(0, Ordering::Relaxed);
     status
 }
 
-/// Blocks signals until there is a program to pass them to; the mask of before.
+/// Blocks signals until there is a program to forward them to; returns the previous mask.
 fn blocked(signals: &[libc::c_int]) -> io::Result<libc::sigset_t> {
     // SAFETY: sets are initialised before they are used, and the pointers are to live objects.
     unsafe {
@@ -79,7 +79,7 @@ fn handle(signal: libc::c_int) -> io::Result<()> {
     unsafe {
         let mut action = std::mem::zeroed::<libc::sigaction>();
         libc::sigaction(signal, std::ptr::null(), &raw mut action);
-        // What was ignored (nohup(1)) stays so, here and in the program.
+        // Ignored signals (nohup(1)) stay ignored, here and in the program.
         if action.sa_sigaction == libc::SIG_IGN {
             return Ok(());
         }

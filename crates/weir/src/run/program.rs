@@ -1,5 +1,5 @@
-//! The program that is to be run, as execvp(3) would find it, and whether the dynamic linker will load a library
-//! into it (ld.so(8)).
+//! Finds the program to run, as execvp(3) would, and whether the dynamic linker will load a library into it
+//! (ld.so(8)).
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 /// Interpreters of interpreters that execve(2) follows.
 const SCRIPTS_MAX: usize = 5;
-/// Bytes of a file's beginning that say what it is (execve(2): BINPRM_BUF_SIZE).
+/// Bytes at the beginning of a file that determine its kind (execve(2): BINPRM_BUF_SIZE).
 const HEAD_BYTES: usize = 256;
 const PT_INTERP: u32 = 3;
 
@@ -22,7 +22,7 @@ pub struct Program {
     path: PathBuf,
 }
 
-/// Looks for a program: by PATH if the name has no slash.
+/// Looks for a program, by PATH if the name has no slash.
 pub fn find(name: &OsStr) -> Result<Program, Failure> {
     let shown = name.to_string_lossy();
     if name.as_bytes().contains(&b'/') {
@@ -60,12 +60,12 @@ fn is_executable(metadata: &Metadata) -> bool {
 }
 
 impl Program {
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the program is, if no library is loaded into it before its own.
+    /// Why no library can be preloaded into the program; `None` if one can.
     pub fn ignores_preload(&self) -> Option<&'static str> {
         let mut path = self.path.clone();
         for _ in 0..SCRIPTS_MAX {
@@ -82,7 +82,7 @@ impl Program {
     }
 }
 
-/// The program that a script is for.
+/// The interpreter of a script.
 fn interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let word = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
@@ -104,7 +104,7 @@ fn privileged(file: &File, path: &Path) -> Option<&'static str> {
     (has_capabilities && !root).then_some("given capabilities")
 }
 
-/// Whether an ELF file (elf(5)) names no dynamic linker. `None` also for what is no ELF file of 64 bits.
+/// Whether an ELF file (elf(5)) names no dynamic linker. `None` for anything but a 64-bit ELF file.
 fn without_linker(file: &File, head: &[u8]) -> Option<&'static str> {
     let head = head.get(..64)?;
     let (magic, class, order) = (&head[..4], head[4], head[5]);

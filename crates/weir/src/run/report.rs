@@ -1,4 +1,4 @@
-//! `weir run --report`: how the reads and writes of programs went, by which way and why.
+//! `weir run --report`: counts of reads and writes by the lane and by the kernel, with reasons.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::quantity::Size;
 use crate::run::tally::TallyFile;
 
-/// What all processes of one name did.
+/// Counts of all processes of one name.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Line {
     processes: u64,
@@ -45,7 +45,7 @@ struct Report {
     programs: BTreeMap<String, Line>,
 }
 
-/// Prints the report where it was asked for.
+/// Prints the report to its destination.
 pub fn print(
     file: &TallyFile,
     arguments: &RunArguments,
@@ -62,7 +62,7 @@ pub fn print(
             Failure::Refused(format!("cannot write the report to {}: {error}", path.display()))
         }),
         None => {
-            // Whoever closed standard error wants no report.
+            // If standard error is closed, no report is wanted.
             let _ = io::stderr().write_all(text.as_bytes());
             Ok(())
         }
@@ -115,9 +115,7 @@ fn render(report: &Report) -> String {
     let mut text =
         format!("weir run: {} (status {})\n", report.command.join(" "), report.exit_status);
     if report.programs.is_empty() {
-        text.push_str(
-            "  no program read or wrote a file on a FUSE mount by a call that is looked at\n",
-        );
+        text.push_str("  no program read or wrote a file on a FUSE mount by a covered call\n");
         return text;
     }
     if report.programs.len() > 1 {
@@ -165,14 +163,14 @@ fn render_line(text: &mut String, name: &str, line: &Line) {
     }
 }
 
-/// In JSON, and what a person reads instead.
+/// A reason's name in JSON, and its text.
 fn words(why: Why) -> (&'static str, &'static str) {
     match why {
-        Why::Early => ("early", "the file was not used enough yet to be put into the lane"),
+        Why::Early => ("early", "the file had not been used often enough for the lane"),
         Why::Refused => ("refused", "the mount has no lane, or not for this file or process"),
         Why::Absent => ("absent", "not all of the pages were in memory"),
         Why::Pending => ("pending", "a write to one of the pages was pending"),
-        Why::Mode => ("mode", "other programs, or other ways, use the file too"),
+        Why::Mode => ("mode", "the file is also used by other programs, or by the kernel"),
         Why::End => ("end", "past the end of the file"),
         Why::Reserved => ("reserved", "past what is reserved for the file"),
         Why::Full => ("full", "the ring was full"),
@@ -185,7 +183,7 @@ fn words(why: Why) -> (&'static str, &'static str) {
         Why::NoRing => ("no_ring", "more threads than there are rings"),
         Why::Nested => ("nested", "in a signal handler inside a write, or in a child of vfork"),
         Why::Limited => ("limited", "the process has a limit on the size of files"),
-        Why::Special => ("special", "flags, sizes or offsets that the lane leaves to the kernel"),
+        Why::Special => ("special", "flags, sizes or offsets that only the kernel handles"),
     }
 }
 
@@ -230,7 +228,7 @@ mod tests {
     fn the_most_frequent_reason_comes_first() {
         let text = render(&report());
         let full = text.find("2 writes: the ring was full").unwrap();
-        assert!(full < text.find("1 writes: the file was not used enough").unwrap(), "{text}");
+        assert!(full < text.find("1 writes: the file had not been used often enough").unwrap(), "{text}");
         assert!(text.starts_with("weir run: cp a (status 0)\ncp: 2 processes, 1 files"), "{text}");
     }
 

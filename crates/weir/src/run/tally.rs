@@ -1,4 +1,4 @@
-//! The file that programs under `weir run --report` count in.
+//! The shared file of counters of programs under `weir run --report`.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 
 use weir_lane::tally::{Tally, VARIABLE};
 
-/// Where it is made: in memory, where there is such a place.
+/// Where the file is made: in memory if possible.
 const DIRECTORIES: [&str; 2] = ["/dev/shm", "/tmp"];
 
-/// The file, removed when this is dropped; and what is counted in it.
+/// The file, removed on drop, and its counters.
 #[derive(Debug)]
 pub struct TallyFile {
     path: PathBuf,
-    /// What is counted.
+    /// The counters.
     pub tally: Tally,
 }
 
 impl TallyFile {
-    /// Makes a new one, which only this user can use.
+    /// Makes a new file that only this user can use.
     pub fn create() -> io::Result<TallyFile> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for directory in DIRECTORIES {
             let path = Path::new(directory).join(format!("weir-run-{}", std::process::id()));
-            // Left by a process of the same number that was killed.
+            // Left behind by a killed process of the same number.
             let _ = std::fs::remove_file(&path);
             match TallyFile::create_at(&path) {
                 Ok(tally) => return Ok(TallyFile { path, tally }),

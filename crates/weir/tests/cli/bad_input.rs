@@ -1,4 +1,4 @@
-//! Everything a person can get wrong: one line, the right status, and nothing changed.
+//! Invalid input: one line on standard error, the right exit status, and nothing changed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::scene::{Scene, assert_refused, fuse, needs, needs_root};
 
-/// `weir mount` with these arguments is refused and leaves everything as it was.
+/// `weir mount` with these arguments is refused and changes nothing.
 fn refused(scene: &Scene, arguments: &[&str], status: i32, parts: &[&str]) {
     let before = scene.snapshot();
     let output = scene.command().arg("mount").args(arguments).output().unwrap();
@@ -33,7 +33,7 @@ fn source_must_be_permitted() {
     let scene = Scene::ordinary("source-denied");
     fs::set_permissions(&scene.source, fs::Permissions::from_mode(0o000)).unwrap();
     refused(&scene, &["source", "mount"], 1, &["SOURCE", "permission denied"]);
-    // Reading names is not enough, nor is searching.
+    // Neither reading names nor searching alone is enough.
     for mode in [0o400, 0o100] {
         fs::set_permissions(&scene.source, fs::Permissions::from_mode(mode)).unwrap();
         refused(&scene, &["source", "mount"], 1, &["SOURCE", "permission denied"]);
@@ -52,7 +52,7 @@ fn mountpoint_must_be_an_empty_directory() {
 }
 
 #[test]
-fn neither_may_lie_in_the_other() {
+fn source_and_mountpoint_may_not_contain_each_other() {
     let scene = Scene::new("nesting");
     fs::create_dir_all(scene.directory.join("source/below/deep")).unwrap();
     symlink("source/below", scene.directory.join("link")).unwrap();
@@ -113,7 +113,7 @@ fn sizes_and_durations_are_strict() {
 }
 
 #[test]
-fn options_are_known_or_refused() {
+fn unknown_options_are_refused() {
     let scene = Scene::new("options");
     refused(&scene, &["source", "mount", "--nonsense"], 2, &["'--nonsense'", "--help"]);
     refused(&scene, &["source", "mount", "--memmory=1G"], 2, &["similar", "'--memory'"]);
@@ -127,7 +127,7 @@ fn options_are_known_or_refused() {
 }
 
 #[test]
-fn commands_are_known_or_refused() {
+fn unknown_commands_are_refused() {
     let scene = Scene::new("commands");
     assert_refused(&scene.weir::<&str>(&[]), 2, &["no command", "--help"]);
     assert_refused(&scene.weir(&["dance"]), 2, &["'dance'"]);
@@ -138,7 +138,7 @@ fn commands_are_known_or_refused() {
 }
 
 #[test]
-fn only_weir_mounts_can_be_asked() {
+fn other_paths_than_weir_mounts_are_refused() {
     let scene = Scene::new("not-mounted");
     for command in ["umount", "sync", "status"] {
         assert_refused(
@@ -151,7 +151,7 @@ fn only_weir_mounts_can_be_asked() {
 }
 
 #[test]
-fn configuration_is_understood_or_refused() {
+fn invalid_configuration_is_refused() {
     let scene = Scene::new("bad-config");
     let path = scene.directory.join("weir.toml");
     fs::write(&path, "# fine\nmemory = \"64M\"\nmemmory = \"64M\"\n").unwrap();
@@ -175,7 +175,7 @@ fn a_log_that_cannot_be_written_is_an_error_if_asked_for() {
 }
 
 #[test]
-fn source_can_be_mounted_once() {
+fn source_cannot_be_mounted_twice() {
     if !fuse() {
         return;
     }
@@ -189,13 +189,13 @@ fn source_can_be_mounted_once() {
     refused(&scene, &["--read-only", "source", "other"], 1, &parts);
     refused(&scene, &["source", "mount"], 1, &["MOUNTPOINT", "already a weir mount"]);
     refused(&scene, &["mount", "other"], 1, &["SOURCE", "lies in the weir mount"]);
-    // It goes on as if nothing had been.
+    // The first mount is not disturbed.
     assert_eq!(fs::read_to_string(scene.mountpoint.join("file")).unwrap(), "home\n");
     assert!(scene.umount(&[]).status.success());
 }
 
 #[test]
-fn a_bind_mount_does_not_deceive() {
+fn a_bind_mount_of_source_is_recognised() {
     if !needs_root() {
         return;
     }

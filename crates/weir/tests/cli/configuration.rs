@@ -1,11 +1,11 @@
-//! Configuration files, and what counts over what.
+//! Configuration files, and which setting overrides which.
 
 use std::fs;
 
 use crate::scene::{Scene, assert_silent_success, fuse};
 
 #[test]
-fn the_command_line_counts_over_the_table_over_the_file() {
+fn the_command_line_overrides_the_table_which_overrides_the_file() {
     if !fuse() {
         return;
     }
@@ -61,7 +61,7 @@ fn adaptive_write_back_is_the_default_and_shown() {
 }
 
 #[test]
-fn help_is_there_for_every_command() {
+fn every_command_has_help() {
     let scene = Scene::new("help");
     for command in ["mount", "umount", "sync", "status"] {
         let output = scene.weir(&[command, "--help"]);

@@ -1,4 +1,4 @@
-//! The ways in which a mount ends: everything is home whichever it is.
+//! The ways in which a mount ends: in each of them everything is home.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -130,7 +130,7 @@ fn a_second_signal_ends_it_with_everything_home() {
 }
 
 #[test]
-fn a_dead_daemon_is_said_to_be_dead_and_its_mount_can_be_removed() {
+fn a_dead_daemon_is_reported_and_its_mount_can_be_removed() {
     if !fuse() {
         return;
     }
@@ -146,27 +146,27 @@ fn a_dead_daemon_is_said_to_be_dead_and_its_mount_can_be_removed() {
     assert_refused(&scene.try_mount(&[]), 1, &["MOUNTPOINT", "already a weir mount"]);
     assert_refused(&scene.umount(&[]), 1, &["unmounted", "had died"]);
     assert!(!scene.is_mounted());
-    // The lock died with its holder.
+    // The lock was released by the holder's death.
     scene.mount(&[]);
     assert_silent_success(&scene.umount(&[]));
     assert!(scene.is_unlocked());
 }
 
 #[test]
-fn a_daemon_that_dies_while_it_is_asked_is_said_to_be_dead() {
+fn a_daemon_that_dies_during_a_request_is_reported_as_dead() {
     if !fuse() {
         return;
     }
     let scene = Scene::new("dies");
     scene.mount(&[]);
     let daemon = scene.daemon();
-    // What the kernel remembers of the mount it also tells when nobody serves it any more.
+    // The kernel answers from its caches even when no daemon serves the mount any more.
     fs::metadata(&scene.mountpoint).unwrap();
     signal(daemon, Signal::STOP);
     let mut asking = scene.command();
     asking.args(["status", "mount"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let asking = asking.spawn().unwrap();
-    // To ask: who asks too late is told the same.
+    // A request that comes too late gets the same answer.
     thread::sleep(Duration::from_millis(300));
     signal(daemon, Signal::KILL);
     assert_refused(&asking.wait_with_output().unwrap(), 1, &["mount", "has died", "weir umount"]);
@@ -174,7 +174,7 @@ fn a_daemon_that_dies_while_it_is_asked_is_said_to_be_dead() {
 }
 
 #[test]
-fn a_lost_control_socket_is_no_death() {
+fn a_lost_control_socket_is_not_reported_as_a_dead_daemon() {
     if !fuse() || !needs_root() {
         return;
     }
@@ -196,7 +196,7 @@ fn a_lost_control_socket_is_no_death() {
 }
 
 #[test]
-fn two_who_unmount_at_once_are_both_told_the_truth() {
+fn two_concurrent_unmounts_both_get_the_right_answer() {
     if !fuse() {
         return;
     }
@@ -213,7 +213,7 @@ fn two_who_unmount_at_once_are_both_told_the_truth() {
         assert_eq!(scene.at_home(), text);
         assert!(outputs.iter().any(|output| output.status.success()), "{outputs:?}");
         for output in outputs.iter().filter(|output| !output.status.success()) {
-            // Too late to find it.
+            // The mount is already gone.
             assert_refused(output, 1, &[scene.mountpoint.to_str().unwrap()]);
         }
     }

@@ -9,20 +9,20 @@ use crate::scene::{
     Scene, assert_refused, assert_silent_success, complaints, fuse, needs, needs_root, wait_until,
 };
 
-/// Runs a shell script where `weir` is installed as a person installs it. Its standard output and
-/// error come back. In a mount name space of its own: nothing of it is seen outside.
+/// Runs a shell script with `weir` installed as by `make install`, in a mount name space of its own, and
+/// returns its standard output and error.
 fn installed(scene: &Scene, script: &str) -> Output {
     let bin = scene.directory.join("bin");
     fs::create_dir(&bin).unwrap();
     symlink(env!("CARGO_BIN_EXE_weir"), bin.join("weir")).unwrap();
-    // mount(8) gives its helper a clean environment, so only the usual places count.
+    // mount(8) gives its helper a clean environment, so only the default directories are used.
     let script =
         format!("set -e; mount --bind bin /usr/local/sbin; mount -t tmpfs none /var/log; {script}");
     let mut command = scene.program_as("unshare", None);
     command.args(["--mount", "sh", "-c", &script]).output().unwrap()
 }
 
-/// The JSON that a script printed, which had nothing to complain of.
+/// The JSON that a script printed; standard error must be empty.
 fn status_in(output: &Output) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && complaints(&said).is_empty(), "{}: {said}", output.status);
@@ -101,10 +101,10 @@ fn links_named_after_mount_work_as_its_helper() {
             command.args([&scene.source, &scene.mountpoint]).args(arguments).output().unwrap()
         };
         assert_refused(&run(&["-o", "rw,nonsense"]), 2, &["'nonsense'"]);
-        // Fake: everything is checked, nothing done.
+        // Fake (-f): everything is checked, nothing is done.
         assert_silent_success(&run(&["-f", "-o", "rw"]));
         assert!(!scene.is_mounted());
-        // Sloppy.
+        // Sloppy (-s): unknown options are ignored.
         assert_silent_success(&run(&["-sn", "-t", "fuse.weir", "-o", "rw,nonsense,memory=32M"]));
         assert_eq!(scene.status()["stats"]["memory_bytes_max"], 32 << 20);
         assert_silent_success(&scene.umount(&[]));

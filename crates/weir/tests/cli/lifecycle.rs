@@ -1,4 +1,4 @@
-//! A mount from beginning to end, and what the commands say of it meanwhile.
+//! A mount from beginning to end, and what the commands show of it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -48,7 +48,7 @@ fn mount_write_status_sync_umount() {
     assert_eq!(scene.at_home(), "at last\n");
     assert_eq!(fs::read_dir(&scene.mountpoint).unwrap().count(), 0);
     assert_refused(&scene.umount(&[]), 1, &["neither in a weir mount"]);
-    // And once more: nothing stands in the way.
+    // It can be mounted again.
     scene.mount(&[]);
     assert_silent_success(&scene.umount(&[]));
 }
@@ -180,12 +180,12 @@ fn the_foreground_logs_to_the_terminal_and_ends_with_the_mount() {
 }
 
 #[test]
-fn the_daemon_lets_go_of_terminal_and_directory() {
+fn the_daemon_releases_terminal_and_directory() {
     if !fuse() {
         return;
     }
     let scene = Scene::new("detached");
-    // output() returns only when nobody holds the pipes any more: it did, in mount().
+    // output() returns only when no process holds the pipes any more; in mount() it did.
     scene.mount(&[]);
     let daemon = scene.daemon().as_raw_nonzero();
     let link = |name: &str| fs::read_link(format!("/proc/{daemon}/{name}")).unwrap();
@@ -216,7 +216,7 @@ fn the_default_log_is_named_after_the_mount_point() {
 }
 
 #[test]
-fn of_two_at_once_one_wins() {
+fn of_two_concurrent_mounts_one_succeeds() {
     if !fuse() {
         return;
     }

@@ -1,4 +1,4 @@
-//! A mount of somebody who is not root.
+//! A mount by an ordinary user.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +20,7 @@ fn shell(scene: &Scene, user: u32, line: &str) -> std::process::Output {
 }
 
 #[test]
-fn an_ordinary_user_has_a_whole_life() {
+fn an_ordinary_user_can_mount_use_and_unmount() {
     if !playable() {
         return;
     }
@@ -72,7 +72,7 @@ fn root_may_ask_a_users_daemon_and_other_users_may_not() {
     }
     let all = scene.command_as(Some(ORDINARY - 1)).args(["status", "--json"]).output().unwrap();
     assert!(all.status.success());
-    assert!(!String::from_utf8(all.stdout).unwrap().contains(own), "not his to see");
+    assert!(!String::from_utf8(all.stdout).unwrap().contains(own), "another user's mount is shown");
     assert!(ask(None, "status").status.success());
     assert_silent_success(&ask(None, "sync"));
     assert_silent_success(&ask(None, "umount"));
@@ -99,7 +99,7 @@ fn a_users_mount_in_use_stays() {
 }
 
 #[test]
-fn a_user_can_mount_what_he_can_only_read() {
+fn a_user_can_mount_a_source_that_is_only_readable() {
     if !playable() {
         return;
     }

@@ -1,4 +1,4 @@
-//! `--record`: what is recorded of a mount, and that nothing about it disturbs the mount.
+//! `--record`: the contents of a record, and that it does not disturb the mount.
 
 use std::fs;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn a_mount_is_recorded_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn a_record_that_cannot_be_made_is_told_before_the_mount() {
+fn a_record_that_cannot_be_made_is_reported_before_mounting() {
     if !fuse() {
         return;
     }
@@ -68,7 +68,7 @@ fn a_record_that_cannot_be_made_is_told_before_the_mount() {
 }
 
 #[test]
-fn a_record_without_room_ends_and_the_mount_goes_on() {
+fn a_record_without_room_ends_and_the_mount_continues() {
     if !fuse() {
         return;
     }

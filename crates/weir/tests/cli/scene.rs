@@ -1,7 +1,7 @@
 //! A scratch SOURCE and MOUNTPOINT, and the command to run on them.
 //!
-//! Owns everything below its directory and whatever is mounted there: when a scene ends, well or
-//! not, nothing of it is left.
+//! Owns everything below its directory and all mounts there: when a scene is dropped, nothing of it is
+//! left.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -69,7 +69,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A scene of that name.
+    /// A new scene of this name.
     pub fn new(name: &str) -> Scene {
         let name = format!("weir-cli-{name}-{}", std::process::id());
         let directory = std::env::temp_dir().canonicalize().unwrap().join(name);
@@ -92,18 +92,18 @@ impl Scene {
         scene
     }
 
-    /// A scene played, and owned, by an ordinary user. Only root can set it up.
+    /// A scene that belongs to an ordinary user. Only root can set it up.
     pub fn ordinary(name: &str) -> Scene {
         let mut scene = Scene::new(name);
-        // The built one may be where nobody else can look. Not fs::copy: a child that another test
-        // forks meanwhile would hold the copy open for writing, and it could not be run.
+        // Other users may not have access to the built command. Not fs::copy: a child forked by another
+        // test would hold the copy open for writing, and it could not be executed.
         let weir = scene.directory.join("weir");
         assert!(Command::new("cp").args([&scene.weir, &weir]).status().unwrap().success());
         fs::set_permissions(&weir, fs::Permissions::from_mode(0o755)).unwrap();
         scene.weir = weir;
         scene.user = Some(ORDINARY);
         let paths = [&scene.directory, &scene.source, &scene.mountpoint];
-        // As udev does where there is one.
+        // As udev sets it.
         let device = fs::Permissions::from_mode(0o666);
         fs::set_permissions("/dev/fuse", device).unwrap();
         for path in paths.into_iter().chain([&scene.source.join("file")]) {
@@ -151,7 +151,7 @@ impl Scene {
         command.args(arguments).output().unwrap()
     }
 
-    /// As [`Scene::try_mount`], which must succeed in silence.
+    /// As [`Scene::try_mount`], which must succeed without output.
     pub fn mount(&self, arguments: &[&str]) {
         let output = self.try_mount(arguments);
         assert_silent_success(&output);
@@ -176,12 +176,12 @@ impl Scene {
         Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
     }
 
-    /// The configuration that counts here, which says where to log.
+    /// The scene's configuration file, which sets the log.
     pub fn configuration(&self) -> PathBuf {
         self.directory.join("config/weir/config.toml")
     }
 
-    /// Where the daemon logs.
+    /// The daemon's log.
     pub fn log(&self) -> PathBuf {
         self.directory.join("weir.log")
     }
@@ -193,7 +193,7 @@ impl Scene {
         table.lines().any(|line| line.split(' ').nth(4) == Some(place.as_str()))
     }
 
-    /// What SOURCE has in `file`.
+    /// The content of `file` in SOURCE.
     pub fn at_home(&self) -> String {
         fs::read_to_string(self.source.join("file")).unwrap()
     }
@@ -203,11 +203,11 @@ impl Scene {
         !self.source.join(".weir").exists()
     }
 
-    /// Everything that a failure could have changed: names, kinds, sizes, modes, times.
+    /// Everything that a failed command could have changed: names, kinds, sizes, modes, times.
     pub fn snapshot(&self) -> Vec<String> {
         let mut found = Vec::new();
         survey(&self.directory, &mut found);
-        // A daemon that runs may have something to say.
+        // A running daemon may write to its log.
         let log = self.log().display().to_string();
         found.retain(|line| !line.starts_with(&log));
         found.sort();
@@ -218,7 +218,7 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         while self.is_mounted() {
-            // What belongs to an ordinary user, root may take away too.
+            // Root can remove an ordinary user's files, too.
             let mut command = self.command_as(None);
             let _ = command.args(["umount", "--force"]).arg(&self.mountpoint).output();
             let detached = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
@@ -248,22 +248,22 @@ fn survey(directory: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Nothing but success, and the advice of a mount whose kernel has a faster transport turned off.
+/// Success without output, except the advice about FUSE over io_uring where it is turned off.
 pub fn assert_silent_success(output: &Output) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", output.status);
     assert_eq!((complaints(&said), output.stdout.len()), (vec![], 0));
 }
 
-/// The lines a command wrote to standard error, without the advice that `weir mount` gives where the
-/// kernel has FUSE over io_uring turned off.
+/// The lines that a command wrote to standard error, without the advice of `weir mount` about FUSE over
+/// io_uring.
 pub fn complaints(said: &str) -> Vec<&str> {
     let is_advice = |line: &&str| line.starts_with("weir: FUSE over io_uring is off; ");
     said.lines().filter(|line| !is_advice(line)).collect()
 }
 
-/// A failure as it should be: that status, one line with `weir: ` before it and all of `parts` in
-/// it, nothing on standard output.
+/// A proper failure: this status, one line that begins with `weir: ` and has all of `parts`, nothing on
+/// standard output.
 pub fn assert_refused(output: &Output, status: i32, parts: &[&str]) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{said}");
@@ -275,7 +275,7 @@ pub fn assert_refused(output: &Output, status: i32, parts: &[&str]) {
     }
 }
 
-/// Waits for something that is to happen soon.
+/// Waits for something that should happen soon.
 pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happened() {

@@ -1,7 +1,7 @@
-//! A back end that does not take what it is given: told, kept, tried again, and lost only when
-//! somebody insists.
+//! Home refuses writes: the error is reported, the data is kept and tried again, and dropped only by
+//! `--force`.
 //!
-//! The daemon's limit on the size of files makes home refuse what lies past it, at will.
+//! The daemon's limit on file sizes makes home refuse what lies past it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -87,7 +87,7 @@ fn signals_do_not_lose_what_cannot_go_home() {
     wait_until("it says so again", || logged("staying mounted") == 2);
     assert!(runs(daemon) && scene.is_mounted());
     assert_eq!(scene.status()["stopping"], true);
-    // Asking in vain does not make it forget the signal.
+    // A failed attempt does not cancel the signal.
     assert_refused(&scene.umount(&[]), 1, &["still mounted"]);
     limit_files(daemon, None);
     wait_until("the daemon ends by itself", || !runs(daemon));

@@ -19,7 +19,7 @@ pub enum ExplainError {
     /// The log cannot be read, or is damaged.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// A complete group holds something that no writer writes.
+    /// A complete group holds a record that no writer makes.
     #[error("the log is damaged at LSN {lsn}: {why}")]
     Record {
         /// Where.
