@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Calls that the suites do not make (renameat2, fallocate modes, holes, xattr, ACLs, set-id bits, owners, times,
-# odd sizes and names): the mount answers as the directory underneath does, line by line.
+# odd sizes and names): the mount answers like the directory below it, line by line.
 # cases: auto direct_io
 # lane: auto
 source "${REPO:?}/tests/e2e/lib.sh"

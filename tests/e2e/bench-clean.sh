@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 180
-# What a killed run of weir-bench leaves is removed by `weir-bench clean`: mounts, loop device,
-# cgroup, processes, directory. What a living run has, and what is nobody's, is left alone.
+# `weir-bench clean` removes what a killed run of weir-bench leaves behind: mounts, loop device, cgroup,
+# processes, directory. It leaves a living run's resources alone, and everything that no run made.
 source "${REPO:?}/tests/e2e/lib.sh"
 
 weir_only
@@ -11,11 +11,11 @@ BENCH=${WEIR_BENCH:-$REPO/target/release/weir-bench}
 [ -x "$BENCH" ] || skip "weir-bench is not built: run 'make build'"
 [ -e /dev/loop-control ] || skip "this machine has no loop devices"
 
-# hold NAME OPTION...: starts a run in $WORK/NAME and waits until everything of it is up; sets PID.
+# hold NAME OPTION...: starts a run in $WORK/NAME and waits until it has made everything; sets PID.
 hold() {
     local name=$1
     shift
-    # Before it starts: what an earlier run said must not be taken for its words.
+    # Emptied first: an earlier run's output must not be taken for this run's.
     : >"$WORK/$name.log"
     "$BENCH" hold --weir "$WEIR" --dir "$WORK/$name" "$@" >>"$WORK/$name.log" 2>&1 &
     PID=$!
@@ -32,7 +32,7 @@ hold() {
     fail "the run in $name never held"
 }
 
-# What there is of the run in $WORK/NAME, one thing a line.
+# Lists the resources of the run in $WORK/NAME, one on each line.
 mounts_of() {
     awk -v below="$WORK/$1/" 'index($5, below) == 1 { print "mount " $5 }' /proc/self/mountinfo
 }
@@ -58,7 +58,7 @@ all_of() {
     processes_of "$1"
 }
 
-step "a run with Weir on a slow disk, and one with ext4 that goes on"
+step "a run with Weir on a slow disk, and one with ext4 that continues"
 hold killed --disk hdd --contestant weir-lazy
 killed=$PID
 hold alive --disk none --contestant ext4
@@ -105,7 +105,7 @@ kill -TERM "$PID"
 wait "$PID" 2>/dev/null || true
 expect_equal "left after the next run" "$(all_of killed "$PID")" ""
 
-step "the living run has all it had, and takes it down itself"
+step "the living run keeps its resources, and removes them itself"
 expect_equal "the living run's things" "$(all_of alive "$alive")" "$before"
 expect_failure "another run is working in" "$BENCH" hold --weir "$WEIR" --dir "$WORK/alive"
 expect_equal "the living run's things after that" "$(all_of alive "$alive")" "$before"
@@ -115,7 +115,7 @@ wait "$alive" 2>/dev/null || true
 expect_equal "left of the run that was told to end" "$(all_of alive "$alive")" ""
 expect_equal "files of the run that was told to end" "$(ls -A "$WORK/alive")" ""
 
-step "what is not of a run's making is neither used nor removed"
+step "resources that no run made are neither used nor removed"
 mkdir -p "$WORK/foreign/weir-bench-work"
 echo precious >"$WORK/foreign/weir-bench-work/file"
 expect_failure "not of weir-bench's making" "$BENCH" hold --weir "$WEIR" --dir "$WORK/foreign"
@@ -123,7 +123,7 @@ expect_failure "not of weir-bench's making" "$BENCH" hold --weir "$WEIR" --dir "
 expect_equal "clean of a foreign directory" "$(cat "$WORK/clean.log")" "nothing to clean"
 expect_equal "the foreign file" "$(cat "$WORK/foreign/weir-bench-work/file")" "precious"
 
-step "what is missing is told before anything is made"
+step "a missing program is reported before anything is made"
 expect_failure "there is no weir program at" "$BENCH" hold --weir "$WORK/none" --dir "$WORK/bad"
 mkdir "$WORK/small"
 mount -t tmpfs -o size=100m none "$WORK/small"

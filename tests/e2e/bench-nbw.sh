@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The evaluation's own machinery, on two of its cases: content verified, results kept and gone on with, report made.
+# The evaluation on two of its cases: content is verified, a run resumes from its results, the report is made.
 # timeout: 300
 # serial
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -23,14 +23,14 @@ results = json.load(open(sys.argv[1]))
 assert results["suite"] == "nbw" and not results["complete"], results["suite"]
 cases = {(case["name"], case["contestant"]): case for case in results["cases"]}
 ext4, weir = (cases["hdd/random-write/128", who] for who in ("ext4", "weir-lazy"))
-# One arm: no run of page fetches one after the other does 400 a second.
+# A disk with one arm cannot fetch 400 random pages a second.
 assert 20 < ext4["ops_per_s"] < 400, ext4["ops_per_s"]
 assert ext4["device_reads"] > 0.5 * ext4["rounds"][0]["seconds"] * ext4["ops_per_s"], ext4
 assert weir["ratio_to_blocking"] > 5, weir["ratio_to_blocking"]
 print(f"counts: {ext4['ops_per_s']:.0f} ops/s on ext4, {weir['ratio_to_blocking']:.0f} times that through Weir")
 END
 
-step "a third goes on where the file ends"
+step "a third case is added to the results"
 nbw --only hdd/random-write/128,hdd/sequential-read/4096 >"$WORK/second"
 expect_equal "cases of before and two more" "$(cases)" 8
 expect_equal "lines of cases run now" "$(grep -c '^hdd/.* ext4 ' "$WORK/second")" 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# weir umount of a mount that programs use: it stays, they are named, and nothing is lost; with --force it goes, and what
-# could be written home is home.
+# weir umount of a mount in use: the mount stays, the programs are named, and nothing is lost. With --force it is unmounted,
+# and all data that could be written home is home.
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

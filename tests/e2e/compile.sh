@@ -10,7 +10,7 @@ under_lane make tar
 archive=$TOOLS/sources.tar
 [ -f "$archive" ] || skip "$archive is missing: run 'make setup'"
 
-# build DIRECTORY: unpacks, compiles, and runs what came out on its own sources.
+# build DIRECTORY: unpacks, compiles, and runs the program on its own sources.
 build() {
     cd "$1"
     tar xf "$archive"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What Weir is for, counted: how often small writes to cold pages fetch, wait and avoid, by fetch policy.
+# Counts fetches, waits and avoided fetches of small writes to cold pages, for each fetch policy.
 # cases: lazy blocking async-fg async-bg pieces unlink truncate inside-patches
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -46,7 +46,7 @@ case $1 in
         expect_status "$MNT" writers_blocked_fetch "$writes"
         expect_status "$MNT" fetched_pages "$writes"
         expect_status "$MNT" patched_pages 0
-        # Now in memory: nobody waits any more.
+        # The pages are in memory now: no write waits any more.
         write >/dev/null
         expect_status "$MNT" writers_blocked_fetch "$writes"
         counts "$writes writes: $writes waits; as many again: none"
@@ -55,8 +55,8 @@ case $1 in
         write >/dev/null
         expect_status "$MNT" writers_blocked_fetch 0
         settle
-        # A page between two others may have been read along before it was written, and then needs no fetch of its own;
-        # how many are depends on what the disk's reads cost.
+        # A page between two others may have been read with them before it was written, and then needs no fetch of its
+        # own. How many depends on the measured cost of the disk's reads.
         patched=$(status "$MNT" stats.patch_writes)
         fetched=$(status "$MNT" stats.fetched_pages)
         along=$(status "$MNT" stats.gap_pages)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# An emulated disk with a real file system on it: what was synced survives a power cut, what was not is old, new or torn by
-# the sector, and the file system is whole. The disk counts what it did, refuses bad input, and leaves nothing behind,
-# also when its server is killed.
+# An emulated disk with a real file system on it: synced data survives a power cut, other data is old, new or torn at sector
+# boundaries, and the file system is intact. The disk counts its requests, refuses bad input, and leaves nothing behind,
+# even when its server is killed.
 # cases: ext4 xfs
 # timeout: 180
 source "${REPO:?}/tests/e2e/lib.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A full disk is told to the writer: what write() accepted is home after the unmount, byte for byte.
+# The writer learns of a full disk: what write() accepted is home after the unmount, byte for byte.
 # cases: append holes
 source "${REPO:?}/tests/e2e/lib.sh"
 

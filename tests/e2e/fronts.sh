@@ -19,7 +19,7 @@ lane=()
 if ! standin && "$WEIR" run --help >/dev/null 2>&1; then lane=("$WEIR"); fi
 mount_weir "$SRC" "$MNT" "${options[@]}"
 if [ "$1" = begin ]; then
-    # Few steps and then all at once, again and again: everybody's first calls, with which files come into the lane.
+    # A few steps and then all at once, repeatedly: this tests the first calls, with which files enter the lane.
     operations=0
     for seed in $(seq 200 220); do
         echo "seed $seed"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# mount -t fuse.weir, as /etc/fstab uses it, with options in the habit of FUSE; umount(8) at the end.
+# mount -t fuse.weir, as /etc/fstab uses it, with options in FUSE's form; umount(8) at the end.
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 weir_only
 [ -x /sbin/mount.fuse ] || [ -x /sbin/mount.fuse3 ] || skip "no mount.fuse: run 'make setup'"
-# mount(8) starts its helper with a path of its own: the type says which program.
+# mount(8) starts its helper with a fixed PATH: the type names the program.
 mount -t fuse."$WEIR" -o rw,nosuid,nodev,allow_other,fetch=lazy,memory=32M "$SRC" "$MNT" \
     || mount -t fuse -o rw,nosuid,nodev,allow_other,fetch=lazy,memory=32M "$WEIR#$SRC" "$MNT" \
     || fail "mount -t fuse.weir"

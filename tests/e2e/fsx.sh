@@ -43,7 +43,7 @@ mount_weir "$SRC" "$MNT" "${options[@]}"
 seeds=(1 2)
 if [ "$case" = small-memory ]; then seeds=(3); fi
 if [ "${UNDER:-}" = lane ]; then
-    # What is mapped, or has holes, is written by the kernel's way. So once more a file that neither has.
+    # Files that are mapped or have holes are written through the kernel. So once more with a file that is neither.
     sed 's/^\(mapread\|mapwrite\|invalidate\|close_open\|truncate\|posix_fallocate\|punch_hole\).*/\1 = 0/' "$WORK/fsx.toml" >"$WORK/dense.toml"
     sed -i '1i blockmode = true' "$WORK/dense.toml"
     head -c "$(sed -n 's/^flen = //p' "$WORK/dense.toml")" /dev/zero >"$MNT/filedense"
@@ -57,7 +57,7 @@ for seed in "${seeds[@]}"; do
     "${under[@]}" "$TOOLS/bin/fsx" -f "$config" -N "$operations" -S "${seed/dense/9}" -P "$WORK" "$MNT/file$seed" \
         || fail "fsx with seed $seed failed: repeat with $case and that seed"
 done
-# What the mount shows is what is home after it.
+# After the unmount home has what the mount showed.
 for seed in "${seeds[@]}"; do hash_of "$MNT/file$seed"; done >"$WORK/through"
 expect_lane "$MNT"
 umount_weir "$MNT"

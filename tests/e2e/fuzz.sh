@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Everything that reads what others can write, fuzzed: each target of instruments/fuzz with the same inputs each time, of about ten
-# seconds; in the long form with others for three minutes, and then again with AddressSanitizer where a nightly toolchain is.
+# Fuzzes all code that parses bytes from others: each target of instruments/fuzz with the same inputs each time, some ten seconds
+# of them; in the long form with new inputs for three minutes, and again with AddressSanitizer if there is a nightly toolchain.
 # timeout: 400
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_command cargo
 need_tool cargo-fuzz
 PATH=$TOOLS/bin:$PATH
-# What cargo-fuzz builds for, and with: libFuzzer needs no nightly toolchain, AddressSanitizer does.
+# Build target and toolchain of cargo-fuzz: libFuzzer needs no nightly toolchain, AddressSanitizer does.
 unset CARGO_TARGET_DIR RUSTUP_TOOLCHAIN
 cd "$REPO"
-# What each does in ten seconds, about. A run that is to say whether a change is right meets what the change did, and not
-# what chance brings.
+# Inputs of about ten seconds for each target. They are fixed, so that a failure comes from the change under test and not from
+# chance.
 declare -A inputs=([fuse_requests]=200000 [lane_both_sides]=30000 [lane_messages]=300000 [lane_server]=150000
     [log_recovery]=80000 [log_superblock]=200000)
 
@@ -32,11 +32,11 @@ fuzz() {
         else
             wanted=${inputs[$target]:-20000} amount=(-seed=1)
             amount+=(-runs="$wanted")
-            # Begun with nothing, whatever was found here before.
+            # Begin without a corpus, whatever was found here before.
             corpus=("$WORK/corpus-$target")
             mkdir "${corpus[0]}"
         fi
-        # An input that takes ten seconds is found as one that breaks something is.
+        # An input that takes ten seconds counts as a failure.
         "${cargo[@]}" run "${options[@]}" "$target" "${corpus[@]}" -- "${amount[@]}" -timeout=10 \
             -print_final_stats=1 -verbosity=0 >"$output" 2>&1 || found "$target" "$output"
         ran=$(sed -n 's/^stat::number_of_executed_units: *//p' "$output")
@@ -47,7 +47,7 @@ fuzz() {
     counts "${#targets[@]} targets, $executed inputs, sanitizer $2"
 }
 
-# found TARGET OUTPUT: an input was found that breaks something.
+# found TARGET OUTPUT: reports a failing input.
 found() {
     sed -n '/panicked at/,$p' "$2" | grep -v '^ *[0-9]*: \|^ *at ' | tail -120
     grep -q 'panicked at' "$2" || tail -50 "$2"

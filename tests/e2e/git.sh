@@ -22,12 +22,12 @@ for round in 1 2 3; do
     python3 "$SUPPORT/tree.py" grow "$origin" "$round" 150 >/dev/null
     git -C "$origin" add -A
     git -C "$origin" commit -qm "round $round"
-    # The next round makes the same names anew.
+    # The next round creates the same names again.
     find "$origin" -mindepth 1 -maxdepth 1 ! -name .git -exec mv {} "$WORK/round$round-{}" \; 2>/dev/null || true
     find "$origin" -mindepth 1 -maxdepth 1 ! -name .git -exec rm -r {} +
 done
 
-# work DIRECTORY: the same history, made wherever it is asked for; prints the last commit.
+# work DIRECTORY: makes the same history there; prints the last commit.
 work() {
     cd "$1"
     git clone -q --no-local "$origin" clone

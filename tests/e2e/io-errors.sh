@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A disk that fails under dirty data: the next fsync says so, once per open description; nothing is lost or
-# taken for clean; and when the disk works again everything goes home.
+# A disk that fails under dirty data: the next fsync reports it once for each open description, nothing is lost or
+# becomes clean, and when the disk works again everything goes home.
 # The disk is a loop device whose backing file has lost its blocks (case write, on a full tmpfs) or its
 # end (case read). Without a redo log, by which an fsync would succeed.
 # cases: write read
@@ -21,7 +21,7 @@ source=$WORK/disk/source
 mkdir "$source"
 
 if [ "$1" = write ]; then
-    # Zeros on the disk, then as a hole under the disk: reads work, writes need room that tmpfs does not have.
+    # Zeros on the disk, then a hole in its backing file: reads work, writes need space that tmpfs does not have.
     dd if=/dev/zero of="$source/cold" bs=1M count=8 conv=fsync status=none
     sync
     fallocate --dig-holes "$image"
@@ -70,7 +70,7 @@ step "the disk works again"
 heal
 touch "$WORK/healed"
 wait "$program" || fail "after the disk worked again"
-# The file system may have failed to write something of its own meanwhile: it says so to the next sync, once.
+# The file system may have failed to write its own metadata meanwhile: it reports that to the next sync, once.
 if ! "$WEIR" umount "$MNT" 2>"$WORK/said"; then
     grep -q 'could not make all of it durable' "$WORK/said" || fail "weir umount: $(cat "$WORK/said")"
     umount_weir "$MNT"

@@ -16,7 +16,7 @@ sleep 1
 kill -9 "$WEIR_PID"
 wait "$WEIR_PID" 2>/dev/null || true
 
-step "programs are told"
+step "programs get errors"
 for _ in $(seq 100); do
     kill -0 "$load" 2>/dev/null || break
     sleep 0.1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Clients of the lane that keep to nothing: garbage in the memory they share, writes that are posted and never announced,
-# descriptors without end, another user, made-up messages. Meanwhile others work on the same mount and see what is right.
+# Hostile clients of the lane: garbage in the shared memory, writes posted without ringing the doorbell, endless
+# descriptors, another user, invented messages. Meanwhile other programs on the same mount see correct data.
 # timeout: 120
 # cases: garbage silent sockets uid chatter forbidden
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -28,7 +28,7 @@ if [ "$1" = silent ]; then
         sleep 0.05
     done
     [ "${posted:-0}" -gt 100000 ] || fail "only ${posted:-nothing} was posted: $(cat "$WORK/adversary")"
-    # Seen by the next who asks, though nobody was woken.
+    # The next request sees it, although the doorbell was not rung.
     expect_equal "bytes that are not what was posted" "$(head -c "$posted" "$MNT/adversary-silent" | tr -d U | wc -c)" 0
 fi
 mkdir "$MNT/others"

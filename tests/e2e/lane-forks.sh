@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A server that forks workers stays in the lane, though each opens the files anew, before anybody put them into it; who gives
-# way to others comes back when they are gone.
+# A server that forks workers stays in the lane, although each worker opens the files before any of them entered it. A worker
+# whose lease was revoked regains it when the other programs are gone.
 # cases: user root turns
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -11,7 +11,7 @@ if [ "$1" = turns ]; then
     mount_weir "$SRC" "$MNT"
     "$WEIR" run --report="$WORK/report.json" -- python3 "$SUPPORT/turns.py" "$MNT" 8
     lane=$(python3 "$SUPPORT/field.py" total.lane.writes <"$WORK/report.json")
-    # Of 9,527: it comes back when the others are gone, later each time. 623 where it never does.
+    # Of 9,527: the lease is regained when the others are gone, later each time. Without regaining there are 623.
     [ "$lane" -ge 2000 ] || fail "only $lane writes went by the lane: $(cat "$WORK/report.json")"
     umount_weir "$MNT"
     counts "$lane writes by the lane, beside 8 others"
@@ -24,7 +24,7 @@ chown "$user" "$SRC"
 mkdir -p "$WORK/run-$user"
 chown "$user" "$WORK/run-$user"
 
-# What a report says of the total.
+# Prints fields of the report's total.
 total() { python3 "$SUPPORT/field.py" "$@" <"$WORK/run-$user/report.json"; }
 # serve [BESIDE]: four workers, 200 rounds of two writes.
 serve() {
@@ -40,15 +40,15 @@ mount_weir "$SRC" "$MNT" --allow-other --lane-users "daemon,$user"
 step "workers alone"
 serve
 posted=$lane
-# All but what is written while others have not yet used theirs, or past what is reserved for a file that grows.
+# All writes but those made before the other workers used their files, and those past the reservation of a growing file.
 if [ "$1" = user ]; then
     [ "$lane" -ge 1000 ] || fail "only $lane of 1600 writes went by the lane: $(cat "$WORK/run-$user/report.json")"
 fi
 
-step "beside one that opens the files and does nothing with them"
+step "beside a process that has the files open without using them"
 serve idle
 
-step "beside one that maps them"
+step "beside a process that maps the files"
 serve mapped
 
 if [ "$1" = root ]; then

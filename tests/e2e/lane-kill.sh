@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Programs under `weir run` killed with SIGKILL in the middle of their writes: what they were told is written is there,
-# and what they had is given back. Then the daemon is killed: no program hangs, and what was synced is there.
+# Programs under `weir run` killed with SIGKILL during their writes: acknowledged writes are there, and the programs'
+# resources are released. Then the daemon is killed: no program hangs, and synced data is there.
 # timeout: 200
 # cases: programs daemon
 source "${REPO:?}/tests/e2e/lib.sh"

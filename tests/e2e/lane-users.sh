@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Users besides the daemon's own: who is named may use the lane, who is not goes by the kernel, and sees why.
+# Other users than the daemon's own: named users may use the lane; programs of others use the kernel, and their report says
+# why.
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -11,7 +12,7 @@ chown "$user" "$SRC"
 mkdir -p "$WORK/run-$user"
 chown "$user" "$WORK/run-$user"
 
-# What a report says of the total.
+# Prints fields of the report's total.
 total() { python3 "$SUPPORT/field.py" "$@" <"$WORK/run-$user/report.json"; }
 cat >"$WORK/write.py" <<'END'
 import os, sys
@@ -26,19 +27,19 @@ write() {
     expect_equal "$1" "$(cksum <"$MNT/$1")" "$(seq -f %08g 0 999 | cksum)"
 }
 
-step "a user who is not named"
+step "a user that is not named"
 mount_weir "$SRC" "$MNT" --allow-other --lane-users daemon
 write refused
 expect_equal "by the lane" "$(total total.lane.writes total.lane.reads)" "0 0"
 [ "$(total total.kernel_writes_because.refused)" -gt 900 ] || fail "the report does not say why"
 umount_weir "$MNT"
 
-step "a user who is"
+step "a named user"
 mount_weir "$SRC" "$MNT" -o "allow_other,lane_users=daemon:$user"
 write named
 posted=$(total total.lane.writes)
 [ "$posted" -gt 900 ] || fail "only $posted of 1000 writes went by the lane"
-# What the user may not open he cannot use, whatever he is named for.
+# A file that the user may not open stays closed to a named user, too.
 echo secret >"$MNT/secret"
 chmod 600 "$MNT/secret"
 expect_failure "ermission denied" as_user "$user" "$WEIR" run -- cat "$MNT/secret"

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# What every end-to-end test begins with: strict mode, SRC and MNT below its own WORK directory,
-# mounting, checks, and reading `weir status`. Sourced; run the tests through tests/run.
+# Common to all end-to-end tests: strict mode, SRC and MNT below the test's WORK directory, mounting, checks,
+# and reading `weir status`. It is sourced; run the tests through tests/run.
 #
 # WEIR_STANDIN=bind serves SRC by a bind mount instead of Weir: for debugging the scripts alone.
-# What only Weir can answer (status, the daemon's memory) is then passed over.
+# Checks that only Weir can answer (status, the daemon's memory) are then left out.
 
 set -euo pipefail
 : "${WORK:?run this through tests/run}" "${REPO:?}" "${TOOLS:?}" "${WEIR:?}"
@@ -23,8 +23,8 @@ skip() {
     exit 77
 }
 
-# A run called lane-NAME has UNDER=lane: what it puts behind "${under[@]}", and programs it names to under_lane, use the
-# mount under `weir run`.
+# A run called lane-NAME has UNDER=lane: commands after "${under[@]}", and programs given to under_lane, run under
+# `weir run`.
 under=()
 if [ "${UNDER:-}" = lane ]; then
     [ "${WEIR_STANDIN:-}" != bind ] || { echo "skip: needs weir itself, not a stand-in" >&2; exit 77; }
@@ -74,7 +74,7 @@ need_filesystem() {
     grep -qw "$1" /proc/filesystems || skip "this kernel has no $1"
 }
 
-# Runs a command as an ordinary user, with nothing of root's environment that matters.
+# Runs a command as an ordinary user, in an ordinary user's environment.
 as_user() {
     local user=$1
     shift
@@ -82,12 +82,12 @@ as_user() {
         env HOME="$WORK" XDG_RUNTIME_DIR="$WORK/run-$user" "$@"
 }
 
-# Whether a directory is a mount point; asked without touching it, since it may be another user's or dead.
+# Whether a directory is a mount point. Does not access it: it may be another user's, or dead.
 is_mounted() {
     grep -qF " $1 " /proc/self/mountinfo
 }
 
-# What the daemons logged belongs to a failure's log.
+# On failure the daemons' logs are printed.
 DAEMON_LOG=$WORK/daemon.log
 at_exit() {
     local status=$?
@@ -98,7 +98,7 @@ at_exit() {
 }
 trap at_exit EXIT
 
-# The command, by MOUNT_USER if that is set: who uses a mount by the lane must be who mounted it.
+# The command, as MOUNT_USER if that is set: users of the lane must be the user that mounted.
 weir() {
     if [ -z "${MOUNT_USER:-}" ]; then
         "$WEIR" "$@"
@@ -107,7 +107,7 @@ weir() {
     fi
 }
 
-# mount_by USER: from here on it is he who mounts, and SRC and MNT are his.
+# mount_by USER: from here on this user mounts, and owns SRC and MNT.
 mount_by() {
     MOUNT_USER=$1
     mkdir -p "$WORK/run-$1"
@@ -137,7 +137,7 @@ mount_weir_foreground() {
     "$WEIR" mount --foreground "$source" "$mountpoint" "$@" &
     WEIR_PID=$!
     for tries in $(seq 200); do
-        # The mount is there before the daemon answers commands.
+        # The mount exists before the daemon answers commands.
         if is_mounted "$mountpoint" && "$WEIR" status "$mountpoint" >/dev/null 2>&1; then return; fi
         kill -0 "$WEIR_PID" 2>/dev/null || fail "the daemon ended before it mounted"
         sleep 0.05
@@ -170,7 +170,7 @@ status() {
     weir status "$mountpoint" --json | python3 "$SUPPORT/field.py" "$@"
 }
 
-# In a run called lane-NAME: writes have come by the lane.
+# In a run called lane-NAME: checks that writes came by the lane.
 expect_lane() {
     local writes
     [ "${UNDER:-}" = lane ] || return 0
@@ -210,7 +210,7 @@ hash_of() {
     sha256sum <"$1" | cut -d' ' -f1
 }
 
-# The hash of every name, type, mode and content below a directory.
+# A hash over every name, type, mode and content below a directory.
 hash_of_tree() {
     python3 "$SUPPORT/tree.py" manifest "$1" | sha256sum | cut -d' ' -f1
 }
@@ -246,7 +246,7 @@ start_disk() {
     "mkfs.$3" -q "$DISK_DEVICE"
 }
 
-# The kernel lets go of a killed daemon's files a moment after its end.
+# The kernel releases a killed daemon's files a moment after its end.
 umount_soon() {
     for _ in $(seq 100); do
         if umount "$1" 2>/dev/null; then return; fi

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The lane's protocols (ring, sequence lock, stamps, bell) in every order of steps that the memory model allows.
+# The lane's lock-free protocols in every interleaving that the memory model allows.
 # timeout: 300
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_command cargo
 cd "$REPO"
-# Its own target directory: the flag is every crate's, and would have all of them built again.
+# A target directory of its own: the flag applies to every crate, and would rebuild them all.
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
     cargo test --locked --release -p weir-lane --lib | tee "$WORK/output"
 models=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$WORK/output")

@@ -18,7 +18,7 @@ python3 "$SUPPORT/patches.py" load "$MNT/one" "$pages" 3 "$seconds" >"$WORK/firs
 first=$!
 python3 "$SUPPORT/patches.py" load "$MNT/two" "$pages" 4 "$seconds" >"$WORK/second" &
 second=$!
-# Many files beside the two large ones: what is kept for a file has its bound too.
+# Many files beside the two large ones: the memory kept for each file is bounded, too.
 mkdir "$MNT/many"
 for number in $(seq 2000); do echo "$number" >"$MNT/many/$number"; done
 wait "$first" "$second"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Names that are missing: the kernel remembers them, and forgets that as soon as a name is made through the mount.
+# Missing names: the kernel remembers them, and drops that as soon as the name is created through the mount.
 # cases: device io-uring
 # serial
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -20,7 +20,7 @@ esac
 missing() { [ ! -e "$1" ] || fail "$1 is there"; }
 there() { [ -e "$1" ] || fail "$1 is missing"; }
 
-step "made through the mount, in every way there is"
+step "created through the mount, in every way"
 mkdir "$MNT/from"
 for name in file directory link symlink fifo moved copied; do missing "$MNT/$name"; done
 echo content >"$MNT/file"
@@ -66,7 +66,7 @@ mount_weir "$SRC" "$MNT" --transport "$1" -o negative_timeout=3600
 missing "$MNT/hour"
 echo home >"$SRC/hour"
 missing "$MNT/hour"
-# Whoever wants to make it finds it.
+# A program that tries to create the name finds it.
 cat /dev/null >>"$MNT/hour"
 expect_equal "what was made in SOURCE" "$(cat "$MNT/hour")" home
 umount_weir "$MNT"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pjdfstest through a mount: nothing may fail that does not fail on the directory underneath.
+# pjdfstest through a mount: no case may fail that passes on the directory below.
 # Both are on a small ext4 of their own.
 # timeout: 240
 # lane
@@ -47,7 +47,7 @@ suite "$MNT" mount
 umount_weir "$MNT"
 
 worse=$(comm -23 "$WORK/mount.failed" "$WORK/plain.failed")
-# libc knows how many links a file may have by the file system's type, and not for FUSE.
+# libc knows the largest number of links by the file system's type, and not for FUSE.
 sed -i '/^link::link_count_max$/d' "$WORK/plain.passed"
 missing=$(comm -13 <(sort -u "$WORK/mount.passed" "$WORK/mount.failed") "$WORK/plain.passed")
 if [ -n "$worse" ]; then

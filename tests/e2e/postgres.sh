@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # PostgreSQL inside a mount, run by its own user: initdb, pgbench, a clean restart, a crash restart, and the
-# cluster started again straight on SOURCE after the unmount, with the same content.
+# cluster started again directly on SOURCE after the unmount, with the same content.
 # timeout: 300
 # lane
 source "${REPO:?}/tests/e2e/lib.sh"

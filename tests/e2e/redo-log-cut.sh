@@ -16,7 +16,7 @@ for cut in $(seq "$cuts"); do
     mount "$DISK_DEVICE" "$SRC"
     rm -rf "$WORK/acked"
     rm -f "$SRC"/records-*
-    # Every other log is one for a disk that turns, whose groups stand in rows.
+    # Every other log is laid out for a rotational disk, with its groups in rows.
     turns=$((cut % 2))
     echo "$turns" >"/sys/block/${DISK_DEVICE#/dev/}/queue/rotational"
     size=2M rows=one

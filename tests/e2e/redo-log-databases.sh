@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Databases over a mount with a redo log, on an emulated disk: power cuts and kills of the daemon in turn, then everything is
-# mounted again. Each committed transaction is there, and the database is whole.
+# mounted again. Each committed transaction is there, and the database is intact.
 # cases: sqlite-delete sqlite-wal postgres
 # long-cases: sqlite-delete-xfs sqlite-wal-xfs postgres-xfs
 # timeout: 300

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The redo log: what was synced is there after kill -9 of the daemon, brought home by the next mount or by 'weir recover';
-# logs that are damaged, cut or somebody else's are refused and left as they are; a mount that ends in order leaves none.
+# damaged, truncated and foreign logs are refused and left unchanged; a mount that ends in order leaves none.
 # timeout: 180
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -112,7 +112,7 @@ mount_weir "$SRC" "$MNT" --log "$WORK/own"
 python3 "$SUPPORT/records.py" check "$MNT" "$WORK/acked2" >/dev/null || fail "records are missing"
 umount_weir "$MNT"
 
-step "what a small fsync costs"
+step "the cost of a small fsync"
 python3 "$SUPPORT/patches.py" cold "$SRC/cold" 4096 1
 drop_caches
 mount_weir "$SRC" "$MNT" --log source --fetch lazy --dirty-expire 1h
@@ -150,7 +150,7 @@ loop=$(losetup --find --show "$memory/image")
 mount_weir "$SRC" "$MNT" --log "$loop"
 python3 "$SUPPORT/records.py" write "$MNT" "$WORK/acked3" 1 0.1 >"$WORK/load"
 expect_equal "the load on a good log" "$(cat "$WORK/load")" ""
-# The blocks that the log comes to next are holes, and there is no room for them.
+# The next blocks of the log are holes, and there is no space to fill them.
 dd if=/dev/zero of="$memory/ballast" bs=64K status=none 2>/dev/null || true
 python3 "$SUPPORT/records.py" write "$MNT" "$WORK/acked4" 1 30 >"$WORK/load"
 grep -q 'Input/output error\|No space' "$WORK/load" || fail "no fsync failed: $(cat "$WORK/load")"

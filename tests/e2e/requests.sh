@@ -9,12 +9,12 @@ need_command git tar python3
 export HOME=$WORK GIT_CONFIG_NOSYSTEM=1
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 git config --global safe.directory '*'
-# What git would read and write for itself.
+# git must not use the user's configuration.
 git config --global core.untrackedCache false
 git config --global gc.auto 0
 git config --global maintenance.auto false
 
-# requests: FUSE requests so far, but those by which the kernel's memory is taken back and those of `weir status` itself.
+# requests: FUSE requests so far, without those that reclaim the kernel's memory and those of `weir status` itself.
 requests() {
     "$WEIR" status --requests --json "$MNT" >"$WORK/now.json"
     python3 - "$WORK/now.json" <<'END'
@@ -24,7 +24,7 @@ print(sum(count for name, count in requests.items() if name not in ("forget", "b
 END
 }
 
-# cost NAME MAX COMMAND...: counts what COMMAND asks for.
+# cost NAME MAX COMMAND...: counts the requests of COMMAND.
 total=
 cost() {
     local name=$1 max=$2 before after

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `weir run`: calls as on a plain directory, real programs, descriptors that come and go, the daemon's death, the
-# report, exit statuses and messages.
+# `weir run`: calls behave as on a plain directory; real programs; descriptors opened and closed; the daemon's death;
+# reports, exit statuses and messages.
 # timeout: 240
 # cases: calls databases programs passed daemon-killed report usage
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -12,7 +12,7 @@ need_command cc
 plain=$WORK/plain
 mkdir "$plain"
 
-# The library under which the tests' own shell runs nothing: only what is named here.
+# Only the commands named here run under the library, not the test's shell.
 run() {
     "$WEIR" run -- "$@"
 }
@@ -56,7 +56,7 @@ WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
 INSERT INTO t SELECT i, randomblob(100 + i % 400) FROM n;
 CREATE INDEX t_body ON t(body);
 END
-        # One under it, one without, at the same time.
+        # One under `weir run` and one without, at the same time.
         for how in run env; do
             for round in $(seq 40); do
                 $how sqlite3 -cmd '.timeout 20000' "$base" \
@@ -196,7 +196,7 @@ END
     expect_equal "bytes posted" "$(in_report "$WORK/one.json" total.lane.write_bytes)" "${posted}00"
     [ "$posted" -gt 900 ] || fail "only $posted writes went by the lane"
     expect_equal "because" "$(in_report "$WORK/one.json" total.kernel_writes_because.early)" 8
-    step "who has a lane puts a file there with his second write, but not one that was empty"
+    step "a process with a lane: a file enters it with the second write, unless it was empty"
     cat >"$WORK/few.py" <<'END'
 import os, sys
 def write(name, calls):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Servers and runtimes inside a mount, each also straight on SOURCE afterwards: MariaDB and Redis with a crash between,
+# Servers and runtimes inside a mount, and afterwards directly on SOURCE: MariaDB and Redis with a crash between,
 # a Java program, a cargo build.
 # timeout: 240
 # cases: mariadb redis java cargo
@@ -68,7 +68,7 @@ INSERT INTO old_style(body) SELECT md5(seq) FROM seq_1_to_5000;
 INSERT INTO logged(body) SELECT md5(seq) FROM seq_1_to_5000;
 SQL
     step "clients at once, then a clean restart"
-    # client NTH ROUNDS: money moves, and each round that was committed is said.
+    # client NTH ROUNDS: moves money, and prints each committed round.
     client() {
         local round
         for round in $(seq "$2"); do
@@ -130,7 +130,7 @@ redis)
             --enable-debug-command local --auto-aof-rewrite-percentage 0 --save '' >>"$WORK/server.log" 2>&1 &
         SERVER=$!
         until_ready redis-server grep_pong
-        # It answers while it loads.
+        # It answers even while it loads its data.
         until [ "$(ask info persistence | tr -d '\r' | sed -n 's/^loading://p')" = 0 ]; do sleep 0.05; done
     }
     grep_pong() { ask ping | grep -q PONG; }
@@ -227,7 +227,7 @@ RUST
     grep -q 'Dirty' "$WORK/out" || { cat "$WORK/out"; fail "not built anew"; }
     expect_equal "what was built" "$(target/debug/made)" 9
     cd "$WORK"
-    # No writes by the lane are looked for: what cargo and rustc make they write in a few calls.
+    # Does not check for writes by the lane: cargo and rustc write each file in a few calls.
     umount_weir "$MNT"
     step "on SOURCE"
     drop_caches

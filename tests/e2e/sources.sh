@@ -26,7 +26,7 @@ case $case in
         ;;
     fuse)
         weir_only
-        # One that has files and nothing more: no directories are made in it, no links, no space is allotted.
+        # A file system with files only: it has no mkdir, no links and no fallocate.
         passthrough=$REPO/target/release/weir-bench
         [ -x "$passthrough" ] || skip "weir-bench is not built: run 'make build'"
         mkdir -p "$WORK/under/source/.weir"

@@ -25,7 +25,7 @@ INSERT INTO account SELECT i, 1000, hex(randomblob(40)) FROM n;
 END
 expect_equal "journal mode" "$(sqlite3 "$database" 'PRAGMA journal_mode')" "$mode"
 
-# Money only moves: the sum of all balances never changes, whenever it is read.
+# Money only moves: the sum of all balances is always the same.
 writer() {
     local round from to
     for round in $(seq "$rounds"); do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# FUSE over io_uring: used by itself where it is turned on, offered where it is off, and left for the device on demand;
-# a daemon that is killed leaves nobody waiting; many writers and readers of all CPUs see what they wrote.
+# FUSE over io_uring: used without being asked for where it is turned on, suggested where it is off, and not used on demand;
+# no program waits for a killed daemon; many writers and readers on all CPUs see what they wrote.
 # serial
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -53,7 +53,7 @@ expect_equal "names listed" "$(find "$MNT/names" -type f | wc -l)" 500
 umount_weir "$MNT"
 for writer in 1 2 3 4 5 6 7 8; do cmp "$WORK/random-$writer" "$SRC/copy-$writer"; done
 
-step "the device all the same"
+step "the device on demand"
 echo 1 >"$SETTING"
 mount_weir "$SRC" "$MNT" -o transport=device
 expect_transport device "FUSE over /dev/fuse"
@@ -61,7 +61,7 @@ umount_weir "$MNT"
 
 step "killed"
 mount_weir_foreground "$SRC" "$MNT"
-# It is mounted before it is served.
+# The mount exists before it is served.
 stat "$MNT" >/dev/null
 expect_transport io-uring "FUSE over io_uring"
 restore

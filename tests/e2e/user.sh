@@ -40,7 +40,7 @@ if is_mounted "$MNT"; then fail "still mounted"; fi
 expect_equal "the tree" "$(hash_of_tree "$SRC/tree")" "$(hash_of_tree "$WORK/plain")"
 me python3 "$SUPPORT/patches.py" verify "$SRC/cold" 2048 1 2
 
-step "unmounted with the habit of FUSE"
+step "unmounted by fusermount3"
 me "$WEIR" mount "$SRC" "$MNT" --log-file "$WORK/run-$user/log"
 me sh -c "echo again >'$MNT/again'"
 me fusermount3 -u "$MNT"

@@ -228,7 +228,10 @@ mod tests {
     fn the_most_frequent_reason_comes_first() {
         let text = render(&report());
         let full = text.find("2 writes: the ring was full").unwrap();
-        assert!(full < text.find("1 writes: the file had not been used often enough").unwrap(), "{text}");
+        assert!(
+            full < text.find("1 writes: the file had not been used often enough").unwrap(),
+            "{text}"
+        );
         assert!(text.starts_with("weir run: cp a (status 0)\ncp: 2 processes, 1 files"), "{text}");
     }
 
