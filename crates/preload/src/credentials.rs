@@ -17,7 +17,7 @@
 //!
 //! [`Client::unmap`]: weir_lane::client::Client::unmap
 
-use crate::{description, device, home, leave, position, sys, table, thread};
+use crate::{description, device, history, home, leave, position, sys, table, thread};
 
 /// Leaves the lane. Pass the result to [`after`].
 pub(crate) extern "C" fn before() -> bool {
@@ -53,7 +53,7 @@ pub(crate) fn depart() {
         }
     }
     // Positions are set by now, so no wrong ones are shared with other processes of the client.
-    let unmapped = device::unmap().and(position::unmap());
+    let unmapped = device::unmap().and(position::unmap()).and(history::unmap());
     if unmapped.is_err() {
         sys::write(2, b"weir: cannot unmap the lane's memory (munmap(2) fails) before this program changes its user or \
             what it may reach; it is ended, so that others' files are not shown to the new user\n");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_lane::client::Attached;
 use weir_lane::tally::Why;
 
-use crate::{device, home, sys};
+use crate::{device, history, home, sys};
 
 /// Descriptions at once; those above stay with the kernel.
 const PLACES: usize = 16 << 10;
@@ -73,6 +73,10 @@ pub(crate) struct Description {
     uses: AtomicU32,
     /// Uses by the kernel before it is put into the lane, or put there again.
     patience: AtomicU32,
+    /// Uses in the lane, wrapping.
+    lane_uses: AtomicU32,
+    /// Of the file in [`crate::history`].
+    history: AtomicU32,
     /// When it was put into the lane, milliseconds ([`sys::milliseconds`]).
     since: AtomicU64,
     /// The process that had it give way ([`home::generation`]).
@@ -93,6 +97,8 @@ static PLACES_ALL: [Description; PLACES] = [const {
         flags: AtomicU32::new(0),
         uses: AtomicU32::new(0),
         patience: AtomicU32::new(0),
+        lane_uses: AtomicU32::new(0),
+        history: AtomicU32::new(0),
         since: AtomicU64::new(0),
         generation: AtomicU32::new(0),
         device: AtomicU32::new(0),
@@ -122,9 +128,11 @@ pub(crate) enum Way {
     Inherited,
 }
 
-/// Takes a place for a description that one descriptor refers to, of a file that is empty or not. `None` if all
-/// places are taken.
-pub(crate) fn take(device: u32, is_empty: bool) -> Option<u32> {
+/// Takes a place for a description that one descriptor refers to, of a file that is empty or not, by its inode number. `None`
+/// if all places are taken.
+pub(crate) fn take(device: u32, inode: u64, is_empty: bool) -> Option<u32> {
+    let history = history::place(inode);
+    let patience = LANE_AFTER << history::level(history);
     for _ in 0..PLACES {
         let place = NEXT.fetch_add(1, Ordering::Relaxed) % PLACES as u32;
         let description = &PLACES_ALL[place as usize];
@@ -133,7 +141,8 @@ pub(crate) fn take(device: u32, is_empty: bool) -> Option<u32> {
         if taken.is_ok() {
             description.flags.store(if is_empty { EMPTY } else { 0 }, Ordering::Relaxed);
             description.uses.store(0, Ordering::Relaxed);
-            description.patience.store(LANE_AFTER, Ordering::Relaxed);
+            description.patience.store(patience, Ordering::Relaxed);
+            description.history.store(history, Ordering::Relaxed);
             description.device.store(device, Ordering::Relaxed);
             USED.fetch_max(place + 1, Ordering::AcqRel);
             return Some(place);
@@ -226,6 +235,8 @@ impl Description {
         self.uses.store(0, Ordering::Relaxed);
         self.since.store(sys::milliseconds(), Ordering::Relaxed);
         self.file.store(packed, Ordering::Relaxed);
+        self.lane_uses.store(0, Ordering::Relaxed);
+        history::attached(self.history.load(Ordering::Relaxed));
         ATTACHED_EVER.fetch_add(1, Ordering::Relaxed);
         self.set(ATTACHED | BYPASSES | of_open(flags));
     }
@@ -296,6 +307,12 @@ impl Description {
         if flags & (KERNEL | GAVE_WAY | ATTACHED) != ATTACHED {
             return self.way_by_kernel(is_write, flags);
         }
+        // Not exact, nor need it be.
+        let uses = self.lane_uses.load(Ordering::Relaxed).wrapping_add(1);
+        self.lane_uses.store(uses, Ordering::Relaxed);
+        if uses % history::AGAIN == history::LONG {
+            history::used_long(self.history.load(Ordering::Relaxed), uses == history::LONG);
+        }
         let (client, file) = self.place();
         Way::Lane(client, file, flags)
     }
@@ -359,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_description_ripens_and_leaves_for_good() {
-        let description = at(take(3, false).unwrap());
+        let description = at(take(3, 1, false).unwrap());
         assert_eq!(description.device(), 3);
         for _ in 0..LANE_AFTER {
             assert_eq!(description.way(true), Way::Kernel(Why::Early));
@@ -380,7 +397,7 @@ mod tests {
 
     #[test]
     fn who_gives_way_comes_back_with_the_flags_of_then() {
-        let description = at(take(0, false).unwrap());
+        let description = at(take(0, 1, false).unwrap());
         let file = Attached { slot: 1, description: 2 };
         description.attach(0, file, libc::O_RDWR | libc::O_APPEND);
         let mut patience = LANE_AFTER;
@@ -411,9 +428,9 @@ mod tests {
 
     #[test]
     fn a_place_is_used_again_after_all_others() {
-        let first = take(0, false).unwrap();
+        let first = take(0, 1, false).unwrap();
         at(first).drop_one();
-        let second = take(0, false).unwrap();
+        let second = take(0, 1, false).unwrap();
         assert_ne!(first, second);
         at(second).drop_one();
     }

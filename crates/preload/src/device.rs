@@ -21,7 +21,7 @@ use weir_lane::wire::{
 use crate::description::{self, Description};
 use crate::leave::{leave, use_cache};
 use crate::sys::{self, Errno};
-use crate::{data, home, position, report, table};
+use crate::{data, history, home, position, report, table};
 
 /// Daemons a process can be a client of.
 pub(crate) const CLIENTS: usize = 4;
@@ -376,6 +376,7 @@ fn connect(name: &[u8], proof: u64) -> sys::Result<usize> {
     if !position::begin() {
         return Err(Errno(libc::ENOMEM));
     }
+    history::begin();
     let low = sys::connect(name, WELCOME_S)?;
     let received = receive(low, proof);
     let socket = received.and_then(|received| Ok((received, move_high(low)?)));

@@ -31,6 +31,7 @@ mod credentials;
 mod data;
 mod description;
 mod device;
+mod history;
 mod home;
 mod leave;
 mod next;

@@ -67,7 +67,7 @@ fn look(fd: c_int, entry: &AtomicU32) -> Option<&'static Description> {
     let stat = sys::fstat(fd).ok()?;
     let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
     let device = if is_regular { device::of(fd, stat.st_dev) } else { None };
-    let place = device.and_then(|device| description::take(device, stat.st_size == 0));
+    let place = device.and_then(|device| description::take(device, stat.st_ino, stat.st_size == 0));
     let number = place.map_or(PLAIN, |place| place + FIRST);
     USED.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     let noted = entry.compare_exchange(UNKNOWN, number, Ordering::AcqRel, Ordering::Acquire);

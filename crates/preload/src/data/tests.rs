@@ -46,7 +46,7 @@ impl Daemon {
         // A thread may be tested with several daemons.
         thread::forget_rings();
         let file = tempfile::tempfile().unwrap();
-        let description = description::at(description::take(0, false).unwrap());
+        let description = description::at(description::take(0, 1, false).unwrap());
         let attached = Attached { slot: SLOT, description: 77 };
         description.attach(0, attached, flags);
         let open = Open {
