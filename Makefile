@@ -1,8 +1,10 @@
 # Weir's commands. On a fresh machine with a Rust toolchain, `make demo` and `make test` do all their set-up.
 #
 #   make demo       build, and watch a program stop stalling (under three minutes with the build done)
-#   make test       every test: the workspace's own, then real programs through mounts
-#   make test-long  the long forms of the same tests
+#   make test       the workspace's own tests, then real programs through mounts: what a change has to pass
+#   make test-all   the same, and the end-to-end tests that take long: what CI runs
+#   make test-long  the long forms of all tests
+#   make coverage   the lines of crates/* that the workspace's tests run, as a table
 #   make crash-test power cuts: simulated ones at every device request, and of emulated disks
 #   make miri       the lane's accesses to shared memory under Miri, where a nightly toolchain has it (minutes)
 #   make fuzz       everything that reads what others can write, fuzzed: three minutes a target
@@ -27,12 +29,16 @@ BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
 
-.PHONY: all build setup setup-run setup-bench demo test test-long crash-test miri fuzz bench bench-nbw bench-paper lint install uninstall clean
+.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test miri fuzz bench bench-nbw bench-paper lint install uninstall clean
 
 all: build
 
 build:
 	$(CARGO) build --release -p weir -p weir-preload -p weir-bench
+
+# The profile of all tests, as tests/run builds it.
+checked:
+	$(CARGO) build --workspace --lib --bins --tests --locked --profile checked
 
 setup:
 	scripts/setup
@@ -43,20 +49,29 @@ setup-run:
 setup-bench:
 	scripts/setup bench
 
+setup-test:
+	scripts/setup test
+
 demo: setup-run build
 	mkdir -p $(BENCH_DIR)
 	$(BENCH) demo --weir $(WEIR) --dir $(BENCH_DIR)
 
-test: setup build
-	tests/run --cargo
+test: setup-test
+	tests/run --workspace --short
 
-test-long: setup build
-	tests/run --cargo --long
-	$(CARGO) test --release -p weir-bench whole_traces -- --ignored
+test-all: setup
+	tests/run --workspace --all
+
+test-long: setup
+	tests/run --workspace --long
+	$(CARGO) test --profile checked -p weir-bench whole_traces -- --ignored
+
+coverage: setup-test
+	scripts/coverage
 
 # At least 20,000 crashes in the simulator, 248 power cuts of an emulated disk (ext4 and xfs), and 10,000 kills of programs under weir run.
-crash-test: setup build
-	$(CARGO) run --release -p weir-sim --bin weir-sim -- --cuts 0..60
+crash-test: setup checked
+	$(CARGO) run --profile checked -p weir-sim --bin weir-sim -- --cuts 0..60
 	tests/run --long redo-log-cut promises-cuts lane-kill
 
 miri:
@@ -90,8 +105,8 @@ bench-paper: setup-bench build
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path instruments/fuzz/Cargo.toml --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+	$(CARGO) clippy --workspace --all-targets --locked --profile checked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --profile checked
 	scripts/check-repository
 	scripts/check-dependencies --self-test
 	scripts/check-dependencies

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# timeout: 180
 # `weir-bench clean` removes what a killed run of weir-bench leaves behind: mounts, loop device, cgroup,
 # processes, directory. It leaves a living run's resources alone, and everything that no run made.
+# all
+# seconds: 35
 source "${REPO:?}/tests/e2e/lib.sh"
 
 weir_only
 need_root
 need_command mkfs.ext4 losetup
-BENCH=${WEIR_BENCH:-$REPO/target/release/weir-bench}
-[ -x "$BENCH" ] || skip "weir-bench is not built: run 'make build'"
+BENCH=${WEIR_BENCH:?}
+[ -x "$BENCH" ] || skip "weir-bench is not built: run 'make checked'"
 [ -e /dev/loop-control ] || skip "this machine has no loop devices"
 
 # hold NAME OPTION...: starts a run in $WORK/NAME and waits until it has made everything; sets PID.
@@ -19,17 +20,18 @@ hold() {
     : >"$WORK/$name.log"
     "$BENCH" hold --weir "$WEIR" --dir "$WORK/$name" "$@" >>"$WORK/$name.log" 2>&1 &
     PID=$!
-    for _ in $(seq 600); do
-        if grep -q '^holding$' "$WORK/$name.log"; then
-            counts "$(grep ' operations verified, ' "$WORK/$name.log")"
-            return
-        fi
-        kill -0 "$PID" 2>/dev/null || break
-        sleep 0.1
-    done
+    soon holds_or_ended "$name" || true
+    if grep -q '^holding$' "$WORK/$name.log"; then
+        counts "$(grep ' operations verified, ' "$WORK/$name.log")"
+        return
+    fi
     cat "$WORK/$name.log"
     if grep -q 'memory cannot be limited' "$WORK/$name.log"; then skip "no memory cgroups"; fi
     fail "the run in $name never held"
+}
+
+holds_or_ended() {
+    grep -q '^holding$' "$WORK/$1.log" || ended "$PID"
 }
 
 # Lists the resources of the run in $WORK/NAME, one on each line.

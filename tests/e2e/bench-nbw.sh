@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # The evaluation on two of its cases: content is verified, a run resumes from its results, the report is made.
-# timeout: 300
 # serial
+# all
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 weir_only
 need_command mkfs.ext4 losetup
-BENCH=${WEIR_BENCH:-$REPO/target/release/weir-bench}
-[ -x "$BENCH" ] || skip "weir-bench is not built: run 'make build'"
+BENCH=${WEIR_BENCH:?}
+[ -x "$BENCH" ] || skip "weir-bench is not built: run 'make checked'"
 json=$WORK/nbw.json
 nbw() { "$BENCH" run nbw --quick --weir "$WEIR" --dir "$WORK" --json "$json" "$@"; }
 cases() { python3 -c "import json; print(len(json.load(open('$json'))['cases']))"; }

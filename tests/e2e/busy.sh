@@ -21,10 +21,7 @@ except OSError:
     sys.exit(3)
 END
 program=$!
-for _ in $(seq 100); do
-    if [ -s "$MNT/open" ]; then break; fi
-    sleep 0.05
-done
+soon filled "$MNT/open" || fail "the program did not begin"
 python3 "$SUPPORT/patches.py" write "$MNT/file" "$pages" 2 >/dev/null
 
 step "refused"
@@ -40,10 +37,8 @@ touch "$WORK/go"
 status=0
 wait "$program" || status=$?
 expect_equal "what the program was told" "$status" 3
-for _ in $(seq 100); do
-    if [ "$(cat "$SRC/open")" = before ] && [ "$(cat "$SRC/still")" = usable ]; then break; fi
-    sleep 0.05
-done
+expect_home_soon "$SRC/open" before
+expect_home_soon "$SRC/still" usable
 python3 "$SUPPORT/patches.py" verify "$SRC/file" "$pages" 1 2
 expect_equal "the open file" "$(cat "$SRC/open")" before
 

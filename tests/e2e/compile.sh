@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Unpacks and compiles zstd inside a mount; the program must be the one that a plain directory gives.
-# timeout: 300
 # lane
+# all: lane-compile
+# seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

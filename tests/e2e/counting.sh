@@ -11,12 +11,7 @@ file=$MNT/cold
 write() { python3 "$SUPPORT/patches.py" write "$file" "$pages" 2 --count "$writes" "$@"; }
 verify() { python3 "$SUPPORT/patches.py" verify "$SRC/cold" "$pages" 1 2 --count "$writes" "$@"; }
 settle() {
-    local _
-    for _ in $(seq 100); do
-        if [ "$(status "$MNT" fetches_in_flight)" = 0 ]; then return; fi
-        sleep 0.05
-    done
-    fail "fetches are still in flight after five seconds"
+    soon status_is "$MNT" fetches_in_flight 0 || fail "fetches are still in flight after a minute"
 }
 python3 "$SUPPORT/patches.py" cold "$SRC/cold" "$pages" 1
 drop_caches

@@ -3,30 +3,25 @@
 # boundaries, and the file system is intact. The disk counts its requests, refuses bad input, and leaves nothing behind,
 # even when its server is killed.
 # cases: ext4 xfs
-# timeout: 180
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 filesystem=$1
 need_filesystem "$filesystem"
 need_command losetup "mkfs.$filesystem"
-bench=${WEIR_BENCH:-$REPO/target/release/weir-bench}
-[ -x "$bench" ] || skip "weir-bench is not built: run 'make build'"
+bench=${WEIR_BENCH:?}
+[ -x "$bench" ] || skip "weir-bench is not built: run 'make checked'"
 disk=$WORK/disk
 image=$WORK/image
 mkdir "$disk"
 
 # start MODEL: RUNNER is the process that holds the disk, DEVICE its loop device.
 start() {
+    : >"$WORK/held"
     "$bench" disk run --model "$1" --size 512M --image "$image" --dir "$disk" >"$WORK/held" &
     RUNNER=$!
-    for _ in $(seq 200); do
-        DEVICE=$(grep -o '^/dev/loop[0-9]*' "$WORK/held" || true)
-        if [ -n "$DEVICE" ]; then return; fi
-        kill -0 "$RUNNER" 2>/dev/null || fail "the disk did not start"
-        sleep 0.05
-    done
-    fail "the disk is not there after 10 s"
+    soon disk_or_ended "$RUNNER" || fail "the disk is not there after a minute"
+    DEVICE=$(grep -o '^/dev/loop[0-9]*' "$WORK/held") || fail "the disk did not start"
 }
 
 stop() {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # fio: random writes of many sizes onto a cold file with content, verified through the mount, and once more
 # straight on SOURCE after the unmount.
-# timeout: 240
 # cases: blocking async-fg async-bg lazy auto
 # lane: lazy auto
+# all: async-fg async-bg lane-fio
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The same files by calls, appends and mappings through FUSE, and by calls and appends under `weir run`, each step and
 # then all at once, against a model.
-# timeout: 180
 # cases: 1 2 small-memory begin
 # long-cases: 3 4 5 6
+# all: begin
+# seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

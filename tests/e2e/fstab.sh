@@ -17,10 +17,8 @@ as_user nobody cat "$MNT/file" >/dev/null || fail "allow_other is not in force"
 expect_equal "memory" "$(status "$MNT" memory_bytes_max)" $((32 << 20))
 umount "$MNT"
 expect_home_soon "$SRC/file" content
-for _ in $(seq 100); do
-    if mount_again=$("$WEIR" mount "$SRC" "$MNT" 2>&1); then break; fi
-    sleep 0.1
-done
+mounts_again() { mount_again=$("$WEIR" mount "$SRC" "$MNT" 2>&1); }
+soon mounts_again || true
 is_mounted "$MNT" || fail "cannot be mounted again after umount(8): $mount_again"
 umount_weir "$MNT"
 counts "mounted by mount(8), unmounted by umount(8)"

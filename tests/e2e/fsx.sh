@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # fsx: random operations on one file, mmap among them, each read checked against a model. The small memory
 # makes pages leave while they are patched.
-# timeout: 180
 # cases: auto lazy blocking async-bg small-memory
 # long-cases: async-fg
 # lane: auto lazy small-memory
+# all: lazy blocking async-bg
+# seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Fuzzes all code that parses bytes from others: each target of instruments/fuzz with the same inputs each time, some ten seconds
 # of them; in the long form with new inputs for three minutes, and again with AddressSanitizer if there is a nightly toolchain.
-# timeout: 400
+# timeout: 900
+# all
+# seconds: 150
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_command cargo

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # git inside a mount: clone, commits, branches, merge, gc, fsck; then fsck once more on SOURCE.
-# timeout: 180
 # lane
+# all: lane-git
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

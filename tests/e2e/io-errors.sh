@@ -50,11 +50,8 @@ fi
 
 python3 "$SUPPORT/failing.py" "$MNT/cold" "$1" "$pages" "$WORK/broken" "$WORK/healed" &
 program=$!
-for _ in $(seq 300); do
-    if [ -e "$WORK/broken" ]; then break; fi
-    kill -0 "$program" 2>/dev/null || break
-    sleep 0.1
-done
+told_or_ended() { exists "$WORK/broken" || ended "$program"; }
+soon told_or_ended || true
 [ -e "$WORK/broken" ] || { wait "$program" || true; fail "the failure was not told"; }
 step "status while the disk fails"
 "$WEIR" status "$MNT" --json >"$WORK/status.json"

@@ -12,16 +12,13 @@ mount_weir_foreground "$SRC" "$MNT"
 python3 "$SUPPORT/patches.py" write "$MNT/synced" "$pages" 2 --fsync >/dev/null
 python3 "$SUPPORT/patches.py" load "$MNT/busy" "$pages" 3 60 >/dev/null 2>"$WORK/load" &
 load=$!
-sleep 1
+# In the middle of it.
+soon status_passes "$MNT" stats.writes 5000 || fail "the load does not get on"
 kill -9 "$WEIR_PID"
 wait "$WEIR_PID" 2>/dev/null || true
 
 step "programs get errors"
-for _ in $(seq 100); do
-    kill -0 "$load" 2>/dev/null || break
-    sleep 0.1
-done
-if kill -0 "$load" 2>/dev/null; then kill -9 "$load"; fail "a writer hangs after the daemon died"; fi
+soon ended "$load" || { kill -9 "$load"; fail "a writer hangs after the daemon died"; }
 if wait "$load"; then fail "a writer noticed nothing"; fi
 expect_failure "" timeout 10 stat "$MNT/synced"
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Programs under `weir run` killed with SIGKILL during their writes: acknowledged writes are there, and the programs'
 # resources are released. Then the daemon is killed: no program hangs, and synced data is there.
-# timeout: 200
 # cases: programs daemon
+# seconds: 50
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 weir_only
 "$WEIR" run --help >/dev/null 2>&1 || skip "this weir has no 'run'"
-[ -x "$BENCH" ] || skip "weir-bench is not built: run 'make build'"
+[ -x "$BENCH" ] || skip "weir-bench is not built: run 'make checked'"
 
 case $1 in
     programs)
@@ -18,10 +18,7 @@ case $1 in
         seed=${SEED:-$$}
         echo "seed $seed"
         said=$(python3 "$SUPPORT/killed.py" writers "$WEIR" "$BENCH" "$MNT" "$kills" "$seed") || fail "seed $seed"
-        for _ in $(seq 50); do
-            if [ "$(status "$MNT" lane.files)" = 0 ]; then break; fi
-            sleep 0.1
-        done
+        soon status_is "$MNT" lane.files 0 || true
         expect_status "$MNT" lane.files 0
         through=$(hash_of_tree "$MNT")
         umount_weir "$MNT"

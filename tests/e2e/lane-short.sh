@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Programs that use their files a few times only stop asking for the lane; a file that is used much keeps it.
-# timeout: 120
 source "${REPO:?}/tests/e2e/lib.sh"
 
 weir_only

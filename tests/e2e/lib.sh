@@ -38,6 +38,26 @@ under_lane() {
     for name in "$@"; do eval "$name() { \"\$WEIR\" run -- $name \"\$@\"; }"; done
 }
 
+# soon COMMAND...: waits until the command succeeds. What is waited for comes at once as a rule; a minute is more than it
+# takes on any machine, however busy.
+soon() {
+    local until=$((SECONDS + 60))
+    until "$@"; do
+        [ "$SECONDS" -lt "$until" ] || return 1
+        sleep 0.05
+    done
+}
+
+# Whether a process has ended.
+ended() {
+    ! kill -0 "$1" 2>/dev/null
+}
+
+# Whether a file exists, is not empty, and is not there, as commands to wait for.
+exists() { [ -e "$1" ]; }
+filled() { [ -s "$1" ]; }
+absent() { [ ! -e "$1" ]; }
+
 # Shown beside the test's result.
 counts() {
     printf 'counts: %s\n' "$*"
@@ -124,34 +144,34 @@ mount_weir() {
         mount --bind "$source" "$mountpoint"
         return
     fi
-    [ -x "$WEIR" ] || fail "$WEIR is not built: run 'make build'"
+    [ -x "$WEIR" ] || fail "$WEIR is not built: run 'make checked'"
     weir mount "$source" "$mountpoint" --log-file "$DAEMON_LOG" "$@"
     is_mounted "$mountpoint" || fail "weir mount returned, and $mountpoint is not a mount"
 }
 
 # The same in the foreground of a background job: WEIR_PID is the daemon.
 mount_weir_foreground() {
-    local source=$1 mountpoint=$2 tries
+    local source=$1 mountpoint=$2
     shift 2
     weir_only
     "$WEIR" mount --foreground "$source" "$mountpoint" "$@" &
     WEIR_PID=$!
-    for tries in $(seq 200); do
-        # The mount exists before the daemon answers commands.
-        if is_mounted "$mountpoint" && "$WEIR" status "$mountpoint" >/dev/null 2>&1; then return; fi
-        kill -0 "$WEIR_PID" 2>/dev/null || fail "the daemon ended before it mounted"
-        sleep 0.05
-    done
-    fail "no mount at $mountpoint after $tries tries"
+    soon serves_or_ended "$mountpoint" || fail "no mount at $mountpoint after a minute"
+    if ended "$WEIR_PID"; then fail "the daemon ended before it mounted"; fi
+}
+
+# The mount exists before the daemon answers commands.
+serves_or_ended() {
+    ended "$WEIR_PID" || { is_mounted "$1" && "$WEIR" status "$1" >/dev/null 2>&1; }
 }
 
 # umount(8) and fusermount3(1) return before the daemon has written home: waits for content of a file of SOURCE.
 expect_home_soon() {
-    for _ in $(seq 100); do
-        if [ "$(cat "$1" 2>/dev/null)" = "$2" ]; then return; fi
-        sleep 0.1
-    done
-    expect_equal "$1" "$(cat "$1")" "$2"
+    soon has_content "$1" "$2" || expect_equal "$1" "$(cat "$1")" "$2"
+}
+
+has_content() {
+    [ "$(cat "$1" 2>/dev/null)" = "$2" ]
 }
 
 umount_weir() {
@@ -184,6 +204,15 @@ expect_status() {
     local got
     got=$(status "$1" "$2")
     [ "$got" = "$3" ] || fail "weir status says $2 is $got, wanted $3"
+}
+
+# status_is MOUNTPOINT FIELD WANTED, and status_passes MOUNTPOINT FIELD MORE_THAN: to wait for.
+status_is() {
+    [ "$(status "$1" "$2")" = "$3" ]
+}
+
+status_passes() {
+    [ "$(status "$1" "$2")" -gt "$3" ]
 }
 
 expect_equal() {
@@ -227,32 +256,27 @@ loop_filesystem() {
 
 # start_disk MODEL SIZE FILESYSTEM: an emulated disk below WORK with an empty file system. DISK is for 'weir-bench disk',
 # DISK_DEVICE the loop device, and stop_disk ends it.
-BENCH=${WEIR_BENCH:-$REPO/target/release/weir-bench}
+BENCH=${WEIR_BENCH:?}
 DISK=$WORK/disk
 start_disk() {
-    local tries
-    [ -x "$BENCH" ] || skip "weir-bench is not built: run 'make build'"
+    [ -x "$BENCH" ] || skip "weir-bench is not built: run 'make checked'"
     need_command losetup "mkfs.$3"
     mkdir "$DISK"
+    : >"$WORK/held"
     "$BENCH" disk run --model "$1" --size "$2" --image "$WORK/image" --dir "$DISK" >"$WORK/held" &
     DISK_RUNNER=$!
-    DISK_DEVICE=
-    for tries in $(seq 200); do
-        DISK_DEVICE=$(grep -o '^/dev/loop[0-9]*' "$WORK/held" || true)
-        if [ -n "$DISK_DEVICE" ]; then break; fi
-        sleep 0.05
-    done
-    [ -n "$DISK_DEVICE" ] || fail "the disk is not there after $tries tries"
+    soon disk_or_ended "$DISK_RUNNER" || fail "the disk is not there after a minute"
+    DISK_DEVICE=$(grep -o '^/dev/loop[0-9]*' "$WORK/held") || fail "the disk did not start"
     "mkfs.$3" -q "$DISK_DEVICE"
+}
+
+disk_or_ended() {
+    ended "$1" || grep -q '^/dev/loop[0-9]' "$WORK/held"
 }
 
 # The kernel releases a killed daemon's files a moment after its end.
 umount_soon() {
-    for _ in $(seq 100); do
-        if umount "$1" 2>/dev/null; then return; fi
-        sleep 0.05
-    done
-    umount "$1"
+    soon umount "$1" 2>/dev/null || umount "$1"
 }
 
 stop_disk() {

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # The lane's lock-free protocols in every interleaving that the memory model allows.
-# timeout: 300
+# timeout: 900
+# all
+# seconds: 100
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_command cargo

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The daemon's memory under a random small-write load that is larger than its bound: resident never above
 # --memory plus 48 MiB.
-# timeout: 120
 # serial
+# all
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

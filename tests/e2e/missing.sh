@@ -54,10 +54,7 @@ there "$MNT/elsewhere/inside"
 step "made in SOURCE behind the mount"
 missing "$MNT/behind"
 touch "$SRC/behind"
-for _ in $(seq 100); do
-    if [ -e "$MNT/behind" ]; then break; fi
-    sleep 0.1
-done
+soon exists "$MNT/behind" || true
 there "$MNT/behind"
 umount_weir "$MNT"
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # pjdfstest through a mount: no case may fail that passes on the directory below.
 # Both are on a small ext4 of their own.
-# timeout: 240
 # lane
 source "${REPO:?}/tests/e2e/lib.sh"
 

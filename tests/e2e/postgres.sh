@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # PostgreSQL inside a mount, run by its own user: initdb, pgbench, a clean restart, a crash restart, and the
 # cluster started again directly on SOURCE after the unmount, with the same content.
-# timeout: 300
 # lane
+# all: lane-postgres
+# seconds: 40
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

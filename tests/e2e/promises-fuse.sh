@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Promises of the FUSE side: reads after asynchronous direct writes, permissions of names that appear at home, limits of
 # descriptors, space and memory, and the mode bits that a write removes.
-# timeout: 60
 # cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permissions-of-names-that-appeared set-group-ID-is-removed many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs refused-lane-connections open-during-unlink
 source "${REPO:?}/tests/e2e/lib.sh"
 weir_only

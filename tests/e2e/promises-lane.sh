@@ -26,11 +26,9 @@ case $1 in
     a-worker-*)
         under_run worker "$MNT" "$WORK/out" &
         server=$!
-        for _ in $(seq 200); do
-            if [ -s "$WORK/out/worker" ]; then break; fi
-            kill -0 $server 2>/dev/null || fail "the server ended too early"
-            sleep 0.05
-        done
+        at_work() { filled "$WORK/out/worker" || ended "$server"; }
+        soon at_work || fail "the worker does not begin"
+        filled "$WORK/out/worker" || fail "the server ended too early"
         step "the worker's memory"
         python3 "$SUPPORT/memory_of.py" "$(cat "$WORK/out/worker")" "$secret" || found=1
         echo done >"$WORK/out/looked"

@@ -9,15 +9,12 @@ weir_only
 
 # Waits until a file is settled: nothing is dirty, SOURCE has the content that programs see, and it is durable.
 settle() {
-    local name=$1
-    for _ in $(seq 200); do
-        if [ "$(status "$MNT" dirty_pages)" = 0 ] && cmp -s "$SRC/$name" "$MNT/$name"; then
-            sync -f "$SRC"
-            return
-        fi
-        sleep 0.05
-    done
-    fail "$name does not go home by itself: $("$WEIR" status "$MNT")"
+    soon settled "$1" || fail "$1 does not go home by itself: $("$WEIR" status "$MNT")"
+    sync -f "$SRC"
+}
+
+settled() {
+    status_is "$MNT" dirty_pages 0 && cmp -s "$SRC/$1" "$MNT/$1"
 }
 
 kill_daemon() {
@@ -83,10 +80,7 @@ for nth in range(600):
 print(f"{failed} of 600 fsyncs of another file failed")
 PYTHON
     program=$!
-    for _ in $(seq 200); do
-        if [ -e "$WORK/opened" ]; then break; fi
-        sleep 0.05
-    done
+    soon exists "$WORK/opened" || fail "the program did not begin"
     # Fills the holes that mkfs left in the image.
     fallocate -l 32M "$image"
     fallocate --punch-hole -o "$((block * 4096))" -l 4096 "$image"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Mounting, unmounting and showing a log, as documented.
-# timeout: 120
 # serial
 # cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected killed-daemon-ends-waiting-requests recovery-is-explained-by-file
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -8,15 +7,8 @@ source "${REPO:?}/tests/e2e/lib.sh"
 need_root
 weir_only
 
-# wait_for SECONDS COMMAND...: waits until the command succeeds.
 wait_for() {
-    local tenths=$(($1 * 10))
-    shift
-    for _ in $(seq "$tenths"); do
-        if "$@"; then return; fi
-        sleep 0.1
-    done
-    fail "no success within $((tenths / 10)) s: $*"
+    soon "$@" || fail "no success within a minute: $*"
 }
 
 # Whether SOURCE is not locked.
@@ -36,8 +28,8 @@ umount_names_other_namespaces() {
     # A mount namespace with private mounts: the mount stays there.
     unshare --mount --propagation private sleep 300 &
     holder=$!
-    wait_for 10 grep -qx sleep "/proc/$holder/comm"
-    wait_for 10 grep -qF " $MNT " "/proc/$holder/mountinfo"
+    wait_for grep -qx sleep "/proc/$holder/comm"
+    wait_for grep -qF " $MNT " "/proc/$holder/mountinfo"
     echo kept >"$MNT/file"
 
     step "weir umount returns and names the process that has the mount"
@@ -60,14 +52,14 @@ umount_names_other_namespaces() {
     nsenter --target "$holder" --mount sh -c "echo later >'$MNT/later'"
     kill "$holder"
     wait "$holder" || true
-    wait_for 20 is_unlocked
+    wait_for is_unlocked
     expect_equal "written there" "$(cat "$SRC/later")" later
 
     step "--force ends the mount"
     mount_weir "$SRC" "$MNT"
     unshare --mount --propagation private sleep 300 &
     holder=$!
-    wait_for 10 grep -qx sleep "/proc/$holder/comm"
+    wait_for grep -qx sleep "/proc/$holder/comm"
     echo forced >"$MNT/file"
     timeout 20 "$WEIR" umount --force "$MNT" || fail "weir umount --force said $?"
     expect_equal "at home" "$(cat "$SRC/file")" forced
@@ -84,7 +76,7 @@ umount_names_other_namespaces() {
     mount_weir "$SRC" "$shared/mnt"
     unshare --mount --propagation slave sleep 300 &
     holder=$!
-    wait_for 10 grep -qx sleep "/proc/$holder/comm"
+    wait_for grep -qx sleep "/proc/$holder/comm"
     umount_weir "$shared/mnt"
     is_unlocked || fail "SOURCE is still locked"
     umount "$shared"
@@ -106,7 +98,7 @@ installed() {
         SRC='$SRC' MNT='$MNT' WEIR='$WEIR' WORK='$WORK'
         flags() { sed -n \"s|^[^ ]* [^ ]* [^ ]* [^ ]* \$MNT \\([^ ]*\\) .*|\\1|p\" /proc/self/mountinfo; }
         $1" || fail "by $HELPER: exit status $?"
-    wait_for 20 is_unlocked
+    wait_for is_unlocked
 }
 
 mount_8_has_nodev_and_nosuid() {
@@ -194,7 +186,7 @@ remount() {
         umount \$MNT" &
     writer=$!
     # The mount in the namespace ends; the one here stays and keeps SOURCE locked.
-    wait_for 20 sh -c "! kill -0 $writer 2>/dev/null || ! grep -q 'lowerdir=$WORK' /proc/[0-9]*/mountinfo 2>/dev/null"
+    wait_for sh -c "! kill -0 $writer 2>/dev/null || ! grep -q 'lowerdir=$WORK' /proc/[0-9]*/mountinfo 2>/dev/null"
     umount_weir "$MNT"
     wait "$writer" || fail "by mount(8): $?"
     expect_equal "file1" "$(cat "$SRC/file1")" again
@@ -221,7 +213,7 @@ umount_by_source() {
     # umount(8) treats a directory as a mount point, unless an option makes it read the mount table.
     mount_weir "$SRC" "$MNT"
     umount -l "$SRC" || fail "umount -l SOURCE said $?"
-    wait_for 20 is_unlocked
+    wait_for is_unlocked
     counts "status, sync, umount"
 }
 
@@ -247,7 +239,7 @@ sys.exit(0 if libc.umount2(sys.argv[1].encode(), 0) == 0 else ctypes.get_errno()
     step "waits and then mounts"
     "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" >"$WORK/said" 2>&1 &
     waiting=$!
-    wait_for 10 grep -q "waiting for process $daemon" "$WORK/said"
+    wait_for grep -q "waiting for process $daemon" "$WORK/said"
     kill -0 "$waiting" || fail "it does not wait"
     kill -CONT "$daemon"
     wait "$waiting" || fail "weir mount said $?: $(cat "$WORK/said")"
@@ -359,8 +351,8 @@ daemon_is_protected() {
         # Root without CAP_SYS_RESOURCE, as in a container: the request is refused, and nothing else changes.
         need_command strace
         strace -f -qq -o "$WORK/calls" -e trace=prctl,write "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" &
-        wait_for 10 is_mounted "$MNT"
-        wait_for 10 grep -q '"-900", 4' "$WORK/calls"
+        wait_for is_mounted "$MNT"
+        wait_for grep -q '"-900", 4' "$WORK/calls"
         grep -q 'prctl(PR_SET_IO_FLUSHER, 1' "$WORK/calls" || fail "PR_SET_IO_FLUSHER is not requested"
         way="requested without the capability"
     fi

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The log of a SOURCE: synced data is found from SOURCE alone, whatever a mount's options and SOURCE's device number;
 # another user's or SOURCE's log, directory or device is not used; no files are served twice.
-# timeout: 120
 # cases: device-renumbered log-not-named changed-log log-out-of-reach log-device-renumbered read-only-recovers nested-sources nested-by-bind-mount planted-log weir-symlink log-of-another-owner log-on-btrfs log-inside-source
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -247,11 +246,8 @@ case $1 in
         unshare -m sh -c 'echo >"$4"; exec "$0" mount --foreground "$1" "$2" --log-file "$3"' \
             "$WEIR" "$SRC/a" "$MNT" "$DAEMON_LOG" "$WORK/begun" &
         pid=$!
-        for _ in $(seq 200); do
-            [ ! -s "$SRC/a/.weir/lock" ] || break
-            sleep 0.05
-        done
-        sleep 0.5
+        soon filled "$SRC/a/.weir/lock" || fail "no daemon in the other namespace"
+        soon grep -qF " $MNT " "/proc/$pid/mountinfo" || fail "no mount in the other namespace"
         refused_mount "two mounts of the same files" "$SRC/a/b" "$WORK/second"
         kill "$pid"
         wait "$pid" || fail "the daemon in the other namespace"

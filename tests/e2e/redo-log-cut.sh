@@ -2,7 +2,8 @@
 # Power cuts of an emulated disk under a mount with a redo log: after each the file system is mounted again, the log replayed,
 # and every record that was synced is there.
 # cases: ext4 xfs
-# timeout: 240
+# all: xfs
+# seconds: 35
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -3,7 +3,8 @@
 # mounted again. Each committed transaction is there, and the database is intact.
 # cases: sqlite-delete sqlite-wal postgres
 # long-cases: sqlite-delete-xfs sqlite-wal-xfs postgres-xfs
-# timeout: 300
+# all: postgres
+# seconds: 30
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -50,10 +51,8 @@ end_load() {
     if [ "$database" = postgres ]; then
         kill -9 "$SERVER" 2>/dev/null || true
         pkill -9 -s "$SERVER" 2>/dev/null || true
-        for _ in $(seq 100); do
-            pgrep -s "$SERVER" >/dev/null || break
-            sleep 0.05
-        done
+        no_process_of_it() { ! pgrep -s "$SERVER" >/dev/null; }
+        soon no_process_of_it || fail "PostgreSQL's processes stay"
         kill "$LOAD" 2>/dev/null || true
     fi
     wait "$LOAD" 2>/dev/null || [ "$database" = postgres ] || fail "the load: $(cat "$WORK/load")"

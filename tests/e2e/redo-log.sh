@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # The redo log: what was synced is there after kill -9 of the daemon, brought home by the next mount or by 'weir recover';
 # damaged, truncated and foreign logs are refused and left unchanged; a mount that ends in order leaves none.
-# timeout: 180
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 weir_only
 log=$SRC/.weir/log
+
+# On a busy machine the first one takes its time.
+acknowledged() {
+    [ -n "$(find "$WORK/acked" -type f -size +0 2>/dev/null)" ]
+}
 
 # crash SECONDS: programs sync records through a mount until its daemon is killed.
 crash() {
@@ -14,12 +18,8 @@ crash() {
     rm -f "$SRC"/records-*
     mount_weir_foreground "$SRC" "$MNT" --log source --log-size 4M --dirty-expire 300ms "${options[@]}"
     python3 "$SUPPORT/records.py" write "$MNT" "$WORK/acked" 4 60 >"$WORK/load" &
-    local load=$! _
-    # On a busy machine the first one takes its time.
-    for _ in $(seq 200); do
-        [ -z "$(find "$WORK/acked" -type f -size +0 2>/dev/null)" ] || break
-        sleep 0.05
-    done
+    local load=$!
+    soon acknowledged || fail "no record was synced"
     sleep "$1"
     kill -9 "$WEIR_PID"
     wait "$WEIR_PID" 2>/dev/null || true

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # `weir run`: calls behave as on a plain directory; real programs; descriptors opened and closed; the daemon's death;
 # reports, exit statuses and messages.
-# timeout: 240
 # cases: calls databases programs passed daemon-killed report usage
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -166,7 +165,7 @@ END
     : >"$WORK/out"
     run python3 "$WORK/writer.py" "$MNT/file" >"$WORK/out" &
     writer=$!
-    until grep -q ready "$WORK/out"; do sleep 0.05; done
+    soon grep -q ready "$WORK/out" || fail "the program did not begin"
     kill -9 "$WEIR_PID"
     wait "$writer"
     # ECONNABORTED for a request that was under way.
@@ -225,7 +224,7 @@ END
     step "signals are passed on"
     "$WEIR" run --report="$WORK/three" -- sh -c 'trap "echo told; exit 7" TERM; echo ready; while :; do sleep 0.05; done' >"$WORK/out" &
     runner=$!
-    until grep -qs ready "$WORK/out"; do sleep 0.05; done
+    soon grep -qs ready "$WORK/out" || fail "the program did not begin"
     kill -TERM "$runner"
     status=0
     wait "$runner" || status=$?

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Servers and runtimes inside a mount, and afterwards directly on SOURCE: MariaDB and Redis with a crash between,
 # a Java program, a cargo build.
-# timeout: 240
 # cases: mariadb redis java cargo
 # lane
+# all: lane-servers
+# seconds: 40
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -12,13 +13,13 @@ need_root
 until_ready() {
     local what=$1
     shift
-    for _ in $(seq 400); do
-        if "$@" >/dev/null 2>&1; then return; fi
-        kill -0 "$SERVER" 2>/dev/null || { cat "$WORK/server.log"; fail "$what has ended"; }
-        sleep 0.05
-    done
+    soon ready_or_ended "$@" && ! ended "$SERVER" && return
     cat "$WORK/server.log"
-    fail "$what does not answer"
+    fail "$what does not answer, or has ended"
+}
+
+ready_or_ended() {
+    "$@" >/dev/null 2>&1 || ended "$SERVER"
 }
 
 case $1 in

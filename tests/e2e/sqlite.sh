@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # SQLite inside a mount in both journal modes: two writers and a reader, integrity checks, then the database
 # opened cold on SOURCE.
-# timeout: 180
 # cases: wal delete
 # lane
 source "${REPO:?}/tests/e2e/lib.sh"

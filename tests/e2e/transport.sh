@@ -67,14 +67,10 @@ expect_transport io-uring "FUSE over io_uring"
 restore
 dd if=/dev/zero of="$MNT/busy" bs=512 count=100M status=none 2>"$WORK/load" &
 load=$!
-sleep 0.5
+soon status_passes "$MNT" stats.writes 2000 || fail "the load does not get on"
 kill -9 "$WEIR_PID"
 wait "$WEIR_PID" 2>/dev/null || true
-for _ in $(seq 100); do
-    kill -0 "$load" 2>/dev/null || break
-    sleep 0.1
-done
-if kill -0 "$load" 2>/dev/null; then kill -9 "$load"; fail "a writer hangs after the daemon died"; fi
+soon ended "$load" || { kill -9 "$load"; fail "a writer hangs after the daemon died"; }
 if wait "$load"; then fail "a writer noticed nothing"; fi
 expect_failure "" timeout 10 stat "$MNT/busy"
 fusermount3 -uz "$MNT"

@@ -101,11 +101,9 @@ fn an_open_file_outlives_its_name() {
     fs::write(fixture.at("temporary"), vec![7; 100_000]).unwrap();
     fs::remove_file(fixture.at("temporary")).unwrap();
     // The kernel forgets in its own time.
-    for _ in 0..100 {
-        if fixture.shard.stats().files == 0 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+    let begun = Instant::now();
+    while fixture.shard.stats().files != 0 && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(20));
     }
     let stats = fixture.shard.stats();
     assert_eq!((stats.files, stats.dirty_pages), (0, 0));
@@ -215,7 +213,7 @@ fn what_is_made_underneath_is_found() {
     // The kernel was told for how long there is none.
     let told = Instant::now();
     while errno(fs::metadata(fixture.at("late"))) == libc::ENOENT {
-        assert!(told.elapsed() < Duration::from_secs(20));
+        assert!(told.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(fs::read(fixture.at("late")).unwrap(), b"made underneath");
