@@ -5,6 +5,14 @@
 //!
 //! Architecture invariants: nothing here decides what is read or written when, that is the
 //! engine's; unsafe code is in `allocation`, `ring`, `awake`, `policy`, `identity` and `extents` alone.
+//!
+//! ```
+//! use weir_backend::error_kind;
+//! use weir_engine::ErrorKind;
+//!
+//! let full = std::io::Error::from_raw_os_error(28); // ENOSPC
+//! assert_eq!(error_kind(&full), ErrorKind::NoSpace);
+//! ```
 
 #![deny(unsafe_code)]
 

@@ -11,6 +11,31 @@
 //! later as [`Output::Reply`] under the [`RequestId`] the caller gave.
 //!
 //! Architecture invariant: nothing here depends on FUSE, threads, wall time or host paths.
+//!
+//! ```
+//! use weir_engine::{
+//!     Config, Durability, Engine, FetchPolicy, FileId, FramePool, HomeAttributes, Outcome, PAGE_BYTES,
+//!     RequestId, Time,
+//! };
+//!
+//! let config = Config {
+//!     memory_bytes_max: 16 << 20,
+//!     patch_bytes_max: 2 << 20,
+//!     fetch_policy: FetchPolicy::Lazy,
+//!     ..Config::default()
+//! };
+//! let pool = FramePool::new((config.memory_bytes_max / PAGE_BYTES as u64) as u32)?;
+//! let mut engine = Engine::new(config, pool)?;
+//! let file = FileId(1);
+//! engine.attach(file, HomeAttributes { size: 1 << 20, dense: true, write_unit: 512, readable: true });
+//!
+//! // A few bytes of a page that is not in memory: answered at once, as a patch, without a fetch.
+//! let written = engine.write(RequestId(1), file, 5000, b"hello", Durability::None, Time::ZERO);
+//! assert!(matches!(written, Outcome::Done(Ok(()))));
+//! let stats = engine.stats(Time::ZERO);
+//! assert_eq!((stats.patched_pages, stats.fetches_in_flight), (1, 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

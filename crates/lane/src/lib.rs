@@ -17,6 +17,15 @@
 //! - the client half believes the board, but not that the daemon is alive ([`board::View::is_alive`]);
 //! - what both halves must agree on without a lock is in modules that the model checker runs as well: [`ring`],
 //!   `sequence`, `stamp`, `bell`. The others are not built for it: they need memory at fixed places.
+//!
+//! ```
+//! let board = weir_lane::board::Board::new(4)?;
+//! board.publish(2, 7, 1000); // frame 2 holds page 1000 of the file in slot 7
+//! assert_eq!(board.page(2), Some((7, 1000)));
+//! board.retract(2);
+//! assert_eq!(board.page(2), None);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod bell;
 #[cfg(not(loom))]

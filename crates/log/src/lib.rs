@@ -11,6 +11,14 @@
 //!
 //! Bytes read from a log are never trusted: whatever they are, the answer is a record or an error
 //! that names the place.
+//!
+//! ```
+//! use weir_log::{BLOCK_BYTES, newest};
+//!
+//! // Blocks that are no superblocks are an error, whatever they hold.
+//! let nothing = [0; BLOCK_BYTES];
+//! assert!(newest([&nothing, &nothing]).is_err());
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -10,6 +10,17 @@
 //! | [`simulate`], [`pass`] | what the parameters predict of a load |
 //!
 //! `weir-bench disk` serves one as a block device; `weir-sim` runs the engine above one in virtual time.
+//!
+//! ```
+//! use weir_drive::Model;
+//! use weir_drive::parameters::SECOND;
+//! use weir_drive::simulate::{Load, requests_a_second};
+//!
+//! // One random read at a time: a disk with one arm does some 140 a second.
+//! let load = Load { writes: false, depth: 1, ramp: SECOND, span: 2 * SECOND };
+//! let rate = requests_a_second(Model::Hdd, 1 << 30, load);
+//! assert!((50.0..300.0).contains(&rate), "{rate}");
+//! ```
 
 #![forbid(unsafe_code)]
 
