@@ -17,15 +17,15 @@
 //!
 //! [`Client::unmap`]: weir_lane::client::Client::unmap
 
-use crate::{description, device, history, home, leave, position, sys, table, thread};
+use crate::{connection, description, history, home, leave, lock, position, sys, table, thread};
 
 /// Leaves the lane. Pass the result to [`after`].
 pub(crate) extern "C" fn before() -> bool {
     if !home::notices_forks() || !home::is_ours() {
         return false;
     }
-    let locked = device::lock();
-    if device::was_client() || !locked {
+    let locked = lock::lock();
+    if connection::was_client() || !locked {
         depart();
     }
     locked
@@ -34,7 +34,7 @@ pub(crate) extern "C" fn before() -> bool {
 /// Call after the hooked call.
 pub(crate) extern "C" fn after(locked: bool) {
     if locked {
-        device::unlock();
+        lock::unlock();
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn depart() {
     thread::give_rings_back();
     // Before the descriptions are taken out: calls that begin now use no client, and no daemon is connected
     // to.
-    device::set_departed();
+    connection::set_departed();
     for fd in table::noted(0, u32::MAX) {
         let Some(description) = table::known(fd) else { continue };
         if description.attached().is_some() && description.flags() & description::PASSED == 0 {
@@ -53,12 +53,12 @@ pub(crate) fn depart() {
         }
     }
     // Positions are set by now, so no wrong ones are shared with other processes of the client.
-    let unmapped = device::unmap().and(position::unmap()).and(history::unmap());
+    let unmapped = connection::unmap().and(position::unmap()).and(history::unmap());
     if unmapped.is_err() {
         sys::write(2, b"weir: cannot unmap the lane's memory (munmap(2) fails) before this program changes its user or \
             what it may reach; it is ended, so that others' files are not shown to the new user\n");
         // SAFETY: takes no arguments.
         unsafe { libc::abort() };
     }
-    device::disconnect();
+    connection::disconnect();
 }

@@ -13,7 +13,6 @@
 //!   description does.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::iovec;
@@ -24,16 +23,7 @@ use weir_lane::tally::{Count, Why};
 use crate::description::{APPENDS, Description, READS, SYNCHRONOUS, WRITES, Way};
 use crate::outcome::{Outcome, why};
 use crate::pieces::Pieces;
-use crate::{device, leave, position, report, sys, table, thread};
-
-/// Whether the process may not make files as large as it likes (setrlimit(2), RLIMIT_FSIZE): the kernel sees to that.
-static IS_LIMITED: AtomicBool = AtomicBool::new(false);
-
-/// Looks at the limit on the size of files.
-pub(crate) fn look_at_limit() {
-    let limit = sys::limit(libc::RLIMIT_FSIZE);
-    IS_LIMITED.store(limit != Ok(libc::RLIM_INFINITY), Ordering::Relaxed);
-}
+use crate::{attach, connection, home, leave, limit, position, report, sys, table, thread};
 
 /// Longest append that the kernel sends as one request. It sends several at once otherwise, and each is put where the
 /// file ends when it comes.
@@ -131,7 +121,7 @@ pub(crate) unsafe extern "C" fn write(
 /// lseek(2) is about to be called, by `offset` and `whence`, which become what the kernel is to be called by: it moves the
 /// position, and what it does not know is told it first.
 pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c_int) {
-    if *whence == libc::SEEK_END && device::is_client() {
+    if *whence == libc::SEEK_END && connection::is_client() {
         attach_writer(fd);
     }
     let Some(description) = table::known(fd) else { return };
@@ -141,7 +131,7 @@ pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c
         return;
     }
     // The kernel remembers a size from before what was posted.
-    let size = device::client(index).and_then(|client| client.size(file.slot));
+    let size = connection::client(index).and_then(|client| client.size(file.slot));
     let end = size.and_then(|size| i64::try_from(size).ok()?.checked_add(*offset));
     match end.filter(|end| *end >= 0) {
         Some(end) => (*offset, *whence) = (end, libc::SEEK_SET),
@@ -163,7 +153,7 @@ fn attach_writer(fd: c_int) {
         return;
     }
     match description.way(true) {
-        Way::Ripe => device::attach(fd, description),
+        Way::Ripe => attach::attach(fd, description),
         Way::Inherited => leave::disown(fd, description),
         Way::Lane(..) | Way::Kernel(_) => {}
     }
@@ -183,7 +173,7 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     let mut description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
     let mut way = description.way(is_write);
     if way == Way::Ripe {
-        device::attach(fd, description);
+        attach::attach(fd, description);
         description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
         way = description.way(is_write);
     }
@@ -197,10 +187,10 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
             return Err(Outcome::kernel(Why::Passed));
         }
     };
-    if thread::is_guest() {
+    if home::is_guest() {
         return Err(Outcome::kernel(Why::Nested));
     }
-    let client = device::client(index).ok_or(Outcome::kernel(Why::Gone))?;
+    let client = connection::client(index).ok_or(Outcome::kernel(Why::Gone))?;
     if client.view.is_by_kernel(file.slot) {
         let gives_way = !client.view.is_joining(file.slot) || description.has_waited();
         if gives_way && client.view.is_alive() {
@@ -296,7 +286,7 @@ impl Open {
             flags if flags & WRITES == 0 => Some(Why::Special),
             flags if flags & SYNCHRONOUS != 0 => Some(Why::Synchronous),
             _ if pieces.len() > PAYLOAD_BYTES_MAX => Some(Why::Large),
-            _ if IS_LIMITED.load(Ordering::Relaxed) => Some(Why::Limited),
+            _ if limit::is_limited() => Some(Why::Limited),
             _ if !self.client.view.is_alive() => Some(Why::Gone),
             _ => {
                 let seen = self.client.view.seen(self.file.slot, self.client.id);
@@ -418,7 +408,7 @@ impl Open {
         match posted {
             Ok(Ok(wake)) => {
                 if wake {
-                    device::ring_bell(self.index);
+                    connection::ring_bell(self.index);
                 }
                 report::add(Count::LaneWrites, 1);
                 report::add(Count::LaneWriteBytes, len as u64);

@@ -5,11 +5,12 @@
 //! first is told by a page that the kernel wipes on fork, however it is called; the second by getpid(2), asked
 //! where the table of descriptors is about to change.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use weir_lane::owner;
 
-use crate::{device, report, sys, thread};
+use crate::{lock, report, sys};
 
 /// Alone on its page.
 #[repr(C, align(4096))]
@@ -30,22 +31,21 @@ static PAGE: Page = Page {
     number: AtomicU32::new(0),
     namespace: AtomicU32::new(0),
 };
+thread_local! {
+    /// A child of vfork(2) uses this thread, and has changed descriptors. Constant at first and without a destructor.
+    static IS_GUEST: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Counts forks on the way from the program's first process to this one: rings taken before the last are others'.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Whether forks are noticed.
 static IS_WIPED: AtomicBool = AtomicBool::new(false);
 
-/// When the library is loaded.
-#[cfg(not(test))]
-#[used]
-#[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;
-
-pub(crate) extern "C" fn begin() {
+/// Called when the library is loaded.
+pub(crate) fn begin() {
     let wiped = sys::wipe_on_fork((&raw const PAGE).cast(), size_of::<Page>());
     IS_WIPED.store(wiped.is_ok(), Ordering::Relaxed);
     PAGE.process.store(sys::getpid(), Ordering::Relaxed);
-    thread::begin();
 }
 
 /// Whether forks are noticed; without that nothing enters the lane.
@@ -122,7 +122,7 @@ fn adopt() {
         return;
     }
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    device::unlock();
+    lock::unlock();
     let process = sys::getpid();
     report::restart(process);
     PAGE.process.store(process, Ordering::Release);
@@ -134,7 +134,23 @@ pub(crate) fn is_ours() -> bool {
     settle();
     let ours = PAGE.process.load(Ordering::Relaxed) == sys::getpid();
     if !ours {
-        thread::set_guest(true);
+        set_guest(true);
     }
     ours
+}
+
+/// A child of vfork(2) that runs in this thread's place changed descriptors, or is gone again.
+pub(crate) fn set_guest(is_guest: bool) {
+    IS_GUEST.set(is_guest);
+}
+
+/// Whether what the table says may not hold, because a child of vfork(2) is running.
+#[inline]
+pub(crate) fn is_guest() -> bool {
+    if !IS_GUEST.get() {
+        return false;
+    }
+    let is_guest = !is_ours();
+    set_guest(is_guest);
+    is_guest
 }

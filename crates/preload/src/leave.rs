@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use weir_lane::wire::{LEAVE, Leave};
 
 use crate::description::{self, Description};
-use crate::{device, home, position, sys, table, thread};
+use crate::{connection, device, home, lock, position, sys, table, thread};
 
 /// So often who gives way looks whether somebody else is done with it.
 const LOCK_YIELDS: u32 = 100;
@@ -26,6 +26,14 @@ pub(crate) fn map(fd: c_int, is_shared: bool) {
     }
 }
 
+/// `new` is a duplicate of `old`.
+pub(crate) fn duplicated(old: c_int, new: c_int) {
+    if let Some(description) = table::duplicated(old, new) {
+        // A child of vfork(2) gives it to the program that it becomes, or uses it meanwhile.
+        pass(old, description);
+    }
+}
+
 /// A descriptor is about to be given to another program, which knows nothing of the lane, or will ask itself.
 pub(crate) fn pass(fd: c_int, description: &Description) {
     if let Some((client, file)) = description.attached() {
@@ -39,7 +47,7 @@ pub(crate) fn pass(fd: c_int, description: &Description) {
 #[cold]
 pub(crate) fn give_way(fd: c_int, description: &Description) {
     // Nobody puts it into the lane in the middle of this; or it leaves for good.
-    let locked = home::is_ours() && lock();
+    let locked = home::is_ours() && try_lock();
     match description.attached() {
         _ if !locked => pass(fd, description),
         Some((client, file)) if !description.gave_way() => {
@@ -51,7 +59,7 @@ pub(crate) fn give_way(fd: c_int, description: &Description) {
     }
     use_cache(fd, description);
     if locked {
-        device::unlock();
+        lock::unlock();
     }
 }
 
@@ -68,7 +76,7 @@ pub(crate) fn use_cache(fd: c_int, description: &Description) {
 /// A process gave way with it from which this one was forked, and may have put it into the lane again: it leaves for good.
 #[cold]
 pub(crate) fn disown(fd: c_int, description: &Description) {
-    if !thread::is_guest() {
+    if !home::is_guest() {
         pass(fd, description);
         use_cache(fd, description);
     }
@@ -76,9 +84,9 @@ pub(crate) fn disown(fd: c_int, description: &Description) {
 
 /// Waits a little for who holds the device's lock. False if he goes on holding it, or is this thread itself, below a signal
 /// handler.
-fn lock() -> bool {
+fn try_lock() -> bool {
     (0..LOCK_YIELDS).any(|_| {
-        let locked = device::try_lock();
+        let locked = lock::try_lock();
         if !locked {
             sys::sched_yield();
         }
@@ -105,7 +113,7 @@ pub(crate) fn before_spawn(has_actions: bool) {
 }
 
 fn before(all: bool) {
-    if device::is_client() && home::is_ours() {
+    if connection::is_client() && home::is_ours() {
         // By its ring the daemon takes the thread for the client's, which it is not after exec.
         thread::give_rings_back();
     }
@@ -162,7 +170,7 @@ pub(crate) fn transfer(fd: c_int) {
 }
 
 fn find_connected(fd: c_int) -> Option<&'static Description> {
-    if !device::is_client() {
+    if !connection::is_client() {
         return None;
     }
     table::find(fd).filter(|description| device::is_connected(description.device()))

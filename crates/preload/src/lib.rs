@@ -25,8 +25,10 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("system calls and the calls with variable arguments are written for x86-64");
 
+mod attach;
 #[cfg(not(test))]
 mod calls;
+mod connection;
 mod credentials;
 mod data;
 mod description;
@@ -34,6 +36,8 @@ mod device;
 mod history;
 mod home;
 mod leave;
+mod limit;
+mod lock;
 mod next;
 mod outcome;
 mod pieces;

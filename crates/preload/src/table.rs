@@ -120,19 +120,19 @@ pub(crate) fn opened(fd: c_int) -> c_int {
     fd
 }
 
-/// `new` is a duplicate of `old`.
-pub(crate) fn duplicated(old: c_int, new: c_int) {
+/// `new` is a duplicate of `old`. The description if it was duplicated by a child of vfork(2), and is to be passed
+/// on ([`crate::leave::duplicated`]).
+pub(crate) fn duplicated(old: c_int, new: c_int) -> Option<&'static Description> {
     opened(new);
-    let (Some(description), Some(entry)) = (known(old), entry(new)) else { return };
+    let (description, entry) = (known(old)?, entry(new)?);
     if !home::is_ours() {
-        // A child of vfork(2) gives it to the program that it becomes, or uses it meanwhile.
-        crate::leave::pass(old, description);
-        return;
+        return Some(description);
     }
-    let Some(before) = self::entry(old) else { return };
+    let before = self::entry(old)?;
     description.share();
     USED.fetch_max(new as u32 + 1, Ordering::Relaxed);
     replace(entry, before.load(Ordering::Acquire));
+    None
 }
 
 /// The descriptor is of another description, one that is known.

@@ -12,7 +12,7 @@ use weir_lane::client::{Client, Ring};
 use weir_lane::owner::Owner;
 use weir_lane::tally::Why;
 
-use crate::device::{self, CLIENTS};
+use crate::connection::{self, CLIENTS};
 use crate::{home, sys};
 
 struct Thread {
@@ -21,8 +21,6 @@ struct Thread {
     /// The process they are of ([`home::generation`]).
     generation: Cell<u32>,
     is_posting: Cell<bool>,
-    /// A child of vfork(2) uses this thread, and has changed descriptors.
-    is_guest: Cell<bool>,
 }
 
 impl Thread {
@@ -45,7 +43,6 @@ thread_local! {
             rings: [const { UnsafeCell::new(None) }; CLIENTS],
             generation: Cell::new(0),
             is_posting: Cell::new(false),
-            is_guest: Cell::new(false),
         }
     };
 }
@@ -101,9 +98,20 @@ fn take(client: &Client) -> Option<Ring> {
 /// a key above it is allocated.
 const KEYS_WITHOUT_ALLOCATION: libc::pthread_key_t = 32;
 
-/// Called when the library is loaded. Makes the key if a low one is free. Without a key, a thread's rings are
+/// When the library is loaded.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    home::begin();
+    make_key();
+}
+
+/// Makes the key if a low one is free. Without a key, a thread's rings are
 /// taken over when others find that the thread is gone.
-pub(crate) fn begin() {
+fn make_key() {
     let mut made = 0;
     // SAFETY: `made` is written; the destructor gets the value that `take` sets.
     if unsafe { libc::pthread_key_create(&raw mut made, Some(give_back)) } != 0 {
@@ -136,7 +144,7 @@ pub(crate) fn give_rings_back() {
         for (index, ring) in thread.rings.iter().enumerate() {
             // SAFETY: the thread's own.
             let ring = unsafe { (*ring.get()).take() };
-            if let (Some(ring), Some(client)) = (ring, device::client(index)) {
+            if let (Some(ring), Some(client)) = (ring, connection::client(index)) {
                 client.release_ring(&ring);
             }
         }
@@ -150,20 +158,4 @@ pub(crate) fn forget_rings() {
         thread.generation.set(thread.generation.get().wrapping_sub(1));
         thread.forget_if_forked();
     });
-}
-
-/// A child of vfork(2) that runs in this thread's place changed descriptors, or is gone again.
-pub(crate) fn set_guest(is_guest: bool) {
-    THREAD.with(|thread| thread.is_guest.set(is_guest));
-}
-
-/// Whether what the table says may not hold, because a child of vfork(2) is running.
-#[inline]
-pub(crate) fn is_guest() -> bool {
-    if !THREAD.with(|thread| thread.is_guest.get()) {
-        return false;
-    }
-    let is_guest = !home::is_ours();
-    set_guest(is_guest);
-    is_guest
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use super::credentials::outside;
 use super::interpose;
-use crate::{description, device, leave, position, table};
+use crate::{connection, description, leave, position, table};
 
 interpose! {
     fn close(fd: c_int) -> c_int as next {
@@ -147,14 +147,14 @@ fn not_open() -> c_int {
 /// The number is about to be given to something else.
 fn make_room(fd: c_int) {
     if table::is_ours(fd) {
-        device::evade(fd);
+        connection::evade(fd);
     }
     table::closing(fd);
 }
 
 fn duplicate(old: c_int, new: c_int) -> c_int {
     if new >= 0 {
-        table::duplicated(old, new);
+        leave::duplicated(old, new);
     }
     new
 }

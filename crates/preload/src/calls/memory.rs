@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::interpose;
-use crate::{data, leave};
+use crate::{leave, limit};
 
 interpose! {
     fn mmap(
@@ -67,7 +67,7 @@ fn before_map(flags: c_int, fd: c_int) {
 
 fn after_limit(resource: c_uint, result: c_int) -> c_int {
     if resource == libc::RLIMIT_FSIZE {
-        data::look_at_limit();
+        limit::update();
     }
     result
 }

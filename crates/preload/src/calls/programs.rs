@@ -7,7 +7,7 @@ use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, 
 
 use super::descriptors::standard_replaced;
 use super::interpose;
-use crate::device::{after_fork, before_fork};
+use crate::attach::{after_fork, before_fork};
 use crate::leave::{before_program, before_spawn};
 use crate::next::{Next, find_at_load};
 

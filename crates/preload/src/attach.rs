@@ -1,0 +1,176 @@
+//! Puts descriptions into the lane, and connects to daemons for that or before the process forks.
+//!
+//! Several threads may want that at once: one does it, the others go by the kernel meanwhile.
+
+use std::ffi::c_int;
+
+use weir_lane::client::Attached;
+use weir_lane::tally::Count;
+use weir_lane::wire::{ATTACH, Attach, Attachment, MESSAGE_BYTES};
+
+use crate::connection::{self, client};
+use crate::description::{self, Description};
+use crate::device::{self, Device};
+use crate::leave::{leave, use_cache};
+use crate::lock::{self, try_lock, unlock};
+use crate::sys::{self, Errno};
+use crate::{credentials, home, position, report, table};
+
+/// Puts a description into the lane, or notes that it is not for it.
+#[cold]
+pub(crate) fn attach(fd: c_int, description: &Description) {
+    if !home::notices_forks() || !home::is_ours() || !try_lock() {
+        return;
+    }
+    if connection::has_departed() {
+        description.set(description::REFUSED);
+        return unlock();
+    }
+    let device = device::at(description.device());
+    let attached = connected(fd, device).and_then(|index| attach_to(fd, index, description));
+    if attached.is_err() {
+        description.set(description::REFUSED);
+    }
+    unlock();
+}
+
+/// Call before fork(2). A process that has seen files of a lane's mount connects now, so that it is one client
+/// with the child: files that several clients use are written by the kernel, and servers that fork for each
+/// connection use most files in their children. A process that may become another user connects only to the
+/// lanes of files it has open now: its children must not keep access that they are not entitled to.
+///
+/// Pass the result to [`after_fork`]. No child is forked while a thread connects to a daemon: it would
+/// inherit lane memory that it does not know of.
+pub(crate) extern "C" fn before_fork() -> bool {
+    let is_here = home::notices_forks() && home::is_ours();
+    let locked = is_here && table::has_noted() && lock::lock();
+    if locked {
+        connect_before_fork();
+    }
+    locked
+}
+
+/// Call after fork(2), in the parent and in the child.
+pub(crate) extern "C" fn after_fork(locked: bool) {
+    // The child releases the lock that the parent's thread took.
+    home::settle();
+    if locked && lock::is_held_here() {
+        unlock();
+    }
+}
+
+fn connect_before_fork() {
+    if connection::has_departed() || !device::all().any(|(_, device)| device.is_left_out()) {
+        return;
+    }
+    let stays = !sys::may_change_user();
+    let is_open = |index: u32| {
+        let mut known = table::noted(0, u32::MAX).filter_map(table::known);
+        known.any(|description| description.device() == index)
+    };
+    for (index, device) in device::all() {
+        if device.is_left_out() && (stays || is_open(index)) && connect(device).is_err() {
+            device.set_unreachable();
+        }
+    }
+}
+
+/// The client of a device, made if there is none.
+fn connected(fd: c_int, device: &Device) -> sys::Result<usize> {
+    if let Some(index) = device.client()?
+        && client(index).is_some_and(|client| client.view.is_alive() && !client.region.is_closed())
+    {
+        return Ok(index);
+    }
+    // A mount of a new daemon may have the number of one before.
+    device.find(fd)?;
+    connect(device).inspect_err(|_| device.set_without_lane())
+}
+
+/// Connects to the daemon of the name that is known.
+fn connect(device: &Device) -> sys::Result<usize> {
+    let (name, proof) = device.daemon();
+    let len = usize::from(name[0]).min(MESSAGE_BYTES - 1);
+    let index = connection::connect(&name[1..=len], proof)?;
+    if connection::has_departed() {
+        // A signal handler that interrupted this thread changed its user.
+        credentials::depart();
+        return Err(Errno(libc::EPERM));
+    }
+    device.set_client(index);
+    Ok(index)
+}
+
+fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<()> {
+    let client = client(index).ok_or(Errno(libc::ENOTCONN))?;
+    let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
+    if flags & libc::O_PATH != 0 {
+        description.set(description::DIRECT);
+        return Ok(());
+    }
+    let was_direct = flags & libc::O_DIRECT != 0;
+    if !was_direct {
+        // Before it is in the lane: what goes by the kernel then bypasses its page cache, which knows nothing of the lane. And
+        // before that, lest the program sets flags without it meanwhile.
+        description.set(description::BYPASSES);
+        if let Err(error) = sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize) {
+            description.clear(description::BYPASSES);
+            return Err(error);
+        }
+    }
+    let token = connection::token(index);
+    let mut message = Attach { client: client.id, token, process: home::number() }.encode();
+    let attached = sys::ioctl(fd, ATTACH, &mut message).and_then(|_| {
+        Attachment::decode(&message)
+            .filter(|attachment| (attachment.slot as usize) < weir_lane::board::FILES)
+            .ok_or(Errno(libc::EPROTO))
+    });
+    let attachment = match attached {
+        Ok(attachment) => attachment,
+        Err(error) => {
+            if !was_direct {
+                use_cache(fd, description);
+            }
+            return Err(error);
+        }
+    };
+    if was_direct && !attachment.was_attached {
+        // The program's own wish.
+        leave(fd, description, description::DIRECT);
+        return Ok(());
+    }
+    let flags = flags & !libc::O_DIRECT;
+    let file = Attached { slot: attachment.slot, description: attachment.description };
+    if flags & libc::O_APPEND == 0 {
+        position::forget(index, file);
+    }
+    match description::find(index, file) {
+        Some(place) => {
+            let known = description::at(place);
+            if known.gave_way() {
+                known.attach_again(flags);
+            }
+            if !std::ptr::eq(known, description) {
+                table::unite(fd, place);
+            }
+        }
+        // What a client attaches again it knows.
+        None if description.gave_way() => leave(fd, description, description::PASSED),
+        None => description.attach(index, file, flags),
+    }
+    // As they are by now: the program may have set them meanwhile.
+    let attached = table::known(fd).unwrap_or(description);
+    let mut flags = flags;
+    while let Ok(now) = sys::fcntl(fd, libc::F_GETFL, 0)
+        && (now ^ flags) & libc::O_APPEND != 0
+    {
+        flags = now;
+        attached.note_append(flags);
+    }
+    if attached.is_kernels() {
+        // It left meanwhile.
+        use_cache(fd, attached);
+    }
+    report::add(Count::Attached, 1);
+    Ok(())
+}
