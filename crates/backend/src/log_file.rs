@@ -21,8 +21,8 @@ use std::thread;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use weir_log::{
-    BLOCK_BYTES, Block, Commit, Identity, LOG_BYTES_MIN, Lsn, ReadLog, Superblock, SuperblockError,
-    newest,
+    BLOCK_BYTES, Block, Commit, Identity, LOG_BYTES_MIN, Lsn, NODE_FIRST, ReadLog, Superblock,
+    SuperblockError, VERSION, newest,
 };
 
 use crate::awake;
@@ -59,6 +59,17 @@ pub enum LogFileError {
         /// The log.
         path: PathBuf,
         /// What is wrong with it.
+        why: SuperblockError,
+    },
+    /// A newer Weir made it.
+    #[error(
+        "the log {} was made by a newer Weir: {why}; it may hold synced data and is left as it is: recover \
+         with that Weir ('weir recover'), then this one can be used", path.display()
+    )]
+    Newer {
+        /// The log.
+        path: PathBuf,
+        /// What this one does not know.
         why: SuperblockError,
     },
     /// It holds something else.
@@ -323,6 +334,15 @@ impl LogFile {
         Ok((log, superblock))
     }
 
+    /// The log, on a device without room for any block that is written.
+    #[cfg(test)]
+    pub(crate) fn on_full_disk(self) -> LogFile {
+        LogFile {
+            direct: File::options().write(true).open("/dev/full").expect("it exists"),
+            ..self
+        }
+    }
+
     /// Zeroes the signatures of file systems, partition tables and other logs at the places where programs
     /// look for them.
     ///
@@ -358,6 +378,8 @@ impl LogFile {
             checkpoint: Lsn(0),
             clean: true,
             row_blocks,
+            nodes: NODE_FIRST,
+            features: 0,
         };
         // Both, so that nothing that stood there before counts.
         let blocks = vec![superblock.encode(), Block::default()];
@@ -431,7 +453,13 @@ impl LogFile {
                     Some(what) => Err(LogFileError::Occupied { path, what }),
                 };
             }
-            Err(why) => return Err(LogFileError::NotOurs { path: self.path.clone(), why }),
+            Err(why) => {
+                let path = self.path.clone();
+                return Err(match why.is_newer() {
+                    true => LogFileError::Newer { path, why },
+                    false => LogFileError::NotOurs { path, why },
+                });
+            }
         };
         if found < superblock.bytes {
             let (path, expected) = (self.path.clone(), superblock.bytes);
@@ -439,6 +467,33 @@ impl LogFile {
         }
         let own = (superblock.own_place() / BLOCK_BYTES as u64) as usize;
         Ok(Some((superblock, Superblock::version(&blocks[own]))))
+    }
+
+    /// Makes a superblock the log's, durably, and returns the one that counts then: that one or, where the
+    /// other superblock is of an earlier version of the format, a copy with the next generation in its place.
+    /// An earlier build would find its own version there and take the log for what it was before.
+    ///
+    /// A crash between the two leaves a log that holds the same as before, for either build.
+    ///
+    /// # Errors
+    /// The device's. What was written then is not known.
+    pub(crate) fn set_superblock(&self, superblock: Superblock) -> io::Result<Superblock> {
+        self.write_superblock(&superblock)?;
+        let copy = Superblock { generation: superblock.generation + 1, ..superblock };
+        let mut other = [0; BLOCK_BYTES];
+        self.buffered.read_exact_at(&mut other, copy.own_place())?;
+        let is_earlier =
+            Superblock::decode(&other).is_ok() && Superblock::version(&other) < VERSION;
+        if !is_earlier {
+            return Ok(superblock);
+        }
+        self.write_superblock(&copy)?;
+        Ok(copy)
+    }
+
+    fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
+        let pieces = vec![(superblock.own_place(), 1)];
+        self.write(&Commit { blocks: vec![superblock.encode()], pieces })
     }
 
     /// Writes blocks to their places and makes them durable.

@@ -91,7 +91,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
-    use weir_log::{LOG_BYTES_MIN, Lsn};
+    use weir_log::{LOG_BYTES_MIN, Lsn, NODE_FIRST};
 
     use super::*;
 
@@ -108,6 +108,8 @@ mod tests {
             checkpoint: Lsn(4096),
             clean: false,
             row_blocks: 1,
+            nodes: NODE_FIRST,
+            features: 0,
         };
         assert!(done(source.as_fd(), &superblock).unwrap().is_empty());
         let files = [vec![1, 0xff, 3], vec![]];

@@ -111,6 +111,8 @@ pub struct Standing {
     pub whose: Whose,
     /// Whether there is something to replay, unless SOURCE records the log as void.
     pub has_changes: bool,
+    /// The lowest node number that is not used in it.
+    pub unused_node: u64,
 }
 
 /// Inspects a log for a SOURCE; `None` if the file or device is blank.
@@ -134,7 +136,8 @@ pub fn look(log: &LogFile, source: BorrowedFd<'_>) -> Result<Option<Standing>, L
         source,
     })?;
     let has_changes = !left.clean;
-    Ok(Some(Standing { name: superblock.log, whose, has_changes }))
+    let unused_node = superblock.unused_node();
+    Ok(Some(Standing { name: superblock.log, whose, has_changes, unused_node }))
 }
 
 /// Whether recovery can find the files below SOURCE.
@@ -209,9 +212,7 @@ fn use_again(
 ) -> Result<Superblock, OpenLogError> {
     let system = |doing| move |source| OpenLogError::System { doing, source };
     let superblock = void::beyond_notes(source, superblock).map_err(system(READ_NOTES))?;
-    let pieces = vec![(superblock.own_place(), 1)];
-    file.write(&Commit { blocks: vec![superblock.encode()], pieces })
-        .map_err(system("write the log"))?;
+    let superblock = file.set_superblock(superblock).map_err(system("write the log"))?;
     void::forget(source, &superblock.log)
         .map_err(system("remove the note in '.weir' that the log was void"))?;
     partial::forget(source, &superblock);
@@ -248,7 +249,8 @@ pub struct RedoLog {
 
 impl RedoLog {
     /// Opens a log for the files below `source`, a SOURCE with identity `mount`, and replays it. A blank log
-    /// is formatted. The caller checks that the log is that SOURCE's.
+    /// is formatted. The caller checks that the log is that SOURCE's. Nodes get numbers from `node_first` on,
+    /// or higher ones if the log has used these.
     ///
     /// # Errors
     /// See [`OpenLogError`]. The log is kept as it was.
@@ -256,6 +258,7 @@ impl RedoLog {
         file: LogFile,
         mount: Identity,
         source: BorrowedFd<'_>,
+        node_first: u64,
     ) -> Result<RedoLog, OpenLogError> {
         let system = |doing| move |source| OpenLogError::System { doing, source };
         can_be_logged(source).map_err(system("name the files of SOURCE for a log"))?;
@@ -270,7 +273,8 @@ impl RedoLog {
                 left: Lefts(recovered.left),
             });
         }
-        let superblock = Superblock { mount, ..superblock.next_use(recovered.end) };
+        let next = superblock.next_use(recovered.end);
+        let superblock = Superblock { mount, nodes: next.nodes.max(node_first), ..next };
         let superblock = use_again(&file, superblock, source)?;
         let source = whole::reopen(source).map_err(system("open SOURCE"))?;
         Ok(RedoLog { file: Arc::new(file), superblock, source, recovered })
@@ -493,7 +497,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use weir_log::LOG_BYTES_MIN;
+    use weir_log::{LOG_BYTES_MIN, NODE_FIRST};
 
     use super::*;
     use crate::log_file::LogPlace;
@@ -586,6 +590,36 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_keeps_the_log_and_it_is_recovered_when_there_is_room() {
+        let images: [&[u8]; 2] = [
+            include_bytes!("../../log/tests/images/version-2"),
+            include_bytes!("../../log/tests/images/version-4"),
+        ];
+        for image in images {
+            let stand = Stand::new();
+            let source = stand.source.as_fd();
+            drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, NOBODY).unwrap());
+            let mut before = image.to_vec();
+            before.resize(LOG_BYTES_MIN as usize, 0);
+            std::fs::write(stand.path(), &before).unwrap();
+            let letter = stand.directory.path().join("letter");
+            std::fs::write(&letter, "Before the checkpoint.").unwrap();
+            let file = || LogFile::open(&stand.place()).unwrap().unwrap();
+            for refused in [
+                RedoLog::open(file().on_full_disk(), [7; 16], source, NODE_FIRST).map(drop),
+                recover(&file().on_full_disk(), [7; 16], source, false).map(drop),
+            ] {
+                let error = refused.unwrap_err().to_string();
+                assert!(error.contains("cannot write the log"), "{error}");
+                assert!(std::fs::read(stand.path()).unwrap() == before);
+            }
+            let log = RedoLog::open(file(), [7; 16], source, NODE_FIRST).unwrap();
+            assert_eq!(log.recovered.groups, 2);
+            assert_eq!(std::fs::read(&letter).unwrap(), b"Before a crash,\0\0\0\0\0the end");
+        }
+    }
+
+    #[test]
     fn what_is_neither_a_log_nor_blank_is_left_alone() {
         let stand = Stand::new();
         let write = |at: usize| {
@@ -615,7 +649,7 @@ mod tests {
         std::fs::create_dir(&own).unwrap();
         let open = || {
             let file = LogFile::open(&stand.place()).unwrap().unwrap();
-            RedoLog::open(file, [7; 16], stand.source.as_fd()).unwrap()
+            RedoLog::open(file, [7; 16], stand.source.as_fd(), NODE_FIRST).unwrap()
         };
         drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, [7; 16]).unwrap());
         let failed = open().start(Box::new(|_, _| {})).unwrap();
@@ -647,7 +681,7 @@ mod tests {
         std::fs::create_dir(place.path().join(".weir")).unwrap();
         let path = LogPlace::at(&place.path().join(".weir/log")).unwrap();
         let (file, _) = LogFile::create(&path, LOG_BYTES_MIN, [7; 16]).unwrap();
-        let log = RedoLog::open(file, [7; 16], source.as_fd()).unwrap();
+        let log = RedoLog::open(file, [7; 16], source.as_fd(), NODE_FIRST).unwrap();
         let (sender, ended) = mpsc::channel();
         let log =
             log.start(Box::new(move |io, result| sender.send((io, result)).unwrap())).unwrap();

@@ -113,7 +113,7 @@ pub(crate) fn forget(source: BorrowedFd<'_>, log: &Identity) -> io::Result<()> {
 mod tests {
     use std::path::PathBuf;
 
-    use weir_log::{LOG_BYTES_MIN, Lsn};
+    use weir_log::{LOG_BYTES_MIN, Lsn, NODE_FIRST};
 
     use super::*;
 
@@ -146,6 +146,8 @@ mod tests {
             checkpoint: Lsn(4096),
             clean: false,
             row_blocks: 1,
+            nodes: NODE_FIRST,
+            features: 0,
         }
     }
 

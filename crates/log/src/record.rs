@@ -1,17 +1,19 @@
 //! Records: what a group consists of.
 //!
 //! ```text
-//!   0  kind     1   1 file, 2 write, 3 truncate, 4 revoke
+//!   0  kind     1   1 file, 2 write, 3 truncate, 4 revoke; 16 to 31 are kept for names
 //!   1  (zero)   3
 //!   4  CRC32C   4   of the record without this field
 //!   8  bytes    4   of the record, padding not counted
 //!  12  (zero)   4
-//!  16  file     8   its number in this group
+//!  16  file     8   its node number
 //!  24  value    8   write: offset; truncate: size; revoke: LSN; file: zero
 //!  32  payload      write: the bytes; file: its identity at home; else none
 //! ```
 //!
 //! Records begin at multiples of 8 bytes, with zeros between.
+
+use std::fmt;
 
 use crate::Lsn;
 use crate::block::{put, u32_at, u64_at};
@@ -22,15 +24,15 @@ pub const RECORD_OVERHEAD_BYTES: usize = 32;
 /// Longest identity of a file, bytes.
 pub const IDENTITY_BYTES_MAX: usize = 256;
 
-const ALIGN: usize = 8;
+pub(crate) const ALIGN: usize = 8;
 
-/// One record.
+/// One record. A kind is one variant here, and one line each in `parts`, `decode` and `fmt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// Which file of the back end a number means in the records that follow in this group. What an
-    /// identity consists of is the back end's business.
+    /// Which file of the back end a node number means in the records that follow in this group. What an
+    /// identity consists of is the back end's business. The number is from [`crate::Writer::new_node`].
     File {
-        /// The number.
+        /// The node number.
         file: u64,
         /// The file.
         identity: &'a [u8],
@@ -70,49 +72,50 @@ pub enum RecordError {
     /// Its checksum is wrong.
     #[error("a record's checksum is wrong")]
     Checksum,
-    /// The checksum is right and the kind is unknown.
-    #[error("a record has the unknown kind {0}")]
-    Kind(u8),
+    /// The checksum is right and the kind is unknown: a newer Weir wrote it.
+    #[error("a record of kind {kind} with {bytes} bytes, which this Weir does not know")]
+    Kind {
+        /// The kind.
+        kind: u8,
+        /// The record's length, padding not counted.
+        bytes: u32,
+    },
     /// The checksum is right and the content nonsense.
     #[error("a record's {0} is out of range")]
     Nonsense(&'static str),
 }
 
 impl<'a> Record<'a> {
-    /// The number of the file it concerns.
-    pub fn file(&self) -> u64 {
+    /// Kind, file, value and payload.
+    fn parts(&self) -> (u8, u64, u64, &'a [u8]) {
         match *self {
-            Record::File { file, .. }
-            | Record::Write { file, .. }
-            | Record::Truncate { file, .. }
-            | Record::Revoke { file, .. } => file,
+            Record::File { file, identity } => (1, file, 0, identity),
+            Record::Write { file, offset, data } => (2, file, offset, data),
+            Record::Truncate { file, size } => (3, file, size, &[]),
+            Record::Revoke { file, before } => (4, file, before.0, &[]),
         }
+    }
+
+    /// The node number of the file it concerns.
+    pub fn file(&self) -> u64 {
+        self.parts().1
     }
 
     /// Bytes it takes in a group, padding counted.
     pub fn padded_bytes(&self) -> usize {
-        let payload = match self {
-            Record::File { identity, .. } => identity.len(),
-            Record::Write { data, .. } => data.len(),
-            Record::Truncate { .. } | Record::Revoke { .. } => 0,
-        };
-        (RECORD_OVERHEAD_BYTES + payload).next_multiple_of(ALIGN)
+        let (_, _, _, payload) = self.parts();
+        (RECORD_OVERHEAD_BYTES + payload.len()).next_multiple_of(ALIGN)
     }
 
     /// Its first bytes, and its payload.
     pub(crate) fn encode(&self) -> ([u8; RECORD_OVERHEAD_BYTES], &'a [u8]) {
-        let (kind, value, payload): (u8, u64, &[u8]) = match *self {
-            Record::File { identity, .. } => (1, 0, identity),
-            Record::Write { offset, data, .. } => (2, offset, data),
-            Record::Truncate { size, .. } => (3, size, &[]),
-            Record::Revoke { before, .. } => (4, before.0, &[]),
-        };
+        let (kind, file, value, payload) = self.parts();
         let len = u32::try_from(RECORD_OVERHEAD_BYTES + payload.len());
         let len = len.expect("a record fits a group");
         let mut head = [0; RECORD_OVERHEAD_BYTES];
         head[0] = kind;
         put(&mut head, 8, &len.to_le_bytes());
-        put(&mut head, 16, &self.file().to_le_bytes());
+        put(&mut head, 16, &file.to_le_bytes());
         put(&mut head, 24, &value.to_le_bytes());
         let crc = checksum(&head, payload);
         put(&mut head, 4, &crc.to_le_bytes());
@@ -148,9 +151,26 @@ impl<'a> Record<'a> {
             3 if end.is_none() => return Err(RecordError::Nonsense("size")),
             3 => Record::Truncate { file, size: value },
             4 => Record::Revoke { file, before: Lsn(value) },
-            kind => return Err(RecordError::Kind(kind)),
+            kind => return Err(RecordError::Kind { kind, bytes: len as u32 }),
         };
         Ok((record, len.next_multiple_of(ALIGN).min(bytes.len())))
+    }
+}
+
+/// The record in words, its payload left out; an identity as hexadecimal digits.
+impl fmt::Display for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Record::File { file, identity } => {
+                write!(f, "file {file} is ")?;
+                identity.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+            Record::Write { file, offset, data } => {
+                write!(f, "file {file} write {} bytes at {offset}", data.len())
+            }
+            Record::Truncate { file, size } => write!(f, "file {file} truncate to {size}"),
+            Record::Revoke { file, before } => write!(f, "file {file} revoke before {before}"),
+        }
     }
 }
 
@@ -183,6 +203,30 @@ mod tests {
             let bytes = bytes_of(&record);
             assert_eq!(bytes.len() % ALIGN, 0);
             assert_eq!(Record::decode(&bytes), Ok((record, bytes.len())));
+        }
+    }
+
+    #[test]
+    fn records_are_shown_in_words() {
+        for (record, words) in [
+            (Record::File { file: 7, identity: b"\x01\xff" }, "file 7 is 01ff"),
+            (Record::Write { file: 7, offset: 9, data: b"four" }, "file 7 write 4 bytes at 9"),
+            (Record::Truncate { file: 7, size: 5 }, "file 7 truncate to 5"),
+            (Record::Revoke { file: 7, before: Lsn(99) }, "file 7 revoke before 99"),
+        ] {
+            assert_eq!(record.to_string(), words);
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_named_if_its_checksum_is_right() {
+        for kind in [0, 5, 16, 31, 255] {
+            let mut bytes = bytes_of(&Record::Truncate { file: 7, size: 5 });
+            bytes[0] = kind;
+            assert_eq!(Record::decode(&bytes), Err(RecordError::Checksum));
+            let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..4]), &bytes[8..]);
+            put(&mut bytes, 4, &crc.to_le_bytes());
+            assert_eq!(Record::decode(&bytes), Err(RecordError::Kind { kind, bytes: 32 }));
         }
     }
 

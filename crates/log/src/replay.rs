@@ -284,7 +284,7 @@ fn each_group<R: ReadLog, E: std::error::Error>(
     log: &mut R,
     superblock: Superblock,
     before: Lsn,
-    mut each: impl FnMut(&Group) -> Result<(), Broken<E>>,
+    mut each: impl FnMut(&Group) -> Result<(), ReplayError<E>>,
 ) -> Result<End, ReplayError<E>> {
     let mut scan = Scan::new(log, superblock);
     loop {
@@ -294,40 +294,28 @@ fn each_group<R: ReadLog, E: std::error::Error>(
                 return Ok(End { lsn: before, torn: false });
             }
             Ok(group) => {
-                each(&group).map_err(|broken| match broken {
-                    Broken::Replay(error) => error,
-                    Broken::Record(lsn, error) => {
-                        let place = group.place(lsn);
-                        ScanError::Record { lsn, place, error }.into()
-                    }
-                })?;
+                each(&group)?;
                 scan.recycle(group);
             }
         }
     }
 }
 
-/// Why a group was not gone through.
-enum Broken<E: std::error::Error> {
-    Replay(ReplayError<E>),
-    Record(Lsn, crate::record::RecordError),
-}
-
 /// Goes through a group's records with the identities of the files they are about.
 fn each_record<E: std::error::Error>(
     group: &Group,
     mut each: impl FnMut(Lsn, &[u8], &Record<'_>) -> Result<(), ReplayError<E>>,
-) -> Result<(), Broken<E>> {
-    let records = group.records().map_err(|(lsn, error)| Broken::Record(lsn, error))?;
+) -> Result<(), ReplayError<E>> {
+    let records = group.records()?;
     let mut named: HashMap<u64, &[u8]> = HashMap::new();
     for (lsn, record) in &records {
         if let Record::File { file, identity } = record {
             named.insert(*file, identity);
         }
         let Some(identity) = named.get(&record.file()) else {
-            return Err(Broken::Replay(ReplayError::Unnamed(*lsn)));
+            return Err(ReplayError::Unnamed(*lsn));
         };
-        each(*lsn, identity, record).map_err(Broken::Replay)?;
+        each(*lsn, identity, record)?;
     }
     Ok(())
 }

@@ -217,6 +217,8 @@ mod tests {
             checkpoint: Lsn(0),
             clean: false,
             row_blocks,
+            nodes: crate::NODE_FIRST,
+            features: 0,
         }
     }
 

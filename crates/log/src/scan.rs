@@ -4,11 +4,11 @@
 //! torn, and a torn group at the end is normal. But if a later group says that everything up to it
 //! was durable, the broken one was whole once: that is damage, and never passed over.
 
-use std::io;
+use std::{io, iter};
 
 use crate::block::BLOCK_BYTES;
 use crate::group::{GroupHeader, HEADER_BYTES};
-use crate::record::{Record, RecordError};
+use crate::record::{ALIGN, Record, RecordError};
 use crate::rows::Row;
 use crate::superblock::{DATA_START, Superblock};
 use crate::{GROUP_BYTES_MAX, Lsn};
@@ -56,6 +56,19 @@ pub enum ScanError {
         /// What is wrong with it.
         error: RecordError,
     },
+    /// A whole group holds a record of a kind that is not known.
+    #[error(
+        "the log holds records of kind {kind} (byte {place}, LSN {lsn}), which this Weir does not know: a \
+         newer Weir wrote it; recover with that one"
+    )]
+    NewerKind {
+        /// Of the record.
+        lsn: Lsn,
+        /// Byte of the log.
+        place: u64,
+        /// Its kind.
+        kind: u8,
+    },
 }
 
 /// A whole group.
@@ -71,20 +84,42 @@ impl Group {
     /// Its records, each with where it is.
     ///
     /// # Errors
-    /// A record that is none, with where it is.
-    pub fn records(&self) -> Result<Vec<(Lsn, Record<'_>)>, (Lsn, RecordError)> {
-        let mut records = Vec::new();
-        let mut at = HEADER_BYTES;
-        while at < self.bytes.len() {
-            let lsn = Lsn(self.header.lsn.0 + at as u64);
-            let (record, len) = Record::decode(&self.bytes[at..]).map_err(|error| (lsn, error))?;
-            records.push((lsn, record));
-            at += len;
-        }
+    /// The first one that is no record, or is of an unknown kind.
+    pub fn records(&self) -> Result<Vec<(Lsn, Record<'_>)>, ScanError> {
+        let failed = |lsn, error| {
+            let place = self.place(lsn);
+            match error {
+                RecordError::Kind { kind, .. } => ScanError::NewerKind { lsn, place, kind },
+                error => ScanError::Record { lsn, place, error },
+            }
+        };
+        let records = self.contents().map(|(lsn, record)| {
+            record.map(|record| (lsn, record)).map_err(|error| failed(lsn, error))
+        });
+        let records: Vec<_> = records.collect::<Result<_, _>>()?;
         if records.len() != self.header.records as usize {
-            return Err((self.header.lsn, RecordError::Nonsense("count in its group")));
+            return Err(failed(self.header.lsn, RecordError::Nonsense("count in its group")));
         }
         Ok(records)
+    }
+
+    /// What it consists of, each part with where it is: records, those of unknown kinds as errors, and at
+    /// last an error if the rest is no record.
+    pub fn contents(&self) -> impl Iterator<Item = (Lsn, Result<Record<'_>, RecordError>)> {
+        let mut at = HEADER_BYTES;
+        iter::from_fn(move || {
+            let bytes = self.bytes.get(at..).filter(|bytes| !bytes.is_empty())?;
+            let lsn = Lsn(self.header.lsn.0 + at as u64);
+            let (record, len) = match Record::decode(bytes) {
+                Ok((record, len)) => (Ok(record), len),
+                Err(error @ RecordError::Kind { bytes, .. }) => {
+                    (Err(error), (bytes as usize).next_multiple_of(ALIGN))
+                }
+                Err(error) => (Err(error), bytes.len()),
+            };
+            at += len;
+            Some((lsn, record))
+        })
     }
 
     /// Where in the log one of its positions is, bytes.

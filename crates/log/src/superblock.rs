@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   0  magic        8   "WEIR-LOG"
-//!   8  version      4   3 (2: `mount` was computed from SOURCE's device, and is read too)
+//!   8  version      4   4 (2 and 3 are read, too: docs/LOG_FORMAT.md)
 //!  12  flags        4   bit 0: nothing is to be replayed (the mount ended in order)
 //!  16  log          16  drawn when the log is made
 //!  32  mount        16  the identity of the log's SOURCE; zero if it has none yet
@@ -14,7 +14,10 @@
 //!  56  generation   8   one more for each superblock written; at most 2^62
 //!  64  checkpoint   8   LSN of the first group to replay
 //!  72  row          4   blocks in a row; 1: groups follow one another
-//!  76  (zero)
+//!  76  (zero)       4
+//!  80  nodes        8   the lowest node number that is not used yet
+//!  88  features     8   bits for what a reader must know to read this log; none is defined
+//!  96  (zero)
 //! 508  CRC32C       4   of bytes 0..508
 //! ```
 
@@ -22,11 +25,27 @@ use crate::block::{BLOCK_BYTES, Block, field, put, u32_at, u64_at};
 use crate::{GROUP_BYTES_MAX, Lsn};
 
 /// Version of the format that is written.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
-/// The previous version: `mount` was computed from the device number and the handle of SOURCE. It
-/// can be read, and differs in nothing else.
+/// The version that had neither node numbers nor features. It can be read.
+pub const VERSION_WITHOUT_NODES: u32 = 3;
+
+/// The version before that: `mount` was computed from the device number and the handle of SOURCE. It can
+/// be read, too.
 pub const VERSION_BY_DEVICE: u32 = 2;
+
+/// The features this program knows: none.
+pub const FEATURES: u64 = 0;
+
+/// The first node number that a log gives. 0 is no node, and 1 is SOURCE's own directory.
+pub const NODE_FIRST: u64 = 2;
+
+/// No node has this number or a higher one.
+const NODE_LIMIT: u64 = 1 << 62;
+
+/// How many node numbers are given at most before the next superblock is durable. After a crash all of them
+/// count as used, and 2^26 crashes use up the numbers.
+const NODES_PER_SUPERBLOCK: u64 = 1 << 36;
 
 /// Where the ring begins in the file, bytes.
 pub const DATA_START: u64 = 2 * BLOCK_BYTES as u64;
@@ -70,6 +89,11 @@ pub struct Superblock {
     /// Blocks in a row, which a group may stand anywhere in. With rows of one block groups follow
     /// one another.
     pub row_blocks: u32,
+    /// The lowest node number that is not used yet. If the log is not clean, numbers given after this
+    /// superblock was written are used, too: see [`Superblock::unused_node`].
+    pub nodes: u64,
+    /// Features in use: a program that does not know one of them cannot read the log.
+    pub features: u64,
 }
 
 /// Why bytes are no superblock.
@@ -81,12 +105,28 @@ pub enum SuperblockError {
     /// The checksum is wrong.
     #[error("its checksum is wrong")]
     Checksum,
-    /// Made by another version.
-    #[error("it has version {0} of the format, this program knows version {VERSION}")]
+    /// Of a version that is no longer read.
+    #[error(
+        "it has version {0} of the log format, which this Weir does not read any more: it reads versions \
+         {VERSION_BY_DEVICE} to {VERSION}"
+    )]
     Version(u32),
+    /// Of a later version.
+    #[error("it has version {0} of the log format, and this Weir knows versions up to {VERSION}")]
+    NewerVersion(u32),
+    /// Of this version, with features that came later.
+    #[error("it uses features of the log format that this Weir does not know (bits {0:#x})")]
+    NewerFeatures(u64),
     /// The checksum is right and the content nonsense.
     #[error("its {0} is out of range")]
     Nonsense(&'static str),
+}
+
+impl SuperblockError {
+    /// Whether a newer Weir made the log. It is whole, and may hold synced data.
+    pub fn is_newer(&self) -> bool {
+        matches!(self, SuperblockError::NewerVersion(_) | SuperblockError::NewerFeatures(_))
+    }
 }
 
 impl Superblock {
@@ -152,8 +192,19 @@ impl Superblock {
             generation: self.generation + 1,
             checkpoint: Lsn(end.0 + self.data_bytes()),
             clean: false,
+            nodes: self.unused_node(),
             ..*self
         }
+    }
+
+    /// The lowest node number that nobody can have used, if this is the log's last superblock.
+    pub fn unused_node(&self) -> u64 {
+        if self.clean { self.nodes } else { self.nodes_end() }
+    }
+
+    /// Once this superblock is durable, numbers below this one may be given.
+    pub(crate) fn nodes_end(&self) -> u64 {
+        (self.nodes + NODES_PER_SUPERBLOCK).min(NODE_LIMIT)
     }
 
     /// As a block.
@@ -169,6 +220,8 @@ impl Superblock {
         put(bytes, 56, &self.generation.to_le_bytes());
         put(bytes, 64, &self.checkpoint.0.to_le_bytes());
         put(bytes, 72, &self.row_blocks.to_le_bytes());
+        put(bytes, 80, &self.nodes.to_le_bytes());
+        put(bytes, 88, &self.features.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..CRC_AT]);
         put(bytes, CRC_AT, &crc.to_le_bytes());
         block
@@ -190,9 +243,14 @@ impl Superblock {
         if crc32c::crc32c(&block[..CRC_AT]) != u32_at(block, CRC_AT) {
             return Err(SuperblockError::Checksum);
         }
-        match Superblock::version(block) {
-            VERSION | VERSION_BY_DEVICE => {}
+        let (nodes, features) = match Superblock::version(block) {
+            VERSION => (u64_at(block, 80), u64_at(block, 88)),
+            VERSION_WITHOUT_NODES | VERSION_BY_DEVICE => (NODE_FIRST, 0),
+            version if version > VERSION => return Err(SuperblockError::NewerVersion(version)),
             version => return Err(SuperblockError::Version(version)),
+        };
+        if features & !FEATURES != 0 {
+            return Err(SuperblockError::NewerFeatures(features & !FEATURES));
         }
         let superblock = Superblock {
             log: field(block, 16),
@@ -202,6 +260,8 @@ impl Superblock {
             checkpoint: Lsn(u64_at(block, 64)),
             clean: u32_at(block, 12) & CLEAN != 0,
             row_blocks: u32_at(block, 72),
+            nodes,
+            features,
         };
         if !(LOG_BYTES_MIN..=1 << 62).contains(&superblock.bytes) {
             return Err(SuperblockError::Nonsense("size"));
@@ -213,6 +273,9 @@ impl Superblock {
         let checkpoint = superblock.checkpoint.0;
         if !checkpoint.is_multiple_of(BLOCK_BYTES as u64) || checkpoint > 1 << 62 {
             return Err(SuperblockError::Nonsense("checkpoint"));
+        }
+        if !(NODE_FIRST..=NODE_LIMIT).contains(&nodes) {
+            return Err(SuperblockError::Nonsense("next node number"));
         }
         let rows = superblock.data_bytes() / BLOCK_BYTES as u64 / ROWS_MIN;
         let longest = rows.min(u64::from(ROW_BLOCKS_MAX));
@@ -226,9 +289,11 @@ impl Superblock {
 /// The superblock that counts of the two a log has.
 ///
 /// # Errors
-/// Why there is none: what the better of the two says.
+/// Why there is none: what the better of the two says. One that a newer Weir wrote always is an error: the
+/// other one then says what the log was before that.
 pub fn newest(blocks: [&[u8; BLOCK_BYTES]; 2]) -> Result<Superblock, SuperblockError> {
     match blocks.map(Superblock::decode) {
+        [Err(error), _] | [_, Err(error)] if error.is_newer() => Err(error),
         [Ok(first), Ok(second)] => {
             Ok(if first.generation > second.generation { first } else { second })
         }
@@ -251,6 +316,8 @@ mod tests {
             checkpoint: Lsn(8192),
             clean: generation.is_multiple_of(3),
             row_blocks: 1 + (generation % 4) as u32,
+            nodes: NODE_FIRST + generation % 100,
+            features: 0,
         }
     }
 
@@ -272,24 +339,76 @@ mod tests {
         assert_eq!(newest([&torn.0, &torn.0]), Err(SuperblockError::NotALog));
     }
 
-    #[test]
-    fn another_version_is_named() {
-        let mut block = superblock(1).encode();
-        put(&mut block.0, 8, &7u32.to_le_bytes());
+    /// A superblock with another field, and its checksum right.
+    fn with(generation: u64, at: usize, field: &[u8]) -> Block {
+        let mut block = superblock(generation).encode();
+        put(&mut block.0, at, field);
         let crc = crc32c::crc32c(&block.0[..CRC_AT]);
         put(&mut block.0, CRC_AT, &crc.to_le_bytes());
-        assert_eq!(Superblock::decode(&block.0), Err(SuperblockError::Version(7)));
+        block
+    }
+
+    fn of_version(generation: u64, version: u32) -> Block {
+        with(generation, 8, &version.to_le_bytes())
     }
 
     #[test]
-    fn the_previous_version_is_read() {
-        let mut block = superblock(1).encode();
-        assert_eq!(Superblock::version(&block.0), VERSION);
-        put(&mut block.0, 8, &VERSION_BY_DEVICE.to_le_bytes());
-        let crc = crc32c::crc32c(&block.0[..CRC_AT]);
-        put(&mut block.0, CRC_AT, &crc.to_le_bytes());
-        assert_eq!(Superblock::decode(&block.0), Ok(superblock(1)));
-        assert_eq!(Superblock::version(&block.0), VERSION_BY_DEVICE);
+    fn unknown_versions_and_features_are_named() {
+        let decoded = |block: Block| Superblock::decode(&block.0);
+        assert_eq!(decoded(of_version(1, 1)), Err(SuperblockError::Version(1)));
+        assert_eq!(decoded(of_version(1, 5)), Err(SuperblockError::NewerVersion(5)));
+        for bit in 0..64 {
+            let decoded = decoded(with(1, 88, &(1u64 << bit).to_le_bytes()));
+            assert_eq!(decoded, Err(SuperblockError::NewerFeatures(1 << bit)));
+        }
+    }
+
+    #[test]
+    fn what_a_newer_weir_wrote_is_refused_whatever_the_other_superblock_says() {
+        let newer = SuperblockError::NewerVersion(5);
+        for generation in [3, 4, 5] {
+            let (other, foreign) = (superblock(4).encode(), of_version(generation, 5));
+            assert_eq!(newest([&other.0, &foreign.0]), Err(newer));
+            assert_eq!(newest([&foreign.0, &other.0]), Err(newer));
+        }
+        let torn = Block::default();
+        let foreign = with(4, 88, &8u64.to_le_bytes());
+        assert_eq!(newest([&torn.0, &foreign.0]), Err(SuperblockError::NewerFeatures(8)));
+        let foreign = of_version(5, 1);
+        assert_eq!(newest([&superblock(4).encode().0, &foreign.0]), Ok(superblock(4)));
+    }
+
+    #[test]
+    fn earlier_versions_are_read_and_have_no_node_numbers() {
+        let superblock = Superblock { nodes: NODE_FIRST, ..superblock(1) };
+        assert_eq!(Superblock::version(&superblock.encode().0), VERSION);
+        for version in [VERSION_BY_DEVICE, VERSION_WITHOUT_NODES] {
+            let block = of_version(1, version);
+            assert_eq!(Superblock::decode(&block.0), Ok(superblock));
+            assert_eq!(Superblock::version(&block.0), version);
+        }
+    }
+
+    #[test]
+    fn node_numbers_go_on_after_what_may_have_been_used() {
+        let with = |nodes, clean| Superblock { nodes, clean, ..superblock(1) };
+        assert_eq!(with(7, true).next_use(Lsn(0)).nodes, 7);
+        let after_a_crash = with(7, false).next_use(Lsn(0));
+        assert_eq!(after_a_crash.nodes, 7 + NODES_PER_SUPERBLOCK);
+        // The last numbers are used up, and the log can be read all the same.
+        let mut last = with(NODE_LIMIT - 1, false);
+        for _ in 0..3 {
+            last = last.next_use(Lsn(0));
+            assert_eq!(Superblock::decode(&last.encode().0), Ok(last));
+        }
+        assert_eq!(last.nodes, NODE_LIMIT);
+        for (nodes, counts) in [(0, false), (1, false), (2, true), (NODE_LIMIT + 1, false)] {
+            assert_eq!(
+                Superblock::decode(&with(nodes, true).encode().0).is_ok(),
+                counts,
+                "{nodes}"
+            );
+        }
     }
 
     #[test]

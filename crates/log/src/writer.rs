@@ -6,6 +6,8 @@
 //! Invariants:
 //! - tail <= durable <= written <= head, all within one ring's length of the start of tail's row;
 //! - at most one group is under way: a torn one is the log's last;
+//! - a node number is given once, and only if it is below what a durable superblock allows, so that the
+//!   log's next use knows all that were given;
 //! - nothing in the tail's row or after it is overwritten, where the tail is what a durable
 //!   superblock says, except what was there before this use of the log.
 
@@ -55,6 +57,10 @@ pub struct Writer {
     written: Option<Lsn>,
     /// Where the open group begins.
     head: Lsn,
+    /// The next node number.
+    node: u64,
+    /// Numbers below this one may be given.
+    nodes_end: u64,
     open: Builder,
     filling: Filling,
     /// Where groups stand, from the one at the tail on, in order.
@@ -88,6 +94,8 @@ impl Writer {
             durable: head,
             written: None,
             head,
+            node: superblock.nodes,
+            nodes_end: superblock.nodes_end(),
             open: Builder::default(),
             filling: Filling::new(&superblock, head),
             places: VecDeque::new(),
@@ -155,6 +163,16 @@ impl Writer {
         self.used_bytes() + left + bytes <= self.capacity_bytes()
     }
 
+    /// A number for a file in this log, which no other file of it has had or will have. `None` if the numbers
+    /// are used up, or those that the last durable superblock allows.
+    pub fn new_node(&mut self) -> Option<u64> {
+        let node = self.node;
+        (node < self.nodes_end).then(|| {
+            self.node += 1;
+            node
+        })
+    }
+
     /// Appends a record to the open group; answers its position.
     ///
     /// # Errors
@@ -219,6 +237,7 @@ impl Writer {
         self.superblock.generation += 1;
         self.superblock.checkpoint = checkpoint;
         self.superblock.clean = clean;
+        self.superblock.nodes = self.node;
         self.superblock_in_flight = true;
         let place = self.superblock.own_place();
         Commit { blocks: vec![self.superblock.encode()], pieces: vec![(place, 1)] }
@@ -229,6 +248,7 @@ impl Writer {
         assert!(self.superblock_in_flight, "a superblock is under way");
         self.superblock_in_flight = false;
         self.tail = self.superblock.checkpoint;
+        self.nodes_end = self.superblock.nodes_end();
         while self.places.front().is_some_and(|group| group.lsn < self.tail) {
             self.places.pop_front();
         }
@@ -249,7 +269,51 @@ mod tests {
             checkpoint: Lsn(0),
             clean: true,
             row_blocks: 1,
+            nodes: crate::NODE_FIRST,
+            features: 0,
         })
+    }
+
+    #[test]
+    fn a_node_number_is_given_once_whatever_superblock_is_durable_at_a_crash() {
+        let mut used = std::collections::HashSet::new();
+        let mut on_disk = writer().superblock;
+        for life in 0..40u64 {
+            let mut writer = Writer::new(on_disk.next_use(on_disk.checkpoint));
+            on_disk = writer.superblock;
+            for step in 0..life % 5 {
+                for _ in 0..3 {
+                    assert!(used.insert(writer.new_node().unwrap()), "life {life}, step {step}");
+                }
+                writer.append(&Record::Truncate { file: 1, size: 0 }).unwrap();
+                writer.commit().unwrap();
+                writer.committed();
+                let superblock = match step {
+                    3 => writer.close(),
+                    _ => writer.checkpoint(writer.durable()).unwrap(),
+                };
+                // Cut before it is written, after that, or after it is known to be durable.
+                if life % 3 > 0 {
+                    on_disk = Superblock::decode(&superblock.blocks[0].0).unwrap();
+                }
+                if life % 3 < 2 {
+                    break;
+                }
+                writer.checkpointed();
+                if on_disk.clean {
+                    break;
+                }
+            }
+        }
+        assert!(used.len() > 100);
+    }
+
+    #[test]
+    fn numbers_that_no_superblock_allows_are_not_given() {
+        let superblock = Superblock { nodes: (1 << 62) - 2, ..writer().superblock };
+        let mut writer = Writer::new(superblock);
+        assert!(writer.new_node().is_some() && writer.new_node().is_some());
+        assert_eq!(writer.new_node(), None);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use weir_log::{
-    BLOCK_BYTES, Commit, DATA_START, Home, LOG_BYTES_MIN, Lsn, ReadLog, Record, Superblock, Writer,
-    newest, replay,
+    BLOCK_BYTES, Commit, DATA_START, Home, LOG_BYTES_MIN, Lsn, NODE_FIRST, ReadLog, Record,
+    Superblock, Writer, newest, replay,
 };
 
 /// How long it runs in CI.
@@ -92,6 +92,8 @@ fn corpus(rng: &mut Rng, laps: usize) -> (Disk, Vec<Place>) {
         checkpoint: Lsn(0),
         clean: false,
         row_blocks: [1, 3, 8][rng.below(3)],
+        nodes: NODE_FIRST,
+        features: 0,
     };
     let mut disk =
         Disk { bytes: vec![0; superblock.bytes as usize], end: superblock.bytes as usize };

@@ -8,8 +8,8 @@ use std::io;
 
 use proptest::prelude::*;
 use weir_log::{
-    BLOCK_BYTES, Commit, DATA_START, Home, Lsn, ReadLog, Record, ReplayError, Report, ScanError,
-    Superblock, Writer, newest, replay,
+    BLOCK_BYTES, Commit, DATA_START, Home, Lsn, NODE_FIRST, ReadLog, Record, ReplayError, Report,
+    ScanError, Superblock, Writer, newest, replay,
 };
 
 /// A log in memory.
@@ -100,6 +100,8 @@ fn fresh_in_rows(row_blocks: u32) -> Superblock {
         checkpoint: Lsn(0),
         clean: false,
         row_blocks,
+        nodes: NODE_FIRST,
+        features: 0,
     }
 }
 

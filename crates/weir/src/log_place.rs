@@ -15,6 +15,7 @@
 //! So a log that holds changes and is not the one in use is out of date: it is replayed only by an explicit
 //! command.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use rustix::io::Errno;
 use weir_backend::{
     LogFile, LogFileError, LogPlace, NOBODY, OpenLogError, RedoLog, Standing, Whose, look, recover,
 };
-use weir_log::{Identity, Report};
+use weir_log::{Identity, NODE_FIRST, Report};
 
 use crate::mounts::{Device, MountTable};
 use crate::nesting::{self, Ancestors};
@@ -151,6 +152,8 @@ pub struct BroughtHome {
 pub struct Logs<'a> {
     source: &'a Source,
     own: Option<&'a OwnDirectory>,
+    /// The lowest node number that none of SOURCE's logs has used, of those that were looked at.
+    unused_node: Cell<u64>,
     /// Called between any two steps that a crash may separate. An error ends the operation as a crash would.
     step: &'a dyn Fn(&'static str) -> io::Result<()>,
 }
@@ -164,7 +167,7 @@ struct Seen {
 impl<'a> Logs<'a> {
     /// For a SOURCE and its `.weir`, if it has one.
     pub fn new(source: &'a Source, own: Option<&'a OwnDirectory>) -> Logs<'a> {
-        Logs { source, own, step: &|_| Ok(()) }
+        Logs { source, own, unused_node: Cell::new(NODE_FIRST), step: &|_| Ok(()) }
     }
 
     fn step(&self, name: &'static str) -> Result<(), LogPlaceError> {
@@ -176,7 +179,20 @@ impl<'a> Logs<'a> {
     }
 
     fn see(&self, file: LogFile) -> Result<Option<Seen>, LogPlaceError> {
-        Ok(look(&file, self.source())?.map(|standing| Seen { file, standing }))
+        let Some(standing) = look(&file, self.source())? else { return Ok(None) };
+        self.unused_node.set(self.unused_node.get().max(standing.unused_node));
+        Ok(Some(Seen { file, standing }))
+    }
+
+    /// The lowest node number that no log of SOURCE has used. A log that SOURCE used earlier, and that is out
+    /// of reach now, holds nothing: its numbers are not looked for.
+    fn unused_node(&self, own: &OwnDirectory) -> Result<u64, LogPlaceError> {
+        let mut places = vec![own.log_place()?];
+        places.extend(own.note()?.and_then(|note| LogPlace::at(&note.path).ok()));
+        let logs = places.iter().filter_map(|place| LogFile::open_to_look(place).ok());
+        let superblocks = logs.filter_map(|log| log.superblock().ok().flatten());
+        let known = superblocks.map(|superblock| superblock.unused_node()).max();
+        Ok(self.unused_node.get().max(known.unwrap_or(NODE_FIRST)))
     }
 
     /// The identity of SOURCE. If `.weir` has none, because it was lost in a power cut, the identity in
@@ -359,7 +375,8 @@ impl<'a> Logs<'a> {
                     None => LogFile::create(&own.log_place()?, bytes, identity)?.0,
                 };
                 self.step("made")?;
-                Ok(Some(RedoLog::open(file, identity, self.source())?))
+                let node_first = self.unused_node(own)?;
+                Ok(Some(RedoLog::open(file, identity, self.source(), node_first)?))
             }
             Wanted::At(path, bytes) => self.take_at(own, path, bytes).map(Some),
         }
@@ -414,11 +431,12 @@ impl<'a> Logs<'a> {
                 return Err(LogFileError::OtherMount(path.to_owned()).into());
             }
         }
+        let node_first = self.unused_node(own)?;
         own.set_note(&Note { in_use: true, name: seen.standing.name, path: path.to_owned() })?;
         self.step("noted")?;
         // It was replayed, and a log outside SOURCE is in use now.
         own.remove_log();
-        Ok(RedoLog::open(seen.file, identity, self.source())?)
+        Ok(RedoLog::open(seen.file, identity, self.source(), node_first)?)
     }
 
     fn out_of_date(&self, path: &Path) -> LogPlaceError {
@@ -572,12 +590,13 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::fs;
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
     use std::os::unix::fs::PermissionsExt;
 
+    use weir_backend::{HomeFile, Naming};
     use weir_engine::{IoId, LogCommand};
-    use weir_log::Record;
+    use weir_log::{Record, Superblock, VERSION};
 
     use super::*;
     use crate::source::SourceLock;
@@ -644,18 +663,34 @@ mod tests {
         /// Mounts with the log there, makes a group durable, and is killed.
         fn crash(&self, at: At) {
             let (_, log) = self.mount(at, 0).unwrap();
-            let log = log.unwrap();
-            let mut writer = log.writer();
             // A handle of a file that is gone.
             let identity = [1, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 1, 2, 3, 4];
-            let file = Record::File { file: 1, identity: &identity };
-            for record in [file, Record::Truncate { file: 1, size: 9 }] {
+            self.log_size_of(log.unwrap(), &identity);
+        }
+
+        /// Makes it durable in a log that a file has 9 bytes, and returns its node number.
+        fn log_size_of(&self, log: RedoLog, identity: &[u8]) -> u64 {
+            let mut writer = log.writer();
+            let node = writer.new_node().unwrap();
+            let file = Record::File { file: node, identity };
+            for record in [file, Record::Truncate { file: node, size: 9 }] {
                 writer.append(&record).unwrap();
             }
             let commit = writer.commit().unwrap();
             let thread = log.start(Box::new(|_, written| written.unwrap())).unwrap();
             thread.execute(LogCommand::Write { io: IoId(1), commit }, false);
             thread.shutdown();
+            node
+        }
+
+        /// Puts a log into SOURCE, as a crash left it.
+        fn put_log(&self, image: &[u8]) {
+            fs::create_dir(self.scratch.join("source/.weir")).unwrap();
+            let mut log = image.to_vec();
+            log.resize(weir_log::LOG_BYTES_MIN as usize, 0);
+            fs::write(self.path(At::Source), log).unwrap();
+            let mode = fs::Permissions::from_mode(0o600);
+            fs::set_permissions(self.path(At::Source), mode).unwrap();
         }
 
         /// The number of groups that `weir recover SOURCE` finds.
@@ -724,6 +759,96 @@ mod tests {
             }
             assert!(cut >= 3, "from {from:?} to {to:?} has {cut} steps");
         }
+    }
+
+    #[test]
+    fn a_log_that_takes_another_ones_place_goes_on_with_its_node_numbers() {
+        for (from, to) in CHANGES {
+            let scene = Scene::new("nodes");
+            let mut last = 0;
+            for at in [from, to, to, from, to, from, from] {
+                let (_, log) = scene.mount(at, 0).unwrap();
+                let node = scene.log_size_of(log.unwrap(), b"pathgone");
+                assert!(node > last, "from {from:?} to {to:?}: {node} after {last}");
+                last = node;
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_of_each_version_is_recovered_in_its_place_and_written_anew() {
+        let images: [&[u8]; 3] = [
+            include_bytes!("../../log/tests/images/version-2"),
+            include_bytes!("../../log/tests/images/version-3"),
+            include_bytes!("../../log/tests/images/version-4"),
+        ];
+        for (nth, image) in images.into_iter().enumerate() {
+            for to in [At::Source, At::First] {
+                let scene = Scene::new("versions");
+                let letter = scene.scratch.join("source/letter");
+                fs::write(&letter, "Before the checkpoint.").unwrap();
+                scene.put_log(image);
+                let (groups, log) = scene.mount(to, 0).unwrap();
+                assert_eq!((groups, log.is_some()), (2, true), "image {nth} to {to:?}");
+                assert_eq!(fs::read(&letter).unwrap(), b"Before a crash,\0\0\0\0\0the end");
+                let log = fs::read(scene.path(to)).unwrap();
+                for superblock in log[..8192].chunks(4096) {
+                    let version = u32::from_le_bytes(superblock[8..12].try_into().unwrap());
+                    assert!(version == VERSION || superblock.iter().all(|&byte| byte == 0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_of_a_newer_weir_stops_every_mount_and_stays() {
+        let image = include_bytes!("../../log/tests/images/version-4");
+        for block in 0..2 {
+            let scene = Scene::new("newer");
+            let mut newer = image.to_vec();
+            let superblock = &mut newer[block * 4096..][..4096];
+            let said = Superblock::decode((&*superblock).try_into().unwrap()).unwrap();
+            let said = Superblock { features: 1 << 63, ..said };
+            superblock.copy_from_slice(&said.encode().0);
+            scene.put_log(&newer);
+            let before = fs::read(scene.path(At::Source)).unwrap();
+            for at in [At::Source, At::First] {
+                let error = scene.mount(at, 0).unwrap_err().to_string();
+                assert!(error.contains("made by a newer Weir"), "{error}");
+            }
+            let (source, lock) = scene.begin();
+            let logs = Logs::new(&source, lock.own());
+            assert!(logs.bring_home(None, false).is_err() && logs.left().is_err());
+            assert!(logs.recover_named(&scene.path(At::Source), true, false).is_err());
+            assert!(fs::read(scene.path(At::Source)).unwrap() == before);
+            assert!(!scene.path(At::First).exists());
+        }
+    }
+
+    #[test]
+    fn the_log_of_a_copied_source_changes_nothing_in_the_original() {
+        let scene = Scene::new("copied");
+        let (original, copy) = (scene.scratch.join("source"), scene.scratch.join("copy"));
+        fs::write(original.join("a"), "five!").unwrap();
+        let (source, file) =
+            (File::open(&original).unwrap(), File::open(original.join("a")).unwrap());
+        let naming = Naming::of(source.as_fd()).unwrap();
+        let handle = HomeFile::new(file.into()).identity(&naming, source.as_fd());
+        let (_, log) = scene.mount(At::Source, 0).unwrap();
+        scene.log_size_of(log.unwrap(), &handle);
+        let copied = std::process::Command::new("cp").arg("-a").args([&original, &copy]).status();
+        assert!(copied.unwrap().success());
+        let source = Source::open(&copy, &MountTable::default()).unwrap();
+        let lock = source.lock(Path::new("/mnt"), false).unwrap();
+        let logs = Logs::new(&source, lock.own());
+        let report = logs.bring_home(None, false).unwrap().unwrap().report;
+        // By its handle the file is in the original, by its path in the copy.
+        let is_by_path = handle.starts_with(b"path");
+        assert_eq!((report.gone, report.applied), if is_by_path { (0, 1) } else { (1, 0) });
+        assert_eq!(fs::read(original.join("a")).unwrap(), b"five!");
+        drop(lock);
+        assert_eq!(scene.recover(), 1);
+        assert_eq!(fs::metadata(original.join("a")).unwrap().len(), 9);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::io;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use weir_log::{
-    BLOCK_BYTES, Commit, DATA_START, End, Home, LOG_BYTES_MIN, Lsn, ReadLog, Record, Scan,
+    BLOCK_BYTES, Commit, DATA_START, End, Home, LOG_BYTES_MIN, Lsn, NODE_FIRST, ReadLog, Record, Scan,
     ScanError, Superblock, Writer, newest, replay,
 };
 
@@ -336,6 +336,8 @@ impl Log {
             checkpoint: Lsn(u64::from(input.begun) * BLOCK),
             clean: false,
             row_blocks: [1, 3, 4][usize::from(input.rows % 3)],
+            nodes: NODE_FIRST,
+            features: 0,
         };
         let mut disk = Disk { bytes: vec![0; LOG_BYTES], end: LOG_BYTES, read_blocks: 0 };
         disk.bytes[..BLOCK_BYTES].copy_from_slice(&superblock.encode().0);

@@ -10,7 +10,7 @@ use std::io;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use weir_log::{
-    BLOCK_BYTES, Block, DATA_START, Home, Lsn, ReadLog, Record, Superblock, SuperblockError,
+    BLOCK_BYTES, Block, DATA_START, Home, Lsn, NODE_FIRST, ReadLog, Record, Superblock, SuperblockError,
     Writer, newest, replay,
 };
 
@@ -209,6 +209,8 @@ fuzz_target!(|input: Input| {
         checkpoint: Lsn(align(input.checkpoint.get())),
         clean: input.clean,
         row_blocks: input.row_blocks.into(),
+        nodes: NODE_FIRST,
+        features: 0,
     };
     let decoded = Superblock::decode(&said.encode().0);
     assert_eq!(decoded.is_ok(), is_possible(&said), "{decoded:?}");

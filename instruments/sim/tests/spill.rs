@@ -13,7 +13,9 @@ use weir_engine::{
     FramePool, HomeAttributes, LogCommand, Outcome, Output, PAGE_BYTES, Reply, RequestId, Stats,
     Time, WriteBackPolicy,
 };
-use weir_log::{BLOCK_BYTES, Block, DATA_START, Home, Lsn, ReadLog, Superblock, Writer, replay};
+use weir_log::{
+    BLOCK_BYTES, Block, DATA_START, Home, Lsn, NODE_FIRST, ReadLog, Superblock, Writer, replay,
+};
 
 const PAGE: usize = PAGE_BYTES;
 
@@ -58,6 +60,8 @@ impl Rig {
             checkpoint: Lsn(0),
             clean: false,
             row_blocks: 1,
+            nodes: NODE_FIRST,
+            features: 0,
         }));
         let mut homes = BTreeMap::new();
         for file in 1..=files {

@@ -41,11 +41,9 @@ impl Engine {
     /// logged: its syncs bring it home.
     pub fn identify(&mut self, file: FileId, identity: &[u8]) {
         if let Some(file) = self.cache.files.find(file)
-            && self.journal.is_some()
+            && let Some(log) = &mut self.journal
         {
-            self.cache.files[file].logged.identity = identity.into();
-            self.cache.files[file].logged.named_in = None;
-            self.cache.files[file].logged.paused = false;
+            self.cache.files[file].logged.identify(identity, &mut log.writer);
         }
     }
 
@@ -87,7 +85,7 @@ impl Engine {
     pub(crate) fn log_page(&mut self, ix: PageIx) -> LogExtents {
         let page = &self.cache.pages[ix];
         let (file, number) = (page.file, page.number);
-        let (id, size) = (self.cache.files[file].id.0, self.cache.files[file].size());
+        let (node, size) = (self.cache.files[file].logged.node(), self.cache.files[file].size());
         let log = self.journal.as_mut().expect("there is a log");
         let mut extents = LogExtents::new();
         for (start, data) in unlogged_of(page) {
@@ -96,7 +94,7 @@ impl Engine {
             if len == 0 {
                 continue;
             }
-            let record = Record::Write { file: id, offset, data: &data[..len] };
+            let record = Record::Write { file: node, offset, data: &data[..len] };
             let lsn = log.append(&mut self.cache.files[file], &record);
             extents.push(LogExtent::of_record(lsn, Run { start: start as u16, len: len as u16 }));
             self.stats.log_bytes += len as u64;
@@ -158,7 +156,7 @@ impl Engine {
     pub(crate) fn append(&mut self, file: FileIx, record: &Record<'_>) -> Option<Lsn> {
         let log = self.journal.as_mut()?;
         let of_file = &mut self.cache.files[file];
-        let name = Record::File { file: of_file.id.0, identity: &of_file.logged.identity };
+        let name = Record::File { file: record.file(), identity: &of_file.logged.identity };
         if log.failed.is_some() || !log.writer.has_room(name.padded_bytes() + record.padded_bytes())
         {
             return None;
@@ -222,7 +220,7 @@ impl Engine {
             self.caught_up(file, ahead);
             return Ok(last);
         }
-        let record = Record::Revoke { file: self.cache.files[file].id.0, before };
+        let record = Record::Revoke { file: self.cache.files[file].logged.node(), before };
         let Some(lsn) = self.append(file, &record) else {
             self.home_is_ahead(file);
             return Err(ErrorKind::NoSpace);

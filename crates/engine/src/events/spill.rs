@@ -162,7 +162,7 @@ impl Engine {
         let mut extents = LogExtents::new();
         for (run, data) in page.patches.iter() {
             let offset = number * PAGE + u64::from(run.start);
-            let record = Record::Write { file: self.cache.files[file].id.0, offset, data };
+            let record = Record::Write { file: self.cache.files[file].logged.node(), offset, data };
             let lsn = log.append(&mut self.cache.files[file], &record);
             extents.push(LogExtent::of_record(lsn, run));
             self.stats.log_records += 1;

@@ -1,6 +1,6 @@
 //! What is known of one file's records in the log.
 
-use weir_log::Lsn;
+use weir_log::{Lsn, Writer};
 
 use crate::journal::retention::Retention;
 
@@ -9,6 +9,8 @@ use crate::journal::retention::Retention;
 pub(crate) struct Logged {
     /// How recovery finds the file; empty if it is not to be logged.
     pub(crate) identity: Box<[u8]>,
+    /// Its number in the log, once it was identified.
+    node: Option<u64>,
     /// The group that names the file, by its position.
     pub(crate) named_in: Option<Lsn>,
     /// The group of the first record that no revoke made void. The tail may have passed it.
@@ -32,6 +34,21 @@ pub(crate) struct Logged {
     pub(crate) freeing: bool,
     /// Only what supersedes its records is logged: its name is changing.
     pub(crate) paused: bool,
+}
+
+impl Logged {
+    /// The file's number in the log. It was identified.
+    pub(crate) fn node(&self) -> u64 {
+        self.node.expect("only a file that was identified is logged")
+    }
+
+    /// Says how recovery finds the file. A file that gets no number is not logged.
+    pub(crate) fn identify(&mut self, identity: &[u8], writer: &mut Writer) {
+        self.node = self.node.or_else(|| writer.new_node());
+        self.identity = if self.node.is_some() { identity.into() } else { Box::default() };
+        self.named_in = None;
+        self.paused = false;
+    }
 }
 
 /// Where a full sync of a file began.

@@ -87,7 +87,7 @@ impl Journal {
     pub(crate) fn append(&mut self, file: &mut File, record: &Record<'_>) -> Lsn {
         let head = self.writer.head();
         if file.logged.named_in != Some(head) {
-            let name = Record::File { file: file.id.0, identity: &file.logged.identity };
+            let name = Record::File { file: file.logged.node(), identity: &file.logged.identity };
             self.writer.append(&name).expect("room was looked for");
             file.logged.named_in = Some(head);
         }

@@ -125,19 +125,23 @@ pub fn show(arguments: &LogArguments) -> Result<ExitCode, Failure> {
     let mut look = look.transpose().map_err(refused)?;
     let mut reader = &log;
     let mut scan = Scan::new(&mut reader, superblock);
+    // The first record that cannot be read: recovery would refuse the log.
+    let mut failed = None;
     loop {
         match scan.next_group().map_err(refused)? {
             Ok(group) => {
                 print(&group_text(&group, look.as_mut()))?;
-                if let Err((lsn, error)) = group.records() {
-                    let place = group.place(lsn);
-                    return Err(refused(format!("at byte {place} (LSN {lsn}): {error}")));
+                if let Err(error) = group.records() {
+                    failed.get_or_insert(error);
                 }
                 scan.recycle(group);
             }
             Err(end) => {
                 let torn = if end.torn { ", where an incomplete group begins" } else { "" };
                 print(&format!("end at LSN {}{torn}\n", end.lsn))?;
+                if let Some(error) = failed {
+                    return Err(refused(error));
+                }
                 if let Some(source) = &source {
                     print("recovery would, file by file:\n")?;
                     print(&by_file(&log, source.as_fd())?)?;
@@ -181,7 +185,7 @@ fn header(path: &Path, superblock: &Superblock) -> String {
         blocks => format!("rows of {blocks} blocks"),
     };
     format!(
-        "log {}\n  name {}\n  SOURCE {}\n  {} bytes, {}, generation {}, checkpoint {}{}\n",
+        "log {}\n  name {}\n  SOURCE {}\n  {} bytes, {}, generation {}, checkpoint {}, next node {}{}\n",
         path.display(),
         hex(&superblock.log),
         hex(&superblock.mount),
@@ -189,6 +193,7 @@ fn header(path: &Path, superblock: &Superblock) -> String {
         rows,
         superblock.generation,
         superblock.checkpoint,
+        superblock.unused_node(),
         if superblock.clean { ", clean: nothing is replayed" } else { "" }
     )
 }
@@ -199,23 +204,16 @@ fn group_text(group: &Group, mut look: Option<&mut Look>) -> String {
         "group {} at byte {}: {} records, {} bytes, durable before {}\n",
         header.lsn, header.place, header.records, header.bytes, header.durable
     );
-    for (lsn, record) in group.records().into_iter().flatten() {
+    for (lsn, record) in group.contents() {
+        let name = match (&record, look.as_deref_mut()) {
+            (Ok(Record::File { identity, .. }), Some(look)) => {
+                format!(": {}", explain::name(look, identity))
+            }
+            _ => String::new(),
+        };
         let _ = match record {
-            Record::File { file, identity } => {
-                let handle: String = identity.iter().map(|byte| format!("{byte:02x}")).collect();
-                let name = look.as_deref_mut().map(|look| explain::name(look, identity));
-                let name = name.map_or(String::new(), |name| format!(": {name}"));
-                writeln!(text, "  {lsn} file {file} is {handle}{name}")
-            }
-            Record::Write { file, offset, data } => {
-                writeln!(text, "  {lsn} file {file} write {} bytes at {offset}", data.len())
-            }
-            Record::Truncate { file, size } => {
-                writeln!(text, "  {lsn} file {file} truncate to {size}")
-            }
-            Record::Revoke { file, before } => {
-                writeln!(text, "  {lsn} file {file} revoke before {before}")
-            }
+            Ok(record) => writeln!(text, "  {lsn} {record}{name}"),
+            Err(error) => writeln!(text, "  {lsn} {error}"),
         };
     }
     text

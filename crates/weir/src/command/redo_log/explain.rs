@@ -150,7 +150,7 @@ fn each_record<R: ReadLog>(
     while let Ok(group) = scan.next_group()? {
         let mut files: HashMap<u64, &[u8]> = HashMap::new();
         let damaged = |lsn, why: &dyn ToString| ExplainError::Record { lsn, why: why.to_string() };
-        for (lsn, record) in group.records().map_err(|(lsn, why)| damaged(lsn, &why))? {
+        for (lsn, record) in group.records()? {
             if let Record::File { file, identity } = record {
                 files.insert(file, identity);
             }

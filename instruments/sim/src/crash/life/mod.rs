@@ -14,7 +14,7 @@ use weir_engine::{
     Command, Config, Engine, FetchPolicy, FileId, FramePool, HomeAttributes, PAGE_BYTES, RequestId,
     Time, WriteBackPolicy,
 };
-use weir_log::{BLOCK_BYTES, Commit, DATA_START, Lsn, Superblock, Writer};
+use weir_log::{BLOCK_BYTES, Commit, DATA_START, Lsn, NODE_FIRST, Superblock, Writer};
 
 use super::broken::Broken;
 use super::files::{HomeFile, identity};
@@ -188,6 +188,8 @@ impl Life {
             checkpoint: Lsn(0),
             clean: false,
             row_blocks: *rng.pick(&[1, 1, 5, 16]),
+            nodes: NODE_FIRST,
+            features: 0,
         };
         let mut log_disk = LogDisk::default();
         log_disk.write(&as_commit(&superblock));
