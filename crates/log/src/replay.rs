@@ -45,6 +45,10 @@ pub trait Home {
     fn is_done(&self, _identity: &[u8]) -> bool {
         false
     }
+
+    /// The log has a record about this file; `is_void` if it is a change that a later record made void. Called
+    /// for each record in order, before it is applied or passed over: for reports.
+    fn note_record(&mut self, _identity: &[u8], _is_void: bool) {}
 }
 
 /// A file that a replay could not bring up to date.
@@ -181,8 +185,10 @@ pub fn replay<R: ReadLog, H: Home>(
     let again = each_group(log, superblock, report.end, |group| {
         each_record(group, |lsn, identity, record| {
             let failed = |source| ReplayError::Home { lsn, source };
+            let is_change = !matches!(record, Record::File { .. } | Record::Revoke { .. });
             let void = is_void(identity, lsn);
-            if void || matches!(record, Record::File { .. } | Record::Revoke { .. }) {
+            home.note_record(identity, is_change && void);
+            if void || !is_change {
                 report.count(record, void, || {});
                 return Ok(());
             }

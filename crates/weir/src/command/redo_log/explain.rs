@@ -1,33 +1,19 @@
 //! Explains a redo log in words: what recovery would do to each file.
 //!
-//! Reads the log as recovery does, in two passes, and inspects the files without changing them.
+//! Replays the log as recovery does, but to a [`Home`] that only adds up what it is told, and inspects the files
+//! without changing them.
 //!
 //! Memory is one entry for each file and for each separate range of bytes that the log holds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::path::Path;
 
 use weir_backend::{Look, Seen};
-use weir_log::{Lsn, ReadLog, Record, Scan, ScanError, Superblock};
+use weir_log::{Home, ReadLog, ReplayError, Superblock, replay};
 
 use crate::failure::one_line;
-
-/// Why a log cannot be explained.
-#[derive(Debug, thiserror::Error)]
-pub enum ExplainError {
-    /// The log cannot be read, or is damaged.
-    #[error(transparent)]
-    Scan(#[from] ScanError),
-    /// A complete group holds a record that no writer makes.
-    #[error("the log is damaged at LSN {lsn}: {why}")]
-    Record {
-        /// Where.
-        lsn: Lsn,
-        /// What is wrong.
-        why: String,
-    },
-}
 
 /// The changes that a log holds for one file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -108,60 +94,57 @@ fn counted(number: u64, what: &str) -> String {
 }
 
 /// A log's files, by their identities.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Explained(BTreeMap<Vec<u8>, Change>);
 
 /// Reads a log from its checkpoint to its end.
-pub fn read<R: ReadLog>(log: &mut R, superblock: Superblock) -> Result<Explained, ExplainError> {
-    let mut changes: BTreeMap<Vec<u8>, Change> = BTreeMap::new();
-    if superblock.clean {
-        return Ok(Explained(changes));
-    }
-    let mut revoked: HashMap<Vec<u8>, Lsn> = HashMap::new();
-    each_record(log, superblock, |lsn, identity, record| {
-        if let Record::Revoke { before, .. } = *record {
-            let known = revoked.entry(identity.to_vec()).or_default();
-            *known = before.min(lsn).max(*known);
-        }
-    })?;
-    each_record(log, superblock, |lsn, identity, record| {
-        let change = match changes.get_mut(identity) {
-            Some(change) => change,
-            None => changes.entry(identity.to_vec()).or_default(),
-        };
-        let is_void = revoked.get(identity).is_some_and(|&before| lsn < before);
-        match *record {
-            Record::Write { .. } | Record::Truncate { .. } if is_void => change.void += 1,
-            Record::Write { offset, data, .. } => change.write(offset, data.len() as u64),
-            Record::Truncate { size, .. } => change.truncate(size),
-            _ => {}
-        }
-    })?;
-    Ok(Explained(changes))
-}
-
-/// Calls `each` with every record, its position, and the identity of its file.
-fn each_record<R: ReadLog>(
+///
+/// # Errors
+/// What keeps recovery from replaying it.
+pub fn read<R: ReadLog>(
     log: &mut R,
     superblock: Superblock,
-    mut each: impl FnMut(Lsn, &[u8], &Record<'_>),
-) -> Result<(), ExplainError> {
-    let mut scan = Scan::new(log, superblock);
-    while let Ok(group) = scan.next_group()? {
-        let mut files: HashMap<u64, &[u8]> = HashMap::new();
-        let damaged = |lsn, why: &dyn ToString| ExplainError::Record { lsn, why: why.to_string() };
-        for (lsn, record) in group.records()? {
-            if let Record::File { file, identity } = record {
-                files.insert(file, identity);
-            }
-            let identity = *files
-                .get(&record.file())
-                .ok_or_else(|| damaged(lsn, &"a record of a file that its group does not name"))?;
-            each(lsn, identity, &record);
+) -> Result<Explained, ReplayError<Infallible>> {
+    let mut explained = Explained::default();
+    replay(log, superblock, Some(&mut explained))?;
+    Ok(explained)
+}
+
+impl Explained {
+    fn change(&mut self, identity: &[u8]) -> &mut Change {
+        if !self.0.contains_key(identity) {
+            self.0.insert(identity.to_vec(), Change::default());
         }
-        scan.recycle(group);
+        self.0.get_mut(identity).expect("it was inserted")
     }
-    Ok(())
+}
+
+/// A replay to it changes no file, and adds up the changes.
+impl Home for Explained {
+    type File = Vec<u8>;
+    type Error = Infallible;
+
+    fn open(&mut self, identity: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
+        Ok(Some(identity.to_vec()))
+    }
+
+    fn write(&mut self, file: &Vec<u8>, offset: u64, data: &[u8]) -> Result<(), Infallible> {
+        self.change(file).write(offset, data.len() as u64);
+        Ok(())
+    }
+
+    fn truncate(&mut self, file: &Vec<u8>, size: u64) -> Result<(), Infallible> {
+        self.change(file).truncate(size);
+        Ok(())
+    }
+
+    fn sync(&mut self, _file: &Vec<u8>) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn note_record(&mut self, identity: &[u8], is_void: bool) {
+        self.change(identity).void += u64::from(is_void);
+    }
 }
 
 impl Explained {
@@ -231,6 +214,37 @@ mod tests {
 
     fn file(bytes: u64) -> io::Result<Seen> {
         Ok(Seen::File { name: "a".into(), bytes, locked: false })
+    }
+
+    /// A log in memory.
+    struct Image(Vec<u8>);
+
+    impl ReadLog for Image {
+        fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            buffer.copy_from_slice(&self.0[offset as usize..][..buffer.len()]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_log_is_explained_as_it_is_replayed() {
+        // What it holds is in crates/log/tests/images.rs.
+        let image = include_bytes!("../../../../log/tests/images/version-4");
+        let superblock = Superblock::decode(image[..4096].try_into().unwrap()).unwrap();
+        let mut log = Image(image.to_vec());
+        log.0.resize(superblock.bytes as usize, 0);
+        let Explained(changes) = read(&mut log, superblock).unwrap();
+        let of = |identity: &[u8]| changes[identity].words(22);
+        assert_eq!(changes.len(), 2);
+        assert_eq!(
+            of(b"pathletter"),
+            "make it 15 bytes long, then write 15 bytes in 2 places between byte 7 and byte 27; its size \
+             would be 27 instead of 22"
+        );
+        let list = &changes[&b"pathlist"[..]];
+        assert_eq!((list.records, list.void, list.size_after(16)), (1, 2, 9090));
+        let clean = Superblock { clean: true, ..superblock };
+        assert!(read(&mut log, clean).unwrap().0.is_empty());
     }
 
     #[test]
