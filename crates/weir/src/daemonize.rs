@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn success_and_failure_come_through() {
+    fn reports_of_success_and_failure_arrive() {
         assert_eq!(told(|report| report.ready(None).unwrap()).unwrap(), None);
         let warned = told(|report| report.ready(Some("no log")).unwrap()).unwrap();
         assert_eq!(warned.as_deref(), Some("no log"));

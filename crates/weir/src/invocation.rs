@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_program_is_its_own() {
+    fn arguments_after_the_program_belong_to_it() {
         for (words, command, report) in [
             (&["weir", "run", "ls", "-l", "--report"][..], &["ls", "-l", "--report"][..], None),
             (&["weir", "run", "--", "-x", "--"], &["-x", "--"], None),

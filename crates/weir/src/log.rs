@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_log_is_put_aside() {
+    fn a_full_log_is_renamed() {
         let directory = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("x.log");

@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_elsewhere_will_do() {
+    fn an_empty_directory_elsewhere_is_accepted() {
         let scratch = Scratch::new("good");
         assert_eq!(scratch.check("mount", "source").unwrap(), scratch.0.join("mount"));
         assert_eq!(scratch.check("mount/.", "source").unwrap(), scratch.0.join("mount"));
     }
 
     #[test]
-    fn what_will_not_do_is_named() {
+    fn invalid_mount_points_are_named() {
         use MountpointError as E;
         let scratch = Scratch::new("bad");
         fs::write(scratch.0.join("file"), "").unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn links_do_not_deceive() {
+    fn links_are_resolved_before_paths_are_compared() {
         let scratch = Scratch::new("links");
         std::os::unix::fs::symlink(scratch.0.join("source/in"), scratch.0.join("link")).unwrap();
         let error = scratch.check("link", "source").unwrap_err();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_is_there_is_not_touched() {
+    fn an_existing_mount_is_not_accessed() {
         let line = b"9 1 0:9 / /nonexistent/mnt rw - fuse.weir /srv/data rw\n";
         let mounts = MountTable::parse(line);
         let error = check(Path::new("/nonexistent/./mnt/"), Path::new("/srv/x"), &mounts);

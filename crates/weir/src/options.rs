@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn fuses_habits_are_understood() {
+    fn fuse_options_are_accepted() {
         let layer =
             layer("ro,allow_other,direct_io,nodev,suid,noexec,noatime,fsname=a\\,b").unwrap();
         assert_eq!(layer.read_only, Some(true));
@@ -421,14 +421,14 @@ mod tests {
     }
 
     #[test]
-    fn fstabs_noise_has_no_effect() {
+    fn options_for_fstab_have_no_effect() {
         let noise = "defaults,noauto,user,nofail,_netdev,x-systemd.automount,X-a=b,comment=x y,,";
         assert_eq!(layer(noise).unwrap(), Layer::default());
         assert_eq!(layer("").unwrap(), Layer::default());
     }
 
     #[test]
-    fn everything_else_is_refused_by_name() {
+    fn other_options_are_refused_by_name() {
         assert_eq!(layer("rw,nonsense"), Err(OptionError::Unknown("nonsense".into())));
         assert_eq!(layer("nonsense=1"), Err(OptionError::Unknown("nonsense".into())));
         assert_eq!(layer("ro=1"), Err(OptionError::UnexpectedValue("ro".into())));
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn sloppy_forgives_the_unknown_only() {
+    fn sloppy_ignores_only_unknown_options() {
         let mut layer = Layer::default();
         assert!(parse("nonsense,ro", Unknown::Ignore, &mut layer).is_ok());
         assert_eq!(layer.read_only, Some(true));

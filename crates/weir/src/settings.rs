@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_policy_has_no_use_for_is_refused() {
+    fn settings_of_the_other_policy_are_refused() {
         let adaptive = Some(WriteBackPolicy::Adaptive);
         let by_ratios = Layer { write_back: Some(WriteBackPolicy::Static), ..Layer::default() };
         let second = Some(Duration::from_secs(1));

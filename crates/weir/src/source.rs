@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_is_named() {
+    fn other_files_than_directories_are_refused() {
         let scratch = Scratch::new("kinds");
         assert!(refused(&scratch.0.join("gone")).contains("does not exist"));
         let file = scratch.0.join("file");
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_daemon_left_is_taken_over_and_other_things_stay() {
+    fn files_of_a_dead_daemon_are_taken_over_and_others_stay() {
         let scratch = Scratch::new("stale");
         fs::create_dir(scratch.0.join(WEIR_DIRECTORY)).unwrap();
         fs::write(scratch.0.join(".weir/lock"), "1 /somewhere\n").unwrap();

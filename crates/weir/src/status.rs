@@ -324,7 +324,7 @@ mod tests {
     use crate::control::protocol::StatsReport;
 
     #[test]
-    fn an_idle_mount_says_so() {
+    fn an_idle_mount_is_shown_as_idle() {
         let status = Status { mountpoint: "/mnt/a\nb".into(), ..Status::default() };
         let text = render(&status);
         assert!(text.starts_with("/mnt/a\\nb\n"));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_mount_is_told_in_units() {
+    fn a_busy_mount_is_shown_with_units() {
         let status = Status {
             stats: StatsReport {
                 dirty_pages: 256,
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn write_back_is_told_in_shares_of_the_memory() {
+    fn write_back_is_shown_in_shares_of_the_memory() {
         let stats = StatsReport {
             cache_pages: 1000,
             dirty_memory_pages: 150,

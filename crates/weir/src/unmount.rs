@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_helpers_words_are_understood() {
+    fn the_helpers_errors_are_recognised() {
         let busy = "fusermount3: failed to unmount /mnt/x: Device or resource busy\n";
         assert!(matches!(understand(busy), UnmountError::Busy));
         let gone = "fusermount3: entry for /mnt/x not found in /etc/mtab\n";
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_found_by_what_they_hold() {
+    fn users_are_found_by_their_open_files() {
         let directory = std::env::temp_dir().join(format!("weir-users-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let directory = directory.canonicalize().unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mounted_is_said_so() {
+    fn an_unmounted_path_is_reported() {
         let error = unmount(Path::new("/nonexistent/weir"), How::Idle).unwrap_err();
         assert!(!matches!(error, UnmountError::Busy), "{error}");
     }

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_preloaded_stays_behind() {
+    fn earlier_preloads_come_after_the_library() {
         let library = Path::new("/lib/w.so");
         assert_eq!(preloaded(library, None), "/lib/w.so");
         assert_eq!(preloaded(library, Some("".into())), "/lib/w.so");

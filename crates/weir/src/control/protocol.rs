@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_received() {
+    fn messages_arrive_as_sent() {
         for request in [Request::Status, Request::Sync, Request::Unmount { force: true }] {
             let mut line = Vec::new();
             send(&mut line, &request).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn invalid_messages_are_errors() {
         for line in
             [&b""[..], b"{}\n", b"{\"request\":\"status\"}", b"\xff\n", b"{\"request\":\"x\"}\n"]
         {

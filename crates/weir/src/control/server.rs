@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_answered_and_nonsense_is_survived() {
+    fn requests_are_answered_and_invalid_ones_survived() {
         let directory = scratch("answers");
         let mut server = Server::bind_in(directory.clone(), DEVICE).unwrap();
         server

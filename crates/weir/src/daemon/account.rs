@@ -95,7 +95,7 @@ fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn this_process_is_resident() {
+    fn resident_memory_is_not_zero() {
         assert!(super::resident_bytes().unwrap() > 100 << 10);
     }
 }

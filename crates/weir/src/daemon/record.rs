@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_read_back() {
+    fn records_are_read_back() {
         let place = Place::new("whole");
         for _ in 0..2 {
             let recording = place.begin("r.jsonl").unwrap().start(stats).unwrap();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_can_grow_no_more_is_whole_lines() {
+    fn a_full_record_has_whole_lines() {
         let place = Place::new("long");
         let mut record = place.begin("r.jsonl").unwrap();
         record.append("{}\n").unwrap();

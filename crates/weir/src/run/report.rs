@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_has_words_of_its_own() {
+    fn each_reason_has_its_own_text() {
         let keys: std::collections::BTreeSet<_> = Why::ALL.into_iter().map(key).collect();
         assert_eq!(keys.len(), Why::ALL.len());
         assert!(Why::ALL.into_iter().all(|why| !described(key(why)).is_empty()));
