@@ -6,9 +6,9 @@ use std::path::Path;
 
 use rustix::fs::{Advice, fadvise, statvfs};
 
-use crate::PAGE_BYTES;
 use crate::content::fill_page;
 use crate::error::{Doing, Result};
+use crate::page::PAGE_BYTES;
 
 const PAGES_A_WRITE: u64 = 256;
 

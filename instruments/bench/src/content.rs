@@ -3,7 +3,7 @@
 //! It looks like an application's data file: fixed binary records (key, time, amount, flags), each
 //! with some text. It is neither all zeros nor noise: about as compressible as such files are.
 
-use crate::PAGE_BYTES;
+use crate::page::PAGE_BYTES;
 
 pub use weir_drive::Random;
 

@@ -12,10 +12,10 @@ use weir_engine::{
     FramePool, HomeAttributes, Outcome, Output, RequestId, Time,
 };
 
-use crate::PAGE_BYTES;
 use crate::content::Random;
 use crate::error::{Error, Result};
 use crate::measure::median;
+use crate::page::{PAGE, PAGE_BYTES};
 use crate::report::{Goal, Report};
 
 const FILE: FileId = FileId(1);
@@ -130,7 +130,7 @@ impl Bench {
             dirty_hard_percent: 80,
             ..Config::default()
         };
-        let frames = (MEMORY_BYTES / PAGE_BYTES as u64) as u32 + 1024;
+        let frames = (MEMORY_BYTES / PAGE) as u32 + 1024;
         let pool = FramePool::new(frames).map_err(|error| Error::Engine(error.to_string()))?;
         let engine = Engine::new(config, pool).map_err(|error| Error::Engine(error.to_string()))?;
         let mut bench = Bench { engine, now: Time::from_nanos(1), data: [0x5a; PAGE_BYTES] };
@@ -141,12 +141,7 @@ impl Bench {
     fn attach(&mut self, pages: u64) {
         self.engine.attach(
             FILE,
-            HomeAttributes {
-                size: pages * PAGE_BYTES as u64,
-                dense: true,
-                write_unit: 4096,
-                readable: true,
-            },
+            HomeAttributes { size: pages * PAGE, dense: true, write_unit: 4096, readable: true },
         );
     }
 
@@ -180,7 +175,7 @@ impl Bench {
         const REQUEST_PAGES: u64 = 256;
         for first in (0..pages).step_by(REQUEST_PAGES as usize) {
             let len = REQUEST_PAGES.min(pages - first) as usize * PAGE_BYTES;
-            let offset = first * PAGE_BYTES as u64;
+            let offset = first * PAGE;
             let _ = self.engine.read(RequestId(2), FILE, offset, len, self.now);
             self.engine.dispatch();
             while let Some(output) = self.engine.next_output() {
@@ -205,16 +200,14 @@ impl Bench {
 
 fn random_offsets(random: &mut Random, pages: u64) -> Vec<u64> {
     let last = (PAGE_BYTES - WRITE_BYTES) as u64;
-    (0..BATCH_WRITES)
-        .map(|_| random.below(pages) * PAGE_BYTES as u64 + random.below(last + 1))
-        .collect()
+    (0..BATCH_WRITES).map(|_| random.below(pages) * PAGE + random.below(last + 1)).collect()
 }
 
 /// Small writes anywhere in `pages` pages that are in memory.
 fn up_to_date(pages: u64) -> Result<Nanos> {
     let mut bench = Bench::new(pages)?;
     for page in 0..pages {
-        bench.write(page * PAGE_BYTES as u64, PAGE_BYTES);
+        bench.write(page * PAGE, PAGE_BYTES);
     }
     let mut random = Random::new(1);
     let batches: Vec<f64> = (0..BATCHES)
@@ -244,7 +237,7 @@ fn up_to_date_clean() -> Result<Nanos> {
 
 /// The same where neither the pages nor the tables fit the processor's caches.
 fn up_to_date_spread() -> Result<Nanos> {
-    up_to_date((256 << 20) / PAGE_BYTES as u64)
+    up_to_date((256 << 20) / PAGE)
 }
 
 /// Small writes to pages that have patches, each over an earlier patch.
@@ -321,7 +314,7 @@ fn first_patch() -> Result<Nanos> {
 fn slots(pages: u64, count: usize) -> Vec<u64> {
     (0..count)
         .flat_map(|slot| {
-            (0..pages).map(move |page| page * PAGE_BYTES as u64 + (slot * STRIDE_BYTES) as u64 + 32)
+            (0..pages).map(move |page| page * PAGE + (slot * STRIDE_BYTES) as u64 + 32)
         })
         .collect()
 }
@@ -360,5 +353,5 @@ fn resident_bytes() -> u64 {
     fs::read_to_string("/proc/self/statm")
         .ok()
         .and_then(|statm| statm.split_whitespace().nth(1)?.parse::<u64>().ok())
-        .map_or(0, |pages| pages * PAGE_BYTES as u64)
+        .map_or(0, |pages| pages * PAGE)
 }

@@ -51,6 +51,16 @@ pub enum Error {
     Engine(String),
 }
 
+impl Error {
+    /// The names that were asked for are none of the suite's.
+    pub fn no_such_case(suite: &str) -> Error {
+        Error::Missing {
+            what: "nothing of the suite has that disk and name".into(),
+            remedy: format!("see 'weir-bench run {suite} --help'"),
+        }
+    }
+}
+
 /// Shorthand.
 pub type Result<T> = std::result::Result<T, Error>;
 

@@ -20,6 +20,7 @@ mod mount;
 mod mount_table;
 mod nbw;
 mod own_disk;
+mod page;
 mod passthrough;
 mod plot;
 mod recovery;
@@ -41,9 +42,6 @@ use clap::{Parser, Subcommand};
 use crate::error::{Doing, Result};
 use crate::own_disk::OwnDisk;
 use crate::report::Report;
-
-/// Bytes in a page, here as in the engine.
-const PAGE_BYTES: usize = weir_engine::PAGE_BYTES;
 
 /// Demo and benchmarks of Weir.
 #[derive(Parser)]

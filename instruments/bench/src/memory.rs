@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::PAGE_BYTES;
 use crate::cold::{drop_cached, make_file};
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
 use crate::measure::{Latencies, show_count, show_us};
 use crate::mount::{WeirMount, require_fuse};
+use crate::page::PAGE;
 use crate::report::{Goal, Report};
 use crate::workspace::Workspace;
 
 const MEMORY_MIB: u64 = 256;
 const ALLOWANCE_MIB: u64 = 48;
-const FILE_PAGES: u64 = (1 << 30) / PAGE_BYTES as u64;
+const FILE_PAGES: u64 = (1 << 30) / PAGE;
 const WRITERS: u64 = 2;
 
 /// Runs it for `duration`.
@@ -30,7 +30,7 @@ pub fn run(weir: &Path, dir: &Path, duration: Duration, report: &mut Report) -> 
         "Memory ({} s of random 16-512 B writes over 1 GiB, --memory {MEMORY_MIB}M)",
         duration.as_secs()
     );
-    let space = Workspace::new(dir, FILE_PAGES * PAGE_BYTES as u64)?;
+    let space = Workspace::new(dir, FILE_PAGES * PAGE)?;
     let source = space.directory("source")?;
     let home = source.join("data");
     make_file(&home, 11, FILE_PAGES)?;
@@ -86,7 +86,7 @@ fn load(path: &Path, writer: u64, deadline: Instant) -> Result<Latencies> {
     let mut latencies = Latencies::new();
     while Instant::now() < deadline {
         let len = 16 + random.below(497) as usize;
-        let offset = random.below(FILE_PAGES * PAGE_BYTES as u64 - len as u64);
+        let offset = random.below(FILE_PAGES * PAGE - len as u64);
         latencies.time(|| file.write_all_at(&data[..len], offset)).doing("write", path)?;
     }
     Ok(latencies)

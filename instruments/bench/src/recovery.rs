@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 
-use crate::PAGE_BYTES;
 use crate::cold::{make_cold, make_file};
 use crate::error::{Doing, Error, Result};
 use crate::measure::median;
 use crate::memory::peak_resident_mib;
 use crate::mount::{WeirMount, force_unmount, require_fuse, weir_program};
 use crate::own_disk::OwnDisk;
+use crate::page::PAGE;
 use crate::report::{Goal, Report};
 use crate::stage::{Process, wait_for_end};
 use crate::workload::{PREPARED_SEED, Slots};
@@ -141,7 +141,7 @@ impl Place {
     }
 
     fn round(&self, log_mib: u64, round: u64) -> Result<Recovery> {
-        make_file(&self.file(), PREPARED_SEED, FILE_BYTES / PAGE_BYTES as u64)?;
+        make_file(&self.file(), PREPARED_SEED, FILE_BYTES / PAGE)?;
         make_cold(&[&self.file()])?;
         let slots = Slots {
             io_bytes: IO_BYTES,

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-use crate::PAGE_BYTES;
 use crate::error::{Doing, Error, Result};
 use crate::measure::Latencies;
 use crate::mount::find_program;
+use crate::page::PAGE;
 
 /// What the shell prints when it is done.
 pub const DONE: &str = "-- weir-bench: done --";
@@ -105,7 +105,7 @@ impl Shell {
 
     /// Pages it has had read from a disk itself; through a mount the daemon reads instead.
     pub fn pages_read(&self) -> u64 {
-        crate::cold::disk_bytes_read_by(self.child.id()) / PAGE_BYTES as u64
+        crate::cold::disk_bytes_read_by(self.child.id()) / PAGE
     }
 
     /// Closes the database and ends it.

@@ -12,11 +12,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::PAGE_BYTES;
 use crate::cold::disk_bytes_read;
 use crate::content::{Random, fill_page};
 use crate::error::{Doing, Error, Result};
 use crate::measure::Latencies;
+use crate::page::{PAGE, PAGE_BYTES};
 
 const REWRITE_EVERY: u32 = 64;
 const PIECES: usize = 8;
@@ -52,7 +52,7 @@ impl Plan {
         let mut writes = Latencies::new();
         for step in steps {
             let (random, pieces) = self.step(step);
-            let base = u64::from(self.pages[step as usize]) * PAGE_BYTES as u64;
+            let base = u64::from(self.pages[step as usize]) * PAGE;
             let mut result = Ok(());
             each_piece(random, pieces, |start, bytes| {
                 if result.is_ok() {
@@ -62,7 +62,7 @@ impl Plan {
             });
             result.doing("write", path)?;
         }
-        Ok(Run { writes, pages_read: (disk_bytes_read() - before) / PAGE_BYTES as u64 })
+        Ok(Run { writes, pages_read: (disk_bytes_read() - before) / PAGE })
     }
 
     /// How many steps take about `duration` on `file`; at least one, at most `most`. Runs some,
@@ -93,7 +93,7 @@ impl Plan {
         }
         let mut file = OpenOptions::new().read(true).open(path).doing("open", path)?;
         let len = file.metadata().doing("look at", path)?.len();
-        let expected_len = self.pages.len() as u64 * PAGE_BYTES as u64;
+        let expected_len = self.pages.len() as u64 * PAGE;
         if len != expected_len {
             return Err(Error::Different(format!(
                 "{} is {len} bytes long and should be {expected_len}",
@@ -109,7 +109,7 @@ impl Plan {
                 let page = (first * 256 + index) as u64;
                 self.expect(page, *step, &mut expected);
                 if let Some(at) = (0..PAGE_BYTES).find(|at| found[*at] != expected[*at]) {
-                    let offset = page * PAGE_BYTES as u64 + at as u64;
+                    let offset = page * PAGE + at as u64;
                     return Err(Error::Different(format!(
                         "{} at byte {offset}: found {:#04x}, wrote {:#04x}",
                         path.display(),
@@ -168,7 +168,7 @@ mod tests {
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         let run = plan.run(&file, &path, 0..128).unwrap();
         assert_eq!(run.writes.summary().count, 128 + 2 * (PIECES as u64 - 1));
-        assert_eq!(plan.verify(&path, 128).unwrap(), 600 * PAGE_BYTES as u64);
+        assert_eq!(plan.verify(&path, 128).unwrap(), 600 * PAGE);
         assert!(matches!(plan.verify(&path, 127), Err(Error::Different(_))));
         let mut byte = [0];
         let reader = File::open(&path).unwrap();

@@ -1,18 +1,18 @@
 //! `weir-bench run awol-sim`: the workloads and sizes of `run awol` in virtual time ([`weir_sim::policy`]), so
 //! that a change of policy is judged in seconds, without root, mounts or disks.
 
+mod processors;
 mod replacement;
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use weir_engine::WriteBackPolicy;
 use weir_sim::policy::{self, Class, Outcome, Setup};
 
+use self::processors::on_all_processors;
 use crate::disk::Model;
 use crate::error::{Doing, Error, Result};
 use crate::measure::{show_count, show_us};
@@ -112,38 +112,10 @@ impl Arguments {
             }
         }
         if runs.is_empty() {
-            return Err(nothing());
+            return Err(Error::no_such_case("awol-sim"));
         }
         on_all_processors(&runs, |(name, setup)| simulate(name, setup)).into_iter().collect()
     }
-}
-
-fn nothing() -> Error {
-    Error::Missing {
-        what: "nothing of the suite has that disk and name".into(),
-        remedy: "see 'weir-bench run awol-sim --help'".into(),
-    }
-}
-
-/// Does `work` on each of the items; the results, in the order of these.
-fn on_all_processors<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let one_thread = || {
-        let mut done = Vec::new();
-        while let at = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(item) = items.get(at)
-        {
-            done.push((at, work(item)));
-        }
-        done
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let mut done: Vec<(usize, R)> = thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(one_thread)).collect();
-        running.into_iter().flat_map(|one| one.join().expect("a run does not panic")).collect()
-    });
-    done.sort_unstable_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn setup(cell: &Cell, load: &SideBySide, patch_bytes: u64, policy: Policy) -> Setup {

@@ -1,13 +1,14 @@
 //! Policies of replacement on traces: how much of what is read each would have had in memory.
 
 use serde::Serialize;
-use weir_engine::{PAGE_BYTES, TwoLists};
+use weir_engine::TwoLists;
 use weir_sim::replacement::{Hits, Reference, S3Fifo, footprint, hits, trace};
 
-use super::{nothing, on_all_processors};
-use crate::error::Result;
+use super::processors::on_all_processors;
+use crate::error::{Error, Result};
 use crate::nbw::awol::plan;
 use crate::nbw::plan::Filter;
+use crate::page::PAGE;
 use crate::workload::{SideBySide, Trace, Workload};
 
 /// Sizes of the cache, percent of the pages that a trace refers to.
@@ -40,7 +41,7 @@ pub fn compare(only: &[String], seconds: f64) -> Result<Vec<Line>> {
         }
     }
     if traces.is_empty() {
-        return Err(nothing());
+        return Err(Error::no_such_case("awol-sim"));
     }
     let runs: Vec<_> = traces
         .iter()
@@ -63,7 +64,6 @@ fn line(name: &str, trace: &[Reference], cache_percent: usize) -> Line {
 
 /// The pages of an application's reads and writes.
 fn references(application: Trace) -> Result<Vec<Reference>> {
-    const PAGE: u64 = PAGE_BYTES as u64;
     let pages = |file: usize, from: u64, to: u64| {
         (from / PAGE..to.div_ceil(PAGE)).map(move |page| (file as u64) << 32 | page)
     };

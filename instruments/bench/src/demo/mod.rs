@@ -5,6 +5,7 @@
 //! whatever else the machine does meets both. Nothing is read from the mount when comparing: what
 //! counts is what is in SOURCE once it is unmounted.
 
+mod comparison;
 mod screen;
 mod sqlite;
 
@@ -12,63 +13,24 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::PAGE_BYTES;
 use crate::cold::{free_bytes, make_cold, make_file};
 use crate::error::{Doing, Error, Result};
-use crate::measure::{Latencies, median};
 use crate::mount::{Status, WeirMount, find_program, require_fuse};
+use crate::page::PAGE;
 use crate::sqlite_shell::Shell;
 use crate::updates::Plan;
 use crate::workspace::Workspace;
 
+use self::comparison::{Comparison, ROUNDS, Side};
 use self::sqlite::Journal;
 
 const SEED: u64 = 2024;
 const FILE_BYTES: u64 = 512 << 20;
 const FILE_BYTES_SMALL: u64 = 128 << 20;
 const DATABASE_BYTES: u64 = 128 << 20;
-const ROUNDS: u32 = 5;
 const STEPS_A_ROUND_MAX: u32 = 6000;
 const ROUND_TIME: Duration = Duration::from_secs(2);
 const TRANSACTIONS_A_ROUND: u64 = 60;
-
-/// One side of a comparison.
-#[derive(Clone)]
-pub struct Side {
-    operations: Latencies,
-    /// Seconds of the sync after each round.
-    syncs: Vec<f64>,
-    /// Pages that were fetched while a program waited for them.
-    waited: u64,
-    /// Pages that were written in part while not in memory and never had to be fetched.
-    avoided: u64,
-}
-
-impl Side {
-    fn new() -> Side {
-        Side { operations: Latencies::new(), syncs: Vec::new(), waited: 0, avoided: 0 }
-    }
-
-    fn sync_us(&self) -> f64 {
-        median(&self.syncs) * 1e6
-    }
-
-    /// A round's operations and its sync together.
-    fn round_us(&self) -> f64 {
-        let summary = self.operations.summary();
-        let operations_us = summary.mean_us * summary.count as f64;
-        let syncs_us = self.syncs.iter().sum::<f64>() * 1e6;
-        (operations_us + syncs_us) / f64::from(ROUNDS)
-    }
-}
-
-/// The same work on both sides.
-pub struct Comparison {
-    straight: Side,
-    through: Side,
-    /// Writers that waited for a page on Weir's side.
-    blocked: u64,
-}
 
 /// Runs the demo with its files in `dir`. An error if anything failed or a byte differs.
 pub fn run(weir: &Path, dir: &Path) -> Result<()> {
@@ -83,7 +45,7 @@ pub fn run(weir: &Path, dir: &Path) -> Result<()> {
     screen::introduction(file_bytes, fs::metadata(&files.plain.database), start.elapsed());
 
     let mount = WeirMount::start(weir, &files.source, &space.path().join("mount"), &[])?;
-    let plan = Plan::new(SEED, (file_bytes / PAGE_BYTES as u64) as u32);
+    let plan = Plan::new(SEED, (file_bytes / PAGE) as u32);
     let (updates, steps) = compare_updates(&plan, &files, &mount)?;
     screen::updates(&updates);
     let mut shells = Shells::start(&files, &mount)?;
@@ -151,7 +113,7 @@ impl Files {
         let plain = Pair::of(&space.directory("plain")?);
         let home = Pair::of(&source);
         for path in [&plain.data, &home.data] {
-            make_file(path, SEED, file_bytes / PAGE_BYTES as u64)?;
+            make_file(path, SEED, file_bytes / PAGE)?;
         }
         sqlite::make_database(&plain.database)?;
         fs::copy(&plain.database, &home.database).doing("copy to", &home.database)?;

@@ -4,8 +4,8 @@ use std::fs::Metadata;
 use std::io;
 use std::time::Duration;
 
+use super::comparison::{Comparison, Side};
 use super::sqlite::{INSERTS, UPDATES};
-use super::{Comparison, Side};
 use crate::measure::{show_count, show_us};
 
 /// Before anything is measured.

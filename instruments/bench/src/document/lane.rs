@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::files::{document_of, file_name, same_file, updated, write};
 use super::markdown::{Table, escape, wrapped};
-use super::{document_of, file_name, same_file, section, updated, write};
+use super::section;
 use crate::error::{Doing, Error, Result};
 use crate::lane::goals;
-use crate::lane::results::{Case, Results, Round, SUITE};
+use crate::lane::results::{Case, IO_URING, Results, Round, SUITE};
 use crate::lane::table::show;
-use crate::lane::transport::IO_URING;
 use crate::measure::show_us;
 use crate::report::number;
 

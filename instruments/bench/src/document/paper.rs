@@ -4,11 +4,11 @@
 //! say the same. Only what its text states is here: nothing was read off its plots.
 
 use super::markdown::Table;
-use crate::PAGE_BYTES;
 use crate::disk::Model;
 use crate::nbw::goals::percent_less;
 use crate::nbw::names::{BASELINE, DASH, DEFAULT, percent, rate, times, without_fsync, writes};
 use crate::nbw::results::{Case, Experiment, Results};
+use crate::page::PAGE;
 
 /// From this ratio on, percent more are not easily read.
 const TOO_MUCH: f64 = 10.0;
@@ -201,7 +201,7 @@ impl Statement {
 
 impl Of {
     fn holds(self, case: &Case) -> bool {
-        let whole_pages = case.size_bytes.is_multiple_of(PAGE_BYTES as u64);
+        let whole_pages = case.size_bytes.is_multiple_of(PAGE);
         match self {
             Of::Partial(workload) => case.workload == workload && !whole_pages,
             Of::Page => whole_pages && writes(&case.workload),

@@ -7,23 +7,23 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::PAGE_BYTES;
 use crate::cold::make_file;
 use crate::content::Random;
 use crate::error::{Doing, Result};
 use crate::measure::{median, show_us};
 use crate::mount::{PassthroughMount, WeirMount};
+use crate::page::{PAGE, PAGE_BYTES};
 use crate::report::{Goal, Report};
 use crate::workspace::Workspace;
 
-const FILE_PAGES: u64 = (64 << 20) / PAGE_BYTES as u64;
+const FILE_PAGES: u64 = (64 << 20) / PAGE;
 const ROUNDS: usize = 15;
 const READS: u32 = 20_000;
 
 /// Runs it.
 pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     println!("4 KiB cached read ({ROUNDS} rounds of {READS} a side, in turn)");
-    let space = Workspace::new(dir, 2 * FILE_PAGES * PAGE_BYTES as u64)?;
+    let space = Workspace::new(dir, 2 * FILE_PAGES * PAGE)?;
     let (source, plain) = (space.directory("source")?, space.directory("plain")?);
     make_file(&source.join("data"), 31, FILE_PAGES)?;
     make_file(&plain.join("data"), 31, FILE_PAGES)?;
@@ -76,8 +76,7 @@ fn open_warm(paths: &[std::path::PathBuf; 2]) -> Result<Vec<File>> {
 /// Microseconds a read, over a round.
 fn read_us(file: &File, path: &Path, seed: u64) -> Result<f64> {
     let mut random = Random::new(seed);
-    let offsets: Vec<u64> =
-        (0..READS).map(|_| random.below(FILE_PAGES) * PAGE_BYTES as u64).collect();
+    let offsets: Vec<u64> = (0..READS).map(|_| random.below(FILE_PAGES) * PAGE).collect();
     let mut page = [0; PAGE_BYTES];
     let start = Instant::now();
     for offset in offsets {

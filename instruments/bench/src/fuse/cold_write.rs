@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use crate::PAGE_BYTES;
 use crate::cold::{make_cold, make_file};
 use crate::content::Random;
 use crate::error::{Doing, Result};
 use crate::measure::{Latencies, median, show_us};
 use crate::mount::{PassthroughMount, WeirMount};
+use crate::page::{PAGE, PAGE_BYTES};
 use crate::report::{Goal, Report};
 use crate::workspace::Workspace;
 
@@ -29,7 +29,7 @@ const POLICY_ROUNDS: u32 = 3;
 /// Runs it.
 pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     println!("64 B write to a cold page ({ROUNDS} rounds of {WRITES} a side, in turn)");
-    let space = Workspace::new(dir, 2 * u64::from(FILE_PAGES) * PAGE_BYTES as u64)?;
+    let space = Workspace::new(dir, 2 * u64::from(FILE_PAGES) * PAGE)?;
     let source = space.directory("source")?;
     let (home, plain) = (source.join("data"), space.directory("plain")?.join("data"));
     make_file(&home, 21, u64::from(FILE_PAGES))?;
@@ -176,7 +176,7 @@ impl Side {
         for page in pages {
             let start = random.below((PAGE_BYTES - WRITE_BYTES + 1) as u64);
             random.fill(&mut bytes);
-            let offset = u64::from(*page) * PAGE_BYTES as u64 + start;
+            let offset = u64::from(*page) * PAGE + start;
             writes.time(|| self.file.write_all_at(&bytes, offset)).doing("write", &self.path)?;
         }
         let start = Instant::now();

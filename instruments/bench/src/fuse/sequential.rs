@@ -12,11 +12,11 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::PAGE_BYTES;
 use crate::cold::{drop_cached, make_cold, make_file};
 use crate::error::{Doing, Result};
 use crate::measure::median;
 use crate::mount::{PassthroughMount, WeirMount};
+use crate::page::PAGE;
 use crate::report::{Goal, Report};
 use crate::workspace::Workspace;
 
@@ -56,7 +56,7 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     let space = Workspace::new(dir, 8 * (FILE_MIB << 20) as u64)?;
     let roots = [space.directory("source")?, space.directory("passed")?, space.directory("plain")?];
     for root in &roots {
-        make_file(&root.join("data"), 41, (FILE_MIB << 20) as u64 / PAGE_BYTES as u64)?;
+        make_file(&root.join("data"), 41, (FILE_MIB << 20) as u64 / PAGE)?;
     }
     let mut rounds: [Vec<Rates>; 3] = Default::default();
     for round in 0..ROUNDS {

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::PAGE_BYTES;
 use crate::cold::make_file;
 use crate::content::Random;
 use crate::error::{Doing, Result};
 use crate::measure::{Latencies, show_us};
 use crate::mount::WeirMount;
+use crate::page::{PAGE, PAGE_BYTES};
 use crate::report::{Goal, Report};
 use crate::workspace::Workspace;
 
@@ -34,7 +34,7 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     println!("64 B write to a page in memory ({ROUNDS} rounds of {WRITES} a transport, in turn)");
-    let space = Workspace::new(dir, 2 * FILE_PAGES * PAGE_BYTES as u64)?;
+    let space = Workspace::new(dir, 2 * FILE_PAGES * PAGE)?;
     let mut sides = Vec::new();
     for transport in ["device", "io-uring"] {
         sides.push(Side::start(weir, &space, transport)?);
@@ -97,7 +97,7 @@ impl Side {
     fn round(&self, seed: u64) -> Result<Latencies> {
         let mut random = Random::new(seed);
         let mut latencies = Latencies::new();
-        let places = FILE_PAGES * PAGE_BYTES as u64 - WRITE_BYTES as u64;
+        let places = FILE_PAGES * PAGE - WRITE_BYTES as u64;
         for _ in 0..WRITES {
             let (bytes, offset) = ([7; WRITE_BYTES], random.below(places));
             let written = latencies.time(|| self.file.write_all_at(&bytes, offset));

@@ -1,7 +1,7 @@
 //! The goals of the suite, held against what a run found. Pure: what was not run is not measured, and its goals are left
 //! out.
 
-use super::results::{Case, Results};
+use super::results::{Case, IO_URING, Results};
 use super::{startup, transport};
 use crate::report::Goal;
 
@@ -93,7 +93,7 @@ fn threads(results: &Results, goals: &mut Vec<Goal>) {
 
 fn transports(results: &Results, goals: &mut Vec<Goal>) {
     let Some(case) = results.case(transport::NAME) else { return };
-    let side = transport::IO_URING;
+    let side = IO_URING;
     let p99 = case.median(side, |round| round.p99_us);
     if let (Some(median), Some(p99)) = (case.value(side), p99) {
         goals.push(Goal::at_most("64 B pwrite by FUSE over io_uring, median", median, 8.0, "us"));

@@ -18,11 +18,11 @@ use std::time::Instant;
 
 use self::perform::{cold, warm};
 use self::plan::{Form, Style};
-use self::results::{Case, Results, SUITE};
+use self::results::{Case, IO_URING, Results, SUITE};
 use self::side::{Side, Stand};
 use crate::error::{Error, Result};
 use crate::mount::{require_fuse, weir_program};
-use crate::nbw::{command_line, identity};
+use crate::nbw::run::{command_line, identity};
 use crate::own_disk::OwnDisk;
 use crate::report::{line, machine};
 
@@ -43,7 +43,7 @@ pub struct Arguments {
     only: Vec<String>,
     /// How the mounts get their requests. FUSE over io_uring is turned on for the run, and put back; where this kernel
     /// or this user has no such thing, it is the device.
-    #[arg(long, default_value = transport::IO_URING, value_parser = transport::SIDES)]
+    #[arg(long, default_value = IO_URING, value_parser = transport::SIDES)]
     transport: String,
     /// Say what there is, and stop.
     #[arg(long)]

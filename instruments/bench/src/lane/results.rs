@@ -7,13 +7,17 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::transport;
 use crate::error::{Doing, Error, Result};
 use crate::measure::median;
 use crate::workload::Outcome;
 
 /// The name of the suite in its JSON.
 pub const SUITE: &str = "lane";
+
+/// The transport of requests by /dev/fuse.
+pub const DEVICE: &str = "device";
+/// The transport of requests by io_uring.
+pub const IO_URING: &str = "io-uring";
 
 /// One run, or what of it is done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,7 +47,7 @@ pub struct Results {
 
 /// What nothing was said of when there was nothing else.
 fn by_device() -> String {
-    transport::DEVICE.into()
+    DEVICE.into()
 }
 
 /// What of a round is compared.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::plan::Form;
-use super::results::{Case, Figure, Round, SideRounds};
+use super::results::{Case, DEVICE, Figure, IO_URING, Round, SideRounds};
 use super::side::{Side, Stand};
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Result};
@@ -14,11 +14,6 @@ use crate::workload::{Call, Calls, Outcome, Where, Workload};
 
 /// As it is called in results.
 pub const NAME: &str = "transport/64";
-/// By the device.
-pub const DEVICE: &str = "device";
-/// By io_uring.
-pub const IO_URING: &str = "io-uring";
-
 const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
 /// See Documentation/admin-guide/sysctl/kernel.rst.
 const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";

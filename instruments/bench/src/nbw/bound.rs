@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::PAGE_BYTES;
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
+use crate::page::{PAGE, PAGE_BYTES};
 
 /// Memory a patch alone on its page takes beyond its bytes, bytes, as `weir status` counts it.
 pub const PATCH_OVERHEAD_BYTES: u64 = 152;
@@ -42,7 +42,7 @@ pub fn fetch_rate(file: &Path, time: Duration) -> Result<f64> {
         .custom_flags(libc::O_DIRECT)
         .open(file)
         .doing("open for direct reads", file)?;
-    let pages = opened.metadata().doing("look at", file)?.len() / PAGE_BYTES as u64;
+    let pages = opened.metadata().doing("look at", file)?.len() / PAGE;
     if pages == 0 {
         return Err(Error::Missing {
             what: format!("{} is empty", file.display()),
@@ -59,7 +59,7 @@ pub fn fetch_rate(file: &Path, time: Duration) -> Result<f64> {
                     let mut random = Random::of(0xf37c_4a7e, nth as u64);
                     let mut page = Box::new(AlignedPage([0; PAGE_BYTES]));
                     while started.elapsed() < time {
-                        let offset = random.below(pages) * PAGE_BYTES as u64;
+                        let offset = random.below(pages) * PAGE;
                         opened.read_exact_at(&mut page.0, offset)?;
                         count.fetch_add(1, Ordering::Relaxed);
                     }

@@ -10,8 +10,8 @@ use std::fmt;
 
 use super::names::{BASELINE, DASH, DEFAULT, contestants, groups, times, without_fsync, writes};
 use super::results::{Case, Experiment, Results};
-use crate::PAGE_BYTES;
 use crate::disk::Model;
+use crate::page::PAGE;
 
 /// A ratio to ext4 below this is slower than ext4.
 pub const SLOWER: f64 = 0.95;
@@ -205,7 +205,7 @@ fn partial_random_writes<'a>(
     cases.filter(|case| {
         case.disk == Model::Hdd
             && case.workload == "random-write"
-            && !case.size_bytes.is_multiple_of(PAGE_BYTES as u64)
+            && !case.size_bytes.is_multiple_of(PAGE)
     })
 }
 

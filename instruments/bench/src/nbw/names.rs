@@ -5,6 +5,10 @@
 use super::results::{Case, Experiment, Results};
 use crate::measure::{show_count, show_us};
 
+/// The contestant that is held against the goals.
+pub const ADAPTIVE: &str = "weir-adaptive";
+/// The one it is to be better than.
+pub const STATIC: &str = "weir-static";
 /// The kernel's blocking writes: what the others are measured by.
 pub const BASELINE: &str = "ext4";
 /// Weir as it is by default: what the goals are held against.

@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::nbw::awol;
+use crate::nbw::awol::over_time::curves;
 use crate::nbw::bound;
 use crate::nbw::names::BASELINE;
 use crate::nbw::plan::Cell;
 use crate::nbw::progress::Progress;
 use crate::nbw::results::{Case, Experiment, Profile, Results, Round};
-use crate::nbw::spill::{self, watch};
+use crate::nbw::spill::over_time::over_time;
+use crate::nbw::spill::watch;
 use crate::nbw::summary;
 use crate::stage::{Contestant, Run, Stage, Terms};
 use crate::workload::{Kind, Outcome, PERSONALITY_FILE};
@@ -124,7 +125,7 @@ impl Prepared {
         }
         let mut cases = summary::cases(cell, rounds);
         let random_write = cell.label == Kind::RandomWrite.to_string();
-        let patches = cell.size_bytes > 0 && cell.size_bytes < crate::PAGE_BYTES as u64;
+        let patches = cell.size_bytes > 0 && cell.size_bytes < crate::page::PAGE_BYTES as u64;
         if cell.experiment == Experiment::Personality && random_write && patches {
             let fetches_per_s = self.fetches_per_s()?;
             let bound = bound::ops_per_s(
@@ -154,10 +155,10 @@ impl Prepared {
         cell.workload.reset(self.stage.home(), &outcome)?;
         let mut round = summary::round(&outcome, &observed)?;
         if cell.experiment.is_awols() {
-            round.disk_use = Some(awol::disk_use(&outcome, &observed));
+            round.disk_use = Some(summary::disk_use_of(&outcome, &observed));
         }
-        round.over_time = observed.over_time.as_ref().map(awol::over_time::curves);
-        Ok(if watched { spill::over_time(round, &outcome, &log, cell, profile) } else { round })
+        round.over_time = observed.over_time.as_ref().map(curves);
+        Ok(if watched { over_time(round, &outcome, &log, cell, profile) } else { round })
     }
 
     /// Measured once for a disk.

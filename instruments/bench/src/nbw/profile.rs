@@ -1,8 +1,8 @@
 //! The two forms of the suite: how much is run, and at which size.
 
-use crate::PAGE_BYTES;
 use crate::disk::Model;
 use crate::nbw::results::Profile;
+use crate::page::PAGE;
 use crate::stage::{Contestant, Fetch, LOG_BYTES};
 
 /// What the paper ran with (000, section 6): a file of 5 GB, memory of 4 GB, patch memory of 64 MB, 60 seconds.
@@ -25,7 +25,7 @@ impl Form {
     /// patch memory of 3.2 MiB, three seconds; the quick form also runs shorter.
     pub fn profile(self) -> Profile {
         let scale = 20;
-        let page = PAGE_BYTES as u64;
+        let page = PAGE;
         let scaled = |bytes: u64| (bytes / u64::from(scale)).next_multiple_of(page);
         let seconds = PAPER_SECONDS / f64::from(scale);
         let paper = Profile {

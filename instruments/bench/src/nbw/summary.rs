@@ -190,6 +190,20 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
+/// What a round had the disk do.
+pub fn disk_use_of(outcome: &Outcome, observed: &Observed) -> DiskUse {
+    let (device, left) = (&observed.device, &observed.left);
+    let operations = outcome.class(ALL).map_or(0, |all| all.ops).max(1);
+    let requests = device.reads + device.writes + left.writes;
+    DiskUse {
+        read_bytes: device.read_bytes as f64,
+        written_bytes: device.written_bytes as f64,
+        left_writes: left.writes as f64,
+        left_bytes: left.written_bytes as f64,
+        requests_a_thousand: requests as f64 * 1e3 / operations as f64,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

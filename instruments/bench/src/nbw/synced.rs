@@ -9,13 +9,13 @@ use clap::Args;
 use crate::disk::Model;
 use crate::error::{Error, Result};
 use crate::mount::weir_program;
-use crate::nbw;
 use crate::nbw::command::Place;
 use crate::nbw::goals::{Goal, SLOWER, Unit, worst};
 use crate::nbw::names::DEFAULT;
 use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::profile::Form;
 use crate::nbw::results::{Case, Experiment, Profile, Results};
+use crate::nbw::run::run_whole;
 use crate::nbw::table;
 use crate::sqlite_shell;
 use crate::stage::{Contestant, Fetch};
@@ -73,8 +73,7 @@ impl Arguments {
         for why in &passed_over {
             println!("{why}");
         }
-        let results =
-            nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json, false)?;
+        let results = run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json, false)?;
         println!("\n{}", table::table(&results));
         for why in &passed_over {
             println!("{why}");
@@ -106,10 +105,7 @@ fn nothing_to_run(passed_over: &[String]) -> Error {
     if !passed_over.is_empty() {
         return Error::Missing { what: "nothing is left".into(), remedy: passed_over.join("; ") };
     }
-    Error::Missing {
-        what: "nothing of the suite has that disk and name".into(),
-        remedy: "see 'weir-bench run fsync --help'".into(),
-    }
+    Error::no_such_case(SUITE)
 }
 
 /// The cells, and why databases that are not installed are passed over.

@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{Arena, Contestant, Fetch, LOG_BYTES, Run, Stage, Terms};
-use crate::PAGE_BYTES;
 use crate::disk::Model;
 use crate::error::{Doing, Error, Result};
+use crate::page::PAGE;
 use crate::workload::{Kind, Outcome, Personality, Workload};
 
 const FILE_BYTES: u64 = 64 << 20;
@@ -85,7 +85,7 @@ fn hold(arena: &Arena<'_>) -> Result<()> {
     let path = arena.directory().join("held");
     let file = File::options().write(true).open(&path).doing("open", &path)?;
     for page in 0..1024 {
-        file.write_all_at(b"dirty", page * PAGE_BYTES as u64).doing("write", &path)?;
+        file.write_all_at(b"dirty", page * PAGE).doing("write", &path)?;
     }
     let mut command = Command::new("sleep");
     arena.group.admit(command.arg("3600"))?;

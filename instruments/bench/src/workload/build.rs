@@ -16,8 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, run};
+use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
-use crate::workload::remove;
+use crate::workload::tree::remove;
 
 /// Where in the archive the project is.
 const PROJECT: &str = "sources/zstd-sys/zstd";
@@ -59,13 +60,17 @@ pub fn require(archive: &Path) -> Result<()> {
 }
 
 impl Build {
-    /// What its files take up, bytes, about.
-    pub fn file_bytes(&self) -> u64 {
+    fn clear(&self, home: &Path) -> Result<()> {
+        (0..self.trees).try_for_each(|number| remove(&tree(home, number)))
+    }
+}
+
+impl Job for Build {
+    fn file_bytes(&self) -> u64 {
         (u64::from(self.trees) + 2) * TREE_BYTES
     }
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
+    fn prepare(&self, home: &Path) -> Result<()> {
         require(&self.archive)?;
         self.clear(home)?;
         let archive = archive(home);
@@ -80,8 +85,7 @@ impl Build {
         syncfs(&opened).doing("sync", home)
     }
 
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let mut tally = Tally::new();
         let start = Instant::now();
         for number in 0..self.trees {
@@ -92,8 +96,7 @@ impl Build {
         Ok(Outcome::new(&[tally], vec![u64::from(self.trees)], 0))
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+    fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         let path = expected(home);
         let text = fs::read(&path).doing("read", &path)?;
         let expected: BTreeMap<String, u32> = serde_json::from_slice(&text)
@@ -115,15 +118,10 @@ impl Build {
         Ok(())
     }
 
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+    fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         self.clear(home)?;
         let opened = fs::File::open(home).doing("open", home)?;
         syncfs(&opened).doing("sync", home)
-    }
-
-    fn clear(&self, home: &Path) -> Result<()> {
-        (0..self.trees).try_for_each(|number| remove(&tree(home, number)))
     }
 }
 

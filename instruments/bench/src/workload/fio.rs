@@ -9,10 +9,11 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::PAGE_BYTES;
 use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, run};
+use crate::page::PAGE;
+use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
 use crate::workload::slots::PREPARED_SEED;
 
@@ -61,19 +62,16 @@ pub fn require() -> Result<()> {
     })
 }
 
-impl Fio {
-    /// What its files take up, bytes.
-    pub fn file_bytes(&self) -> u64 {
+impl Job for Fio {
+    fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
-        make_file(&file(home), PREPARED_SEED, self.file_bytes / PAGE_BYTES as u64)
+    fn prepare(&self, home: &Path) -> Result<()> {
+        make_file(&file(home), PREPARED_SEED, self.file_bytes / PAGE)
     }
 
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let mut command = Command::new("fio");
         command
             .args(["--name=mix", "--rw=randrw", "--bs=4k", "--randseed=7", "--time_based"])
@@ -90,8 +88,7 @@ impl Fio {
         outcome(&run(&mut command)?.stdout)
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+    fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         let path = file(home);
         let found = path.metadata().doing("look at", &path)?.len();
         if found == self.file_bytes {
@@ -99,11 +96,6 @@ impl Fio {
         }
         let (path, wanted) = (path.display(), self.file_bytes);
         Err(Error::Different(format!("{path} has {found} bytes instead of {wanted}")))
-    }
-
-    /// See [`crate::workload::Workload::reset`]. Its content is of no meaning.
-    pub fn reset(&self, _home: &Path, _outcome: &Outcome) -> Result<()> {
-        Ok(())
     }
 }
 

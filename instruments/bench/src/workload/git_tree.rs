@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, run};
+use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
-use crate::workload::remove;
+use crate::workload::tree::remove;
 
 /// Files in a directory.
 const FILES_A_DIRECTORY: u32 = 50;
@@ -37,14 +38,12 @@ pub fn require() -> Result<()> {
     })
 }
 
-impl GitTree {
-    /// What its files take up, bytes, about: the tree, and git's own.
-    pub fn file_bytes(&self) -> u64 {
+impl Job for GitTree {
+    fn file_bytes(&self) -> u64 {
         u64::from(self.files) * 2 * FILE_BYTES_MAX
     }
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
+    fn prepare(&self, home: &Path) -> Result<()> {
         let tree = tree(home);
         remove(&tree)?;
         fs::create_dir(&tree).doing("create", &tree)?;
@@ -66,9 +65,8 @@ impl GitTree {
         syncfs(&opened).doing("sync", home)
     }
 
-    /// See [`crate::workload::Workload::run`]. The first look is not counted: it finds that files have other numbers
-    /// than before, and compares their content.
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    /// The first look is not counted: files have other inode numbers than before, so git compares their content.
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let tree = tree(directory);
         let mut tally = Tally::new();
         let mut start = Instant::now();
@@ -91,8 +89,7 @@ impl GitTree {
         Ok(Outcome::new(&[tally], vec![u64::from(self.looks)], 0))
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+    fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         let tree = tree(home);
         run(git(&tree).args(["fsck", "--full", "--strict"])).map(drop)?;
         let output = run(git(&tree).args(["status", "--porcelain"]))?;
@@ -100,11 +97,6 @@ impl GitTree {
             return Ok(());
         }
         Err(Error::Different(format!("git finds changes in {}", tree.display())))
-    }
-
-    /// See [`crate::workload::Workload::reset`]. Nothing was changed.
-    pub fn reset(&self, _home: &Path, _outcome: &Outcome) -> Result<()> {
-        Ok(())
     }
 }
 

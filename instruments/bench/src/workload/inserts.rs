@@ -15,6 +15,7 @@ use crate::content::Random;
 use crate::error::{Doing, Error, Result};
 use crate::measure::Latencies;
 use crate::sqlite_shell::{DONE, Shell};
+use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
 
 /// Rows a transaction adds.
@@ -56,17 +57,28 @@ pub struct Inserts {
 }
 
 impl Inserts {
-    /// What its files take up, bytes, about.
-    pub fn file_bytes(&self) -> u64 {
-        3 * ROW_BYTES * (ROWS_BEFORE + ROWS * self.transactions) + (8 << 20)
-    }
-
     fn database(&self, directory: &Path) -> PathBuf {
         directory.join(format!("rows-{}.db", self.journal.name()))
     }
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
+    fn run_script(&self, directory: &Path, script: &Path) -> Result<(Latencies, f64)> {
+        let mut shell = Shell::start(&self.database(directory))?;
+        shell.tell("PRAGMA synchronous = FULL; SELECT count(*) FROM entry;")?;
+        let mut latencies = Latencies::new();
+        let start = Instant::now();
+        shell.run_script(script, self.transactions, &mut latencies)?;
+        let seconds = start.elapsed().as_secs_f64();
+        shell.end()?;
+        Ok((latencies, seconds))
+    }
+}
+
+impl Job for Inserts {
+    fn file_bytes(&self) -> u64 {
+        3 * ROW_BYTES * (ROWS_BEFORE + ROWS * self.transactions) + (8 << 20)
+    }
+
+    fn prepare(&self, home: &Path) -> Result<()> {
         let path = self.database(home);
         for end in ["", "-journal", "-wal", "-shm"] {
             let mut left = path.clone().into_os_string();
@@ -91,8 +103,7 @@ impl Inserts {
         Ok(())
     }
 
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let script = std::env::temp_dir().join(format!("weir-bench-rows-{}", std::process::id()));
         let mut sql = String::new();
         for transaction in 0..self.transactions {
@@ -127,19 +138,7 @@ impl Inserts {
         })
     }
 
-    fn run_script(&self, directory: &Path, script: &Path) -> Result<(Latencies, f64)> {
-        let mut shell = Shell::start(&self.database(directory))?;
-        shell.tell("PRAGMA synchronous = FULL; SELECT count(*) FROM entry;")?;
-        let mut latencies = Latencies::new();
-        let start = Instant::now();
-        shell.run_script(script, self.transactions, &mut latencies)?;
-        let seconds = start.elapsed().as_secs_f64();
-        shell.end()?;
-        Ok((latencies, seconds))
-    }
-
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         let rows = ROWS_BEFORE + ROWS * outcome.done.iter().sum::<u64>();
         let path = self.database(home);
         let mut shell = Shell::start(&path)?;
@@ -162,8 +161,7 @@ impl Inserts {
         Err(Error::Different(format!("{path} sums up to {said} instead of {wanted}")))
     }
 
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+    fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         self.prepare(home)
     }
 }

@@ -16,6 +16,7 @@ mod file_server;
 mod fio;
 mod git_tree;
 mod inserts;
+mod job;
 mod mobibench;
 mod outcome;
 mod personality;
@@ -33,9 +34,10 @@ mod stamp;
 mod synced_writes;
 mod timeline;
 mod tpcc;
+mod tree;
 
-use std::fs;
 use std::io::{self, Read};
+use std::ops::Deref;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -48,6 +50,7 @@ pub use file_server::{FileServer, Mix};
 pub use fio::{Engine, Fio, require as require_fio};
 pub use git_tree::{GitTree, require as require_git};
 pub use inserts::{Inserts, Journal};
+pub use job::Job;
 pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, ClassOutcome, Outcome};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
@@ -96,27 +99,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Makes its files in `home`, durable. Whatever of them is there is made anew.
-    pub fn prepare(&self, home: &Path) -> Result<()> {
-        match self {
-            Workload::Personality(personality) => personality.prepare(home),
-            Workload::FileServer(server) => server.prepare(home),
-            Workload::Mobibench(trace) => trace.prepare(home),
-            Workload::SyncedWrites(writes) => writes.prepare(home),
-            Workload::Sqlite(sqlite) => sqlite.prepare(home),
-            Workload::Pgbench(pgbench) => pgbench.prepare(home),
-            Workload::SideBySide(sides) => side_by_side::prepare(sides, home),
-            Workload::Build(build) => build.prepare(home),
-            Workload::Tpcc(tpcc) => tpcc.prepare(home),
-            Workload::Calls(calls) => calls.prepare(home),
-            Workload::Inserts(inserts) => inserts.prepare(home),
-            Workload::Fio(fio) => fio.prepare(home),
-            Workload::Redis(redis) => redis.prepare(home),
-            Workload::GitTree(tree) => tree.prepare(home),
-        }
-    }
-
-    /// Whether both start from the very same files, so that one's [`Workload::prepare`] does for
+    /// Whether both start from the very same files, so that one's [`Job::prepare`] does for
     /// the other.
     pub fn shares_files_with(&self, other: &Workload) -> bool {
         match (self, other) {
@@ -159,96 +142,30 @@ impl Workload {
             _ => 0,
         }
     }
-
-    /// What its files take up, bytes, about.
-    pub fn file_bytes(&self) -> u64 {
-        match self {
-            Workload::Personality(personality) => personality.file_bytes,
-            Workload::FileServer(server) => server.file_set_bytes,
-            // Databases of a telephone: a few tens of megabytes.
-            Workload::Mobibench(_) => 64 << 20,
-            Workload::SyncedWrites(writes) => writes.file_bytes,
-            Workload::Sqlite(sqlite) => sqlite.file_bytes(),
-            Workload::Pgbench(pgbench) => pgbench.file_bytes(),
-            Workload::SideBySide(sides) => sides.files_bytes(),
-            Workload::Build(build) => build.file_bytes(),
-            Workload::Tpcc(tpcc) => tpcc.file_bytes(),
-            Workload::Calls(calls) => calls.file_bytes(),
-            Workload::Inserts(inserts) => inserts.file_bytes(),
-            Workload::Fio(fio) => fio.file_bytes(),
-            Workload::Redis(redis) => redis.file_bytes(),
-            Workload::GitTree(tree) => tree.file_bytes(),
-        }
-    }
-
-    /// Runs it on the prepared files in `directory`. What it reads is compared outside of the
-    /// timed sections: [`Error::Different`] if it is neither what was prepared nor what this run
-    /// wrote there, or older than what it wrote last.
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
-        match self {
-            Workload::Personality(personality) => personality.run(directory),
-            Workload::FileServer(server) => server.run(directory),
-            Workload::Mobibench(trace) => trace.run(directory),
-            Workload::SyncedWrites(writes) => writes.run(directory),
-            Workload::Sqlite(sqlite) => sqlite.run(directory),
-            Workload::Pgbench(pgbench) => pgbench.run(directory),
-            Workload::SideBySide(sides) => side_by_side::run(sides, directory),
-            Workload::Build(build) => build.run(directory),
-            Workload::Tpcc(tpcc) => tpcc.run(directory),
-            Workload::Calls(calls) => calls.run(directory),
-            Workload::Inserts(inserts) => inserts.run(directory),
-            Workload::Fio(fio) => fio.run(directory),
-            Workload::Redis(redis) => redis.run(directory),
-            Workload::GitTree(tree) => tree.run(directory),
-        }
-    }
-
-    /// Compares every byte of the files in `home` with what a run with this `outcome` leaves:
-    /// [`Error::Different`] with the first that differs. Everything the run wrote must be home.
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
-        match self {
-            Workload::Personality(personality) => personality.verify(home, outcome),
-            Workload::FileServer(server) => server.verify(home, outcome),
-            Workload::Mobibench(trace) => trace.verify(home, outcome),
-            Workload::SyncedWrites(writes) => writes.verify(home, outcome),
-            Workload::Sqlite(sqlite) => sqlite.verify(home, outcome),
-            Workload::Pgbench(pgbench) => pgbench.verify(home, outcome),
-            Workload::SideBySide(sides) => side_by_side::verify(sides, home, outcome),
-            Workload::Build(build) => build.verify(home, outcome),
-            Workload::Tpcc(tpcc) => tpcc.verify(home, outcome),
-            Workload::Calls(calls) => calls.verify(home, outcome),
-            Workload::Inserts(inserts) => inserts.verify(home, outcome),
-            Workload::Fio(fio) => fio.verify(home, outcome),
-            Workload::Redis(redis) => redis.verify(home, outcome),
-            Workload::GitTree(tree) => tree.verify(home, outcome),
-        }
-    }
-
-    /// Puts back what a run with this `outcome` changed, durable: as [`Workload::prepare`], only
-    /// sooner. After a run that failed there is no outcome; then prepare.
-    pub fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
-        match self {
-            Workload::Personality(personality) => personality.reset(home, outcome),
-            Workload::FileServer(server) => server.reset(home, outcome),
-            Workload::Mobibench(trace) => trace.reset(home, outcome),
-            Workload::SyncedWrites(writes) => writes.reset(home, outcome),
-            Workload::Sqlite(sqlite) => sqlite.reset(home, outcome),
-            Workload::Pgbench(pgbench) => pgbench.reset(home, outcome),
-            Workload::SideBySide(sides) => side_by_side::reset(sides, home, outcome),
-            Workload::Build(build) => build.reset(home, outcome),
-            Workload::Tpcc(tpcc) => tpcc.reset(home, outcome),
-            Workload::Calls(calls) => calls.reset(home, outcome),
-            Workload::Inserts(inserts) => inserts.reset(home, outcome),
-            Workload::Fio(fio) => fio.reset(home, outcome),
-            Workload::Redis(redis) => redis.reset(home, outcome),
-            Workload::GitTree(tree) => tree.reset(home, outcome),
-        }
-    }
 }
 
-/// Removes a directory and all in it, if it is there.
-fn remove(path: &Path) -> Result<()> {
-    if path.exists() { fs::remove_dir_all(path).doing("remove", path) } else { Ok(()) }
+/// All a workload does is its kind's.
+impl Deref for Workload {
+    type Target = dyn Job;
+
+    fn deref(&self) -> &(dyn Job + 'static) {
+        match self {
+            Workload::Personality(job) => job,
+            Workload::FileServer(job) => job,
+            Workload::Mobibench(job) => job,
+            Workload::SyncedWrites(job) => job,
+            Workload::Sqlite(job) => job,
+            Workload::Pgbench(job) => job,
+            Workload::SideBySide(job) => job,
+            Workload::Build(job) => job,
+            Workload::Tpcc(job) => job,
+            Workload::Calls(job) => job,
+            Workload::Inserts(job) => job,
+            Workload::Fio(job) => job,
+            Workload::Redis(job) => job,
+            Workload::GitTree(job) => job,
+        }
+    }
 }
 
 /// A run, to be compared with what it left.

@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::PAGE_BYTES;
 use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
+use crate::page::PAGE;
+use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
 use crate::workload::prepared::Prepared;
 use crate::workload::read_log::ReadLog;
@@ -105,7 +106,7 @@ impl Personality {
             random: self.kind.is_random(),
             seed: self.seed,
         };
-        let pages = self.file_bytes.is_multiple_of(PAGE_BYTES as u64);
+        let pages = self.file_bytes.is_multiple_of(PAGE);
         // Beyond 32 bits' worth of slots reads and writes could not be checked.
         let countable =
             pages && self.file_bytes >= self.io_bytes && IO_BYTES.contains(&self.io_bytes);
@@ -121,25 +122,19 @@ impl Personality {
                 .into(),
         })
     }
+}
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
+impl Job for Personality {
+    fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    fn prepare(&self, home: &Path) -> Result<()> {
         let slots = self.slots()?;
-        make_file(&home.join(FILE), PREPARED_SEED, slots.file_bytes / PAGE_BYTES as u64)
+        make_file(&home.join(FILE), PREPARED_SEED, slots.file_bytes / PAGE)
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
-        self.slots()?.verify(&home.join(FILE), writes_of(outcome)?)
-    }
-
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
-        self.slots()?.reset(&home.join(FILE), writes_of(outcome)?)
-    }
-
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let path = directory.join(FILE);
         let file = OpenOptions::new().read(true).write(true).open(&path).doing("open", &path)?;
         let start = Instant::now();
@@ -175,6 +170,14 @@ impl Personality {
         }
         let outcome = Outcome::new(&tallies, vec![writes], reads);
         Ok(Outcome { writes_over_time, ..outcome })
+    }
+
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        self.slots()?.verify(&home.join(FILE), writes_of(outcome)?)
+    }
+
+    fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        self.slots()?.reset(&home.join(FILE), writes_of(outcome)?)
     }
 }
 
@@ -363,7 +366,7 @@ mod tests {
     }
 
     fn personality(kind: Kind, io_bytes: u64) -> Workload {
-        let file_bytes = 64 * PAGE_BYTES as u64;
+        let file_bytes = 64 * PAGE;
         Workload::Personality(Personality { kind, io_bytes, file_bytes, seconds: 0.02, seed: 9 })
     }
 
@@ -431,7 +434,7 @@ mod tests {
         fails(&format!("begins like write number {older}"));
         put(&good);
         workload.verify(&home, &outcome).unwrap();
-        file.set_len(63 * PAGE_BYTES as u64).unwrap();
+        file.set_len(63 * PAGE).unwrap();
         fails("bytes instead of");
     }
 
@@ -439,7 +442,7 @@ mod tests {
     fn a_byte_that_no_write_touched_is_checked_too() {
         let workload = personality(Kind::SequentialWrite, 4096);
         let home = Scratch::new("untouched", &workload);
-        open(&home).write_all_at(b"!", 40 * PAGE_BYTES as u64 + 17).unwrap();
+        open(&home).write_all_at(b"!", 40 * PAGE + 17).unwrap();
         let outcome = write(&home, &workload, 3);
         assert_different(workload.verify(&home, &outcome), "it was never written");
     }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::mount::run;
+use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
 use crate::workload::postgres::{CLUSTER_BYTES, Clusters, Postgres, Server, unclear};
 
@@ -29,14 +30,12 @@ pub struct Pgbench {
     pub seconds: u64,
 }
 
-impl Pgbench {
-    /// What its files take up, bytes, about: the cluster and its prepared copy.
-    pub fn file_bytes(&self) -> u64 {
+impl Job for Pgbench {
+    fn file_bytes(&self) -> u64 {
         2 * (u64::from(self.scale) * SCALE_BYTES + CLUSTER_BYTES)
     }
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
+    fn prepare(&self, home: &Path) -> Result<()> {
         let scale = self.scale.to_string();
         clusters(home).make("", |server| {
             run(server.client("pgbench").args(["--initialize", "--quiet", "--scale", &scale]))
@@ -44,8 +43,7 @@ impl Pgbench {
         })
     }
 
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let postgres = Postgres::find()?;
         let server = Server::start(&postgres, &clusters(directory).used(), "")?;
         for warm in [
@@ -64,8 +62,7 @@ impl Pgbench {
         Ok(Outcome::new(&[tally], vec![done.transactions.len() as u64], 0))
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         let found = clusters(home).ask(
             "SELECT concat_ws(' ', (SELECT count(*) FROM pgbench_history), \
              (SELECT coalesce(sum(delta), 0) FROM pgbench_history), \
@@ -76,8 +73,7 @@ impl Pgbench {
         check(&found, outcome.done.iter().sum())
     }
 
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+    fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         clusters(home).copy()
     }
 }

@@ -18,7 +18,7 @@ use rustix::fs::syncfs;
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
 use crate::mount::run;
-use crate::workload::remove;
+use crate::workload::tree::remove;
 
 /// Whose servers they are.
 const USER: &str = "postgres";

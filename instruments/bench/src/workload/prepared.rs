@@ -7,13 +7,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::PAGE_BYTES;
 use crate::content::fill_page;
 use crate::error::{Doing, Error, Result};
+use crate::page::{PAGE, PAGE_BYTES};
 
 /// Bytes of one read or write of what is prepared or compared.
 const RUN_BYTES: usize = 1 << 20;
-const PAGE: u64 = PAGE_BYTES as u64;
 
 /// The prepared content of one seed; the page that was asked for last is kept, so that going
 /// through a file in small steps makes each page once.

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, run};
+use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
-use crate::workload::remove;
+use crate::workload::tree::remove;
 
 /// Clients at once.
 const CLIENTS: u32 = 8;
@@ -46,14 +47,12 @@ pub fn require() -> Result<()> {
     Ok(())
 }
 
-impl Redis {
-    /// What its files take up, bytes, about.
-    pub fn file_bytes(&self) -> u64 {
+impl Job for Redis {
+    fn file_bytes(&self) -> u64 {
         2 * self.requests * ENTRY_BYTES
     }
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
+    fn prepare(&self, home: &Path) -> Result<()> {
         let directory = place(home);
         remove(&directory)?;
         fs::create_dir(&directory).doing("create", &directory)?;
@@ -61,8 +60,7 @@ impl Redis {
         syncfs(&opened).doing("sync", home)
     }
 
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let server = Server::start(&place(directory))?;
         let start = Instant::now();
         let said = run(Command::new("redis-benchmark")
@@ -86,8 +84,7 @@ impl Redis {
         })
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         let server = Server::start(&place(home))?;
         let digest = server.digest()?;
         server.end()?;
@@ -102,8 +99,7 @@ impl Redis {
         )))
     }
 
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+    fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         self.prepare(home)
     }
 }

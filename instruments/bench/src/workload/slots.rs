@@ -8,13 +8,11 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::PAGE_BYTES;
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
+use crate::page::{PAGE, PAGE_BYTES};
 use crate::workload::prepared::{Prepared, compare};
 use crate::workload::stamp::Stamps;
-
-const PAGE: u64 = PAGE_BYTES as u64;
 
 /// The seed of the prepared content. It is the same for all loads, so that they can share a file.
 pub const PREPARED_SEED: u64 = 0x7072_6570;

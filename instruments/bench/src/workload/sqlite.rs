@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
 use crate::sqlite_shell::Shell;
+use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
 
 /// Accounts in the database, about 6 MB of it.
@@ -30,76 +31,6 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// What its files take up, bytes, about.
-    pub fn file_bytes(&self) -> u64 {
-        16 << 20
-    }
-
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
-        let path = database(home);
-        for left in [journal(home), path.clone()] {
-            if left.exists() {
-                fs::remove_file(&left).doing("remove", &left)?;
-            }
-        }
-        let mut shell = Shell::start(&path)?;
-        shell.tell(&format!(
-            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
-             CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER, owner TEXT);
-             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ACCOUNTS})
-             INSERT INTO account SELECT i, 0, printf('%.160c', substr('weir', 1 + i % 4, 1)) FROM n;"
-        ))?;
-        shell.end()?;
-        for durable in [path.as_path(), home] {
-            File::open(durable).and_then(|file| file.sync_all()).doing("sync", durable)?;
-        }
-        Ok(())
-    }
-
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
-        let mut shell = Shell::start(&database(directory))?;
-        // The defaults, said aloud: a shell may have been built with others.
-        shell.tell("PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;")?;
-        let mut tally = Tally::new();
-        let start = Instant::now();
-        for number in 0..self.transactions {
-            let sql = self.sql(number);
-            let before = Instant::now();
-            shell.tell(&sql)?;
-            tally.note(Class::Transaction, before.elapsed(), 0);
-        }
-        tally.seconds = start.elapsed().as_secs_f64();
-        shell.end()?;
-        Ok(Outcome::new(&[tally], vec![self.transactions], 0))
-    }
-
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
-        if outcome.done != [self.transactions] {
-            return Err(Error::Answer {
-                from: "the load",
-                why: format!("it did {:?} of {} transactions", outcome.done, self.transactions),
-            });
-        }
-        if journal(home).exists() {
-            let journal = journal(home);
-            return Err(Error::Different(format!("{} was left", journal.display())));
-        }
-        let path = database(home);
-        let mut shell = Shell::start(&path)?;
-        shell.check_integrity(&path)?;
-        let said = shell.tell("SELECT balance FROM account ORDER BY id;")?;
-        shell.end()?;
-        compare(&path, &said, &self.balances())
-    }
-
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
-        self.prepare(home)
-    }
-
     /// The accounts a transaction changes, from 0 on, and by how much.
     fn updates(&self, number: u64) -> impl Iterator<Item = (u64, i64)> + use<> {
         let mut random = Random::of(self.seed, number);
@@ -120,6 +51,73 @@ impl Sqlite {
             balances[account as usize] += amount;
         }
         balances
+    }
+}
+
+impl Job for Sqlite {
+    fn file_bytes(&self) -> u64 {
+        16 << 20
+    }
+
+    fn prepare(&self, home: &Path) -> Result<()> {
+        let path = database(home);
+        for left in [journal(home), path.clone()] {
+            if left.exists() {
+                fs::remove_file(&left).doing("remove", &left)?;
+            }
+        }
+        let mut shell = Shell::start(&path)?;
+        shell.tell(&format!(
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
+             CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER, owner TEXT);
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ACCOUNTS})
+             INSERT INTO account SELECT i, 0, printf('%.160c', substr('weir', 1 + i % 4, 1)) FROM n;"
+        ))?;
+        shell.end()?;
+        for durable in [path.as_path(), home] {
+            File::open(durable).and_then(|file| file.sync_all()).doing("sync", durable)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, directory: &Path) -> Result<Outcome> {
+        let mut shell = Shell::start(&database(directory))?;
+        // The defaults, said aloud: a shell may have been built with others.
+        shell.tell("PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;")?;
+        let mut tally = Tally::new();
+        let start = Instant::now();
+        for number in 0..self.transactions {
+            let sql = self.sql(number);
+            let before = Instant::now();
+            shell.tell(&sql)?;
+            tally.note(Class::Transaction, before.elapsed(), 0);
+        }
+        tally.seconds = start.elapsed().as_secs_f64();
+        shell.end()?;
+        Ok(Outcome::new(&[tally], vec![self.transactions], 0))
+    }
+
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        if outcome.done != [self.transactions] {
+            return Err(Error::Answer {
+                from: "the load",
+                why: format!("it did {:?} of {} transactions", outcome.done, self.transactions),
+            });
+        }
+        if journal(home).exists() {
+            let journal = journal(home);
+            return Err(Error::Different(format!("{} was left", journal.display())));
+        }
+        let path = database(home);
+        let mut shell = Shell::start(&path)?;
+        shell.check_integrity(&path)?;
+        let said = shell.tell("SELECT balance FROM account ORDER BY id;")?;
+        shell.end()?;
+        compare(&path, &said, &self.balances())
+    }
+
+    fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+        self.prepare(home)
     }
 }
 

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::PAGE_BYTES;
 use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
+use crate::page::PAGE;
+use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
 use crate::workload::slots::{PREPARED_SEED, Slots};
 
@@ -32,7 +33,7 @@ pub struct SyncedWrites {
 
 impl SyncedWrites {
     fn slots(&self, thread: u32) -> Slots {
-        let page = PAGE_BYTES as u64;
+        let page = PAGE;
         Slots {
             io_bytes: self.io_bytes,
             file_bytes: (self.file_bytes / u64::from(self.threads) / page).max(1) * page,
@@ -49,32 +50,27 @@ impl SyncedWrites {
         })
     }
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
+    fn writes_of<'a>(&self, outcome: &'a Outcome) -> Result<&'a [u64]> {
+        if outcome.done.len() == self.threads as usize {
+            return Ok(&outcome.done);
+        }
+        Err(Error::Answer { from: "the load", why: "it does not say how much it wrote".into() })
+    }
+}
+
+impl Job for SyncedWrites {
+    fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    fn prepare(&self, home: &Path) -> Result<()> {
         for (path, slots) in self.files(home) {
-            make_file(&path, PREPARED_SEED, slots.file_bytes / PAGE_BYTES as u64)?;
+            make_file(&path, PREPARED_SEED, slots.file_bytes / PAGE)?;
         }
         Ok(())
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
-        for ((path, slots), writes) in self.files(home).zip(self.writes_of(outcome)?) {
-            slots.verify(&path, *writes)?;
-        }
-        Ok(())
-    }
-
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
-        for ((path, slots), writes) in self.files(home).zip(self.writes_of(outcome)?) {
-            slots.reset(&path, *writes)?;
-        }
-        Ok(())
-    }
-
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let start = Instant::now();
         let deadline = start + Duration::from_secs_f64(self.seconds);
         let ended: Vec<Result<(Tally, u64)>> = thread::scope(|scope| {
@@ -92,11 +88,18 @@ impl SyncedWrites {
         Ok(Outcome::new(&tallies, done, 0))
     }
 
-    fn writes_of<'a>(&self, outcome: &'a Outcome) -> Result<&'a [u64]> {
-        if outcome.done.len() == self.threads as usize {
-            return Ok(&outcome.done);
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        for ((path, slots), writes) in self.files(home).zip(self.writes_of(outcome)?) {
+            slots.verify(&path, *writes)?;
         }
-        Err(Error::Answer { from: "the load", why: "it does not say how much it wrote".into() })
+        Ok(())
+    }
+
+    fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        for ((path, slots), writes) in self.files(home).zip(self.writes_of(outcome)?) {
+            slots.reset(&path, *writes)?;
+        }
+        Ok(())
     }
 }
 
@@ -130,7 +133,7 @@ mod tests {
         let workload = Workload::SyncedWrites(SyncedWrites {
             threads: 3,
             io_bytes: 2048,
-            file_bytes: 96 * PAGE_BYTES as u64,
+            file_bytes: 96 * PAGE,
             seconds: 0.05,
             seed: 4,
         });

@@ -3,9 +3,9 @@
 //! Each has its panels whether they were measured or not, so that what is missing shows.
 
 use super::over_time;
+use super::panel::{DISKS, panel};
 use crate::disk::Model;
 use crate::document::figures::series_of;
-use crate::nbw::awol::judge::{ADAPTIVE, STATIC};
 use crate::nbw::awol::ratios::{Figure as Of, against, found_in_memory, speed, times_baseline};
 use crate::nbw::awol::sweep::Sweep;
 use crate::nbw::names::{BASELINE, contestants_of, workloads};
@@ -13,8 +13,6 @@ use crate::nbw::results::{Case, Class, Experiment, Results};
 use crate::nbw::summary::median;
 use crate::plot::{Figure, Kind, Mark, Marker, Panel, Series};
 
-/// The disks that have panels.
-pub const DISKS: [Model; 2] = [Model::Hdd, Model::Ssd];
 /// What a whisker is.
 const WHISKERS: &str = "Whiskers: least and most of the rounds.";
 /// The workloads whose reads may find in memory what they look for.
@@ -210,26 +208,3 @@ fn figure(case: &Case, of: Of<'_>) -> Option<Mark> {
     spread?;
     Some(Mark { value: median(values), spread })
 }
-
-/// A panel with linear axes.
-pub fn panel(
-    title: &str,
-    y_title: &str,
-    kind: Kind,
-    workloads: &[&str],
-    marks: Vec<Vec<Option<Mark>>>,
-) -> Panel {
-    Panel {
-        title: title.to_owned(),
-        x_title: String::new(),
-        y_title: y_title.to_owned(),
-        logarithmic: false,
-        kind,
-        categories: workloads.iter().map(|name| name.to_uppercase()).collect(),
-        marks,
-        line_at: None,
-    }
-}
-
-/// Who is drawn over time, where the disk is what is looked at.
-pub const OVER_TIME: [&str; 3] = [BASELINE, STATIC, ADAPTIVE];

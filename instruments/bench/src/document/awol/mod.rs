@@ -3,6 +3,7 @@
 
 mod figures;
 mod over_time;
+mod panel;
 mod paper;
 #[cfg(test)]
 mod sample;

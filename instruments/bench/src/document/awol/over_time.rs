@@ -3,13 +3,12 @@
 //!
 //! Moments lie where they were looked at; a plot has them on whole steps.
 
-use super::figures::{DISKS, OVER_TIME, panel};
+use super::panel::{DISKS, OVER_TIME, panel};
 use crate::disk::Model;
 use crate::document::figures::series_of;
 use crate::document::markdown::Table;
-use crate::nbw::awol::judge::ADAPTIVE;
 use crate::nbw::awol::optimum;
-use crate::nbw::names::{DASH, rate};
+use crate::nbw::names::{ADAPTIVE, DASH, rate};
 use crate::nbw::results::{Curves, Moment, Requests, Results};
 use crate::plot::{Figure, Kind, Mark, Marker, Panel, Series};
 

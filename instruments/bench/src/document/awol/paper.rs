@@ -5,12 +5,11 @@
 
 use super::over_time::{both, curves, mean, most};
 use crate::document::markdown::Table;
-use crate::nbw::awol::judge::{ADAPTIVE, STATIC};
 use crate::nbw::awol::macrobench;
 use crate::nbw::awol::optimum::best;
 use crate::nbw::awol::ratios::{against, found_in_memory, speed};
 use crate::nbw::goals::percent_less;
-use crate::nbw::names::{BASELINE, or_dash, percent};
+use crate::nbw::names::{ADAPTIVE, BASELINE, STATIC, or_dash, percent};
 use crate::nbw::results::{Moment, Results, Round};
 use crate::nbw::summary::median;
 

@@ -13,14 +13,9 @@ use crate::measure::show_us;
 use crate::nbw::awol::ratios::{against, called, find, speed, times_baseline};
 use crate::nbw::awol::{macrobench, optimum};
 use crate::nbw::goals::{Goal, Measured, SLOWER, Unit, worst};
-use crate::nbw::names::{BASELINE, contestants, groups, or_dash, rate, times};
+use crate::nbw::names::{ADAPTIVE, BASELINE, STATIC, contestants, groups, or_dash, rate, times};
 use crate::nbw::results::{Case, Class, Experiment, Results, Round};
 use crate::nbw::table::aligned;
-
-/// The contestant that is held against the goals.
-pub const ADAPTIVE: &str = "weir-adaptive";
-/// The one it is to be better than.
-pub const STATIC: &str = "weir-static";
 
 /// What is asked of a workload on the hard disk: the paper's gains over static write-back, as
 /// ratios of rates. Elsewhere nothing is to be lost.

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::Model;
 use crate::error::Result;
-use crate::nbw::awol::judge::{ADAPTIVE, STATIC};
 use crate::nbw::awol::ratios::{Ratios, against, speed, times_baseline};
 use crate::nbw::goals::{Goal, Measured, Unit};
-use crate::nbw::names::{groups, latency, or_dash, rate};
+use crate::nbw::names::{ADAPTIVE, STATIC, groups, latency, or_dash, rate};
 use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::results::{Class, Experiment, Profile, Results};
 use crate::stage::Contestant;

@@ -24,12 +24,10 @@ use self::sweep::Sweep;
 use crate::disk::Model;
 use crate::error::{Error, Result};
 use crate::mount::{run, weir_program};
-use crate::nbw;
 use crate::nbw::command::Place;
 use crate::nbw::plan::Filter;
-use crate::nbw::results::DiskUse;
-use crate::stage::{Contestant, Fetch, Observed, WriteBack};
-use crate::workload::{ALL, Outcome};
+use crate::nbw::run::run_whole;
+use crate::stage::{Contestant, Fetch, WriteBack};
 
 /// The name of the suite in its JSON.
 pub const SUITE: &str = "awol";
@@ -115,13 +113,10 @@ impl Arguments {
         }
         passed_over.iter().for_each(|why| println!("{why}"));
         if cells.is_empty() {
-            return Err(Error::Missing {
-                what: "nothing of the suite has that disk and name".into(),
-                remedy: "see 'weir-bench run awol --help'".into(),
-            });
+            return Err(Error::no_such_case(SUITE));
         }
         let (dir, over_time) = (self.place.dir, has_option(&help(&weir)?, "--record"));
-        let results = nbw::run_whole(SUITE, profile, cells, weir, &dir, self.json, over_time)?;
+        let results = run_whole(SUITE, profile, cells, weir, &dir, self.json, over_time)?;
         print!("\n{}", judge::tables(&results));
         passed_over.iter().for_each(|why| println!("{why}"));
         print!("\n{}", judge::verdict(&results));
@@ -154,20 +149,6 @@ fn help(weir: &Path) -> Result<String> {
 /// Whether a manual has that option, as a word: the names of some begin like those of others.
 fn has_option(help: &str, name: &str) -> bool {
     help.split_whitespace().any(|word| word.trim_end_matches(',') == name)
-}
-
-/// What a round had the disk do.
-pub fn disk_use(outcome: &Outcome, observed: &Observed) -> DiskUse {
-    let (device, left) = (&observed.device, &observed.left);
-    let operations = outcome.class(ALL).map_or(0, |all| all.ops).max(1);
-    let requests = device.reads + device.writes + left.writes;
-    DiskUse {
-        read_bytes: device.read_bytes as f64,
-        written_bytes: device.written_bytes as f64,
-        left_writes: left.writes as f64,
-        left_bytes: left.written_bytes as f64,
-        requests_a_thousand: requests as f64 * 1e3 / operations as f64,
-    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,10 @@
 //! Pure: results of `--sweep static` in, figures out. A setting is held against adaptive write-back in
 //! the same rounds, by what the workload is judged by.
 
-use super::judge::ADAPTIVE;
 use super::ratios::{Ratios, against, called, speed};
 use super::sweep::Sweep;
 use crate::nbw::goals::{Measured, worst};
-use crate::nbw::names::{groups, or_dash};
+use crate::nbw::names::{ADAPTIVE, groups, or_dash};
 use crate::nbw::results::{Case, Class, Experiment, Results};
 use crate::nbw::summary::median;
 

@@ -6,12 +6,12 @@
 //! last, and nothing of it to be in memory. On the hard disk, where a read beside a writer may wait
 //! for two seconds, a load is twice as long as elsewhere.
 
-use crate::PAGE_BYTES;
 use crate::disk::Model;
 use crate::nbw::awol::sweep::Sweep;
 use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::profile::Form;
 use crate::nbw::results::{Experiment, Profile, Sizes};
+use crate::page::PAGE;
 use crate::stage::Contestant;
 use crate::workload::{Access, SideBySide, WORKLOADS, Workload};
 
@@ -116,7 +116,7 @@ fn cell(disk: Model, profile: &Profile, contestants: &[Contestant], workload: Si
         experiment: Experiment::SideBySide,
         label: workload.name(),
         disk,
-        size_bytes: PAGE_BYTES as u64,
+        size_bytes: PAGE,
         memory_bytes: profile.memory_bytes,
         workload: Workload::SideBySide(workload),
         contestants: contestants.to_vec(),

@@ -8,6 +8,7 @@
 
 mod bound;
 mod judge;
+pub mod over_time;
 mod phases;
 pub mod watch;
 
@@ -15,18 +16,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use self::bound::Sizes;
-use self::watch::Reading;
 use crate::disk::Model;
 use crate::error::Result;
 use crate::mount::weir_program;
-use crate::nbw;
 use crate::nbw::command::Place;
 use crate::nbw::plan::Cell;
 use crate::nbw::profile::Form;
-use crate::nbw::results::{Experiment, Profile, Round};
+use crate::nbw::results::{Experiment, Profile};
+use crate::nbw::run::run_whole;
 use crate::stage::{Contestant, Fetch};
-use crate::workload::{Kind, Outcome, Personality, Workload};
+use crate::workload::{Kind, Personality, Workload};
 
 /// The name of the suite in its JSON.
 const SUITE: &str = "spill";
@@ -64,8 +63,7 @@ impl Arguments {
         let profile = profile(self.quick);
         let disks = if self.place.disk.is_empty() { vec![Model::Hdd] } else { self.place.disk };
         let cells: Vec<Cell> = disks.iter().map(|&disk| cell(disk, &profile)).collect();
-        let results =
-            nbw::run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json, false)?;
+        let results = run_whole(SUITE, profile, cells, weir, &self.place.dir, self.json, false)?;
         println!("\n{}", judge::table(&results));
         for share in judge::shares(&results) {
             println!("{share}");
@@ -118,30 +116,9 @@ fn cell(disk: Model, profile: &Profile) -> Cell {
     }
 }
 
-/// `round` with how it went over time: its steps and, for whoever has a log, its two parts.
-pub fn over_time(
-    round: Round,
-    outcome: &Outcome,
-    log: &[Reading],
-    cell: &Cell,
-    profile: &Profile,
-) -> Round {
-    let Some(writes) = &outcome.writes_over_time else { return round };
-    let sizes = Sizes {
-        io: cell.size_bytes,
-        file: profile.file_bytes,
-        patches: profile.patch_bytes,
-        log: profile.log_bytes,
-    };
-    let mut phases = phases::split(writes, outcome.seconds, log);
-    if let Some(phases) = &mut phases {
-        phases.after_bound_ops_per_s = sizes.ops_per_s(cell.disk);
-    }
-    Round { phases, steps: phases::steps(writes, outcome.seconds, log), ..round }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::bound::Sizes;
     use super::*;
 
     #[test]

@@ -9,6 +9,7 @@
 //! seed, the thread and the call's number, so that what must stand in the files at the end is known from the
 //! number of calls.
 
+mod call;
 mod order;
 mod thread;
 
@@ -18,147 +19,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use self::order::Order;
 use self::thread::{Caller, Calling};
-use crate::PAGE_BYTES;
 use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
 use crate::measure::Latencies;
+use crate::page::PAGE;
+use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
-use crate::workload::slots::{PREPARED_SEED, Slots};
+use crate::workload::slots::PREPARED_SEED;
 
-const PAGE: u64 = PAGE_BYTES as u64;
-
-/// The call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Call {
-    /// pread(2).
-    Read,
-    /// pwrite(2).
-    Write,
-}
-
-/// Where calls go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Where {
-    /// From the start on, and from the start again. The file is in memory.
-    Sequential,
-    /// Anywhere. The file is in memory.
-    Random,
-    /// To pages in a random order, to none twice: nothing of the file is in memory.
-    Cold,
-}
-
-/// One run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Calls {
-    /// The call.
-    pub call: Call,
-    /// Where.
-    pub place: Where,
-    /// Bytes of a call.
-    pub io_bytes: u64,
-    /// With O_DIRECT.
-    pub direct: bool,
-    /// Threads at once.
-    pub threads: u32,
-    /// One file, by one description, for all of them, instead of one each.
-    pub shared: bool,
-    /// Bytes of each file.
-    pub file_bytes: u64,
-    /// For how long calls are made as fast as they go.
-    pub seconds: f64,
-    /// For how long calls are timed one by one, after that.
-    pub timed_seconds: f64,
-    /// What places and written bytes follow from.
-    pub seed: u64,
-}
+pub use self::call::{Call, Calls, Where};
 
 impl Calls {
-    fn files(&self) -> u32 {
-        if self.shared { 1 } else { self.threads }
-    }
-
-    fn path(&self, directory: &Path, file: u32) -> PathBuf {
-        let (file_mib, call) = (self.file_bytes >> 20, self.call);
-        directory.join(format!("{call:?}-{file_mib}-{file}.data").to_lowercase())
-    }
-
-    fn paths<'a>(&'a self, directory: &'a Path) -> impl Iterator<Item = PathBuf> + 'a {
-        (0..self.files()).map(|file| self.path(directory, file))
-    }
-
-    fn slots(&self) -> Slots {
-        Slots {
-            io_bytes: self.io_bytes,
-            file_bytes: self.file_bytes,
-            random: self.place != Where::Sequential,
-            seed: self.seed,
-        }
-    }
-
-    fn order(&self, thread: u32) -> Order {
-        let sharing = if self.shared { u64::from(self.threads) } else { 1 };
-        let lane = if self.shared { u64::from(thread) } else { 0 };
-        Order::new(self.place, self.slots(), self.seed + u64::from(thread), (sharing, lane))
-    }
-
-    /// What its files take up, bytes.
-    pub fn file_bytes(&self) -> u64 {
-        u64::from(self.files()) * self.file_bytes
-    }
-
-    /// Whether both have the same files.
-    pub fn shares_files_with(&self, other: &Calls) -> bool {
-        let of = |calls: &Calls| (calls.call, calls.files(), calls.file_bytes);
-        of(self) == of(other)
-    }
-
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
-        self.paths(home)
-            .try_for_each(|path| make_file(&path, PREPARED_SEED, self.file_bytes / PAGE))
-    }
-
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
-        if self.place != Where::Cold {
-            for path in self.paths(directory) {
-                fs::read(&path).doing("read", &path)?;
-            }
-        }
-        let flags = if self.direct { libc::O_DIRECT } else { 0 };
-        let open = |path: PathBuf| -> Result<(Arc<File>, PathBuf)> {
-            let write = self.call == Call::Write;
-            let mut options = OpenOptions::new();
-            let file = options.read(true).write(write).custom_flags(flags).open(&path);
-            Ok((Arc::new(file.doing("open", &path)?), path))
-        };
-        let opened = self.paths(directory).map(open).collect::<Result<Vec<_>>>()?;
-        let calling = Calling {
-            time: Duration::from_secs_f64(self.seconds),
-            timed: Duration::from_secs_f64(self.timed_seconds),
-            together: Barrier::new(self.threads as usize),
-        };
-        let ended: Vec<Result<thread::Done>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads)
-                .map(|number| {
-                    let (file, path) = &opened[number as usize % opened.len()];
-                    let caller = Caller::new(self, number, file.clone(), path);
-                    let calling = &calling;
-                    scope.spawn(move || caller.run(calling))
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
-        });
-        let ended = ended.into_iter().collect::<Result<Vec<_>>>()?;
-        Ok(self.sum_up(&ended))
-    }
-
     fn sum_up(&self, ended: &[thread::Done]) -> Outcome {
         let mut latencies = Latencies::new();
         ended.iter().for_each(|done| latencies.add(&done.latencies));
@@ -212,13 +84,53 @@ impl Calls {
         }
         Ok(last)
     }
+}
 
-    fn contents(&self, thread: u32) -> thread::Contents {
-        thread::Contents { threads: self.threads, thread, period: thread::period(self.io_bytes) }
+impl Job for Calls {
+    fn file_bytes(&self) -> u64 {
+        u64::from(self.files()) * self.file_bytes
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+    fn prepare(&self, home: &Path) -> Result<()> {
+        self.paths(home)
+            .try_for_each(|path| make_file(&path, PREPARED_SEED, self.file_bytes / PAGE))
+    }
+
+    fn run(&self, directory: &Path) -> Result<Outcome> {
+        if self.place != Where::Cold {
+            for path in self.paths(directory) {
+                fs::read(&path).doing("read", &path)?;
+            }
+        }
+        let flags = if self.direct { libc::O_DIRECT } else { 0 };
+        let open = |path: PathBuf| -> Result<(Arc<File>, PathBuf)> {
+            let write = self.call == Call::Write;
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(write).custom_flags(flags).open(&path);
+            Ok((Arc::new(file.doing("open", &path)?), path))
+        };
+        let opened = self.paths(directory).map(open).collect::<Result<Vec<_>>>()?;
+        let calling = Calling {
+            time: Duration::from_secs_f64(self.seconds),
+            timed: Duration::from_secs_f64(self.timed_seconds),
+            together: Barrier::new(self.threads as usize),
+        };
+        let ended: Vec<Result<thread::Done>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads)
+                .map(|number| {
+                    let (file, path) = &opened[number as usize % opened.len()];
+                    let caller = Caller::new(self, number, file.clone(), path);
+                    let calling = &calling;
+                    scope.spawn(move || caller.run(calling))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+        });
+        let ended = ended.into_iter().collect::<Result<Vec<_>>>()?;
+        Ok(self.sum_up(&ended))
+    }
+
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         for (path, last) in self.paths(home).zip(self.last_writes(outcome)?) {
             if self.call == Call::Write {
                 self.slots().verify_last(&path, &last)?;
@@ -227,8 +139,7 @@ impl Calls {
         Ok(())
     }
 
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+    fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         for (path, last) in self.paths(home).zip(self.last_writes(outcome)?) {
             let mut changed = vec![false; (self.file_bytes / PAGE) as usize];
             for slot in (0..).zip(&last).filter_map(|(slot, last)| (*last > 0).then_some(slot)) {

@@ -1,11 +1,10 @@
 //! Which slot each call of a thread goes to.
 
-use super::Where;
-use crate::PAGE_BYTES;
+use super::call::{Calls, Where};
 use crate::content::Random;
+use crate::page::PAGE;
 use crate::workload::slots::Slots;
 
-const PAGE: u64 = PAGE_BYTES as u64;
 /// Tells the order of pages from what is drawn in them.
 const PAGES: u64 = 0x7061_6765;
 
@@ -82,6 +81,15 @@ impl Order {
             Way::Cold { units, .. } => units.len() as u64,
             _ => u64::MAX,
         }
+    }
+}
+
+impl Calls {
+    /// Of one of its threads.
+    pub fn order(&self, thread: u32) -> Order {
+        let sharing = if self.shared { u64::from(self.threads) } else { 1 };
+        let lane = if self.shared { u64::from(thread) } else { 0 };
+        Order::new(self.place, self.slots(), self.seed + u64::from(thread), (sharing, lane))
     }
 }
 

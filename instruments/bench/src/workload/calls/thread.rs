@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use super::call::{Call, Calls};
 use super::order::Order;
-use super::{Call, Calls};
-use crate::PAGE_BYTES;
 use crate::error::{Doing, Error, Result};
 use crate::measure::Latencies;
+use crate::page::PAGE_BYTES;
 use crate::workload::prepared::Prepared;
 use crate::workload::slots::PREPARED_SEED;
 
@@ -80,6 +80,13 @@ impl Contents {
     /// The number that the bytes of the thread's write number `call` follow from.
     pub fn number(self, call: u64) -> u64 {
         (call % self.period) * u64::from(self.threads) + u64::from(self.thread)
+    }
+}
+
+impl Calls {
+    /// The contents of what a thread writes.
+    pub fn contents(&self, thread: u32) -> Contents {
+        Contents { threads: self.threads, thread, period: period(self.io_bytes) }
     }
 }
 

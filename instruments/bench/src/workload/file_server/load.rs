@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Access, access, statvfs};
 
 use crate::error::{Doing, Error, Result};
-use crate::workload::file_server::FileServer;
 use crate::workload::file_server::contents::Contents;
+use crate::workload::file_server::server::FileServer;
 use crate::workload::file_server::set::{LINK, ROOT, Share};
 use crate::workload::file_server::stream::{Operation, Stream};
 use crate::workload::outcome::{Class, Outcome, Tally};

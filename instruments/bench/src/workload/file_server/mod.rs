@@ -8,6 +8,7 @@
 
 mod contents;
 mod load;
+mod server;
 mod set;
 mod stream;
 
@@ -17,58 +18,19 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use rustix::fs::syncfs;
-use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
+use crate::workload::job::Job;
 use crate::workload::outcome::Outcome;
 use crate::workload::prepared::{Prepared, first_difference};
 use contents::Contents;
 use set::{LINK, LINK_TO, MODE, ROOT, Share};
-use stream::{Extent, Stream};
+use stream::Extent;
 
+pub use server::FileServer;
 pub use stream::Mix;
 
-/// One run of the file server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FileServer {
-    /// Reads, writes and others.
-    pub mix: Mix,
-    /// Operations a second, all threads together.
-    pub offered_per_s: f64,
-    /// Threads, 1 to 99; each has its share of the files.
-    pub threads: u32,
-    /// All files together, bytes.
-    pub file_set_bytes: u64,
-    /// How long the schedule is. It is followed to its end, unless the load is as late again as
-    /// the schedule is long, and 10 seconds at least.
-    pub seconds: f64,
-    /// What the operations follow from. The prepared files do not.
-    pub seed: u64,
-}
-
 impl FileServer {
-    fn check(&self) -> Result<()> {
-        if (1..100).contains(&self.threads) && self.offered_per_s > 0.0 && self.mix.others > 0 {
-            return Ok(());
-        }
-        Err(Error::Missing {
-            what: format!(
-                "a file server with {} threads, {} operations a second and the mix {} cannot be run",
-                self.threads, self.offered_per_s, self.mix
-            ),
-            remedy: "give 1 to 99 threads, a rate, and a mix with others than reads and writes"
-                .into(),
-        })
-    }
-
-    fn share(&self, thread: u32) -> Share {
-        Share::new(thread, self.file_set_bytes / u64::from(self.threads))
-    }
-
-    fn stream<'a>(&self, share: &'a Share, thread: u32) -> Stream<'a> {
-        Stream::new(share, self.mix, self.seed, thread)
-    }
-
     /// Each thread's share, and what it holds after a run with this outcome.
     fn after(&self, outcome: &Outcome) -> Result<Vec<(Share, Contents)>> {
         self.check()?;
@@ -88,14 +50,14 @@ impl FileServer {
             })
             .collect())
     }
+}
 
-    /// See [`crate::workload::Workload::shares_files_with`].
-    pub fn shares_files_with(&self, other: &FileServer) -> bool {
-        (self.threads, self.file_set_bytes) == (other.threads, other.file_set_bytes)
+impl Job for FileServer {
+    fn file_bytes(&self) -> u64 {
+        self.file_set_bytes
     }
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
+    fn prepare(&self, home: &Path) -> Result<()> {
         self.check()?;
         let root = home.join(ROOT);
         if root.exists() {
@@ -116,14 +78,12 @@ impl FileServer {
         sync(&root)
     }
 
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         self.check()?;
         load::run(self, directory)
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         for (share, contents) in self.after(outcome)? {
             for file in 0..share.files() {
                 verify_file(&share, &contents, home, file)?;
@@ -133,8 +93,7 @@ impl FileServer {
         Ok(())
     }
 
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+    fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         for (share, contents) in self.after(outcome)? {
             for (file, extents) in contents.written() {
                 let path = share.file(home, file);

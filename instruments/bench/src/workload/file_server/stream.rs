@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::PAGE_BYTES;
 use crate::content::Random;
+use crate::page::PAGE_BYTES;
 use crate::workload::file_server::set::Share;
 
 /// Handles a thread has at a time.

@@ -20,6 +20,7 @@ use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
+use crate::workload::job::Job;
 use crate::workload::outcome::Outcome;
 use crate::workload::prepared::{Prepared, first_difference};
 use contents::Contents;
@@ -116,9 +117,15 @@ impl Mobibench {
     fn end(&self, plan: &Plan) -> usize {
         plan.operations.partition_point(|one| (one.time_us as f64) < self.seconds * 1e6)
     }
+}
 
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
+impl Job for Mobibench {
+    fn file_bytes(&self) -> u64 {
+        // Databases of a telephone: a few tens of megabytes.
+        64 << 20
+    }
+
+    fn prepare(&self, home: &Path) -> Result<()> {
         let plan = self.trace.plan()?;
         let root = self.trace.root(home);
         if root.exists() {
@@ -135,14 +142,12 @@ impl Mobibench {
         sync(&root)
     }
 
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let plan = self.trace.plan()?;
         replay::run(&plan, &self.operations(&plan), &self.trace.root(directory))
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         let plan = self.trace.plan()?;
         let wanted = self.operations(&plan).len() as u64;
         if outcome.done != [wanted] {
@@ -166,8 +171,7 @@ impl Mobibench {
         verify_nothing_else(&root, &there)
     }
 
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+    fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         let plan = self.trace.plan()?;
         let root = self.trace.root(home);
         for number in Contents::new(&plan).changed(self.end(&plan)) {

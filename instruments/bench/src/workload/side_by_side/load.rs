@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use weir_sim::side_by_side::{Client, Order, Side, SideBySide};
 
-use super::{PAGE, file_read, file_written, prepared, slots};
-use crate::PAGE_BYTES;
+use super::files::{file_read, file_written, prepared, slots};
 use crate::error::{Doing, Error, Result};
+use crate::page::{PAGE, PAGE_BYTES};
 use crate::workload::outcome::{Class, Outcome, Tally};
 
 /// How long a client that waits for its session sleeps at a time.

@@ -5,64 +5,65 @@
 //! Invariants: no two threads write one file, and no file that is read is written; a client's
 //! writes are numbered on through its sessions, and their bytes follow from client and number.
 
+mod files;
 mod load;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use weir_sim::side_by_side::{Client, Side, Unrunnable};
 
-use crate::PAGE_BYTES;
+use self::files::{READ_SEED, file_read, file_written, prepared, slots};
 use crate::cold::make_file;
 use crate::error::{Error, Result};
+use crate::page::PAGE;
+use crate::workload::job::Job;
 use crate::workload::outcome::Outcome;
-use crate::workload::prepared::{Prepared, compare};
-use crate::workload::slots::{PREPARED_SEED, Slots};
+use crate::workload::prepared::compare;
+use crate::workload::slots::PREPARED_SEED;
 
 pub use weir_sim::side_by_side::{Access, SideBySide, WORKLOADS};
 
-const PAGE: u64 = PAGE_BYTES as u64;
-/// What the content of files that are read follows from, client by client.
-const READ_SEED: u64 = 0x7265_6164_6572;
-
-/// See [`crate::workload::Workload::prepare`].
-pub fn prepare(sides: &SideBySide, home: &Path) -> Result<()> {
-    for client in sides.clients()? {
-        let seed = READ_SEED + client.number as u64;
-        make_file(&file_read(&client, home), seed, client.pages)?;
-        make_file(&file_written(&client, home), PREPARED_SEED, client.pages)?;
+impl Job for SideBySide {
+    fn file_bytes(&self) -> u64 {
+        self.files_bytes()
     }
-    Ok(())
-}
 
-/// See [`crate::workload::Workload::run`].
-pub fn run(sides: &SideBySide, directory: &Path) -> Result<Outcome> {
-    load::run(sides, &sides.clients()?, directory)
-}
-
-/// See [`crate::workload::Workload::verify`].
-pub fn verify(sides: &SideBySide, home: &Path, outcome: &Outcome) -> Result<()> {
-    for (client, done) in after(sides, outcome)? {
-        let last = last_writes(&client, done)?;
-        slots(&client).verify_last(&file_written(&client, home), &last)?;
-        let mut prepared = prepared(&client);
-        compare(
-            &file_read(&client, home),
-            client.pages * PAGE,
-            |page, bytes| bytes.copy_from_slice(prepared.page(page)),
-            |_| "nobody writes this file".to_owned(),
-        )?;
+    fn prepare(&self, home: &Path) -> Result<()> {
+        for client in self.clients()? {
+            let seed = READ_SEED + client.number as u64;
+            make_file(&file_read(&client, home), seed, client.pages)?;
+            make_file(&file_written(&client, home), PREPARED_SEED, client.pages)?;
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// See [`crate::workload::Workload::reset`].
-pub fn reset(sides: &SideBySide, home: &Path, outcome: &Outcome) -> Result<()> {
-    for (client, done) in after(sides, outcome)? {
-        let last = last_writes(&client, done)?;
-        let changed: Vec<bool> = last.iter().map(|last| *last > 0).collect();
-        slots(&client).restore(&file_written(&client, home), &changed)?;
+    fn run(&self, directory: &Path) -> Result<Outcome> {
+        load::run(self, &self.clients()?, directory)
     }
-    Ok(())
+
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        for (client, done) in after(self, outcome)? {
+            let last = last_writes(&client, done)?;
+            slots(&client).verify_last(&file_written(&client, home), &last)?;
+            let mut prepared = prepared(&client);
+            compare(
+                &file_read(&client, home),
+                client.pages * PAGE,
+                |page, bytes| bytes.copy_from_slice(prepared.page(page)),
+                |_| "nobody writes this file".to_owned(),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+        for (client, done) in after(self, outcome)? {
+            let last = last_writes(&client, done)?;
+            let changed: Vec<bool> = last.iter().map(|last| *last > 0).collect();
+            slots(&client).restore(&file_written(&client, home), &changed)?;
+        }
+        Ok(())
+    }
 }
 
 impl From<Unrunnable> for Error {
@@ -72,25 +73,6 @@ impl From<Unrunnable> for Error {
             remedy: "give files of whole pages, and a reader that goes as the writer does".into(),
         }
     }
-}
-
-fn file_written(client: &Client, directory: &Path) -> PathBuf {
-    directory.join(format!("written-{}.data", client.number))
-}
-
-fn file_read(client: &Client, directory: &Path) -> PathBuf {
-    directory.join(format!("read-{}.data", client.number))
-}
-
-/// The content of the file that is read.
-fn prepared(client: &Client) -> Prepared {
-    Prepared::new(READ_SEED + client.number as u64)
-}
-
-/// The file that is written: a slot for each page.
-fn slots(client: &Client) -> Slots {
-    let file_bytes = client.pages * PAGE;
-    Slots { io_bytes: PAGE, file_bytes, random: false, seed: client.seed }
 }
 
 /// For each page the number of its last write plus one, or 0, after so many writes in each

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::mount::run;
+use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
 use crate::workload::postgres::{CLUSTER_BYTES, Clusters, Postgres, Server, unclear};
 
@@ -69,16 +70,6 @@ pub struct Tpcc {
 }
 
 impl Tpcc {
-    /// What its files take up, bytes, about: the cluster and its prepared copy, and the log of filling it.
-    pub fn file_bytes(&self) -> u64 {
-        2 * (u64::from(self.warehouses) * WAREHOUSE_BYTES + CLUSTER_BYTES) + (256 << 20)
-    }
-
-    /// See [`crate::workload::Workload::prepare`].
-    pub fn prepare(&self, home: &Path) -> Result<()> {
-        clusters(home).make(SETTINGS, |server| self.fill(server))
-    }
-
     fn fill(&self, server: &Server<'_>) -> Result<()> {
         let scripts = SCRIPTS.map(|(name, text, _)| (name, text));
         for (name, text) in [("schema.sql", SCHEMA)].into_iter().chain(scripts) {
@@ -102,9 +93,18 @@ impl Tpcc {
             ("orders", ORDERS_A_DISTRICT),
         ]
     }
+}
 
-    /// See [`crate::workload::Workload::run`].
-    pub fn run(&self, directory: &Path) -> Result<Outcome> {
+impl Job for Tpcc {
+    fn file_bytes(&self) -> u64 {
+        2 * (u64::from(self.warehouses) * WAREHOUSE_BYTES + CLUSTER_BYTES) + (256 << 20)
+    }
+
+    fn prepare(&self, home: &Path) -> Result<()> {
+        clusters(home).make(SETTINGS, |server| self.fill(server))
+    }
+
+    fn run(&self, directory: &Path) -> Result<Outcome> {
         let postgres = Postgres::find()?;
         let server = Server::start(&postgres, &clusters(directory).used(), "")?;
         // Of two that wait for each other one is rolled back, and tried again.
@@ -130,16 +130,14 @@ impl Tpcc {
         Ok(Outcome::new(&[tally], vec![count(NEW_ORDER), count(PAYMENT)], 0))
     }
 
-    /// See [`crate::workload::Workload::verify`].
-    pub fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
+    fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         let payments = outcome.done.get(PAYMENT).copied().unwrap_or(0);
         let found = clusters(home).ask(CONDITIONS)?;
         let prepared = u64::from(self.warehouses) * DISTRICTS * CUSTOMERS_A_DISTRICT;
         check(&found, prepared + payments)
     }
 
-    /// See [`crate::workload::Workload::reset`].
-    pub fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+    fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         clusters(home).copy()
     }
 }

@@ -1,0 +1,31 @@
+//! What the plots of a run have in common.
+
+use crate::disk::Model;
+use crate::nbw::names::{ADAPTIVE, BASELINE, STATIC};
+use crate::plot::{Kind, Mark, Panel};
+
+/// The disks that have panels.
+pub const DISKS: [Model; 2] = [Model::Hdd, Model::Ssd];
+
+/// Who is drawn over time, where the disk is what is looked at.
+pub const OVER_TIME: [&str; 3] = [BASELINE, STATIC, ADAPTIVE];
+
+/// A panel with linear axes.
+pub fn panel(
+    title: &str,
+    y_title: &str,
+    kind: Kind,
+    workloads: &[&str],
+    marks: Vec<Vec<Option<Mark>>>,
+) -> Panel {
+    Panel {
+        title: title.to_owned(),
+        x_title: String::new(),
+        y_title: y_title.to_owned(),
+        logarithmic: false,
+        kind,
+        categories: workloads.iter().map(|name| name.to_uppercase()).collect(),
+        marks,
+        line_at: None,
+    }
+}
