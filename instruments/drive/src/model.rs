@@ -1,14 +1,14 @@
 //! Which storage a drive behaves like.
 
-use std::fmt;
+use strum::Display;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// Which storage a disk behaves like. Its numbers, and where they come from, are in [`crate::parameters`].
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
-)]
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize, Display)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
     /// A 7200 rpm SATA hard disk.
@@ -21,13 +21,3 @@ pub enum Model {
     None,
 }
 
-impl fmt::Display for Model {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Model::Hdd => "hdd",
-            Model::Ssd => "ssd",
-            Model::Remote => "remote",
-            Model::None => "none",
-        })
-    }
-}

@@ -8,14 +8,14 @@ use crate::nbw::names::{
     BASELINE, DEFAULT, PERSONALITIES, bytes, contestants, sizes, without_fsync, workloads,
 };
 use crate::nbw::results::{Case, Experiment, Results};
-use crate::plot::{Figure, Kind, Mark, Marker, Panel, Series};
+use crate::plot::{Figure, Kind, Mark, Marker, Panel, RGBColor, Series};
 
 /// The disks of the paper.
 const DISKS: [Model; 2] = [Model::Hdd, Model::Ssd];
 /// What a whisker is.
 const WHISKERS: &str = "Whiskers: least and most of the repetitions.";
 /// What the colour of a bound is.
-const BOUND: &str = "#6b6b6b";
+const BOUND: RGBColor = RGBColor(0x6b, 0x6b, 0x6b);
 
 /// File names and what is drawn in them.
 pub fn all(results: &Results) -> Vec<(&'static str, Figure)> {
@@ -35,15 +35,16 @@ fn series(results: &Results) -> Vec<Series> {
 
 /// The same of some.
 pub fn series_of(contestants: Vec<&str>) -> Vec<Series> {
-    const OTHERS: [(&str, Marker); 2] = [("#0072b2", Marker::Up), ("#c9b000", Marker::Down)];
+    const OTHERS: [(RGBColor, Marker); 2] =
+        [(RGBColor(0x00, 0x72, 0xb2), Marker::Up), (RGBColor(0xc9, 0xb0, 0x00), Marker::Down)];
     let mut others = OTHERS.iter().cycle();
     let mut look = |name: &str| match name {
-        BASELINE => ("#333333", Marker::Square),
-        "weir-blocking" => ("#cc79a7", Marker::Cross),
-        "weir-async-fg" => ("#e69f00", Marker::Up),
-        "weir-async-bg" => ("#56b4e9", Marker::Down),
-        "weir-lazy" | "weir-adaptive" => ("#009e73", Marker::Diamond),
-        DEFAULT => ("#d55e00", Marker::Disc),
+        BASELINE => (RGBColor(0x33, 0x33, 0x33), Marker::Square),
+        "weir-blocking" => (RGBColor(0xcc, 0x79, 0xa7), Marker::Cross),
+        "weir-async-fg" => (RGBColor(0xe6, 0x9f, 0x00), Marker::Up),
+        "weir-async-bg" => (RGBColor(0x56, 0xb4, 0xe9), Marker::Down),
+        "weir-lazy" | "weir-adaptive" => (RGBColor(0x00, 0x9e, 0x73), Marker::Diamond),
+        DEFAULT => (RGBColor(0xd5, 0x5e, 0x00), Marker::Disc),
         _ => others.next().copied().unwrap_or(OTHERS[0]),
     };
     let one = |name: &str| {

@@ -1,177 +1,114 @@
-//! Plots as SVG: panels in a grid under one legend, each with lines or grouped bars over the same
-//! kind of categories.
+//! Plots as SVG, drawn by the crate plotters: panels in a grid under one legend, each with lines or grouped bars over
+//! the same kind of categories.
 //!
 //! Owns how a figure looks; what is in it is the caller's. A figure that was not measured is a gap.
 //!
-//! Invariant: the same figure gives the same bytes, so that a committed plot changes only with what
-//! it shows.
+//! Invariant: the same figure gives the same bytes, so that a committed plot changes only with what it shows.
 
+mod figure;
 mod panel;
-mod scale;
-mod svg;
 
-use svg::{Anchor, Svg};
+use plotters::prelude::*;
 
-/// A whole image.
-pub struct Figure {
-    /// Its heading.
-    pub title: String,
-    /// A line under the heading: what a mark and its whisker are.
-    pub note: String,
-    /// Panels in a row.
-    pub columns: usize,
-    /// What the marks of each panel stand for, in the order of [`Panel::marks`].
-    pub series: Vec<Series>,
-    /// Row by row.
-    pub panels: Vec<Panel>,
-}
+use self::panel::{Area, Failed, TEXT, bold, marker, text};
 
-/// One entry of the legend.
-#[derive(Clone)]
-pub struct Series {
-    /// What it is called.
-    pub name: String,
-    /// `#rrggbb`.
-    pub colour: &'static str,
-    /// How its points look, so that nobody needs the colours.
-    pub marker: Marker,
-}
+pub use self::figure::{Figure, Kind, Mark, Marker, Panel, Series};
+pub use plotters::style::RGBColor;
 
-/// The look of a point.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Marker {
-    /// A disc.
-    Disc,
-    /// A square.
-    Square,
-    /// A triangle on its base.
-    Up,
-    /// A triangle on its tip.
-    Down,
-    /// A square on its tip.
-    Diamond,
-    /// Two crossed bars.
-    Cross,
-    /// None: a dashed line, for what was computed and not measured.
-    Dashes,
-}
-
-/// One plot.
-pub struct Panel {
-    /// Its heading.
-    pub title: String,
-    /// What its categories are.
-    pub x_title: String,
-    /// What its figures are, with the unit.
-    pub y_title: String,
-    /// Whether the y axis is logarithmic.
-    pub logarithmic: bool,
-    /// Lines or bars.
-    pub kind: Kind,
-    /// From left to right. One without a name has no tick.
-    pub categories: Vec<String>,
-    /// For each series, for each category. Series without an entry are not in this panel.
-    pub marks: Vec<Vec<Option<Mark>>>,
-    /// A faint line across at this figure: what the others are measured by.
-    pub line_at: Option<f64>,
-}
-
-/// How a panel shows its marks.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Points, joined where neighbours were measured.
-    Lines,
-    /// The same at so many categories that the points themselves are left out.
-    Curves,
-    /// Bars side by side at each category.
-    Bars,
-}
-
-/// One figure and its spread.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mark {
-    /// The figure.
-    pub value: f64,
-    /// Least and most of the repetitions.
-    pub spread: Option<(f64, f64)>,
-}
-
-/// Width of a panel, pixels.
-const WIDTH: f64 = 270.0;
-/// Height of a panel, pixels.
-const HEIGHT: f64 = 250.0;
+/// Width and height of a panel, pixels.
+const PANEL: (u32, u32) = (270, 250);
 /// What the image has around its panels, pixels.
-const MARGIN: f64 = 12.0;
+const MARGIN: u32 = 12;
 /// Size of the image's heading, pixels.
-const TITLE: f64 = 17.0;
-/// Size of other text, pixels.
-const TEXT: f64 = 12.0;
-/// Width of a letter by its size: there are no fonts to measure here.
-const LETTER: f64 = 0.58;
+const TITLE: u32 = 21;
+/// Height of a row of the legend, pixels.
+const ROW: u32 = 18;
 
 impl Figure {
     /// The image.
     pub fn svg(&self) -> String {
+        let mut image = String::new();
+        self.draw(&mut image).expect("a string takes all that is drawn");
+        image
+    }
+
+    fn draw(&self, image: &mut String) -> Result<(), Failed> {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
         let rows = self.panels.len().div_ceil(columns);
-        let width = 2.0 * MARGIN + columns as f64 * WIDTH;
+        let width = 2 * MARGIN + columns as u32 * PANEL.0;
         let legend = self.legend_rows(width);
-        let top = MARGIN + TITLE + 2.0 * TEXT + legend.len() as f64 * (TEXT + 6.0) + 8.0;
-        let mut svg = Svg::new(width, top + rows as f64 * HEIGHT + MARGIN, &self.title);
-        svg.text((MARGIN, MARGIN + TITLE * 0.8), TITLE, Anchor::Start, true, &self.title);
-        let mut y = MARGIN + TITLE + TEXT + 2.0;
-        svg.text((MARGIN, y), TEXT, Anchor::Start, false, &self.note);
+        let top = MARGIN + TITLE + 2 * TEXT + legend.len() as u32 * ROW;
+        let size = (width, top + rows as u32 * PANEL.1 + MARGIN);
+        let root = SVGBackend::with_string(image, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        let left = MARGIN as i32;
+        root.draw(&Text::new(printable(&self.title), (left, left), bold(TITLE)))?;
+        let mut y = (MARGIN + TITLE + 6) as i32;
+        root.draw(&Text::new(printable(&self.note), (left, y), text(TEXT)))?;
         for row in &legend {
-            y += TEXT + 6.0;
-            let mut x = MARGIN;
+            y += ROW as i32;
+            let mut x = left;
             for series in row {
-                self.legend_entry(&mut svg, series, (x, y));
-                x += entry_width(series);
+                self.legend_entry(&root, series, (x, y))?;
+                x += entry_width(series) as i32;
             }
         }
-        for (at, panel) in self.panels.iter().enumerate() {
-            let corner =
-                (MARGIN + (at % columns) as f64 * WIDTH, top + (at / columns) as f64 * HEIGHT);
-            panel::draw(&mut svg, panel, &self.series, corner);
+        let (_, grid) = root.split_vertically(top);
+        let grid = grid.margin(0, MARGIN, MARGIN, MARGIN);
+        for (area, panel) in grid.split_evenly((rows, columns)).iter().zip(&self.panels) {
+            panel::draw(area, panel, &self.series)?;
         }
-        svg.finish()
+        root.present()
     }
 
     /// The legend's entries, as many in a row as fit.
-    fn legend_rows(&self, width: f64) -> Vec<Vec<&Series>> {
+    fn legend_rows(&self, width: u32) -> Vec<Vec<&Series>> {
         let mut rows: Vec<Vec<&Series>> = Vec::new();
-        let mut used = f64::INFINITY;
+        let mut used = u32::MAX;
         for series in &self.series {
             let wide = entry_width(series);
-            if used + wide > width - 2.0 * MARGIN {
+            if used.saturating_add(wide) > width - 2 * MARGIN {
                 rows.push(Vec::new());
-                used = 0.0;
+                used = 0;
             }
             used += wide;
-            if let Some(row) = rows.last_mut() {
-                row.push(series);
-            }
+            rows.last_mut().expect("a row was begun").push(series);
         }
         rows
     }
 
-    fn legend_entry(&self, svg: &mut Svg, series: &Series, (x, y): (f64, f64)) {
+    fn legend_entry(&self, root: &Area<'_>, series: &Series, at: (i32, i32)) -> Result<(), Failed> {
+        let (x, y) = (at.0, at.1 + 7);
         let all = |kind: Kind| self.panels.iter().all(|panel| panel.kind == kind);
-        if all(Kind::Bars) && series.marker != Marker::Dashes {
-            svg.rect((x + 8.0, y - 10.0), (12.0, 12.0), series.colour);
+        let style = series.colour.stroke_width(2);
+        if series.marker == Marker::Dashes {
+            root.draw(&plotters::element::DashedPathElement::new(
+                [(x, y), (x + 24, y)],
+                6,
+                4,
+                style,
+            ))?;
+        } else if all(Kind::Bars) {
+            root.draw(&Rectangle::new([(x + 8, y - 6), (x + 20, y + 6)], style.filled()))?;
         } else {
-            let dashed = series.marker == Marker::Dashes;
-            svg.polyline(&[(x, y - 4.0), (x + 24.0, y - 4.0)], series.colour, dashed);
+            root.draw(&PathElement::new([(x, y), (x + 24, y)], style))?;
             if !all(Kind::Curves) {
-                panel::marker(svg, series, (x + 12.0, y - 4.0));
+                marker(root, series, (x + 12, y))?;
             }
         }
-        svg.text((x + 29.0, y), TEXT, Anchor::Start, false, &series.name);
+        let name = printable(&series.name);
+        root.draw(&Text::new(name, (x + 29, at.1), text(TEXT)))
     }
 }
 
-fn entry_width(series: &Series) -> f64 {
-    50.0 + series.name.chars().count() as f64 * TEXT * LETTER
+/// The width of an entry; nothing here knows the font, whose letters are about half as wide as its size.
+fn entry_width(series: &Series) -> u32 {
+    50 + series.name.chars().count() as u32 * TEXT / 2
+}
+
+/// Text without characters that XML 1.0 does not allow.
+fn printable(text: &str) -> String {
+    text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect()
 }
 
 #[cfg(test)]
@@ -181,8 +118,8 @@ mod tests {
     fn figure(kind: Kind, marks: Vec<Vec<Option<Mark>>>) -> Figure {
         let series = ["ext4", "a<b"].map(|name| Series {
             name: name.into(),
-            colour: "#000000",
-            marker: Marker::Square,
+            colour: BLACK,
+            marker: Marker::Disc,
         });
         let panel = Panel {
             title: "hdd".into(),
@@ -207,13 +144,19 @@ mod tests {
         Some(Mark { value, spread: Some((value * 0.9, value * 1.1)) })
     }
 
+    /// Shapes with black ink: marks, and the legend's two.
+    fn count(svg: &str, element: &str) -> usize {
+        let begin = format!("<{element} ");
+        svg.lines().filter(|line| line.starts_with(&begin) && line.contains("#000000")).count()
+    }
+
     #[test]
     fn lines_break_where_nothing_was_measured() {
         let whole = figure(Kind::Lines, vec![vec![mark(1.0), mark(2.0), mark(3.0)]]).svg();
         let broken = figure(Kind::Lines, vec![vec![mark(1.0), None, mark(3.0)]]).svg();
-        // Two in the legend, the line itself, and none where no neighbours are left.
-        assert_eq!(whole.matches("<polyline").count(), 3);
-        assert_eq!(broken.matches("<polyline").count(), 2);
+        assert_eq!((count(&whole, "circle"), count(&broken, "circle")), (5, 4));
+        // A whisker has three strokes.
+        assert_eq!(count(&whole, "polyline") - 3, count(&broken, "polyline") + 1);
         assert_eq!(whole, figure(Kind::Lines, vec![vec![mark(1.0), mark(2.0), mark(3.0)]]).svg());
         assert!(whole.contains("a&lt;b"));
     }
@@ -221,16 +164,13 @@ mod tests {
     #[test]
     fn curves_have_no_points() {
         let curves = figure(Kind::Curves, vec![vec![mark(1.0), mark(2.0), mark(3.0)]]).svg();
-        // The background alone: neither squares nor whiskers.
-        assert_eq!(curves.matches("<rect").count(), 1);
-        assert_eq!(curves.matches("<polyline").count(), 3);
+        assert_eq!((count(&curves, "circle"), count(&curves, "polyline")), (0, 3));
     }
 
     #[test]
     fn bars_and_empty_panels() {
         let bars = figure(Kind::Bars, vec![vec![mark(1.0)], vec![mark(0.5), None, mark(2.0)]]);
-        // Background, two in the legend, three bars.
-        assert_eq!(bars.svg().matches("<rect").count(), 6);
+        assert_eq!(count(&bars.svg(), "rect"), 5, "two in the legend, three bars");
         let empty = figure(Kind::Bars, Vec::new()).svg();
         assert!(empty.contains("not measured"));
     }

@@ -1,181 +1,327 @@
 //! One plot of a figure: its axes, and its lines or bars.
 
-use super::scale::Scale;
-use super::svg::{Anchor, FAINT, INK, Svg};
-use super::{HEIGHT, Kind, LETTER, Mark, Marker, Panel, Series, TEXT, WIDTH};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{
+    AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter,
+};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Left of the plot: ticks and the y axis' title. Pixels.
-const LEFT: f64 = 56.0;
-/// Right of the plot, pixels.
-const RIGHT: f64 = 10.0;
-/// Above the plot: the heading. Pixels.
-const ABOVE: f64 = 28.0;
-/// Below the plot: categories and the x axis' title. Pixels.
-const BELOW: f64 = 46.0;
-/// Size of the ticks' text, pixels.
-const TICK: f64 = 11.0;
-/// Half of a marker's width, pixels.
-const MARKER: f64 = 4.0;
-/// How far series stand apart at one category of a line plot, so that whiskers can be told from
-/// each other. Pixels.
+use super::figure::{Kind, Mark, Marker, Panel, Series};
+
+/// Where a panel is drawn.
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// What drawing can fail with.
+pub type Failed = DrawingAreaErrorKind<std::io::Error>;
+/// A chart with figures over categories; category `n` is from `n` to `n + 1`.
+type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
+
+/// Ink of text and axes.
+pub const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
+/// Ink of lines that help reading.
+const FAINT: RGBColor = RGBColor(0xd9, 0xd9, 0xd9);
+/// Ink of a figure that others are measured by.
+const ACROSS: RGBColor = RGBColor(0x77, 0x77, 0x77);
+/// Size of a panel's text, and of its ticks'. Pixels.
+pub const TEXT: u32 = 15;
+const TICK: u32 = 13;
+/// Room for the y axis' ticks and title, and for the x axis'. Pixels.
+const LEFT: u32 = 58;
+const BELOW: u32 = 46;
+/// Half of a point's width, and of a whisker's caps. Pixels.
+const POINT: i32 = 4;
+const CAP: f64 = 2.5;
+/// Series stand apart by this at one category of a line plot, so that whiskers can be told from each other. Pixels.
 const APART: f64 = 2.0;
 /// What a group of bars takes of its category's width.
 const GROUP: f64 = 0.82;
-/// A spread that is shorter is not drawn, pixels.
-const WHISKER: f64 = 2.0;
+/// No figure of a measurement is beyond these; what is, is a gap.
+const PLAUSIBLE: std::ops::RangeInclusive<f64> = 1e-9..=1e15;
 
-/// Where a panel's plot is, and how figures become places in it.
-struct Plot<'a> {
-    panel: &'a Panel,
-    scale: Scale,
-    left: f64,
-    top: f64,
-}
-
-/// Draws `panel` with its upper left corner at `corner`.
-pub fn draw(svg: &mut Svg, panel: &Panel, series: &[Series], corner: (f64, f64)) {
-    let shown = panel.marks.iter().flatten().flatten();
+/// Draws a panel.
+pub fn draw(area: &Area<'_>, panel: &Panel, series: &[Series]) -> Result<(), Failed> {
+    let shown = panel.marks.iter().flatten().flatten().filter(|mark| plausible(panel, mark.value));
     let figures = shown.flat_map(|mark| {
         let (least, most) = mark.spread.unwrap_or((mark.value, mark.value));
         [mark.value, least, most]
     });
-    let figures = figures.chain(panel.line_at);
-    let scale =
-        if panel.logarithmic { Scale::logarithmic(figures) } else { Scale::linear(figures) };
-    let plot = Plot { panel, scale, left: corner.0 + LEFT, top: corner.1 + ABOVE };
-    let middle = plot.left + plot.width() / 2.0;
-    svg.text((middle, corner.1 + 18.0), TEXT, Anchor::Middle, true, &panel.title);
-    plot.axes(svg, corner.0);
-    if panel.marks.iter().flatten().all(Option::is_none) {
-        let centre = (middle, plot.top + plot.height() / 2.0);
-        svg.text(centre, TEXT, Anchor::Middle, false, "not measured");
-        return;
+    let figures = figures.chain(panel.line_at).filter(|figure| PLAUSIBLE.contains(figure));
+    let (least, most) = figures
+        .fold((f64::INFINITY, 0.0), |(least, most), figure| (figure.min(least), figure.max(most)));
+    if panel.logarithmic {
+        let (least, most) = if most > 0.0 { (least / 1.3, most * 1.3) } else { (1.0, 10.0) };
+        let ticks = ticks_of_decades(least, most);
+        let axis = (least..most).log_scale().with_key_points(ticks);
+        Plot { panel, series, bottom: least }.draw(area, axis)
+    } else {
+        let most = if most > 0.0 { most * 1.08 } else { 1.0 };
+        Plot { panel, series, bottom: 0.0 }.draw(area, 0.0..most)
     }
-    match panel.kind {
-        Kind::Lines | Kind::Curves => plot.lines(svg, series),
-        Kind::Bars => plot.bars(svg, series),
+}
+
+/// Whether a figure has a place in the panel.
+fn plausible(panel: &Panel, figure: f64) -> bool {
+    PLAUSIBLE.contains(&figure) || (figure == 0.0 && !panel.logarithmic)
+}
+
+/// 1, 2 and 5 times the powers of ten within an axis; the powers alone if it is long.
+fn ticks_of_decades(least: f64, most: f64) -> Vec<f64> {
+    let factors: &[f64] = if most / least > 300.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let powers = least.log10().floor() as i32..=most.log10().ceil() as i32;
+    powers
+        .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
+        .filter(|tick| (least..=most).contains(tick))
+        .collect()
+}
+
+/// A tick's figure, thousands as `k`, millions as `M`.
+fn short(figure: f64) -> String {
+    let (figure, unit) = match figure {
+        figure if figure >= 999_999.0 => (figure / 1e6, "M"),
+        figure if figure >= 999.9 => (figure / 1e3, "k"),
+        figure => (figure, ""),
+    };
+    let text = format!("{figure:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned() + unit
+}
+
+/// Text of a size, in pixels.
+pub fn text(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK)
+}
+
+/// The same in bold.
+pub fn bold(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().style(FontStyle::Bold).color(&INK)
+}
+
+/// The x axis: category `n` is from `n` to `n + 1`; those with a name have a tick in their middle.
+struct Categories<'a>(&'a [String]);
+
+impl Ranged for Categories<'_> {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let place = value / self.range().end;
+        limit.0 + (place * f64::from(limit.1 - limit.0)).round() as i32
     }
+
+    fn key_points<H: KeyPointHint>(&self, _hint: H) -> Vec<f64> {
+        let named = (0..self.0.len()).filter(|at| !self.0[*at].is_empty());
+        named.map(|at| at as f64 + 0.5).collect()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        0.0..self.0.len().max(1) as f64
+    }
+}
+
+struct Plot<'a> {
+    panel: &'a Panel,
+    series: &'a [Series],
+    /// The lower end of the y axis.
+    bottom: f64,
 }
 
 impl Plot<'_> {
-    fn width(&self) -> f64 {
-        WIDTH - LEFT - RIGHT
-    }
-
-    fn height(&self) -> f64 {
-        HEIGHT - ABOVE - BELOW
-    }
-
-    fn y(&self, figure: f64) -> f64 {
-        self.top + self.height() * (1.0 - self.scale.place(figure))
-    }
-
-    /// Width of a category.
-    fn step(&self) -> f64 {
-        self.width() / self.panel.categories.len().max(1) as f64
-    }
-
-    fn x(&self, category: usize) -> f64 {
-        self.left + (category as f64 + 0.5) * self.step()
-    }
-
-    fn axes(&self, svg: &mut Svg, outer_left: f64) {
-        let (right, bottom) = (self.left + self.width(), self.top + self.height());
-        for (figure, label) in self.scale.ticks() {
-            let y = self.y(figure);
-            svg.line((self.left, y), (right, y), FAINT, 1.0);
-            svg.text((self.left - 5.0, y + TICK * 0.35), TICK, Anchor::End, false, &label);
+    fn draw<Y>(&self, area: &Area<'_>, axis: Y) -> Result<(), Failed>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
+        let categories = &self.panel.categories;
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.panel.title, bold(TEXT))
+            .margin_right(10)
+            .x_label_area_size(BELOW)
+            .y_label_area_size(LEFT)
+            .build_cartesian_2d(Categories(categories), axis)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(FAINT)
+            .axis_style(INK)
+            .y_labels(6)
+            .label_style(text(TICK))
+            .x_label_style(text(self.category_size(chart_width(area))))
+            .axis_desc_style(text(TEXT))
+            .x_desc(&self.panel.x_title)
+            .y_desc(&self.panel.y_title)
+            .x_label_formatter(&|x| categories.get(*x as usize).cloned().unwrap_or_default())
+            .y_label_formatter(&|y| short(*y))
+            .draw()?;
+        if let Some(figure) = self.panel.line_at.filter(|figure| plausible(self.panel, *figure)) {
+            let across = [(0.0, figure), (categories.len() as f64, figure)];
+            chart.plotting_area().draw(&PathElement::new(across, ACROSS))?;
         }
-        if let Some(figure) = self.panel.line_at {
-            svg.line((self.left, self.y(figure)), (right, self.y(figure)), "#777777", 1.2);
+        if self.panel.marks.iter().flatten().all(Option::is_none) {
+            let (width, height) = chart.plotting_area().dim_in_pixel();
+            let centre = (width as i32 / 2, height as i32 / 2);
+            let text = text(TEXT).pos(Pos::new(HPos::Center, VPos::Center));
+            return chart.plotting_area().strip_coord_spec().draw(&Text::new(
+                "not measured",
+                centre,
+                text,
+            ));
         }
-        svg.line((self.left, self.top), (self.left, bottom), INK, 1.0);
-        svg.line((self.left, bottom), (right, bottom), INK, 1.0);
-        for (at, category) in self.panel.categories.iter().enumerate() {
-            if category.is_empty() {
-                continue;
-            }
-            let next = self.panel.categories[at + 1..].iter().take_while(|next| next.is_empty());
-            let room = self.step() * (1 + next.count()) as f64;
-            let wide = category.chars().count() as f64 * TICK * LETTER;
-            let size = if wide > room { TICK * room / wide } else { TICK };
-            svg.text((self.x(at), bottom + 15.0), size, Anchor::Middle, false, category);
+        match self.panel.kind {
+            Kind::Lines | Kind::Curves => self.lines(&mut chart),
+            Kind::Bars => self.bars(&chart),
         }
-        let middle = (self.left + self.width() / 2.0, bottom + 33.0);
-        svg.text(middle, TEXT, Anchor::Middle, false, &self.panel.x_title);
-        let beside = (outer_left + 13.0, self.top + self.height() / 2.0);
-        svg.text_up(beside, TEXT, &self.panel.y_title);
     }
 
-    fn lines(&self, svg: &mut Svg, series: &[Series]) {
+    /// The size at which the longest category does not run into its neighbour.
+    fn category_size(&self, width: f64) -> u32 {
+        let categories = &self.panel.categories;
+        let fits = |(at, name): (usize, &String)| {
+            let unnamed = categories[at + 1..].iter().take_while(|next| next.is_empty()).count();
+            let room = width / categories.len() as f64 * (1 + unnamed) as f64;
+            // A letter of this font is about half as wide as its size says.
+            (room / (name.chars().count() as f64 * 0.5)) as u32
+        };
+        let named = categories.iter().enumerate().filter(|(_, name)| !name.is_empty());
+        named.map(fits).min().unwrap_or(TICK).clamp(6, TICK)
+    }
+
+    /// The marks of a series that have a place, each with its category.
+    fn marks<'b>(
+        &'b self,
+        marks: &'b [Option<Mark>],
+    ) -> impl Iterator<Item = Option<(usize, Mark)>> + 'b {
+        let marks = marks.iter().take(self.panel.categories.len()).enumerate();
+        marks.map(|(at, mark)| Some((at, mark.filter(|mark| plausible(self.panel, mark.value))?)))
+    }
+
+    fn lines<X, Y>(&self, chart: &mut Chart<'_, '_, X, Y>) -> Result<(), Failed>
+    where
+        X: Ranged<ValueType = f64>,
+        Y: Ranged<ValueType = f64>,
+    {
         let middle = (self.panel.marks.len() as f64 - 1.0) / 2.0;
-        let points_shown = self.panel.kind == Kind::Lines;
-        let apart = if points_shown { APART } else { 0.0 };
-        for (order, (series, marks)) in series.iter().zip(&self.panel.marks).enumerate() {
-            let shift = (order as f64 - middle) * apart;
-            let points: Vec<Option<((f64, f64), Mark)>> = marks
-                .iter()
-                .take(self.panel.categories.len())
-                .enumerate()
-                .map(|(at, mark)| mark.map(|mark| ((self.x(at) + shift, self.y(mark.value)), mark)))
+        let has_points = self.panel.kind == Kind::Lines;
+        let pixel = self.pixel(chart);
+        for (order, (series, marks)) in self.series.iter().zip(&self.panel.marks).enumerate() {
+            let shift = if has_points { (order as f64 - middle) * APART * pixel } else { 0.0 };
+            let points: Vec<Option<((f64, f64), Mark)>> = self
+                .marks(marks)
+                .map(|mark| mark.map(|(at, mark)| ((at as f64 + 0.5 + shift, mark.value), mark)))
                 .collect();
-            for run in points.split(Option::is_none) {
+            let style = series.colour.stroke_width(2);
+            for run in points.split(Option::is_none).filter(|run| run.len() > 1) {
                 let run: Vec<(f64, f64)> = run.iter().flatten().map(|(point, _)| *point).collect();
-                svg.polyline(&run, series.colour, series.marker == Marker::Dashes);
+                match series.marker {
+                    Marker::Dashes => chart.draw_series(DashedLineSeries::new(run, 6, 4, style))?,
+                    _ => chart.draw_series(LineSeries::new(run, style))?,
+                };
             }
-            for (point, mark) in points.into_iter().flatten().filter(|_| points_shown) {
-                self.whisker(svg, point.0, mark, series.colour);
-                marker(svg, series, point);
+            for (point, mark) in points.into_iter().flatten().filter(|_| has_points) {
+                self.whisker(chart, point.0, mark, series.colour)?;
+                self::marker(chart.plotting_area(), series, point)?;
             }
         }
+        Ok(())
     }
 
-    fn bars(&self, svg: &mut Svg, series: &[Series]) {
+    fn bars<X, Y>(&self, chart: &Chart<'_, '_, X, Y>) -> Result<(), Failed>
+    where
+        X: Ranged<ValueType = f64>,
+        Y: Ranged<ValueType = f64>,
+    {
         let count = self.panel.marks.len().max(1) as f64;
-        let wide = self.step() * GROUP / count;
-        let bottom = self.top + self.height();
-        for (order, (series, marks)) in series.iter().zip(&self.panel.marks).enumerate() {
-            for (at, mark) in marks.iter().take(self.panel.categories.len()).enumerate() {
-                let Some(mark) = mark else { continue };
-                let left = self.x(at) + (order as f64 - count / 2.0) * wide;
-                let y = self.y(mark.value);
-                svg.rect((left, y), ((wide - 0.6).max(0.4), bottom - y), series.colour);
-                self.whisker(svg, left + wide / 2.0, *mark, INK);
+        let wide = GROUP / count;
+        for (order, (series, marks)) in self.series.iter().zip(&self.panel.marks).enumerate() {
+            for (at, mark) in self.marks(marks).flatten() {
+                let left = at as f64 + 0.5 + (order as f64 - count / 2.0) * wide;
+                let corners = [(left, self.bottom), (left + wide * 0.97, mark.value)];
+                chart.plotting_area().draw(&Rectangle::new(corners, series.colour.filled()))?;
+                self.whisker(chart, left + wide / 2.0, mark, INK)?;
             }
         }
+        Ok(())
     }
 
-    /// The spread of a mark, where it is long enough to be seen.
-    fn whisker(&self, svg: &mut Svg, x: f64, mark: Mark, colour: &str) {
-        let Some((least, most)) = mark.spread else { return };
-        let (low, high) = (self.y(least), self.y(most));
-        if low - high < WHISKER {
-            return;
+    /// The spread of a mark.
+    fn whisker<X, Y>(
+        &self,
+        chart: &Chart<'_, '_, X, Y>,
+        x: f64,
+        mark: Mark,
+        colour: RGBColor,
+    ) -> Result<(), Failed>
+    where
+        X: Ranged<ValueType = f64>,
+        Y: Ranged<ValueType = f64>,
+    {
+        let Some((least, most)) = mark.spread else { return Ok(()) };
+        if !(plausible(self.panel, least) && plausible(self.panel, most)) {
+            return Ok(());
         }
-        svg.line((x, low), (x, high), colour, 1.0);
-        for y in [low, high] {
-            svg.line((x - 2.5, y), (x + 2.5, y), colour, 1.0);
+        let area = chart.plotting_area();
+        let height = area.map_coordinate(&(x, least)).1 - area.map_coordinate(&(x, most)).1;
+        if height < 2 {
+            return Ok(());
         }
+        let cap = CAP * self.pixel(chart);
+        area.draw(&PathElement::new([(x, least), (x, most)], colour))?;
+        for y in [least, most] {
+            area.draw(&PathElement::new([(x - cap, y), (x + cap, y)], colour))?;
+        }
+        Ok(())
+    }
+
+    /// The width of a pixel, in categories.
+    fn pixel<X, Y>(&self, chart: &Chart<'_, '_, X, Y>) -> f64
+    where
+        X: Ranged<ValueType = f64>,
+        Y: Ranged<ValueType = f64>,
+    {
+        let width = chart.plotting_area().dim_in_pixel().0.max(1);
+        self.panel.categories.len() as f64 / f64::from(width)
     }
 }
 
-/// The point of a series at `(x, y)`.
-pub fn marker(svg: &mut Svg, series: &Series, (x, y): (f64, f64)) {
-    let r = MARKER;
+/// The width of an area's plot, pixels.
+fn chart_width(area: &Area<'_>) -> f64 {
+    f64::from(area.dim_in_pixel().0.saturating_sub(LEFT + 10))
+}
+
+/// The point of a series.
+pub fn marker<C: CoordTranslate>(
+    area: &DrawingArea<SVGBackend<'_>, C>,
+    series: &Series,
+    at: C::From,
+) -> Result<(), Failed>
+where
+    C::From: Clone,
+{
+    let style = series.colour.filled();
+    let shape = |corners: &[(i32, i32)]| {
+        area.draw(&(EmptyElement::at(at.clone()) + Polygon::new(corners.to_vec(), style)))
+    };
+    let r = POINT;
     match series.marker {
-        Marker::Disc => svg.disc((x, y), r, series.colour),
-        Marker::Square => svg.rect((x - r, y - r), (2.0 * r, 2.0 * r), series.colour),
-        Marker::Up => svg.shape(&[(x - r, y + r), (x + r, y + r), (x, y - r)], series.colour),
-        Marker::Down => svg.shape(&[(x - r, y - r), (x + r, y - r), (x, y + r)], series.colour),
-        Marker::Diamond => {
-            let tip = r * 1.3;
-            let corners = [(x, y - tip), (x + tip, y), (x, y + tip), (x - tip, y)];
-            svg.shape(&corners, series.colour);
-        }
-        Marker::Cross => {
-            svg.line((x - r, y - r), (x + r, y + r), series.colour, 2.2);
-            svg.line((x - r, y + r), (x + r, y - r), series.colour, 2.2);
-        }
-        Marker::Dashes => {}
+        Marker::Disc => area.draw(&(EmptyElement::at(at.clone()) + Circle::new((0, 0), r, style))),
+        Marker::Square => shape(&[(-r, -r), (r, -r), (r, r), (-r, r)]),
+        Marker::Up => shape(&[(-r, r), (r, r), (0, -r)]),
+        Marker::Down => shape(&[(-r, -r), (r, -r), (0, r)]),
+        Marker::Diamond => shape(&[(-r - 1, 0), (0, -r - 1), (r + 1, 0), (0, r + 1)]),
+        Marker::Cross => area.draw(
+            &(EmptyElement::at(at.clone()) + Cross::new((0, 0), r, series.colour.stroke_width(2))),
+        ),
+        Marker::Dashes => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_few_and_short() {
+        assert_eq!(ticks_of_decades(75.0, 6500.0), [100.0, 200.0, 500.0, 1e3, 2e3, 5e3]);
+        assert_eq!(ticks_of_decades(70.0, 5e6).len(), 5);
+        assert_eq!([0.5, 5000.0, 2e6, 0.0].map(short), ["0.5", "5k", "2M", "0"]);
     }
 }

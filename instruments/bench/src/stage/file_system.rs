@@ -2,12 +2,12 @@
 //!
 //! Owns one mount. Nothing here is measured: the disk is to be unpaced whenever these are called.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
+use strum::Display;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
@@ -18,22 +18,14 @@ use crate::mount::run;
 use crate::mount_table::mount_at;
 
 /// Which file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Kind {
     /// ext4: the baseline.
     Ext4,
     /// xfs.
     #[expect(dead_code, reason = "for crash tests on xfs")]
     Xfs,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Ext4 => "ext4",
-            Kind::Xfs => "xfs",
-        })
-    }
 }
 
 impl Kind {

@@ -28,11 +28,12 @@ mod process;
 mod run;
 
 use std::cell::Cell;
-use std::fmt;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use strum::Display;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -64,7 +65,8 @@ const ENGINE_BYTES_MIN: u64 = 16 << 20;
 pub const LOG_BYTES: u64 = 64 << 20;
 
 /// When Weir reads a page that is written in part; see `weir mount --help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Fetch {
     /// The writer waits.
     Blocking,
@@ -78,34 +80,14 @@ pub enum Fetch {
     Auto,
 }
 
-impl fmt::Display for Fetch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Fetch::Blocking => "blocking",
-            Fetch::AsyncFg => "async-fg",
-            Fetch::AsyncBg => "async-bg",
-            Fetch::Lazy => "lazy",
-            Fetch::Auto => "auto",
-        })
-    }
-}
-
 /// When Weir writes home; see `weir mount --help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum WriteBack {
     /// By fixed shares of memory.
     Static,
     /// By shares that follow the rates of writing and of writing home, as in AWOL (paper 002).
     Adaptive,
-}
-
-impl fmt::Display for WriteBack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WriteBack::Static => "static",
-            WriteBack::Adaptive => "adaptive",
-        })
-    }
 }
 
 /// A setting of adaptive write-back that is not its default.

@@ -7,13 +7,13 @@
 //! Invariant: the writer announces a write before it begins and after it has ended, so a reader
 //! knows which writes it must see and which it may.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use strum::Display;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,8 @@ pub const FILE: &str = "personality.data";
 const IO_BYTES: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 
 /// Which micro-benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Overwrites the file from the start on.
@@ -68,18 +69,6 @@ impl Kind {
 
     fn is_random(self) -> bool {
         !matches!(self, Kind::SequentialRead | Kind::SequentialWrite)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Kind::SequentialWrite => "sequential-write",
-            Kind::RandomWrite => "random-write",
-            Kind::RandomReadwrite => "random-readwrite",
-            Kind::SequentialRead => "sequential-read",
-            Kind::RandomRead => "random-read",
-        })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::nbw::awol::sweep::Sweep;
 use crate::nbw::names::{BASELINE, contestants_of, workloads};
 use crate::nbw::results::{Case, Class, Experiment, Results};
 use crate::nbw::summary::median;
-use crate::plot::{Figure, Kind, Mark, Marker, Panel, Series};
+use crate::plot::{Figure, Kind, Mark, Marker, Panel, RGBColor, Series};
 
 /// What a whisker is.
 const WHISKERS: &str = "Whiskers: least and most of the rounds.";
@@ -153,15 +153,15 @@ impl Run<'_> {
 
 /// Throughput over sampling intervals.
 fn intervals(results: &Results) -> Figure {
-    const LINES: [(&str, &str, Marker); 3] = [
-        ("nrsw", "#0072b2", Marker::Disc),
-        ("nrzw", "#d55e00", Marker::Square),
-        ("zrzw", "#009e73", Marker::Diamond),
+    const LINES: [(&str, RGBColor, Marker); 3] = [
+        ("nrsw", RGBColor(0x00, 0x72, 0xb2), Marker::Disc),
+        ("nrzw", RGBColor(0xd5, 0x5e, 0x00), Marker::Square),
+        ("zrzw", RGBColor(0x00, 0x9e, 0x73), Marker::Diamond),
     ];
     let who: Vec<String> = Sweep::Interval.contestants().iter().map(|who| who.name()).collect();
     let called = |who: &String| who.replace("weir-every-", "").replace('-', " ");
     let panel = |disk: Model| {
-        let line = |(workload, ..): &(&str, &str, Marker)| {
+        let line = |(workload, ..): &(&str, RGBColor, Marker)| {
             let case = format!("{disk}/{}/{workload}", Sweep::Interval);
             let at = |who: &String| {
                 let class = Class::leading(&results.find(&case, who)?.classes)?;

@@ -10,7 +10,7 @@ use crate::document::markdown::Table;
 use crate::nbw::awol::optimum;
 use crate::nbw::names::{ADAPTIVE, DASH, rate};
 use crate::nbw::results::{Curves, Moment, Requests, Results};
-use crate::plot::{Figure, Kind, Mark, Marker, Panel, Series};
+use crate::plot::{Figure, Kind, Mark, Marker, Panel, RGBColor, Series};
 
 /// Steps of a plot, at most.
 const STEPS_MAX: f64 = 120.0;
@@ -21,11 +21,11 @@ const TICKS_MAX: usize = 7;
 type Share = fn(&Moment) -> f64;
 
 /// The curves of a plot of watermarks.
-const SHARES: [(&str, &str, Share); 4] = [
-    ("high watermark, h(t)", "#d55e00", |moment| moment.high_percent),
-    ("low watermark, l(t)", "#0072b2", |moment| moment.low_percent),
-    ("most of h, h_max(t)", "#c9b000", |moment| moment.max_percent),
-    ("dirty", "#333333", |moment| moment.dirty_percent),
+const SHARES: [(&str, RGBColor, Share); 4] = [
+    ("high watermark, h(t)", RGBColor(0xd5, 0x5e, 0x00), |moment| moment.high_percent),
+    ("low watermark, l(t)", RGBColor(0x00, 0x72, 0xb2), |moment| moment.low_percent),
+    ("most of h, h_max(t)", RGBColor(0xc9, 0xb0, 0x00), |moment| moment.max_percent),
+    ("dirty", RGBColor(0x33, 0x33, 0x33), |moment| moment.dirty_percent),
 ];
 
 /// Watermarks of adaptive write-back in some workloads.

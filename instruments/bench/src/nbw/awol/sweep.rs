@@ -2,14 +2,15 @@
 //! and h_max (Figure 15) of the adaptive one, and when the static one begins (Figures 9 and 10): the best
 //! of these, workload by workload, is what the adaptive one is to come near.
 
-use std::fmt;
+use strum::Display;
 
 use clap::ValueEnum;
 
 use crate::stage::{Contestant, Setting, WriteBack};
 
 /// Which setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Sweep {
     /// `--write-back-interval`, on NRSW, NRZW and ZRZW.
     Interval,
@@ -17,16 +18,6 @@ pub enum Sweep {
     DirtyMax,
     /// `--dirty-background`, on all, with adaptive write-back beside it.
     Static,
-}
-
-impl fmt::Display for Sweep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Sweep::Interval => "interval",
-            Sweep::DirtyMax => "dirty-max",
-            Sweep::Static => "static",
-        })
-    }
 }
 
 impl Sweep {

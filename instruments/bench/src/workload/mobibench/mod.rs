@@ -11,10 +11,10 @@ mod plan;
 mod replay;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use strum::Display;
 
 use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,8 @@ use contents::Contents;
 use plan::{Action, Plan};
 
 /// Which trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Trace {
     /// The Facebook application.
@@ -80,15 +81,6 @@ pub struct Transfer {
     pub length: u64,
     /// Written, not read.
     pub is_write: bool,
-}
-
-impl fmt::Display for Trace {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Trace::Facebook => "facebook",
-            Trace::Twitter => "twitter",
-        })
-    }
 }
 
 /// One replay.
