@@ -13,6 +13,8 @@ mod document;
 mod engine;
 mod error;
 mod fuse;
+mod fuse_server;
+mod json;
 mod lane;
 mod measure;
 mod memory;

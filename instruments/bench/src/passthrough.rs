@@ -7,8 +7,6 @@
 //! Does not own: links, extended attributes, permissions of other users. The benchmarks need files
 //! in one directory, so that is what it serves.
 
-#![allow(clippy::too_many_arguments)] // fuser's trait says so.
-
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -19,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session,
-    TimeOrNow, WriteFlags,
+use fuser::InitFlags;
+
+use crate::fuse_server::{
+    self, Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, Limits, OpenFlags, ReplyData,
+    ReplyEmpty, ReplyWrite, Served, answer,
 };
 
 /// The bounds Weir asks the kernel for, so that both are sent the same requests.
@@ -31,7 +29,6 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 64;
 
 const TTL: Duration = Duration::from_secs(1);
-const GENERATION: Generation = Generation(0);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -40,16 +37,10 @@ thread_local! {
 /// Serves `source` on `mountpoint` until it is unmounted.
 pub fn serve(source: &Path, mountpoint: &Path) -> io::Result<()> {
     let source = source.canonicalize()?;
+    let name = source.display().to_string();
     let threads = std::thread::available_parallelism()?.get();
-    let mut config = fuser::Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(source.display().to_string()),
-        MountOption::Subtype("weir-bench-passthrough".into()),
-        MountOption::DefaultPermissions,
-    ];
-    config.n_threads = Some(threads);
-    config.clone_fd = true;
-    Session::new(Passthrough::new(source), mountpoint, &config)?.run()
+    let served = Passthrough::new(source, threads);
+    fuse_server::serve(served, mountpoint, &name, "weir-bench-passthrough")
 }
 
 #[derive(Default)]
@@ -59,6 +50,7 @@ struct Names {
 
 struct Passthrough {
     source: PathBuf,
+    threads: usize,
     names: RwLock<Names>,
     handles: RwLock<Handles>,
 }
@@ -70,9 +62,14 @@ struct Handles {
 }
 
 impl Passthrough {
-    fn new(source: PathBuf) -> Passthrough {
+    fn new(source: PathBuf, threads: usize) -> Passthrough {
         let names = Names { paths: HashMap::from([(INodeNo::ROOT.0, source.clone())]) };
-        Passthrough { source, names: RwLock::new(names), handles: RwLock::new(Handles::default()) }
+        Passthrough {
+            source,
+            threads,
+            names: RwLock::new(names),
+            handles: RwLock::new(Handles::default()),
+        }
     }
 
     fn path(&self, ino: INodeNo) -> io::Result<PathBuf> {
@@ -85,7 +82,7 @@ impl Passthrough {
     }
 
     fn remember(&self, path: PathBuf, metadata: &Metadata) -> FileAttr {
-        let attr = attributes(metadata);
+        let attr = attributes_of(metadata);
         if path != self.source {
             let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
             names.paths.insert(attr.ino.0, path);
@@ -111,59 +108,9 @@ impl Passthrough {
             .and_then(Clone::clone)
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
-
-    fn look_up(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
-        let path = self.child(parent, name)?;
-        let metadata = fs::symlink_metadata(&path)?;
-        Ok(self.remember(path, &metadata))
-    }
-
-    fn create_file(
-        &self,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        flags: i32,
-    ) -> io::Result<(FileAttr, FileHandle)> {
-        let path = self.child(parent, name)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(flags & libc::O_TRUNC != 0)
-            .mode(mode)
-            .open(&path)?;
-        let attr = self.remember(path, &file.metadata()?);
-        Ok((attr, self.keep(file)))
-    }
-
-    fn open_file(&self, ino: INodeNo, flags: OpenFlags) -> io::Result<FileHandle> {
-        let write = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
-        let file = OpenOptions::new().read(true).write(write).open(self.path(ino)?)?;
-        Ok(self.keep(file))
-    }
-
-    fn set_size(&self, ino: INodeNo, size: Option<u64>) -> io::Result<FileAttr> {
-        let path = self.path(ino)?;
-        if let Some(size) = size {
-            OpenOptions::new().write(true).open(&path)?.set_len(size)?;
-        }
-        Ok(attributes(&fs::symlink_metadata(&path)?))
-    }
-
-    fn entries(&self, ino: INodeNo) -> io::Result<Vec<(u64, FileType, OsString)>> {
-        let mut entries = Vec::new();
-        for entry in fs::read_dir(self.path(ino)?)? {
-            let entry = entry?;
-            let kind = FileType::from_std(entry.file_type()?).unwrap_or(FileType::RegularFile);
-            let ino = std::os::unix::fs::DirEntryExt::ino(&entry);
-            entries.push((ino, kind, entry.file_name()));
-        }
-        Ok(entries)
-    }
 }
 
-fn attributes(metadata: &Metadata) -> FileAttr {
+fn attributes_of(metadata: &Metadata) -> FileAttr {
     let time = |seconds: i64, nanos: i64| -> SystemTime {
         UNIX_EPOCH + Duration::new(seconds.max(0) as u64, nanos as u32)
     };
@@ -186,192 +133,106 @@ fn attributes(metadata: &Metadata) -> FileAttr {
     }
 }
 
-fn empty(result: io::Result<()>, reply: ReplyEmpty) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(Errno::from(error)),
-    }
-}
-
-impl Filesystem for Passthrough {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Without it each write asks for security.capability first.
-        let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
-        let _ = config.set_max_write(WRITE_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
-    }
-
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.look_up(parent, name) {
-            Ok(attr) => reply.entry(&TTL, &attr, GENERATION),
-            Err(error) => reply.error(Errno::from(error)),
+impl Served for Passthrough {
+    fn limits(&self) -> Limits {
+        Limits {
+            // Without it each write asks for security.capability first.
+            capability: InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            required: None,
+            write_bytes_max: WRITE_BYTES_MAX,
+            background_max: BACKGROUND_MAX,
+            threads: self.threads,
+            valid: TTL,
         }
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.set_size(ino, None) {
-            Ok(attr) => reply.attr(&TTL, &FileAttr { ino, ..attr }),
-            Err(error) => reply.error(Errno::from(error)),
-        }
+    fn lookup(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
+        let path = self.child(parent, name)?;
+        let metadata = fs::symlink_metadata(&path)?;
+        Ok(self.remember(path, &metadata))
     }
 
-    fn setattr(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        match self.set_size(ino, size) {
-            Ok(attr) => reply.attr(&TTL, &FileAttr { ino, ..attr }),
-            Err(error) => reply.error(Errno::from(error)),
+    fn attributes(&self, ino: INodeNo, size: Option<u64>) -> io::Result<FileAttr> {
+        let path = self.path(ino)?;
+        if let Some(size) = size {
+            OpenOptions::new().write(true).open(&path)?.set_len(size)?;
         }
-    }
-
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.child(parent, name).and_then(fs::remove_file), reply);
+        Ok(attributes_of(&fs::symlink_metadata(&path)?))
     }
 
     fn create(
         &self,
-        _req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
         flags: i32,
-        reply: ReplyCreate,
-    ) {
-        match self.create_file(parent, name, mode, flags) {
-            Ok((attr, handle)) => {
-                reply.created(&TTL, &attr, GENERATION, handle, FopenFlags::FOPEN_KEEP_CACHE);
-            }
-            Err(error) => reply.error(Errno::from(error)),
-        }
+    ) -> io::Result<(FileAttr, FileHandle, FopenFlags)> {
+        let path = self.child(parent, name)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(flags & libc::O_TRUNC != 0)
+            .mode(mode)
+            .open(&path)?;
+        let attr = self.remember(path, &file.metadata()?);
+        Ok((attr, self.keep(file), FopenFlags::FOPEN_KEEP_CACHE))
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.open_file(ino, flags) {
-            Ok(handle) => reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE),
-            Err(error) => reply.error(Errno::from(error)),
-        }
+    fn open(&self, ino: INodeNo, flags: OpenFlags) -> io::Result<(FileHandle, FopenFlags)> {
+        let write = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
+        let file = OpenOptions::new().read(true).write(write).open(self.path(ino)?)?;
+        Ok((self.keep(file), FopenFlags::FOPEN_KEEP_CACHE))
     }
 
-    fn read(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn entries(&self, ino: INodeNo) -> io::Result<Vec<(INodeNo, FileType, OsString)>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(self.path(ino)?)? {
+            let entry = entry?;
+            let kind = FileType::from_std(entry.file_type()?).unwrap_or(FileType::RegularFile);
+            let ino = INodeNo(std::os::unix::fs::DirEntryExt::ino(&entry));
+            entries.push((ino, kind, entry.file_name()));
+        }
+        Ok(entries)
+    }
+
+    fn unlink(&self, parent: INodeNo, name: &OsStr) -> io::Result<()> {
+        self.child(parent, name).and_then(fs::remove_file)
+    }
+
+    fn read(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
         READ_BUFFER.with_borrow_mut(|buffer| {
             let size = size as usize;
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            match self.file(fh).and_then(|file| file.read_at(&mut buffer[..size], offset)) {
+            match self.file(handle).and_then(|file| file.read_at(&mut buffer[..size], offset)) {
                 Ok(count) => reply.data(&buffer[..count]),
                 Err(error) => reply.error(Errno::from(error)),
             }
         });
     }
 
-    fn write(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        match self.file(fh).and_then(|file| file.write_all_at(data, offset)) {
+    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], reply: ReplyWrite) {
+        match self.file(handle).and_then(|file| file.write_all_at(data, offset)) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(Errno::from(error)),
         }
     }
 
-    fn flush(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
+    fn fsync(&self, handle: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        let sync = |file: Arc<File>| if datasync { file.sync_data() } else { file.sync_all() };
+        answer(self.file(handle).and_then(sync), reply);
     }
 
-    fn release(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn release(&self, handle: FileHandle) {
         let mut handles = self.handles.write().unwrap_or_else(PoisonError::into_inner);
-        let slot = fh.0 as usize;
+        let slot = handle.0 as usize;
         let file = handles.open.get_mut(slot).and_then(Option::take);
         if file.is_some() {
             handles.free.push(slot);
         }
         drop(handles);
         drop(file);
-        reply.ok();
-    }
-
-    fn fsync(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        let sync = |file: Arc<File>| if datasync { file.sync_data() } else { file.sync_all() };
-        empty(self.file(fh).and_then(sync), reply);
-    }
-
-    fn readdir(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        match self.entries(ino) {
-            Ok(entries) => {
-                for (at, (ino, kind, name)) in entries.iter().enumerate().skip(offset as usize) {
-                    if reply.add(INodeNo(*ino), at as u64 + 1, *kind, name) {
-                        break;
-                    }
-                }
-                reply.ok();
-            }
-            Err(error) => reply.error(Errno::from(error)),
-        }
     }
 }

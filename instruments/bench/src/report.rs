@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::error::{Doing, Result};
+use crate::error::Result;
 
 /// A goal and whether it was reached.
 #[derive(Clone, Debug, Serialize)]
@@ -85,11 +85,7 @@ impl Report {
             "goals": self.goals,
             "figures": self.figures,
         });
-        let text = serde_json::to_string_pretty(&report).unwrap_or_default() + "\n";
-        if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            fs::create_dir_all(directory).doing("create", directory)?;
-        }
-        fs::write(path, text).doing("write", path)
+        crate::json::save(path, &report)
     }
 }
 

@@ -4,7 +4,6 @@
 mod processors;
 mod replacement;
 
-use std::fs;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -14,7 +13,8 @@ use weir_sim::policy::{self, Class, Outcome, Setup};
 
 use self::processors::on_all_processors;
 use crate::disk::Model;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, Result};
+use crate::json;
 use crate::measure::{show_count, show_us};
 use crate::nbw::awol::plan;
 use crate::nbw::plan::{Cell, Filter};
@@ -96,8 +96,7 @@ impl Arguments {
 
     fn save(&self, figures: &impl Serialize) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
-        let text = serde_json::to_string_pretty(figures).unwrap_or_default() + "\n";
-        fs::write(path, text).doing("write", path)
+        json::save(path, figures)
     }
 
     fn simulate(&self) -> Result<Vec<Case>> {

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use weir_drive::{PAGE_BYTES, parameters};
 
-pub use weir_drive::{Counts, Lost, Model, pass};
+pub use weir_drive::{Counts, Model, pass};
 
 use self::control::Ask;
 use crate::cleanup::{Undo, undo};
@@ -112,19 +112,6 @@ impl Disk {
     /// writers, and half as many before it writes back.
     pub fn bound_dirty(&self, bytes: u64) -> Result<()> {
         attach::bound_dirty(&self.device, bytes)
-    }
-
-    /// Cuts the power. Every request fails until [`Disk::restore`], and what was written and not
-    /// flushed is kept, lost or torn as `seed` decides.
-    #[expect(dead_code, reason = "for crash tests that hold their disk themselves")]
-    pub fn power_cut(&self, seed: u64) -> Result<Lost> {
-        control::power_cut(&self.directory, seed)
-    }
-
-    /// Switches the power on again. What is mounted on the disk must be unmounted before.
-    #[expect(dead_code, reason = "for crash tests that hold their disk themselves")]
-    pub fn restore(&self) -> Result<()> {
-        restore(&self.device, &self.directory)
     }
 
     /// Detaches the device and ends the server; an error if something still uses the device.

@@ -10,8 +10,6 @@
 //!
 //! Lock order: there is one lock.
 
-#![allow(clippy::too_many_arguments)] // fuser's trait says so.
-
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -20,14 +18,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyStatfs, ReplyWrite, Request, Session, WriteFlags,
-};
-
+use fuser::InitFlags;
 use weir_drive::parameters::Ns;
 use weir_drive::{Counts, Drive, Image, Lost, Model, PAGE_BYTES, Ways};
+
+use crate::fuse_server::{
+    self, Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, Limits, OpenFlags, ReplyData,
+    ReplyEmpty, ReplyWrite, Served,
+};
 
 /// The name of the one file.
 pub const FILE: &str = "disk";
@@ -36,7 +34,6 @@ pub const NAME: &str = "weir-bench-disk";
 
 const INODE: INodeNo = INodeNo(2);
 const FOREVER: Duration = Duration::from_secs(86_400);
-const GENERATION: Generation = Generation(0);
 /// The largest request; the loop device's are no larger than a few of these.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// As many as a loop device has under way.
@@ -253,21 +250,14 @@ impl State {
 pub fn serve(station: &Arc<Station>, mountpoint: &Path) -> io::Result<()> {
     let keeper = station.clone();
     thread::Builder::new().name("time".into()).spawn(move || keeper.keep_time())?;
-    let mut config = fuser::Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(NAME.into()),
-        MountOption::Subtype(NAME.into()),
-        MountOption::DefaultPermissions,
-    ];
-    config.n_threads = Some(RECEIVERS);
-    config.clone_fd = true;
-    Session::new(Served(station.clone()), mountpoint, &config)?.run()
+    fuse_server::serve(DiskFile(station.clone()), mountpoint, NAME, NAME)
 }
 
-struct Served(Arc<Station>);
+/// The file system with the disk's content.
+struct DiskFile(Arc<Station>);
 
-impl Served {
-    fn attributes(&self, ino: INodeNo) -> FileAttr {
+impl DiskFile {
+    fn of(&self, ino: INodeNo) -> FileAttr {
         let file = ino == INODE;
         let bytes = if file { self.0.bytes } else { 0 };
         FileAttr {
@@ -290,50 +280,41 @@ impl Served {
     }
 }
 
-impl Filesystem for Served {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        config
-            .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
-            .map_err(|_| io::Error::other("this kernel's FUSE has no asynchronous direct I/O"))?;
-        let _ = config.set_max_write(REQUEST_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
-    }
-
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if parent == INodeNo::ROOT && name == FILE {
-            reply.entry(&FOREVER, &self.attributes(INODE), GENERATION);
-        } else {
-            reply.error(Errno::ENOENT);
+impl Served for DiskFile {
+    fn limits(&self) -> Limits {
+        Limits {
+            capability: InitFlags::FUSE_ASYNC_DIO,
+            required: Some("this kernel's FUSE has no asynchronous direct I/O"),
+            write_bytes_max: REQUEST_BYTES_MAX,
+            background_max: BACKGROUND_MAX,
+            threads: RECEIVERS,
+            valid: FOREVER,
         }
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&FOREVER, &self.attributes(ino));
+    fn lookup(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
+        let found = parent == INodeNo::ROOT && name == FILE;
+        found.then(|| self.of(INODE)).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+    fn attributes(&self, ino: INodeNo, size: Option<u64>) -> io::Result<FileAttr> {
+        match size {
+            None => Ok(self.of(ino)),
+            Some(_) => Err(io::Error::from_raw_os_error(libc::ENOSYS)),
+        }
+    }
+
+    fn blocks(&self) -> (u64, u32) {
         // The block size is what the loop device discards by.
-        let blocks = self.0.bytes / PAGE_BYTES;
-        reply.statfs(blocks, 0, 0, 1, 0, PAGE_BYTES as u32, 255, PAGE_BYTES as u32);
+        (self.0.bytes / PAGE_BYTES, PAGE_BYTES as u32)
     }
 
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _ino: INodeNo, _flags: OpenFlags) -> io::Result<(FileHandle, FopenFlags)> {
         let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        reply.opened(FileHandle(0), flags);
+        Ok((FileHandle(0), flags))
     }
 
-    fn read(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, _handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
         let size = u64::from(size).min(self.0.bytes.saturating_sub(offset));
         let answer = Answer::Read(reply, vec![0; size as usize]);
         self.0.submit(answer, |drive, now, answer| match answer {
@@ -342,71 +323,20 @@ impl Filesystem for Served {
         });
     }
 
-    fn write(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, _handle: FileHandle, offset: u64, data: &[u8], reply: ReplyWrite) {
         let answer = Answer::Write(reply, data.len() as u32);
         self.0.submit(answer, |drive, now, _| drive.write(now, offset, data));
     }
 
-    fn fsync(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn fsync(&self, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         self.0.submit(Answer::Empty(reply), |drive, now, _| drive.flush(now));
     }
 
-    fn fallocate(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
+    fn fallocate(&self, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
         if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) == 0 {
             reply.error(Errno::EOPNOTSUPP);
             return;
         }
         self.0.submit(Answer::Empty(reply), |drive, now, _| drive.discard(now, offset, length));
-    }
-
-    fn flush(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn release(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
     }
 }

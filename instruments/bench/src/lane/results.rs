@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Doing, Error, Result};
+use crate::json;
 use crate::measure::median;
 use crate::workload::Outcome;
 
@@ -174,11 +175,7 @@ impl Results {
 
     /// Writes it.
     pub fn save(&self, path: &Path) -> Result<()> {
-        if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            fs::create_dir_all(directory).doing("create", directory)?;
-        }
-        let text = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
-        fs::write(path, text).doing("write", path)
+        json::save(path, self)
     }
 
     /// One of the cases.

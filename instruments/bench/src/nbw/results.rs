@@ -5,7 +5,6 @@
 //! from the committed file.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +12,7 @@ use serde_json::Value;
 
 use crate::disk::Model;
 use crate::error::{Doing, Error, Result};
+use crate::json;
 use crate::stage::LOG_BYTES;
 
 /// The name of the suite in its JSON.
@@ -392,19 +392,7 @@ impl Results {
 
     /// Writes it so that a crash leaves the file as it was before or as it is now.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        fs::create_dir_all(directory).doing("create", directory)?;
-        let mut text = serde_json::to_vec_pretty(self)
-            .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
-        text.push(b'\n');
-        let new = path.with_extension("json.new");
-        let mut file = fs::File::create(&new).doing("create", &new)?;
-        file.write_all(&text).doing("write", &new)?;
-        file.sync_all().doing("sync", &new)?;
-        fs::rename(&new, path).doing("replace", path)
+        json::save(path, self)
     }
 
     /// The case of that name and contestant.

@@ -27,7 +27,7 @@ pub const TEXT: u32 = 15;
 const TICK: u32 = 13;
 /// Room for the y axis' ticks and title, and for the x axis'. Pixels.
 const LEFT: u32 = 58;
-const BELOW: u32 = 46;
+const BELOW: u32 = 38;
 /// Half of a point's width, and of a whisker's caps. Pixels.
 const POINT: i32 = 4;
 const CAP: f64 = 2.5;
@@ -49,8 +49,9 @@ pub fn draw(area: &Area<'_>, panel: &Panel, series: &[Series]) -> Result<(), Fai
     let (least, most) = figures
         .fold((f64::INFINITY, 0.0), |(least, most), figure| (figure.min(least), figure.max(most)));
     if panel.logarithmic {
-        let (least, most) = if most > 0.0 { (least / 1.3, most * 1.3) } else { (1.0, 10.0) };
-        let ticks = ticks_of_decades(least, most);
+        let figures = if most > 0.0 { least / 1.05..=most * 1.05 } else { 1.0..=10.0 };
+        let ticks = ticks_of_decades(*figures.start(), *figures.end());
+        let (least, most) = (ticks[0], ticks[ticks.len() - 1]);
         let axis = (least..most).log_scale().with_key_points(ticks);
         Plot { panel, series, bottom: least }.draw(area, axis)
     } else {
@@ -64,14 +65,18 @@ fn plausible(panel: &Panel, figure: f64) -> bool {
     PLAUSIBLE.contains(&figure) || (figure == 0.0 && !panel.logarithmic)
 }
 
-/// 1, 2 and 5 times the powers of ten within an axis; the powers alone if it is long.
+/// Ticks around figures: 1, 2 and 5 times powers of ten, or the powers alone if there are many.
 fn ticks_of_decades(least: f64, most: f64) -> Vec<f64> {
     let factors: &[f64] = if most / least > 300.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let powers = least.log10().floor() as i32..=most.log10().ceil() as i32;
-    powers
+    let mut ticks: Vec<f64> = powers
         .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
-        .filter(|tick| (least..=most).contains(tick))
-        .collect()
+        .collect();
+    let below = ticks.iter().filter(|tick| **tick <= least).count();
+    let above = ticks.iter().filter(|tick| **tick >= most).count();
+    ticks.truncate(ticks.len() + 1 - above.max(1));
+    ticks.drain(..below.max(1) - 1);
+    ticks
 }
 
 /// A tick's figure, thousands as `k`, millions as `M`.
@@ -320,8 +325,11 @@ mod tests {
 
     #[test]
     fn ticks_are_few_and_short() {
-        assert_eq!(ticks_of_decades(75.0, 6500.0), [100.0, 200.0, 500.0, 1e3, 2e3, 5e3]);
-        assert_eq!(ticks_of_decades(70.0, 5e6).len(), 5);
+        let ticks = [50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4];
+        assert_eq!(ticks_of_decades(75.0, 6500.0), ticks);
+        assert_eq!(ticks_of_decades(140.0, 160.0), [100.0, 200.0]);
+        assert_eq!(ticks_of_decades(70.0, 5e6), [10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7]);
+        assert_eq!(ticks_of_decades(1.0, 10.0), [1.0, 2.0, 5.0, 10.0]);
         assert_eq!([0.5, 5000.0, 2e6, 0.0].map(short), ["0.5", "5k", "2M", "0"]);
     }
 }

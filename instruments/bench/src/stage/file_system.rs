@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
-use strum::Display;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
@@ -17,40 +16,15 @@ use crate::error::{Doing, Result};
 use crate::mount::run;
 use crate::mount_table::mount_at;
 
-/// Which file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
-#[strum(serialize_all = "kebab-case")]
-pub enum Kind {
-    /// ext4: the baseline.
-    Ext4,
-    /// xfs.
-    #[expect(dead_code, reason = "for crash tests on xfs")]
-    Xfs,
-}
-
-impl Kind {
-    /// The program that makes one.
-    pub fn maker(self) -> &'static str {
-        match self {
-            Kind::Ext4 => "mkfs.ext4",
-            Kind::Xfs => "mkfs.xfs",
-        }
-    }
-
-    /// Makes one on `device`, complete: ext4 would otherwise go on writing its tables and its
-    /// journal in the background for minutes, in the middle of what is measured.
-    fn make(self, device: &Path) -> Result<()> {
-        let options: &[&str] = match self {
-            Kind::Ext4 => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
-            Kind::Xfs => &["-q", "-f"],
-        };
-        run(Command::new(self.maker()).args(options).arg(device)).map(drop)
-    }
-}
+/// The file system's type, and the program that makes one.
+const KIND: &str = "ext4";
+pub const MAKER: &str = "mkfs.ext4";
+/// Complete: ext4 would otherwise write its tables and its journal in the background for minutes, in the
+/// middle of what is measured.
+const MAKER_OPTIONS: [&str; 4] = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
 
 /// A file system, mounted until this goes.
 pub struct FileSystem {
-    kind: Kind,
     device: PathBuf,
     mountpoint: PathBuf,
     listed: Option<Listed>,
@@ -59,12 +33,10 @@ pub struct FileSystem {
 
 impl FileSystem {
     /// Makes one on `device` and mounts it on `mountpoint`, a directory.
-    pub fn make(ledger: &Ledger, kind: Kind, device: &Path, mountpoint: &Path) -> Result<Self> {
-        kind.make(device)?;
-        let listed = ledger.list(Thing::FileSystem {
-            kind: kind.to_string(),
-            mountpoint: mountpoint.to_owned(),
-        })?;
+    pub fn make(ledger: &Ledger, device: &Path, mountpoint: &Path) -> Result<Self> {
+        run(Command::new(MAKER).args(MAKER_OPTIONS).arg(device))?;
+        let listed = ledger
+            .list(Thing::FileSystem { kind: KIND.into(), mountpoint: mountpoint.to_owned() })?;
         let undo = {
             let mountpoint = mountpoint.to_owned();
             undo(move || {
@@ -72,7 +44,6 @@ impl FileSystem {
             })
         };
         let made = FileSystem {
-            kind,
             device: device.to_owned(),
             mountpoint: mountpoint.to_owned(),
             listed: Some(listed),
@@ -83,8 +54,7 @@ impl FileSystem {
     }
 
     fn mount(&self) -> Result<()> {
-        let kind = self.kind.to_string();
-        mount(&self.device, &self.mountpoint, kind.as_str(), MountFlags::empty(), None)
+        mount(&self.device, &self.mountpoint, KIND, MountFlags::empty(), None)
             .doing("mount the emulated disk on", &self.mountpoint)
     }
 

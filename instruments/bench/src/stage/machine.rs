@@ -4,16 +4,16 @@ use std::fs;
 use std::path::Path;
 
 use super::cgroup;
-use super::file_system::Kind;
+use super::file_system::MAKER;
 use crate::error::{Error, Result};
 use crate::mount::{find_program, require_fuse};
 
 /// Fails, saying what to do, where emulated disks, mounts or memory limits cannot be had.
-pub fn require(kind: Kind) -> Result<()> {
+pub fn require() -> Result<()> {
     require_root("mounting emulated disks")?;
     require_fuse()?;
     require_loop_devices(Path::new("/dev/loop-control"))?;
-    require_maker(kind)?;
+    require_maker()?;
     cgroup::require()
 }
 
@@ -39,18 +39,13 @@ fn require_loop_devices(control: &Path) -> Result<()> {
     }
 }
 
-fn require_maker(kind: Kind) -> Result<()> {
-    let maker = kind.maker();
-    if find_program(maker).is_some() {
+fn require_maker() -> Result<()> {
+    if find_program(MAKER).is_some() {
         return Ok(());
     }
-    let package = match kind {
-        Kind::Ext4 => "e2fsprogs",
-        Kind::Xfs => "xfsprogs",
-    };
     Err(Error::Missing {
-        what: format!("the program {maker} is missing"),
-        remedy: format!("install the package '{package}', or run 'make setup' as root"),
+        what: format!("the program {MAKER} is missing"),
+        remedy: "install the package 'e2fsprogs', or run 'make setup' as root".into(),
     })
 }
 

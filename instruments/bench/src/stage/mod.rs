@@ -39,7 +39,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::cgroup::Group;
-use self::file_system::{FileSystem, Kind};
+use self::file_system::FileSystem;
 use self::ledger::{Listed, Thing};
 use self::over_time::OverTime;
 use crate::cleanup::{Undo, undo};
@@ -282,7 +282,7 @@ impl Stage {
         disk.set_paced(false)?;
         disk.bound_dirty(terms.memory_bytes / 100 * DIRTY_PERCENT)?;
         let mountpoint = directory("ext4")?;
-        let file_system = FileSystem::make(&ledger, Kind::Ext4, disk.device(), &mountpoint)?;
+        let file_system = FileSystem::make(&ledger, disk.device(), &mountpoint)?;
         let unpaced = {
             let disk = disk.clone();
             undo(move || drop(disk.set_paced(false)))

@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 
-use super::file_system::Kind;
 use super::ledger::{Ledger, Thing};
 use super::{clean, machine};
 use crate::cleanup::{Undo, undo};
@@ -32,7 +31,7 @@ impl Run {
     /// The machine lacks something; `dir` is somebody else's or another run's. Nothing is made
     /// then.
     pub fn new(dir: &Path, bytes: u64) -> Result<Run> {
-        machine::require(Kind::Ext4)?;
+        machine::require()?;
         fs::create_dir_all(dir).doing("create", dir)?;
         let dir = dir.canonicalize().doing("find", dir)?;
         clean::before_run(&dir)?;
