@@ -66,7 +66,7 @@ fn while_undoing(act: impl FnOnce()) {
 fn undo_all() {
     let count = undoing();
     INTERRUPTED.store(true, Ordering::Release);
-    // Whoever takes longer than that hangs, and the rest is better undone than not.
+    // A thread that takes longer hangs; undo the rest without it.
     drop(UNDONE.wait_timeout_while(count, PATIENCE, |count| *count > 0));
     DEPTH.set(1);
     loop {

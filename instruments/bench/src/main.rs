@@ -107,7 +107,7 @@ enum Task {
         /// The disk.
         #[arg(long, value_enum, default_value_t = disk::Model::None)]
         disk: disk::Model,
-        /// Who: ext4, or weir- and a fetch policy.
+        /// The contestant: ext4, or weir- and a fetch policy.
         #[arg(long, default_value = "weir-lazy")]
         contestant: String,
     },
@@ -115,21 +115,21 @@ enum Task {
     Passthrough {
         /// The directory to serve.
         source: PathBuf,
-        /// Where.
+        /// The directory to mount it on.
         mountpoint: PathBuf,
     },
     /// Programs for the tests of the lane.
     #[command(hide = true, subcommand)]
     Trial(trial::Trial),
-    /// Compare the files in DIRECTORY with what the run that stands, as JSON, on standard input must
+    /// Read a run as JSON from standard input, and compare the files in DIRECTORY with what it must
     /// have left there.
     #[command(hide = true)]
     Check {
         /// Where the files are.
         directory: PathBuf,
     },
-    /// Run the workload that stands, as JSON, on standard input, on its files in DIRECTORY, and
-    /// print its outcome as JSON. Benchmarks start it inside a contestant's memory cgroup.
+    /// Read a workload as JSON from standard input, run it on its files in DIRECTORY, and print its
+    /// outcome as JSON. Benchmarks start it inside a contestant's memory cgroup.
     #[command(hide = true)]
     Load {
         /// Where the prepared files are.
@@ -145,7 +145,7 @@ enum Suite {
     Fuse(Local),
     /// Memory of the daemon under load.
     Memory(Local),
-    /// These three.
+    /// The three suites engine, fuse and memory.
     All(Local),
     Nbw(nbw::command::Arguments),
     Fsync(nbw::synced::Arguments),

@@ -164,7 +164,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes a range read as zeroes, at once and for good.
+    /// Makes a range read as zeroes, at once and durably.
     pub fn zero(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
         let range = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
         let touched: Vec<u64> = self.pages.range(range).map(|(number, _)| *number).collect();

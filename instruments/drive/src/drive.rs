@@ -223,7 +223,7 @@ impl Drive {
         Some(id)
     }
 
-    /// Whether requests fail for good: a write-back failed, or the power is off.
+    /// Whether all requests fail: a write-back failed, or the power is off.
     pub fn dead(&self) -> bool {
         !self.powered || self.cache.fault().is_some()
     }

@@ -7,7 +7,19 @@ use serde::{Deserialize, Serialize};
 
 /// Which storage a disk behaves like. Its numbers, and where they come from, are in [`crate::parameters`].
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize, Display)]
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    ValueEnum,
+    Serialize,
+    Deserialize,
+    Display,
+)]
 #[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
@@ -20,4 +32,3 @@ pub enum Model {
     /// Whatever this machine has: no delays, for preparing and for tests of correctness.
     None,
 }
-

@@ -59,14 +59,14 @@ pub mod hdd {
     pub const READ_AHEAD_BYTES: u64 = 1 << 20;
     /// Segments of what was read and read ahead that are kept.
     pub const SEGMENTS: usize = 8;
-    /// Cached writes are written when no read came for so long. Not published; longer than the
+    /// Cached writes are written when no read came for this time. Not published; longer than the
     /// host takes to ask for the next block of a file, shorter than a person waits.
     pub const IDLE_BEFORE_WRITING: Ns = 20 * MS;
     /// Cached writes compete with reads when they take more of the cache than this ...
     pub const URGENT_BYTES: u64 = CACHE_BYTES / 4 * 3;
     /// ... or the oldest of them is older than this.
     pub const URGENT_AGE: Ns = 1_000 * MS;
-    /// A read that waited so long is served next wherever it is, so that none starves.
+    /// A read that waited this long is served next wherever it is, so that none starves.
     pub const STARVING_AGE: Ns = 2_000 * MS;
     /// The same of a cached write: longer than the 8 s a full cache takes to be written in the
     /// order of the arm.

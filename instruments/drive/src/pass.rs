@@ -1,4 +1,4 @@
-//! How long a pass over a disk takes at least: what bounds whoever reads and writes much of it in
+//! How long a pass over a disk takes at least: the bound of a program that reads and writes much of it in
 //! the order of its blocks.
 
 use super::Model;
@@ -36,7 +36,7 @@ impl Rates {
     }
 }
 
-/// Seconds a disk of `model` takes to read and write so many bytes in `runs` pieces, each of which
+/// Seconds a disk of `model` takes to read and write these bytes in `runs` pieces, each of which
 /// begins with a positioning. `None` for a disk without delays.
 pub fn seconds(model: Model, read_bytes: u64, written_bytes: u64, runs: u64) -> Option<f64> {
     let rates = Rates::of(model)?;

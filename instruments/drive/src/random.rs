@@ -1,7 +1,7 @@
 //! The source of chance in models and loads: a small generator with a fixed algorithm, so that what is drawn
-//! is the same on every machine and for good.
+//! is the same on every machine and in every version.
 
-/// A small, fast generator (splitmix64, Steele, Lea and Flood 2014). Equal seeds give equal sequences for good.
+/// A small, fast generator (splitmix64, Steele, Lea and Flood 2014). Equal seeds give equal sequences in every version.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Only cases whose name contains one of these, such as 'zrzw' or 'hdd/srsw'.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<String>,
-    /// Who runs.
+    /// The write-back policies to run.
     #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "static,adaptive")]
     policy: Vec<Policy>,
     /// Virtual seconds of a load.

@@ -24,7 +24,7 @@ pub struct Line {
     s3_fifo: Hits,
 }
 
-/// The traces whose names contain one of `only`, those of the workloads so many seconds long.
+/// The traces whose names contain one of `only`, those of the workloads `seconds` long.
 pub fn compare(only: &[String], seconds: f64) -> Result<Vec<Line>> {
     let mut traces = Vec::new();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));

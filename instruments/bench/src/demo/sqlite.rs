@@ -20,7 +20,7 @@ const ACCOUNTS: u64 = 300_000;
 pub const UPDATES: u64 = 2;
 /// Messages a transaction adds: each fills a page that was freed, which SQLite does not read.
 pub const INSERTS: u64 = 16;
-/// Accounts to a message that was deleted: so many that the pages freed lie apart.
+/// Accounts to a message that was deleted: enough that the freed pages are not adjacent.
 const ACCOUNTS_A_MESSAGE: u64 = 16;
 
 /// How SQLite keeps its transactions.

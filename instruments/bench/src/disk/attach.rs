@@ -72,13 +72,13 @@ pub fn drop_buffers(device: &Path) -> Result<()> {
 pub fn detach(device: &Path) {
     let _ = fs::write(setting(device, "queue/scheduler"), "none");
     let _ = fs::write(setting(device, "queue/nr_requests"), LOOP_QUEUE);
-    // They stay with the device's name, for whoever attaches it next.
+    // They stay with the device's name, for the next program that attaches it.
     let _ = fs::write(setting(device, "bdi/strict_limit"), "0");
     let _ = fs::write(setting(device, "bdi/max_ratio"), "100");
     let _ = Command::new("losetup").arg("-d").arg(device).stdin(Stdio::null()).output();
 }
 
-/// Lets the page cache hold so many dirty bytes of the device before it throttles writers;
+/// Lets the page cache hold `bytes` dirty bytes of the device before it throttles writers;
 /// write-back begins at half of it, as with the kernel's ratios.
 ///
 /// # Errors

@@ -21,7 +21,7 @@ use crate::error::{Doing, Error, Result};
 pub enum DiskTask {
     /// Measure a model with fio and hold it against its parameters.
     Check {
-        /// Which.
+        /// The model.
         #[arg(long, value_enum)]
         model: Model,
         /// Where to work. A directory of its own is made in it and removed at the end.
@@ -33,7 +33,7 @@ pub enum DiskTask {
         /// Which storage it behaves like.
         #[arg(long, value_enum)]
         model: Model,
-        /// Its size, in bytes or with K, M, G or T (powers of 1024).
+        /// The size of the disk, in bytes or with K, M, G or T (powers of 1024).
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         size: u64,
         /// Where its content is kept. Made if it is not there.

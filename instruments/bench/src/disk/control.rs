@@ -73,7 +73,7 @@ fn short_name(directory: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))
 }
 
-/// Answers clients of the socket in `directory` from a thread of its own, for good.
+/// Answers clients of the socket in `directory` from a thread of its own, until the process ends.
 pub fn listen(directory: &Path, station: Arc<Station>) -> io::Result<()> {
     let directory = File::open(directory)?;
     let path = short_name(&directory, SOCKET);

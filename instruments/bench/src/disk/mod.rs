@@ -108,7 +108,7 @@ impl Disk {
         control::order(&self.directory, Ask::SetPaced { on })
     }
 
-    /// Lets the kernel's page cache hold so many dirty bytes of this disk before it throttles
+    /// Lets the kernel's page cache hold `bytes` dirty bytes of this disk before it throttles
     /// writers, and half as many before it writes back.
     pub fn bound_dirty(&self, bytes: u64) -> Result<()> {
         attach::bound_dirty(&self.device, bytes)
@@ -162,7 +162,7 @@ impl Parts {
         }
     }
 
-    /// Everything, in the order that works whoever is still there: the loop device first, since it
+    /// Takes everything down, in an order that works whatever is still in use: the loop device first, since it
     /// holds the mount; then the mount; then the server, whose end fails what is left under way.
     fn take_down(&mut self) {
         if let Some(device) = self.device.take() {

@@ -121,7 +121,7 @@ impl Station {
         self.lock().drive.set_ways(Ways { read, write, flush });
     }
 
-    /// Has every request take so long while the disk is not paced.
+    /// Makes every request take `delay` while the disk is not paced.
     pub fn delay(&self, delay: Ns) {
         self.lock().drive.set_delay(delay);
     }
@@ -186,7 +186,7 @@ impl Station {
         }
     }
 
-    /// The time-keeper: answers requests when they are due, for good.
+    /// The time-keeper: answers requests when they are due, until the process ends.
     fn keep_time(&self) {
         let mut state = self.lock();
         loop {

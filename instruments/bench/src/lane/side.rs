@@ -21,7 +21,7 @@ use crate::workspace::Workspace;
 /// How long one load may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Who runs.
+/// One side of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Straight on the disk's file system.

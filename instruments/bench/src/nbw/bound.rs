@@ -1,7 +1,7 @@
 //! How fast random writes smaller than a page could be at most, where patch memory and the rate at
 //! which the device fetches pages set a bound.
 //!
-//! In a run of `seconds`, patch memory takes in so many patches, and every page that is fetched
+//! In a run of `seconds`, patch memory takes in a number of patches, and every page that is fetched
 //! meanwhile makes room for one more. Fetching is random reads of one page, as many at once as the
 //! device orders among themselves; the rate is measured on the same disk in the same run. It is a
 //! bound for whoever fetches page by page: an engine that sweeps, and reads neighbours and what lies

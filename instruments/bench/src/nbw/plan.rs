@@ -14,7 +14,7 @@ const SEED: u64 = 0x6e62_7731;
 /// Threads of the file server.
 const THREADS: u32 = 8;
 
-/// One row of figures: a workload, run by every contestant in turn, so many times.
+/// One row of figures: a workload, run by every contestant in turn, `rounds` times.
 #[derive(Clone)]
 pub struct Cell {
     /// See [`crate::nbw::results::Case::name`].

@@ -76,7 +76,7 @@ impl Form {
         }
     }
 
-    /// Who is compared where writes are. ext4, the baseline, is first.
+    /// The contestants of workloads that write. ext4, the baseline, is first.
     pub fn writers(self) -> Vec<Contestant> {
         match self {
             Form::Quick => with_ext4(&[Fetch::Lazy, Fetch::Auto]),
@@ -84,13 +84,13 @@ impl Form {
         }
     }
 
-    /// Who is compared where the memory or the mix is varied: what the paper recommends, and the
+    /// The contestants where the memory or the mix is varied: what the paper recommends, and the
     /// default.
     pub fn variants(self) -> Vec<Contestant> {
         with_ext4(&[Fetch::Lazy, Fetch::Auto])
     }
 
-    /// Who is compared at random writes: every policy in the long form.
+    /// The contestants of random writes: every policy in the long form.
     pub fn random_writers(self) -> Vec<Contestant> {
         match self {
             Form::Quick => with_ext4(&[Fetch::AsyncBg, Fetch::Lazy, Fetch::Auto]),
@@ -109,7 +109,7 @@ impl Form {
         with_ext4(&[Fetch::Auto])
     }
 
-    /// Who is compared where nothing is written: a policy makes no difference there.
+    /// The contestants where nothing is written: a policy makes no difference there.
     pub fn readers(self) -> Vec<Contestant> {
         with_ext4(&[Fetch::Auto])
     }

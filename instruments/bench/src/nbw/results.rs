@@ -183,7 +183,7 @@ pub struct Case {
     /// fetch rate set a bound; random-write personalities only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_ops_per_s: Option<f64>,
-    /// Until the redo log was full, and after: [`Experiment::Spill`], by whoever has a log.
+    /// Until the redo log was full, and after: [`Experiment::Spill`], for contestants with a log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
     /// What the disk had to do in all: AWOL's experiments only.

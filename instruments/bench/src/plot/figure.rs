@@ -71,7 +71,7 @@ pub struct Panel {
 pub enum Kind {
     /// Points, joined where neighbours were measured.
     Lines,
-    /// The same at so many categories that the points themselves are left out.
+    /// Lines over many categories, without points.
     Curves,
     /// Bars side by side at each category.
     Bars,

@@ -144,7 +144,7 @@ impl Group {
         // which is async-signal-safe, and allocates nothing.
         unsafe {
             command.pre_exec(move || {
-                // Zero means whoever writes it.
+                // Zero means the process that writes it.
                 rustix::io::write(processes.as_fd(), b"0")?;
                 Ok(())
             });

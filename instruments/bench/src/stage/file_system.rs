@@ -83,7 +83,7 @@ impl Drop for FileSystem {
     }
 }
 
-/// Unmounts, waiting for whoever is about to be done with it.
+/// Unmounts; waits up to two seconds for its users to end.
 fn take_down(mountpoint: &Path) -> Result<()> {
     let mut attempts = 100;
     loop {

@@ -99,7 +99,7 @@ pub enum Setting {
     DirtyMaxPercent(u8),
 }
 
-/// Who runs.
+/// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contestant {
     /// ext4 with the kernel's page cache, whose partial writes wait for their page.
@@ -112,7 +112,7 @@ pub enum Contestant {
     WeirWriteBack(WriteBack),
     /// The same with adaptive write-back and one setting of it.
     WeirAdaptive(Setting),
-    /// The same with static write-back that begins at so many percent.
+    /// The same with static write-back that begins at this percentage of memory.
     WeirStatic(u8),
 }
 
@@ -140,7 +140,7 @@ impl Contestant {
         }
     }
 
-    /// What `weir mount` is told that other contestants are not; `None` for who is not Weir.
+    /// The options of `weir mount` that only this contestant has; `None` if it is not Weir.
     pub fn mount_options(self) -> Option<Vec<String>> {
         let options =
             |fetch: Fetch, log: &str| vec![format!("--fetch={fetch}"), format!("--log={log}")];

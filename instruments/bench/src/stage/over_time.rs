@@ -29,7 +29,7 @@ pub struct OverTime {
     pub ended_ns: u64,
     /// Requests to the disk since then.
     pub disk: Vec<(u64, Counts)>,
-    /// Weir's record of the whole mount, for who is Weir.
+    /// Weir's record of the whole mount; `None` for other contestants.
     pub weir: Vec<Look>,
 }
 

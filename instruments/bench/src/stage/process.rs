@@ -47,7 +47,7 @@ impl Process {
         self.runs() && pidfd_send_signal(&descriptor, Signal::KILL).is_ok()
     }
 
-    /// What its program was called by whoever started it, for messages.
+    /// The name its program was started by, for messages.
     pub fn name(self) -> String {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let word = line.split(|byte| *byte == 0).next().unwrap_or_default();

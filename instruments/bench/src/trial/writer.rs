@@ -35,7 +35,7 @@ pub struct Arguments {
     /// The first record's number.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Sync after so many records.
+    /// Sync after this many records.
     #[arg(long)]
     sync_every: Option<u64>,
     /// When a call fails, make others, each of which must fail within a second.

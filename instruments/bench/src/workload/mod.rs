@@ -177,8 +177,8 @@ pub struct Ran {
     pub outcome: Outcome,
 }
 
-/// `weir-bench check DIRECTORY`: compares the files in it with what the run that stands, as JSON, on standard input must
-/// have left there, and writes `true` to standard output.
+/// `weir-bench check DIRECTORY`: reads a run as JSON from standard input, compares the files in the directory with
+/// what it must have left there, and writes `true` to standard output.
 pub fn check(directory: &Path) -> Result<()> {
     let ran: Ran = serde_json::from_str(&input(directory)?).map_err(|error| Error::Answer {
         from: "the one who started the check",
@@ -195,8 +195,8 @@ fn input(directory: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// `weir-bench load DIRECTORY`: runs the workload that stands, as JSON, on standard input, and
-/// writes its [`Outcome`], as JSON, to standard output.
+/// `weir-bench load DIRECTORY`: reads a workload as JSON from standard input, runs it, and writes
+/// its [`Outcome`] as JSON to standard output.
 pub fn load(directory: &Path) -> Result<()> {
     let workload: Workload =
         serde_json::from_str(&input(directory)?).map_err(|error| Error::Answer {

@@ -69,7 +69,7 @@ impl Tally {
         Tally { classes: std::array::from_fn(|_| (Latencies::new(), 0)), seconds: 0.0 }
     }
 
-    /// Adds one operation, which moved so many bytes.
+    /// Adds one operation and the bytes it moved.
     pub fn note(&mut self, class: Class, latency: Duration, bytes: u64) {
         let (latencies, total) = &mut self.classes[class as usize];
         latencies.note(latency);

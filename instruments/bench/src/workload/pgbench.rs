@@ -24,7 +24,7 @@ const SCALE_BYTES: u64 = 15 << 20;
 pub struct Pgbench {
     /// Clients at once.
     pub clients: u32,
-    /// pgbench's scale: so many branches, and 100,000 accounts for each.
+    /// pgbench's scale: the number of branches, each with 100,000 accounts.
     pub scale: u32,
     /// For how long.
     pub seconds: u64,

@@ -26,7 +26,7 @@ struct Seen {
 pub struct ReadLog {
     reads: Vec<Seen>,
     max: usize,
-    /// Every so many reads one is kept.
+    /// One read in this many is kept.
     stride: u64,
     count: u64,
 }

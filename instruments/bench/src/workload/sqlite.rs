@@ -1,5 +1,5 @@
 //! SQLite with its defaults, a rollback journal that is deleted after each transaction and full
-//! syncs, updating rows of a small database: so many transactions, by SQLite's own shell.
+//! syncs, updating rows of a small database: a fixed number of transactions, by SQLite's own shell.
 //!
 //! What a transaction does follows from the seed and its number, so the balance that each account
 //! must have at the end is known.

@@ -38,7 +38,7 @@ impl Timeline {
         Timeline { began_ns, step_ms: STEP_MS, ended: Vec::new(), seconds: 0.0 }
     }
 
-    /// An operation ended so long after the beginning.
+    /// Counts an operation that ended this long after the beginning.
     pub fn note(&mut self, after: Duration) {
         let step = (after.as_millis() / u128::from(self.step_ms)) as usize;
         if step >= self.ended.len() {

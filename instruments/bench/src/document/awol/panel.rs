@@ -7,7 +7,7 @@ use crate::plot::{Kind, Mark, Panel};
 /// The disks that have panels.
 pub const DISKS: [Model; 2] = [Model::Hdd, Model::Ssd];
 
-/// Who is drawn over time, where the disk is what is looked at.
+/// The contestants that are drawn over time in plots of the disk.
 pub const OVER_TIME: [&str; 3] = [BASELINE, STATIC, ADAPTIVE];
 
 /// A panel with linear axes.

@@ -23,11 +23,11 @@ const BUILD_MEMORY_BYTES: u64 = 256 << 20;
 pub const TREES: u32 = 6;
 /// A build's length, seconds, about.
 const BUILD_SECONDS: f64 = 15.0;
-/// The database is so many times the memory: the paper's memory was 20 to 30 % of the working set.
+/// The size of the database over that of the memory: the paper's memory was 20 to 30 % of the working set.
 const DATABASE_TO_MEMORY: u64 = 4;
 /// Clients of the database.
 const CLIENTS: u32 = 4;
-/// On the hard disk, which does a new order a second, its load is so many times as long as others.
+/// How many times as long its load is on the hard disk, which does a new order a second.
 const LONGER_ON_HDD: f64 = 4.0;
 
 /// The paper's gains over its default, of each on the hard disk, as ratios to static write-back.

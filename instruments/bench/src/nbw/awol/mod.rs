@@ -49,7 +49,7 @@ pub struct Arguments {
     /// 'scripts/setup bench' fetched, by default where it puts it.
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
-    /// Who runs beside ext4.
+    /// The contestants beside ext4.
     #[arg(long, value_name = "WHO", value_delimiter = ',', default_value = "static,adaptive")]
     contestants: Vec<Weir>,
     /// Instead, go through the values of a setting of write-back, on the workloads that the paper

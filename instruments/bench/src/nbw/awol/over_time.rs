@@ -1,4 +1,4 @@
-//! A load over its time, as it is kept in the results: rates and shares, so many at most.
+//! A load over its time, as it is kept in the results: rates and shares, thinned to a bounded number.
 //!
 //! Pure: what was seen goes in, curves come out.
 

@@ -56,7 +56,7 @@ fn share_of_bound(phases: &Phases) -> Option<f64> {
     Some(phases.after.as_ref()?.ops_per_s / bound)
 }
 
-/// The goals, held against whoever has a log.
+/// The goals of contestants with a log.
 pub fn goals(results: &Results) -> Vec<Goal> {
     let on_hdd = || results.cases.iter().filter(|case| case.disk == Model::Hdd);
     let find = |get: &dyn Fn(&Phases) -> Option<f64>| {

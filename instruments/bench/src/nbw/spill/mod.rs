@@ -31,7 +31,7 @@ use crate::workload::{Kind, Personality, Workload};
 const SUITE: &str = "spill";
 /// Bytes of a write.
 const IO_BYTES: u64 = 512;
-/// The file is so many times the memory of a contestant.
+/// The size of the file over a contestant's memory.
 const FILE_TO_MEMORY: u64 = 4;
 /// `--patch-memory`.
 const PATCH_BYTES: u64 = 16 << 20;

@@ -1,4 +1,4 @@
-//! How a round went over time: its steps and, for whoever has a log, its two parts.
+//! How a round went over time: its steps and, for contestants with a log, its two phases.
 
 use super::bound::Sizes;
 use super::phases;
@@ -7,7 +7,7 @@ use crate::nbw::plan::Cell;
 use crate::nbw::results::{Profile, Round};
 use crate::workload::Outcome;
 
-/// `round` with how it went over time: its steps and, for whoever has a log, its two parts.
+/// `round` with how it went over time: its steps and, for contestants with a log, its two phases.
 pub fn over_time(
     round: Round,
     outcome: &Outcome,

@@ -11,7 +11,7 @@ const PAGES: u64 = 0x7061_6765;
 /// The slots of a thread's calls, one after the other, without an end.
 pub struct Order {
     way: Way,
-    /// Threads that share the file take every so manieth slot, this one from the second number on.
+    /// Threads that share a file take turns by slots: this one takes every `every`th, from `from` on.
     every: u64,
     from: u64,
 }

@@ -40,7 +40,7 @@ pub struct Done {
     pub calls: u64,
     /// Calls made as fast as they go.
     pub sustained: u64,
-    /// For so long.
+    /// Seconds these took.
     pub seconds: f64,
     /// Those timed one by one.
     pub latencies: Latencies,

@@ -71,7 +71,7 @@ impl Share {
         self.sizes[file as usize]
     }
 
-    /// The files that have at least so many bytes.
+    /// The files of at least this size, in bytes.
     pub fn at_least(&self, bytes: u32) -> &[u32] {
         let count = self.by_size.partition_point(|file| self.bytes(*file) >= bytes);
         &self.by_size[..count]

@@ -75,7 +75,7 @@ impl From<Unrunnable> for Error {
     }
 }
 
-/// For each page the number of its last write plus one, or 0, after so many writes in each
+/// For each page the number of its last write plus one, or 0, after `done` writes in each
 /// session.
 fn last_writes(client: &Client, done: &[u64]) -> Result<Vec<u32>> {
     let mut last = vec![0; client.pages as usize];

@@ -146,7 +146,7 @@ fn clusters(home: &Path) -> Clusters {
     Clusters::new(home, "tpcc")
 }
 
-/// [`Error::Different`] unless all conditions hold and the history has at least so many rows.
+/// [`Error::Different`] unless all conditions hold and the history has at least `history` rows.
 fn check(found: &str, history: u64) -> Result<()> {
     let numbers: Vec<u64> = found.split(' ').filter_map(|word| word.parse().ok()).collect();
     let [broken @ .., rows] = &numbers[..] else { return Err(unclear(found)) };
