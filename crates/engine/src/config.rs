@@ -144,13 +144,13 @@ pub struct Config {
     pub readahead_pages_max: u32,
     /// Pause before a failed destage or background fetch is tried again.
     pub retry_delay: Duration,
-    /// The back end is known to have an arm that travels, however quick its cache makes it look.
+    /// The back end is known to be rotational, however quick its cache makes it look.
     pub rotational: bool,
     /// Dirty pages that the arm is about to pass go along with the request it is on its way for (AWOL,
-    /// section 4). Without effect where there is no arm.
+    /// section 4). Without effect on a device that is not rotational.
     pub opportunistic: bool,
     /// Most transfers with the back end at once that somebody waits for, and most of the others. A device
-    /// with an arm is never given more than its own queue holds, nor any device more of the others than
+    /// that is rotational is never given more than its own queue holds, nor any device more of the others than
     /// keep it busy: that is found by measuring.
     pub requests_in_flight_max: u32,
 }

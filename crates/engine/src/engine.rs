@@ -22,7 +22,8 @@ use crate::command::{Completion, IoId, Output, Reply, RequestId};
 use crate::config::{Config, ConfigError};
 use crate::device::Device;
 use crate::device::transfer::Io;
-use crate::journal::Journal;
+use crate::journal::FileJournal;
+use crate::place::FileIx;
 use crate::stats::Stats;
 use crate::time::Time;
 use crate::waiters::Waiters;
@@ -33,7 +34,7 @@ pub struct Engine {
     pub(crate) config: Config,
     pub(crate) cache: Cache,
     /// `None` while there is no redo log.
-    pub(crate) journal: Option<Journal>,
+    pub(crate) journal: Option<FileJournal>,
     pub(crate) write_back: WriteBack,
     pub(crate) device: Device,
     pub(crate) waiters: Waiters,
@@ -96,14 +97,16 @@ impl Engine {
     /// A command ended. Its completion must be of the command's kind.
     pub fn complete(&mut self, io: IoId, completion: Completion, now: Time) {
         self.clock = now;
-        for (io, completion) in self.parts(io, completion) {
-            self.complete_one(io, completion, now);
+        for (io, completion) in self.device.parts(io, completion) {
+            let file = self.ended(io, completion, now);
+            self.after_end(file, now);
         }
     }
 
-    pub(crate) fn complete_one(&mut self, io: IoId, completion: Completion, now: Time) {
+    /// What a command's end means for its file, which is returned.
+    pub(crate) fn ended(&mut self, io: IoId, completion: Completion, now: Time) -> FileIx {
         let record = self.device.ios.remove(&io).expect("a command is completed once");
-        let file = match (record, completion) {
+        match (record, completion) {
             (Io::Fetch(fetch), Completion::Fetched { frames, result }) => {
                 self.fetched(fetch, frames, result, now);
                 fetch.file
@@ -138,7 +141,11 @@ impl Engine {
                 file
             }
             (record, completion) => panic!("{completion:?} does not answer {record:?}"),
-        };
+        }
+    }
+
+    /// A command of a file ended: what waited for that goes on.
+    pub(crate) fn after_end(&mut self, file: FileIx, now: Time) {
         self.reopen_gates(now);
         self.progress(file, now);
         self.pump(now);
@@ -188,6 +195,6 @@ impl Engine {
 
     /// Samples, if it is time to.
     pub(crate) fn tick_write_back(&mut self, now: Time) {
-        self.write_back.tick(now);
+        self.write_back.tick(self.cache.turnover, now);
     }
 }

@@ -55,7 +55,7 @@ pub struct Stats {
     pub destages_pressed: u64,
     /// Because of a sync, a program's or the log's.
     pub destages_synced: u64,
-    /// Because an arm passed them on its way.
+    /// Because the disk arm passed them on its way to another request.
     pub destages_along: u64,
     /// Pages of these.
     pub pages_along: u64,

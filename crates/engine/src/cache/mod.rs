@@ -10,18 +10,27 @@
 //! - frames held and in flight are `frames_max` at most;
 //! - a number in the order of dirtying is given once.
 
+mod board;
 pub(crate) mod census;
+pub(crate) mod change;
+mod content;
 pub(crate) mod dirty;
 pub(crate) mod file;
 pub(crate) mod files;
+mod frames;
 pub(crate) mod ghost;
+pub(crate) mod order;
 pub(crate) mod page;
+mod pages;
 pub(crate) mod patch;
+mod patch_memory;
 pub(crate) mod ranges;
 pub(crate) mod replacement;
 pub(crate) mod resident;
 pub(crate) mod spill;
 pub(crate) mod spilled;
+mod spilled_pages;
+pub(crate) mod turnover;
 pub(crate) mod two_lists;
 
 use std::time::Duration;
@@ -35,6 +44,7 @@ use crate::cache::ghost::GhostMisses;
 use crate::cache::page::{DESCRIPTOR_BYTES, Pages};
 use crate::cache::replacement::Replacement;
 use crate::cache::spill::Spill;
+use crate::cache::turnover::Turnover;
 
 /// Memory of a resident page.
 pub(crate) const FRAME_BYTES: usize = PAGE_BYTES + DESCRIPTOR_BYTES;
@@ -51,6 +61,7 @@ pub(crate) struct Cache {
     pub(crate) files: Files,
     pub(crate) pages: Pages,
     pub(crate) census: Census,
+    pub(crate) turnover: Turnover,
     pub(crate) replacement: Replacement,
     /// Pages that had to go for data that was written.
     pub(crate) ghosts: GhostMisses,
@@ -80,6 +91,7 @@ impl Cache {
             files: Files::default(),
             pages: Pages::default(),
             census: Census::default(),
+            turnover: Turnover::default(),
             replacement: Replacement::default(),
             ghosts,
             dirty: DirtySets::new(dirty_expire),

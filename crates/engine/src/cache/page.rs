@@ -7,10 +7,10 @@
 //! - a page stands on a list exactly if its membership bit for that kind of list is set.
 
 use hashbrown::HashTable;
+use weir_journal::Segment;
 
 use crate::cache::patch::PatchSet;
 use crate::cache::resident::Resident;
-use crate::journal::retention::LogSegment;
 use crate::place::{FileIx, PageIx, Span};
 use crate::time::Time;
 
@@ -143,7 +143,7 @@ pub(crate) struct Page {
     pub(crate) unlogged: Span,
     /// Where in the log the oldest record is that its content needs: none if it was never logged since
     /// it was last home, or is all there.
-    pub(crate) rec: Option<LogSegment>,
+    pub(crate) rec: Option<Segment>,
     /// The file's epoch in which the page last came home; 0 if irrelevant (`repair`).
     pub(crate) home_epoch: u32,
     /// Some of what came home then was not in the log.
@@ -154,9 +154,9 @@ pub(crate) struct Page {
     pub(crate) spilled: bool,
     /// Its patches came back from there, to go home.
     pub(crate) returned: bool,
-    /// Replacement: the list the page belongs on, and its insertion stamp there.
+    /// Replacement: the list the page belongs on, and its insertion sequence there.
     pub(crate) hot: bool,
-    pub(crate) stamp: u32,
+    pub(crate) sequence: u32,
     /// Requests that need the page to stay.
     pub(crate) pins: u32,
     /// Its last transfer failed, and its pause is not over.
@@ -329,7 +329,7 @@ impl Pages {
             spilled: false,
             returned: false,
             hot: false,
-            stamp: 0,
+            sequence: 0,
             pins: 0,
             retrying: false,
             listed: Listed::No,

@@ -18,7 +18,7 @@ const KIND: ListKind = ListKind::Clean;
 pub(crate) struct Replacement {
     inactive: List,
     active: List,
-    /// Counts insertions; a page's stamp is its value when the page came in.
+    /// Counts insertions; a page's sequence is its value when the page came in.
     clock: u32,
     /// Which of the pages a smaller memory would hold.
     ghost_hits: GhostHits,
@@ -66,7 +66,7 @@ impl Replacement {
     /// Notes that the page came into memory.
     pub(crate) fn admit(&mut self, pages: &mut Pages, ix: PageIx) {
         self.clock = self.clock.wrapping_add(1);
-        pages[ix].stamp = self.clock;
+        pages[ix].sequence = self.clock;
         pages[ix].hot = false;
         pages[ix].set_spared(false);
     }
@@ -83,7 +83,7 @@ impl Replacement {
             return;
         }
         let correlated = (self.len() / 8).min(1 << 20) as u32;
-        if self.clock.wrapping_sub(page.stamp) <= correlated {
+        if self.clock.wrapping_sub(page.sequence) <= correlated {
             return;
         }
         let listed = page.is_on(KIND);
@@ -125,7 +125,7 @@ impl Replacement {
             // In the order of both it stays where it is, and so does the ghost hit cache.
             pages.unlink(KIND, &mut self.active, ix);
             pages[ix].hot = false;
-            pages[ix].stamp = self.clock;
+            pages[ix].sequence = self.clock;
             pages.push_front(KIND, &mut self.inactive, ix);
         }
         self.inactive.back().or_else(|| self.active.back())

@@ -7,10 +7,12 @@
 //! - a command's number is given once, and is in `ios` until its completion;
 //! - the counts of transfers are those of the transfers in `ios` and in the scheduler.
 
+mod commands;
 pub(crate) mod cost_model;
 pub(crate) mod home;
 pub(crate) mod join;
 pub(crate) mod layout;
+mod readers;
 pub(crate) mod schedule;
 pub(crate) mod share;
 pub(crate) mod transfer;
@@ -113,5 +115,50 @@ impl Device {
                 retry_at: Time::ZERO,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::transfer::Issue;
+    use crate::place::FileIx;
+
+    fn issue(at_ms: u64, more_pages: usize) -> Issue {
+        Issue { at: Time::from_millis(at_ms), ahead: 0, silent: false, more_pages }
+    }
+
+    #[test]
+    fn a_command_is_under_way_under_a_number_of_its_own() {
+        let mut device = Device::new(&Config::default());
+        let first = device.next_io(Io::Map { file: FileIx(0) });
+        let of_log = device.next_log_io();
+        let second = device.next_io(Io::Map { file: FileIx(1) });
+        assert!(first < of_log && of_log < second);
+        assert_eq!(device.ios.len(), 2, "the log's commands are the journal's");
+    }
+
+    #[test]
+    fn service_counts_from_the_end_before_and_joined_transfers_are_one() {
+        let mut device = Device::new(&Config::default());
+        let at = Time::from_millis;
+        let first = device.transfer_ended(issue(0, 0), 1, at(10)).unwrap();
+        assert_eq!((first.took, first.service), (at(10).since(at(0)), at(10).since(at(0))));
+        let second = device.transfer_ended(issue(5, 3), 1, at(12)).unwrap();
+        assert_eq!((second.took, second.service), (at(7).since(at(0)), at(2).since(at(0))));
+        assert_eq!(second.pages, 4);
+        let joined = Issue { silent: true, ..issue(5, 0) };
+        assert!(device.transfer_ended(joined, 1, at(12)).is_none(), "another one speaks for it");
+    }
+
+    #[test]
+    fn readers_wait_until_a_moment_after_their_last_fetch() {
+        let mut device = Device::new(&Config::default());
+        device.in_flight.waited_fetches = 1;
+        assert!(device.readers_wait(Time::from_millis(1000)));
+        device.in_flight.waited_fetches = 0;
+        device.in_flight.waited_ended = Time::from_millis(1000);
+        assert!(device.readers_wait(Time::from_millis(1001)));
+        assert!(!device.readers_wait(Time::from_millis(1100)));
     }
 }

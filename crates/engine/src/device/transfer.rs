@@ -1,10 +1,10 @@
 //! What is known of a command while it is under way.
 
 use weir_frames::Frame;
+use weir_journal::Segment;
 
 use crate::cache::patch::Run;
 use crate::command::RequestId;
-use crate::journal::retention::LogSegment;
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
 
@@ -54,7 +54,7 @@ pub(crate) struct Content {
     /// Its place in the order of dirtying.
     pub(crate) seq: u64,
     /// Where the log is needed from until it is durable at home.
-    pub(crate) rec: Option<LogSegment>,
+    pub(crate) rec: Option<Segment>,
 }
 
 /// How far the destage of one page's patches is. Runs go one after the other: two transfers of one

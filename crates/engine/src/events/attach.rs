@@ -47,7 +47,7 @@ impl Engine {
         // Dropped data is not home: if a crash undoes the removal, what was synced is still in the log.
         self.cache.files[file].waiters.syncs.iter_mut().for_each(|sync| sync.full = None);
         self.drop_spilled(file, 0, u64::MAX);
-        for ix in self.pages_of(file) {
+        for ix in self.cache.pages_of(file) {
             let seq = self.cache.pages[ix].dirty_seq;
             if self.cache.pages[ix].io == PageIo::None {
                 if !self.cache.pages[ix].patches.is_empty() {
@@ -146,7 +146,7 @@ impl Engine {
 
     /// Forgets all pages of a file that is clean and idle.
     pub(crate) fn drop_pages(&mut self, file: FileIx) {
-        for ix in self.pages_of(file) {
+        for ix in self.cache.pages_of(file) {
             self.update(ix, |page| page.frame = None);
         }
     }

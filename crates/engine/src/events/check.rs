@@ -1,16 +1,14 @@
 //! The engine's invariants, checked over every page. For tests.
 
 use weir_frames::PAGE_BYTES;
+use weir_journal::Counts;
 
 use crate::cache::census::Census;
 use crate::cache::file::File;
-use crate::cache::page::{ListKind, Listed, Page, PageIo};
+use crate::cache::page::{ListKind, Listed, Page};
 use crate::device::transfer::Io;
 use crate::engine::Engine;
-use crate::journal::retention::Counts;
-use crate::place::{FIRST, FileIx};
-
-const PAGE: u64 = PAGE_BYTES as u64;
+use crate::place::FileIx;
 
 impl Engine {
     /// Panics, saying which, if an invariant of the engine does not hold. For tests: it looks at
@@ -41,8 +39,8 @@ impl Engine {
         assert_eq!(self.cache.census, census);
         assert_eq!(self.cache.dirty.unlogged.len(), unlogged);
         self.check_log();
-        self.check_spill();
-        self.check_lane();
+        self.cache.check_spill();
+        self.cache.check_lane();
         assert_eq!(self.cache.dirty.len(), dirty_idle);
         self.device.scheduler.check_invariants();
         self.cache.dirty.patched.check_invariants();
@@ -77,22 +75,22 @@ impl Engine {
             assert!(self.cache.dirty.unlogged.is_empty(), "without a log nothing is to be logged");
             return;
         };
-        let mut held = 0;
         for (ix, file) in self.cache.files.iter() {
-            let needs = &file.logged.retention;
-            if let Some(first) = needs.first() {
-                assert!(log.held.contains(&(first, ix)), "{:?} is held", file.id);
-                held += 1;
-            }
-            assert_eq!(needs.away, self.contents_away(ix), "contents of {:?}", file.id);
+            assert_eq!(
+                file.logged.retention.away,
+                self.contents_away(ix),
+                "contents of {:?}",
+                file.id
+            );
         }
-        assert_eq!(held, log.held.len());
+        let holders = self.cache.files.iter().map(|(ix, file)| (ix, &file.logged.retention));
+        log.shared.check_invariants(holders);
     }
 
     /// What the pages of a file need, those on their way home and those in the log alone counted.
     pub(crate) fn contents_away(&self, file: FileIx) -> Counts {
         let mut away = Counts::default();
-        let pages = self.pages_of(file).into_iter().filter_map(|ix| self.cache.pages[ix].rec);
+        let pages = self.cache.pages_of(file).into_iter().filter_map(|ix| self.cache.pages[ix].rec);
         let of_patches =
             self.device.patch_destages.iter().filter(|&(&ix, _)| self.cache.pages[ix].file == file);
         let of_frames = self.device.ios.values().filter_map(|io| match io {
@@ -105,52 +103,5 @@ impl Engine {
             .chain(self.cache.spill.index.of(file, 0).map(|(_, page)| self.rec_of(page)))
             .for_each(|segment| away.add(segment));
         away
-    }
-
-    /// Panics if an invariant does not hold.
-    pub(crate) fn check_spill(&self) {
-        self.cache.spill.index.check_invariants();
-        let mut spilled = vec![];
-        for (place, _) in self.cache.spill.index.from(FIRST) {
-            spilled.push(place);
-            let home_size = self.cache.files[place.0].home_size;
-            assert!(place.1 * PAGE < home_size, "{place:?} is a page at home");
-            if let Some(ix) = self.cache.pages.find(place.0, place.1) {
-                let page = &self.cache.pages[ix];
-                assert!(page.spilled, "{place:?} knows that it is spilled");
-                let idle = matches!(page.io, PageIo::None | PageIo::Fetch);
-                assert!(page.frame.is_none() && idle, "{place:?} waits");
-            }
-        }
-        for (ix, file) in self.cache.files.iter() {
-            let of_file = spilled.iter().filter(|place| place.0 == ix).count();
-            assert_eq!(file.spilled_pages, of_file, "spilled pages of {:?}", file.id);
-        }
-        for place in self.cache.spill.reading.keys() {
-            assert!(
-                self.cache.spill.index.contains(*place),
-                "{place:?} is read because it is spilled"
-            );
-        }
-    }
-
-    /// Panics if an invariant does not hold.
-    pub(crate) fn check_lane(&self) {
-        let Some(board) = self.cache.pool.board() else { return };
-        let mut by_slot = std::collections::HashMap::new();
-        for (ix, file) in self.cache.files.iter() {
-            if let Some(slot) = file.slot() {
-                assert!(by_slot.insert(slot, ix).is_none(), "a number is one file's");
-            }
-        }
-        for frame in 0..board.frames() {
-            let Some((slot, number)) = board.page(frame) else { continue };
-            let file = *by_slot.get(&slot).expect("a published page's file is in the lane");
-            let page =
-                self.cache.pages.find(file, number).expect("a published page is in the table");
-            let resident =
-                self.cache.pages[page].frame.as_ref().expect("a published page is resident");
-            assert_eq!(resident.frame().index(), frame, "page {number} is published where it is");
-        }
     }
 }

@@ -13,7 +13,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 impl Engine {
     pub(crate) fn drop_range(&mut self, file: FileIx, from: u64, to: u64) {
         self.drop_spilled(file, from, to);
-        for ix in self.pages_of(file) {
+        for ix in self.cache.pages_of(file) {
             let number = self.cache.pages[ix].number;
             if number * PAGE < to && (number + 1) * PAGE > from {
                 self.drop_page(file, ix);

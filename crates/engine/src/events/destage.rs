@@ -19,13 +19,6 @@ use crate::write_back::need::Need;
 const PAGE: u64 = PAGE_BYTES as u64;
 
 impl Engine {
-    pub(crate) fn patches_go_home_as_they_are(&self, ix: PageIx) -> bool {
-        let page = &self.cache.pages[ix];
-        let file = &self.cache.files[page.file];
-        let file_end = file.size().saturating_sub(page.number * PAGE).min(PAGE) as usize;
-        !file.readable || page.patches.covers_units(file.write_unit, file_end)
-    }
-
     pub(crate) fn destage_frames(&mut self, file: FileIx, run: &[u64], now: Time) -> IoId {
         let size = self.cache.files[file].size();
         let offset = run[0] * PAGE;
@@ -44,11 +37,11 @@ impl Engine {
             pages.push(content);
         }
         self.cache.files[file].destaging_pages += pages.len();
-        let issue = self.issue_now(now);
+        let issue = self.device.issue_now(now);
         self.device.in_flight.destages += 1;
         self.stats.destage_commands += 1;
         self.stats.destage_bytes += len;
-        let io = self.next_io(Io::Destage { file, offset, len, pages, issue });
+        let io = self.device.next_io(Io::Destage { file, offset, len, pages, issue });
         let id = self.cache.files[file].id;
         self.issue_behind(behind, Command::Write { io, file: id, offset, parts });
         io
@@ -63,7 +56,7 @@ impl Engine {
         if !self.ensure_frames(1, Need::Write) {
             return false;
         }
-        let mut frame = self.take_frame();
+        let mut frame = self.cache.take_frame();
         let bytes = frame.bytes_mut().expect("a frame just taken is not shared");
         self.cache.pages[ix].patches.apply(bytes);
         let mut runs: Vec<_> = self.cache.pages[ix].patches.iter().map(|(run, _)| run).collect();
@@ -87,14 +80,14 @@ impl Engine {
     }
 
     /// A page's content did not get home: the page needs of the log what the content did.
-    pub(crate) fn take_back_need(&mut self, content: Content) {
+    pub(crate) fn take_back_retained(&mut self, content: Content) {
         let (file, own) = (self.cache.pages[content.page].file, self.cache.pages[content.page].rec);
-        let rec = self.one_need(file, content.rec, own);
+        let rec = self.merge_retained(file, content.rec, own);
         self.update(content.page, |page| page.rec = rec);
     }
 
     /// A page's content is home.
-    pub(crate) fn settle_need(&mut self, file: FileIx, content: Content) {
+    pub(crate) fn settle_retained(&mut self, file: FileIx, content: Content) {
         if let Some(rec) = content.rec {
             self.cache.files[file].logged.retention.settle(rec);
         }
@@ -110,11 +103,11 @@ impl Engine {
     ) {
         let offset = self.cache.pages[ix].number * PAGE + u64::from(run.start);
         let len = u64::from(run.len);
-        let issue = self.issue_now(now);
+        let issue = self.device.issue_now(now);
         self.device.in_flight.destages += 1;
         self.stats.destage_commands += 1;
         self.stats.destage_bytes += len;
-        let io = self.next_io(Io::DestagePatches { file, offset, len, page: ix, issue });
+        let io = self.device.next_io(Io::DestagePatches { file, offset, len, page: ix, issue });
         let id = self.cache.files[file].id;
         let part = Part { frame, start: run.start, len: run.len };
         let behind = self.superseded_by(file, self.cache.pages[ix].number);
@@ -140,7 +133,7 @@ impl Engine {
             self.cache.files[file].destaging_pages -= 1;
             match result {
                 Ok(()) => {
-                    self.settle_need(file, content);
+                    self.settle_retained(file, content);
                     let Settled { epoch, until, .. } = self.cache.files[file].settled;
                     self.update(ix, |page| {
                         page.io = PageIo::None;
@@ -150,7 +143,7 @@ impl Engine {
                     self.home_without_log(file, ix);
                 }
                 Err(kind) => {
-                    self.take_back_need(content);
+                    self.take_back_retained(content);
                     self.transfer_failed(ix, kind, now);
                 }
             }
@@ -200,7 +193,7 @@ impl Engine {
                 let rewritten = self.cache.pages[ix].dirty_seq != 0;
                 let resident = self.cache.pages[ix].frame.is_some();
                 self.stats.fetches_avoided += u64::from(!rewritten && !resident);
-                self.settle_need(file, destage.content);
+                self.settle_retained(file, destage.content);
                 let Settled { epoch, until, .. } = self.cache.files[file].settled;
                 self.update(ix, |page| {
                     page.io = PageIo::None;
@@ -214,7 +207,7 @@ impl Engine {
             }
             Err(kind) => {
                 self.cache.files[file].record_error(kind);
-                self.take_back_need(destage.content);
+                self.take_back_retained(destage.content);
                 self.transfer_failed(ix, kind, now);
             }
         }

@@ -1,14 +1,11 @@
 //! Runs of dirty pages that go home in one request, with clean pages between them where that is cheaper.
 
-use weir_frames::PAGE_BYTES;
-
-use crate::cache::page::{Listed, PageIo};
+use crate::cache::order::GAP_WRITTEN_MAX;
+use crate::cache::page::Listed;
 use crate::command::IoId;
 use crate::engine::Engine;
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
-
-const PAGE: u64 = PAGE_BYTES as u64;
 
 /// A run on its way home.
 #[derive(Clone, Copy, Debug)]
@@ -18,10 +15,6 @@ pub(crate) struct Destaged {
     pub(crate) last: u64,
     pub(crate) pages: u64,
 }
-
-/// Clean pages between two dirty ones that are written with them on a slow device, at most. A constant,
-/// because a drive's cache hides what a write costs the arm.
-pub(crate) const GAP_WRITTEN_MAX: u64 = 16;
 
 impl Engine {
     /// The dirty resident pages around `number`, ascending, at most one transfer; on a slow device
@@ -33,7 +26,7 @@ impl Engine {
         };
         let is_clean = |number: u64| {
             let found = self.cache.pages.find(file, number);
-            found.is_some_and(|ix| self.may_write_clean(ix))
+            found.is_some_and(|ix| self.cache.may_write_clean(ix))
         };
         let gap = if self.writes_gaps() { GAP_WRITTEN_MAX } else { 0 };
         let max = u64::from(self.config.transfer_pages_max);
@@ -63,13 +56,13 @@ impl Engine {
     ) -> Option<Destaged> {
         let mut run = self.dirty_run(file, number);
         let stops = run.iter().position(|&number| {
-            let ix = self.listed(file, number);
+            let ix = self.cache.listed(file, number);
             !self.log_superseding(ix, now)
         });
         run.truncate(stops.unwrap_or(run.len()));
         // The last page of a run must be dirty itself.
         while run.last().is_some_and(|&number| {
-            let ix = self.listed(file, number);
+            let ix = self.cache.listed(file, number);
             self.cache.pages[ix].dirty_seq == 0
         }) {
             run.pop();
@@ -85,24 +78,6 @@ impl Engine {
         self.fetches_are_slow()
     }
 
-    /// Whether a page is clean and here, and to write it changes nothing at home: a hole stays one, and
-    /// the file as long as it is.
-    pub(crate) fn may_write_clean(&self, ix: PageIx) -> bool {
-        let page = &self.cache.pages[ix];
-        page.frame.is_some()
-            && page.io == PageIo::None
-            && page.dirty_seq == 0
-            && !self.cache.files[page.file].discarded
-            && self.keeps_its_place(page.file, page.number)
-    }
-
-    /// The same of a page that is not here, should it be read.
-    pub(crate) fn keeps_its_place(&self, file: FileIx, number: u64) -> bool {
-        let of_file = &self.cache.files[file];
-        let (start, end) = (number * PAGE, (number + 1) * PAGE);
-        end <= of_file.home_size && of_file.first_free(start, end).is_none()
-    }
-
     /// Makes the clean pages of a run dirty, to be written with the others.
     pub(crate) fn dirty_between(&mut self, file: FileIx, run: &[u64], now: Time) {
         for &number in run {
@@ -115,7 +90,7 @@ impl Engine {
 
     /// Makes a clean page dirty, to be written with those around it.
     pub(crate) fn dirty_clean(&mut self, ix: PageIx, now: Time) {
-        let seq = self.next_seq();
+        let seq = self.cache.next_seq();
         self.update(ix, |page| {
             page.dirtied(seq, now);
             page.set_between(true);

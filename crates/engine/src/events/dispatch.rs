@@ -4,17 +4,16 @@
 //! A command that moves pages is put in its place, by where its file is on the device (`layout`);
 //! whether it is *sync* follows from whether somebody waits. All others, which move nothing, go at once.
 //!
-//! On a device with an arm dirty pages that lie between two requests dispatched in turn go along
+//! On a device that is rotational dirty pages that lie between two requests dispatched in turn go along
 //! (AWOL, section 4), and what nobody waits for gets a share of the arm's time while somebody reads, no
 //! more (`Share`): a drive takes writes into its cache at once and later lets reads wait for them.
 
 use weir_frames::PAGE_BYTES;
 
-use crate::command::{Command, Completion, IoId, Output, Urgency};
-use crate::device::cost_model::Ended;
+use crate::command::{Command, Completion, Output, Urgency};
 use crate::device::join::{bytes, split};
 use crate::device::schedule::{Chosen, Depth, Rank};
-use crate::device::transfer::{Io, Issue};
+use crate::device::transfer::Issue;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::FileIx;
@@ -23,10 +22,10 @@ use crate::waiters::gate::Gate;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Requests somebody waits for that are with a device with an arm: as many as its own queue holds.
+/// Requests somebody waits for that are with a device that is rotational: as many as its own queue holds.
 const SYNC_DEPTH_ARM: usize = 32;
 
-/// What goes along lies at most so many pages from the request: about what an arm passes over in
+/// A dirty page goes along with a request if it is at most this many pages away: about what an arm passes over in
 /// the time of one turn.
 const ALONG_REACH: u64 = 256;
 
@@ -86,7 +85,7 @@ impl Engine {
     }
 
     pub(crate) fn dispatch_one(&mut self, chosen: Chosen) {
-        let issue = self.issue_now(self.clock);
+        let issue = self.device.issue_now(self.clock);
         let request = self.device.scheduler.dispatch(chosen);
         let mut command = request.payload;
         if let (Rank::Sync, Command::Fetch { urgency, .. }) = (chosen.rank, &mut command)
@@ -97,33 +96,15 @@ impl Engine {
         }
         let (leader, pages) = request.members[0];
         for &(io, _) in &request.members {
-            if let Some(of_io) = self.issue_of(io) {
+            if let Some(of_io) = self.device.issue_of(io) {
                 *of_io = Issue { silent: io != leader, ..issue };
             }
         }
-        if let Some(of_leader) = self.issue_of(leader) {
+        if let Some(of_leader) = self.device.issue_of(leader) {
             of_leader.more_pages = request.pages as usize - pages;
         }
         self.stats.requests_joined += request.members.len() as u64 - 1;
         self.outputs.push_back(Output::Command(command));
-    }
-
-    pub(crate) fn issue_now(&self, now: Time) -> Issue {
-        Issue { at: now, ahead: self.device.scheduler.under_way(), silent: false, more_pages: 0 }
-    }
-
-    /// Notes that a transfer ended; how it went, unless that tells nothing.
-    pub(crate) fn transfer_ended(
-        &mut self,
-        issue: Issue,
-        pages: usize,
-        now: Time,
-    ) -> Option<Ended> {
-        let before = self.device.costs.transfer_ended.max(issue.at);
-        self.device.costs.transfer_ended = now;
-        let (took, service) = (now.since(issue.at), now.since(before));
-        let pages = pages + issue.more_pages;
-        (!issue.silent).then_some(Ended { pages, took, service, ahead: issue.ahead })
     }
 
     pub(crate) fn learn_destage(
@@ -133,18 +114,10 @@ impl Engine {
         result: Result<(), ErrorKind>,
         now: Time,
     ) {
-        let ended = self.transfer_ended(issue, pages, now);
+        let ended = self.device.transfer_ended(issue, pages, now);
         if let (Ok(()), Some(ended)) = (result, ended) {
             self.device.costs.destage.ended(ended);
             self.rest_after(ended.took, now);
-        }
-    }
-
-    pub(crate) fn issue_of(&mut self, io: IoId) -> Option<&mut Issue> {
-        match self.device.ios.get_mut(&io)? {
-            Io::Fetch(fetch) => Some(&mut fetch.issue),
-            Io::Destage { issue, .. } | Io::DestagePatches { issue, .. } => Some(issue),
-            Io::Sync { .. } | Io::Reserve { .. } | Io::ReserveAhead { .. } | Io::Map { .. } => None,
         }
     }
 
@@ -197,9 +170,10 @@ impl Engine {
         }
     }
 
-    /// Takes back what of a file waits for its turn: it has come to nothing.
+    /// Takes back the commands of a file that wait for their turn: they end without having been given out.
     pub(crate) fn withdraw(&mut self, file: FileIx) {
         let id = self.cache.files[file].id;
+        let mut ends = Vec::new();
         for request in self.device.scheduler.withdraw(|command| command.file() == id) {
             let completion = match request.payload {
                 Command::Fetch { frames, .. } => {
@@ -207,34 +181,20 @@ impl Engine {
                 }
                 _ => Completion::Written { result: Ok(()) },
             };
-            for (io, completion) in split(request.members, completion) {
-                self.withdrawn(io, completion);
-            }
+            ends.extend(split(request.members, completion));
         }
         for command in self.withdraw_behind(id) {
-            self.withdrawn(command.io(), Completion::Written { result: Ok(()) });
+            ends.push((command.io(), Completion::Written { result: Ok(()) }));
         }
-    }
-
-    pub(crate) fn withdrawn(&mut self, io: IoId, completion: Completion) {
-        if let Some(issue) = self.issue_of(io) {
-            issue.silent = true;
+        if ends.is_empty() {
+            return;
         }
-        self.complete_one(io, completion, self.clock);
-    }
-
-    /// What a completion says of each of the commands that were joined.
-    pub(crate) fn parts(&mut self, io: IoId, completion: Completion) -> Vec<(IoId, Completion)> {
-        match self.device.scheduler.ended(io) {
-            Some(members) if members.len() > 1 => split(members, completion),
-            _ => vec![(io, completion)],
+        for (io, completion) in ends {
+            if let Some(issue) = self.device.issue_of(io) {
+                issue.silent = true;
+            }
+            self.ended(io, completion, self.clock);
         }
-    }
-
-    pub(crate) fn next_io(&mut self, record: Io) -> IoId {
-        self.device.last_io += 1;
-        let io = IoId(self.device.last_io);
-        self.device.ios.insert(io, record);
-        io
+        self.after_end(file, self.clock);
     }
 }

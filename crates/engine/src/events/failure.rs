@@ -36,7 +36,7 @@ impl Engine {
             self.device.failures.retry_at = now + self.config.retry_delay;
         }
         self.device.failures.in_a_row += 1;
-        let seq = self.next_seq();
+        let seq = self.cache.next_seq();
         self.update(ix, |page| {
             page.io = PageIo::None;
             page.retrying = true;

@@ -38,7 +38,7 @@ impl Engine {
                 let idle = self.cache.pages.find(file, number).is_none_or(|ix| {
                     self.cache.pages[ix].frame.is_none() && self.cache.pages[ix].io == PageIo::None
                 });
-                idle && !self.is_spilled(file, number)
+                idle && !self.cache.is_spilled(file, number)
             })
             .collect();
         if wanted.is_empty() {
@@ -72,8 +72,8 @@ impl Engine {
         };
         let mut frames = Vec::with_capacity(run.len());
         for &number in run {
-            let ix = self.page_or_add(file, number);
-            frames.push(self.take_frame());
+            let ix = self.cache.page_or_add(file, number);
+            frames.push(self.cache.take_frame());
             self.update(ix, |page| page.io = PageIo::Fetch);
         }
         let pages = wanted.unwrap_or(run.len());
@@ -82,7 +82,7 @@ impl Engine {
         let fetch = Fetch {
             file,
             first,
-            issue: self.issue_now(now),
+            issue: self.device.issue_now(now),
             waited: urgency == Urgency::Waited,
             swept,
             gaps_written,
@@ -99,7 +99,7 @@ impl Engine {
             self.device.in_flight.waited_fetches += 1;
             self.stats.fetches_waited += pages as u64;
         }
-        let io = self.next_io(Io::Fetch(fetch));
+        let io = self.device.next_io(Io::Fetch(fetch));
         let id = self.cache.files[file].id;
         self.issue(Command::Fetch { io, file: id, offset: first * PAGE, frames, urgency });
     }
@@ -126,7 +126,7 @@ impl Engine {
             self.device.in_flight.waited_fetches -= 1;
             self.device.in_flight.waited_ended = now;
         }
-        let ended = self.transfer_ended(issue, frames.len(), now);
+        let ended = self.device.transfer_ended(issue, frames.len(), now);
         match result {
             Ok(_) => {
                 if let Some(ended) = ended {
@@ -170,7 +170,7 @@ impl Engine {
             }
             self.wake(ix, error, now);
             let whole = result.is_ok_and(|read| read >= (nth + 1) * PAGE_BYTES);
-            if gaps_written && whole && self.may_write_clean(ix) {
+            if gaps_written && whole && self.cache.may_write_clean(ix) {
                 // At once, lest it is dropped before those around it are written.
                 self.dirty_clean(ix, now);
                 self.cache.pages[ix].set_passing(passing);
@@ -190,7 +190,7 @@ impl Engine {
             self.cache.census.frames + self.cache.frames_in_flight + self.cache.frames_max / 16;
         page.dirty_seq != 0
             || page.awaited
-            || plenty < self.frames_bound()
+            || plenty < self.cache.frames_bound()
             || self.fetches_are_slow()
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::cache::order::GAP_WRITTEN_MAX;
 use crate::cache::page::{Listed, PageIo};
 use crate::command::Urgency;
 use crate::device::transfer::FetchFor;
 use crate::engine::Engine;
-use crate::events::destage_run::GAP_WRITTEN_MAX;
 use crate::place::FileIx;
 use crate::time::Time;
 use crate::waiters::gate::Gate;
@@ -15,7 +15,7 @@ use crate::write_back::need::Need;
 /// Most pages of a background fetch while somebody waits for another one.
 const PAGES_MAX_BEHIND_READERS: u64 = 64;
 
-/// Pages that a sweep's fetch should be able to make dirty frames of, on a device with an arm, which has
+/// Pages that a sweep's fetch should be able to make dirty frames of, on a device that is rotational, which has
 /// to travel for each, and on others.
 const ROOM_MIN_ARM: usize = 256;
 
@@ -35,10 +35,13 @@ impl Engine {
         now: Time,
     ) -> Option<u64> {
         let room = match urgency {
-            Urgency::Waited => self.convertible(),
-            _ => self.convertible().min(self.converted_max().saturating_sub(self.unclean_soon())),
+            Urgency::Waited => self.cache.convertible(),
+            _ => self
+                .cache
+                .convertible()
+                .min(self.converted_max().saturating_sub(self.unclean_soon())),
         };
-        let frames = self.frames_available();
+        let frames = self.cache.frames_available();
         // Not page by page as room is made for it.
         let worthwhile = match self.config.rotational {
             true => ROOM_MIN_ARM.min(self.write_back.hard / 4),
@@ -95,8 +98,8 @@ impl Engine {
             if next - number >= pages_max || next - last - 1 > gap {
                 break;
             }
-            let ix = self.listed(file, next);
-            if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
+            let ix = self.cache.listed(file, next);
+            if self.cache.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
                 break;
             }
             let busy = |number| {
@@ -128,7 +131,7 @@ impl Engine {
         }
         let Some((last, cost)) = self.window(file, number) else { return false };
         let run: Vec<u64> = (number..=last).collect();
-        if self.convertible() < run.len() || !self.ensure_frames(run.len(), Need::Write) {
+        if self.cache.convertible() < run.len() || !self.ensure_frames(run.len(), Need::Write) {
             return false;
         }
         let is_patched = |number: &&u64| {
@@ -149,13 +152,15 @@ impl Engine {
         let pages_max = u64::from(self.config.transfer_pages_max);
         // Up to what cannot be read now, or is not to be written.
         let stays = |number: &u64| match self.cache.pages.find(file, *number) {
-            None => !self.is_spilled(file, *number) && self.keeps_its_place(file, *number),
+            None => {
+                !self.cache.is_spilled(file, *number) && self.cache.keeps_its_place(file, *number)
+            }
             Some(ix) => {
                 let page = &self.cache.pages[ix];
                 page.io == PageIo::None
                     && !page.spilled
                     && !page.retrying
-                    && (page.dirty_seq != 0 || self.keeps_its_place(file, *number))
+                    && (page.dirty_seq != 0 || self.cache.keeps_its_place(file, *number))
             }
         };
         let end = (number..number + pages_max).take_while(stays).last()?;

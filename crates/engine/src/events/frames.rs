@@ -1,8 +1,5 @@
 //! Frames for pages: room for them is made by dropping clean pages.
 
-use weir_frames::Frame;
-
-use crate::cache::FRAME_BYTES;
 use crate::cache::spill::RETURN_SHARE;
 use crate::engine::Engine;
 use crate::place::PageIx;
@@ -15,7 +12,9 @@ impl Engine {
     /// Makes sure `count` frames can be taken, dropping clean pages for them as the replacement
     /// policy says. False if they cannot be had now.
     pub(crate) fn ensure_frames(&mut self, count: usize, need: Need) -> bool {
-        while self.cache.census.frames + self.cache.frames_in_flight + count > self.frames_bound() {
+        while self.cache.census.frames + self.cache.frames_in_flight + count
+            > self.cache.frames_bound()
+        {
             let Some(victim) = self.victim() else { return false };
             self.replace(victim, need);
         }
@@ -34,26 +33,6 @@ impl Engine {
         self.note_replaced(victim, need);
         self.stats.evictions += 1;
         self.update(victim, |page| page.frame = None);
-    }
-
-    pub(crate) fn take_frame(&self) -> Frame {
-        self.cache
-            .pool
-            .take()
-            .expect("ensure_frames found enough, and only the engine takes frames")
-    }
-
-    /// Frames there may be beside the index of what is spilled.
-    pub(crate) fn frames_bound(&self) -> usize {
-        self.cache.frames_max.saturating_sub(self.cache.spill.index.bytes() / FRAME_BYTES)
-    }
-
-    /// Frames that are free or hold what can be dropped.
-    pub(crate) fn frames_available(&self) -> usize {
-        let free = self
-            .frames_bound()
-            .saturating_sub(self.cache.census.frames + self.cache.frames_in_flight);
-        free.min(self.cache.pool.free() as usize) + self.cache.replacement.len()
     }
 
     /// Whether patches take more than their bound even without those whose writers wait for the
@@ -99,13 +78,6 @@ impl Engine {
         }
     }
 
-    /// How many patched pages may be fetched to go home, or because they were written: each
-    /// becomes a dirty frame. Some frames are always left for readers.
-    pub(crate) fn convertible(&self) -> usize {
-        let most = self.frames_bound() - self.cache.frames_max / 8;
-        most.saturating_sub(self.cache.census.unclean_frames + self.cache.frames_in_flight)
-    }
-
     /// Dirty frames once what is being fetched for going home has come.
     pub(crate) fn unclean_soon(&self) -> usize {
         self.cache.census.unclean_frames + self.device.in_flight.converting
@@ -114,6 +86,8 @@ impl Engine {
     /// Dirty frames at which writers wait. What is in the log alone is dirty, too, and its index takes
     /// frames: with all of the others dirty there would be none for readers.
     pub(crate) fn dirty_bound(&self) -> usize {
-        self.write_back.hard.min(self.frames_bound().saturating_sub(self.cache.frames_max / 8))
+        self.write_back
+            .hard
+            .min(self.cache.frames_bound().saturating_sub(self.cache.frames_max / 8))
     }
 }

@@ -9,7 +9,7 @@ use weir_frames::PAGE_BYTES;
 use crate::command::{Durability, FileId, FreezeEnd, Outcome, Reply, RequestId, Section};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::journal::Journal;
+use crate::journal::FileJournal;
 use crate::place::FileIx;
 use crate::time::Time;
 use crate::waiters::gate::{Event, Gate};
@@ -71,7 +71,7 @@ impl Engine {
         let Section { flush, changes_from } = section;
         // Also when a flush is over: a write that was under way when the gate closed, waiting for
         // space, may have been applied since.
-        let flushes = flush.is_some_and(|(from, to)| self.has_unclean(file, from, to));
+        let flushes = flush.is_some_and(|(from, to)| self.cache.has_unclean(file, from, to));
         let revokes = changes_from.is_some_and(|from| self.must_revoke_from(file, from));
         if flushes || revokes {
             self.cache.files[file].waiters.gate =
@@ -95,18 +95,8 @@ impl Engine {
     /// Whether a replay after a crash would write the file's records over the section's changes from byte
     /// `from` on.
     pub(crate) fn must_revoke_from(&self, file: FileIx, from: u64) -> bool {
-        let usable = self.journal.as_ref().is_some_and(Journal::is_usable);
+        let usable = self.journal.as_ref().is_some_and(FileJournal::is_usable);
         usable && !self.config.undone.cut && self.has_records_from(file, from)
-    }
-
-    pub(crate) fn has_unclean(&self, file: FileIx, from: u64, to: u64) -> bool {
-        let spilled = self.cache.spill.index.of(file, from / PAGE).next();
-        self.cache.files[file].is_unclean()
-            && (spilled.is_some_and(|(number, _)| number * PAGE < to)
-                || self.pages_of(file).into_iter().any(|ix| {
-                    let page = &self.cache.pages[ix];
-                    page.is_unclean() && page.number * PAGE < to && (page.number + 1) * PAGE > from
-                }))
     }
 
     /// Whether nothing of the file is under way. Syncs that wait for its repair do not count, and for a

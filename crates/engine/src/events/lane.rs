@@ -12,17 +12,14 @@ use std::sync::Arc;
 
 use weir_lane::prefetch;
 
-use crate::cache::page::{ListKind, Page};
+use crate::cache::page::ListKind;
 use crate::command::FileId;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
-use crate::place::{PageIx, Piece, pieces};
+use crate::place::{Piece, pieces};
 
 /// Pages published when a file enters the lane; the others are when they are next read or written.
 const PAGES_AT_ONCE_MAX: usize = 1024;
-
-/// Pages published together when one of them is read: so many, aligned.
-const PAGES_AROUND: u64 = 64;
 
 impl Engine {
     /// Puts an attached file in the lane, under a number no other file has. Its size and grant are on the
@@ -79,45 +76,6 @@ impl Engine {
             if let Some(frame) = &page.frame {
                 frame.frame().prefetch(start, len);
             }
-        }
-    }
-
-    /// A page was read: programs find it themselves the next time. If it was not on the board, those around it are not
-    /// either, most likely, and are read soon: each would cost its reader a trip through the kernel.
-    #[inline]
-    pub(crate) fn publish_read(&self, ix: PageIx) {
-        let page = &self.cache.pages[ix];
-        if let (Some(slot), Some(frame)) = (self.cache.files[page.file].slot(), &page.frame) {
-            let was_published = frame.is_published();
-            frame.publish(slot, page.number);
-            if !was_published {
-                self.publish_around(slot, page);
-            }
-        }
-    }
-
-    #[cold]
-    pub(crate) fn publish_around(&self, slot: u32, page: &Page) {
-        let first = page.number / PAGES_AROUND * PAGES_AROUND;
-        for number in first..first + PAGES_AROUND {
-            if let Some(ix) = self.cache.pages.find(page.file, number)
-                && let Some(frame) = &self.cache.pages[ix].frame
-                && !frame.is_published()
-            {
-                frame.publish(slot, number);
-            }
-        }
-    }
-
-    /// The same of one that was written. If it is on the board already, but hard to find there, its readers
-    /// will see to that.
-    #[inline]
-    pub(crate) fn publish_written(&self, ix: PageIx) {
-        let page = &self.cache.pages[ix];
-        if let (Some(slot), Some(frame)) = (self.cache.files[page.file].slot(), &page.frame)
-            && !frame.is_published()
-        {
-            frame.publish(slot, page.number);
         }
     }
 }

@@ -33,7 +33,7 @@ impl Engine {
         self.cache.files[file].home.layout =
             Mapped { asked: true, at: Some(self.clock), stale: false };
         let id = self.cache.files[file].id;
-        let io = self.next_io(Io::Map { file });
+        let io = self.device.next_io(Io::Map { file });
         self.issue(Command::Map { io, file: id });
     }
 

@@ -4,46 +4,20 @@
 //! log has failed, no sync of a file succeeds any more; a sync of everything does, and its caller sees to it that the
 //! log is not replayed.
 
-use std::collections::BTreeSet;
-
 use weir_log::{Commit, Lsn, Writer};
 
 use crate::command::{IoId, LogCommand, Output};
-use crate::device::cost_model::{CostModel, Ended};
+use crate::device::cost_model::Ended;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
-use crate::journal::Journal;
-use crate::journal::behind::Behind;
-use crate::journal::recorded::Recorded;
-use crate::journal::retention::{Counts, Segments};
+use crate::journal::FileJournal;
 use crate::place::FileIx;
 use crate::time::Time;
 
 impl Engine {
     /// Gives the engine a redo log, before anything is attached.
     pub fn start_log(&mut self, writer: Writer) {
-        let capacity = writer.capacity_bytes();
-        self.journal = Some(Journal {
-            repairs: BTreeSet::new(),
-            segments: Segments::new(capacity, writer.head()),
-            recorded: Recorded::new(capacity, writer.position()),
-            writer,
-            failed: None,
-            behind: Behind::default(),
-            held: BTreeSet::new(),
-            orphans: Counts::default(),
-            orphans_syncing: Counts::default(),
-            leaving: BTreeSet::new(),
-            waiting: Vec::new(),
-            group: None,
-            group_sent: (0, Time::ZERO),
-            pace: CostModel::new(1, 1),
-            superblock: None,
-            home: None,
-            ahead_events: 0,
-            closing: false,
-            retry_at: Time::ZERO,
-        });
+        self.journal = Some(FileJournal::new(writer));
     }
 
     /// A command on the log ended.
@@ -57,22 +31,22 @@ impl Engine {
             log.superblock = None;
             match result {
                 Ok(()) => {
-                    log.writer.checkpointed();
-                    let tail = log.writer.tail();
-                    log.segments.freed(tail);
-                    log.recorded.freed(tail, log.writer.position());
+                    log.shared.checkpointed();
+                    log.recorded.freed(log.shared.tail(), log.shared.writer().position());
                     self.room_in_log(now);
                 }
-                Err(kind) => self.log_failed(kind, now),
+                Err(kind) => {
+                    log.shared.checkpoint_failed();
+                    self.log_failed(kind, now);
+                }
             }
         } else {
             assert_eq!(log.home, Some(io), "a command is completed once");
             log.home = None;
-            let syncing = std::mem::take(&mut log.orphans_syncing);
+            log.shared.home_synced(result.is_ok());
             if let Err(kind) = result {
-                log.orphans.add_all(&syncing);
                 log.retry_at = now + self.config.retry_delay;
-                self.home_sync_failed(kind, now);
+                self.lose_home(kind);
             }
         }
         self.reopen_gates(now);
@@ -85,11 +59,7 @@ impl Engine {
     /// The last command on the log; false if there is none to wait for.
     pub fn close_log(&mut self) -> bool {
         let Some(log) = &mut self.journal else { return false };
-        if log.failed.is_some() || log.closing || log.is_under_way() {
-            return false;
-        }
-        log.closing = true;
-        let commit = log.writer.close();
+        let Some(commit) = log.shared.close() else { return false };
         let io = self.log_command(commit);
         self.journal_mut().superblock = Some(io);
         true
@@ -104,12 +74,14 @@ impl Engine {
 
     /// Whether commands on the log are under way.
     pub fn log_is_busy(&self) -> bool {
-        self.journal.as_ref().is_some_and(|log| log.is_under_way() || self.cache.spill.is_reading())
+        self.journal
+            .as_ref()
+            .is_some_and(|log| log.shared.is_under_way() || self.cache.spill.is_reading())
     }
 
     /// Whether a position is durable, or nobody need wait for it.
     pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
-        self.journal.as_ref().is_none_or(|log| lsn < log.writer.durable())
+        self.journal.as_ref().is_none_or(|log| log.shared.is_durable(lsn))
     }
 
     /// Whether a sync waits for the log.
@@ -122,17 +94,13 @@ impl Engine {
         let syncs = &mut self.cache.files[file].waiters.syncs;
         let sync = syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
         sync.lsn = Some(lsn);
-        self.journal_mut().waiting.push((lsn, file, id));
+        self.journal_mut().waiting.push(lsn, (file, id));
         self.commit_group();
     }
 
     /// Closes the open group and sends it, unless another one is under way.
     pub(crate) fn commit_group(&mut self) {
-        let log = self.journal_mut();
-        if log.failed.is_some() {
-            return;
-        }
-        if let Some(commit) = log.writer.commit() {
+        if let Some(commit) = self.journal_mut().shared.commit() {
             self.stats.log_groups += 1;
             let blocks = commit.blocks.len();
             self.stats.log_blocks += blocks as u64;
@@ -146,27 +114,25 @@ impl Engine {
 
     pub(crate) fn group_ended(&mut self, result: Result<(), ErrorKind>, now: Time) {
         if let Err(kind) = result {
+            self.journal_mut().shared.commit_failed();
             return self.log_failed(kind, now);
         }
         let log = self.journal_mut();
         let (pages, sent) = log.group_sent;
         let took = now.since(sent);
-        log.pace.ended(Ended { pages, took, service: took, ahead: 0 });
-        log.writer.committed();
-        let durable = log.writer.durable();
-        let (ready, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut log.waiting).into_iter().partition(|&(lsn, ..)| lsn < durable);
-        log.waiting = waiting;
-        let awaited = !log.waiting.is_empty() || log.behind.waits_beyond(durable);
-        let wanted = awaited || log.is_open_group_long();
-        let wanted = wanted || !self.journal_mut().repairs.is_empty();
+        log.cost.ended(Ended { pages, took, service: took, ahead: 0 });
+        log.shared.committed();
+        let durable = log.shared.durable();
+        let ready = log.waiting.ready(durable);
+        let awaited = !log.waiting.is_empty() || log.behind.commands.waits_beyond(durable);
+        let wanted = awaited || log.shared.is_open_group_long() || !log.repairs.is_empty();
         self.send_behind(durable);
         self.room_in_log(now);
         self.finish_spill(durable);
         if wanted || self.cache.spill.is_under_way() {
             self.commit_group();
         }
-        for (_, file, id) in ready {
+        for (file, id) in ready {
             self.advance_sync(file, id);
             self.progress(file, now);
         }
@@ -176,33 +142,28 @@ impl Engine {
     pub(crate) fn log_failed(&mut self, kind: ErrorKind, now: Time) {
         let log = self.journal_mut();
         log.failed.get_or_insert(kind);
-        let waiting = std::mem::take(&mut log.waiting);
+        let waiting = log.waiting.take_all();
         let leaving = std::mem::take(&mut log.leaving);
-        self.fail_spill();
+        self.cache.fail_spill();
         self.send_behind(Lsn(u64::MAX));
         self.abandon_repairs();
         self.stats.log_errors += 1;
         for file in leaving {
             self.progress(file, now);
         }
-        for (_, file, id) in waiting {
+        for (file, id) in waiting {
             self.fail_sync(file, id, kind);
             self.progress(file, now);
         }
     }
 
     pub(crate) fn log_command(&mut self, commit: Commit) -> IoId {
-        let io = self.next_log_io();
+        let io = self.device.next_log_io();
         self.outputs.push_back(Output::Log(LogCommand::Write { io, commit }));
         io
     }
 
-    pub(crate) fn next_log_io(&mut self) -> IoId {
-        self.device.last_io += 1;
-        IoId(self.device.last_io)
-    }
-
-    pub(crate) fn journal_mut(&mut self) -> &mut Journal {
+    pub(crate) fn journal_mut(&mut self) -> &mut FileJournal {
         self.journal.as_mut().expect("there is a log")
     }
 }

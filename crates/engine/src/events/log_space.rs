@@ -17,7 +17,7 @@ impl Engine {
     /// Whether a file on its way out of the engine has records to be freed first; starts that.
     pub(crate) fn must_release(&mut self, file: FileIx, now: Time) -> bool {
         if !self.has_records(file) {
-            self.change_needs(file, std::mem::take);
+            self.change_retention(file, std::mem::take);
             return false;
         }
         if self.cache.files[file].logged.checkpointing {
@@ -27,11 +27,9 @@ impl Engine {
         if self.cache.files[file].discarded || log.failed.is_some() {
             // Gone for programs. Its removal may not be durable at home yet: if it comes back,
             // so must what was synced of it.
-            self.cache.files[file].logged.first = None;
-            let needs = self.change_needs(file, std::mem::take);
-            assert!(needs.away.is_empty() && needs.syncing.is_empty(), "the file is idle");
-            self.journal_mut().orphans.add_all(&needs.settling);
-            self.journal_mut().orphans.add_all(&needs.lost);
+            let logged = &mut self.cache.files[file].logged;
+            logged.first = None;
+            log.shared.orphan(file, &mut logged.retention);
             return false;
         }
         if now < log.retry_at {
@@ -67,19 +65,14 @@ impl Engine {
     /// Has the log freed, in time before somebody waits for its space.
     pub(crate) fn pump_log(&mut self, now: Time) {
         let Some(log) = &mut self.journal else { return };
-        if log.failed.is_some() || log.closing {
+        if !log.is_usable() {
             return;
         }
-        let needed = log.needed_from();
-        let freed = needed.0.saturating_sub(log.writer.tail().0);
         let worthwhile = match log.behind.lacks_room {
             Some(_) => 1,
-            None => log.writer.capacity_bytes() / FREED_SHARE,
+            None => log.shared.writer().capacity_bytes() / FREED_SHARE,
         };
-        if log.superblock.is_none()
-            && freed >= worthwhile
-            && let Some(commit) = log.writer.checkpoint(needed)
-        {
+        if let Some(commit) = log.shared.checkpoint(worthwhile) {
             let io = self.log_command(commit);
             self.journal_mut().superblock = Some(io);
         }
@@ -92,18 +85,15 @@ impl Engine {
         }
         self.start_repairs(now);
         let log = self.journal_mut();
-        if !log.is_half_full() || now < log.retry_at {
+        if !log.shared.is_half_full() || now < log.retry_at {
             return;
         }
-        let first = log.first_needed();
-        if log.home.is_none() && first.is_some() && log.orphans.first() == first {
-            log.orphans_syncing = std::mem::take(&mut log.orphans);
-            let io = self.next_log_io();
+        if log.shared.begin_home_sync() {
+            let io = self.device.next_log_io();
             self.journal_mut().home = Some(io);
             self.outputs.push_back(Output::Log(LogCommand::SyncHome { io }));
         }
-        let held: Vec<FileIx> =
-            self.journal_mut().held.iter().take(CHECKPOINTS_MAX).map(|&(_, file)| file).collect();
+        let held: Vec<FileIx> = self.journal_mut().shared.holders().take(CHECKPOINTS_MAX).collect();
         for file in held {
             if !self.cache.files[file].logged.checkpointing {
                 self.start_checkpoint(file, now);
@@ -132,12 +122,13 @@ impl Engine {
         if *freeing || held || !needs.syncing.is_empty() {
             return false;
         }
-        let left = needs.away.first().map_or(log.writer.durable(), |away| log.segments.start(away));
+        let left =
+            needs.away.first().map_or(log.shared.durable(), |away| log.shared.start_of(away));
         let worthwhile = match log.behind.lacks_room {
             Some(_) => 1,
-            None => 2 * log.writer.capacity_bytes() / FREED_SHARE,
+            None => 2 * log.shared.writer().capacity_bytes() / FREED_SHARE,
         };
-        left.0.saturating_sub(log.writer.tail().0) >= worthwhile
+        left.0.saturating_sub(log.shared.tail().0) >= worthwhile
     }
 
     /// A sync of home to free the log ended.
@@ -152,8 +143,9 @@ impl Engine {
     /// When the log has something to do though nothing happens.
     pub(crate) fn log_tick(&self) -> Option<Time> {
         let log = self.journal.as_ref()?;
-        let wanted = log.is_half_full() || !log.leaving.is_empty() || !log.repairs.is_empty();
-        let due = wanted && log.failed.is_none() && !log.closing;
+        let wanted =
+            log.shared.is_half_full() || !log.leaving.is_empty() || !log.repairs.is_empty();
+        let due = wanted && log.is_usable();
         due.then_some(log.retry_at)
     }
 }

@@ -1,11 +1,10 @@
 //! Which dirty page a sweep takes next.
 
 use crate::cache::dirty::{Class, PageSet};
-use crate::cache::file::File;
 use crate::cache::page::OVERDUE;
 use crate::config::FetchPolicy;
 use crate::engine::Engine;
-use crate::place::{FIRST, FileIx, PageIx, Place};
+use crate::place::{FileIx, PageIx, Place};
 use crate::time::Time;
 use crate::waiters::gate::Gate;
 
@@ -32,7 +31,7 @@ impl Engine {
                 let patched = next(&self.cache.dirty.returned, of_file.sweeps.synced_to[0])
                     .or_else(|| {
                         next(self.cache.dirty.patched.pages(), of_file.sweeps.synced_to[0])
-                            .filter(|&number| self.goes_with_windows(file, number))
+                            .filter(|&number| self.cache.goes_with_windows(file, number))
                     });
                 let resident = next(self.cache.dirty.resident.pages(), of_file.sweeps.synced_to[1]);
                 // In turns: writers may go on to add to either, and what fails comes back.
@@ -41,7 +40,7 @@ impl Engine {
                     false => patched.or(resident),
                 };
                 if let Some(number) = found {
-                    return Some(self.listed(file, number));
+                    return Some(self.cache.listed(file, number));
                 }
             }
             // It comes back when a page of it becomes ready, or its gate opens.
@@ -52,31 +51,21 @@ impl Engine {
         None
     }
 
-    /// Whether a sync's sweep may go on with a patched page, or is to wait for the windows of spilled
-    /// pages, which go before it: the arm then goes over all of them once.
-    pub(crate) fn goes_with_windows(&self, file: FileIx, number: u64) -> bool {
-        let of_file = &self.cache.files[file];
-        let (swept, windows) = (of_file.sweeps.synced_to[0], of_file.sweeps.returned_to);
-        // Windows that have begun anew leave the rest of the file to the sweep.
-        let ahead = number < windows || (windows < swept && swept <= number);
-        of_file.spilled_pages == 0 || ahead
-    }
-
     pub(crate) fn next_patched(&mut self, now: Time) -> Option<PageIx> {
-        let place = if let Some(place) = self.next_returned() {
+        let place = if let Some(place) = self.cache.next_returned() {
             place
         } else if self.patches_press()
             || self.is_due(&self.cache.dirty.patched, now)
             || self.write_back_takes_patches()
         {
-            self.next_swept(&self.cache.dirty.patched)?
+            self.cache.next_swept(&self.cache.dirty.patched)?
         } else if self.config.fetch_policy == FetchPolicy::Auto && self.readers_first(now) {
-            // A courtesy to readers is none while it takes the device from them.
+            // Do not prefetch for readers while foreground reads are queued.
             return None;
         } else {
             self.next_wanted()?
         };
-        Some(self.listed(place.0, place.1))
+        Some(self.cache.listed(place.0, place.1))
     }
 
     pub(crate) fn next_resident(&mut self, now: Time) -> Option<PageIx> {
@@ -88,61 +77,8 @@ impl Engine {
         if !pressed && !self.is_due(&self.cache.dirty.resident, now) {
             return None;
         }
-        let (file, number) = self.next_swept(&self.cache.dirty.resident)?;
-        Some(self.listed(file, number))
-    }
-
-    /// The next page of a class in the order of its sweep, of files that are not held still, nor being
-    /// synced: there a sweep is under way that need not be crossed.
-    pub(crate) fn next_swept(&self, class: &Class) -> Option<Place> {
-        self.next_of_class(class, |file| {
-            file.waiters.gate == Gate::Open && !file.waiters.is_urgent()
-        })
-    }
-
-    /// The same of all files that are not held still.
-    pub(crate) fn next_open(&self, class: &Class) -> Option<Place> {
-        self.next_of_class(class, |file| file.waiters.gate == Gate::Open)
-    }
-
-    pub(crate) fn next_of_class(
-        &self,
-        class: &Class,
-        wanted: impl Fn(&File) -> bool,
-    ) -> Option<Place> {
-        self.next_of(class.pages(), class.swept_to, wanted)
-    }
-
-    pub(crate) fn next_of(
-        &self,
-        pages: &PageSet,
-        mut at: Place,
-        wanted: impl Fn(&File) -> bool,
-    ) -> Option<Place> {
-        if pages.is_empty() {
-            return None;
-        }
-        let mut turned = false;
-        for _ in 0..FILES_PASSED_MAX {
-            match pages.next(at) {
-                Some((file, number)) if wanted(&self.cache.files[file]) => {
-                    return Some((file, number));
-                }
-                Some((file, _)) => at = (file.next(), 0),
-                None if turned => return None,
-                None => {
-                    turned = true;
-                    at = FIRST;
-                }
-            }
-        }
-        None
-    }
-
-    /// The next page whose patches came back from the log for the sweep.
-    pub(crate) fn next_returned(&self) -> Option<Place> {
-        let swept = |file: &File| file.waiters.gate == Gate::Open && !file.waiters.is_urgent();
-        self.next_of(&self.cache.dirty.returned, self.cache.dirty.patched.swept_to, swept)
+        let (file, number) = self.cache.next_swept(&self.cache.dirty.resident)?;
+        Some(self.cache.listed(file, number))
     }
 
     /// The next patched page of the files whose patched pages are to be fetched soon.
@@ -172,10 +108,6 @@ impl Engine {
                 return None;
             }
         }
-    }
-
-    pub(crate) fn listed(&self, file: FileIx, number: u64) -> PageIx {
-        self.cache.pages.find(file, number).expect("a dirty page is in the table")
     }
 
     pub(crate) fn is_due(&self, class: &Class, now: Time) -> bool {

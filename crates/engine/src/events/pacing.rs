@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use weir_frames::PAGE_BYTES;
 
-use crate::cache::FRAME_BYTES;
 use crate::config::WriteBackPolicy;
 use crate::engine::Engine;
 use crate::place::FileIx;
@@ -27,17 +26,7 @@ impl Engine {
     /// bound, where writers wait in turn.
     pub(crate) fn pressure(&self) -> usize {
         let bound = self.dirty_bound();
-        pressure_point(self.write_back.max.min(bound), self.frames_bound(), bound)
-    }
-
-    /// Frames that patches would be.
-    pub(crate) fn patch_frames(&self) -> usize {
-        self.cache.census.patch_bytes.div_ceil(FRAME_BYTES)
-    }
-
-    /// Dirty memory, frames.
-    pub(crate) fn dirty_frames(&self) -> usize {
-        self.cache.census.unclean_frames + self.patch_frames()
+        pressure_point(self.write_back.max.min(bound), self.cache.frames_bound(), bound)
     }
 
     /// Whether sweeps are to bring home what is not due yet. To be asked before they go on.
@@ -51,7 +40,7 @@ impl Engine {
             return self.cache.census.unclean_frames >= self.write_back.background;
         }
         let (high, low) = (self.write_back.marks.high(), self.write_back.marks.low());
-        let dirty = self.dirty_frames() - self.cache.census.homebound;
+        let dirty = self.cache.dirty_frames() - self.cache.census.homebound;
         let sweepable = match self.sweeps_take_patches() {
             true => dirty,
             false => self.cache.census.unclean_frames - self.cache.census.homebound,
@@ -120,7 +109,7 @@ impl Engine {
 
     /// Pages that ever became dirty by being written.
     pub(crate) fn pages_dirtied(&self) -> u64 {
-        self.write_back.dirtied
+        self.cache.turnover.dirtied
     }
 
     /// A write was admitted, and made dirty what has become so since [`Engine::pages_dirtied`] was asked.
@@ -134,10 +123,11 @@ impl Engine {
         if dirty <= pressure {
             return;
         }
-        let pages = self.write_back.dirtied - dirtied_before;
+        let cleaned = self.cache.turnover.cleaned - self.write_back.sampled.cleaned;
+        let pages = self.cache.turnover.dirtied - dirtied_before;
         let state = &mut self.write_back;
         // Little came home in an interval in which little was to.
-        let rate = state.marks.cleaned().max(Some(state.sample.cleaned));
+        let rate = state.marks.cleaned().max(Some(cleaned));
         let interval = state.interval;
         let pause = pause(pages, rate, interval, dirty, pressure, bound);
         if pause > Duration::ZERO {

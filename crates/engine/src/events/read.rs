@@ -3,24 +3,20 @@
 //! A read that misses several pages has them all fetched together. It pins its pages while it
 //! waits, and when the last of them changed state it is simply tried again.
 
-use weir_frames::{Frame, PAGE_BYTES};
+use weir_frames::PAGE_BYTES;
 
 use crate::cache::page::PageIo;
-use crate::command::{FileId, Outcome, ReadData, Reply, RequestId, Segment, Urgency};
+use crate::command::{FileId, Outcome, ReadData, Reply, RequestId, Urgency};
 use crate::config::REQUEST_BYTES_MAX;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::place::{FileIx, PageIx, Piece, pieces};
+use crate::place::{FileIx, PageIx};
 use crate::time::Time;
 use crate::waiters::gate::{Event, Gate};
 use crate::waiters::request::{Pending, ReadStep, Step};
 use crate::write_back::need::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
-
-pub(crate) fn frame_segment(frame: &Frame, start: usize, len: usize) -> Option<Segment> {
-    Some(Segment::Frame { frame: frame.clone(), start: start as u16, len: len as u16 })
-}
 
 impl Engine {
     /// Reads up to `len` bytes at `offset` (pread(2)); fewer at the end of the file, none past it.
@@ -76,7 +72,7 @@ impl Engine {
         if offset >= end {
             return Step::Done(Ok(ReadData::default()));
         }
-        match self.gather(file, offset, end) {
+        match self.cache.gather(file, offset, end) {
             Ok(data) => {
                 self.stats.read_bytes += end - offset;
                 self.stats.read_hits += data.segments.len() as u64;
@@ -84,44 +80,6 @@ impl Engine {
             }
             Err(misses) => self.fetch_for_read(request, file, offset, len, misses, now),
         }
-    }
-
-    /// The bytes if all are in memory, else the numbers of the pages that are not.
-    pub(crate) fn gather(
-        &mut self,
-        file: FileIx,
-        offset: u64,
-        end: u64,
-    ) -> Result<ReadData, Vec<u64>> {
-        let mut data = ReadData::default();
-        let mut misses = Vec::new();
-        for Piece { number, start, len } in pieces(offset, end) {
-            let found = self.cache.pages.find(file, number);
-            let segment = match found.map(|ix| &self.cache.pages[ix]) {
-                Some(page) => match &page.frame {
-                    Some(frame) => frame_segment(frame.frame(), start, len),
-                    None => {
-                        page.patches.get(start, len).map(|bytes| Segment::Bytes(bytes.to_vec()))
-                    }
-                },
-                None if number * PAGE >= self.cache.files[file].home_size => {
-                    frame_segment(&self.cache.zeros, start, len)
-                }
-                None => None,
-            };
-            match segment {
-                Some(segment) if misses.is_empty() => data.segments.push(segment),
-                Some(_) => {}
-                None => misses.push(number),
-            }
-            if let Some(ix) = found
-                && self.cache.pages[ix].frame.is_some()
-            {
-                self.cache.replacement.touch(&mut self.cache.pages, ix);
-                self.publish_read(ix);
-            }
-        }
-        if misses.is_empty() { Ok(data) } else { Err(misses) }
     }
 
     pub(crate) fn fetch_for_read(
@@ -155,7 +113,7 @@ impl Engine {
             let ix = match self.cache.pages.find(file, number) {
                 Some(ix) => ix,
                 None => {
-                    let ix = self.page_or_add(file, number);
+                    let ix = self.cache.page_or_add(file, number);
                     self.pin(&[ix]);
                     pinned.push(ix);
                     ix

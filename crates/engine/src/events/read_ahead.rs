@@ -20,10 +20,6 @@ const READAHEAD_PAGES_MIN: u32 = 8;
 const OUT_OF_ORDER_PAGES_MAX: u64 = 64;
 
 impl Engine {
-    pub(crate) fn is_absent(&self, file: FileIx, number: u64) -> bool {
-        self.cache.pages.find(file, number).is_none() && !self.is_spilled(file, number)
-    }
-
     /// Reads ahead of a reader that goes through the file in order, in a window that doubles.
     pub(crate) fn read_ahead(&mut self, file: FileIx, offset: u64, len: usize, now: Time) {
         let max = self.config.readahead_pages_max;
@@ -52,11 +48,12 @@ impl Engine {
             return;
         }
         ahead.fetched_to = to;
-        let absent: Vec<u64> = (from..to).filter(|&number| self.is_absent(file, number)).collect();
+        let absent: Vec<u64> =
+            (from..to).filter(|&number| self.cache.is_absent(file, number)).collect();
         if absent.is_empty() || !self.ensure_frames(absent.len(), Need::Read) {
             return;
         }
-        self.note_ahead(now);
+        self.device.note_ahead(now);
         self.stats.readahead_pages += absent.len() as u64;
         for &number in &absent {
             self.note_miss(file, number);
@@ -67,11 +64,6 @@ impl Engine {
                 self.cache.pages[ix].set_ahead(true);
             }
         }
-    }
-
-    /// A reader's pages are fetched ahead of it.
-    pub(crate) fn note_ahead(&mut self, now: Time) {
-        self.device.share.ahead_at = Some(now);
     }
 
     /// A program wants to read a range, none of it past the end of the file: counts the pages of it in

@@ -9,12 +9,12 @@ use crate::cache::spilled::{LogExtent, LogExtents};
 use crate::command::{Durability, FileId, Outcome, RequestId};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::journal::Journal;
+use crate::journal::FileJournal;
 use crate::journal::logged::Full;
-use crate::journal::retention::LogSegment;
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
 use crate::waiters::sync::SyncFor;
+use weir_journal::Segment;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -43,7 +43,7 @@ impl Engine {
         if let Some(file) = self.cache.files.find(file)
             && let Some(log) = &mut self.journal
         {
-            self.cache.files[file].logged.identify(identity, &mut log.writer);
+            self.cache.files[file].logged.identify(identity, &mut log.shared);
         }
     }
 
@@ -64,12 +64,16 @@ impl Engine {
     pub fn revoke(&mut self, request: RequestId, file: FileId, now: Time) -> Outcome<()> {
         self.clock = now;
         let Some(file) = self.cache.files.find(file) else { return Outcome::Done(Ok(())) };
-        let usable = self.journal.as_ref().is_some_and(Journal::is_usable);
+        let usable = self.journal.as_ref().is_some_and(FileJournal::is_usable);
         if !usable || !self.has_records(file) {
             return Outcome::Done(Ok(()));
         }
         let log = self.journal_mut();
-        let full = Full { before: log.writer.position(), group: log.writer.head(), ahead: 0 };
+        let full = Full {
+            before: log.shared.writer().position(),
+            group: log.shared.writer().head(),
+            ahead: 0,
+        };
         match self.release(file, full) {
             Ok(Some(lsn)) if !self.is_durable(lsn) => {
                 let done = SyncFor::Sync(request);
@@ -114,7 +118,7 @@ impl Engine {
         });
         let own = self.cache.pages[ix].rec;
         if let (Some(segment), None) = (rec, own) {
-            self.need(file, segment);
+            self.retain(file, segment);
         }
         self.update(ix, |page| {
             page.rec = own.or(rec);
@@ -123,11 +127,11 @@ impl Engine {
     }
 
     /// A record that changes the file was appended to the open group. The group's segment.
-    pub(crate) fn changed_in_log(&mut self, file: FileIx, number: u64, lsn: Lsn) -> LogSegment {
+    pub(crate) fn changed_in_log(&mut self, file: FileIx, number: u64, lsn: Lsn) -> Segment {
         let replayable = self.has_records(file);
         let log = self.journal.as_mut().expect("there is a log");
         let logged = &mut self.cache.files[file].logged;
-        let head = log.writer.head();
+        let head = log.shared.writer().head();
         logged.last = Some(lsn);
         logged.last_change = Some(lsn);
         if !replayable {
@@ -137,14 +141,12 @@ impl Engine {
             logged.ahead = 0;
         }
         logged.end = logged.end.max((number + 1) * PAGE);
-        log.segments.of_group(head)
+        log.shared.open_segment()
     }
 
     /// Whether records of so many bytes fit, and still leave what is kept for others that void them.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
-        self.journal.as_ref().is_some_and(|log| {
-            log.is_usable() && log.writer.has_room(bytes) && log.has_space(bytes as u64)
-        })
+        self.journal.as_ref().is_some_and(|log| log.shared.has_room(bytes))
     }
 
     /// At most what naming a file takes.
@@ -157,7 +159,8 @@ impl Engine {
         let log = self.journal.as_mut()?;
         let of_file = &mut self.cache.files[file];
         let name = Record::File { file: record.file(), identity: &of_file.logged.identity };
-        if log.failed.is_some() || !log.writer.has_room(name.padded_bytes() + record.padded_bytes())
+        if log.failed.is_some()
+            || !log.shared.writer().has_room(name.padded_bytes() + record.padded_bytes())
         {
             return None;
         }
@@ -182,21 +185,26 @@ impl Engine {
     pub(crate) fn full_sync_begins(&self, file: FileIx) -> Option<Full> {
         let log = self.journal.as_ref().filter(|_| self.logs(file))?;
         let ahead = self.cache.files[file].logged.ahead;
-        Some(Full { before: log.writer.position(), group: log.writer.head(), ahead })
+        Some(Full {
+            before: log.shared.writer().position(),
+            group: log.shared.writer().head(),
+            ahead,
+        })
     }
 
     /// The file's last record, if it is not durable yet.
     pub(crate) fn undurable_record(&self, file: FileIx) -> Option<Lsn> {
         let last = self.cache.files[file].logged.last?;
         let log = self.journal.as_ref().filter(|log| log.failed.is_none())?;
-        (last >= log.writer.durable()).then_some(last)
+        (last >= log.shared.writer().durable()).then_some(last)
     }
 
     /// Whether records of the file may have to be replayed.
     pub(crate) fn has_records(&self, file: FileIx) -> bool {
         let logged = &self.cache.files[file].logged;
         let Some(log) = &self.journal else { return false };
-        logged.first.is_some() && logged.last_change.is_some_and(|lsn| lsn >= log.writer.tail())
+        logged.first.is_some()
+            && logged.last_change.is_some_and(|lsn| lsn >= log.shared.writer().tail())
     }
 
     /// Whether records of the file may have to be replayed that write past byte `from`.

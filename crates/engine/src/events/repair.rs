@@ -15,12 +15,12 @@
 //! nothing or no program has it open.
 
 use weir_frames::PAGE_BYTES;
+use weir_journal::{Counts, Retention};
 
 use crate::cache::page::PageIo;
 use crate::command::{FileId, Output, Section};
 use crate::engine::Engine;
 use crate::error::ErrorKind;
-use crate::journal::retention::{Counts, Retention};
 use crate::place::{FileIx, Span};
 use crate::time::Time;
 use crate::waiters::gate::Gate;
@@ -30,12 +30,17 @@ impl Engine {
     /// may not be durable.
     pub fn home_sync_failed(&mut self, kind: ErrorKind, now: Time) {
         self.clock = now;
+        self.lose_home(kind);
+        self.pump(now);
+        self.pump_log(now);
+    }
+
+    /// A sync of home as a whole failed.
+    pub(crate) fn lose_home(&mut self, kind: ErrorKind) {
         let files: Vec<FileIx> = self.cache.files.iter().map(|(ix, _)| ix).collect();
         for file in files {
             self.home_lost(file, kind);
         }
-        self.pump(now);
-        self.pump_log(now);
     }
 
     /// A sync of a file's home failed.
@@ -47,11 +52,11 @@ impl Engine {
                 needs.rewritten();
             };
             if self.journal.is_some() {
-                self.change_needs(file, covered);
+                self.change_retention(file, covered);
             }
         } else {
             if self.journal.is_some() {
-                self.change_needs(file, |needs| needs.lose());
+                self.change_retention(file, |needs| needs.lose());
             }
             self.dirty_unsettled(file);
             self.cache.files[file].settled.losses += 1;
@@ -87,7 +92,7 @@ impl Engine {
         let until = self.cache.files[file].settled.until;
         let logs = self.logs(file);
         let now = self.clock;
-        for ix in self.pages_of(file) {
+        for ix in self.cache.pages_of(file) {
             let page = &self.cache.pages[ix];
             if page.frame.is_none() || page.home_epoch <= until {
                 continue;
@@ -96,7 +101,7 @@ impl Engine {
             if !(is_clean || page.home_unlogged && page.is_unclean()) {
                 continue;
             }
-            let seq = if is_clean { self.next_seq() } else { 0 };
+            let seq = if is_clean { self.cache.next_seq() } else { 0 };
             self.update(ix, |page| {
                 if is_clean {
                     page.dirtied(seq, now);
@@ -193,8 +198,8 @@ impl Engine {
             .retention
             .first()
             .expect("a file is repaired because it needs the log");
-        let from = log.writer.from_group(log.segments.start(lost));
-        let until = log.writer.durable();
+        let from = log.shared.writer().from_group(log.shared.start_of(lost));
+        let until = log.shared.durable();
         let settled = &mut self.cache.files[file].settled;
         settled.repaired = settled.losses;
         let of_file = &self.cache.files[file];
@@ -219,7 +224,7 @@ impl Engine {
                 self.cache.files[file].settled.broken = None;
                 self.cache.files[file].home.unsynced = true;
                 self.cache.files[file].home.layout.stale = true;
-                self.change_needs(file, |needs| needs.rewritten());
+                self.change_retention(file, |needs| needs.rewritten());
                 self.logged_is_home(file);
                 if self.journal_mut().behind.lacks_room.is_some() {
                     self.start_freeing(file);
@@ -248,9 +253,9 @@ impl Engine {
 
     /// All of the file's records are at home, though not durable there.
     pub(crate) fn logged_is_home(&mut self, file: FileIx) {
-        for ix in self.pages_of(file) {
+        for ix in self.cache.pages_of(file) {
             if let Some(segment) = self.update(ix, |page| page.rec.take()) {
-                self.change_needs(file, |needs| needs.settle(segment));
+                self.change_retention(file, |needs| needs.settle(segment));
             }
         }
         self.drop_spilled(file, 0, u64::MAX);

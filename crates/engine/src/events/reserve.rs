@@ -33,7 +33,7 @@ impl Engine {
 
     /// Asks for space that `request` waits for.
     pub(crate) fn reserve_for(&mut self, request: RequestId, file: FileIx, (from, to): (u64, u64)) {
-        let io = self.next_io(Io::Reserve { file, request, from, to });
+        let io = self.device.next_io(Io::Reserve { file, request, from, to });
         let id = self.cache.files[file].id;
         self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
     }
@@ -57,7 +57,7 @@ impl Engine {
         }
         self.cache.files[file].home.ahead.in_flight = true;
         let id = self.cache.files[file].id;
-        let io = self.next_io(Io::ReserveAhead { file, from, to, epoch });
+        let io = self.device.next_io(Io::ReserveAhead { file, from, to, epoch });
         self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
     }
 

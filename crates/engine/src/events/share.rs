@@ -6,22 +6,21 @@ use crate::device::schedule::DeviceBlock;
 use crate::engine::Engine;
 use crate::time::Time;
 
-/// Of what it costs, a write keeps the next one waiting for so many times as long: half of the arm's time is
-/// readers'.
+/// A write keeps the next one waiting for this many times its own cost, so that readers have half of the disk's time.
 const TURN: u32 = 2;
 
 /// The same of a stretch that is read and written whole, which brings home so much more in its time that an
 /// eighth is enough.
 const WINDOW_TURN: u32 = 8;
 
-/// Where there is no arm, a write keeps the next one waiting for so long, percent of what it took, while
+/// On a device that is not rotational, a write keeps the next one waiting for so long, percent of what it took, while
 /// somebody reads ahead: somewhat more than a third of the device is the writers'.
 const REST: u32 = 175;
 
 /// Who read ahead this recently goes on to.
 const AHEAD_RECENT: Duration = Duration::from_millis(20);
 
-/// An access of an arm of which nothing is known.
+/// Assumed cost of an access of a rotational device of which nothing is known.
 const ACCESS_UNKNOWN: Duration = Duration::from_millis(8);
 
 /// No access costs more, nor the page of a transfer, nor is a destage rested after for longer: what took so
@@ -47,12 +46,12 @@ impl Engine {
         (waits && self.device.share.paid_at > self.ticked).then_some(self.device.share.paid_at)
     }
 
-    /// An arm is shared with readers that wait. Those that read ahead find their way there: beside a writer
+    /// A rotational device is shared with readers that wait. Those that read ahead find their way there: beside a writer
     /// in order, too, the arm is as well used by one as by the other. On other devices it is those whom
     /// writes in long transfers would take the channels from.
     pub(crate) fn shares_device(&self, now: Time) -> bool {
         let beside = match self.config.rotational {
-            true => self.readers_wait(now),
+            true => self.device.readers_wait(now),
             false => self.device.share.ahead_at.is_some_and(|at| now.since(at) < AHEAD_RECENT),
         };
         beside && self.write_back.is_adaptive()

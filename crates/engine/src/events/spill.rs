@@ -5,12 +5,8 @@
 //! (`spilled`). So a writer of many small pieces waits for nothing but the log's bandwidth, until
 //! the log is full.
 //!
-//! A page with spilled patches has no frame and goes nowhere: what a fetch or a destage needs of it is
-//! brought back first, and is then a patch like any other; a fetch that only reads through the page
-//! leaves it as it is. A reader's page is brought back
-//! by itself. For sweeps and syncs a *window* of pages in ascending order is, as many as there is
-//! patch memory for: each spill lies in the log in the order of its pages, so that a window is one
-//! piece of each spill, read in one pass over the log.
+//! A page with spilled patches has no frame and goes nowhere: what a fetch or a destage needs of it comes back first
+//! (`unspill`), and is then a patch like any other.
 //!
 //! Invariants:
 //! - one spill is under way at a time; a page whose patches changed since it was appended stays;
@@ -23,7 +19,8 @@
 use std::time::Duration;
 
 use weir_frames::PAGE_BYTES;
-use weir_log::{Lsn, RECORD_OVERHEAD_BYTES, Record, Writer};
+use weir_journal::Segment;
+use weir_log::{Lsn, Record, Writer};
 
 use crate::cache::FRAME_BYTES;
 use crate::cache::page::PageIo;
@@ -33,7 +30,6 @@ use crate::cache::spill::Leaving;
 use crate::cache::spilled::{LogExtent, LogExtents, Spilled, SpilledPage};
 use crate::config::FetchPolicy;
 use crate::engine::Engine;
-use crate::journal::retention::LogSegment;
 use crate::place::{FIRST, PageIx, Place};
 use crate::time::Time;
 use crate::waiters::gate::Gate;
@@ -54,9 +50,6 @@ const SYNCS_SHARE: u64 = 8;
 /// After a spill that found nothing to take, none is tried for this long.
 const REST: Duration = Duration::from_millis(10);
 
-/// Pages ahead of the sweep through a window, few of which came back, that had better not leave before it.
-const NEXT_SWEPT_PAGES: u64 = 2048;
-
 /// Share of the memory for frames that the index may take.
 const INDEX_SHARE: usize = 4;
 
@@ -69,9 +62,9 @@ impl Engine {
     /// Whether patches can leave for the log: then nobody need be in a hurry to fetch their pages.
     pub(crate) fn can_spill(&self) -> bool {
         let Some(log) = self.journal.as_ref().filter(|log| log.is_usable()) else { return false };
-        let share = log.writer.capacity_bytes() / SYNCS_SHARE;
+        let share = log.shared.writer().capacity_bytes() / SYNCS_SHARE;
         self.config.fetch_policy != FetchPolicy::Blocking
-            && log.writer.has_space(share + spill_bytes(&log.writer) as u64)
+            && log.shared.writer().has_space(share + spill_bytes(log.shared.writer()) as u64)
             && self.cache.spill.index.bytes() <= self.cache.frames_max / INDEX_SHARE * FRAME_BYTES
     }
 
@@ -85,7 +78,7 @@ impl Engine {
         {
             return;
         }
-        let mut left = spill_bytes(&self.journal_mut().writer);
+        let mut left = spill_bytes(self.journal_mut().shared.writer());
         let from = self.cache.spill.next;
         let (mut at, mut turned, mut any) = (from, false, false);
         for _ in 0..LOOKED_AT_MAX {
@@ -107,9 +100,9 @@ impl Engine {
                 continue;
             }
             let ix = self.cache.pages.find(file, number).expect("a dirty page is in the table");
-            if self.may_leave(ix, place) {
-                let bytes = self.spill_cost(ix);
-                if bytes > left || !self.journal_mut().writer.has_room(bytes) {
+            if self.cache.may_leave(ix, place) {
+                let bytes = self.cache.spill_cost(ix);
+                if bytes > left || !self.journal_mut().shared.writer().has_room(bytes) {
                     break;
                 }
                 left -= bytes;
@@ -120,39 +113,11 @@ impl Engine {
         }
         self.cache.spill.next = at;
         if any {
-            self.cache.spill.spill_end = Some(self.journal_mut().writer.position());
+            self.cache.spill.spill_end = Some(self.journal_mut().shared.writer().position());
             self.commit_group();
         } else {
             self.cache.spill.rest_until = now + REST;
         }
-    }
-
-    pub(crate) fn may_leave(&self, ix: PageIx, place: Place) -> bool {
-        let page = &self.cache.pages[ix];
-        !page.awaited
-            && page.pins == 0
-            && !page.returned
-            && !self.cache.spill.reading.contains_key(&place)
-            && !self.is_in_window(place)
-    }
-
-    /// Whether a sweep is about to take the page home, with those around it that came back: were it to
-    /// leave now, it would part them.
-    pub(crate) fn is_in_window(&self, (file, number): Place) -> bool {
-        let Some(window) = &self.cache.spill.window else { return false };
-        let Some(next) = self.cache.dirty.returned.next_of(file, window.first) else {
-            return false;
-        };
-        let ahead = if window.is_dense { u64::MAX } else { next + NEXT_SWEPT_PAGES };
-        file == window.file && (next..=window.last.min(ahead)).contains(&number)
-    }
-
-    /// Bytes of the log that a page's patches take at most.
-    pub(crate) fn spill_cost(&self, ix: PageIx) -> usize {
-        let page = &self.cache.pages[ix];
-        let name = RECORD_OVERHEAD_BYTES + self.cache.files[page.file].logged.identity.len() + 8;
-        let records = page.patches.iter().map(|(_, bytes)| RECORD_OVERHEAD_BYTES + bytes.len() + 8);
-        name + records.sum::<usize>()
     }
 
     pub(crate) fn append_patches(&mut self, ix: PageIx) {
@@ -178,7 +143,7 @@ impl Engine {
         let page = &mut self.cache.pages[ix];
         page.spilling = number;
         let place = (page.file, page.number);
-        let end = self.journal_mut().writer.position();
+        let end = self.journal_mut().shared.writer().position();
         self.cache.spill.leaving.push_back(Leaving { place, extents, number, end });
     }
 
@@ -212,7 +177,7 @@ impl Engine {
             let page = &self.cache.pages[ix];
             let unchanged = page.spilling == appended && page.dirty_seq != 0;
             let idle = page.io == PageIo::None && page.frame.is_none() && !page.retrying;
-            if !unchanged || !idle || !self.may_leave(ix, place) {
+            if !unchanged || !idle || !self.cache.may_leave(ix, place) {
                 continue;
             }
             let (dirty_seq, dirty_since_ms) = (page.dirty_seq, page.dirty_since_ms);
@@ -225,7 +190,7 @@ impl Engine {
             let content = SpilledPage { dirty_seq, dirty_since_ms, extents };
             let added = self.change_spilled(place, |index| index.add(place, content));
             // What was logged of it before is in the log anew.
-            rec.into_iter().for_each(|rec| self.need_not(file, rec));
+            rec.into_iter().for_each(|rec| self.retain_no_more(file, rec));
             if added {
                 self.cache.files[file].dirty_pages += 1;
                 self.cache.files[file].spilled_pages += 1;
@@ -249,21 +214,15 @@ impl Engine {
         let before = self.cache.spill.index.get(place).map(|page| self.rec_of(page));
         let result = change(&mut self.cache.spill.index);
         let page = self.cache.spill.index.get(place).expect("the page is spilled");
-        self.need(place.0, self.rec_of(page));
-        before.into_iter().for_each(|before| self.need_not(place.0, before));
+        self.retain(place.0, self.rec_of(page));
+        before.into_iter().for_each(|before| self.retain_no_more(place.0, before));
         result
     }
 
     /// Where the log is needed from for a spilled page.
-    pub(crate) fn rec_of(&self, page: &SpilledPage) -> LogSegment {
+    pub(crate) fn rec_of(&self, page: &SpilledPage) -> Segment {
         let oldest = page.extents.iter().map(|extent| extent.lsn()).min();
-        let segments = &self.journal.as_ref().expect("what is spilled is in a log").segments;
-        segments.of(oldest.expect("a spilled page has an extent"))
-    }
-
-    /// The spill under way does not get to disk: its patches stay.
-    pub(crate) fn fail_spill(&mut self) {
-        self.cache.spill.leaving.clear();
-        self.cache.spill.spill_end = None;
+        let log = self.journal.as_ref().expect("what is spilled is in a log");
+        log.shared.segment_of(oldest.expect("a spilled page has an extent"))
     }
 }

@@ -5,7 +5,7 @@ use weir_frames::PAGE_BYTES;
 use crate::cache::page::Page;
 use crate::cache::spilled::SpilledPage;
 use crate::engine::Engine;
-use crate::place::{FileIx, PageIx, Place};
+use crate::place::{FileIx, PageIx};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -19,7 +19,7 @@ impl Engine {
         change: impl FnOnce(&mut Page),
     ) {
         let page = &self.cache.pages[ix];
-        let rec = self.one_need(page.file, page.rec, Some(self.rec_of(spilled)));
+        let rec = self.merge_retained(page.file, page.rec, Some(self.rec_of(spilled)));
         // In one step: the page stands nowhere under the age it had.
         let own = self.update(ix, |page| {
             change(page);
@@ -36,15 +36,6 @@ impl Engine {
         }
     }
 
-    /// Takes a page out of the index; the page itself is still to be told.
-    pub(crate) fn remove_spilled(&mut self, place: Place) -> Option<SpilledPage> {
-        let spilled = self.cache.spill.index.remove(place)?;
-        self.cache.spill.reading.remove(&place);
-        self.cache.files[place.0].dirty_pages -= 1;
-        self.cache.files[place.0].spilled_pages -= 1;
-        Some(spilled)
-    }
-
     /// A page is about to be overwritten whole: what was spilled of it is not needed any more, but
     /// whoever waits for it to come home now waits for what replaces it.
     pub(crate) fn supersede_spilled(&mut self, ix: PageIx) {
@@ -52,7 +43,7 @@ impl Engine {
             return;
         }
         let place = (self.cache.pages[ix].file, self.cache.pages[ix].number);
-        let spilled = self.remove_spilled(place).expect("the page says so");
+        let spilled = self.cache.remove_spilled(place).expect("the page says so");
         self.inherit(ix, &spilled, |_| {});
     }
 
@@ -66,7 +57,7 @@ impl Engine {
     }
 
     pub(crate) fn drop_spilled_page(&mut self, file: FileIx, number: u64) {
-        let spilled = self.remove_spilled((file, number)).expect("the page is spilled");
+        let spilled = self.cache.remove_spilled((file, number)).expect("the page is spilled");
         if let Some(ix) = self.cache.pages.find(file, number) {
             self.update(ix, |page| page.spilled = false);
         }

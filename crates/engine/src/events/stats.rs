@@ -9,8 +9,6 @@ use crate::device::schedule::Rank;
 use crate::engine::Engine;
 use crate::stats::Stats;
 use crate::time::Time;
-use crate::waiters::gate::Event;
-use crate::waiters::request::Pending;
 
 impl Engine {
     /// Counters, and gauges as of `now`.
@@ -28,7 +26,7 @@ impl Engine {
         let mut stats = Stats {
             // Counted as answered pages; those that were fetched for their read are no hits.
             read_hits: self.stats.read_hits.saturating_sub(self.stats.read_misses),
-            writers_waiting: self.writers_waiting() as u64,
+            writers_waiting: self.waiters.writers_waiting() as u64,
             files: self.cache.files.len() as u64,
             pages: self.cache.pages.len() as u64,
             frames: frames as u64,
@@ -58,19 +56,6 @@ impl Engine {
         stats
     }
 
-    pub(crate) fn writers_waiting(&self) -> usize {
-        let starved = self
-            .waiters
-            .starved
-            .iter()
-            .filter(|(.., event)| matches!(event, Event::Write { .. }))
-            .count();
-        let blocked = |pending: &&Pending| {
-            matches!(pending, Pending::Write { .. } | Pending::Reserving { .. })
-        };
-        starved + self.waiters.pending.values().filter(blocked).count()
-    }
-
     /// Where a page stands.
     pub fn page_state(&self, file: FileId, page: u64) -> PageState {
         let found = self.cache.files.find(file).and_then(|ix| self.cache.pages.find(ix, page));
@@ -79,18 +64,18 @@ impl Engine {
 
     pub(crate) fn log_stats(&self, stats: &mut Stats) {
         if let Some(log) = &self.journal {
-            stats.log_used_bytes = log.writer.used_bytes();
-            stats.log_capacity_bytes = log.writer.capacity_bytes();
+            stats.log_used_bytes = log.shared.writer().used_bytes();
+            stats.log_capacity_bytes = log.shared.writer().capacity_bytes();
         }
     }
 
     /// Fills in what of the statistics is known here. Under the static policy the ratios are shown.
     pub(crate) fn write_back_stats(&self, stats: &mut Stats) {
         let state = &self.write_back;
-        stats.dirty_memory_pages = self.dirty_frames() as u64;
+        stats.dirty_memory_pages = self.cache.dirty_frames() as u64;
         stats.cache_pages = self.cache.frames_max as u64;
-        stats.dirtied_pages = state.dirtied;
-        stats.cleaned_pages = state.cleaned;
+        stats.dirtied_pages = self.cache.turnover.dirtied;
+        stats.cleaned_pages = self.cache.turnover.cleaned;
         stats.dirtied_last_interval = state.last.dirtied;
         stats.cleaned_last_interval = state.last.cleaned;
         stats.ghost_hits = state.ghost_hits;

@@ -13,16 +13,14 @@
 //! Everything here is in nobody's way: only so much is under way that the device is kept busy, and
 //! next to nothing while somebody waits for a fetch.
 
-use crate::cache::dirty::PageSet;
 use crate::cache::page::PageIo;
 use crate::command::Urgency;
 use crate::engine::Engine;
-use crate::events::destage_run::GAP_WRITTEN_MAX;
 use crate::place::PageIx;
 use crate::time::Time;
 
 /// Background fetches at once while somebody waits for another one, where fetches are quick: a
-/// device without an arm executes several side by side.
+/// device that is not rotational executes several side by side.
 const QUICK_BEHIND_READERS: usize = 4;
 
 /// What a page is brought home for.
@@ -112,7 +110,7 @@ impl Engine {
             *reason += 1;
             // A page held back for lack of room in the log is retried when there is room.
             Some(self.destage_around(file, number, now).map_or(number, |destaged| destaged.last))
-        } else if self.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
+        } else if self.cache.patches_go_home_as_they_are(ix) && !self.rather_fetched(ix, urgency) {
             self.destage_patches(ix, now).then_some(number)
         } else {
             self.fetch_patched(file, number, urgency, now)
@@ -138,8 +136,10 @@ impl Engine {
         // In the sweep's order; of this page's own file also while that is to be held still.
         let of_file =
             || self.cache.dirty.resident.pages().next_of(file, 0).map(|number| (file, number));
-        if let Some((file, number)) = self.next_open(&self.cache.dirty.resident).or_else(of_file) {
-            let resident = self.listed(file, number);
+        if let Some((file, number)) =
+            self.cache.next_open(&self.cache.dirty.resident).or_else(of_file)
+        {
+            let resident = self.cache.listed(file, number);
             return self.start(resident, Purpose::Sweep, now) == Start::Started;
         }
         let under_way = self.device.in_flight.destages + self.device.in_flight.fetches > 0;
@@ -153,7 +153,7 @@ impl Engine {
     }
 
     pub(crate) fn sweeps_may_start(&self, now: Time) -> bool {
-        // One arm had better read the log in one go.
+        // A rotational device reads the log in one go first.
         let log_first = self.config.rotational && self.cache.spill.awaits_window();
         !log_first
             && self.device_is_paid(now)
@@ -180,7 +180,7 @@ impl Engine {
         if urgency != Urgency::Background || !self.cache.files[page.file].readable {
             return false;
         }
-        if self.config.rotational && (page.returned || self.has_dirty_neighbour(ix)) {
+        if self.config.rotational && (page.returned || self.cache.has_dirty_neighbour(ix)) {
             // Read through, what lies close together is written in long runs.
             return true;
         }
@@ -194,20 +194,6 @@ impl Engine {
             (_, None) => false,
         };
         sooner || self.device.costs.fetch.gap_pages() > 1
-    }
-
-    /// Whether another page so near that the gap is written through is to go home, too.
-    pub(crate) fn has_dirty_neighbour(&self, ix: PageIx) -> bool {
-        let (file, number) = (self.cache.pages[ix].file, self.cache.pages[ix].number);
-        let near = |pages: &PageSet| {
-            let next =
-                |at| pages.next_of(file, at).filter(|&next| next <= number + GAP_WRITTEN_MAX);
-            let before = next(number.saturating_sub(GAP_WRITTEN_MAX)).is_some_and(|n| n < number);
-            before || next(number + 1).is_some()
-        };
-        near(self.cache.dirty.patched.pages())
-            || near(&self.cache.dirty.returned)
-            || near(self.cache.dirty.resident.pages())
     }
 
     /// While patch memory is short, a slow device had better fetch than write, as long as enough

@@ -4,12 +4,12 @@
 //! in the engine's order of dirtying, and waits for those alone: writers that go on do not hold it
 //! up. Contents that fail are reported to it and do not hold it up either.
 
+use weir_journal::Counts;
 use weir_log::Lsn;
 
 use crate::command::{Durability, FileId, Outcome, Reply, RequestId};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::journal::retention::Counts;
 use crate::journal::settled::Settled;
 use crate::place::FileIx;
 use crate::time::Time;

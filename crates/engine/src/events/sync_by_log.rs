@@ -73,7 +73,7 @@ impl Engine {
             return None;
         }
         self.log_unlogged(file, range);
-        let durable = self.journal_mut().writer.durable();
+        let durable = self.journal_mut().shared.durable();
         let of_file = &self.cache.files[file];
         let wait = of_file.logged.last.filter(|&last| last >= durable);
         let home = of_file.home.unsynced || of_file.home.syncs_in_flight > 0;
@@ -91,7 +91,7 @@ impl Engine {
     /// What is unlogged of the pages of a file that a byte range touches; no more than a group takes is
     /// looked at.
     pub(crate) fn unlogged_in(&self, file: FileIx, (from, to): (u64, u64)) -> Unlogged {
-        let most = self.journal.as_ref().map_or(0, |log| log.writer.group_bytes_max());
+        let most = self.journal.as_ref().map_or(0, |log| log.shared.writer().group_bytes_max());
         let mut unlogged = Unlogged { bytes: self.name_bytes(file), ..Unlogged::default() };
         let mut at = from / PAGE;
         while let Some(number) =
@@ -118,10 +118,10 @@ impl Engine {
             return true;
         }
         let log = self.journal.as_ref().expect("there is a log");
-        let (Some(group), Some(home)) = (log.pace.cost(), self.device.costs.destage.cost()) else {
+        let (Some(group), Some(home)) = (log.cost.cost(), self.device.costs.destage.cost()) else {
             return bytes <= LOGGED_BYTES_UNKNOWN;
         };
-        let logging = group + log.pace.page() * (bytes / PAGE_BYTES) as u32;
+        let logging = group + log.cost.page() * (bytes / PAGE_BYTES) as u32;
         // Patched pages are fetched first, and lie as the others do.
         let fetching = match self.device.costs.fetch.cost() {
             Some(fetch) if patched > 0 => {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use weir_journal::Counts;
+
 use crate::command::{Command, Durability};
 use crate::device::transfer::Io;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
-use crate::journal::retention::Counts;
 use crate::place::FileIx;
 
 impl Engine {
@@ -40,7 +41,7 @@ impl Engine {
         of_file.home.syncs_in_flight += 1;
         let of_id = of_file.id;
         self.waiter(file, first).covered = covered;
-        let io = self.next_io(Io::Sync { file, waiter: first });
+        let io = self.device.next_io(Io::Sync { file, waiter: first });
         self.issue(Command::Sync { io, file: of_id, datasync });
     }
 
@@ -111,7 +112,7 @@ impl Engine {
     /// The sync succeeded.
     pub(crate) fn home_sync_ended(&mut self, file: FileIx, covered: &Counts) {
         if !covered.is_empty() {
-            self.change_needs(file, |needs| needs.end_sync(covered));
+            self.change_retention(file, |needs| needs.end_sync(covered));
         }
     }
 }

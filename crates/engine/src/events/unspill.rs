@@ -12,7 +12,7 @@ use crate::cache::spilled::LogExtent;
 use crate::command::{IoId, LogCommand, Output};
 use crate::engine::Engine;
 use crate::error::ErrorKind;
-use crate::place::{FIRST, FileIx, PageIx, Place};
+use crate::place::{FileIx, PageIx};
 use crate::time::Time;
 use crate::waiters::gate::Gate;
 use crate::write_back::need::Need;
@@ -44,18 +44,13 @@ pub(crate) fn bytes_of<'a>(extent: LogExtent, block_at: impl Fn(Lsn) -> &'a Bloc
 }
 
 impl Engine {
-    /// Whether older patches of a page are in the log only.
-    pub(crate) fn is_spilled(&self, file: FileIx, number: u64) -> bool {
-        !self.cache.spill.index.is_empty() && self.cache.spill.index.contains((file, number))
-    }
-
     /// Brings spilled pages back that somebody waits for, unless that is under way.
     pub(crate) fn return_awaited(&mut self, file: FileIx, numbers: &[u64]) {
         let wanted: Vec<u64> = numbers
             .iter()
             .copied()
             .filter(|&number| {
-                self.is_spilled(file, number)
+                self.cache.is_spilled(file, number)
                     && !self.cache.spill.reading.contains_key(&(file, number))
             })
             .collect();
@@ -85,24 +80,11 @@ impl Engine {
         let due = self.expires_ms(self.cache.spill.index.oldest_ms()).is_some_and(|due| due <= now);
         let pressed = !self.can_spill() && self.patches_press();
         if (due || pressed)
-            && let Some((file, number)) = self.next_spilled()
+            && let Some((file, number)) = self.cache.next_spilled()
             && let Some(last) = self.return_window(file, number)
         {
             self.cache.spill.swept_to = (file, last + 1);
         }
-    }
-
-    /// The next spilled page in the sweep's order of a file that is not held still.
-    pub(crate) fn next_spilled(&self) -> Option<Place> {
-        let open = |at| {
-            let mut places =
-                self.cache.spill.index.from(at).take(LOOKED_AT_MAX).map(|(place, _)| place);
-            places.find(|place| {
-                self.cache.files[place.0].waiters.gate == Gate::Open
-                    && !self.cache.spill.reading.contains_key(place)
-            })
-        };
-        open(self.cache.spill.swept_to).or_else(|| open(FIRST))
     }
 
     /// Starts to bring back a window of a file from page `from` on, or from its first. The last page
@@ -110,7 +92,7 @@ impl Engine {
     pub(crate) fn return_window(&mut self, file: FileIx, from: u64) -> Option<u64> {
         let room = self.window_bytes()?;
         let frames =
-            self.convertible().min(self.converted_max().saturating_sub(self.unclean_soon()));
+            self.cache.convertible().min(self.converted_max().saturating_sub(self.unclean_soon()));
         let pick = |from| {
             let (mut bytes, mut covered) = (0, 0);
             let mut numbers = Vec::new();
@@ -161,8 +143,8 @@ impl Engine {
 
     /// Reads what is spilled of a file's pages.
     pub(crate) fn read_log(&mut self, file: FileIx, numbers: Vec<u64>, window: bool) {
-        let io = self.next_log_io();
-        let writer = &self.journal.as_ref().expect("what is spilled is in a log").writer;
+        let io = self.device.next_log_io();
+        let writer = self.journal.as_ref().expect("what is spilled is in a log").shared.writer();
         let mut places = Vec::new();
         let mut bytes = 0;
         for &number in &numbers {
@@ -209,12 +191,12 @@ impl Engine {
             }
             self.cache.spill.reading.remove(&place);
             // The page is there for its waiters, who hold it there.
-            let ix = self.page_or_add(file, number);
+            let ix = self.cache.page_or_add(file, number);
             self.update(ix, |page| page.pins += 1);
             match &result {
                 Ok(blocks) => self.take_back(ix, &places, blocks),
                 Err(kind) => {
-                    let seq = self.next_seq();
+                    let seq = self.cache.next_seq();
                     let before = self.cache.spill.index.set_seq(place, seq);
                     self.settle(file, before, Err(*kind));
                 }
@@ -233,7 +215,7 @@ impl Engine {
     /// takes a frame and none is free.
     pub(crate) fn take_back(&mut self, ix: PageIx, places: &[u64], blocks: &[Block]) {
         let (file, number) = (self.cache.pages[ix].file, self.cache.pages[ix].number);
-        let writer = &self.journal.as_ref().expect("what is spilled is in a log").writer;
+        let writer = self.journal.as_ref().expect("what is spilled is in a log").shared.writer();
         let spilled = self.cache.spill.index.get((file, number)).expect("the page is spilled");
         let mut patches = PatchSet::default();
         for &extent in &spilled.extents {
@@ -250,7 +232,7 @@ impl Engine {
             if !self.ensure_frames(1, Need::Write) {
                 return;
             }
-            let mut frame = self.take_frame();
+            let mut frame = self.cache.take_frame();
             patches.apply(frame.bytes_mut().expect("a frame just taken is not shared"));
             self.cache.replacement.admit(&mut self.cache.pages, ix);
             self.stats.fetches_avoided += 1;
@@ -258,7 +240,7 @@ impl Engine {
         } else {
             None
         };
-        let spilled = self.remove_spilled((file, number)).expect("just looked up");
+        let spilled = self.cache.remove_spilled((file, number)).expect("just looked up");
         self.inherit(ix, &spilled, |page| {
             page.patches = if frame.is_some() { PatchSet::default() } else { patches };
             page.frame = frame.map(Resident::new);

@@ -118,7 +118,7 @@ impl Engine {
         if durability == Durability::None && self.overwrite(file, offset, data) {
             return Outcome::Done(Ok(()));
         }
-        // Nobody passes over those who wait for patch memory, or are paced.
+        // A write that needs patch memory, or is paced, queues behind those that wait for the same.
         let turns = || self.takes_turns(file, offset, end) || self.is_paced(file, offset, end);
         let step = if !self.waiters.starved.is_empty() && turns() {
             Step::Starved
@@ -163,7 +163,7 @@ impl Engine {
         let Some(mut bytes) = frame.bytes_mut() else { return false };
         put(&mut bytes, start, data);
         drop(bytes);
-        self.publish_written(ix);
+        self.cache.publish_written(ix);
         self.note_unlogged(file, ix, start, data.len());
         self.cache.replacement.touch(&mut self.cache.pages, ix);
         self.cache.files[file].grow_to(offset + data.len() as u64);
@@ -199,7 +199,7 @@ impl Engine {
             return Step::Done(Err(Error::OutOfRange));
         }
         if self.cache.census.unclean_frames >= self.dirty_bound()
-            || self.patches_exceed() && self.needs_patch(file, offset, end)
+            || self.patches_exceed() && self.cache.needs_patch(file, offset, end)
             || self.must_wait_for_patch_memory(file, offset, end)
             || self.is_held(file, offset, end, now)
         {
@@ -270,10 +270,10 @@ impl Engine {
         for Piece { number, start, len } in pieces(offset, end) {
             let at = number * PAGE + start as u64;
             let bytes = &data[(at - offset) as usize..][..len];
-            let ix = self.page_or_add(file, number);
+            let ix = self.cache.page_or_add(file, number);
             if self.cache.pages[ix].frame.is_some() {
                 self.write_frame(ix, start, bytes, now);
-            } else if len == PAGE_BYTES || self.is_new(file, ix) {
+            } else if len == PAGE_BYTES || self.cache.is_new(file, ix) {
                 self.fill_frame(ix, start, bytes, now);
             } else {
                 match self.write_patch(file, ix, start, bytes, now) {
@@ -287,25 +287,17 @@ impl Engine {
             }
         }
         self.cache.files[file].grow_to(end);
-        if fetches.len() <= self.convertible() {
+        if fetches.len() <= self.cache.convertible() {
             self.fetch_pages(file, &fetches, Urgency::Foreground, Need::Write, now);
         }
         blocking
-    }
-
-    /// Whether the page lies wholly past the end of the file at home: zeros, nothing to fetch.
-    pub(crate) fn is_new(&self, file: FileIx, ix: PageIx) -> bool {
-        let page = &self.cache.pages[ix];
-        page.number * PAGE >= self.cache.files[file].home_size
-            && page.io == PageIo::None
-            && page.patches.is_empty()
     }
 
     pub(crate) fn write_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
         let fresh = match self.cache.pages[ix].frame.as_ref().map(Resident::frame) {
             Some(frame) if !frame.is_unique() => {
                 // A destage or an answer under way still uses the frame: it keeps it, we copy.
-                let mut fresh = self.take_frame();
+                let mut fresh = self.cache.take_frame();
                 if bytes.len() < PAGE_BYTES {
                     let to = fresh.bytes_mut().expect("a frame just taken is not shared");
                     to.copy_from_slice(frame.bytes());
@@ -314,7 +306,7 @@ impl Engine {
             }
             _ => None,
         };
-        let seq = self.dirty_seq_of(ix);
+        let seq = self.cache.dirty_seq_of(ix);
         self.update(ix, |page| {
             if let Some(fresh) = fresh {
                 page.frame = Some(Resident::new(fresh));
@@ -325,14 +317,14 @@ impl Engine {
             drop(frame);
             page.dirtied(seq, now);
         });
-        self.publish_written(ix);
+        self.cache.publish_written(ix);
         self.note_unlogged(self.cache.pages[ix].file, ix, start, bytes.len());
         self.cache.replacement.touch(&mut self.cache.pages, ix);
     }
 
     /// Gives the page a frame of its patches and `bytes` over zeros: nothing else of it counts.
     pub(crate) fn fill_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
-        let mut frame = self.take_frame();
+        let mut frame = self.cache.take_frame();
         let page = frame.bytes_mut().expect("a frame just taken is not shared");
         if bytes.len() < PAGE_BYTES {
             page.fill(0);
@@ -344,14 +336,14 @@ impl Engine {
             self.stats.fetches_avoided += 1;
         }
         self.supersede_spilled(ix);
-        let seq = self.dirty_seq_of(ix);
+        let seq = self.cache.dirty_seq_of(ix);
         self.cache.replacement.admit(&mut self.cache.pages, ix);
         self.update(ix, |page| {
             page.patches = PatchSet::default();
             page.frame = Some(Resident::new(frame));
             page.dirtied(seq, now);
         });
-        self.publish_written(ix);
+        self.cache.publish_written(ix);
         self.note_unlogged(self.cache.pages[ix].file, ix, start, bytes.len());
     }
 
@@ -366,8 +358,8 @@ impl Engine {
         now: Time,
     ) -> Option<Fetching> {
         self.stats.patch_writes += 1;
-        let full = self.page_growth(ix, bytes.len()) > self.patch_memory_left();
-        let seq = self.dirty_seq_of(ix);
+        let full = self.cache.page_growth(ix, bytes.len()) > self.patch_memory_left();
+        let seq = self.cache.dirty_seq_of(ix);
         let covered = self.update(ix, |page| {
             page.patches.insert(start, bytes);
             page.dirtied(seq, now);
@@ -418,14 +410,6 @@ impl Engine {
         }
     }
 
-    /// The number a page's dirtiness has, or the next one if it is clean.
-    pub(crate) fn dirty_seq_of(&mut self, ix: PageIx) -> u64 {
-        match self.cache.pages[ix].dirty_seq {
-            0 => self.next_seq(),
-            seq => seq,
-        }
-    }
-
     /// Makes a blocked write wait for its partial pages, fetching those that nobody fetches.
     pub(crate) fn await_fetches(
         &mut self,
@@ -443,7 +427,7 @@ impl Engine {
         if waiting.is_empty() {
             return self.written(request, file, range, durability, now);
         }
-        // Not merely a courtesy to the device: without a fetch under way nobody would wake us.
+        // Required: without a fetch under way, nobody would wake the request.
         if !self.fetch_pages(file, &partial_pages, Urgency::Waited, Need::Write, now) {
             return self.written(request, file, range, durability, now);
         }

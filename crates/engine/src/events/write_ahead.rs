@@ -24,7 +24,7 @@ use crate::command::{Command, FileId};
 use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::events::records::unlogged_bytes;
-use crate::journal::Journal;
+use crate::journal::FileJournal;
 use crate::place::{FIRST, FileIx, PageIx};
 use crate::time::Time;
 
@@ -49,7 +49,7 @@ impl Engine {
         if page.unlogged.is_empty()
             || self.config.undone.supersede
             || self.cache.files[file].discarded
-            || !self.journal.as_ref().is_some_and(Journal::is_usable)
+            || !self.journal.as_ref().is_some_and(FileJournal::is_usable)
             || !self.may_be_replayed(file, number)
         {
             return true;
@@ -60,7 +60,7 @@ impl Engine {
             return false;
         }
         self.log_page(ix);
-        if self.journal_mut().is_open_group_long() {
+        if self.journal_mut().shared.is_open_group_long() {
             self.commit_group();
         }
         true
@@ -78,7 +78,7 @@ impl Engine {
     /// Groups were written or the tail advanced: retries pages that were held back, if there is room now.
     pub(crate) fn room_in_log(&mut self, now: Time) {
         let log = self.journal_mut();
-        if log.behind.lacks_room.is_some() && log.has_space(RECORD_BYTES) {
+        if log.behind.lacks_room.is_some() && log.shared.has_space(RECORD_BYTES) {
             log.behind.lacks_room = None;
             self.device.failures.retry_at = self.device.failures.retry_at.min(now);
             self.revive_failed(now);
@@ -90,10 +90,10 @@ impl Engine {
     pub(crate) fn free_by_replay(&mut self, now: Time) {
         let log = self.journal.as_ref().expect("there is a log");
         let Some(since) = log.behind.lacks_room else { return };
-        if log.is_under_way() || log.has_space(RECORD_BYTES) {
+        if log.shared.is_under_way() || log.shared.has_space(RECORD_BYTES) {
             return;
         }
-        let Some(file) = log.first_holder() else { return };
+        let Some(file) = log.shared.first_holder() else { return };
         let of_file = &self.cache.files[file];
         let needs = &of_file.logged.retention;
         let awaits_pages = needs.first() == needs.away.first();
@@ -113,7 +113,7 @@ impl Engine {
         while let Some((file, number)) = self.cache.dirty.retry.next(at) {
             at = (file, number + 1);
             let ix = self.cache.pages.find(file, number).expect("a dirty page is in the table");
-            let seq = self.next_seq();
+            let seq = self.cache.next_seq();
             let before = self.update(ix, |page| std::mem::replace(&mut page.dirty_seq, seq));
             self.settle(file, before, Err(kind));
         }
@@ -128,20 +128,20 @@ impl Engine {
             // All records are void once the revocation is durable.
             false => logged.revoked,
         };
-        last.filter(|&lsn| lsn >= log.writer.durable() && !self.config.undone.supersede)
+        last.filter(|&lsn| lsn >= log.shared.durable() && !self.config.undone.supersede)
     }
 
     /// Executes a command when the log is durable beyond a position.
     pub(crate) fn issue_behind(&mut self, lsn: Option<Lsn>, command: Command) {
         let Some(lsn) = lsn else { return self.issue(command) };
         self.count_issued(&command);
-        self.journal_mut().behind.commands.push_back((lsn, command));
+        self.journal_mut().behind.commands.push(lsn, command);
         self.commit_group();
     }
 
     /// The log is durable up to `durable`: sends the commands that waited for that.
     pub(crate) fn send_behind(&mut self, durable: Lsn) {
-        for command in self.journal_mut().behind.take(|lsn, _| lsn < durable) {
+        for command in self.journal_mut().behind.commands.ready(durable) {
             self.submit(command);
         }
     }
@@ -149,6 +149,6 @@ impl Engine {
     /// Removes and returns the commands on a file that wait for the log.
     pub(crate) fn withdraw_behind(&mut self, file: FileId) -> Vec<Command> {
         let Some(log) = &mut self.journal else { return Vec::new() };
-        log.behind.take(|_, command| command.file() == file)
+        log.behind.commands.take(|_, command| command.file() == file)
     }
 }

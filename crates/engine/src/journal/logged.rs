@@ -1,8 +1,9 @@
 //! What is known of one file's records in the log.
 
-use weir_log::{Lsn, Writer};
+use weir_journal::{Journal, Named, Retention};
+use weir_log::Lsn;
 
-use crate::journal::retention::Retention;
+use crate::place::FileIx;
 
 /// What the engine knows of a file's records.
 #[derive(Clone, Debug, Default)]
@@ -12,7 +13,7 @@ pub(crate) struct Logged {
     /// Its number in the log, once it was identified.
     node: Option<u64>,
     /// The group that names the file, by its position.
-    pub(crate) named_in: Option<Lsn>,
+    pub(crate) named_in: Named,
     /// The group of the first record that no revoke made void. The tail may have passed it.
     pub(crate) first: Option<Lsn>,
     /// The last record that changes the file.
@@ -43,10 +44,10 @@ impl Logged {
     }
 
     /// Says how recovery finds the file. A file that gets no number is not logged.
-    pub(crate) fn identify(&mut self, identity: &[u8], writer: &mut Writer) {
-        self.node = self.node.or_else(|| writer.new_node());
+    pub(crate) fn identify(&mut self, identity: &[u8], journal: &mut Journal<FileIx>) {
+        self.node = self.node.or_else(|| journal.new_node());
         self.identity = if self.node.is_some() { identity.into() } else { Box::default() };
-        self.named_in = None;
+        self.named_in = Named::default();
         self.paused = false;
     }
 }

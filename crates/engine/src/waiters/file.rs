@@ -56,3 +56,46 @@ impl FileWaiters {
         self.syncs.iter().any(|sync| sync.remaining > 0 && !for_log(sync))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Durability;
+
+    fn sync(done: SyncFor, remaining: usize) -> SyncWaiter {
+        SyncWaiter {
+            id: 1,
+            seq: 0,
+            remaining,
+            error: None,
+            durability: Durability::Data,
+            done,
+            syncing_home: false,
+            awaits_repair: false,
+            covered: Default::default(),
+            epoch: 0,
+            home_sync_began: Default::default(),
+            full: None,
+            lsn: None,
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_is_urgent_and_no_program_waits_for_it() {
+        let mut waiters = FileWaiters::default();
+        assert!(waiters.is_idle());
+        waiters.syncs.push(sync(SyncFor::Checkpoint, 3));
+        assert!(waiters.is_urgent() && !waiters.is_awaited() && !waiters.is_idle());
+        waiters.syncs.push(sync(SyncFor::Sync(RequestId(7)), 1));
+        assert!(waiters.is_awaited());
+        waiters.syncs.retain(|sync| sync.done == SyncFor::Checkpoint);
+        waiters.syncs[0].remaining = 0;
+        assert!(!waiters.is_urgent(), "its pages are home");
+    }
+
+    #[test]
+    fn a_file_whose_gate_closes_is_not_idle() {
+        let waiters = FileWaiters { gate: Gate::Frozen, ..FileWaiters::default() };
+        assert!(!waiters.is_idle());
+    }
+}

@@ -7,6 +7,7 @@
 //! - a request is in one place: pending, starved, or in its file's queue;
 //! - a page that is awaited has waiters, and the other way round.
 
+mod count;
 pub(crate) mod file;
 pub(crate) mod gate;
 pub(crate) mod request;

@@ -1,11 +1,11 @@
 //! Syncs under way.
 
+use weir_journal::Counts;
 use weir_log::Lsn;
 
 use crate::command::{Durability, RequestId};
 use crate::error::ErrorKind;
 use crate::journal::logged::Full;
-use crate::journal::retention::Counts;
 use crate::time::Time;
 
 /// Whom the end of a sync is for.

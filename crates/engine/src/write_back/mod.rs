@@ -26,7 +26,7 @@ pub(crate) mod watermarks;
 use std::time::Duration;
 
 use crate::cache::ghost::{GHOST_BYTES_MAX, GhostMisses};
-use crate::cache::page::{Page, PageIo};
+use crate::cache::turnover::Turnover;
 use crate::config::{Config, WriteBackPolicy};
 use crate::time::Time;
 use crate::write_back::sweeps::Sweeps;
@@ -50,6 +50,8 @@ pub(crate) struct WriteBack {
     pub(crate) on: bool,
     /// Since the last sample.
     pub(crate) sample: Sample,
+    /// The turnover at the last sample.
+    pub(crate) sampled: Turnover,
     /// When that was; `None` before the first interval.
     pub(crate) sampled_at: Option<Time>,
     /// The last sample's d(t) and c(t).
@@ -57,33 +59,7 @@ pub(crate) struct WriteBack {
     pub(crate) throttle: Throttle,
     pub(crate) ghost_hits: u64,
     pub(crate) ghost_misses: u64,
-    pub(crate) dirtied: u64,
-    pub(crate) cleaned: u64,
     pub(crate) paced: u64,
-}
-
-/// What of a page write-back counts, before and after a change.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Before {
-    dirty: bool,
-    destaging: bool,
-    returned: bool,
-    between: bool,
-}
-
-impl Before {
-    pub(crate) fn of(page: &Page) -> Before {
-        Before {
-            dirty: page.dirty_seq != 0,
-            destaging: is_destaging(page),
-            returned: page.returned,
-            between: page.is_between(),
-        }
-    }
-}
-
-fn is_destaging(page: &Page) -> bool {
-    matches!(page.io, PageIo::Destage | PageIo::DestagePatches)
 }
 
 impl WriteBack {
@@ -108,8 +84,7 @@ impl WriteBack {
             throttle: Throttle::default(),
             ghost_hits: 0,
             ghost_misses: 0,
-            dirtied: 0,
-            cleaned: 0,
+            sampled: Turnover::default(),
             paced: 0,
         }
     }
@@ -134,34 +109,18 @@ impl WriteBack {
         self.policy == WriteBackPolicy::Adaptive
     }
 
-    /// Notes what a change of a page was: written anew, come home, or neither. What failed and what came
-    /// back from the log is dirty as it was before; what is written home once more, with those around it, is
-    /// nothing that came home.
-    pub(crate) fn changed(&mut self, before: Before, page: &mut Page) {
-        let is_dirty = page.dirty_seq != 0;
-        let returned = page.returned && !before.returned;
-        let between = before.between || page.is_between();
-        let dirtied = !before.dirty && is_dirty && !page.retrying && !returned;
-        // A program may have written to it on its way home.
-        let dirtied = dirtied && (before.between || !between);
-        let ended = before.destaging && page.io == PageIo::None && !page.retrying;
-        let cleaned = ended && !between;
-        if ended || !page.is_unclean() {
-            page.set_between(false);
-        }
-        self.sample.dirtied += u64::from(dirtied);
-        self.sample.cleaned += u64::from(cleaned);
-        self.dirtied += u64::from(dirtied);
-        self.cleaned += u64::from(cleaned);
-    }
-
     /// Takes a sample if an interval has passed. The first interval begins at the first tick.
-    pub(crate) fn tick(&mut self, now: Time) {
+    pub(crate) fn tick(&mut self, turnover: Turnover, now: Time) {
         let elapsed = now.since(*self.sampled_at.get_or_insert(now));
         if !self.is_adaptive() || elapsed < self.interval {
             return;
         }
-        self.last = std::mem::take(&mut self.sample);
+        self.last = Sample {
+            dirtied: turnover.dirtied - self.sampled.dirtied,
+            cleaned: turnover.cleaned - self.sampled.cleaned,
+            ..std::mem::take(&mut self.sample)
+        };
+        self.sampled = turnover;
         self.marks.sample(self.last, elapsed, self.interval);
         self.sampled_at = Some(now);
     }

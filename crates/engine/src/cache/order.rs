@@ -1,0 +1,93 @@
+//! Which dirty page is next in the order of a sweep.
+
+use crate::cache::Cache;
+use crate::cache::dirty::{Class, PageSet};
+use crate::cache::file::File;
+use crate::place::{FIRST, FileIx, PageIx, Place};
+use crate::waiters::gate::Gate;
+
+/// Files passed over in search of one that is not held still.
+const FILES_PASSED_MAX: usize = 256;
+
+/// Clean pages between two dirty ones that are written with them on a slow device, at most. A constant,
+/// because a drive's cache hides what a write costs the arm.
+pub(crate) const GAP_WRITTEN_MAX: u64 = 16;
+
+impl Cache {
+    pub(crate) fn next_of(
+        &self,
+        pages: &PageSet,
+        mut at: Place,
+        wanted: impl Fn(&File) -> bool,
+    ) -> Option<Place> {
+        if pages.is_empty() {
+            return None;
+        }
+        let mut turned = false;
+        for _ in 0..FILES_PASSED_MAX {
+            match pages.next(at) {
+                Some((file, number)) if wanted(&self.files[file]) => {
+                    return Some((file, number));
+                }
+                Some((file, _)) => at = (file.next(), 0),
+                None if turned => return None,
+                None => {
+                    turned = true;
+                    at = FIRST;
+                }
+            }
+        }
+        None
+    }
+
+    /// The next page whose patches came back from the log for the sweep.
+    pub(crate) fn next_returned(&self) -> Option<Place> {
+        let swept = |file: &File| file.waiters.gate == Gate::Open && !file.waiters.is_urgent();
+        self.next_of(&self.dirty.returned, self.dirty.patched.swept_to, swept)
+    }
+
+    pub(crate) fn next_of_class(
+        &self,
+        class: &Class,
+        wanted: impl Fn(&File) -> bool,
+    ) -> Option<Place> {
+        self.next_of(class.pages(), class.swept_to, wanted)
+    }
+
+    /// The next page of a class in the order of its sweep, of files that are not held still, nor being
+    /// synced: there a sweep is under way that need not be crossed.
+    pub(crate) fn next_swept(&self, class: &Class) -> Option<Place> {
+        self.next_of_class(class, |file| {
+            file.waiters.gate == Gate::Open && !file.waiters.is_urgent()
+        })
+    }
+
+    /// The same of all files that are not held still.
+    pub(crate) fn next_open(&self, class: &Class) -> Option<Place> {
+        self.next_of_class(class, |file| file.waiters.gate == Gate::Open)
+    }
+
+    /// Whether a sync's sweep may go on with a patched page, or is to wait for the windows of spilled
+    /// pages, which go before it: the arm then goes over all of them once.
+    pub(crate) fn goes_with_windows(&self, file: FileIx, number: u64) -> bool {
+        let of_file = &self.files[file];
+        let (swept, windows) = (of_file.sweeps.synced_to[0], of_file.sweeps.returned_to);
+        // Windows that have begun anew leave the rest of the file to the sweep.
+        let ahead = number < windows || (windows < swept && swept <= number);
+        of_file.spilled_pages == 0 || ahead
+    }
+
+    /// Whether another page so near that the gap is written through is to go home, too.
+    pub(crate) fn has_dirty_neighbour(&self, ix: PageIx) -> bool {
+        let (file, number) = (self.pages[ix].file, self.pages[ix].number);
+        let near = |pages: &PageSet| {
+            let next =
+                |at| pages.next_of(file, at).filter(|&next| next <= number + GAP_WRITTEN_MAX);
+            let before = next(number.saturating_sub(GAP_WRITTEN_MAX)).is_some_and(|n| n < number);
+            before || next(number + 1).is_some()
+        };
+        near(self.dirty.patched.pages())
+            || near(&self.dirty.returned)
+            || near(self.dirty.resident.pages())
+    }
+}

@@ -1,0 +1,22 @@
+//! Whether somebody waits for the device to read.
+
+use std::time::Duration;
+
+use crate::device::Device;
+use crate::time::Time;
+
+/// Whoever waited for a fetch this recently is likely to wait for another one soon.
+const QUIET_MAX: Duration = Duration::from_millis(4);
+
+impl Device {
+    /// Somebody waits for a fetch, or did a moment ago.
+    pub(crate) fn readers_wait(&self, now: Time) -> bool {
+        let quiet = self.costs.fetch.latency().map_or(QUIET_MAX, |alone| QUIET_MAX.min(4 * alone));
+        self.in_flight.waited_fetches > 0 || now.since(self.in_flight.waited_ended) < quiet
+    }
+
+    /// A reader's pages are fetched ahead of it.
+    pub(crate) fn note_ahead(&mut self, now: Time) {
+        self.share.ahead_at = Some(now);
+    }
+}

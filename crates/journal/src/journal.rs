@@ -1,0 +1,429 @@
+//! The journal itself: the log's writer, who needs which segment of it, and what is under way.
+
+use std::collections::BTreeSet;
+
+use weir_log::{Commit, Lsn, Record, Writer};
+
+use crate::retention::{Counts, Retention};
+use crate::segment::{Segment, Segments};
+
+/// The log's share that is left for records that void what must not be replayed.
+const SLACK_SHARE: u64 = 16;
+
+/// The group that names a holder: records name their holder once in each group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Named(Option<Lsn>);
+
+/// One log and its holders, which are told apart by `Holder`.
+#[derive(Debug)]
+pub struct Journal<Holder> {
+    writer: Writer,
+    segments: Segments,
+    /// Each holder that needs something, under the first segment it needs.
+    held: BTreeSet<(Segment, Holder)>,
+    /// What is needed of holders that are gone here and perhaps not yet from home.
+    orphans: Counts,
+    /// Of these, those that the sync of home under way frees.
+    orphans_syncing: Counts,
+    group_under_way: bool,
+    superblock_under_way: bool,
+    home_under_way: bool,
+    closing: bool,
+    failed: bool,
+}
+
+impl<Holder: Copy + Ord> Journal<Holder> {
+    /// Of a log in which nothing is to be replayed.
+    pub fn new(writer: Writer) -> Journal<Holder> {
+        Journal {
+            segments: Segments::new(writer.capacity_bytes(), writer.head()),
+            writer,
+            held: BTreeSet::new(),
+            orphans: Counts::default(),
+            orphans_syncing: Counts::default(),
+            group_under_way: false,
+            superblock_under_way: false,
+            home_under_way: false,
+            closing: false,
+            failed: false,
+        }
+    }
+
+    /// The log's writer, to be looked at.
+    pub fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// Everything before this position is durable.
+    pub fn durable(&self) -> Lsn {
+        self.writer.durable()
+    }
+
+    /// Whether the record at a position is durable.
+    pub fn is_durable(&self, lsn: Lsn) -> bool {
+        lsn < self.writer.durable()
+    }
+
+    /// Everything before this position is free.
+    pub fn tail(&self) -> Lsn {
+        self.writer.tail()
+    }
+
+    /// Records can still be added.
+    pub fn is_usable(&self) -> bool {
+        !self.failed && !self.closing
+    }
+
+    /// A write of the log has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Something is being written to the log, or synced at home for it.
+    pub fn is_under_way(&self) -> bool {
+        self.group_under_way || self.superblock_under_way || self.home_under_way
+    }
+}
+
+/// Records.
+impl<Holder: Copy + Ord> Journal<Holder> {
+    /// A number for a file or directory in this log, which no other of it has had or will have. `None` if none can be
+    /// given now.
+    pub fn new_node(&mut self) -> Option<u64> {
+        self.writer.new_node()
+    }
+
+    /// Appends a record to the open group, which first names the record's holder if it does not yet.
+    ///
+    /// # Panics
+    /// If there is no room for both: it is asked for before ([`Journal::has_room`]).
+    pub fn append(&mut self, named: &mut Named, name: &Record<'_>, record: &Record<'_>) -> Lsn {
+        let head = self.writer.head();
+        if named.0 != Some(head) {
+            self.writer.append(name).expect("room was looked for");
+            named.0 = Some(head);
+        }
+        self.writer.append(record).expect("room was looked for")
+    }
+
+    /// Whether records of `bytes` in all fit the open group, and the log keeps a reserve beside them for records that
+    /// void others.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.is_usable() && self.writer.has_room(bytes) && self.has_space(bytes as u64)
+    }
+
+    /// Whether `bytes` bytes are free, plus a reserve for records that void others.
+    pub fn has_space(&self, bytes: u64) -> bool {
+        self.writer.has_space(bytes + self.writer.capacity_bytes() / SLACK_SHARE)
+    }
+
+    /// More than half of the log is used, so it is to be freed.
+    pub fn is_half_full(&self) -> bool {
+        self.writer.used_bytes() > self.writer.capacity_bytes() / 2
+    }
+
+    /// The segment of the open group.
+    pub fn open_segment(&mut self) -> Segment {
+        self.segments.of_group(self.writer.head())
+    }
+
+    /// The segment that a position is in; the position is still needed.
+    pub fn segment_of(&self, lsn: Lsn) -> Segment {
+        self.segments.of(lsn)
+    }
+
+    /// Where a segment that is still needed begins.
+    pub fn start_of(&self, segment: Segment) -> Lsn {
+        self.segments.start(segment)
+    }
+
+    /// The open group is long enough to be sent although nobody waits for it, so that whoever syncs next finds room.
+    pub fn is_open_group_long(&self) -> bool {
+        let bytes = (self.writer.position().0 - self.writer.head().0) as usize;
+        bytes >= self.writer.group_bytes_max() / 4
+    }
+}
+
+/// Retention.
+impl<Holder: Copy + Ord> Journal<Holder> {
+    /// Changes what a holder needs. A holder that needs nothing costs nothing here.
+    pub fn change<T>(
+        &mut self,
+        holder: Holder,
+        retention: &mut Retention,
+        change: impl FnOnce(&mut Retention) -> T,
+    ) -> T {
+        let before = retention.first();
+        let result = change(retention);
+        let after = retention.first();
+        if before != after {
+            if let Some(segment) = before {
+                self.held.remove(&(segment, holder));
+            }
+            if let Some(segment) = after {
+                self.held.insert((segment, holder));
+            }
+        }
+        result
+    }
+
+    /// A holder is gone, and perhaps not yet from home: what it needs is kept until a sync of home as a whole.
+    ///
+    /// # Panics
+    /// If something of it is on its way home.
+    pub fn orphan(&mut self, holder: Holder, retention: &mut Retention) {
+        let needed = self.change(holder, retention, std::mem::take);
+        assert!(needed.away.is_empty() && needed.syncing.is_empty(), "the holder is idle");
+        self.orphans.add_all(&needed.settling);
+        self.orphans.add_all(&needed.lost);
+    }
+
+    /// The holders, those that need the oldest segments first.
+    pub fn holders(&self) -> impl Iterator<Item = Holder> {
+        self.held.iter().map(|&(_, holder)| holder)
+    }
+
+    /// The first segment that is needed.
+    pub fn first_needed(&self) -> Option<Segment> {
+        let held = self.held.first().map(|&(segment, _)| segment);
+        [held, self.orphans.first(), self.orphans_syncing.first()].into_iter().flatten().min()
+    }
+
+    /// The holder that needs the first needed segment, unless that one is gone.
+    pub fn first_holder(&self) -> Option<Holder> {
+        let &(segment, holder) = self.held.first()?;
+        (self.first_needed() == Some(segment)).then_some(holder)
+    }
+
+    /// Panics unless these are the holders and what they need.
+    pub fn check_invariants<'a>(&self, holders: impl Iterator<Item = (Holder, &'a Retention)>) {
+        let mut held = 0;
+        for (holder, retention) in holders {
+            if let Some(first) = retention.first() {
+                assert!(
+                    self.held.contains(&(first, holder)),
+                    "a holder stands under what it needs"
+                );
+                held += 1;
+            }
+        }
+        assert_eq!(held, self.held.len(), "nobody else holds the log");
+    }
+}
+
+/// Groups and the tail.
+impl<Holder: Copy + Ord> Journal<Holder> {
+    /// Closes the open group and hands it out, unless it is empty, another one is under way or the log has failed.
+    /// [`Journal::committed`] or [`Journal::commit_failed`] follows.
+    pub fn commit(&mut self) -> Option<Commit> {
+        if self.failed {
+            return None;
+        }
+        let commit = self.writer.commit()?;
+        self.group_under_way = true;
+        Some(commit)
+    }
+
+    /// The group under way is durable.
+    pub fn committed(&mut self) {
+        self.group_under_way = false;
+        self.writer.committed();
+    }
+
+    /// The group under way was not written: nothing is written to the log any more.
+    pub fn commit_failed(&mut self) {
+        (self.group_under_way, self.failed) = (false, true);
+    }
+
+    /// The move of the tail under way was not written: nothing is written to the log any more.
+    pub fn checkpoint_failed(&mut self) {
+        (self.superblock_under_way, self.failed) = (false, true);
+    }
+
+    /// Advances the tail as far as nothing is needed, if that frees `bytes` or more and is not under way already.
+    /// [`Journal::checkpointed`] or [`Journal::checkpoint_failed`] follows.
+    pub fn checkpoint(&mut self, bytes: u64) -> Option<Commit> {
+        let durable = self.writer.durable();
+        let needed = self.first_needed().map_or(durable, |first| self.start_of(first).min(durable));
+        if self.superblock_under_way || needed.0.saturating_sub(self.tail().0) < bytes {
+            return None;
+        }
+        let commit = self.writer.checkpoint(needed)?;
+        self.superblock_under_way = true;
+        Some(commit)
+    }
+
+    /// Everything is home and durable there: the log is closed with nothing to replay. `None` if it has failed, is
+    /// closing or something is under way.
+    pub fn close(&mut self) -> Option<Commit> {
+        if !self.is_usable() || self.is_under_way() {
+            return None;
+        }
+        (self.closing, self.superblock_under_way) = (true, true);
+        Some(self.writer.close())
+    }
+
+    /// The tail under way is durable: what is before it is free.
+    pub fn checkpointed(&mut self) {
+        self.superblock_under_way = false;
+        self.writer.checkpointed();
+        self.segments.freed(self.writer.tail());
+    }
+
+    /// Starts a sync of home as a whole if holders that are gone keep the tail where it is. Whether to do one now;
+    /// [`Journal::home_synced`] follows.
+    pub fn begin_home_sync(&mut self) -> bool {
+        let first = self.first_needed();
+        if self.home_under_way || first.is_none() || self.orphans.first() != first {
+            return false;
+        }
+        self.orphans_syncing = std::mem::take(&mut self.orphans);
+        self.home_under_way = true;
+        true
+    }
+
+    /// The sync of home as a whole ended. After a failure, what it covered is needed as before.
+    pub fn home_synced(&mut self, succeeded: bool) {
+        self.home_under_way = false;
+        let covered = std::mem::take(&mut self.orphans_syncing);
+        if !succeeded {
+            self.orphans.add_all(&covered);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_log::{DATA_START, Superblock};
+
+    use super::*;
+
+    /// Two kinds of holders of one log.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    enum Kind {
+        File(u32),
+        Directory(u64),
+    }
+
+    fn journal() -> Journal<Kind> {
+        Journal::new(Writer::new(Superblock {
+            log: [1; 16],
+            mount: [2; 16],
+            bytes: DATA_START + (1 << 20),
+            generation: 1,
+            checkpoint: Lsn(0),
+            clean: true,
+            row_blocks: 1,
+            nodes: weir_log::NODE_FIRST,
+            features: 0,
+        }))
+    }
+
+    /// Logs 8 KiB for a holder and makes them durable.
+    fn log(journal: &mut Journal<Kind>, number: u64, named: &mut Named) -> (Lsn, Segment) {
+        let name = Record::File { file: number, identity: b"somebody" };
+        let record = Record::Write { file: number, offset: 0, data: &[7; 8192] };
+        let lsn = journal.append(named, &name, &record);
+        let segment = journal.open_segment();
+        journal.commit().unwrap();
+        journal.committed();
+        (lsn, segment)
+    }
+
+    fn checkpoint(journal: &mut Journal<Kind>) -> bool {
+        let Some(_) = journal.checkpoint(1) else { return false };
+        journal.checkpointed();
+        true
+    }
+
+    #[test]
+    fn the_tail_waits_for_the_slowest_holder_of_whatever_kind() {
+        let mut journal = journal();
+        let (file, directory) = (Kind::File(1), Kind::Directory(9));
+        let (mut of_file, mut of_directory) = (Retention::default(), Retention::default());
+        let (_, first) = log(&mut journal, 1, &mut Named::default());
+        journal.change(file, &mut of_file, |needs| needs.away.add(first));
+        // Long enough for another segment to begin.
+        let (mut named, mut last) = (Named::default(), first);
+        while last == first {
+            last = log(&mut journal, 9, &mut named).1;
+        }
+        journal.change(directory, &mut of_directory, |needs| needs.away.add(last));
+        assert!(!checkpoint(&mut journal), "the file needs the log's first segment");
+        assert_eq!(journal.first_holder(), Some(file));
+        assert_eq!(journal.holders().collect::<Vec<_>>(), [file, directory]);
+
+        journal.change(file, &mut of_file, |needs| needs.settle(first));
+        assert!(!checkpoint(&mut journal), "what is home may not be durable there");
+        let covered = journal.change(file, &mut of_file, Retention::begin_sync);
+        journal.change(file, &mut of_file, |needs| needs.end_sync(&covered));
+        assert!(checkpoint(&mut journal));
+        assert_eq!(journal.tail(), journal.start_of(last));
+        assert_eq!(journal.first_holder(), Some(directory));
+
+        journal.change(directory, &mut of_directory, std::mem::take);
+        assert!(checkpoint(&mut journal));
+        assert_eq!((journal.tail(), journal.first_needed()), (journal.durable(), None));
+        journal.check_invariants([(file, &of_file), (directory, &of_directory)].into_iter());
+    }
+
+    #[test]
+    fn what_a_holder_needed_that_is_gone_is_kept_until_home_is_synced_as_a_whole() {
+        let mut journal = journal();
+        let (holder, mut needs) = (Kind::Directory(3), Retention::default());
+        let (_, segment) = log(&mut journal, 3, &mut Named::default());
+        journal.change(holder, &mut needs, |needs| needs.away.add(segment));
+        assert!(!journal.begin_home_sync(), "the holder is there to be synced itself");
+        journal.change(holder, &mut needs, |needs| needs.settle(segment));
+        journal.orphan(holder, &mut needs);
+        assert_eq!((journal.first_holder(), journal.first_needed()), (None, Some(segment)));
+        assert!(journal.begin_home_sync() && !journal.begin_home_sync(), "one at a time");
+        journal.home_synced(false);
+        assert!(!checkpoint(&mut journal), "a sync that failed frees nothing");
+        assert!(journal.begin_home_sync());
+        journal.home_synced(true);
+        assert!(checkpoint(&mut journal));
+    }
+
+    #[test]
+    fn holders_share_groups_and_are_named_once_in_each() {
+        let mut journal = journal();
+        let (mut one, mut other) = (Named::default(), Named::default());
+        let name = |file| Record::File { file, identity: b"x" };
+        let record = |file| Record::Truncate { file, size: 0 };
+        let first = journal.append(&mut one, &name(1), &record(1));
+        let second = journal.append(&mut other, &name(2), &record(2));
+        let before = journal.writer().position();
+        let third = journal.append(&mut one, &name(1), &record(1));
+        assert_eq!(third, before, "no name between");
+        assert!(first < second && second < third);
+        assert!(journal.commit().is_some() && journal.commit().is_none());
+        assert!(!journal.is_durable(first));
+        let fourth = journal.append(&mut one, &name(1), &record(1));
+        assert!(fourth > journal.writer().head(), "the next group names it again");
+        journal.committed();
+        assert!(journal.is_durable(third) && !journal.is_durable(fourth));
+    }
+
+    #[test]
+    fn nothing_is_written_to_a_log_that_failed() {
+        let mut journal = journal();
+        let name = Record::File { file: 1, identity: b"x" };
+        let record = Record::Truncate { file: 1, size: 0 };
+        journal.append(&mut Named::default(), &name, &record);
+        assert!(journal.commit().is_some() && journal.close().is_none());
+        journal.commit_failed();
+        assert!(journal.has_failed() && !journal.is_usable() && !journal.has_room(8));
+        assert!(journal.commit().is_none() && journal.close().is_none());
+    }
+
+    #[test]
+    fn a_log_is_closed_when_nothing_is_under_way() {
+        let mut journal = journal();
+        log(&mut journal, 1, &mut Named::default());
+        assert!(journal.close().is_some());
+        assert!(!journal.is_usable() && journal.close().is_none());
+        journal.checkpointed();
+        assert!(!journal.is_under_way());
+    }
+}
