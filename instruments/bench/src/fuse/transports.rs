@@ -50,7 +50,9 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     }
     let mut figures = serde_json::Map::new();
     for side in sides {
-        let Side { mount, transport, latencies, .. } = side;
+        let Side { mount, transport, latencies, file, .. } = side;
+        // A mount with an open file is in use.
+        drop(file);
         mount.unmount()?;
         let summary = latencies.summary();
         let (p50, p99) = (summary.median_us, summary.p99_us);
