@@ -18,6 +18,7 @@
 
 mod allocation;
 mod awake;
+mod cleared_flags;
 mod directory;
 mod error;
 mod exclusion;

@@ -6,7 +6,7 @@
 //! What recovery leaves as it was: a file that already had all the bytes keeps its times. The bytes are
 //! written all the same: the page cache may hold data whose write to the device failed. A write removes file
 //! capabilities, and for ordinary users set-user-ID and set-group-ID: they are put back. A file that is
-//! immutable or append-only is made writable temporarily ([`flags`](crate::flags)) if this process may do
+//! immutable or append-only is made writable temporarily ([`cleared_flags`]) if this process may do
 //! that: its records were acknowledged before.
 //!
 //! Invariants:
@@ -31,7 +31,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use weir_log::Home;
 
-use crate::flags;
+use crate::cleared_flags;
 use crate::identity::{self, Found};
 
 /// Bytes that wait to be written while their pages are read, overhead counted.
@@ -240,10 +240,10 @@ impl Recovered {
         }
         let Some(file) = self.open_identity(wanted, OFlags::RDONLY)? else { return Ok(None) };
         let Ok(flags) = ioctl_getflags(&file) else { return Err(refused) };
-        if !flags.intersects(flags::LOCKS) {
+        if !flags.intersects(cleared_flags::LOCKS) {
             return Err(refused);
         }
-        flags::take(self.source.as_fd(), wanted, &file, flags)?;
+        cleared_flags::take(self.source.as_fd(), wanted, &file, flags)?;
         self.open_identity(wanted, OFlags::RDWR)
     }
 

@@ -24,13 +24,12 @@ use crate::racing;
 use crate::region::Region;
 use crate::resident::Resident;
 use crate::sequence::Sequence;
+use crate::wire::VERSION;
 
 /// Files that can be in the lane at once.
 pub const FILES: usize = 4096;
 /// Of `Head::magic`: "weirlane".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirlane");
-/// Of the layout of all three memories. Others are refused.
-pub const VERSION: u32 = 4;
 
 /// Hints in a bucket.
 const WAYS: usize = 4;

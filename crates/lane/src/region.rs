@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::PAGE_BYTES;
 use crate::bell::Bell;
-use crate::board::VERSION;
 use crate::memory::{self, Access, Memory};
 use crate::owner::Owner;
 use crate::resident::{Part, Resident, Windows};
 use crate::ring::{Ends, HEAD_BYTES, RING_BYTES, distance};
 use crate::stamp::Stamps;
+use crate::wire::VERSION;
 
 /// Rings in a region: so many threads of a client can post at once.
 pub const RINGS: usize = if cfg!(miri) { 4 } else { 64 };

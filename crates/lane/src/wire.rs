@@ -13,7 +13,8 @@
 //!
 //! All numbers are in the byte order of the machine, at fixed places.
 
-use crate::board::VERSION;
+/// Of the layout of all three memories, and of the messages. Others are refused.
+pub const VERSION: u32 = 4;
 
 const READ_WRITE: u32 = 3 << 30;
 

@@ -19,10 +19,7 @@
 use crate::Lsn;
 use crate::block::{BLOCK_BYTES, Block, field, put, u32_at, u64_at};
 use crate::record::Record;
-use crate::superblock::Identity;
-
-/// Longest group, bytes.
-pub const GROUP_BYTES_MAX: usize = 4 << 20;
+use crate::superblock::{GROUP_BYTES_MAX, Identity};
 
 /// Bytes of a group's header.
 pub(crate) const HEADER_BYTES: usize = 64;

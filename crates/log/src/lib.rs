@@ -32,13 +32,13 @@ mod superblock;
 mod writer;
 
 pub use block::{BLOCK_BYTES, Block};
-pub use group::{GROUP_BYTES_MAX, GroupHeader};
+pub use group::GroupHeader;
 pub use record::{IDENTITY_BYTES_MAX, RECORD_OVERHEAD_BYTES, Record, RecordError};
 pub use replay::{Home, Left, Needed, ReplayError, Report, replay};
 pub use scan::{End, Group, ReadLog, Scan, ScanError};
 pub use superblock::{
-    DATA_START, FEATURES, Identity, LOG_BYTES_MIN, NODE_FIRST, ROW_BLOCKS_MAX, Superblock,
-    SuperblockError, VERSION, VERSION_BY_DEVICE, VERSION_WITHOUT_NODES, newest,
+    DATA_START, FEATURES, GROUP_BYTES_MAX, Identity, LOG_BYTES_MIN, NODE_FIRST, ROW_BLOCKS_MAX,
+    Superblock, SuperblockError, VERSION, VERSION_BY_DEVICE, VERSION_WITHOUT_NODES, newest,
 };
 pub use writer::{Commit, Full, Writer};
 

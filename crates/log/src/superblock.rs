@@ -21,8 +21,8 @@
 //! 508  CRC32C       4   of bytes 0..508
 //! ```
 
+use crate::Lsn;
 use crate::block::{BLOCK_BYTES, Block, field, put, u32_at, u64_at};
-use crate::{GROUP_BYTES_MAX, Lsn};
 
 /// Version of the format that is written.
 pub const VERSION: u32 = 4;
@@ -46,6 +46,9 @@ const NODE_LIMIT: u64 = 1 << 62;
 /// How many node numbers are given at most before the next superblock is durable. After a crash all of them
 /// count as used, and 2^26 crashes use up the numbers.
 const NODES_PER_SUPERBLOCK: u64 = 1 << 36;
+
+/// Longest group, bytes.
+pub const GROUP_BYTES_MAX: usize = 4 << 20;
 
 /// Where the ring begins in the file, bytes.
 pub const DATA_START: u64 = 2 * BLOCK_BYTES as u64;
