@@ -111,6 +111,7 @@ lint:
 	scripts/check-dependencies --self-test
 	scripts/check-dependencies
 	scripts/check-circles --self-test
+	scripts/check-circles
 
 # The link below SBINDIR is what mount(8) runs for `SOURCE MOUNTPOINT fuse.weir OPTIONS` in /etc/fstab.
 install: build
