@@ -81,11 +81,6 @@ impl Attributes {
             volatile: false,
         }
     }
-
-    /// The type, from the mode.
-    pub(crate) fn kind(&self) -> FileType {
-        FileType::from_raw_mode(self.mode)
-    }
 }
 
 /// The modification time home says.

@@ -8,8 +8,6 @@ use std::io;
 
 use weir_engine::{Error, ErrorKind};
 
-use crate::transport::wire::Malformed;
-
 /// A positive `errno` value, as errno(3) lists them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(i32);
@@ -19,6 +17,7 @@ impl Errno {
     pub(crate) const ENOENT: Errno = Errno(libc::ENOENT);
     pub(crate) const EIO: Errno = Errno(libc::EIO);
     pub(crate) const EEXIST: Errno = Errno(libc::EEXIST);
+    pub(crate) const EPROTO: Errno = Errno(libc::EPROTO);
     pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
     pub(crate) const EMFILE: Errno = Errno(libc::EMFILE);
     pub(crate) const ENFILE: Errno = Errno(libc::ENFILE);
@@ -54,12 +53,6 @@ impl Errno {
 impl fmt::Debug for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", io::Error::from_raw_os_error(self.0))
-    }
-}
-
-impl From<Malformed> for Errno {
-    fn from(_: Malformed) -> Errno {
-        Errno::EIO
     }
 }
 

@@ -1,6 +1,6 @@
 //! The front end's state, and what becomes of a file's data when programs open and close it.
 //!
-//! A [`FileSystem`] owns the inodes, the open descriptions and the directory streams of one mount. The
+//! A [`FileSystem`] owns the inodes, the open descriptions and the listings of one mount. The
 //! operations on them are in [`crate::ops`]; the transport calls those and knows nothing else.
 //!
 //! A regular file is attached to the engine when it is first opened and stays so until the kernel
@@ -33,7 +33,7 @@ use crate::handle::Handles;
 use crate::inode::{Inode, InodeTable, Name, NodeId, OpenState, Seen};
 use crate::lane::Lane;
 use crate::lane::modes::OfDescription;
-use crate::ops::directories::DirectoryStream;
+use crate::listings::Listings;
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
 
@@ -96,7 +96,7 @@ pub(crate) struct FileSystem {
     pub(crate) shard: Arc<Shard>,
     pub(crate) inodes: InodeTable,
     pub(crate) files: Handles<OpenFile>,
-    pub(crate) directories: Handles<DirectoryStream>,
+    pub(crate) listings: Listings,
     pub(crate) credentials: Credentials,
     pub(crate) options: MountOptions,
     pub(crate) closing: Closing,
@@ -106,7 +106,7 @@ pub(crate) struct FileSystem {
     pub(crate) dropping: AtomicUsize,
     /// Programs may use files by shared memory.
     pub(crate) lane: Option<Lane>,
-    pub(crate) requests: Requests,
+    pub(crate) requests: Arc<Requests>,
 }
 
 impl FileSystem {
@@ -126,14 +126,14 @@ impl FileSystem {
             lane,
             inodes: InodeTable::new(root, &stat),
             files: Handles::new(),
-            directories: Handles::new(),
+            listings: Listings::default(),
             credentials: Credentials::new(),
             options,
             closing: Closing::new(descriptors.closing_max()),
             descriptors,
             reclaimer,
             dropping: AtomicUsize::new(0),
-            requests: Requests::new(),
+            requests: Arc::new(Requests::new()),
         })
     }
 

@@ -34,7 +34,6 @@ use weir_engine::FileId;
 use crate::folding;
 use crate::kernel_pages::KernelPages;
 use crate::lane::modes::InodeLane;
-use crate::ops::directories::KeptListing;
 
 /// The number the kernel knows an inode by, and the inode number programs see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,8 +135,6 @@ pub(crate) struct Inode {
     pub(crate) lane: InodeLane,
     /// What the kernel caches of its data.
     pub(crate) kernel_pages: KernelPages,
-    /// Of a directory: the listing of it that the kernel was let keep.
-    pub(crate) kept_listing: Mutex<KeptListing>,
     /// Of a directory, once somebody asked: whether its names are the same in upper and lower case.
     folds_names: OnceLock<bool>,
 }
@@ -590,7 +587,6 @@ fn with_home(node: NodeId, stat: &Stat, home: Home) -> Inode {
         name: Mutex::new(None),
         lane: InodeLane::default(),
         kernel_pages: KernelPages::default(),
-        kept_listing: Mutex::default(),
         folds_names: OnceLock::new(),
     }
 }

@@ -4,11 +4,11 @@
 //! request. The data of regular files goes through the shard. [`mount()`] makes a mount,
 //! [`Session`] is one.
 //!
-//! The way of a request: `transport` reads it, `ops` do it on the state that `fs` owns, and the
-//! answer goes back through `transport`.
+//! The way of a request: a `transport` reads it, `dispatch` calls the operation it asks for, `ops` do
+//! that on the state that `file_system` owns, and a `reply` takes the answer back through the transport.
 //!
 //! Architecture invariants: errno is decided in `errno` alone; FUSE's own types are seen in
-//! `transport` alone; unsafe code is in `credentials` and in `transport::uring`'s `area`,
+//! `transport` alone; unsafe code is in `credentials`, in `transport::device::channel` and in `transport::uring`'s `area`,
 //! `courtesy` and `ring` alone.
 
 #![deny(unsafe_code)]
@@ -17,15 +17,19 @@ mod attr;
 mod closing;
 mod credentials;
 mod descriptors;
+mod dispatch;
 mod errno;
 mod file_system;
 mod folding;
 mod handle;
 mod inode;
+mod kernel_cache;
 mod kernel_pages;
 mod lane;
+mod listings;
 mod ops;
 mod reclaimer;
+mod reply;
 mod requests;
 mod session;
 mod transport;

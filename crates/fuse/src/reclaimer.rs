@@ -17,13 +17,17 @@ use rustix::fs::FileType;
 
 use crate::file_system::FileSystem;
 use crate::inode::NodeId;
-use crate::transport::device::KernelCache;
+use crate::kernel_cache::KernelCache;
 
 /// How often files that were dirty when they were closed are looked at; see [`crate::closing`].
 const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether a listing that the kernel keeps is to be dropped.
+const LISTINGS_INTERVAL: Duration = Duration::from_millis(500);
+
 enum Job {
     WatchClosing,
+    WatchListings,
     DropAttributes(NodeId),
     /// A name in a directory.
     DropName(NodeId, OsString),
@@ -73,6 +77,11 @@ impl Reclaimer {
     /// Closes files that were dirty when they were closed once they are clean, until none is left.
     pub(crate) fn watch_closing(&self) {
         self.send(Job::WatchClosing);
+    }
+
+    /// Has the kernel drop listings when they are due, until none is left.
+    pub(crate) fn watch_listings(&self) {
+        self.send(Job::WatchListings);
     }
 
     /// Has the kernel ask again for an inode's attributes, which changed in a way it cannot know.
@@ -142,14 +151,28 @@ impl ReclaimerQueue {
     /// Does what is asked until [`Reclaimer::stop`].
     pub(crate) fn run(self, fs: &FileSystem, kernel: &KernelCache) {
         let mut next_close: Option<Instant> = None;
+        let mut next_listings: Option<Instant> = None;
         loop {
-            let job = match next_close {
+            let now = Instant::now();
+            if next_close.is_some_and(|due| due <= now) {
+                next_close = fs.close_clean().then(|| Instant::now() + CLOSE_INTERVAL);
+            }
+            if next_listings.is_some_and(|due| due <= now) {
+                let (due, watched) = fs.listings.expire(now);
+                due.into_iter().for_each(|directory| kernel.drop_pages(directory));
+                next_listings = watched.then(|| Instant::now() + LISTINGS_INTERVAL);
+            }
+            let next = [next_close, next_listings].into_iter().flatten().min();
+            let job = match next {
                 None => self.0.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(due) => self.0.recv_timeout(due.saturating_duration_since(Instant::now())),
             };
             match job {
                 Ok(Job::WatchClosing) => {
                     next_close.get_or_insert_with(|| Instant::now() + CLOSE_INTERVAL);
+                }
+                Ok(Job::WatchListings) => {
+                    next_listings.get_or_insert_with(|| Instant::now() + LISTINGS_INTERVAL);
                 }
                 Ok(Job::DropAttributes(node)) => kernel.drop_attributes(node),
                 Ok(Job::DropName(directory, name)) => kernel.drop_name(directory, &name),
@@ -163,9 +186,8 @@ impl ReclaimerQueue {
                 }
                 Ok(Job::Reclaim) => reclaim(fs, kernel),
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {
-                    next_close = fs.close_clean().then(|| Instant::now() + CLOSE_INTERVAL);
-                }
+                // Something is due.
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }

@@ -128,11 +128,10 @@ pub fn mount(
     let served = (|| {
         let threads = options.threads.unwrap_or_else(default_threads);
         let queues = prepare_queues(&fs, &device, options.transport)?;
-        let others = options.allow_other;
-        let connection = Connection::new(Arc::clone(&fs), device, others, threads.get(), queues)
+        let connection = Connection::new(Arc::clone(&fs), device, threads.get(), queues)
             .map_err(MountError::Connection)?;
         let transport = connection.transport();
-        let kernel = connection.kernel_cache();
+        let kernel = connection.kernel_cache().map_err(MountError::Connection)?;
         let cleaner = {
             let fs = Arc::clone(&fs);
             Builder::new()

@@ -47,15 +47,8 @@ pub fn to_file(path: &Path, level: Level) -> Result<(), LogError> {
     Ok(())
 }
 
-/// The FUSE crate logs every request at the debug level: only its warnings are shown, except at trace.
-/// A reply without a receiver is no error: the request was interrupted.
 fn filter(level: Level) -> Targets {
-    let targets = Targets::new().with_default(LevelFilter::from_level(level));
-    if level == Level::TRACE {
-        return targets;
-    }
-    let replies = if level == Level::DEBUG { LevelFilter::ERROR } else { LevelFilter::OFF };
-    targets.with_target("fuser", level.min(Level::WARN)).with_target("fuser::reply", replies)
+    Targets::new().with_default(LevelFilter::from_level(level))
 }
 
 /// The default log of a mount: in `/var/log/weir` for root, otherwise in `$XDG_STATE_HOME/weir`. `None` if
@@ -172,15 +165,5 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"second\n");
         assert_eq!(fs::read(directory.join("x.log.old")).unwrap(), b"first\n");
         fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn the_fuse_crate_is_quiet() {
-        assert!(!filter(Level::DEBUG).would_enable("fuser::session", &Level::INFO));
-        assert!(filter(Level::DEBUG).would_enable("weir", &Level::DEBUG));
-        assert!(filter(Level::TRACE).would_enable("fuser", &Level::DEBUG));
-        assert!(!filter(Level::ERROR).would_enable("fuser", &Level::WARN));
-        assert!(filter(Level::INFO).would_enable("fuser::session", &Level::WARN));
-        assert!(!filter(Level::INFO).would_enable("fuser::reply", &Level::ERROR));
     }
 }

@@ -1,8 +1,8 @@
 //! How requests reach the front end: the seam at which another transport can be put.
 //!
-//! A transport reads requests, calls the operations of [`crate::ops`] with the crate's own types,
-//! and sends what they answer. [`device`] does so over /dev/fuse, by way of a crate; [`uring`] over
-//! io_uring, with the messages of [`wire`], where the kernel has it on. [`mount`] gets the device
+//! A transport reads requests, hands each to [`crate::dispatch`] with a [`crate::reply`], and sends the
+//! answers. [`device`] does so over /dev/fuse; [`uring`] over io_uring, where the kernel has it on.
+//! [`wire`] has the messages of both. [`mount`] gets the device
 //! for a mount point, which both need.
 
 pub(crate) mod device;

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
 
@@ -19,6 +20,9 @@ pub const TESTS: &[Test] = &[
     ("dot_entries_have_the_right_numbers", dot_entries_have_the_right_numbers),
     ("names_are_listed_without_search_permission", names_are_listed_without_search_permission),
     ("a_listing_that_is_kept_is_never_an_old_one", a_listing_that_is_kept_is_never_an_old_one),
+    ("directories_are_listed_without_being_opened", directories_are_listed_without_being_opened),
+    ("without_timeouts_nothing_is_kept", without_timeouts_nothing_is_kept),
+    ("many_threads_list_a_directory_that_changes", many_threads_list_a_directory_that_changes),
     ("a_directorys_sync_is_not_its_files", a_directorys_sync_is_not_its_files),
 ];
 
@@ -116,33 +120,162 @@ fn names_are_listed_without_search_permission() {
     assert!(!fixture.stranger("cat dir/inside 2>/dev/null"));
 }
 
+fn names_in(directory: &std::path::Path) -> BTreeSet<OsString> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<OsString> {
+    names.iter().map(OsString::from).collect()
+}
+
+/// Waits until a listing shows these names, and says how long that took.
+fn shows(directory: &std::path::Path, names: &[&str]) -> Duration {
+    let begin = Instant::now();
+    while names_in(directory) != set(names) {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", names_in(directory));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    begin.elapsed()
+}
+
+/// How many requests of a kind the kernel has sent.
+fn requests(fixture: &Fixture, name: &str) -> u64 {
+    let counts = fixture.session().observer().requests();
+    counts.by_name.iter().find(|(of, _)| *of == name).map_or(0, |(_, count)| *count)
+}
+
 fn a_listing_that_is_kept_is_never_an_old_one() {
-    let fixture = Fixture::new();
-    fs::create_dir(fixture.at("dir")).unwrap();
-    let names = || -> BTreeSet<_> {
-        fs::read_dir(fixture.at("dir")).unwrap().map(|entry| entry.unwrap().file_name()).collect()
-    };
-    let set = |names: &[&str]| names.iter().map(OsString::from).collect::<BTreeSet<_>>();
-    // Long enough for listings to be kept; the second is a kept one.
-    let settle = || {
-        std::thread::sleep(Duration::from_millis(2100));
-        (names(), names())
-    };
+    let timeout = Duration::from_secs(3);
+    let fixture = Fixture::with(
+        |_| {},
+        |options| {
+            options.entry_timeout = timeout;
+            options.attr_timeout = Duration::from_millis(300);
+        },
+    );
+    let directory = fixture.at("dir");
+    fs::create_dir(&directory).unwrap();
+    // Long enough for listings to be kept for as long as names.
+    let settle = || std::thread::sleep(Duration::from_millis(2100));
     fs::write(fixture.at("dir/one"), b"").unwrap();
-    assert_eq!(settle(), (set(&["one"]), set(&["one"])));
+    assert_eq!(names_in(&directory), set(&["one"]));
+    settle();
+    assert_eq!(names_in(&directory), set(&["one"]));
+    // What the kernel changes shows at once.
     fs::rename(fixture.at("dir/one"), fixture.at("dir/two")).unwrap();
-    assert_eq!(names(), set(&["two"]));
-    assert_eq!(settle(), (set(&["two"]), set(&["two"])));
-    // By somebody else, at home, who leaves no trace in the modification time.
+    assert_eq!(names_in(&directory), set(&["two"]));
+    settle();
+    assert_eq!(names_in(&directory), set(&["two"]));
+    // Somebody else, at home: shows with the new modification time.
+    fs::write(fixture.home("dir/three"), b"").unwrap();
+    assert!(shows(&directory, &["two", "three"]) < Duration::from_secs(2));
+    settle();
+    assert_eq!(names_in(&directory), set(&["two", "three"]));
+    // Without a trace in the modification time it shows when names expire.
     let home = fs::File::open(fixture.home("dir")).unwrap();
     let before = home.metadata().unwrap().modified().unwrap();
-    fs::write(fixture.home("dir/three"), b"").unwrap();
+    fs::remove_file(fixture.home("dir/three")).unwrap();
     home.set_modified(before).unwrap();
-    assert_eq!(names(), set(&["three", "two"]));
-    assert_eq!(settle().1, set(&["three", "two"]));
+    assert!(shows(&directory, &["two"]) < timeout + Duration::from_secs(2));
     fs::remove_file(fixture.at("dir/two")).unwrap();
-    fs::remove_file(fixture.at("dir/three")).unwrap();
-    assert_eq!(names(), set(&[]));
+    assert_eq!(names_in(&directory), set(&[]));
+}
+
+fn directories_are_listed_without_being_opened() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.at("dir")).unwrap();
+    fs::write(fixture.at("dir/file"), b"").unwrap();
+    names_in(&fixture.at("dir"));
+    // The end of a listing may be asked for without attributes.
+    let listings = || requests(&fixture, "readdirplus") + requests(&fixture, "readdir");
+    let (opened, listed) = (requests(&fixture, "opendir"), listings());
+    assert!(opened <= 1 && listed > 0);
+    for _ in 0..10 {
+        assert_eq!(names_in(&fixture.at("dir")), set(&["file"]));
+    }
+    assert_eq!(requests(&fixture, "opendir"), opened);
+    assert_eq!(listings(), listed, "the kernel has kept the listing");
+    assert_eq!(requests(&fixture, "releasedir"), 0);
+    // Descriptors of directories are as good as ever.
+    let directory = open_directory(&fixture.at("dir"));
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    rustix::fs::openat(&directory, "file", flags, rustix::fs::Mode::empty()).unwrap();
+    rustix::fs::fsync(&directory).unwrap();
+    fs::rename(fixture.at("dir"), fixture.at("moved")).unwrap();
+    assert_eq!(read(&directory, usize::MAX).len(), 3);
+    fs::remove_file(fixture.at("moved/file")).unwrap();
+    fs::remove_dir(fixture.at("moved")).unwrap();
+    let mut buffer = [MaybeUninit::uninit(); 512];
+    let mut entries = RawDir::new(&directory, &mut buffer);
+    assert_eq!(entries.next().unwrap().unwrap_err(), rustix::io::Errno::NOENT, "as anywhere");
+}
+
+fn without_timeouts_nothing_is_kept() {
+    let fixture = Fixture::with(
+        |_| {},
+        |options| {
+            options.entry_timeout = Duration::ZERO;
+            options.attr_timeout = Duration::ZERO;
+        },
+    );
+    fs::create_dir(fixture.at("dir")).unwrap();
+    for name in ["one", "two", "three"] {
+        names_in(&fixture.at("dir"));
+        fs::write(fixture.home("dir").join(name), b"").unwrap();
+        assert!(names_in(&fixture.at("dir")).contains(&OsString::from(name)));
+    }
+}
+
+fn many_threads_list_a_directory_that_changes() {
+    let fixture = Fixture::new();
+    let directory = fixture.at("dir");
+    fs::create_dir(&directory).unwrap();
+    let stay: BTreeSet<OsString> =
+        (0..400).map(|number| format!("stays-{number}-{}", "x".repeat(40)).into()).collect();
+    for name in &stay {
+        fs::write(directory.join(name), b"").unwrap();
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let changer = scope.spawn(|| {
+            for turn in 0.. {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                fs::write(directory.join(format!("comes-{turn}")), b"").unwrap();
+                if turn >= 5 {
+                    fs::remove_file(directory.join(format!("comes-{}", turn - 5))).unwrap();
+                }
+            }
+        });
+        let listers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..15 {
+                        // Half read and given up.
+                        read(&open_directory(&directory), 100);
+                        let opened = open_directory(&directory);
+                        let mut names: Vec<OsString> = Vec::new();
+                        loop {
+                            let piece = read(&opened, 100);
+                            if piece.is_empty() {
+                                break;
+                            }
+                            names.extend(piece.into_iter().map(|entry| entry.0));
+                        }
+                        let unique: BTreeSet<OsString> = names.iter().cloned().collect();
+                        assert_eq!(unique.len(), names.len(), "an entry was listed twice");
+                        let missing = stay.difference(&unique).count();
+                        assert_eq!(missing, 0, "names that stay were not listed");
+                    }
+                })
+            })
+            .collect();
+        let listed: Vec<_> = listers.into_iter().map(|lister| lister.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        changer.join().unwrap();
+        assert!(listed.iter().all(Result::is_ok));
+    });
 }
 
 fn a_directorys_sync_is_not_its_files() {

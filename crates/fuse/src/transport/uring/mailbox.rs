@@ -9,11 +9,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::errno::Errno;
+use crate::reply::Answers;
 use crate::transport::wire::answer::Body;
 
 /// An answer on its way.
@@ -110,44 +111,27 @@ impl Mailbox {
     }
 }
 
-/// The right, and the duty, to answer one request, from any thread.
-#[derive(Debug)]
-pub(super) struct Reply {
-    mailbox: Arc<Mailbox>,
-    entry: u32,
-    unique: u64,
-    sent: bool,
-}
-
-impl Reply {
-    /// The reply to request `unique`, which came in `entry` of the queue of `mailbox`.
-    pub(super) fn new(mailbox: &Arc<Mailbox>, entry: u32, unique: u64) -> Reply {
-        Reply { mailbox: Arc::clone(mailbox), entry, unique, sent: false }
+impl Answers for Mailbox {
+    fn answer(&self, slot: u32, unique: u64, result: Result<Body, Errno>) {
+        self.put(Answer { entry: slot, unique, result });
     }
 
-    /// Answers.
-    pub(super) fn send(mut self, result: Result<Body, Errno>) {
-        self.put(result);
-    }
-
-    fn put(&mut self, result: Result<Body, Errno>) {
-        self.sent = true;
-        self.mailbox.put(Answer { entry: self.entry, unique: self.unique, result });
-    }
-}
-
-impl Drop for Reply {
-    /// A program must not wait for ever: a request nobody will answer any more has failed.
-    fn drop(&mut self) {
-        if !self.sent {
-            self.put(Err(Errno::EIO));
-        }
+    /// An entry goes back to the kernel with an answer, whatever it was for.
+    fn done(&self, slot: u32, unique: u64) {
+        self.answer(slot, unique, Ok(Body::empty()));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::reply::Reply;
+
+    fn reply(mailbox: &Arc<Mailbox>, entry: u32, unique: u64) -> Reply {
+        Reply::new(Arc::clone(mailbox) as Arc<dyn Answers>, entry, unique)
+    }
 
     fn take(mailbox: &Mailbox) -> Vec<Answer> {
         let mut taken = Vec::new();
@@ -162,13 +146,13 @@ mod tests {
     #[test]
     fn the_bell_rings_for_a_thread_that_waits_only() {
         let mailbox = Arc::new(Mailbox::new().unwrap());
-        Reply::new(&mailbox, 3, 8).send(Ok(Body::empty()));
+        reply(&mailbox, 3, 8).send(Ok(Body::empty()));
         assert!(!rings(&mailbox) && !mailbox.will_wait());
         assert_eq!((take(&mailbox)[0].entry, take(&mailbox).len()), (3, 0));
         assert!(mailbox.will_wait());
-        Reply::new(&mailbox, 4, 9).send(Ok(Body::empty()));
+        reply(&mailbox, 4, 9).send(Ok(Body::empty()));
         assert!(rings(&mailbox));
-        Reply::new(&mailbox, 5, 10).send(Ok(Body::empty()));
+        reply(&mailbox, 5, 10).send(Ok(Body::empty()));
         assert!(!rings(&mailbox), "the first one has woken it");
         mailbox.waited();
         assert_eq!(take(&mailbox).len(), 2);
@@ -177,7 +161,7 @@ mod tests {
     #[test]
     fn a_reply_that_is_dropped_is_an_error() {
         let mailbox = Arc::new(Mailbox::new().unwrap());
-        drop(Reply::new(&mailbox, 3, 8));
+        drop(reply(&mailbox, 3, 8));
         assert!(matches!(take(&mailbox)[0].result, Err(Errno::EIO)));
     }
 

@@ -12,7 +12,6 @@
 mod area;
 mod courtesy;
 mod cpus;
-mod dispatch;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod mailbox;

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::courtesy::Courtesy;
-use super::dispatch;
-use super::mailbox::{Answer, Mailbox, Reply};
+use super::mailbox::{Answer, Mailbox};
 use super::ring::{Completion, Ring};
+use crate::dispatch::dispatch;
 use crate::file_system::FileSystem;
+use crate::reply::{Answers, Reply};
 use crate::transport::wire::opcode;
 
 /// Memory of large requests a thread keeps for the next ones.
@@ -120,8 +121,9 @@ impl Server {
         match self.ring.request(entry) {
             Ok(request) => {
                 self.fs.requests.count(request.header.opcode);
-                let reply = Reply::new(&self.mailbox, entry, request.header.unique);
-                dispatch::serve(&self.fs, &request, reply);
+                let to = Arc::clone(&self.mailbox) as Arc<dyn Answers>;
+                let reply = Reply::new(to, entry, request.header.unique);
+                dispatch(&self.fs, &request, reply);
             }
             Err((malformed, unique)) => {
                 tracing::error!("the kernel sent request {unique}, which makes no sense");

@@ -10,7 +10,7 @@ use weir_engine::ReadData;
 use crate::attr::{Attributes, device_to_wire};
 use crate::errno::Errno;
 use crate::inode::NodeId;
-use crate::ops::directories::{Keeping, Listed, Listing, OpenedDirectory};
+use crate::listings::{Listed, Listing};
 use crate::ops::open::Opened;
 use crate::ops::xattr::Value;
 
@@ -48,19 +48,23 @@ impl Body {
         }
     }
 
+    /// Its pieces, in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (bytes, segments) = match self {
+            Body::Bytes(bytes) => (&bytes.0[..], &[][..]),
+            Body::Data(data) => (&[][..], &data.segments[..]),
+        };
+        let segments = segments.iter().map(|segment| segment.as_slice());
+        std::iter::once(bytes).chain(segments).filter(|piece| !piece.is_empty())
+    }
+
     /// Writes it to the beginning of `to`, which is long enough.
     pub(crate) fn write(&self, to: &mut [u8]) {
-        match self {
-            Body::Bytes(bytes) => to[..bytes.0.len()].copy_from_slice(&bytes.0),
-            Body::Data(data) => {
-                let mut rest = to;
-                for segment in &data.segments {
-                    let piece = segment.as_slice();
-                    let (place, after) = rest.split_at_mut(piece.len());
-                    place.copy_from_slice(piece);
-                    rest = after;
-                }
-            }
+        let mut rest = to;
+        for piece in self.pieces() {
+            let (place, after) = rest.split_at_mut(piece.len());
+            place.copy_from_slice(piece);
+            rest = after;
         }
     }
 }
@@ -78,12 +82,12 @@ impl From<Bytes> for Body {
 }
 
 impl Bytes {
-    fn u32(mut self, number: u32) -> Bytes {
+    pub(super) fn u32(mut self, number: u32) -> Bytes {
         self.0.extend_from_slice(&number.to_ne_bytes());
         self
     }
 
-    fn u64(mut self, number: u64) -> Bytes {
+    pub(super) fn u64(mut self, number: u64) -> Bytes {
         self.0.extend_from_slice(&number.to_ne_bytes());
         self
     }
@@ -191,16 +195,9 @@ pub(crate) fn opened(opened: &Opened) -> Body {
     Bytes::default().open(opened.handle, open_flags(opened)).into()
 }
 
-/// A directory, opened.
-pub(crate) fn directory_opened(opened: OpenedDirectory) -> Body {
-    const KEEP_CACHE: u32 = 1 << 1;
-    const CACHE_DIR: u32 = 1 << 3;
-    let flags = match opened.keeping {
-        Keeping::Nothing => 0,
-        Keeping::This => CACHE_DIR,
-        Keeping::Last => CACHE_DIR | KEEP_CACHE,
-    };
-    Bytes::default().open(opened.handle, flags).into()
+/// A directory, opened: without a handle, and without a listing that the kernel may keep.
+pub(crate) fn directory_opened() -> Body {
+    Bytes::default().open(0, 0).into()
 }
 
 /// FOPEN_DIRECT_IO and so on.

@@ -1,15 +1,27 @@
 //! FUSE's messages as they are laid out in memory, include/uapi/linux/fuse.h: [`request`] takes
-//! what the kernel sends apart, [`answer`] puts together what it is sent.
+//! what the kernel sends apart, [`answer`] puts together what it is sent; [`greeting`] is how a
+//! connection begins, and [`notice`] what the kernel is told unasked.
 //!
 //! Numbers are in the machine's order. What is too short, or has a name that does not end, is an
 //! error: nothing here panics over what the kernel sent.
 
 pub(crate) mod answer;
+mod fields;
+pub(crate) mod greeting;
+pub(crate) mod notice;
 pub(crate) mod request;
+
+use crate::errno::Errno;
 
 /// A request that is not what its kind says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
+
+impl From<Malformed> for Errno {
+    fn from(_: Malformed) -> Errno {
+        Errno::EIO
+    }
+}
 
 /// The kinds of requests that are served, `enum fuse_opcode`.
 pub(crate) mod opcode {
@@ -36,11 +48,13 @@ pub(crate) mod opcode {
     pub(crate) const LISTXATTR: u32 = 23;
     pub(crate) const REMOVEXATTR: u32 = 24;
     pub(crate) const FLUSH: u32 = 25;
+    pub(crate) const INIT: u32 = 26;
     pub(crate) const OPENDIR: u32 = 27;
     pub(crate) const READDIR: u32 = 28;
     pub(crate) const RELEASEDIR: u32 = 29;
     pub(crate) const FSYNCDIR: u32 = 30;
     pub(crate) const CREATE: u32 = 35;
+    pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const IOCTL: u32 = 39;
     pub(crate) const BATCH_FORGET: u32 = 42;
     pub(crate) const FALLOCATE: u32 = 43;
@@ -49,4 +63,19 @@ pub(crate) mod opcode {
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
+
+    /// Bytes of the structure that follows a request's header, before names and data: as we have negotiated it.
+    pub(crate) fn fixed_bytes(opcode: u32) -> usize {
+        match opcode {
+            FORGET | MKDIR | RENAME | LINK | OPEN | OPENDIR | SETXATTR | GETXATTR | LISTXATTR
+            | INTERRUPT | BATCH_FORGET => 8,
+            GETATTR | MKNOD | CREATE | FSYNC | FSYNCDIR | RENAME2 => 16,
+            RELEASE | RELEASEDIR | FLUSH | LSEEK => 24,
+            IOCTL | FALLOCATE => 32,
+            READ | WRITE | READDIR | READDIRPLUS => 40,
+            COPY_FILE_RANGE | COPY_FILE_RANGE_64 => 56,
+            SETATTR => 88,
+            _ => 0,
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! Requests: from bytes to what is asked.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 use weir_backend::Timestamp;
 
+use super::fields::Fields;
 use super::{Malformed, opcode};
 use crate::attr::device_from_wire;
 use crate::credentials::Caller;
@@ -136,17 +136,12 @@ pub(crate) enum Operation<'a> {
     },
     OpenDirectory,
     List {
-        handle: u64,
         position: u64,
         len_max: usize,
         with_attributes: bool,
     },
-    ReleaseDirectory {
-        handle: u64,
-    },
-    SyncDirectory {
-        handle: u64,
-    },
+    ReleaseDirectory,
+    SyncDirectory,
     Ioctl {
         handle: u64,
         command: u32,
@@ -224,6 +219,18 @@ impl<'a> Request<'a> {
         Ok(Request { header, fixed, rest })
     }
 
+    /// A request as it is read from the device: all in one piece.
+    ///
+    /// # Errors
+    /// It is too short, or its length is not what its header says.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Request<'a>, Malformed> {
+        let header = Header::parse(bytes)?;
+        let parts = bytes.get(HEADER_BYTES..).filter(|_| header.len == bytes.len());
+        let parts = parts.ok_or(Malformed)?;
+        let (fixed, rest) = parts.split_at(opcode::fixed_bytes(header.opcode).min(parts.len()));
+        Ok(Request { header, fixed, rest })
+    }
+
     /// What it asks.
     ///
     /// # Errors
@@ -280,8 +287,14 @@ impl<'a> Request<'a> {
             opcode::OPENDIR => Operation::OpenDirectory,
             opcode::READDIR => list(fixed, false)?,
             opcode::READDIRPLUS => list(fixed, true)?,
-            opcode::RELEASEDIR => Operation::ReleaseDirectory { handle: fixed.u64()? },
-            opcode::FSYNCDIR => Operation::SyncDirectory { handle: fixed.u64()? },
+            opcode::RELEASEDIR => {
+                fixed.u64()?;
+                Operation::ReleaseDirectory
+            }
+            opcode::FSYNCDIR => {
+                fixed.u64()?;
+                Operation::SyncDirectory
+            }
             opcode::IOCTL => ioctl(fixed, rest)?,
             opcode::FALLOCATE => {
                 let (handle, offset, len) = (fixed.u64()?, fixed.u64()?, fixed.u64()?);
@@ -381,8 +394,8 @@ fn ioctl<'a>(mut fixed: Fields<'_>, mut rest: Fields<'a>) -> Result<Operation<'a
 }
 
 fn list(mut fixed: Fields<'_>, with_attributes: bool) -> Result<Operation<'_>, Malformed> {
-    let (handle, position, len_max) = (fixed.u64()?, fixed.u64()?, fixed.u32()? as usize);
-    Ok(Operation::List { handle, position, len_max, with_attributes })
+    let (_handle, position, len_max) = (fixed.u64()?, fixed.u64()?, fixed.u32()? as usize);
+    Ok(Operation::List { position, len_max, with_attributes })
 }
 
 fn copy_range(mut fixed: Fields<'_>, answer: CopyAnswer) -> Result<Operation<'_>, Malformed> {
@@ -390,44 +403,6 @@ fn copy_range(mut fixed: Fields<'_>, answer: CopyAnswer) -> Result<Operation<'_>
     let _node_out = fixed.u64()?;
     let to = CopySide { handle: fixed.u64()?, offset: fixed.u64()? };
     Ok(Operation::CopyRange { from, to, len: fixed.u64()?, answer })
-}
-
-/// Bytes, taken one field after the other.
-#[derive(Clone, Debug)]
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], Malformed> {
-        let (bytes, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(*bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, Malformed> {
-        Ok(u32::from_ne_bytes(self.array()?))
-    }
-
-    fn i32(&mut self) -> Result<i32, Malformed> {
-        Ok(i32::from_ne_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64, Malformed> {
-        Ok(u64::from_ne_bytes(self.array()?))
-    }
-
-    /// A name, and the zero byte after it.
-    fn name(&mut self) -> Result<&'a OsStr, Malformed> {
-        let len = self.0.iter().position(|&byte| byte == 0).ok_or(Malformed)?;
-        let name = self.bytes(len)?;
-        self.bytes(1)?;
-        Ok(OsStr::from_bytes(name))
-    }
 }
 
 #[cfg(test)]
@@ -491,6 +466,33 @@ mod tests {
                 matches!(request.operation(), Ok(Operation::Write { mode, .. }) if mode.direct == direct)
             );
         }
+    }
+
+    #[test]
+    fn a_request_in_one_piece_is_divided_by_its_kind() {
+        let whole = |opcode: u32, parts: &[u8]| {
+            let len = (HEADER_BYTES + parts.len()) as u32;
+            let header = bytes(&[pair(len, opcode), 77, 5, pair(1000, 100), pair(42, 0)]);
+            [header, parts.to_vec()].concat()
+        };
+        let sent = whole(opcode::LOOKUP, b"name\0");
+        let request = Request::parse(&sent).unwrap();
+        assert!(
+            matches!(request.operation(), Ok(Operation::Lookup { name }) if name == "name"),
+            "a name follows the header"
+        );
+        let sent = whole(opcode::MKDIR, b"\x01\0\0\0\x02\0\0\0name\0");
+        let request = Request::parse(&sent).unwrap();
+        let Ok(Operation::MakeDirectory { name, mode, umask }) = request.operation() else {
+            panic!("not a mkdir");
+        };
+        assert_eq!((name, mode, umask), (OsStr::new("name"), 1, 2));
+        for len in 0..sent.len() {
+            assert!(Request::parse(&sent[..len]).is_err(), "{len}");
+        }
+        // Too short for its kind: refused when it is taken apart.
+        let sent = whole(opcode::WRITE, &[0; 8]);
+        assert_eq!(Request::parse(&sent).unwrap().operation().unwrap_err(), Malformed);
     }
 
     #[test]

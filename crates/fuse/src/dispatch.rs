@@ -1,19 +1,22 @@
-//! Turns requests into calls of the front end, and what these give into answers.
+//! The one place where requests become calls of the file system, and what these give becomes answers: the same for
+//! every transport. Each operation ends in its [`Reply`], at once or later.
 
 use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 
-use super::mailbox::Reply;
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
+use crate::listings::Position;
 use crate::ops::names::{Found, Place};
+use crate::reply::Reply;
+use crate::transport::WRITE_BYTES_MAX;
 use crate::transport::wire::answer::{self, Body, Names, NamesAndAttributes, Valid};
 use crate::transport::wire::request::{CopyAnswer, Operation, Request};
 
 /// Does what `request` asks, and answers it with `reply`, now or later.
-pub(super) fn serve(fs: &Arc<FileSystem>, request: &Request<'_>, reply: Reply) {
+pub(crate) fn dispatch(fs: &Arc<FileSystem>, request: &Request<'_>, reply: Reply) {
     match request.operation() {
         Ok(operation) => Call { fs, request, reply }.run(operation),
         Err(malformed) => {
@@ -47,8 +50,8 @@ impl Call<'_> {
             | Operation::Release { .. }
             | Operation::OpenDirectory
             | Operation::List { .. }
-            | Operation::ReleaseDirectory { .. }
-            | Operation::SyncDirectory { .. } => self.run_on_handles(operation),
+            | Operation::ReleaseDirectory
+            | Operation::SyncDirectory => self.run_on_handles(operation),
             Operation::Lookup { name } => match fs.lookup(node, name) {
                 Ok(Found::Entry(attributes)) => self.entry(Ok(attributes)),
                 Ok(Found::Nothing(timeout)) => self.reply.send(Ok(answer::no_entry(timeout))),
@@ -56,11 +59,11 @@ impl Call<'_> {
             },
             Operation::Forget { lookups } => {
                 fs.forget(node, lookups);
-                self.end(Ok(()));
+                self.reply.done();
             }
             Operation::ForgetMany(forgets) => {
                 forgets.for_each(|(node, lookups)| fs.forget(node, lookups));
-                self.end(Ok(()));
+                self.reply.done();
             }
             Operation::GetAttributes => {
                 let attributes = fs.get_attributes(node);
@@ -129,7 +132,7 @@ impl Call<'_> {
                 });
             }
             Operation::Write { handle, offset, data, mode } => {
-                // It fits a buffer of the ring.
+                // It came in one request.
                 let len = data.len() as u32;
                 fs.write(caller, handle, offset, data, mode, move |written| {
                     reply.send(written.map(|()| answer::written(len)));
@@ -182,17 +185,16 @@ impl Call<'_> {
                 reply.send(Ok(Body::empty()));
             }
             Operation::OpenDirectory => {
-                reply.send(fs.open_directory(caller, node).map(answer::directory_opened));
+                let opened = fs.open_directory();
+                reply.send(opened.map(|()| answer::directory_opened()));
             }
-            Operation::List { handle, position, len_max, with_attributes } => {
-                reply.send(list(fs, (handle, position), len_max, with_attributes));
+            Operation::List { position, len_max, with_attributes } => {
+                let from = Position { directory: node, reader: caller.pid, cookie: position };
+                reply.send(list(fs, from, len_max, with_attributes));
             }
-            Operation::ReleaseDirectory { handle } => {
-                fs.close_directory(handle);
-                reply.send(Ok(Body::empty()));
-            }
-            Operation::SyncDirectory { handle } => {
-                fs.sync_directory(handle, move |synced| reply.send(empty(synced)));
+            Operation::ReleaseDirectory => reply.send(Ok(Body::empty())),
+            Operation::SyncDirectory => {
+                fs.sync_directory(node, move |synced| reply.send(empty(synced)));
             }
             _ => unreachable!("`run` sends no other operation here"),
         }
@@ -240,17 +242,18 @@ fn valid(fs: &FileSystem, attributes: &Attributes) -> Valid {
 
 fn list(
     fs: &Arc<FileSystem>,
-    (handle, position): (u64, u64),
+    from: Position,
     len_max: usize,
     with_attributes: bool,
 ) -> Result<Body, Errno> {
-    let mut names = Names::new(len_max.min(super::area::PAYLOAD_BYTES));
+    let len_max = len_max.min(WRITE_BYTES_MAX as usize);
+    let mut names = Names::new(len_max);
     if !with_attributes {
-        fs.list(handle, position, &mut names)?;
+        fs.list(from, &mut names)?;
         return Ok(names.into_body());
     }
     let valid = |attributes: &Attributes| valid(fs, attributes);
     let mut listing = NamesAndAttributes { names, valid };
-    fs.list(handle, position, &mut listing)?;
+    fs.list(from, &mut listing)?;
     Ok(listing.names.into_body())
 }

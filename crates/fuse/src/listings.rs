@@ -1,0 +1,430 @@
+//! Directory listings without open directories: the kernel asks for entries by node and position alone, and keeps what
+//! it was told.
+//!
+//! OPENDIR is answered with ENOSYS, after which the kernel neither opens nor closes directories here any more. It then
+//! caches every listing. It drops one itself when it changes the directory, and when it learns of another modification
+//! time. What changes at home behind the mount it can miss; so every listing is dropped when it is as old as names may
+//! be, and after two seconds if the directory had just been changed when it was listed: another change might leave the
+//! same time. A mount whose names are not to be remembered at all opens directories as before, and nothing is kept.
+//!
+//! Positions are home's own cookies, so that what is neither made nor removed while a directory is read is seen exactly
+//! once, and telldir(3), seekdir(3) and rewinddir(3) work. A **cursor** is home's stream at such a position, kept from
+//! one request to the next. Where there is none, a new stream is set to the position.
+//!
+//! Owns the cursors, and when which listing is to be dropped. Lock order: each lock is taken alone.
+//!
+//! Invariants:
+//! - a cursor goes on with the listing of the thread that it was made for. What it has read ahead is older than another
+//!   thread's listing may be, and so may be what home keeps for it; a thread that begins anew gives up its cursor;
+//! - at most [`CURSORS_MAX`] are kept, each with one descriptor, and none for longer than [`CURSOR_IDLE`] without use.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, RawDir, SeekFrom, seek};
+
+use crate::attr::Attributes;
+use crate::inode::NodeId;
+
+/// Cursors kept. More are not needed than directories are read at once, but for what was begun and given up.
+const CURSORS_MAX: usize = 64;
+/// How long a cursor is kept without use.
+const CURSOR_IDLE: Duration = Duration::from_secs(60);
+/// Listings kept by the kernel before all are dropped early: a few megabytes here.
+const KEPT_MAX: usize = 1 << 16;
+/// Bytes of home's entries read at once: a cursor keeps what of them is not listed yet.
+const BATCH_BYTES: usize = 16 << 10;
+/// A directory that was not changed for longer than this shows every change after that by its times, however coarse
+/// the clock of its file system.
+pub(crate) const SETTLED: Duration = Duration::from_secs(2);
+
+thread_local! {
+    /// Where home's entries are read to.
+    static BATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(BATCH_BYTES));
+}
+
+/// One entry of a directory, as a listing shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed<'a> {
+    /// Inode number.
+    pub(crate) node: NodeId,
+    /// Type.
+    pub(crate) kind: FileType,
+    /// Where the listing goes on after it.
+    pub(crate) next: u64,
+    /// Name.
+    pub(crate) name: &'a OsStr,
+}
+
+/// Takes what a listing shows. Each says whether there was room for the entry; the listing ends
+/// when there was none.
+pub(crate) trait Listing {
+    /// Whether attributes are wanted too, and entries counted as looked up.
+    const WITH_ATTRIBUTES: bool;
+
+    /// Takes an entry without its attributes: one that cannot be looked at, or any, if attributes
+    /// are not wanted. The kernel must not rely on it.
+    fn add(&mut self, entry: &Listed<'_>) -> bool;
+
+    /// Takes an entry with its attributes, and a lookup of it unless its name is `.` or `..`.
+    fn add_with(&mut self, entry: &Listed<'_>, attributes: &Attributes) -> bool;
+}
+
+/// Where a listing goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    /// The directory.
+    pub(crate) directory: NodeId,
+    /// The thread that reads it.
+    pub(crate) reader: u32,
+    /// Home's cookie of the last entry listed, or 0.
+    pub(crate) cookie: u64,
+}
+
+/// Home's stream of a directory.
+///
+/// Invariant: `position` is the cookie of what was listed last: it stands before the entry `batch[next]`, or before what
+/// follows the batch.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    home: OwnedFd,
+    batch: Vec<Entry>,
+    next: usize,
+    position: u64,
+    names: Vec<u8>,
+}
+
+/// One entry as home listed it; its name is a range of the cursor's names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// Home's inode number.
+    pub(crate) inode: u64,
+    /// Its type, if home tells.
+    pub(crate) kind: FileType,
+    /// Where home goes on after it.
+    pub(crate) cookie: u64,
+    name: (usize, usize),
+}
+
+impl Cursor {
+    /// A stream of `home`, a directory just opened, that begins after `cookie`.
+    ///
+    /// # Errors
+    /// What lseek(2) says.
+    pub(crate) fn new(home: OwnedFd, cookie: u64) -> io::Result<Cursor> {
+        if cookie != 0 {
+            seek(&home, SeekFrom::Start(cookie))?;
+        }
+        Ok(Cursor { home, batch: Vec::new(), next: 0, position: cookie, names: Vec::new() })
+    }
+
+    /// The next entry, which stays the next one until [`Cursor::advance`]. `None` at the end.
+    ///
+    /// # Errors
+    /// What getdents64(2) says.
+    pub(crate) fn peek(&mut self) -> io::Result<Option<Entry>> {
+        if self.next == self.batch.len() {
+            self.refill()?;
+        }
+        Ok(self.batch.get(self.next).copied())
+    }
+
+    /// The name of an entry of the batch.
+    pub(crate) fn name(&self, entry: &Entry) -> &OsStr {
+        OsStr::from_bytes(&self.names[entry.name.0..entry.name.1])
+    }
+
+    /// Whether the directory ends here, as [`Cursor::peek`] has found.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// The next entry was listed.
+    pub(crate) fn advance(&mut self) {
+        if let Some(entry) = self.batch.get(self.next) {
+            self.position = entry.cookie;
+            self.next += 1;
+        }
+    }
+
+    /// Reads the next batch. It is empty at the end of the directory.
+    fn refill(&mut self) -> io::Result<()> {
+        self.batch.clear();
+        self.names.clear();
+        self.next = 0;
+        BATCH.with_borrow_mut(|buffer| self.read_batch(buffer))
+    }
+
+    fn read_batch(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let mut entries = RawDir::new(&self.home, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            let start = self.names.len();
+            self.names.extend_from_slice(name);
+            self.batch.push(Entry {
+                inode: entry.ino(),
+                kind: entry.file_type(),
+                cookie: entry.next_entry_cookie(),
+                name: (start, self.names.len()),
+            });
+            if entries.is_buffer_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A listing that the kernel keeps.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    /// When it is to be dropped.
+    due: Instant,
+    /// When entries were listed last.
+    last: Instant,
+    /// It was dropped while it was being listed, and is dropped once more unless a new one has begun.
+    again: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    cursors: HashMap<(NodeId, u32), (Cursor, Instant)>,
+    kept: HashMap<NodeId, Kept>,
+    /// The reclaimer looks at them.
+    watched: bool,
+}
+
+/// The listings of one mount.
+#[derive(Debug, Default)]
+pub(crate) struct Listings {
+    state: Mutex<State>,
+    stateless: AtomicBool,
+}
+
+impl Listings {
+    /// Whether the kernel can do without opening directories.
+    pub(crate) fn set_stateless(&self, stateless: bool) {
+        self.stateless.store(stateless, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel opens no directories, if it is told so.
+    pub(crate) fn are_stateless(&self) -> bool {
+        self.stateless.load(Ordering::Relaxed)
+    }
+
+    /// Takes the cursor that stands at `from`. A listing that begins takes none, and ends what its thread began before.
+    pub(crate) fn take(&self, from: &Position) -> Option<Cursor> {
+        let (cursor, used) = self.state().cursors.remove(&(from.directory, from.reader))?;
+        let goes_on = from.cookie != 0 && cursor.position == from.cookie;
+        (goes_on && used.elapsed() < CURSOR_IDLE).then_some(cursor)
+    }
+
+    /// Keeps a cursor for the request that goes on where it stands. Says whether the reclaimer is to begin to call
+    /// [`Listings::expire`].
+    #[must_use]
+    pub(crate) fn put(&self, of: &Position, cursor: Cursor) -> bool {
+        let mut state = self.state();
+        if state.cursors.len() >= CURSORS_MAX {
+            let oldest = state.cursors.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(oldest) = oldest.map(|(key, _)| *key) {
+                state.cursors.remove(&oldest);
+            }
+        }
+        state.cursors.insert((of.directory, of.reader), (cursor, Instant::now()));
+        !std::mem::replace(&mut state.watched, true)
+    }
+
+    /// Notes that entries of a directory are about to be listed from `cookie` on, which the kernel may keep for
+    /// `time`. Says what [`Listings::put`] says.
+    #[must_use]
+    pub(crate) fn keep(&self, directory: NodeId, cookie: u64, time: Duration) -> bool {
+        let now = Instant::now();
+        let new = Kept { due: now + time, last: now, again: false };
+        let mut state = self.state();
+        let kept = state.kept.entry(directory).or_insert(new);
+        *kept = match kept.again && cookie == 0 {
+            true => new,
+            false => Kept { due: kept.due.min(new.due), last: now, ..*kept },
+        };
+        !std::mem::replace(&mut state.watched, true)
+    }
+
+    /// Closes cursors that are idle, and gives the directories whose listings the kernel is to drop now. False if there
+    /// is nothing left to look at until [`Listings::keep`] or [`Listings::put`] says so again.
+    pub(crate) fn expire(&self, now: Instant) -> (Vec<NodeId>, bool) {
+        let mut state = self.state();
+        let State { cursors, kept, watched } = &mut *state;
+        cursors.retain(|_, (_, used)| now.saturating_duration_since(*used) < CURSOR_IDLE);
+        let too_many = kept.len() > KEPT_MAX;
+        let mut dropped = Vec::new();
+        kept.retain(|&directory, kept| {
+            if !too_many && kept.due > now {
+                return true;
+            }
+            dropped.push(directory);
+            // The kernel may just be taking up what it was told: it is told to drop that once more.
+            let listed_now = now.saturating_duration_since(kept.last) < SETTLED;
+            (kept.due, kept.again) = (now + SETTLED, true);
+            listed_now && !too_many
+        });
+        *watched = !cursors.is_empty() || !kept.is_empty();
+        (dropped, *watched)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn open(path: &std::path::Path) -> OwnedFd {
+        std::fs::File::open(path).unwrap().into()
+    }
+
+    /// A directory with `files` files, removed in the end.
+    struct Scratch(std::path::PathBuf);
+
+    impl Scratch {
+        fn new(name: &str, files: usize) -> Scratch {
+            let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+            std::fs::create_dir(&path).unwrap();
+            for number in 0..files {
+                std::fs::write(path.join(format!("file-{number}")), b"").unwrap();
+            }
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn position(reader: u32, cookie: u64) -> Position {
+        Position { directory: NodeId(7), reader, cookie }
+    }
+
+    #[test]
+    fn a_listing_goes_on_with_its_cursor_or_with_a_new_one() {
+        let directory = Scratch::new("cursor", 100);
+        let all = {
+            let mut cursor = Cursor::new(open(&directory.0), 0).unwrap();
+            let mut all = Vec::new();
+            while let Some(entry) = cursor.peek().unwrap() {
+                all.push(cursor.name(&entry).to_owned());
+                cursor.advance();
+            }
+            all
+        };
+        assert_eq!(all.len(), 102);
+        for kept in [true, false] {
+            let listings = Listings::default();
+            let (mut seen, mut cookie) = (Vec::new(), 0);
+            loop {
+                let from = position(1, cookie);
+                let taken = listings.take(&from);
+                assert_eq!(taken.is_some(), kept && cookie != 0);
+                let mut cursor =
+                    taken.unwrap_or_else(|| Cursor::new(open(&directory.0), cookie).unwrap());
+                let before = seen.len();
+                while let Some(entry) = cursor.peek().unwrap().filter(|_| seen.len() < before + 7) {
+                    seen.push(cursor.name(&entry).to_owned());
+                    cookie = entry.cookie;
+                    cursor.advance();
+                }
+                if seen.len() == before {
+                    break;
+                }
+                if kept {
+                    let _ = listings.put(&from, cursor);
+                }
+            }
+            assert_eq!(seen, all);
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_of_one_thread_and_of_one_listing() {
+        let directory = Scratch::new("threads", 1);
+        let listings = Listings::default();
+        let at = |cookie| Cursor::new(open(&directory.0), cookie).unwrap();
+        assert!(listings.put(&position(1, 0), at(0)));
+        assert!(!listings.put(&position(1, 0), at(0)), "it is watched already");
+        let mut cursor = at(0);
+        let cookie = cursor.peek().unwrap().unwrap().cookie;
+        cursor.advance();
+        let _ = listings.put(&position(1, 0), cursor);
+        assert!(listings.take(&position(2, cookie)).is_none(), "another thread's");
+        assert!(listings.take(&position(1, 0)).is_none(), "it begins anew");
+        assert!(listings.take(&position(1, cookie)).is_none(), "and has given up what it began");
+    }
+
+    #[test]
+    fn cursors_are_bounded_and_closed_when_idle() {
+        let directory = Scratch::new("bounded", 0);
+        let listings = Listings::default();
+        for reader in 0..CURSORS_MAX as u32 + 10 {
+            let cursor = Cursor::new(open(&directory.0), 0).unwrap();
+            let _ = listings.put(&position(reader, 0), cursor);
+        }
+        assert_eq!(listings.state().cursors.len(), CURSORS_MAX);
+        let (dropped, watched) = listings.expire(Instant::now() + CURSOR_IDLE);
+        assert!(dropped.is_empty() && !watched);
+        assert!(listings.state().cursors.is_empty());
+    }
+
+    #[test]
+    fn kept_listings_are_dropped_when_they_are_due() {
+        let listings = Listings::default();
+        assert!(listings.keep(NodeId(7), 0, 10 * SECOND));
+        assert!(!listings.keep(NodeId(8), 0, SETTLED));
+        let now = Instant::now();
+        assert_eq!(listings.expire(now), (vec![], true));
+        assert_eq!(listings.expire(now + 3 * SECOND), (vec![NodeId(8)], true));
+        assert_eq!(listings.expire(now + 11 * SECOND), (vec![NodeId(7)], false));
+        assert!(listings.keep(NodeId(7), 0, SECOND), "it is to be watched again");
+    }
+
+    #[test]
+    fn a_listing_that_is_being_told_is_dropped_once_more() {
+        let listings = Listings::default();
+        let _ = listings.keep(NodeId(7), 0, Duration::ZERO);
+        let now = Instant::now();
+        assert_eq!(listings.expire(now), (vec![NodeId(7)], true));
+        assert_eq!(listings.expire(now + SETTLED), (vec![NodeId(7)], false));
+        // Unless a new one has begun, which takes its place.
+        let _ = listings.keep(NodeId(7), 0, Duration::ZERO);
+        let now = Instant::now();
+        assert_eq!(listings.expire(now), (vec![NodeId(7)], true));
+        let _ = listings.keep(NodeId(7), 55, 10 * SECOND);
+        let _ = listings.keep(NodeId(7), 0, 10 * SECOND);
+        assert_eq!(listings.expire(now + SETTLED), (vec![], true));
+    }
+
+    #[test]
+    fn too_many_kept_listings_are_dropped_early() {
+        let listings = Listings::default();
+        for node in 0..=KEPT_MAX as u64 {
+            let _ = listings.keep(NodeId(node), 0, 3600 * SECOND);
+        }
+        let (dropped, watched) = listings.expire(Instant::now());
+        let dropped: BTreeSet<u64> = dropped.iter().map(|node| node.0).collect();
+        assert_eq!((dropped.len(), watched), (KEPT_MAX + 1, false));
+    }
+}

@@ -1,0 +1,59 @@
+//! The right, and the duty, to answer one request: the same for answers at once and late ones, whichever way the
+//! request came.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::errno::Errno;
+use crate::transport::wire::answer::Body;
+
+/// What sends answers to the kernel.
+pub(crate) trait Answers: Send + Sync {
+    /// Sends the answer to the request `unique`, which came in `slot`, whatever that is to the transport.
+    fn answer(&self, slot: u32, unique: u64, result: Result<Body, Errno>);
+
+    /// The request `unique` is of a kind that gets no answer, and is done.
+    fn done(&self, slot: u32, unique: u64);
+}
+
+/// The reply to one request, from any thread.
+pub(crate) struct Reply {
+    to: Arc<dyn Answers>,
+    slot: u32,
+    unique: u64,
+    sent: bool,
+}
+
+impl Reply {
+    /// The reply to the request `unique`, which came in `slot` of `to`.
+    pub(crate) fn new(to: Arc<dyn Answers>, slot: u32, unique: u64) -> Reply {
+        Reply { to, slot, unique, sent: false }
+    }
+
+    /// Answers.
+    pub(crate) fn send(mut self, result: Result<Body, Errno>) {
+        self.sent = true;
+        self.to.answer(self.slot, self.unique, result);
+    }
+
+    /// Ends a request that gets no answer.
+    pub(crate) fn done(mut self) {
+        self.sent = true;
+        self.to.done(self.slot, self.unique);
+    }
+}
+
+impl Drop for Reply {
+    /// A program must not wait for ever: a request nobody will answer any more has failed.
+    fn drop(&mut self) {
+        if !self.sent {
+            self.to.answer(self.slot, self.unique, Err(Errno::EIO));
+        }
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reply({})", self.unique)
+    }
+}
