@@ -3,8 +3,10 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use super::answer::HEADER_BYTES;
 use crate::inode::NodeId;
+
+/// Bytes of `struct fuse_out_header`.
+const HEADER_BYTES: usize = 16;
 
 /// `enum fuse_notify_code`.
 const INVAL_INODE: i32 = 2;
