@@ -73,16 +73,16 @@ END
 }
 
 mount_weir "$SRC" "$MNT"
-cost "tar of 1,000 files" 11020 tar -C "$MNT" -xf "$WORK/small.tar"
+cost "tar of 1,000 files" 11010 tar -C "$MNT" -xf "$WORK/small.tar"
 git_status
-cost "git status warm" 820 git_status
+cost "git status warm" 204 git_status
 sleep 3
 git_status
-cost "git status after 3 s" 510 git_status
+cost "git status after 3 s" 202 git_status
 insert
-cost "SQLite insert" 37 insert
+cost "SQLite insert" 36 insert
 umount_weir "$MNT"
 mount_weir "$SRC" "$MNT"
-cost "git status cold" 1150 git_status
+cost "git status cold" 850 git_status
 umount_weir "$MNT"
 counts "$total"
