@@ -6,11 +6,10 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use weir_lane::board::VERSION;
 use weir_lane::memory::{self, Access, Memory};
 use weir_lane::tally::{Count, PROGRAMS, Tally, Why};
 use weir_lane::wire::{
-    Attach, Attachment, Found, Leave, MESSAGE_BYTES, Message, WELCOME_BYTES, Welcome,
+    Attach, Attachment, Found, Leave, MESSAGE_BYTES, Message, VERSION, WELCOME_BYTES, Welcome,
 };
 
 #[derive(Arbitrary, Debug)]

@@ -12,8 +12,8 @@ use std::io;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use weir_log::{
-    BLOCK_BYTES, Commit, DATA_START, End, Home, LOG_BYTES_MIN, Lsn, NODE_FIRST, ReadLog, Record, Scan,
-    ScanError, Superblock, Writer, newest, replay,
+    BLOCK_BYTES, Commit, DATA_START, End, Home, LOG_BYTES_MIN, Lsn, NODE_FIRST, ReadLog, Record,
+    Scan, ScanError, Superblock, Writer, newest, replay,
 };
 
 const BLOCK: u64 = BLOCK_BYTES as u64;

@@ -10,8 +10,8 @@ use std::io;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use weir_log::{
-    BLOCK_BYTES, Block, DATA_START, Home, Lsn, NODE_FIRST, ReadLog, Record, Superblock, SuperblockError,
-    Writer, newest, replay,
+    BLOCK_BYTES, Block, DATA_START, Home, Lsn, NODE_FIRST, ReadLog, Record, Superblock,
+    SuperblockError, Writer, newest, replay,
 };
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
