@@ -311,9 +311,9 @@ killed_daemon_ends_waiting_requests() {
     mkdir "$WORK/connections"
     mount -t fusectl none "$WORK/connections"
     waiting=$WORK/connections/$(stat -c %Ld "$SRC")/waiting
-    wait_for 10 grep -qx '[1-9][0-9]*' "$waiting"
+    wait_for grep -qx '[1-9][0-9]*' "$waiting"
     kill -9 "$daemon"
-    wait_for 20 ended "$reader"
+    wait_for ended "$reader"
     if wait "$reader"; then fail "a read without a daemon succeeded"; fi
     grep -E 'not connected|abort' "$WORK/read-errors" || fail "not the error of a mount without a daemon"
     if touch "$MNT/new" 2>"$WORK/errors"; then fail "a file was made without a daemon"; fi
@@ -321,7 +321,7 @@ killed_daemon_ends_waiting_requests() {
     kill -CONT "$server"
     umount "$WORK/connections"
     umount -l "$MNT"
-    wait_for 20 ended "$daemon"
+    wait_for ended "$daemon"
     umount "$SRC"
 }
 
