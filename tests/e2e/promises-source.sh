@@ -323,8 +323,8 @@ END
         step "in a directory that other users may write"
         chown -R root "$SRC/home/.weir"
         chmod 777 "$SRC/home/.weir"
-        refused_mount "may be changed by others" "$SRC/home" "$MNT"
-        expect_failure "may be changed by others" "$WEIR" recover "$SRC/home"
+        refused_mount "may be changed by other users" "$SRC/home" "$MNT"
+        expect_failure "may be changed by other users" "$WEIR" recover "$SRC/home"
         expect_equal "root's file" "$(hash_of "$SRC/secret")" "$before"
         ;;
     weir-symlink)
