@@ -11,7 +11,7 @@
 
 #![allow(unsafe_code)] // No safe interface to the two calls.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -111,29 +111,44 @@ fn path_of(file: BorrowedFd<'_>) -> io::Result<PathBuf> {
 /// # Errors
 /// EOPNOTSUPP where the file system has no handles.
 pub(crate) fn handle_of(file: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    with_handle_of(file, c"", libc::AT_EMPTY_PATH, |kind, handle| {
+        [&kind.to_le_bytes()[..], handle].concat()
+    })
+}
+
+/// Calls `with` with the type and the bytes of the handle of `name` in the directory `at`, which is not
+/// followed if it is a symbolic link; of `at` itself if `name` is empty and `flags` are AT_EMPTY_PATH.
+///
+/// # Errors
+/// Those of name_to_handle_at(2); EOPNOTSUPP where the file system has no handles.
+pub(crate) fn with_handle_of<T>(
+    at: BorrowedFd<'_>,
+    name: &CStr,
+    flags: i32,
+    with: impl FnOnce(u32, &[u8]) -> T,
+) -> io::Result<T> {
     // SAFETY: all bits zero are a valid `Handle`: integers, and bytes that need not be initialised.
     let mut handle: Handle = unsafe { MaybeUninit::zeroed().assume_init() };
     handle.head.handle_bytes = HANDLE_BYTES_MAX as u32;
     let mut mount = 0;
-    // SAFETY: the path is an empty string, the handle has room for as many bytes as it says, and
-    // both live through the call.
+    // SAFETY: the name ends with a zero, the handle has room for as many bytes as it says, and both
+    // live through the call.
     let result = unsafe {
         libc::name_to_handle_at(
-            file.as_raw_fd(),
-            c"".as_ptr(),
+            at.as_raw_fd(),
+            name.as_ptr(),
             (&raw mut handle).cast(),
             &raw mut mount,
-            libc::AT_EMPTY_PATH,
+            flags,
         )
     };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
     let len = (handle.head.handle_bytes as usize).min(HANDLE_BYTES_MAX);
-    let mut identity = handle.head.handle_type.to_le_bytes().to_vec();
-    // SAFETY: the call initialised that many bytes; all of them were zero before.
-    identity.extend(handle.bytes[..len].iter().map(|byte| unsafe { byte.assume_init() }));
-    Ok(identity)
+    // SAFETY: all of them were zero before, and the call wrote initialised bytes.
+    let bytes: &[u8] = unsafe { std::slice::from_raw_parts(handle.bytes.as_ptr().cast(), len) };
+    Ok(with(handle.head.handle_type.cast_unsigned(), bytes))
 }
 
 /// The result of opening a file by its identity.
@@ -176,14 +191,19 @@ pub(crate) fn open(on: BorrowedFd<'_>, identity: &[u8], flags: OFlags) -> io::Re
 }
 
 /// Whether this process may call open_by_handle_at(2): tries it with a directory that exists.
-fn may_open_handles(on: BorrowedFd<'_>) -> bool {
+pub(crate) fn may_open_handles(on: BorrowedFd<'_>) -> bool {
     let Ok(own) = handle_of(on) else { return true };
     let Some((kind, bytes)) = own.split_first_chunk::<4>() else { return true };
     let opened = open_handle(on, u32::from_le_bytes(*kind), bytes, OFlags::PATH);
     !matches!(opened, Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM))
 }
 
-fn open_handle(on: BorrowedFd<'_>, kind: u32, bytes: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+pub(crate) fn open_handle(
+    on: BorrowedFd<'_>,
+    kind: u32,
+    bytes: &[u8],
+    flags: OFlags,
+) -> io::Result<OwnedFd> {
     if bytes.len() > HANDLE_BYTES_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }

@@ -25,6 +25,7 @@ mod exclusion;
 mod extents;
 mod flags;
 mod home_file;
+pub mod home_names;
 mod identity;
 mod jobs;
 mod log_file;

@@ -1,0 +1,264 @@
+//! Names at home: looked up, changed, and found again without a descriptor kept of them.
+//!
+//! Executes what the namespace (`weir_names`) needs of home. A node is found again by its file handle where
+//! SOURCE's file system keeps handles and this process may open them (CAP_DAC_READ_SEARCH); elsewhere by its
+//! place, a name in a directory that was itself found again.
+//!
+//! Invariants:
+//! - only handles that home gave for names found below SOURCE are opened, on SOURCE's own mount;
+//! - a place is opened as one component below its directory; a symbolic link there is opened itself, never
+//!   followed; and whoever opens it compares the identity;
+//! - an inode's identity is computed in the same way whichever way it is found.
+
+mod change;
+mod status;
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+use weir_names::{Handle, Identity, NodeId, Place, Way};
+
+use crate::identity::{Naming, may_open_handles, open_handle, with_handle_of};
+
+pub use change::{apply, link, rename};
+pub use status::Status;
+
+/// A name that was looked up, or an open file.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// What stat(2) says.
+    pub status: Status,
+    /// Which inode it is.
+    pub identity: Identity,
+    /// How it is found again.
+    pub way: Way,
+}
+
+/// The names of one SOURCE.
+#[derive(Debug)]
+pub struct HomeNames {
+    device: u64,
+    mount: Option<u64>,
+    /// A descriptor of SOURCE that handles are opened on, where they are.
+    handles: Option<OwnedFd>,
+    /// The file system has handles to tell inodes apart by, whether or not they may be opened.
+    has_handles: bool,
+}
+
+impl HomeNames {
+    /// Of the directory `source`, opened for reading.
+    ///
+    /// # Errors
+    /// Those of statx(2) and of opening it once more.
+    pub fn new(source: BorrowedFd<'_>) -> io::Result<HomeNames> {
+        let status = Status::of(source)?;
+        // Where files are logged by path, recovery must find the name a file was opened by.
+        let has_handles = Naming::of(source).is_ok_and(|naming| !naming.is_by_path());
+        let handles = match has_handles && may_open_handles(source) {
+            true => Some(openat(source, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?),
+            false => None,
+        };
+        Ok(HomeNames { device: status.device, mount: status.mount, handles, has_handles })
+    }
+
+    /// Whether nodes of SOURCE's own file system are found again by handle.
+    pub fn are_by_handle(&self) -> bool {
+        self.handles.is_some()
+    }
+
+    /// What SOURCE itself is.
+    ///
+    /// # Errors
+    /// Those of statx(2) and name_to_handle_at(2).
+    pub fn root(&self, root: BorrowedFd<'_>) -> io::Result<Identity> {
+        let status = Status::of(root)?;
+        let handle = self.handle(&status, root, OsStr::new(""), libc::AT_EMPTY_PATH)?;
+        Ok(identity(&status, handle.as_ref()))
+    }
+
+    /// Looks up a name in a directory, whose node is `parent`. Opens nothing.
+    ///
+    /// # Errors
+    /// Those of statx(2) and name_to_handle_at(2); EINVAL for what is not one name.
+    pub fn look_up(
+        &self,
+        directory: BorrowedFd<'_>,
+        parent: NodeId,
+        name: &OsStr,
+    ) -> io::Result<Looked> {
+        let status = Status::at(directory, name)?;
+        let handle = self.handle(&status, directory, name, 0)?;
+        self.looked(status, handle, parent, name)
+    }
+
+    /// Looks at an open file that was found under `name`.
+    ///
+    /// # Errors
+    /// As for [`HomeNames::look_up`].
+    pub fn look_at(
+        &self,
+        file: BorrowedFd<'_>,
+        parent: NodeId,
+        name: &OsStr,
+    ) -> io::Result<Looked> {
+        let status = Status::of(file)?;
+        let handle = self.handle(&status, file, OsStr::new(""), libc::AT_EMPTY_PATH)?;
+        self.looked(status, handle, parent, name)
+    }
+
+    fn looked(
+        &self,
+        status: Status,
+        handle: Option<Handle>,
+        parent: NodeId,
+        name: &OsStr,
+    ) -> io::Result<Looked> {
+        let identity = identity(&status, handle.as_ref());
+        // What is mounted below SOURCE, a part of the same file system too, would not be found on SOURCE's mount.
+        let here = self.handles.is_some() && status.mount == self.mount;
+        let way = match handle.filter(|_| here) {
+            Some(handle) => Way::Handle(handle),
+            None => Way::Place(Place::new(parent, name.as_bytes()).ok_or(Errno::INVAL)?),
+        };
+        Ok(Looked { status, identity, way })
+    }
+
+    /// The handle of what has this `status`, if handles tell its inode from others.
+    fn handle(
+        &self,
+        status: &Status,
+        at: BorrowedFd<'_>,
+        name: &OsStr,
+        flags: i32,
+    ) -> io::Result<Option<Handle>> {
+        if !self.has_handles || status.device != self.device {
+            return Ok(None);
+        }
+        let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+        with_handle_of(at, &name, flags, Handle::new).map(Some)
+    }
+
+    /// Opens a node by its handle, with `O_PATH`.
+    ///
+    /// # Errors
+    /// ESTALE if it does not exist any more; those of open_by_handle_at(2).
+    pub fn open_handle(&self, handle: &Handle) -> io::Result<OwnedFd> {
+        let on = self.handles.as_ref().ok_or(Errno::STALE)?;
+        open_handle(on.as_fd(), handle.kind(), handle.bytes(), OFlags::PATH)
+    }
+
+    /// Opens a name in a directory, with `O_PATH`.
+    ///
+    /// # Errors
+    /// Those of openat2(2).
+    pub fn open_place(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        Ok(openat2(directory, OsStr::from_bytes(name), flags, Mode::empty(), resolve)?)
+    }
+
+    /// Whether an open file is the inode with this identity.
+    ///
+    /// # Errors
+    /// Those of statx(2) and name_to_handle_at(2).
+    pub fn is(&self, file: BorrowedFd<'_>, known: &Identity) -> io::Result<Option<Status>> {
+        let status = Status::of(file)?;
+        let handle = self.handle(&status, file, OsStr::new(""), libc::AT_EMPTY_PATH)?;
+        Ok((identity(&status, handle.as_ref()) == *known).then_some(status))
+    }
+}
+
+/// Opens SOURCE's root with `O_PATH`.
+///
+/// # Errors
+/// Those of open(2).
+pub fn open_root(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    Ok(openat(source, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens once more, with `O_PATH`, what an open file is.
+///
+/// # Errors
+/// Those of open(2).
+pub fn open_again(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Where home gives no handles, inodes that have one number after the other are told apart by their type
+/// alone: file systems without handles change birth times while a file lives (overlays, when it is copied
+/// up), or do not keep them.
+fn identity(status: &Status, handle: Option<&Handle>) -> Identity {
+    let kind = u64::from(status.mode >> 12);
+    let version = handle.map_or(0, Handle::version);
+    Identity { device: status.device, inode: status.inode, version: version << 4 | kind }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn source() -> (tempfile::TempDir, OwnedFd) {
+        let directory = tempfile::tempdir().unwrap();
+        let fd = OwnedFd::from(fs::File::open(directory.path()).unwrap());
+        (directory, fd)
+    }
+
+    fn open(names: &HomeNames, source: &OwnedFd, looked: &Looked) -> io::Result<OwnedFd> {
+        match &looked.way {
+            Way::Handle(handle) => names.open_handle(handle),
+            Way::Place(place) => names.open_place(source.as_fd(), place.name()),
+        }
+    }
+
+    #[test]
+    fn what_was_looked_up_is_found_again_and_nothing_else_for_it() {
+        let (directory, source) = source();
+        let by_handle = HomeNames::new(source.as_fd()).unwrap();
+        let by_place = HomeNames { handles: None, ..HomeNames::new(source.as_fd()).unwrap() };
+        for names in [by_handle, by_place] {
+            let path = directory.path().join("file");
+            fs::write(&path, b"content").unwrap();
+            let look = || names.look_up(source.as_fd(), NodeId::ROOT, "file".as_ref()).unwrap();
+            let first = look();
+            assert_eq!(first.status.size, 7);
+            let file = open(&names, &source, &first).unwrap();
+            assert!(names.is(file.as_fd(), &first.identity).unwrap().is_some());
+            let looked = names.look_at(file.as_fd(), NodeId::ROOT, "file".as_ref()).unwrap();
+            assert_eq!((looked.identity, looked.way), (first.identity, first.way.clone()));
+            // Another file of that name, made while the first one lives.
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, b"other").unwrap();
+            assert_ne!(look().identity, first.identity);
+            drop(file);
+            if let Ok(found) = open(&names, &source, &first) {
+                assert!(names.is(found.as_fd(), &first.identity).unwrap().is_none());
+            }
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_symbolic_link_in_a_place_is_never_followed() {
+        let (directory, source) = source();
+        let names = HomeNames { handles: None, ..HomeNames::new(source.as_fd()).unwrap() };
+        fs::create_dir(directory.path().join("dir")).unwrap();
+        let looked = names.look_up(source.as_fd(), NodeId::ROOT, "dir".as_ref()).unwrap();
+        fs::rename(directory.path().join("dir"), directory.path().join("moved")).unwrap();
+        symlink("moved", directory.path().join("dir")).unwrap();
+        let found = open(&names, &source, &looked).unwrap();
+        assert!(names.is(found.as_fd(), &looked.identity).unwrap().is_none(), "it is the link");
+        for outside in [&b"../x"[..], b"/etc", b"dir/.."] {
+            assert!(names.open_place(source.as_fd(), outside).is_err(), "{outside:?}");
+        }
+    }
+}
