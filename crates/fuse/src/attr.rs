@@ -3,6 +3,7 @@
 use rustix::fs::{FileType, Stat};
 use rustix::time::{ClockId, clock_gettime};
 use weir_backend::Timestamp;
+use weir_backend::home_names::Status;
 
 use crate::inode::NodeId;
 
@@ -56,6 +57,26 @@ impl Attributes {
             atime: timestamp(stat.st_atime, stat.st_atime_nsec),
             mtime: modified(stat),
             ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec),
+            volatile: false,
+        }
+    }
+
+    /// What home says of `node`, found by its name.
+    pub(crate) fn from_status(node: NodeId, status: &Status) -> Attributes {
+        Attributes {
+            node,
+            generation: 0,
+            mode: status.mode,
+            nlink: status.nlink,
+            uid: status.uid,
+            gid: status.gid,
+            rdev: status.rdev,
+            size: status.size,
+            blocks: status.blocks,
+            block_bytes: status.block_bytes,
+            atime: status.atime,
+            mtime: status.mtime,
+            ctime: status.ctime,
             volatile: false,
         }
     }

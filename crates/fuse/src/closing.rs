@@ -18,7 +18,7 @@ use std::time::Duration;
 use weir_engine::{FreezeEnd, Section};
 
 use crate::file_system::FileSystem;
-use crate::inode::{Inode, OpenState};
+use crate::inode::{DataNode, Inode, OpenState};
 
 /// Files written home together by somebody who waits.
 const BATCH: usize = 64;

@@ -19,9 +19,13 @@ use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
 
-/// Upper bound of held inodes while some are idle. Each costs one descriptor and about 600 bytes of
-/// memory.
+/// Upper bound of held inodes while some are idle: files whose data is cached, above all. Each costs one
+/// descriptor and about 600 bytes of memory.
 const INODES_MAX: usize = 48 << 10;
+
+/// Bounds of inodes held because they were used last, one descriptor each.
+const IDLE_MIN: usize = 32;
+const IDLE_MAX: usize = 4096;
 
 /// Upper bound of files kept open at home because they were dirty when they were closed.
 const CLOSING_MAX: usize = 32 << 10;
@@ -54,6 +58,11 @@ impl Descriptors {
     /// Inodes that may be held open while some of them are idle; one descriptor each.
     pub(crate) fn inodes_max(&self) -> usize {
         INODES_MAX.min(self.limit / 2)
+    }
+
+    /// Inodes that may be held because they were used last, though nothing of them is.
+    pub(crate) fn idle_max(&self) -> usize {
+        (self.limit / 8).clamp(IDLE_MIN, IDLE_MAX)
     }
 
     /// Files that may stay open at home because they are dirty; up to two descriptors each.
@@ -150,7 +159,7 @@ impl FileSystem {
         check()
     }
 
-    /// Keeps the reserve when the inode of a looked-up name is to be opened.
+    /// Keeps the reserve when a known inode is to be held.
     ///
     /// # Errors
     /// ENFILE if only the reserve is left.
@@ -168,9 +177,9 @@ impl FileSystem {
         self.descriptors.are_plenty(self.inodes.held(), self.closing.len())
     }
 
-    /// Closes descriptors that are held for convenience, and has the kernel forget unused inodes.
+    /// Closes descriptors that are held for convenience.
     pub(crate) fn make_room(self: &Arc<Self>) {
-        self.inodes.close_idle_directories();
+        self.inodes.let_go_idle();
         self.wait_for_descriptors(true);
         self.reclaimer.reclaim();
     }

@@ -21,6 +21,8 @@ impl Errno {
     pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
     pub(crate) const EMFILE: Errno = Errno(libc::EMFILE);
     pub(crate) const ENFILE: Errno = Errno(libc::ENFILE);
+    pub(crate) const ELOOP: Errno = Errno(libc::ELOOP);
+    pub(crate) const ENOTDIR: Errno = Errno(libc::ENOTDIR);
     pub(crate) const ENOTTY: Errno = Errno(libc::ENOTTY);
     pub(crate) const ENOSYS: Errno = Errno(libc::ENOSYS);
     pub(crate) const ENXIO: Errno = Errno(libc::ENXIO);

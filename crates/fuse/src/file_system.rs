@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use weir_backend::HomeFile;
+use weir_backend::home_names::{HomeNames, Status, open_root};
 use weir_engine::{ErrorCursor, ErrorKind};
 use weir_shard::Shard;
 
@@ -30,7 +31,8 @@ use crate::credentials::{Caller, Credentials};
 use crate::descriptors::Descriptors;
 use crate::errno::Errno;
 use crate::handle::Handles;
-use crate::inode::{Inode, InodeTable, Name, NodeId, OpenState, Seen};
+use crate::inode::{DataNode, Inode, NodeId, OpenState, Seen};
+use crate::inodes::Inodes;
 use crate::lane::Lane;
 use crate::lane::modes::OfDescription;
 use crate::listings::Listings;
@@ -94,7 +96,8 @@ pub(crate) struct OpenFile {
 /// The front end of one mount.
 pub(crate) struct FileSystem {
     pub(crate) shard: Arc<Shard>,
-    pub(crate) inodes: InodeTable,
+    pub(crate) home: HomeNames,
+    pub(crate) inodes: Inodes,
     pub(crate) files: Handles<OpenFile>,
     pub(crate) listings: Listings,
     pub(crate) credentials: Credentials,
@@ -119,12 +122,16 @@ impl FileSystem {
         descriptors: Descriptors,
         reclaimer: Reclaimer,
     ) -> Result<FileSystem, std::io::Error> {
-        let root = openat(source, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let stat = fstat(&root)?;
+        let home = HomeNames::new(source.as_fd())?;
+        let root = open_root(source.as_fd())?;
+        let status = Status::of(root.as_fd())?;
+        let identity = home.root(root.as_fd())?;
+        let inodes = Inodes::new(root, &status, identity, descriptors.idle_max());
         Ok(FileSystem {
             shard,
             lane,
-            inodes: InodeTable::new(root, &stat),
+            home,
+            inodes,
             files: Handles::new(),
             listings: Listings::default(),
             credentials: Credentials::new(),
@@ -135,34 +142,6 @@ impl FileSystem {
             dropping: AtomicUsize::new(0),
             requests: Arc::new(Requests::new()),
         })
-    }
-
-    /// An inode that the kernel named, with its descriptor open.
-    ///
-    /// # Errors
-    /// ESTALE if there is none, or if it is a closed directory that home no longer has at its last
-    /// known name; the errors of opening it.
-    pub(crate) fn inode(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, Errno> {
-        let inode = self.inodes.get(node).ok_or(Errno::ESTALE)?;
-        inode.mark_used();
-        if !inode.is_open() {
-            self.reopen_directory(&inode)?;
-        }
-        Ok(inode)
-    }
-
-    /// Reopens a directory whose descriptor was closed while it was idle.
-    fn reopen_directory(self: &Arc<Self>, inode: &Inode) -> Result<(), Errno> {
-        let Name { parent, name } = inode.name().ok_or(Errno::ESTALE)?;
-        let parent = self.inode(parent)?;
-        let opened = self.open_path(&parent, &name);
-        let (fd, stat) = opened.map_err(|errno| match errno {
-            Errno::ENOENT => Errno::ESTALE,
-            errno => errno,
-        })?;
-        self.inodes.reopen(inode, fd, &stat).map_err(|_another| Errno::ESTALE)?;
-        self.reclaimer.inodes_grew(self.inodes.held());
-        Ok(())
     }
 
     /// An open description the kernel named.
@@ -184,7 +163,6 @@ impl FileSystem {
         let stat = fstat(inode.path_fd())?;
         let mut attributes = Attributes::from_home(inode.node(), &stat);
         attributes.volatile = volatile;
-        attributes.generation = inode.generation();
         let Some(home) = inode.file() else {
             return Ok(attributes);
         };
@@ -236,6 +214,7 @@ impl FileSystem {
     fn try_acquire(&self, inode: &Arc<Inode>, write: bool) -> Result<Cached, Errno> {
         let home = inode.file().ok_or(Errno::EINVAL)?;
         let mut state = inode.open();
+        let was_attached = state.attached;
         if state.discarded {
             // The name was looked up before it was removed. On ESTALE the kernel looks it up once more.
             return Err(Errno::ESTALE);
@@ -248,8 +227,12 @@ impl FileSystem {
             return Err(error.into());
         }
         state.epoch += 1;
-        inode.set_attached(&mut state, true);
-        let mut cached = Cached::Good;
+        self.inodes.attached(inode, &mut state);
+        // What the kernel has of it is older than what the engine will fetch.
+        let mut cached = match !was_attached && inode.take_unsure() {
+            true => Cached::Dropped,
+            false => Cached::Good,
+        };
         if state.descriptions == 0 {
             // Others may have set these bits at home, too.
             inode.set_unprivileged(false);
@@ -349,19 +332,28 @@ impl FileSystem {
         }
     }
 
-    /// Whether files should be forgotten before more are looked up.
+    /// Whether so many descriptors are in use that inodes should be forgotten soon.
     pub(crate) fn is_short_of_descriptors(&self) -> bool {
-        self.reclaimer.is_short_of_descriptors(self.inodes.held())
+        self.inodes.held() > self.descriptors.inodes_max()
+    }
+
+    /// Has the engine let go a file that nobody has open, though the kernel knows it: its descriptor is needed.
+    pub(crate) fn release_idle(self: &Arc<Self>, inode: &Arc<Inode>) {
+        self.detach_if(inode, |_| true);
     }
 
     /// Has the engine let go a file the kernel does not know any more, and then removes it.
     fn detach(self: &Arc<Self>, inode: &Arc<Inode>) {
+        self.detach_if(inode, |fs| fs.inodes.lookups(inode.node()) == 0);
+    }
+
+    fn detach_if(self: &Arc<Self>, inode: &Arc<Inode>, may: impl FnOnce(&Self) -> bool) {
         // The end of the detachment may be run by `Shard::detach` itself, and must not be under
         // the lock: whichever of the two flags comes second runs it.
         let ended = Arc::new(AtomicBool::new(false));
         let end = {
             let mut state = inode.open();
-            if state.descriptions > 0 || inode.lookups() > 0 || !state.attached {
+            if state.descriptions > 0 || !state.attached || !may(self) {
                 return;
             }
             let file = inode.node().file();
@@ -398,12 +390,13 @@ impl FileSystem {
                 return;
             }
             inode.set_attached(&mut state, false);
+            inode.set_unsure();
             state.seen = None;
             if let Some(home) = inode.file() {
                 home.close_data();
             }
         }
-        self.inodes.remove_unused(inode);
+        self.inodes.detached(inode);
     }
 
     /// Closes what is still open of files that are clean. To be called when the mount is gone.
@@ -467,13 +460,4 @@ fn was_changed_at_home(state: &OpenState, stat: &rustix::fs::Stat) -> bool {
 /// What open(2) says.
 pub(crate) fn reopen(inode: &Inode, flags: OFlags) -> Result<OwnedFd, Errno> {
     Ok(openat(CWD, inode.proc_path(), flags | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-/// An `O_PATH` descriptor of what `fd` holds open.
-///
-/// # Errors
-/// What open(2) says.
-pub(crate) fn proc_reopen_path(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let path = crate::inode::proc_path(fd.as_fd());
-    Ok(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -43,6 +43,16 @@ pub(crate) struct KernelPages {
 }
 
 impl KernelPages {
+    /// Of a file that was used before; whether pages of it may be cached.
+    pub(crate) fn resumed(cached: bool) -> KernelPages {
+        KernelPages { state: AtomicU8::new(if cached { CACHED } else { NONE }), ..Self::default() }
+    }
+
+    /// Whether pages may be cached.
+    pub(crate) fn may_be_cached(&self) -> bool {
+        !matches!(self.state.load(Ordering::SeqCst), NONE | NONE_AGAIN)
+    }
+
     /// The kernel reads or writes by its page cache. To be called before the data is looked at or changed.
     #[inline]
     pub(crate) fn buffered_access(&self) {

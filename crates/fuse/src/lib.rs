@@ -23,6 +23,7 @@ mod file_system;
 mod folding;
 mod handle;
 mod inode;
+mod inodes;
 mod kernel_cache;
 mod kernel_pages;
 mod lane;

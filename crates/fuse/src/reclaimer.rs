@@ -9,11 +9,10 @@
 //! sending half.
 
 use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-
-use rustix::fs::FileType;
 
 use crate::file_system::FileSystem;
 use crate::inode::NodeId;
@@ -52,8 +51,8 @@ pub(crate) struct Reclaimer {
     jobs: Sender<Job>,
     /// Upper bound of inodes held open before some are reclaimed.
     inodes_max: usize,
-    /// Inodes at which reclaiming is worth trying next: more than `inodes_max` if the kernel could
-    /// not let go of enough the last time.
+    /// Inodes at which reclaiming is worth trying next: more than `inodes_max` if not enough could be
+    /// let go the last time.
     next_reclaim: AtomicUsize,
     reclaiming: AtomicBool,
 }
@@ -110,23 +109,18 @@ impl Reclaimer {
         self.send(Job::Forget(node, pages, Box::new(then)));
     }
 
-    /// Has the kernel forget idle inodes if the table holds too many.
+    /// Has files that nobody has open let go if too many inodes are held.
     pub(crate) fn inodes_grew(&self, held: usize) {
         if held > self.next_reclaim.load(Ordering::Relaxed) {
             self.reclaim();
         }
     }
 
-    /// Has the kernel forget idle inodes: there are no descriptors left.
+    /// Has files that nobody has open let go: there are no descriptors left.
     pub(crate) fn reclaim(&self) {
         if !self.reclaiming.swap(true, Ordering::AcqRel) {
             self.send(Job::Reclaim);
         }
-    }
-
-    /// Whether so many descriptors are in use that none should be spent on convenience.
-    pub(crate) fn is_short_of_descriptors(&self, held: usize) -> bool {
-        held > self.inodes_max
     }
 
     /// Ends the thread after what was asked before.
@@ -149,7 +143,7 @@ impl Reclaimer {
 
 impl ReclaimerQueue {
     /// Does what is asked until [`Reclaimer::stop`].
-    pub(crate) fn run(self, fs: &FileSystem, kernel: &KernelCache) {
+    pub(crate) fn run(self, fs: &Arc<FileSystem>, kernel: &KernelCache) {
         let mut next_close: Option<Instant> = None;
         let mut next_listings: Option<Instant> = None;
         loop {
@@ -184,7 +178,7 @@ impl ReclaimerQueue {
                     }
                     then();
                 }
-                Ok(Job::Reclaim) => reclaim(fs, kernel),
+                Ok(Job::Reclaim) => reclaim(fs),
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 // Something is due.
                 Err(RecvTimeoutError::Timeout) => {}
@@ -193,29 +187,27 @@ impl ReclaimerQueue {
     }
 }
 
-/// Has the kernel forget files that were not used for a while, until the table has come down to
-/// two thirds of its bound. Each is looked at twice at most: the first time it loses its mark.
-///
-/// Directories stay known to the kernel, since dropping the name of one would also drop what is
-/// mounted below it; idle ones are closed here, and reopened by their name.
-fn reclaim(fs: &FileSystem, kernel: &KernelCache) {
+/// Has the engine let go files that were not used for a while and that nobody has open, until the inodes
+/// held have come down to two thirds of their bound. Each is looked at twice at most: the first time it
+/// loses its mark. The kernel goes on knowing them.
+fn reclaim(fs: &Arc<FileSystem>) {
     let target = fs.reclaimer.inodes_max / 3 * 2;
-    fs.inodes.close_idle_directories();
+    fs.inodes.let_go_idle();
     let mut excess = fs.inodes.held().saturating_sub(target);
     for _ in 0..2 {
         fs.inodes.visit(|inode| {
             if excess == 0 {
                 return false;
             }
-            let idle = inode.kind() != FileType::Directory
-                && !inode.swap_used(false)
-                && inode.open().descriptions == 0;
-            if let Some(name) = inode.name().filter(|_| idle) {
-                kernel.drop_name(name.parent, &name.name);
+            let idle =
+                inode.is_attached() && !inode.swap_used(false) && inode.open().descriptions == 0;
+            if idle {
+                fs.release_idle(inode);
                 excess -= 1;
             }
             true
         });
     }
+    fs.inodes.let_go_idle();
     fs.reclaimer.reclaimed(fs.inodes.held());
 }

@@ -15,7 +15,7 @@ use weir_shard::Poster;
 
 use crate::attr;
 use crate::file_system::{FileSystem, OpenFile};
-use crate::inode::Inode;
+use crate::inode::{DataNode, Inode};
 use crate::lane::clients::{Client, Drain, Stuck};
 
 /// Writes applied under one hold of the shard's lock, at most, and bytes of them: who waits for room in his ring has it

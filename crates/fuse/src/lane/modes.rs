@@ -44,7 +44,7 @@ use weir_lane::wire::Leave;
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{FileSystem, OpenFile};
-use crate::inode::Inode;
+use crate::inode::{DataNode, Inode};
 use crate::lane::clients::{Client, ClientId};
 use crate::reclaimer::Pages;
 
@@ -136,6 +136,24 @@ enum Step {
 }
 
 impl InodeLane {
+    /// Of a file that is out of the lane; whether a client had the right to post to it before.
+    pub(crate) fn resumed(posted: bool) -> InodeLane {
+        InodeLane { was_posted_to: AtomicBool::new(posted), ..InodeLane::default() }
+    }
+
+    /// Whether the file is out of the lane, and nothing of it under way: then only whether it was posted to
+    /// need be remembered of it.
+    pub(crate) fn is_out(&self) -> bool {
+        let standing = self.standing();
+        let in_use = standing.mode.is_some()
+            || standing.under_way > 0
+            || standing.left > 0
+            || standing.kernel_readers + standing.kernel_writers > 0
+            || !standing.attached.is_empty();
+        let left = self.poster().is_some() || self.slot().is_some();
+        !in_use && !left && !self.is_volatile() && !self.is_stale()
+    }
+
     /// Who may have posted to the file.
     pub(crate) fn poster(&self) -> Option<ClientId> {
         match self.poster.load(Ordering::Acquire) {

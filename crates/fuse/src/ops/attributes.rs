@@ -13,7 +13,7 @@ use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{Cached, FileSystem};
-use crate::inode::{Inode, NodeId};
+use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::names::note_change;
 
 /// A time to set (utimensat(2)).

@@ -10,7 +10,7 @@ use crate::attr;
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{FileSystem, OpenFile};
-use crate::inode::Inode;
+use crate::inode::{DataNode, Inode};
 use crate::kernel_pages::Stale;
 use crate::reclaimer::Pages;
 use crate::transport::BACKGROUND_MAX;

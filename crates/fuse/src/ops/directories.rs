@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, OFlags, fstat, fsync, statat};
 use rustix::time::{ClockId, clock_gettime};
@@ -12,8 +12,15 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::{FileSystem, reopen};
-use crate::inode::{Identity, Inode, NodeId};
+use crate::inode::{Inode, NodeId};
 use crate::listings::{Cursor, Entry, Listed, Listing, Position, SETTLED};
+
+/// A home that takes longer than this for the attributes of one entry has to fetch them from somewhere.
+const SLOW: Duration = Duration::from_micros(200);
+
+/// Slow entries after which an answer lists the rest by name alone, so that whoever wants no attributes does not wait
+/// for them. More than one: a busy machine interrupts us now and then.
+const SLOW_MAX: u32 = 4;
 
 impl FileSystem {
     /// opendir(3).
@@ -38,9 +45,10 @@ impl FileSystem {
         };
         // Before home is read: what changes from here on may be missed.
         self.keep_listing(&inode, from.cookie)?;
+        let mut slow = 0;
         while let Some(entry) = cursor.peek()? {
             let name = cursor.name(&entry);
-            if !self.list_entry(&inode, &entry, name, listing)? {
+            if !self.list_entry(&inode, &entry, name, &mut slow, listing)? {
                 break;
             }
             cursor.advance();
@@ -73,6 +81,7 @@ impl FileSystem {
         directory: &Arc<Inode>,
         entry: &Entry,
         name: &OsStr,
+        slow: &mut u32,
         listing: &mut L,
     ) -> Result<bool, Errno> {
         if self.is_reserved(directory.node(), name) {
@@ -83,15 +92,17 @@ impl FileSystem {
         let node = match name.as_bytes() {
             b".." if directory.node() == NodeId::ROOT => NodeId::ROOT,
             b"." => directory.node(),
-            _ => self.inodes.node(Identity::new(directory.device(), entry.inode)),
+            _ => self.inodes.number(directory.device(), entry.inode),
         };
         let mut listed = Listed { node, kind: entry.kind, next: entry.cookie, name };
         if L::WITH_ATTRIBUTES && is_dot {
             return Ok(listing.add_with(&listed, &Attributes::unknown(node, FileType::Directory)));
         }
-        let short = self.is_short_of_descriptors();
-        if L::WITH_ATTRIBUTES && !(short && self.inodes.get(node).is_none()) {
-            match self.list_looked_up(directory, &mut listed, listing) {
+        if L::WITH_ATTRIBUTES && *slow < SLOW_MAX {
+            let began = Instant::now();
+            let looked_up = self.list_looked_up(directory, &mut listed, listing);
+            *slow += u32::from(began.elapsed() > SLOW);
+            match looked_up {
                 Err(Errno::ENOENT) => return Ok(true),
                 // A directory may be readable but not searchable: its names are listed all the same.
                 Err(_) => {}
@@ -110,12 +121,11 @@ impl FileSystem {
         listed: &mut Listed<'_>,
         listing: &mut L,
     ) -> Result<bool, Errno> {
-        let inode = self.count_name(directory, listed.name)?;
-        let attributes = self.entry(&inode)?;
-        listed.node = inode.node();
+        let attributes = self.count_name(directory, listed.name)?;
+        listed.node = attributes.node;
         let added = listing.add_with(listed, &attributes);
         if !added {
-            self.uncount(&inode);
+            self.uncount(attributes.node);
         }
         Ok(added)
     }

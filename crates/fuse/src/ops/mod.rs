@@ -10,5 +10,6 @@ pub(crate) mod directories;
 pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod privileges;
+mod reach;
 pub(crate) mod space;
 pub(crate) mod xattr;

@@ -1,18 +1,16 @@
 //! Names: looking them up, making them, moving them, taking them away.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, fsync, linkat, mkdirat,
-    mknodat, openat, readlinkat, renameat_with, statat, symlinkat, unlinkat,
-};
-
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, fstat, fsync, openat, readlinkat};
+use weir_backend::home_names::{Looked, Status, apply, link, rename};
 use weir_engine::FileId;
+use weir_names::Way;
+use weir_names::command::Change;
 use weir_shard::Renamed;
 
 use crate::attr::{self, Attributes};
@@ -20,7 +18,7 @@ use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{FileSystem, RESERVED_NAME};
 use crate::folding;
-use crate::inode::{Identity, Inode, NodeId};
+use crate::inode::{DataNode, Inode, NodeId};
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -45,7 +43,7 @@ impl FileSystem {
         let directory = self.inode(parent)?;
         let found = match self.is_reserved(parent, name) {
             true => Err(Errno::ENOENT),
-            false => self.count_name(&directory, name).and_then(|inode| self.entry(&inode)),
+            false => self.count_name(&directory, name),
         };
         match found {
             Err(Errno::ENOENT) => {
@@ -59,78 +57,29 @@ impl FileSystem {
         }
     }
 
-    /// The attributes of an inode just counted for the kernel; uncounts it if there are none.
-    pub(crate) fn entry(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Attributes, Errno> {
-        self.attributes(inode).inspect_err(|_| self.uncount(inode))
-    }
-
     /// Takes back one count that the kernel was not told of.
-    pub(crate) fn uncount(&self, inode: &Arc<Inode>) {
+    pub(crate) fn uncount(&self, node: NodeId) {
         // A file still attached stays in the table until the kernel looks it up and forgets it
         // again: rare, and no harm.
-        let _ = self.inodes.forget(inode.node(), 1);
+        let _ = self.inodes.forget(node, 1);
     }
 
-    /// Counts one lookup of what a name leads to.
+    /// Counts one lookup of what a name leads to: its attributes. It is not held for that.
     pub(crate) fn count_name(
         self: &Arc<Self>,
         directory: &Arc<Inode>,
         name: &OsStr,
-    ) -> Result<Arc<Inode>, Errno> {
-        let stat = stat_name(directory, name)?;
-        // Holding a descriptor of an inode keeps its number from being given to another.
-        let inode = match self.inodes.count_known(Identity::of(&stat)) {
-            Some(inode) if inode.is_open() => inode,
-            Some(inode) => self.count_closed(directory, name, inode)?,
-            None => {
-                let (fd, stat) = self.open_path(directory, name)?;
-                self.inodes.count(fd, &stat)
-            }
-        };
-        self.reclaimer.inodes_grew(self.inodes.held());
-        inode.mark_used();
-        inode.set_name(directory.node(), name);
-        Ok(inode)
-    }
-
-    /// Looks up a name with the number of `known`, a counted directory whose descriptor is closed. While it
-    /// was closed, home may have given the number to another inode.
-    fn count_closed(
-        self: &Arc<Self>,
-        directory: &Inode,
-        name: &OsStr,
-        known: Arc<Inode>,
-    ) -> Result<Arc<Inode>, Errno> {
-        let opened = self.open_path(directory, name);
-        let (fd, stat) = opened.inspect_err(|_| self.uncount(&known))?;
-        let Err(fd) = self.inodes.reopen(&known, fd, &stat) else {
-            return Ok(known);
-        };
-        self.uncount(&known);
-        if self.inodes.node(Identity::of(&stat)) == known.node() {
-            return Ok(self.inodes.count_replacing(&known, fd, &stat));
+    ) -> Result<Attributes, Errno> {
+        let looked = self.look_up(directory, name)?;
+        let node = self.inodes.count(&looked);
+        match self.inodes.get(node) {
+            Some(inode) => self.attributes(&inode).inspect_err(|_| self.uncount(node)),
+            None => Ok(Attributes::from_status(node, &looked.status)),
         }
-        Ok(self.inodes.count(fd, &stat))
     }
 
-    /// Opens a name with `O_PATH`.
-    pub(crate) fn open_path(
-        self: &Arc<Self>,
-        directory: &Inode,
-        name: &OsStr,
-    ) -> Result<(OwnedFd, Stat), Errno> {
-        self.spare_reserve()?;
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = || openat(directory.path_fd(), name, flags, Mode::empty()).map_err(Errno::from);
-        let fd = match open() {
-            Err(Errno::ENFILE) => {
-                self.make_room();
-                open()?
-            }
-            opened => opened?,
-        };
-        let stat = fstat(&fd)?;
-        Ok((fd, stat))
+    fn look_up(&self, directory: &Inode, name: &OsStr) -> Result<Looked, Errno> {
+        Ok(self.home.look_up(directory.path_fd(), directory.node(), name)?)
     }
 
     /// mknod(2). `device` is in the home system's encoding.
@@ -142,12 +91,7 @@ impl FileSystem {
         umask: u32,
         device: u64,
     ) -> Result<Attributes, Errno> {
-        let directory = self.directory_for(new)?;
-        let (kind, mode) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode));
-        self.credentials.create_as(caller, umask, || {
-            mknodat(directory.path_fd(), new.name, kind, mode, device)
-        })?;
-        self.entry_of_new(&directory, new)
+        self.make(caller, new, umask, Change::MakeNode { mode, device })
     }
 
     /// mkdir(2).
@@ -158,11 +102,7 @@ impl FileSystem {
         mode: u32,
         umask: u32,
     ) -> Result<Attributes, Errno> {
-        let directory = self.directory_for(new)?;
-        let mode = Mode::from_raw_mode(mode);
-        self.credentials
-            .create_as(caller, umask, || mkdirat(directory.path_fd(), new.name, mode))?;
-        self.entry_of_new(&directory, new)
+        self.make(caller, new, umask, Change::MakeDirectory { mode })
     }
 
     /// symlink(2).
@@ -172,9 +112,20 @@ impl FileSystem {
         new: Place<'_>,
         target: &OsStr,
     ) -> Result<Attributes, Errno> {
+        self.make(caller, new, 0, Change::MakeSymlink { target: target.as_bytes() })
+    }
+
+    /// Makes a new entry at home as the program, and counts one lookup of it.
+    fn make(
+        self: &Arc<Self>,
+        caller: &Caller,
+        new: Place<'_>,
+        umask: u32,
+        change: Change<'_>,
+    ) -> Result<Attributes, Errno> {
         let directory = self.directory_for(new)?;
         self.credentials
-            .create_as(caller, 0, || symlinkat(target, directory.path_fd(), new.name))?;
+            .create_as(caller, umask, || apply(directory.path_fd(), new.name, change))?;
         self.entry_of_new(&directory, new)
     }
 
@@ -186,8 +137,7 @@ impl FileSystem {
     ) -> Result<Attributes, Errno> {
         let directory = self.directory_for(new)?;
         let inode = self.inode(node)?;
-        // By its path in /proc: linking to a descriptor needs CAP_DAC_READ_SEARCH.
-        linkat(CWD, inode.proc_path(), directory.path_fd(), new.name, AtFlags::SYMLINK_FOLLOW)?;
+        link(inode.path_fd(), directory.path_fd(), new.name)?;
         note_change(&inode);
         self.entry_of_new(&directory, new)
     }
@@ -197,7 +147,7 @@ impl FileSystem {
         directory: &Arc<Inode>,
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
-        let entry = self.count_name(directory, new.name).and_then(|inode| self.entry(&inode));
+        let entry = self.count_name(directory, new.name);
         entry.inspect_err(|_| self.reclaimer.drop_name(new.parent, new.name))
     }
 
@@ -210,8 +160,8 @@ impl FileSystem {
             return true;
         }
         let Ok(root) = self.inode(NodeId::ROOT) else { return false };
-        match (stat_name(&root, name), stat_name(&root, RESERVED_NAME.as_ref())) {
-            (Ok(this), Ok(own)) => Identity::of(&this) == Identity::of(&own),
+        match (self.look_up(&root, name), self.look_up(&root, RESERVED_NAME.as_ref())) {
+            (Ok(this), Ok(own)) => this.identity == own.identity,
             // Created now, it would become Weir's directory as soon as that is created.
             (_, Err(Errno::ENOENT)) => root.folds_names(),
             _ => false,
@@ -243,14 +193,18 @@ impl FileSystem {
         }
         let directory = self.inode(parent)?;
         let named = self.known_by(&directory, name);
-        let only_name = named.as_ref().filter(|inode| has_one_name(inode));
-        let files: Vec<FileId> = named.iter().map(|inode| inode.node().file()).collect();
-        let changed = match only_name {
-            Some(inode) => Renamed::Removed(inode.node().file()),
-            None => Renamed::Files(&files),
+        let held = named.as_ref().and_then(|named| self.hold_if_last(named));
+        let files: Vec<FileId> = named.iter().map(|named| named.node.file()).collect();
+        let changed = match &named {
+            Some(named) if named.status.nlink == 1 => Renamed::Removed(named.node.file()),
+            _ => Renamed::Files(&files),
+        };
+        let change = match flags.contains(AtFlags::REMOVEDIR) {
+            true => Change::RemoveDirectory,
+            false => Change::Unlink,
         };
         self.shard.change_names(changed, || {
-            unlinkat(directory.path_fd(), name, flags)?;
+            apply(directory.path_fd(), name, change)?;
             if self.shard.finds_by_path() {
                 // If a crash undoes the removal, the file must have what was synced of it. Where directories
                 // cannot be synced (sshfs) a removal is not undone.
@@ -258,7 +212,7 @@ impl FileSystem {
             }
             Ok::<(), Errno>(())
         })??;
-        if let Some(inode) = named {
+        if let Some(inode) = held {
             self.lost_name(&inode);
         }
         Ok(())
@@ -277,9 +231,7 @@ impl FileSystem {
         flags: u32,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        if let Some(moved) =
-            self.inode(from.parent).ok().and_then(|of| self.known_by(&of, from.name))
-        {
+        if let Some(moved) = self.held_by(from) {
             self.settle(&moved);
         }
         let dirty = self.dirty_and_replacing(from, to);
@@ -304,11 +256,11 @@ impl FileSystem {
 
     /// The file to be renamed, if it has dirty data and is to take the place of another.
     fn dirty_and_replacing(self: &Arc<Self>, from: Place<'_>, to: Place<'_>) -> Option<Arc<Inode>> {
-        let moved = self.known_by(&*self.inode(from.parent).ok()?, from.name)?;
+        let moved = self.held_by(from)?;
         if !moved.is_attached() || !self.shard.has_dirty(moved.node().file()) {
             return None;
         }
-        stat_name(&*self.inode(to.parent).ok()?, to.name).is_ok().then_some(moved)
+        self.look_up(&*self.inode(to.parent).ok()?, to.name).is_ok().then_some(moved)
     }
 
     fn rename_at_home(
@@ -318,8 +270,7 @@ impl FileSystem {
         flags: u32,
     ) -> Result<(), Errno> {
         self.check_writable()?;
-        let flags = RenameFlags::from_bits_retain(flags);
-        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let exchange = RenameFlags::from_bits_retain(flags).contains(RenameFlags::EXCHANGE);
         if self.is_reserved(from.parent, from.name)
             || exchange && self.is_reserved(to.parent, to.name)
         {
@@ -329,27 +280,36 @@ impl FileSystem {
         let source = self.inode(from.parent)?;
         let moved = self.known_by(&source, from.name);
         let replaced = self.known_by(&destination, to.name);
+        let held = moved.as_ref().and_then(|moved| self.inodes.get(moved.node));
+        let lost = replaced.as_ref().and_then(|replaced| self.hold_if_last(replaced));
         let both = moved.iter().chain(&replaced);
-        let is_directory = both.clone().any(|inode| inode.file().is_none());
-        let files: Vec<FileId> = both.map(|inode| inode.node().file()).collect();
+        let is_directory = both.clone().any(|named| named.kind() != FileType::RegularFile);
+        let files: Vec<FileId> = both.map(|named| named.node.file()).collect();
         let changed = match is_directory {
             true => Renamed::All,
             false => Renamed::Files(&files),
         };
         self.shard.change_names(changed, || {
-            renameat_with(source.path_fd(), from.name, destination.path_fd(), to.name, flags)
+            let (from, to) = ((source.path_fd(), from.name), (destination.path_fd(), to.name));
+            rename(from, to, flags)
         })??;
-        if let Some(inode) = &moved {
-            note_change(inode);
-            inode.set_name(to.parent, to.name);
+        if let Some(moved) = &moved {
+            self.found_at(moved.node, to);
         }
-        match replaced {
-            Some(inode) if exchange => {
-                note_change(&inode);
-                inode.set_name(from.parent, from.name);
+        if let Some(inode) = &held {
+            note_change(inode);
+        }
+        match (replaced, lost) {
+            (Some(replaced), lost) if exchange => {
+                self.found_at(replaced.node, from);
+                if let Some(inode) = lost {
+                    note_change(&inode);
+                }
             }
             // Renaming one name of a file to another of its names does nothing.
-            Some(inode) if moved.as_ref().is_none_or(|moved| moved.node() != inode.node()) => {
+            (Some(replaced), Some(inode))
+                if moved.as_ref().is_none_or(|moved| moved.node != replaced.node) =>
+            {
                 self.lost_name(&inode);
             }
             _ => {}
@@ -357,21 +317,46 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The inode a name leads to, if the kernel knows it.
-    fn known_by(&self, directory: &Inode, name: &OsStr) -> Option<Arc<Inode>> {
-        let stat = stat_name(directory, name).ok()?;
-        self.inodes.get(self.inodes.node(Identity::of(&stat)))
+    /// What a name leads to, if the kernel knows it.
+    fn known_by(&self, directory: &Inode, name: &OsStr) -> Option<Named> {
+        let Looked { status, identity, .. } = self.look_up(directory, name).ok()?;
+        self.inodes.find(&identity).map(|node| Named { node, status })
+    }
+
+    /// What a name leads to, if it is held.
+    fn held_by(self: &Arc<Self>, place: Place<'_>) -> Option<Arc<Inode>> {
+        let directory = self.inode(place.parent).ok()?;
+        self.inodes.get(self.known_by(&directory, place.name)?.node)
+    }
+
+    /// The inode that is about to lose a name, held if that is its last one: it will not be found again.
+    fn hold_if_last(self: &Arc<Self>, named: &Named) -> Option<Arc<Inode>> {
+        if named.status.nlink > 1 && named.kind() != FileType::Directory {
+            return self.inodes.get(named.node);
+        }
+        self.inode(named.node).ok()
+    }
+
+    /// A known inode is found there now.
+    fn found_at(&self, node: NodeId, place: Place<'_>) {
+        if let Some(place) = weir_names::Place::new(place.parent, place.name.as_bytes()) {
+            self.inodes.moved(node, Way::Place(place));
+        }
     }
 
     /// A name of an inode is gone. If it was the last and nobody has the file open, what is dirty
     /// of it need not go home.
     fn lost_name(&self, inode: &Arc<Inode>) {
         note_change(inode);
+        let nameless = inode.kind() == FileType::Directory
+            || fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0);
+        if nameless {
+            inode.set_nameless();
+        }
         if !inode.is_attached() {
             return;
         }
         let mut state = inode.open();
-        let nameless = fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0);
         if nameless && state.descriptions == 0 {
             state.discarded = true;
             self.shard.discard(inode.node().file());
@@ -386,8 +371,16 @@ impl FileSystem {
     }
 }
 
-fn stat_name(directory: &Inode, name: &OsStr) -> Result<Stat, Errno> {
-    Ok(statat(directory.path_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?)
+/// What a name leads to: a node the kernel knows.
+struct Named {
+    node: NodeId,
+    status: Status,
+}
+
+impl Named {
+    fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.status.mode)
+    }
 }
 
 /// The inode's status changed just now, by way of the mount.
@@ -418,9 +411,4 @@ fn on_own_thread(run: impl FnOnce() + Send + 'static) {
 fn sync_directory(directory: &Inode) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(fsync(openat(directory.path_fd(), ".", flags, Mode::empty())?)?)
-}
-
-/// Whether an inode has only one name.
-fn has_one_name(inode: &Inode) -> bool {
-    fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 1)
 }

@@ -1,17 +1,19 @@
 //! Opening, creating and closing regular files; flush and fsync of what they hold.
 
 use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use weir_backend::HomeFile;
+use weir_backend::home_names::{Looked, open_again};
 use weir_engine::{Durability, FreezeEnd, Section};
 
 use crate::attr::Attributes;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::file_system::{Cached, FileSystem, OpenFile, proc_reopen_path};
-use crate::inode::{Inode, NodeId};
+use crate::file_system::{Cached, FileSystem, OpenFile};
+use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::attributes::resize_at_home;
 use crate::ops::names::Place;
 
@@ -171,7 +173,7 @@ impl FileSystem {
                 Ok((attributes, opened))
             });
             if entry.is_err() {
-                fs.uncount(&created);
+                fs.uncount(created.node());
                 // It is there all the same.
                 fs.reclaimer.drop_name(parent, &name);
             }
@@ -222,14 +224,22 @@ impl FileSystem {
         let data = self
             .credentials
             .create_as(caller, umask, || openat(directory.path_fd(), name, flags, mode))?;
-        let known = fstat(&data).map_err(Errno::from);
-        let known = known.and_then(|stat| Ok((stat, proc_reopen_path(&data)?)));
-        let (stat, path) =
-            known.inspect_err(|_| self.reclaimer.drop_name(directory.node(), name))?;
-        let inode = self.inodes.count_file(HomeFile::with_created(path, data), &stat);
+        let known = self.look_at_created(&data, directory, name);
+        let known = known.inspect_err(|_| self.reclaimer.drop_name(directory.node(), name));
+        let (looked, path) = known?;
+        let inode = self.inodes.count_file(HomeFile::with_created(path, data), &looked);
         self.reclaimer.inodes_grew(self.inodes.held());
-        inode.set_name(directory.node(), name);
         Ok(inode)
+    }
+
+    fn look_at_created(
+        &self,
+        data: &OwnedFd,
+        directory: &Inode,
+        name: &OsStr,
+    ) -> Result<(Looked, OwnedFd), Errno> {
+        let looked = self.home.look_at(data.as_fd(), directory.node(), name)?;
+        Ok((looked, open_again(data.as_fd())?))
     }
 
     /// close(2) of one descriptor: tells what became of the data since the description was told

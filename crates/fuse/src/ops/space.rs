@@ -15,7 +15,7 @@ use crate::attr;
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{FileSystem, OpenFile};
-use crate::inode::Inode;
+use crate::inode::{DataNode, Inode};
 
 /// Most bytes one copy_file_range(2) copies: the program asks again for the rest, and other
 /// requests on the file get their turn in between.

@@ -38,7 +38,6 @@ const CAPABILITIES: u64 = capability::ASYNC_READ
     | capability::ASYNC_DIO
     | capability::PARALLEL_DIROPS
     | capability::DO_READDIRPLUS
-    | capability::READDIRPLUS_AUTO
     // OPENDIR is answered with ENOSYS: see `listings`.
     | capability::NO_OPENDIR_SUPPORT
     | capability::HANDLE_KILLPRIV_V2

@@ -1,0 +1,109 @@
+//! Holding an inode again that is merely known.
+//!
+//! By its handle, or by its place: the name it was last found under, in a directory that is reached in the
+//! same way. What is found is the inode only if its identity is the same; if it is not, the kernel is told
+//! ESTALE and looks the name up anew.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use weir_backend::home_names::Status;
+use weir_names::{Identity, NodeId, Place, Way};
+
+use crate::errno::Errno;
+use crate::file_system::FileSystem;
+use crate::inode::Inode;
+
+/// Directories from a node up to one that is held: more than a path has.
+const DEPTH_MAX: usize = 1 << 16;
+
+/// A known inode on the way to the one that is wanted.
+struct Step {
+    identity: Identity,
+    place: Place,
+}
+
+/// Where a way begins: what is found from there on is found by its place.
+enum Start {
+    Held(Arc<Inode>),
+    Opened(OwnedFd, Status),
+}
+
+impl Start {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Start::Held(inode) => inode.path_fd(),
+            Start::Opened(fd, _) => fd.as_fd(),
+        }
+    }
+}
+
+impl FileSystem {
+    /// An inode that the kernel named, held.
+    ///
+    /// # Errors
+    /// ESTALE if the kernel does not know it, or home does not have it where it was found last; the errors of
+    /// opening it; ENFILE if no descriptor is left.
+    pub(crate) fn inode(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, Errno> {
+        if let Some(inode) = self.inodes.get(node) {
+            inode.mark_used();
+            return Ok(inode);
+        }
+        self.spare_reserve()?;
+        let held = match self.hold(node) {
+            Err(Errno::ENFILE) => {
+                self.make_room();
+                self.hold(node)
+            }
+            held => held,
+        };
+        held.map_err(|errno| match errno {
+            // Of the place, not of the node.
+            Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP => Errno::ESTALE,
+            errno => errno,
+        })
+    }
+
+    fn hold(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, Errno> {
+        let mut steps = Vec::new();
+        let mut start = self.start(node, &mut steps)?;
+        while let Some(Step { identity, place }) = steps.pop() {
+            let fd = self.home.open_place(start.fd(), place.name())?;
+            start = self.start_at(fd, &identity)?;
+        }
+        match start {
+            Start::Held(inode) => Ok(inode),
+            Start::Opened(fd, status) => {
+                let held = self.inodes.hold(node, fd, &status).ok_or(Errno::ESTALE)?;
+                self.reclaimer.inodes_grew(self.inodes.held());
+                Ok(held)
+            }
+        }
+    }
+
+    /// The nearest node above `node`, or itself, that is found without a place. The places from there down are
+    /// added to `steps`, the last one first.
+    fn start(&self, node: NodeId, steps: &mut Vec<Step>) -> Result<Start, Errno> {
+        let mut at = node;
+        while steps.len() < DEPTH_MAX {
+            if let Some(inode) = self.inodes.get(at) {
+                return Ok(Start::Held(inode));
+            }
+            match self.inodes.way(at).ok_or(Errno::ESTALE)? {
+                (identity, Way::Handle(handle)) => {
+                    return self.start_at(self.home.open_handle(&handle)?, &identity);
+                }
+                (identity, Way::Place(place)) => {
+                    at = place.parent();
+                    steps.push(Step { identity, place });
+                }
+            }
+        }
+        Err(Errno::ESTALE)
+    }
+
+    fn start_at(&self, fd: OwnedFd, identity: &Identity) -> Result<Start, Errno> {
+        let status = self.home.is(fd.as_fd(), identity)?.ok_or(Errno::ESTALE)?;
+        Ok(Start::Opened(fd, status))
+    }
+}
