@@ -34,7 +34,7 @@ use crate::handle::Handles;
 use crate::inode::{DataNode, Inode, NodeId, OpenState, Seen};
 use crate::inodes::Inodes;
 use crate::lane::Lane;
-use crate::lane::modes::OfDescription;
+use crate::lane::standing::OfDescription;
 use crate::listings::Listings;
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;

@@ -19,7 +19,7 @@ pub(crate) use weir_names::NodeId;
 
 use crate::folding;
 use crate::kernel_pages::KernelPages;
-use crate::lane::modes::InodeLane;
+use crate::lane::standing::InodeLane;
 
 /// A node whose data the engine has.
 pub(crate) trait DataNode {

@@ -63,7 +63,7 @@ impl LifeLine {
 }
 
 /// How programs may use a file. The order of the numbers is of no meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Mode {
     /// By the kernel alone.
@@ -75,7 +75,7 @@ pub enum Mode {
     /// By the kernel until it is known how: what was posted is being applied.
     Changing = 3,
     /// By the kernel until other processes of the client that use it have put it into the lane again.
-    Joining = 4,
+    Rejoining = 4,
 }
 
 /// What is known of a file in the lane.
@@ -480,18 +480,18 @@ impl View {
         self.state(slot).seen(client)
     }
 
-    /// Whether the file is used by the kernel's way for as long as others use it so, of this client ([`View::is_joining`]) or
+    /// Whether the file is used by the kernel's way for as long as others use it so, of this client ([`View::is_rejoining`]) or
     /// any.
     #[inline]
     pub fn is_by_kernel(&self, slot: u32) -> bool {
         let mode = self.state(slot).0 as u8;
-        mode == Mode::Kernel as u8 || mode == Mode::Joining as u8
+        mode == Mode::Kernel as u8 || mode == Mode::Rejoining as u8
     }
 
     /// Whether only others of the client use it so, which are to put it into the lane again.
     #[inline]
-    pub fn is_joining(&self, slot: u32) -> bool {
-        self.state(slot).0 as u8 == Mode::Joining as u8
+    pub fn is_rejoining(&self, slot: u32) -> bool {
+        self.state(slot).0 as u8 == Mode::Rejoining as u8
     }
 
     /// A file's mode, to be compared with what it is later.

@@ -192,7 +192,7 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     }
     let client = connection::client(index).ok_or(Outcome::kernel(Why::Gone))?;
     if client.view.is_by_kernel(file.slot) {
-        let gives_way = !client.view.is_joining(file.slot) || description.has_waited();
+        let gives_way = !client.view.is_rejoining(file.slot) || description.has_waited();
         if gives_way && client.view.is_alive() {
             leave::give_way(fd, description);
             return Err(Outcome::kernel(Why::Mode));

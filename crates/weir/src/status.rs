@@ -19,12 +19,13 @@ fn pages(count: u64) -> String {
 fn lane(status: &Status) -> String {
     let Some(lane) = &status.lane else { return "off".to_owned() };
     format!(
-        "{} programs, {} files, {} writes posted ({}), {} times withdrawn",
+        "{} programs, {} files, {} writes posted ({}), {} leases granted, {} revoked",
         lane.clients,
         lane.files,
         lane.posted_writes,
         Size(lane.posted_bytes),
-        lane.withdrawn
+        lane.granted,
+        lane.revoked
     )
 }
 

@@ -363,7 +363,7 @@ impl Lane {
             }
             Step::SetMode { mode, other } => {
                 let modes =
-                    [Mode::Exclusive, Mode::Shared, Mode::Kernel, Mode::Changing, Mode::Joining];
+                    [Mode::Exclusive, Mode::Shared, Mode::Kernel, Mode::Changing, Mode::Rejoining];
                 self.set_mode(modes[usize::from(mode) % modes.len()], !other);
             }
             Step::Grant { to } => {

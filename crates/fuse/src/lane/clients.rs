@@ -12,14 +12,12 @@ use weir_lane::region::Region;
 use weir_lane::server::{Inbox, Posted};
 
 use crate::file_system::OpenFile;
+use crate::lane::opens::ClientId;
 
 /// Clients at most: each has a region, of which what it uses is resident.
 pub(crate) const CLIENTS_MAX: usize = 512;
 /// Open descriptions one client may have in the lane.
 const DESCRIPTIONS_MAX: usize = 16 << 10;
-
-/// Who a client is. Never 0, and never given twice.
-pub(crate) type ClientId = u32;
 
 /// A program, and the processes it forked.
 pub(crate) struct Client {

@@ -1,23 +1,24 @@
 //! The lane's front end: programs that use files by memory shared with the daemon (EvFS; `weir_lane`).
 //!
-//! Every file in the lane is also open by FUSE. [`modes`] decides who may use it how, [`drain`] takes the writes out
+//! Every file in the lane is also open by FUSE. [`opens`] counts how a file's open descriptions are used, [`lease`] decides from
+//! that who may post to it, and [`grants`] executes the decisions on what is in [`standing`]. [`drain`] takes the writes out
 //! that clients posted, [`calls`] answers the ioctls, [`server`] lets clients in and out.
 //!
 //! One order for all: before a request on a file is served, what was posted to it before the request is applied
-//! ([`FileSystem::settled`]). Who has the right to post to a file is in its inode; for all other files that costs one load.
+//! ([`FileSystem::settled`]). Who holds the lease of a file is in its inode; for all other files that costs one load.
 //!
-//! Invariants:
-//! - one client at a time has the right to post to a file, and only while everybody else who has the file open
-//!   by the kernel's way reads it past the kernel's page cache;
-//! - a right is given to a client only after everything that another one posted was applied.
+//! Invariants: those of [`lease`].
 //!
 //! Lock order: an inode's standing, then a client's inbox, then its descriptions, then what the shard takes.
 
 pub(crate) mod calls;
 pub(crate) mod clients;
 pub(crate) mod drain;
-pub(crate) mod modes;
+mod grants;
+mod lease;
+mod opens;
 pub(crate) mod server;
+pub(crate) mod standing;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -54,8 +55,9 @@ pub(crate) struct Lane {
 pub(crate) struct Counts {
     /// Times a file was put into the lane.
     pub(crate) entered: AtomicU64,
-    /// Times the right to post was taken away because others came.
-    pub(crate) withdrawn: AtomicU64,
+    /// Leases granted, and revoked.
+    pub(crate) granted: AtomicU64,
+    pub(crate) revoked: AtomicU64,
     /// Clients turned away or cut off.
     pub(crate) refused: AtomicU64,
 }
@@ -73,8 +75,10 @@ pub struct LaneStatus {
     pub posted_bytes: u64,
     /// Times a file was put into the lane.
     pub entered: u64,
-    /// Times the right to post was taken away because others opened the file, or closed it.
-    pub withdrawn: u64,
+    /// Leases granted: the right of one program to write a file.
+    pub granted: u64,
+    /// Leases revoked because others opened the file, or closed it.
+    pub revoked: u64,
     /// Programs turned away.
     pub refused: u64,
 }
@@ -146,7 +150,8 @@ impl Lane {
             posted_writes: posted.writes,
             posted_bytes: posted.bytes,
             entered: self.counts.entered.load(Ordering::Relaxed),
-            withdrawn: self.counts.withdrawn.load(Ordering::Relaxed),
+            granted: self.counts.granted.load(Ordering::Relaxed),
+            revoked: self.counts.revoked.load(Ordering::Relaxed),
             refused: self.counts.refused.load(Ordering::Relaxed),
         }
     }

@@ -29,7 +29,8 @@ use weir_lane::server::Life;
 use weir_lane::wire::Welcome;
 
 use crate::file_system::FileSystem;
-use crate::lane::clients::{CLIENTS_MAX, Client, ClientId};
+use crate::lane::clients::{CLIENTS_MAX, Client};
+use crate::lane::opens::ClientId;
 use crate::lane::{Lane, random};
 
 /// How often the rings of a client that posts are looked at.
@@ -96,7 +97,7 @@ impl Server {
 }
 
 /// Lets whoever wants this CPU have it, for so long at least.
-fn give_way(time: Duration) {
+fn yield_cpu(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
         std::thread::yield_now();
@@ -167,7 +168,7 @@ impl Serving {
         let mut lingers_until = None;
         loop {
             if lingers_until.is_some() {
-                give_way(BETWEEN_LOOKS);
+                yield_cpu(BETWEEN_LOOKS);
             }
             let now = Instant::now();
             if self.door.shut && now >= self.door.opens_at() {

@@ -282,12 +282,12 @@ fn who_gave_way_comes_back() {
     let [first, second] = [prepared(&fixture, "file", b"start..."), open(&fixture.at("file"))];
     let program = Program::start(&first);
     let view = &program.client.view;
-    let kernel = |at: Attached| view.is_by_kernel(at.slot) && !view.is_joining(at.slot);
+    let kernel = |at: Attached| view.is_by_kernel(at.slot) && !view.is_rejoining(at.slot);
     let of_first = program.attach_by(&first, 1).unwrap();
     assert!(kernel(of_first), "the second may use the page cache");
     leave(&first, 1);
     let of_second = program.attach_by(&second, 2).unwrap();
-    assert!(program.client.view.is_joining(of_second.slot));
+    assert!(program.client.view.is_rejoining(of_second.slot));
     assert_eq!(program.post(of_second, To::Offset(0), b"x"), Err(Miss::Mode));
     // By another process, or under another number, nobody comes back; the first's own finds its place.
     assert_eq!(program.attach_by(&first, 1).unwrap(), of_first);

@@ -60,7 +60,7 @@ fn nobody_posts_without_the_right() {
     assert!(post(FILE).is_ok());
     assert_eq!(post(Attached { slot: 4, ..FILE }), Err(Miss::Mode));
     for (mode, client) in
-        [(Mode::Kernel, 0), (Mode::Joining, 0), (Mode::Shared, CLIENT), (Mode::Exclusive, 8)]
+        [(Mode::Kernel, 0), (Mode::Rejoining, 0), (Mode::Shared, CLIENT), (Mode::Exclusive, 8)]
     {
         lane.board.set_mode(SLOT, mode, client);
         lane.inbox.withdraw();

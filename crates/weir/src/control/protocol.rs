@@ -122,7 +122,8 @@ pub struct LaneReport {
     pub posted_writes: u64,
     pub posted_bytes: u64,
     pub entered: u64,
-    pub withdrawn: u64,
+    pub granted: u64,
+    pub revoked: u64,
     pub refused: u64,
 }
 
@@ -134,10 +135,20 @@ impl From<weir_fuse::LaneStatus> for LaneReport {
             posted_writes,
             posted_bytes,
             entered,
-            withdrawn,
+            granted,
+            revoked,
             refused,
         } = from;
-        LaneReport { clients, files, posted_writes, posted_bytes, entered, withdrawn, refused }
+        LaneReport {
+            clients,
+            files,
+            posted_writes,
+            posted_bytes,
+            entered,
+            granted,
+            revoked,
+            refused,
+        }
     }
 }
 
