@@ -128,7 +128,7 @@ impl Disk {
     }
 }
 
-/// As [`Disk::restore`], of the disk in `directory`. What the kernel still holds for the device is
+/// Puts back what was durable on the disk in `directory`. What the kernel still holds for the device is
 /// written, and fails, while the power is off: it must not reach the disk after the cut.
 fn restore(device: &Path, directory: &Path) -> Result<()> {
     attach::drop_buffers(device)?;

@@ -24,7 +24,7 @@ use crate::workload::outcome::{Class, Outcome, Tally};
 /// How late a load may be in any case before it is given up.
 const LATE_SECONDS_MIN: f64 = 10.0;
 
-/// See [`crate::workload::Workload::run`].
+/// See [`crate::workload::job::Job::run`].
 pub fn run(server: &FileServer, directory: &Path) -> Result<Outcome> {
     let shares: Vec<Share> = (0..server.threads).map(|thread| server.share(thread)).collect();
     let mut sessions = Vec::new();
