@@ -11,13 +11,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{CWD, statat};
 
 use crate::credentials::Caller;
-use crate::errno::Errno;
-use crate::file_system::FileSystem;
 
 /// Upper bound of held inodes while some are idle: files whose data is cached, above all. Each costs one
 /// descriptor and about 600 bytes of memory.
@@ -35,14 +33,15 @@ const RESERVE_MIN: usize = 32;
 const RESERVE_MAX: usize = 1024;
 
 /// What an open file costs: one descriptor with `O_PATH`, and one for data.
-const PER_DESCRIPTION: usize = 2;
+pub(crate) const PER_DESCRIPTION: usize = 2;
 
 /// The descriptors of the process.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     /// The process's limit.
     limit: usize,
-    reserve: usize,
+    /// Those left for other purposes than programs' files.
+    pub(crate) reserve: usize,
     /// Open descriptions by the thread that opened them.
     opened: Mutex<HashMap<u32, usize>>,
     opened_total: AtomicUsize,
@@ -90,18 +89,18 @@ impl Descriptors {
 
     /// Whether there are certainly enough, from counters alone: `inodes` are held open, and
     /// `closing` files wait to be closed.
-    fn are_plenty(&self, inodes: usize, closing: usize) -> bool {
+    pub(crate) fn are_plenty(&self, inodes: usize, closing: usize) -> bool {
         let opened = self.opened_total.load(Ordering::Relaxed);
         inodes + PER_DESCRIPTION * (opened + closing) < self.limit / 2
     }
 
     /// Descriptors left.
-    fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.limit.saturating_sub(in_use())
     }
 
     /// Descriptors in use for the open files of the program that a thread belongs to.
-    fn held_by(&self, thread: u32) -> usize {
+    pub(crate) fn held_by(&self, thread: u32) -> usize {
         let threads: Vec<(u32, usize)> =
             self.lock().iter().map(|(&thread, &count)| (thread, count)).collect();
         let program = program_of(thread);
@@ -134,55 +133,6 @@ fn in_use() -> usize {
 fn program_of(thread: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
-}
-
-impl FileSystem {
-    /// Whether a program may open one more file or directory.
-    ///
-    /// # Errors
-    /// EMFILE if it holds more than what is left for all; ENFILE if nothing is.
-    pub(crate) fn admit(self: &Arc<Self>, caller: &Caller) -> Result<(), Errno> {
-        let check = || {
-            let left = self.descriptors.left().saturating_sub(self.descriptors.reserve);
-            if left <= PER_DESCRIPTION {
-                Err(Errno::ENFILE)
-            } else if self.descriptors.held_by(caller.pid) > left {
-                Err(Errno::EMFILE)
-            } else {
-                Ok(())
-            }
-        };
-        if self.descriptors_are_plenty() || check().is_ok() {
-            return Ok(());
-        }
-        self.make_room();
-        check()
-    }
-
-    /// Keeps the reserve when a known inode is to be held.
-    ///
-    /// # Errors
-    /// ENFILE if only the reserve is left.
-    pub(crate) fn spare_reserve(self: &Arc<Self>) -> Result<(), Errno> {
-        // Half of the reserve: a file that may be opened must also be looked up.
-        let check = || self.descriptors.left() > self.descriptors.reserve / 2;
-        if self.descriptors_are_plenty() || check() {
-            return Ok(());
-        }
-        self.make_room();
-        if check() { Ok(()) } else { Err(Errno::ENFILE) }
-    }
-
-    fn descriptors_are_plenty(&self) -> bool {
-        self.descriptors.are_plenty(self.inodes.held(), self.closing.len())
-    }
-
-    /// Closes descriptors that are held for convenience.
-    pub(crate) fn make_room(self: &Arc<Self>) {
-        self.inodes.let_go_idle();
-        self.wait_for_descriptors(true);
-        self.reclaimer.reclaim();
-    }
 }
 
 #[cfg(test)]

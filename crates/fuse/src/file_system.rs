@@ -15,27 +15,26 @@
 //! Lock order: see [`crate::inode`]. The shard's own locks come after all of them.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use weir_backend::HomeFile;
 use weir_backend::home_names::{HomeNames, Status, open_root};
-use weir_engine::{ErrorCursor, ErrorKind};
 use weir_shard::Shard;
 
 use crate::attr::{self, Attributes};
 use crate::closing::Closing;
-use crate::credentials::{Caller, Credentials};
+use crate::credentials::Credentials;
 use crate::descriptors::Descriptors;
 use crate::errno::Errno;
 use crate::handle::Handles;
 use crate::inode::{DataNode, Inode, NodeId, OpenState, Seen};
 use crate::inodes::Inodes;
 use crate::lane::Lane;
-use crate::lane::standing::OfDescription;
 use crate::listings::Listings;
+use crate::open_file::OpenFile;
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
 
@@ -74,23 +73,6 @@ pub(crate) enum Cached {
     /// The file was changed behind Weir's back, and the engine still has some of what was before:
     /// it must be made to drop that.
     Stale,
-}
-
-/// One open description of a regular file.
-#[derive(Debug)]
-pub(crate) struct OpenFile {
-    /// The file.
-    pub(crate) inode: Arc<Inode>,
-    /// The kernel does not cache what goes through this description, and sends no fsync of its
-    /// own after a synchronous write.
-    pub(crate) uncached: bool,
-    /// It can write.
-    pub(crate) writes: bool,
-    /// The program that opened it.
-    pub(crate) opener: Caller,
-    /// How it stands in the lane.
-    pub(crate) lane: OfDescription,
-    errors: Mutex<ErrorCursor>,
 }
 
 /// The front end of one mount.
@@ -419,29 +401,6 @@ impl FileSystem {
             }
             true
         });
-    }
-}
-
-impl OpenFile {
-    /// A new open description of a file that was acquired for it.
-    pub(crate) fn new(
-        shard: &Shard,
-        inode: Arc<Inode>,
-        opener: Caller,
-        uncached: bool,
-        writes: bool,
-    ) -> OpenFile {
-        let errors = Mutex::new(shard.error_cursor(inode.node().file()));
-        OpenFile { inode, uncached, writes, opener, lane: OfDescription::default(), errors }
-    }
-
-    /// The write-back error this description has not been told of yet, if there is one.
-    pub(crate) fn take_error(&self, shard: &Shard) -> Option<ErrorKind> {
-        shard.take_error(self.inode.node().file(), &mut self.errors())
-    }
-
-    fn errors(&self) -> MutexGuard<'_, ErrorCursor> {
-        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

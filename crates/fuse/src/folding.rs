@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{CWD, IFlags, Mode, OFlags, fstatfs, ioctl_getflags, openat};
 
-use crate::inode::proc_path;
+use crate::proc_path::proc_path;
 
 /// Types of file systems (statfs(2)) whose names are, or may be without our being able to ask.
 const FOLDING: [u64; 18] = [

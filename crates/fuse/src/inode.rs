@@ -6,7 +6,7 @@
 //! Lock order: an inode's `open` state, then a part of the table, then the namespace.
 //! [`crate::file_system`] says what else is taken under the first.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -20,6 +20,7 @@ pub(crate) use weir_names::NodeId;
 use crate::folding;
 use crate::kernel_pages::KernelPages;
 use crate::lane::standing::InodeLane;
+use crate::proc_path::proc_path;
 
 /// A node whose data the engine has.
 pub(crate) trait DataNode {
@@ -235,9 +236,4 @@ impl Inode {
     pub(crate) fn swap_used(&self, used: bool) -> bool {
         self.used.swap(used, Ordering::Relaxed)
     }
-}
-
-/// A path that leads to what `fd` holds open.
-pub(crate) fn proc_path(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

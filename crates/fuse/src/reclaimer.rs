@@ -5,26 +5,17 @@
 //! from us. It is therefore sent from the reclaimer's own thread, which holds no lock meanwhile and
 //! on which nothing waits.
 //!
-//! Owns that thread's queue. The thread holds the front end; the front end holds the queue's
-//! sending half.
+//! Owns that thread's queue, whose sending half the file system holds. What the thread does is in
+//! [`crate::ops::reclaim`].
 
 use std::ffi::{OsStr, OsString};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::file_system::FileSystem;
 use crate::inode::NodeId;
-use crate::kernel_cache::KernelCache;
 
-/// How often files that were dirty when they were closed are looked at; see [`crate::closing`].
-const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How often it is looked whether a listing that the kernel keeps is to be dropped.
-const LISTINGS_INTERVAL: Duration = Duration::from_millis(500);
-
-enum Job {
+/// What the thread is to do.
+pub(crate) enum Job {
     WatchClosing,
     WatchListings,
     DropAttributes(NodeId),
@@ -50,7 +41,7 @@ pub(crate) enum Pages {
 pub(crate) struct Reclaimer {
     jobs: Sender<Job>,
     /// Upper bound of inodes held open before some are reclaimed.
-    inodes_max: usize,
+    pub(crate) inodes_max: usize,
     /// Inodes at which reclaiming is worth trying next: more than `inodes_max` if not enough could be
     /// let go the last time.
     next_reclaim: AtomicUsize,
@@ -58,7 +49,7 @@ pub(crate) struct Reclaimer {
 }
 
 /// The receiving half of the reclaimer's queue, until its thread starts.
-pub(crate) struct ReclaimerQueue(Receiver<Job>);
+pub(crate) struct ReclaimerQueue(pub(crate) Receiver<Job>);
 
 impl Reclaimer {
     /// A queue. Above `inodes_max` inodes some are reclaimed.
@@ -133,81 +124,11 @@ impl Reclaimer {
         let _ = self.jobs.send(job);
     }
 
-    fn reclaimed(&self, held: usize) {
+    /// So many inodes are held after some were reclaimed.
+    pub(crate) fn reclaimed(&self, held: usize) {
         let next =
             if held > self.inodes_max { held + self.inodes_max / 16 } else { self.inodes_max };
         self.next_reclaim.store(next, Ordering::Relaxed);
         self.reclaiming.store(false, Ordering::Release);
     }
-}
-
-impl ReclaimerQueue {
-    /// Does what is asked until [`Reclaimer::stop`].
-    pub(crate) fn run(self, fs: &Arc<FileSystem>, kernel: &KernelCache) {
-        let mut next_close: Option<Instant> = None;
-        let mut next_listings: Option<Instant> = None;
-        loop {
-            let now = Instant::now();
-            if next_close.is_some_and(|due| due <= now) {
-                next_close = fs.close_clean().then(|| Instant::now() + CLOSE_INTERVAL);
-            }
-            if next_listings.is_some_and(|due| due <= now) {
-                let (due, watched) = fs.listings.expire(now);
-                due.into_iter().for_each(|directory| kernel.drop_pages(directory));
-                next_listings = watched.then(|| Instant::now() + LISTINGS_INTERVAL);
-            }
-            let next = [next_close, next_listings].into_iter().flatten().min();
-            let job = match next {
-                None => self.0.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(due) => self.0.recv_timeout(due.saturating_duration_since(Instant::now())),
-            };
-            match job {
-                Ok(Job::WatchClosing) => {
-                    next_close.get_or_insert_with(|| Instant::now() + CLOSE_INTERVAL);
-                }
-                Ok(Job::WatchListings) => {
-                    next_listings.get_or_insert_with(|| Instant::now() + LISTINGS_INTERVAL);
-                }
-                Ok(Job::DropAttributes(node)) => kernel.drop_attributes(node),
-                Ok(Job::DropName(directory, name)) => kernel.drop_name(directory, &name),
-                Ok(Job::Forget(node, pages, then)) => {
-                    match pages {
-                        Pages::None => kernel.drop_attributes(node),
-                        Pages::Range(offset, len) => kernel.drop_range(node, offset, len),
-                        Pages::All => kernel.drop_pages(node),
-                    }
-                    then();
-                }
-                Ok(Job::Reclaim) => reclaim(fs),
-                Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                // Something is due.
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-        }
-    }
-}
-
-/// Has the engine let go files that were not used for a while and that nobody has open, until the inodes
-/// held have come down to two thirds of their bound. Each is looked at twice at most: the first time it
-/// loses its mark. The kernel goes on knowing them.
-fn reclaim(fs: &Arc<FileSystem>) {
-    let target = fs.reclaimer.inodes_max / 3 * 2;
-    fs.inodes.let_go_idle();
-    let mut excess = fs.inodes.held().saturating_sub(target);
-    for _ in 0..2 {
-        fs.inodes.visit(|inode| {
-            if excess == 0 {
-                return false;
-            }
-            let idle =
-                inode.is_attached() && !inode.swap_used(false) && inode.open().descriptions == 0;
-            if idle {
-                fs.release_idle(inode);
-                excess -= 1;
-            }
-            true
-        });
-    }
-    fs.inodes.let_go_idle();
-    fs.reclaimer.reclaimed(fs.inodes.held());
 }

@@ -9,8 +9,9 @@ use weir_lane::wire::{
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::file_system::{FileSystem, OpenFile};
+use crate::file_system::FileSystem;
 use crate::lane::Lane;
+use crate::open_file::OpenFile;
 
 impl FileSystem {
     /// ioctl(2) on a regular file: those of the lane, ENOTTY for all others.

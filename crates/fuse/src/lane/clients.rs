@@ -11,8 +11,8 @@ use weir_lane::owner::{self, Owner};
 use weir_lane::region::Region;
 use weir_lane::server::{Inbox, Posted};
 
-use crate::file_system::OpenFile;
 use crate::lane::opens::ClientId;
+use crate::open_file::OpenFile;
 
 /// Clients at most: each has a region, of which what it uses is resident.
 pub(crate) const CLIENTS_MAX: usize = 512;

@@ -14,9 +14,10 @@ use weir_lane::server::{Cut, Damage, Posted};
 use weir_shard::Poster;
 
 use crate::attr;
-use crate::file_system::{FileSystem, OpenFile};
+use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::lane::clients::{Client, Drain, Stuck};
+use crate::open_file::OpenFile;
 
 /// Writes applied under one hold of the shard's lock, at most, and bytes of them: who waits for room in his ring has it
 /// after each.

@@ -17,12 +17,13 @@ use weir_lane::wire::Leave;
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::file_system::{FileSystem, OpenFile};
+use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::lane::clients::Client;
 use crate::lane::lease::Step;
 use crate::lane::opens::{ClientId, Refusal};
 use crate::lane::standing::Standing;
+use crate::open_file::OpenFile;
 use crate::reclaimer::Pages;
 
 impl FileSystem {

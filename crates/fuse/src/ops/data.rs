@@ -9,9 +9,10 @@ use weir_engine::{Durability, ReadData};
 use crate::attr;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::file_system::{FileSystem, OpenFile};
+use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::kernel_pages::Stale;
+use crate::open_file::OpenFile;
 use crate::reclaimer::Pages;
 use crate::transport::BACKGROUND_MAX;
 

@@ -4,12 +4,15 @@
 //! [`crate::errno::Errno`]. Those that may have to wait for data take a continuation, which is run
 //! exactly once, perhaps by another thread; the others answer at once.
 
+mod admission;
 pub(crate) mod attributes;
+pub(crate) mod closing;
 pub(crate) mod data;
 pub(crate) mod directories;
 pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod privileges;
 mod reach;
+pub(crate) mod reclaim;
 pub(crate) mod space;
 pub(crate) mod xattr;

@@ -12,8 +12,9 @@ use weir_engine::{Durability, FreezeEnd, Section};
 use crate::attr::Attributes;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::file_system::{Cached, FileSystem, OpenFile};
+use crate::file_system::{Cached, FileSystem};
 use crate::inode::{DataNode, Inode, NodeId};
+use crate::open_file::OpenFile;
 use crate::ops::attributes::resize_at_home;
 use crate::ops::names::Place;
 

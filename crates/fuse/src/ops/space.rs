@@ -14,8 +14,9 @@ use weir_engine::{Error, FreezeEnd, Section};
 use crate::attr;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::file_system::{FileSystem, OpenFile};
+use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
+use crate::open_file::OpenFile;
 
 /// Most bytes one copy_file_range(2) copies: the program asks again for the rest, and other
 /// requests on the file get their turn in between.

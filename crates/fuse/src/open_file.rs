@@ -1,0 +1,50 @@
+//! One open description of a regular file.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_engine::{ErrorCursor, ErrorKind};
+use weir_shard::Shard;
+
+use crate::credentials::Caller;
+use crate::inode::{DataNode, Inode};
+use crate::lane::standing::OfDescription;
+
+/// One open description of a regular file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    /// The file.
+    pub(crate) inode: Arc<Inode>,
+    /// The kernel does not cache what goes through this description, and sends no fsync of its
+    /// own after a synchronous write.
+    pub(crate) uncached: bool,
+    /// It can write.
+    pub(crate) writes: bool,
+    /// The program that opened it.
+    pub(crate) opener: Caller,
+    /// How it stands in the lane.
+    pub(crate) lane: OfDescription,
+    errors: Mutex<ErrorCursor>,
+}
+
+impl OpenFile {
+    /// A new open description of a file that was acquired for it.
+    pub(crate) fn new(
+        shard: &Shard,
+        inode: Arc<Inode>,
+        opener: Caller,
+        uncached: bool,
+        writes: bool,
+    ) -> OpenFile {
+        let errors = Mutex::new(shard.error_cursor(inode.node().file()));
+        OpenFile { inode, uncached, writes, opener, lane: OfDescription::default(), errors }
+    }
+
+    /// The write-back error this description has not been told of yet, if there is one.
+    pub(crate) fn take_error(&self, shard: &Shard) -> Option<ErrorKind> {
+        shard.take_error(self.inode.node().file(), &mut self.errors())
+    }
+
+    fn errors(&self) -> MutexGuard<'_, ErrorCursor> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

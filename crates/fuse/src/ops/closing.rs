@@ -1,0 +1,66 @@
+//! Writing home, and closing, files that were still dirty when their last descriptor was closed.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use weir_engine::{FreezeEnd, Section};
+
+use crate::file_system::FileSystem;
+use crate::inode::{DataNode, Inode};
+
+/// Files written home together by somebody who waits.
+const BATCH: usize = 64;
+/// Longest wait for them. A home that takes longer has other problems than descriptors, and these
+/// are told to whoever meets them.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+impl FileSystem {
+    /// Closes what has become clean. Says whether files are left.
+    pub(crate) fn close_clean(&self) -> bool {
+        for _ in 0..self.closing.len() {
+            let Some(inode) = self.closing.take() else { break };
+            self.close_now_clean(&inode);
+        }
+        self.closing.len() > 0
+    }
+
+    /// Starts to write the oldest files home if there are many.
+    pub(crate) fn trim_closing(self: &Arc<Self>) {
+        if self.closing.len() > self.closing.files_max() / 2
+            && let Some(inode) = self.closing.take()
+        {
+            let fs = Arc::clone(self);
+            self.write_home(inode, move |inode| fs.close_now_clean(&inode));
+        }
+    }
+
+    /// Waits until some of the oldest files are closed, if there are too many or if `pressed`.
+    pub(crate) fn wait_for_descriptors(self: &Arc<Self>, pressed: bool) {
+        if !pressed && self.closing.len() <= self.closing.files_max() {
+            return;
+        }
+        let (sender, receiver) = channel();
+        for _ in 0..BATCH {
+            let Some(inode) = self.closing.take() else { break };
+            let sender = sender.clone();
+            // Whoever waits no longer leaves the closing to the reclaimer.
+            let fs = Arc::clone(self);
+            self.write_home(inode, move |inode| {
+                fs.close_now_clean(&inode);
+                let _ = sender.send(());
+            });
+        }
+        drop(sender);
+        while receiver.recv_timeout(WAIT_MAX).is_ok() {}
+    }
+
+    /// Writes what is dirty of a file home, without making it durable.
+    fn write_home(&self, inode: Arc<Inode>, done: impl FnOnce(Arc<Inode>) + Send + 'static) {
+        let file = inode.node().file();
+        self.shard.freeze(file, Section::unchanging(Some((0, u64::MAX))), move |_| {
+            // A file that could not be written stays dirty, and is met again.
+            (FreezeEnd { discard: None, size: None }, move || done(inode))
+        });
+    }
+}
