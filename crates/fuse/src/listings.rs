@@ -9,13 +9,16 @@
 //!
 //! Positions are home's own cookies, so that what is neither made nor removed while a directory is read is seen exactly
 //! once, and telldir(3), seekdir(3) and rewinddir(3) work. A **cursor** is home's stream at such a position, kept from
-//! one request to the next. Where there is none, a new stream is set to the position.
+//! one request to the next, also at the end: the kernel asks there once more. Where there is none, a new stream is set to
+//! the position if positions are of the directory, as on file systems that have file handles. Elsewhere they may be of one
+//! stream, and a new one may not be set to any (sshfs ends itself then): it is read from the beginning up to there.
 //!
 //! Owns the cursors, and when which listing is to be dropped. Lock order: each lock is taken alone.
 //!
 //! Invariants:
-//! - a cursor goes on with the listing of the thread that it was made for. What it has read ahead is older than another
-//!   thread's listing may be, and so may be what home keeps for it; a thread that begins anew gives up its cursor;
+//! - a cursor goes on with the listing of the thread that it was made for, where it stands. What it has read ahead is
+//!   older than another thread's listing may be, and so may be what home keeps for it; of several that stand in one place
+//!   the one used last goes on;
 //! - at most [`CURSORS_MAX`] are kept, each with one descriptor, and none for longer than [`CURSOR_IDLE`] without use.
 
 use std::cell::RefCell;
@@ -125,6 +128,30 @@ impl Cursor {
         Ok(Cursor { home, batch: Vec::new(), next: 0, position: cookie, names: Vec::new() })
     }
 
+    /// A stream of `home`, a directory just opened, read up to the entry with `cookie`, or up to where that was if
+    /// positions grow.
+    ///
+    /// # Errors
+    /// What getdents64(2) says.
+    pub(crate) fn read_up_to(home: OwnedFd, cookie: u64) -> io::Result<Cursor> {
+        let mut cursor = Cursor::new(home, 0)?;
+        let mut grows = true;
+        while cookie != 0
+            && let Some(entry) = cursor.peek()?
+        {
+            grows &= entry.cookie > cursor.position;
+            if grows && entry.cookie > cookie {
+                break;
+            }
+            cursor.advance();
+            if entry.cookie == cookie {
+                break;
+            }
+        }
+        cursor.position = cookie;
+        Ok(cursor)
+    }
+
     /// The next entry, which stays the next one until [`Cursor::advance`]. `None` at the end.
     ///
     /// # Errors
@@ -196,10 +223,25 @@ struct Kept {
 
 #[derive(Debug, Default)]
 struct State {
-    cursors: HashMap<(NodeId, u32), (Cursor, Instant)>,
+    /// By directory, reader and position; those used last at the end.
+    cursors: HashMap<(NodeId, u32, u64), Vec<(Cursor, Instant)>>,
     kept: HashMap<NodeId, Kept>,
     /// The reclaimer looks at them.
     watched: bool,
+}
+
+impl State {
+    /// Closes the cursor that was used least recently.
+    fn remove_oldest(&mut self) {
+        let oldest =
+            self.cursors.iter().min_by_key(|(_, here)| here.first().map(|(_, used)| *used));
+        let Some(key) = oldest.map(|(key, _)| *key) else { return };
+        let Some(here) = self.cursors.get_mut(&key) else { return };
+        here.remove(0);
+        if here.is_empty() {
+            self.cursors.remove(&key);
+        }
+    }
 }
 
 /// The listings of one mount.
@@ -220,11 +262,19 @@ impl Listings {
         self.stateless.load(Ordering::Relaxed)
     }
 
-    /// Takes the cursor that stands at `from`. A listing that begins takes none, and ends what its thread began before.
+    /// Takes the cursor that stands at `from`. A listing that begins takes none.
     pub(crate) fn take(&self, from: &Position) -> Option<Cursor> {
-        let (cursor, used) = self.state().cursors.remove(&(from.directory, from.reader))?;
-        let goes_on = from.cookie != 0 && cursor.position == from.cookie;
-        (goes_on && used.elapsed() < CURSOR_IDLE).then_some(cursor)
+        if from.cookie == 0 {
+            return None;
+        }
+        let mut state = self.state();
+        let key = (from.directory, from.reader, from.cookie);
+        let here = state.cursors.get_mut(&key)?;
+        let taken = here.pop();
+        if here.is_empty() {
+            state.cursors.remove(&key);
+        }
+        taken.filter(|(_, used)| used.elapsed() < CURSOR_IDLE).map(|(cursor, _)| cursor)
     }
 
     /// Keeps a cursor for the request that goes on where it stands. Says whether the reclaimer is to begin to call
@@ -232,13 +282,11 @@ impl Listings {
     #[must_use]
     pub(crate) fn put(&self, of: &Position, cursor: Cursor) -> bool {
         let mut state = self.state();
-        if state.cursors.len() >= CURSORS_MAX {
-            let oldest = state.cursors.iter().min_by_key(|(_, (_, used))| *used);
-            if let Some(oldest) = oldest.map(|(key, _)| *key) {
-                state.cursors.remove(&oldest);
-            }
+        if state.cursors.values().map(Vec::len).sum::<usize>() >= CURSORS_MAX {
+            state.remove_oldest();
         }
-        state.cursors.insert((of.directory, of.reader), (cursor, Instant::now()));
+        let key = (of.directory, of.reader, cursor.position);
+        state.cursors.entry(key).or_default().push((cursor, Instant::now()));
         !std::mem::replace(&mut state.watched, true)
     }
 
@@ -262,7 +310,10 @@ impl Listings {
     pub(crate) fn expire(&self, now: Instant) -> (Vec<NodeId>, bool) {
         let mut state = self.state();
         let State { cursors, kept, watched } = &mut *state;
-        cursors.retain(|_, (_, used)| now.saturating_duration_since(*used) < CURSOR_IDLE);
+        cursors.retain(|_, here| {
+            here.retain(|(_, used)| now.saturating_duration_since(*used) < CURSOR_IDLE);
+            !here.is_empty()
+        });
         let too_many = kept.len() > KEPT_MAX;
         let mut dropped = Vec::new();
         kept.retain(|&directory, kept| {
@@ -360,6 +411,29 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_that_cannot_be_set_is_read_up_to_a_position() {
+        let directory = Scratch::new("skipped", 50);
+        let mut cursor = Cursor::new(open(&directory.0), 0).unwrap();
+        let mut left = Vec::new();
+        while let Some(entry) = cursor.peek().unwrap() {
+            left.push((entry.cookie, cursor.name(&entry).to_owned()));
+            cursor.advance();
+        }
+        for at in 0..left.len() {
+            let mut cursor = Cursor::read_up_to(open(&directory.0), left[at].0).unwrap();
+            let next = cursor.peek().unwrap().map(|entry| cursor.name(&entry).to_owned());
+            assert_eq!(next.as_ref(), left.get(at + 1).map(|(_, name)| name));
+        }
+        let (last, name) = left.last().unwrap();
+        if name != "." && name != ".." {
+            std::fs::remove_file(directory.0.join(name)).unwrap();
+            assert!(
+                Cursor::read_up_to(open(&directory.0), *last).unwrap().peek().unwrap().is_none()
+            );
+        }
+    }
+
+    #[test]
     fn a_cursor_is_of_one_thread_and_of_one_listing() {
         let directory = Scratch::new("threads", 1);
         let listings = Listings::default();
@@ -372,7 +446,13 @@ mod tests {
         let _ = listings.put(&position(1, 0), cursor);
         assert!(listings.take(&position(2, cookie)).is_none(), "another thread's");
         assert!(listings.take(&position(1, 0)).is_none(), "it begins anew");
-        assert!(listings.take(&position(1, cookie)).is_none(), "and has given up what it began");
+        let mut second = at(0);
+        second.peek().unwrap();
+        second.advance();
+        let _ = listings.put(&position(1, 0), second);
+        assert!(listings.take(&position(1, cookie)).is_some(), "two listings stand in one place");
+        assert!(listings.take(&position(1, cookie)).is_some());
+        assert!(listings.take(&position(1, cookie)).is_none());
     }
 
     #[test]
@@ -383,7 +463,7 @@ mod tests {
             let cursor = Cursor::new(open(&directory.0), 0).unwrap();
             let _ = listings.put(&position(reader, 0), cursor);
         }
-        assert_eq!(listings.state().cursors.len(), CURSORS_MAX);
+        assert_eq!(listings.state().cursors.values().map(Vec::len).sum::<usize>(), CURSORS_MAX);
         let (dropped, watched) = listings.expire(Instant::now() + CURSOR_IDLE);
         assert!(dropped.is_empty() && !watched);
         assert!(listings.state().cursors.is_empty());

@@ -70,6 +70,12 @@ impl HomeNames {
         self.handles.is_some()
     }
 
+    /// Whether positions in the directories of a file system, given by its device number, are of the directory, so
+    /// that another stream can be set to them: taken to be so on SOURCE's own file system if it has file handles.
+    pub fn has_lasting_positions(&self, device: u64) -> bool {
+        self.has_handles && device == self.device
+    }
+
     /// What SOURCE itself is.
     ///
     /// # Errors

@@ -41,19 +41,24 @@ impl FileSystem {
         let inode = self.inode(from.directory)?;
         let mut cursor = match self.listings.take(&from) {
             Some(cursor) => cursor,
-            None => Cursor::new(open_at_home(&inode)?, from.cookie)?,
+            None if self.home.has_lasting_positions(inode.device()) => {
+                Cursor::new(open_at_home(&inode)?, from.cookie)?
+            }
+            None => Cursor::read_up_to(open_at_home(&inode)?, from.cookie)?,
         };
         // Before home is read: what changes from here on may be missed.
         self.keep_listing(&inode, from.cookie)?;
-        let mut slow = 0;
+        let (mut slow, mut listed) = (0, false);
         while let Some(entry) = cursor.peek()? {
             let name = cursor.name(&entry);
             if !self.list_entry(&inode, &entry, name, &mut slow, listing)? {
                 break;
             }
             cursor.advance();
+            listed = true;
         }
-        if !cursor.is_at_end() && self.listings.put(&from, cursor) {
+        // At the end the kernel asks once more.
+        if (listed || !cursor.is_at_end()) && self.listings.put(&from, cursor) {
             self.reclaimer.watch_listings();
         }
         Ok(())
