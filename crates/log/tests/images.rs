@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used)] // What is missing fails the test.
 
+mod files;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
@@ -16,6 +18,8 @@ use weir_log::{
     BLOCK_BYTES, Commit, Home, LOG_BYTES_MIN, Lsn, NODE_FIRST, ReadLog, Record, ReplayError,
     Report, ScanError, Superblock, SuperblockError, VERSION, Writer, newest, replay,
 };
+
+use crate::files::Files;
 
 const VERSION_2: &[u8] = include_bytes!("images/version-2");
 const VERSION_3: &[u8] = include_bytes!("images/version-3");
@@ -80,36 +84,6 @@ impl Disk {
         bytes[record + 4..record + 8].copy_from_slice(&crc.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[8..number(bytes, 32)]);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-    }
-}
-
-/// Files in memory, by identity.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Files(BTreeMap<Vec<u8>, Vec<u8>>);
-
-impl Home for Files {
-    type File = Vec<u8>;
-    type Error = Infallible;
-
-    fn open(&mut self, identity: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
-        Ok(self.0.contains_key(identity).then(|| identity.to_vec()))
-    }
-
-    fn write(&mut self, file: &Vec<u8>, offset: u64, data: &[u8]) -> Result<(), Infallible> {
-        let bytes = self.0.get_mut(file).unwrap();
-        let end = offset as usize + data.len();
-        bytes.resize(bytes.len().max(end), 0);
-        bytes[offset as usize..end].copy_from_slice(data);
-        Ok(())
-    }
-
-    fn truncate(&mut self, file: &Vec<u8>, size: u64) -> Result<(), Infallible> {
-        self.0.get_mut(file).unwrap().resize(size as usize, 0);
-        Ok(())
-    }
-
-    fn sync(&mut self, _file: &Vec<u8>) -> Result<(), Infallible> {
-        Ok(())
     }
 }
 

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // What is missing fails the test.
 
-use std::collections::HashMap;
+mod files;
+
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 
@@ -11,6 +13,8 @@ use weir_log::{
     BLOCK_BYTES, Commit, DATA_START, Home, Lsn, NODE_FIRST, ReadLog, Record, ReplayError, Report,
     ScanError, Superblock, Writer, newest, replay,
 };
+
+use crate::files::Files;
 
 /// A log in memory.
 #[derive(Clone)]
@@ -56,36 +60,6 @@ impl Disk {
     }
 }
 
-/// Files in memory, by identity.
-#[derive(Default, Clone, PartialEq, Debug)]
-struct Files(HashMap<Vec<u8>, Vec<u8>>);
-
-impl Home for Files {
-    type File = Vec<u8>;
-    type Error = Infallible;
-
-    fn open(&mut self, identity: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
-        Ok(self.0.contains_key(identity).then(|| identity.to_vec()))
-    }
-
-    fn write(&mut self, file: &Vec<u8>, offset: u64, data: &[u8]) -> Result<(), Infallible> {
-        let bytes = self.0.get_mut(file).unwrap();
-        let end = offset as usize + data.len();
-        bytes.resize(bytes.len().max(end), 0);
-        bytes[offset as usize..end].copy_from_slice(data);
-        Ok(())
-    }
-
-    fn truncate(&mut self, file: &Vec<u8>, size: u64) -> Result<(), Infallible> {
-        self.0.get_mut(file).unwrap().resize(size as usize, 0);
-        Ok(())
-    }
-
-    fn sync(&mut self, _file: &Vec<u8>) -> Result<(), Infallible> {
-        Ok(())
-    }
-}
-
 /// Groups follow one another.
 fn fresh() -> Superblock {
     fresh_in_rows(1)
@@ -125,7 +99,7 @@ fn write(offset: u64, data: &[u8]) -> Record<'_> {
 }
 
 fn one_file(content: &[u8]) -> Files {
-    Files(HashMap::from([(b"a".to_vec(), content.to_vec())]))
+    Files(BTreeMap::from([(b"a".to_vec(), content.to_vec())]))
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::cache::Cache;
 use crate::cache::page::Page;
 use crate::place::PageIx;
 
-/// Pages published together when one of them is read: so many, aligned.
+/// Pages published together when one of them is read: an aligned group of this many.
 const PAGES_AROUND: u64 = 64;
 
 impl Cache {

@@ -1,4 +1,4 @@
-//! What pages hold: for a reader, and for who writes clean pages with dirty ones.
+//! What pages hold, for reads and for destages that take clean pages along with dirty ones.
 
 use weir_frames::{Frame, PAGE_BYTES};
 

@@ -12,7 +12,7 @@ use crate::waiters::gate::Gate;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Pages ahead of the sweep through a window, few of which came back, that had better not leave before it.
+/// Pages right ahead of a sweep of spilled patches: they are not replaced before the sweep has reached them.
 const NEXT_SWEPT_PAGES: u64 = 2048;
 
 impl Cache {

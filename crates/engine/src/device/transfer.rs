@@ -24,7 +24,7 @@ pub(crate) struct Issue {
 pub(crate) enum FetchFor {
     /// Its pages.
     Pages,
-    /// A sweep: so many of its pages are patched; the others are read because they lie between, and may
+    /// A sweep, with its number of patched pages. The others are read because they lie between, and may
     /// be resident.
     Sweep { patched: usize },
     /// The sweep's window: the same of a stretch that is then written whole.

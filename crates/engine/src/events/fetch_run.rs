@@ -21,7 +21,7 @@ const ROOM_MIN_ARM: usize = 256;
 
 const ROOM_MIN: usize = 64;
 
-/// Every so many fetches of a sweep one reads no gap, to see what it then costs.
+/// One in this many fetches of a sweep reads no gap, to measure what that costs.
 const PROBE_EVERY: u64 = 32;
 
 impl Engine {

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::place::PageIx;
 use crate::write_back::need::Need;
 
-/// Pages spared for their readers before one of them goes all the same.
+/// Pages spared in a row because they were read; the next one is replaced although it was read.
 const SPARED_MAX: usize = 32;
 
 impl Engine {

@@ -1,8 +1,8 @@
 //! Files in the lane: what programs read and write of them by shared memory.
 //!
 //! The board says how large a file is, how far it may be written without asking (`file`), and in which
-//! frames its pages are (`resident`). Pages are put there as they are read and written; who reads them
-//! there is learnt of when they are about to go.
+//! frames its pages are (`resident`). Pages are put there as they are read and written; that one was
+//! read there is noticed when it is about to be replaced.
 //!
 //! Invariants:
 //! - a published frame is that of the page its key names, and the page's file is in the lane;

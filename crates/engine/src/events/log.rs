@@ -1,4 +1,4 @@
-//! The redo log of an engine: its start and end, its groups, and who waits for them.
+//! The redo log of an engine: its start and end, its groups, and the requests that wait for them.
 //!
 //! One group is under way at a time; what is appended meanwhile shares the next one (group commit). Once a write of the
 //! log has failed, no sync of a file succeeds any more; a sync of everything does, and its caller sees to it that the
@@ -138,7 +138,7 @@ impl Engine {
         }
     }
 
-    /// No sync succeeds from now on. Reads and writes go on, and data goes home as ever.
+    /// No sync succeeds from now on. Reads and writes go on, and data still goes home.
     pub(crate) fn log_failed(&mut self, kind: ErrorKind, now: Time) {
         let log = self.journal_mut();
         log.failed.get_or_insert(kind);

@@ -144,7 +144,7 @@ impl Engine {
         log.shared.open_segment()
     }
 
-    /// Whether records of so many bytes fit, and still leave what is kept for others that void them.
+    /// Whether records of `bytes` bytes fit and still leave the space reserved for records that void others.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         self.journal.as_ref().is_some_and(|log| log.shared.has_room(bytes))
     }
