@@ -26,7 +26,7 @@ thread_local! {
 
 /// Runs `allocate` with home's root reserve and quotas applied as they apply to `user`. A daemon
 /// that is not run by root is always subject to them.
-pub fn allocate_as<T>(user: u32, allocate: impl FnOnce() -> T) -> T {
+pub(crate) fn allocate_as<T>(user: u32, allocate: impl FnOnce() -> T) -> T {
     let root = geteuid();
     if user == 0 || !root.is_root() {
         return allocate();
@@ -39,7 +39,7 @@ pub fn allocate_as<T>(user: u32, allocate: impl FnOnce() -> T) -> T {
 }
 
 /// Keeps this thread's capabilities when its file-system user changes (capabilities(7)).
-pub fn keep_capabilities() {
+pub(crate) fn keep_capabilities() {
     let kept = capabilities_secure_bits()
         .map(|bits| bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)
         .and_then(set_capabilities_secure_bits);

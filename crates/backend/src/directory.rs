@@ -17,7 +17,7 @@
 //! module, the sink included, is called.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -236,9 +236,21 @@ impl Directory {
         }
     }
 
-    /// fsync(2), in this thread, where the device is quick and nothing else is under way. `None` if a worker had better do
-    /// it.
-    pub fn sync_here(&self, fd: BorrowedFd<'_>) -> Option<io::Result<()>> {
+    /// fsync(2) of a directory opened for reading, then `done`: in this thread where the device is quick and
+    /// nothing else is under way, otherwise on a worker. After [`Directory::shutdown`] a worker does nothing.
+    pub fn sync_directory(
+        &self,
+        directory: OwnedFd,
+        done: impl FnOnce(io::Result<()>) + Send + 'static,
+    ) {
+        match self.sync_here(directory.as_fd()) {
+            Some(synced) => done(synced),
+            None => self.defer(Box::new(move || done(fs::fsync(directory).map_err(Into::into)))),
+        }
+    }
+
+    /// fsync(2), in this thread. `None` if a worker had better do it.
+    fn sync_here(&self, fd: BorrowedFd<'_>) -> Option<io::Result<()>> {
         let shared = &self.shared;
         if !shared.under_way.is_none() || !shared.syncs.is_worth_waiting() {
             return None;

@@ -12,7 +12,7 @@
 //! under `data`, and nothing else that may block is done under any but `restoring`.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode as FileMode, OFlags, StatxFlags};
@@ -22,6 +22,7 @@ use weir_engine::{Extent, HomeAttributes, PAGE_BYTES};
 use crate::allocation::allocate_as;
 use crate::extents;
 use crate::identity::Naming;
+use crate::proc_path::proc_path;
 use crate::times::Times;
 
 /// One regular file at home. Shared as `Arc<HomeFile>`; a transfer under way keeps the descriptor
@@ -172,8 +173,8 @@ impl HomeFile {
         self.path.as_fd()
     }
 
-    /// A data descriptor through the page cache, writable if the file is open for writing, for
-    /// ftruncate, fallocate, lseek, copy_file_range. Not for data the engine caches.
+    /// A data descriptor through the page cache, writable if the file is open for writing. Not for data
+    /// the engine caches.
     ///
     /// # Errors
     /// EBADF if no data descriptor is open.
@@ -472,7 +473,7 @@ impl HomeFile {
     }
 
     fn reopen_path(&self) -> String {
-        format!("/proc/self/fd/{}", self.path.as_raw_fd())
+        proc_path(self.path.as_fd())
     }
 
     fn lock_data(&self) -> MutexGuard<'_, Data> {

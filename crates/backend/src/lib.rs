@@ -1,10 +1,12 @@
 //! Where home locations live: a directory of ordinary files.
 //!
 //! Executes the engine's [`Command`](weir_engine::Command)s: [`Directory`] does the transfers, a
-//! [`HomeFile`] is one file they go to. Knows files by their descriptors only, never by name.
+//! [`HomeFile`] is one file they go to. Knows files by their descriptors only, never by name. Beside them, [`home_names`]
+//! executes the commands on names and attributes.
 //!
 //! Architecture invariants: nothing here decides what is read or written when, that is the
-//! engine's; unsafe code is in `allocation`, `ring`, `awake`, `policy`, `identity` and `extents` alone.
+//! engine's; unsafe code is in `allocation`, `ring`, `awake`, `policy`, `identity`, `extents` and
+//! `home_names/credentials` alone.
 //!
 //! ```
 //! use weir_backend::error_kind;
@@ -33,7 +35,9 @@ mod look;
 mod notes;
 mod partial;
 mod policy;
+mod proc_path;
 mod quick;
+mod ranges;
 mod recovery;
 mod redo;
 mod redo_log;
@@ -48,7 +52,6 @@ mod whole;
 #[cfg(test)]
 mod tests;
 
-pub use allocation::{allocate_as, keep_capabilities};
 pub use awake::stay_awake;
 pub use directory::{Directory, Method, Patience, Sink};
 pub use error::error_kind;

@@ -1,6 +1,6 @@
 //! File attributes in Weir's own form: what home says, and the encodings FUSE uses for it.
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
 use weir_backend::Timestamp;
 use weir_backend::home_names::Status;
@@ -42,26 +42,6 @@ pub(crate) struct Attributes {
 
 impl Attributes {
     /// What home says of `node`.
-    pub(crate) fn from_home(node: NodeId, stat: &Stat) -> Attributes {
-        Attributes {
-            node,
-            generation: 0,
-            mode: stat.st_mode,
-            nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            rdev: stat.st_rdev,
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
-            block_bytes: u32::try_from(stat.st_blksize).unwrap_or(4096),
-            atime: timestamp(stat.st_atime, stat.st_atime_nsec),
-            mtime: modified(stat),
-            ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec),
-            volatile: false,
-        }
-    }
-
-    /// What home says of `node`, found by its name.
     pub(crate) fn from_status(node: NodeId, status: &Status) -> Attributes {
         Attributes {
             node,
@@ -102,21 +82,6 @@ impl Attributes {
             volatile: false,
         }
     }
-}
-
-/// The modification time home says.
-pub(crate) fn modified(stat: &Stat) -> Timestamp {
-    timestamp(stat.st_mtime, stat.st_mtime_nsec)
-}
-
-/// The change time home says.
-pub(crate) fn changed(stat: &Stat) -> Timestamp {
-    timestamp(stat.st_ctime, stat.st_ctime_nsec)
-}
-
-fn timestamp(seconds: i64, nanoseconds: u64) -> Timestamp {
-    // Below 10^9 by contract of stat(2), so it fits.
-    Timestamp { tv_sec: seconds, tv_nsec: nanoseconds as _ }
 }
 
 /// The time a file is stamped with now: the coarse clock the kernel's file systems use, so that

@@ -13,8 +13,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{CWD, statat};
-
 use crate::credentials::Caller;
 
 /// Upper bound of held inodes while some are idle: files whose data is cached, above all. Each costs one
@@ -123,8 +121,8 @@ impl Descriptors {
 fn in_use() -> usize {
     const DIRECTORY: &str = "/proc/self/fd";
     // Since Linux 6.2 the directory's size is their number.
-    match statat(CWD, DIRECTORY, rustix::fs::AtFlags::empty()) {
-        Ok(stat) if stat.st_size > 0 => usize::try_from(stat.st_size).unwrap_or(usize::MAX),
+    match std::fs::metadata(DIRECTORY) {
+        Ok(status) if status.len() > 0 => usize::try_from(status.len()).unwrap_or(usize::MAX),
         _ => std::fs::read_dir(DIRECTORY).map_or(0, Iterator::count),
     }
 }

@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use rustix::fs::AtFlags;
-
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
@@ -87,10 +85,8 @@ impl Call<'_> {
                 let made = fs.make_directory(caller, new, mode, umask);
                 self.entry(made);
             }
-            Operation::Unlink { name } => self.end(fs.remove_name(node, name, AtFlags::empty())),
-            Operation::RemoveDirectory { name } => {
-                self.end(fs.remove_name(node, name, AtFlags::REMOVEDIR));
-            }
+            Operation::Unlink { name } => self.end(fs.unlink(node, name)),
+            Operation::RemoveDirectory { name } => self.end(fs.remove_directory(node, name)),
             Operation::Rename { name, new_parent, new_name, flags } => {
                 let from = Place { parent: node, name };
                 let to = Place { parent: new_parent, name: new_name };

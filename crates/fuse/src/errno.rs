@@ -26,7 +26,6 @@ impl Errno {
     pub(crate) const ENOTTY: Errno = Errno(libc::ENOTTY);
     pub(crate) const ENOSYS: Errno = Errno(libc::ENOSYS);
     pub(crate) const ENXIO: Errno = Errno(libc::ENXIO);
-    pub(crate) const ERANGE: Errno = Errno(libc::ERANGE);
     pub(crate) const EROFS: Errno = Errno(libc::EROFS);
     pub(crate) const ESTALE: Errno = Errno(libc::ESTALE);
     pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
@@ -48,6 +47,14 @@ impl Errno {
             libc::EBADF => Errno::EIO,
             code if code > 0 => Errno(code),
             _ => Errno::EIO,
+        }
+    }
+
+    /// What the kernel is told when copy_file_range(2) at home said `error`: it copies by itself only after EOPNOTSUPP.
+    pub(crate) fn of_copy(error: io::Error) -> Errno {
+        match error.raw_os_error() {
+            Some(libc::EXDEV | libc::EINVAL | libc::ENOSYS) => Errno::EOPNOTSUPP,
+            _ => error.into(),
         }
     }
 }

@@ -19,14 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use weir_backend::HomeFile;
 use weir_backend::home_names::{HomeNames, Status, open_root};
 use weir_shard::Shard;
 
-use crate::attr::{self, Attributes};
+use crate::attr::Attributes;
 use crate::closing::Closing;
-use crate::credentials::Credentials;
 use crate::descriptors::Descriptors;
 use crate::errno::Errno;
 use crate::handle::Handles;
@@ -82,7 +80,6 @@ pub(crate) struct FileSystem {
     pub(crate) inodes: Inodes,
     pub(crate) files: Handles<OpenFile>,
     pub(crate) listings: Listings,
-    pub(crate) credentials: Credentials,
     pub(crate) options: MountOptions,
     pub(crate) closing: Closing,
     pub(crate) descriptors: Descriptors,
@@ -116,7 +113,6 @@ impl FileSystem {
             inodes,
             files: Handles::new(),
             listings: Listings::default(),
-            credentials: Credentials::new(),
             options,
             closing: Closing::new(descriptors.closing_max()),
             descriptors,
@@ -142,8 +138,8 @@ impl FileSystem {
         // Before anything else: what is looked at later can only be newer.
         let volatile = inode.lane.is_volatile();
         self.settle(inode);
-        let stat = fstat(inode.path_fd())?;
-        let mut attributes = Attributes::from_home(inode.node(), &stat);
+        let status = inode.status()?;
+        let mut attributes = Attributes::from_status(inode.node(), &status);
         attributes.volatile = volatile;
         let Some(home) = inode.file() else {
             return Ok(attributes);
@@ -152,7 +148,7 @@ impl FileSystem {
             self.lay_times(home, &mut attributes);
             return Ok(attributes);
         }
-        if was_changed_at_home(&inode.open(), &stat) {
+        if was_changed_at_home(&inode.open(), &status) {
             return Ok(attributes);
         }
         self.lay_times(home, &mut attributes);
@@ -234,11 +230,11 @@ impl FileSystem {
         home: &HomeFile,
         state: &OpenState,
     ) -> Result<Cached, Errno> {
-        let stat = fstat(inode.path_fd())?;
-        if !was_changed_at_home(state, &stat) {
+        let status = inode.status()?;
+        if !was_changed_at_home(state, &status) {
             return Ok(Cached::Good);
         }
-        home.times().set_mtime(attr::modified(&stat), attr::changed(&stat));
+        home.times().set_mtime(status.mtime, status.ctime);
         Ok(match self.shard.drop_clean(inode.node().file()) {
             Ok(true) => Cached::Dropped,
             _ => Cached::Stale,
@@ -265,11 +261,11 @@ impl FileSystem {
             return;
         }
         let file = inode.node().file();
-        let mut stat = fstat(inode.path_fd());
+        let mut status = inode.status();
         if self.shard.has_dirty(file) {
-            match &stat {
+            match &status {
                 // No name, no description: nobody can ever read it.
-                Ok(stat) if stat.st_nlink == 0 => {
+                Ok(status) if status.nlink == 0 => {
                     state.discarded = true;
                     self.shard.discard(file);
                 }
@@ -284,9 +280,9 @@ impl FileSystem {
         self.shard.forget_reserved_past_end(file);
         home.close_data();
         if home.times().overlay().0.is_some() {
-            stat = fstat(inode.path_fd());
+            status = inode.status();
         }
-        state.seen = stat.ok().map(|stat| seen(&stat));
+        state.seen = status.ok().map(|status| seen(&status));
     }
 
     /// Tries again to close the data descriptors of a file that was dirty when it was closed.
@@ -303,7 +299,7 @@ impl FileSystem {
     pub(crate) fn see_again(&self, inode: &Inode) {
         let mut state = inode.open();
         if state.seen.is_some() {
-            state.seen = fstat(inode.path_fd()).ok().map(|stat| seen(&stat));
+            state.seen = inode.status().ok().map(|status| seen(&status));
         }
     }
 
@@ -339,9 +335,7 @@ impl FileSystem {
                 return;
             }
             let file = inode.node().file();
-            if self.shard.has_dirty(file)
-                && fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0)
-            {
+            if self.shard.has_dirty(file) && inode.status().is_ok_and(|status| status.nlink == 0) {
                 state.discarded = true;
                 self.shard.discard(file);
             }
@@ -395,7 +389,7 @@ impl FileSystem {
     pub(crate) fn discard_nameless(&self) {
         self.inodes.visit(|inode| {
             let nameless =
-                inode.is_attached() && fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0);
+                inode.is_attached() && inode.status().is_ok_and(|status| status.nlink == 0);
             if nameless {
                 self.shard.discard(inode.node().file());
             }
@@ -404,19 +398,11 @@ impl FileSystem {
     }
 }
 
-fn seen(stat: &rustix::fs::Stat) -> Seen {
-    Seen { size: u64::try_from(stat.st_size).unwrap_or(0), mtime: attr::modified(stat) }
+fn seen(status: &Status) -> Seen {
+    Seen { size: status.size, mtime: status.mtime }
 }
 
 /// Whether home says otherwise of a closed file than when it was closed.
-fn was_changed_at_home(state: &OpenState, stat: &rustix::fs::Stat) -> bool {
-    state.attached && state.seen.is_some_and(|before| before != seen(stat))
-}
-
-/// Opens the inode behind an `O_PATH` descriptor.
-///
-/// # Errors
-/// What open(2) says.
-pub(crate) fn reopen(inode: &Inode, flags: OFlags) -> Result<OwnedFd, Errno> {
-    Ok(openat(CWD, inode.proc_path(), flags | OFlags::CLOEXEC, Mode::empty())?)
+fn was_changed_at_home(state: &OpenState, status: &Status) -> bool {
+    state.attached && state.seen.is_some_and(|before| before != seen(status))
 }

@@ -6,21 +6,20 @@
 //! Lock order: an inode's `open` state, then a part of the table, then the namespace.
 //! [`crate::file_system`] says what else is taken under the first.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::FileType;
-use weir_backend::home_names::Status;
+use weir_backend::home_names::{Status, folds_names};
 use weir_backend::{HomeFile, Timestamp};
 use weir_engine::FileId;
 use weir_names::Marks;
 pub(crate) use weir_names::NodeId;
 
-use crate::folding;
 use crate::kernel_pages::KernelPages;
 use crate::lane::standing::InodeLane;
-use crate::proc_path::proc_path;
 
 /// A node whose data the engine has.
 pub(crate) trait DataNode {
@@ -155,7 +154,7 @@ impl Inode {
         self.kind
     }
 
-    /// The `O_PATH` descriptor.
+    /// The `O_PATH` descriptor, by which the back end knows it.
     pub(crate) fn path_fd(&self) -> BorrowedFd<'_> {
         match &self.home {
             Home::File(file) => file.path_fd(),
@@ -163,15 +162,14 @@ impl Inode {
         }
     }
 
-    /// A path that leads to the inode itself, a symbolic link included, for the calls that take
-    /// no descriptor opened with `O_PATH`.
-    pub(crate) fn proc_path(&self) -> String {
-        proc_path(self.path_fd())
+    /// What home says of it.
+    pub(crate) fn status(&self) -> io::Result<Status> {
+        Status::of(self.path_fd())
     }
 
     /// Whether a directory's names are, or may be, the same in upper and lower case.
     pub(crate) fn folds_names(&self) -> bool {
-        *self.folds_names.get_or_init(|| folding::folds_names(self.path_fd()))
+        *self.folds_names.get_or_init(|| folds_names(self.path_fd()))
     }
 
     /// A regular file's home.

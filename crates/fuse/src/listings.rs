@@ -8,10 +8,9 @@
 //! same time. A mount whose names are not to be remembered at all opens directories as before, and nothing is kept.
 //!
 //! Positions are home's own cookies, so that what is neither made nor removed while a directory is read is seen exactly
-//! once, and telldir(3), seekdir(3) and rewinddir(3) work. A **cursor** is home's stream at such a position, kept from
-//! one request to the next, also at the end: the kernel asks there once more. Where there is none, a new stream is set to
-//! the position if positions are of the directory, as on file systems that have file handles. Elsewhere they may be of one
-//! stream, and a new one may not be set to any (sshfs ends itself then): it is read from the beginning up to there.
+//! once, and telldir(3), seekdir(3) and rewinddir(3) work. A cursor ([`Cursor`]) is home's stream at such a position, kept
+//! from one request to the next, also at the end: the kernel asks there once more. Where there is none, home is asked for
+//! a new one.
 //!
 //! Owns the cursors, and when which listing is to be dropped. Lock order: each lock is taken alone.
 //!
@@ -21,17 +20,14 @@
 //!   the one used last goes on;
 //! - at most [`CURSORS_MAX`] are kept, each with one descriptor, and none for longer than [`CURSOR_IDLE`] without use.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, RawDir, SeekFrom, seek};
+use rustix::fs::FileType;
+use weir_backend::home_names::Cursor;
 
 use crate::attr::Attributes;
 use crate::inode::NodeId;
@@ -42,16 +38,9 @@ const CURSORS_MAX: usize = 64;
 const CURSOR_IDLE: Duration = Duration::from_secs(60);
 /// Listings kept by the kernel before all are dropped early: a few megabytes here.
 const KEPT_MAX: usize = 1 << 16;
-/// Bytes of home's entries read at once: a cursor keeps what of them is not listed yet.
-const BATCH_BYTES: usize = 16 << 10;
 /// A directory that was not changed for longer than this shows every change after that by its times, however coarse
 /// the clock of its file system.
 pub(crate) const SETTLED: Duration = Duration::from_secs(2);
-
-thread_local! {
-    /// Where home's entries are read to.
-    static BATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(BATCH_BYTES));
-}
 
 /// One entry of a directory, as a listing shows it.
 #[derive(Clone, Copy, Debug)]
@@ -89,125 +78,6 @@ pub(crate) struct Position {
     pub(crate) reader: u32,
     /// Home's cookie of the last entry listed, or 0.
     pub(crate) cookie: u64,
-}
-
-/// Home's stream of a directory.
-///
-/// Invariant: `position` is the cookie of what was listed last: it stands before the entry `batch[next]`, or before what
-/// follows the batch.
-#[derive(Debug)]
-pub(crate) struct Cursor {
-    home: OwnedFd,
-    batch: Vec<Entry>,
-    next: usize,
-    position: u64,
-    names: Vec<u8>,
-}
-
-/// One entry as home listed it; its name is a range of the cursor's names.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// Home's inode number.
-    pub(crate) inode: u64,
-    /// Its type, if home tells.
-    pub(crate) kind: FileType,
-    /// Where home goes on after it.
-    pub(crate) cookie: u64,
-    name: (usize, usize),
-}
-
-impl Cursor {
-    /// A stream of `home`, a directory just opened, that begins after `cookie`.
-    ///
-    /// # Errors
-    /// What lseek(2) says.
-    pub(crate) fn new(home: OwnedFd, cookie: u64) -> io::Result<Cursor> {
-        if cookie != 0 {
-            seek(&home, SeekFrom::Start(cookie))?;
-        }
-        Ok(Cursor { home, batch: Vec::new(), next: 0, position: cookie, names: Vec::new() })
-    }
-
-    /// A stream of `home`, a directory just opened, read up to the entry with `cookie`, or up to where that was if
-    /// positions grow.
-    ///
-    /// # Errors
-    /// What getdents64(2) says.
-    pub(crate) fn read_up_to(home: OwnedFd, cookie: u64) -> io::Result<Cursor> {
-        let mut cursor = Cursor::new(home, 0)?;
-        let mut grows = true;
-        while cookie != 0
-            && let Some(entry) = cursor.peek()?
-        {
-            grows &= entry.cookie > cursor.position;
-            if grows && entry.cookie > cookie {
-                break;
-            }
-            cursor.advance();
-            if entry.cookie == cookie {
-                break;
-            }
-        }
-        cursor.position = cookie;
-        Ok(cursor)
-    }
-
-    /// The next entry, which stays the next one until [`Cursor::advance`]. `None` at the end.
-    ///
-    /// # Errors
-    /// What getdents64(2) says.
-    pub(crate) fn peek(&mut self) -> io::Result<Option<Entry>> {
-        if self.next == self.batch.len() {
-            self.refill()?;
-        }
-        Ok(self.batch.get(self.next).copied())
-    }
-
-    /// The name of an entry of the batch.
-    pub(crate) fn name(&self, entry: &Entry) -> &OsStr {
-        OsStr::from_bytes(&self.names[entry.name.0..entry.name.1])
-    }
-
-    /// Whether the directory ends here, as [`Cursor::peek`] has found.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.batch.is_empty()
-    }
-
-    /// The next entry was listed.
-    pub(crate) fn advance(&mut self) {
-        if let Some(entry) = self.batch.get(self.next) {
-            self.position = entry.cookie;
-            self.next += 1;
-        }
-    }
-
-    /// Reads the next batch. It is empty at the end of the directory.
-    fn refill(&mut self) -> io::Result<()> {
-        self.batch.clear();
-        self.names.clear();
-        self.next = 0;
-        BATCH.with_borrow_mut(|buffer| self.read_batch(buffer))
-    }
-
-    fn read_batch(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
-        let mut entries = RawDir::new(&self.home, buffer.spare_capacity_mut());
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            let start = self.names.len();
-            self.names.extend_from_slice(name);
-            self.batch.push(Entry {
-                inode: entry.ino(),
-                kind: entry.file_type(),
-                cookie: entry.next_entry_cookie(),
-                name: (start, self.names.len()),
-            });
-            if entries.is_buffer_empty() {
-                break;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A listing that the kernel keeps.
@@ -285,7 +155,7 @@ impl Listings {
         if state.cursors.values().map(Vec::len).sum::<usize>() >= CURSORS_MAX {
             state.remove_oldest();
         }
-        let key = (of.directory, of.reader, cursor.position);
+        let key = (of.directory, of.reader, cursor.position());
         state.cursors.entry(key).or_default().push((cursor, Instant::now()));
         !std::mem::replace(&mut state.watched, true)
     }
@@ -338,6 +208,7 @@ impl Listings {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::os::fd::OwnedFd;
 
     use super::*;
 
@@ -407,29 +278,6 @@ mod tests {
                 }
             }
             assert_eq!(seen, all);
-        }
-    }
-
-    #[test]
-    fn a_stream_that_cannot_be_set_is_read_up_to_a_position() {
-        let directory = Scratch::new("skipped", 50);
-        let mut cursor = Cursor::new(open(&directory.0), 0).unwrap();
-        let mut left = Vec::new();
-        while let Some(entry) = cursor.peek().unwrap() {
-            left.push((entry.cookie, cursor.name(&entry).to_owned()));
-            cursor.advance();
-        }
-        for at in 0..left.len() {
-            let mut cursor = Cursor::read_up_to(open(&directory.0), left[at].0).unwrap();
-            let next = cursor.peek().unwrap().map(|entry| cursor.name(&entry).to_owned());
-            assert_eq!(next.as_ref(), left.get(at + 1).map(|(_, name)| name));
-        }
-        let (last, name) = left.last().unwrap();
-        if name != "." && name != ".." {
-            std::fs::remove_file(directory.0.join(name)).unwrap();
-            assert!(
-                Cursor::read_up_to(open(&directory.0), *last).unwrap().peek().unwrap().is_none()
-            );
         }
     }
 

@@ -1,6 +1,6 @@
 //! Names at home: looked up, changed, and found again without a descriptor kept of them.
 //!
-//! Executes what the namespace (`weir_names`) needs of home. A node is found again by its file handle where
+//! Answers what the namespace (`weir_names`) needs to know of home, and executes its commands. A node is found again by its file handle where
 //! SOURCE's file system keeps handles and this process may open them (CAP_DAC_READ_SEARCH); elsewhere by its
 //! place, a name in a directory that was itself found again.
 //!
@@ -10,8 +10,12 @@
 //!   followed; and whoever opens it compares the identity;
 //! - an inode's identity is computed in the same way whichever way it is found.
 
-mod change;
+mod credentials;
+mod execute;
+mod list;
 mod status;
+mod system;
+mod xattrs;
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -23,9 +27,15 @@ use rustix::io::Errno;
 use weir_names::{Handle, Identity, NodeId, Place, Way};
 
 use crate::identity::{Naming, may_open_handles, open_handle, with_handle_of};
+use crate::proc_path::proc_path;
 
-pub use change::{apply, link, rename};
-pub use status::Status;
+use credentials::Credentials;
+
+pub use execute::HomeCommand;
+pub use list::{Cursor, DirEntry, open_directory};
+pub use status::{Status, read_link};
+pub use system::{folds_names, space};
+pub use xattrs::{Value, get_xattr, list_xattrs};
 
 /// A name that was looked up, or an open file.
 #[derive(Clone, Debug)]
@@ -47,6 +57,7 @@ pub struct HomeNames {
     handles: Option<OwnedFd>,
     /// The file system has handles to tell inodes apart by, whether or not they may be opened.
     has_handles: bool,
+    credentials: Credentials,
 }
 
 impl HomeNames {
@@ -62,7 +73,8 @@ impl HomeNames {
             true => Some(openat(source, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?),
             false => None,
         };
-        Ok(HomeNames { device: status.device, mount: status.mount, handles, has_handles })
+        let Status { device, mount, .. } = status;
+        Ok(HomeNames { device, mount, handles, has_handles, credentials: Credentials::new() })
     }
 
     /// Whether nodes of SOURCE's own file system are found again by handle.
@@ -70,10 +82,17 @@ impl HomeNames {
         self.handles.is_some()
     }
 
-    /// Whether positions in the directories of a file system, given by its device number, are of the directory, so
-    /// that another stream can be set to them: taken to be so on SOURCE's own file system if it has file handles.
-    pub fn has_lasting_positions(&self, device: u64) -> bool {
-        self.has_handles && device == self.device
+    /// A stream of a directory on the file system with this `device` number, that begins after `cookie`. Positions are
+    /// taken to be of the directory on SOURCE's own file system if it has file handles.
+    ///
+    /// # Errors
+    /// Those of open(2), lseek(2) and getdents64(2).
+    pub fn list(&self, directory: BorrowedFd<'_>, device: u64, cookie: u64) -> io::Result<Cursor> {
+        let opened = open_directory(directory)?;
+        match self.has_handles && device == self.device {
+            true => Cursor::new(opened, cookie),
+            false => Cursor::read_up_to(opened, cookie),
+        }
     }
 
     /// What SOURCE itself is.
@@ -192,9 +211,7 @@ pub fn open_root(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// # Errors
 /// Those of open(2).
 pub fn open_again(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    use std::os::fd::AsRawFd;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    Ok(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(openat(CWD, proc_path(file), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Where home gives no handles, inodes that have one number after the other are told apart by their type

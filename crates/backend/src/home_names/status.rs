@@ -1,10 +1,10 @@
-//! What stat(2) says of an inode at home.
+//! What stat(2) and readlink(2) say of an inode at home.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, makedev, statx};
+use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, makedev, readlinkat, statx};
 
 use crate::times::Timestamp;
 
@@ -62,6 +62,15 @@ impl Status {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         Ok(from_statx(&statx(directory, name, flags, wanted())?))
     }
+}
+
+/// What a symbolic link says that is held by `link` (`O_PATH` does).
+///
+/// # Errors
+/// Those of readlinkat(2).
+pub fn read_link(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    // An empty path names the link the descriptor itself holds.
+    Ok(readlinkat(link, "", Vec::new())?.into_bytes())
 }
 
 fn wanted() -> StatxFlags {

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use rustix::fs::{
-    AtFlags, Gid, Mode, StatVfs, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmod, chownat,
-    fstat, fstatvfs, ftruncate, utimensat,
-};
+use rustix::fs::StatVfs;
+use weir_backend::home_names::space;
 use weir_backend::{HomeFile, Timestamp};
 use weir_engine::{Error, FreezeEnd, Section};
+use weir_names::command::{NameCommand, SetTime};
 
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
@@ -15,15 +14,6 @@ use crate::errno::Errno;
 use crate::file_system::{Cached, FileSystem};
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::names::note_change;
-
-/// A time to set (utimensat(2)).
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum SetTime {
-    /// The moment it is set.
-    Now,
-    /// This one.
-    To(Timestamp),
-}
 
 /// What to set; whatever is `None` stays.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,16 +95,11 @@ impl FileSystem {
     }
 
     fn set_owner(&self, inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
-        if set.uid.is_none() && set.gid.is_none() {
+        let SetAttributes { uid, gid, .. } = *set;
+        if uid.is_none() && gid.is_none() {
             return Ok(());
         }
-        chownat(
-            inode.path_fd(),
-            "",
-            set.uid.map(Uid::from_raw),
-            set.gid.map(Gid::from_raw),
-            AtFlags::EMPTY_PATH,
-        )?;
+        self.home.execute(NameCommand::SetOwner { inode: inode.path_fd(), uid, gid })?;
         note_change(inode);
         Ok(())
     }
@@ -123,23 +108,23 @@ impl FileSystem {
         let Some(mode) = set.mode else {
             return Ok(());
         };
-        chmod(inode.proc_path(), Mode::from_raw_mode(mode & 0o7777))?;
+        let mode = mode & 0o7777;
+        self.home.execute(NameCommand::SetMode { inode: inode.path_fd(), mode })?;
         inode.set_unprivileged(false);
         note_change(inode);
         Ok(())
     }
 
     fn set_times(&self, inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
-        if set.atime.is_none() && set.mtime.is_none() {
+        let SetAttributes { atime, mtime, .. } = *set;
+        if atime.is_none() && mtime.is_none() {
             return Ok(());
         }
-        let times =
-            Timestamps { last_access: set_time(set.atime), last_modification: set_time(set.mtime) };
-        utimensat(inode.path_fd(), "", &times, AtFlags::EMPTY_PATH)?;
+        self.home.execute(NameCommand::SetTimes { inode: inode.path_fd(), atime, mtime })?;
         let Some(home) = inode.file() else {
             return Ok(());
         };
-        if let Some(wanted) = set.mtime {
+        if let Some(wanted) = mtime {
             home.times().set_mtime(self.mtime_set(inode, home, wanted)?, attr::now());
         } else {
             home.times().note_change(attr::now());
@@ -155,14 +140,16 @@ impl FileSystem {
         home: &HomeFile,
         wanted: SetTime,
     ) -> Result<Timestamp, Errno> {
-        let kept = attr::modified(&fstat(inode.path_fd())?);
+        let kept = inode.status()?.mtime;
         if home.times().overlay().0 != Some(kept) {
             return Ok(kept);
         }
         // A destage that ended meanwhile put the time from before back, or they are the same.
         Ok(match wanted {
             SetTime::Now => attr::now(),
-            SetTime::To(time) => time,
+            SetTime::To { seconds, nanoseconds } => {
+                Timestamp { tv_sec: seconds, tv_nsec: nanoseconds.into() }
+            }
         })
     }
 
@@ -202,7 +189,7 @@ impl FileSystem {
     /// statfs(2).
     pub(crate) fn statfs(self: &Arc<Self>, node: NodeId) -> Result<StatVfs, Errno> {
         let inode = self.inode(node)?;
-        Ok(fstatvfs(inode.path_fd())?)
+        Ok(space(inode.path_fd())?)
     }
 }
 
@@ -221,16 +208,7 @@ pub(crate) fn resize_at_home(
 }
 
 fn resize(home: &HomeFile, size: u64) -> Result<(), Errno> {
-    let data = home.data_fd()?;
-    ftruncate(&*data, size)?;
+    home.set_size(size)?;
     home.times().note_write(attr::now());
     Ok(())
-}
-
-fn set_time(time: Option<SetTime>) -> Timespec {
-    match time {
-        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
-        Some(SetTime::To(time)) => time,
-    }
 }

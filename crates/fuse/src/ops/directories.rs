@@ -1,19 +1,19 @@
 //! Reading directories, and making their names durable. The kernel opens none here: see [`crate::listings`].
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, OFlags, fstat, fsync, statat};
+use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
+use weir_backend::home_names::{DirEntry, Status, open_directory};
 
 use crate::attr::Attributes;
 use crate::errno::Errno;
-use crate::file_system::{FileSystem, reopen};
+use crate::file_system::FileSystem;
 use crate::inode::{Inode, NodeId};
-use crate::listings::{Cursor, Entry, Listed, Listing, Position, SETTLED};
+use crate::listings::{Listed, Listing, Position, SETTLED};
 
 /// A home that takes longer than this for the attributes of one entry has to fetch them from somewhere.
 const SLOW: Duration = Duration::from_micros(200);
@@ -41,10 +41,7 @@ impl FileSystem {
         let inode = self.inode(from.directory)?;
         let mut cursor = match self.listings.take(&from) {
             Some(cursor) => cursor,
-            None if self.home.has_lasting_positions(inode.device()) => {
-                Cursor::new(open_at_home(&inode)?, from.cookie)?
-            }
-            None => Cursor::read_up_to(open_at_home(&inode)?, from.cookie)?,
+            None => self.home.list(inode.path_fd(), inode.device(), from.cookie)?,
         };
         // Before home is read: what changes from here on may be missed.
         self.keep_listing(&inode, from.cookie)?;
@@ -69,7 +66,7 @@ impl FileSystem {
         if !self.listings.are_stateless() {
             return Ok(());
         }
-        let changed = fstat(directory.path_fd())?.st_ctime;
+        let changed = directory.status()?.ctime.tv_sec;
         let now = clock_gettime(ClockId::Realtime).tv_sec;
         let is_settled = now.saturating_sub(changed) > SETTLED.as_secs().cast_signed();
         let time = self.options.entry_timeout;
@@ -84,7 +81,7 @@ impl FileSystem {
     fn list_entry<L: Listing>(
         self: &Arc<Self>,
         directory: &Arc<Inode>,
-        entry: &Entry,
+        entry: &DirEntry,
         name: &OsStr,
         slow: &mut u32,
         listing: &mut L,
@@ -141,30 +138,20 @@ impl FileSystem {
         node: NodeId,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        let opened = self.inode(node).and_then(|inode| open_at_home(&inode));
-        let home = match opened {
-            Ok(home) => home,
-            Err(errno) => return done(Err(errno)),
-        };
-        let directory = self.shard.directory();
-        match directory.sync_here(home.as_fd()) {
-            Some(synced) => done(synced.map_err(Errno::from)),
-            None => directory.defer(Box::new(move || {
-                done(fsync(&home).map_err(Errno::from));
-            })),
+        match self.inode(node).and_then(|inode| Ok(open_directory(inode.path_fd())?)) {
+            Ok(opened) => {
+                let home = self.shard.directory();
+                home.sync_directory(opened, move |synced| done(synced.map_err(Errno::from)));
+            }
+            Err(errno) => done(Err(errno)),
         }
     }
 }
 
-/// A directory, opened for reading.
-fn open_at_home(directory: &Inode) -> Result<OwnedFd, Errno> {
-    reopen(directory, OFlags::RDONLY | OFlags::DIRECTORY)
-}
-
 /// The type of an entry that home's listing does not tell.
 fn kind_of(directory: &Inode, name: &OsStr) -> FileType {
-    match statat(directory.path_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+    match Status::at(directory.path_fd(), name) {
+        Ok(status) => FileType::from_raw_mode(status.mode),
         Err(_) => FileType::RegularFile,
     }
 }

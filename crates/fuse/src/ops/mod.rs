@@ -1,6 +1,6 @@
 //! The operations programs ask for, one file an idea.
 //!
-//! Each takes our own types, changes home or the engine, and answers with our own types or an
+//! Each takes our own types, has the engine or the back end change what is asked, and answers with our own types or an
 //! [`crate::errno::Errno`]. Those that may have to wait for data take a continuation, which is run
 //! exactly once, perhaps by another thread; the others answer at once.
 

@@ -1,16 +1,17 @@
 //! Names: looking them up, making them, moving them, taking them away.
 
 use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, fstat, fsync, openat, readlinkat};
-use weir_backend::home_names::{Looked, Status, apply, link, rename};
+use rustix::fs::FileType;
+use weir_backend::home_names::{HomeCommand, Looked, Status, read_link};
 use weir_engine::FileId;
 use weir_names::Way;
-use weir_names::command::Change;
+use weir_names::command::{Entry, NameCommand};
 use weir_shard::Renamed;
 
 use crate::attr::{self, Attributes};
@@ -91,7 +92,9 @@ impl FileSystem {
         umask: u32,
         device: u64,
     ) -> Result<Attributes, Errno> {
-        self.make(caller, new, umask, Change::MakeNode { mode, device })
+        let directory = self.directory_for(new)?;
+        let (at, creator) = (entry(&directory, new.name), caller.creator(umask));
+        self.make(&directory, new, NameCommand::MakeNode { at, mode, device, creator })
     }
 
     /// mkdir(2).
@@ -102,7 +105,9 @@ impl FileSystem {
         mode: u32,
         umask: u32,
     ) -> Result<Attributes, Errno> {
-        self.make(caller, new, umask, Change::MakeDirectory { mode })
+        let directory = self.directory_for(new)?;
+        let (at, creator) = (entry(&directory, new.name), caller.creator(umask));
+        self.make(&directory, new, NameCommand::MakeDirectory { at, mode, creator })
     }
 
     /// symlink(2).
@@ -112,21 +117,20 @@ impl FileSystem {
         new: Place<'_>,
         target: &OsStr,
     ) -> Result<Attributes, Errno> {
-        self.make(caller, new, 0, Change::MakeSymlink { target: target.as_bytes() })
+        let directory = self.directory_for(new)?;
+        let (at, creator) = (entry(&directory, new.name), caller.creator(0));
+        self.make(&directory, new, NameCommand::MakeSymlink { at, target, creator })
     }
 
-    /// Makes a new entry at home as the program, and counts one lookup of it.
+    /// Makes a new entry at home by `command`, and counts one lookup of it.
     fn make(
         self: &Arc<Self>,
-        caller: &Caller,
+        directory: &Arc<Inode>,
         new: Place<'_>,
-        umask: u32,
-        change: Change<'_>,
+        command: HomeCommand<'_>,
     ) -> Result<Attributes, Errno> {
-        let directory = self.directory_for(new)?;
-        self.credentials
-            .create_as(caller, umask, || apply(directory.path_fd(), new.name, change))?;
-        self.entry_of_new(&directory, new)
+        self.home.execute(command)?;
+        self.entry_of_new(directory, new)
     }
 
     /// link(2) to an inode the kernel knows.
@@ -137,7 +141,8 @@ impl FileSystem {
     ) -> Result<Attributes, Errno> {
         let directory = self.directory_for(new)?;
         let inode = self.inode(node)?;
-        link(inode.path_fd(), directory.path_fd(), new.name)?;
+        let at = entry(&directory, new.name);
+        self.home.execute(NameCommand::Link { inode: inode.path_fd(), at })?;
         note_change(&inode);
         self.entry_of_new(&directory, new)
     }
@@ -180,12 +185,25 @@ impl FileSystem {
         self.inode(new.parent)
     }
 
-    /// unlink(2), or rmdir(2) if `flags` is `REMOVEDIR`.
-    pub(crate) fn remove_name(
+    /// unlink(2).
+    pub(crate) fn unlink(self: &Arc<Self>, parent: NodeId, name: &OsStr) -> Result<(), Errno> {
+        self.remove_name(parent, name, |at| NameCommand::Unlink { at })
+    }
+
+    /// rmdir(2).
+    pub(crate) fn remove_directory(
         self: &Arc<Self>,
         parent: NodeId,
         name: &OsStr,
-        flags: AtFlags,
+    ) -> Result<(), Errno> {
+        self.remove_name(parent, name, |at| NameCommand::RemoveDirectory { at })
+    }
+
+    fn remove_name(
+        self: &Arc<Self>,
+        parent: NodeId,
+        name: &OsStr,
+        command: impl for<'a> FnOnce(Entry<'a, BorrowedFd<'a>>) -> HomeCommand<'a>,
     ) -> Result<(), Errno> {
         self.check_writable()?;
         if self.is_reserved(parent, name) {
@@ -199,16 +217,13 @@ impl FileSystem {
             Some(named) if named.status.nlink == 1 => Renamed::Removed(named.node.file()),
             _ => Renamed::Files(&files),
         };
-        let change = match flags.contains(AtFlags::REMOVEDIR) {
-            true => Change::RemoveDirectory,
-            false => Change::Unlink,
-        };
         self.shard.change_names(changed, || {
-            apply(directory.path_fd(), name, change)?;
+            self.home.execute(command(entry(&directory, name)))?;
             if self.shard.finds_by_path() {
                 // If a crash undoes the removal, the file must have what was synced of it. Where directories
                 // cannot be synced (sshfs) a removal is not undone.
-                let _ = sync_directory(&directory);
+                let directory = directory.path_fd();
+                let _ = self.home.execute(NameCommand::SyncDirectory { directory });
             }
             Ok::<(), Errno>(())
         })??;
@@ -270,7 +285,7 @@ impl FileSystem {
         flags: u32,
     ) -> Result<(), Errno> {
         self.check_writable()?;
-        let exchange = RenameFlags::from_bits_retain(flags).contains(RenameFlags::EXCHANGE);
+        let exchange = flags & libc::RENAME_EXCHANGE != 0;
         if self.is_reserved(from.parent, from.name)
             || exchange && self.is_reserved(to.parent, to.name)
         {
@@ -290,8 +305,8 @@ impl FileSystem {
             false => Renamed::Files(&files),
         };
         self.shard.change_names(changed, || {
-            let (from, to) = ((source.path_fd(), from.name), (destination.path_fd(), to.name));
-            rename(from, to, flags)
+            let (from, to) = (entry(&source, from.name), entry(&destination, to.name));
+            self.home.execute(NameCommand::Rename { from, to, flags })
         })??;
         if let Some(moved) = &moved {
             self.found_at(moved.node, to);
@@ -349,7 +364,7 @@ impl FileSystem {
     fn lost_name(&self, inode: &Arc<Inode>) {
         note_change(inode);
         let nameless = inode.kind() == FileType::Directory
-            || fstat(inode.path_fd()).is_ok_and(|stat| stat.st_nlink == 0);
+            || inode.status().is_ok_and(|status| status.nlink == 0);
         if nameless {
             inode.set_nameless();
         }
@@ -366,8 +381,7 @@ impl FileSystem {
     /// readlink(2).
     pub(crate) fn read_link(self: &Arc<Self>, node: NodeId) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(node)?;
-        // An empty path names the link the descriptor itself holds (readlinkat(2)).
-        Ok(readlinkat(inode.path_fd(), "", Vec::new())?.into_bytes())
+        Ok(read_link(inode.path_fd())?)
     }
 }
 
@@ -408,7 +422,7 @@ fn on_own_thread(run: impl FnOnce() + Send + 'static) {
     }
 }
 
-fn sync_directory(directory: &Inode) -> Result<(), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(fsync(openat(directory.path_fd(), ".", flags, Mode::empty())?)?)
+/// A name in a directory, for the back end.
+pub(crate) fn entry<'a>(directory: &'a Inode, name: &'a OsStr) -> Entry<'a, BorrowedFd<'a>> {
+    Entry { directory: directory.path_fd(), name }
 }

@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, fstat, openat};
 use weir_backend::HomeFile;
 use weir_backend::home_names::{Looked, open_again};
 use weir_engine::{Durability, FreezeEnd, Section};
+use weir_names::command::NameCommand;
 
 use crate::attr::Attributes;
 use crate::credentials::Caller;
@@ -16,7 +16,7 @@ use crate::file_system::{Cached, FileSystem};
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::open_file::OpenFile;
 use crate::ops::attributes::resize_at_home;
-use crate::ops::names::Place;
+use crate::ops::names::{Place, entry};
 
 /// Attempts at a creation that finds no descriptor left.
 const CREATE_ATTEMPTS: u32 = 8;
@@ -219,12 +219,9 @@ impl FileSystem {
         mode: u32,
         umask: u32,
     ) -> Result<Arc<Inode>, Errno> {
-        let flags =
-            OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(mode & 0o7777);
-        let data = self
-            .credentials
-            .create_as(caller, umask, || openat(directory.path_fd(), name, flags, mode))?;
+        let (at, mode, creator) = (entry(directory, name), mode & 0o7777, caller.creator(umask));
+        let made = self.home.execute(NameCommand::MakeFile { at, mode, creator })?;
+        let data = made.expect("a file that was made is the answer");
         let known = self.look_at_created(&data, directory, name);
         let known = known.inspect_err(|_| self.reclaimer.drop_name(directory.node(), name));
         let (looked, path) = known?;
@@ -313,10 +310,7 @@ impl FileSystem {
 
 /// Has the engine drop all of a file that was changed at home.
 fn drop_cached(inode: &Inode, granted: Result<(), Errno>) -> (FreezeEnd, Result<(), Errno>) {
-    let size = granted.and_then(|()| {
-        let stat = fstat(inode.path_fd())?;
-        Ok(Attributes::from_home(inode.node(), &stat).size)
-    });
+    let size = granted.and_then(|()| Ok(inode.status()?.size));
     let end = FreezeEnd { discard: Some((0, u64::MAX)), size: size.ok() };
     (end, size.map(|_| ()))
 }

@@ -6,7 +6,10 @@
 //! them (CAP_FSETID), and set-group-ID without group execute stays for members of the file's group.
 //! A change of owner needs nothing here: home's file system removes both itself.
 
-use rustix::fs::{Mode, chmod, fstat, getxattr_query, removexattr};
+use std::ffi::OsStr;
+
+use weir_backend::home_names::get_xattr;
+use weir_names::command::NameCommand;
 
 use crate::credentials::Caller;
 use crate::file_system::FileSystem;
@@ -46,24 +49,25 @@ impl FileSystem {
         if inode.is_unprivileged() {
             return;
         }
-        let Ok(stat) = fstat(inode.path_fd()) else {
+        let Ok(status) = inode.status() else {
             return;
         };
-        let path = inode.proc_path();
-        let mut mode = stat.st_mode;
+        let at_home = inode.path_fd();
+        let mut mode = status.mode;
         let mut changed = false;
         let wanted =
-            if bits { unprivileged(mode, || caller.is_in_group(stat.st_gid)) } else { mode };
+            if bits { unprivileged(mode, || caller.is_in_group(status.gid)) } else { mode };
         if wanted != mode {
             mode = wanted;
-            match chmod(&path, Mode::from_raw_mode(mode)) {
-                Ok(()) => changed = true,
+            match self.home.execute(NameCommand::SetMode { inode: at_home, mode }) {
+                Ok(_) => changed = true,
                 Err(error) => tracing::warn!("cannot take setuid from a written file: {error}"),
             }
         }
-        let has_capabilities = getxattr_query(&path, CAPABILITIES).is_ok();
-        if has_capabilities {
-            changed |= removexattr(&path, CAPABILITIES).is_ok();
+        let name = OsStr::new(CAPABILITIES);
+        if get_xattr(at_home, name, 0).is_ok() {
+            let remove = NameCommand::RemoveXattr { inode: at_home, name };
+            changed |= self.home.execute(remove).is_ok();
         }
         inode.set_unprivileged(mode & (SETUID | SETGID) == 0);
         if changed {

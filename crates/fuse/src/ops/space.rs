@@ -6,9 +6,6 @@
 
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
-use rustix::io::Errno as HomeErrno;
-use weir_backend::allocate_as;
 use weir_engine::{Error, FreezeEnd, Section};
 
 use crate::attr;
@@ -60,8 +57,7 @@ impl FileSystem {
             let shard = Arc::clone(&fs.shard);
             shard.freeze(file, effect.section(), move |granted| {
                 let size = fs.shard.size(file).unwrap_or(0);
-                let allocate = || allocate_at_home(&open.inode, granted, range, mode);
-                let allocated = allocate_as(user, allocate);
+                let allocated = allocate_at_home(&open.inode, user, granted, range, mode);
                 let end = match &allocated {
                     Ok(()) => effect.end(&open.inode, size),
                     Err(_) => UNCHANGED,
@@ -83,12 +79,10 @@ impl FileSystem {
             Ok(open) => open,
             Err(errno) => return done(Err(errno)),
         };
-        let from = match (u64::try_from(offset), whence) {
-            (Ok(offset), libc::SEEK_DATA) => SeekFrom::Data(offset),
-            (Ok(offset), libc::SEEK_HOLE) => SeekFrom::Hole(offset),
-            (Err(_), libc::SEEK_DATA | libc::SEEK_HOLE) => return done(Err(Errno::ENXIO)),
-            _ => return done(Err(Errno::EINVAL)),
-        };
+        if !matches!(whence, libc::SEEK_DATA | libc::SEEK_HOLE) {
+            return done(Err(Errno::EINVAL));
+        }
+        let Ok(offset) = u64::try_from(offset) else { return done(Err(Errno::ENXIO)) };
         // Home knows holes only of what is home.
         let everything = Section::unchanging(Some((0, u64::MAX)));
         let (fs, inode) = (Arc::clone(self), Arc::clone(&open.inode));
@@ -96,7 +90,10 @@ impl FileSystem {
             fs.shard.freeze(open.inode.node().file(), everything, move |granted| {
                 let found = granted.map_err(Errno::from).and_then(|()| {
                     let home = open.inode.file().ok_or(Errno::EINVAL)?;
-                    Ok(seek(&*home.data_fd()?, from)?)
+                    Ok(match whence {
+                        libc::SEEK_DATA => home.seek_data(offset)?,
+                        _ => home.seek_hole(offset)?,
+                    })
                 });
                 (UNCHANGED, move || done(found))
             });
@@ -169,8 +166,9 @@ impl FileSystem {
         // would move unseen.
         let flush = Section::changing(Some((to.1, u64::MAX)), to.1);
         self.shard.freeze(file, flush, move |granted| {
-            let copy = || copy_at_home((&from.0.inode, from.1), (&to.0.inode, to.1), len);
-            let copied = granted.map_err(Errno::from).and_then(|()| allocate_as(user, copy));
+            let copied = granted.map_err(Errno::from).and_then(|()| {
+                copy_at_home(user, (&from.0.inode, from.1), (&to.0.inode, to.1), len)
+            });
             let end = match copied {
                 Ok(bytes) if bytes > 0 => {
                     let copied_to = to.1 + u64::from(bytes);
@@ -239,32 +237,27 @@ impl Effect {
 
 fn allocate_at_home(
     inode: &Inode,
+    user: u32,
     granted: Result<(), Error>,
     (offset, len): (u64, u64),
     mode: i32,
 ) -> Result<(), Errno> {
     granted?;
     let home = inode.file().ok_or(Errno::EINVAL)?;
-    let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-    fallocate(&*home.data_fd()?, mode, offset, len)?;
+    home.allocate(user, mode, offset, len)?;
     home.times().note_write(attr::now());
     Ok(())
 }
 
 fn copy_at_home(
-    (source, mut from): (&Inode, u64),
-    (destination, mut to): (&Inode, u64),
+    user: u32,
+    (source, from): (&Inode, u64),
+    (destination, to): (&Inode, u64),
     len: u64,
 ) -> Result<u32, Errno> {
-    let source = source.file().ok_or(Errno::EINVAL)?.data_fd()?;
+    let source = source.file().ok_or(Errno::EINVAL)?;
     let home = destination.file().ok_or(Errno::EINVAL)?;
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
-    let copied = copy_file_range(&*source, Some(&mut from), &*home.data_fd()?, Some(&mut to), len);
-    let copied = copied.map_err(|errno| match errno {
-        // The kernel copies by itself only after EOPNOTSUPP.
-        HomeErrno::XDEV | HomeErrno::INVAL | HomeErrno::NOSYS => Errno::EOPNOTSUPP,
-        errno => errno.into(),
-    })?;
+    let copied = home.copy_from(user, (source, from), to, len).map_err(Errno::of_copy)?;
     if copied > 0 {
         home.times().note_write(attr::now());
     }

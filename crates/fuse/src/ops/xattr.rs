@@ -1,16 +1,12 @@
 //! Extended attributes and access control lists, which are extended attributes to FUSE.
 //!
-//! They are home's; Weir adds nothing. All calls go by way of /proc, because none of those that
-//! take a descriptor takes one opened with `O_PATH`; the path leads to the inode itself, also if
-//! that is a symbolic link.
+//! They are home's; Weir adds nothing.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use rustix::fs::{
-    Mode, XattrFlags, chmod, fstat, getxattr, getxattr_query, listxattr, listxattr_query,
-    removexattr, setxattr,
-};
+use weir_backend::home_names::{self, Value};
+use weir_names::command::NameCommand;
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
@@ -22,15 +18,6 @@ use crate::ops::privileges::CAPABILITIES;
 /// The access ACL, acl(5).
 const ACCESS_ACL: &str = "system.posix_acl_access";
 
-/// A value, or how long it is.
-#[derive(Debug)]
-pub(crate) enum Value {
-    /// Bytes it has: the program asked for no more.
-    Len(u32),
-    /// The value.
-    Bytes(Vec<u8>),
-}
-
 impl FileSystem {
     /// getxattr(2); `len_max` 0 asks for the length alone.
     pub(crate) fn get_xattr(
@@ -40,14 +27,7 @@ impl FileSystem {
         len_max: u32,
     ) -> Result<Value, Errno> {
         let inode = self.inode(node)?;
-        let path = inode.proc_path();
-        if len_max == 0 {
-            return value_len(getxattr_query(&path, name)?);
-        }
-        let mut value = vec![0; len_max as usize];
-        let len = getxattr(&path, name, &mut value[..])?;
-        value.truncate(len);
-        Ok(Value::Bytes(value))
+        Ok(home_names::get_xattr(inode.path_fd(), name, len_max)?)
     }
 
     /// listxattr(2); `len_max` 0 asks for the length alone.
@@ -57,14 +37,7 @@ impl FileSystem {
         len_max: u32,
     ) -> Result<Value, Errno> {
         let inode = self.inode(node)?;
-        let path = inode.proc_path();
-        if len_max == 0 {
-            return value_len(listxattr_query(&path)?);
-        }
-        let mut names = vec![0; len_max as usize];
-        let len = listxattr(&path, &mut names[..])?;
-        names.truncate(len);
-        Ok(Value::Bytes(names))
+        Ok(home_names::list_xattrs(inode.path_fd(), len_max)?)
     }
 
     /// setxattr(2).
@@ -85,13 +58,13 @@ impl FileSystem {
             Err(errno) => return done(Err(errno)),
         };
         if name != CAPABILITIES {
-            return done(set_xattr_at_home(&inode, caller, name, value, flags));
+            return done(self.set_xattr_at_home(&inode, caller, name, value, flags));
         }
         let (caller, value) = (*caller, value.to_owned());
         let name = name.to_owned();
-        let of = Arc::clone(&inode);
+        let (fs, of) = (Arc::clone(self), Arc::clone(&inode));
         self.when_home(&inode, move || {
-            done(set_xattr_at_home(&of, &caller, &name, &value, flags));
+            done(fs.set_xattr_at_home(&of, &caller, &name, &value, flags));
         });
     }
 
@@ -99,46 +72,44 @@ impl FileSystem {
     pub(crate) fn remove_xattr(self: &Arc<Self>, node: NodeId, name: &OsStr) -> Result<(), Errno> {
         self.check_writable()?;
         let inode = self.inode(node)?;
-        removexattr(inode.proc_path(), name)?;
+        self.home.execute(NameCommand::RemoveXattr { inode: inode.path_fd(), name })?;
         changed(&inode);
         Ok(())
     }
-}
 
-fn set_xattr_at_home(
-    inode: &Inode,
-    caller: &Caller,
-    name: &OsStr,
-    value: &[u8],
-    flags: i32,
-) -> Result<(), Errno> {
-    let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
-    setxattr(inode.proc_path(), name, value, flags)?;
-    if name == ACCESS_ACL {
-        drop_setgid_of_stranger(inode, caller)?;
+    fn set_xattr_at_home(
+        &self,
+        inode: &Inode,
+        caller: &Caller,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+    ) -> Result<(), Errno> {
+        let flags = flags.cast_unsigned();
+        self.home.execute(NameCommand::SetXattr { inode: inode.path_fd(), name, value, flags })?;
+        if name == ACCESS_ACL {
+            self.drop_setgid_of_stranger(inode, caller)?;
+        }
+        changed(inode);
+        Ok(())
     }
-    changed(inode);
-    Ok(())
+
+    /// Setting an ACL is a change of mode, and that takes setgid if its group is not the program's
+    /// (chmod(2)). Home did not, because the daemon may keep it.
+    fn drop_setgid_of_stranger(&self, inode: &Inode, caller: &Caller) -> Result<(), Errno> {
+        let status = inode.status()?;
+        let setgid = status.mode & libc::S_ISGID != 0;
+        if !setgid || caller.keeps_privileges() || caller.is_in_group(status.gid) {
+            return Ok(());
+        }
+        let mode = status.mode & 0o7777 & !libc::S_ISGID;
+        self.home.execute(NameCommand::SetMode { inode: inode.path_fd(), mode })?;
+        Ok(())
+    }
 }
 
 fn changed(inode: &Inode) {
     // It may have been a capability.
     inode.set_unprivileged(false);
     note_change(inode);
-}
-
-/// Setting an ACL is a change of mode, and that takes setgid if its group is not the program's
-/// (chmod(2)). Home did not, because the daemon may keep it.
-fn drop_setgid_of_stranger(inode: &Inode, caller: &Caller) -> Result<(), Errno> {
-    let stat = fstat(inode.path_fd())?;
-    let setgid = stat.st_mode & libc::S_ISGID != 0;
-    if !setgid || caller.keeps_privileges() || caller.is_in_group(stat.st_gid) {
-        return Ok(());
-    }
-    let mode = stat.st_mode & 0o7777 & !libc::S_ISGID;
-    Ok(chmod(inode.proc_path(), Mode::from_raw_mode(mode))?)
-}
-
-fn value_len(len: usize) -> Result<Value, Errno> {
-    Ok(Value::Len(u32::try_from(len).map_err(|_| Errno::ERANGE)?))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::fs::{FileType, StatVfs};
 use smallvec::SmallVec;
+use weir_backend::home_names::Value;
 use weir_engine::ReadData;
 
 use crate::attr::{Attributes, device_to_wire};
@@ -12,7 +13,6 @@ use crate::errno::Errno;
 use crate::inode::NodeId;
 use crate::listings::{Listed, Listing};
 use crate::ops::open::Opened;
-use crate::ops::xattr::Value;
 
 /// Bytes of `struct fuse_entry_out` and `struct fuse_open_out`: no answer of one structure is
 /// longer.

@@ -2,14 +2,14 @@
 
 use std::ffi::OsStr;
 
-use weir_backend::Timestamp;
+use weir_names::command::SetTime;
 
 use super::fields::Fields;
 use super::{Malformed, opcode};
 use crate::attr::device_from_wire;
 use crate::credentials::Caller;
 use crate::inode::NodeId;
-use crate::ops::attributes::{SetAttributes, SetTime};
+use crate::ops::attributes::SetAttributes;
 use crate::ops::data::WriteMode;
 use crate::ops::space::CopySide;
 
@@ -347,8 +347,7 @@ fn set_attributes(mut fixed: Fields<'_>) -> Result<SetAttributes, Malformed> {
         let time = if is_set(now) {
             SetTime::Now
         } else {
-            let tv_sec = seconds.cast_signed();
-            SetTime::To(Timestamp { tv_sec, tv_nsec: nanoseconds.into() })
+            SetTime::To { seconds: seconds.cast_signed(), nanoseconds }
         };
         is_set(what).then_some(time)
     };
@@ -520,8 +519,8 @@ mod tests {
         let Ok(Operation::SetAttributes(set)) = request.operation() else { panic!("not setattr") };
         assert_eq!((set.mode, set.uid, set.gid, set.size), (None, None, None, Some(123)));
         assert!(matches!(set.atime, Some(SetTime::Now)));
-        let Some(SetTime::To(mtime)) = set.mtime else { panic!("mtime is not set") };
-        assert_eq!((mtime.tv_sec, mtime.tv_nsec), (-2, 750_000_000));
+        let mtime = SetTime::To { seconds: -2, nanoseconds: 750_000_000 };
+        assert_eq!(set.mtime, Some(mtime));
     }
 
     #[test]
