@@ -1,4 +1,4 @@
-//! The journal itself: the log's writer, who needs which segment of it, and what is under way.
+//! The journal itself: the log's writer, which holder needs which segment, and what is in flight.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use weir_log::{Commit, Lsn, Record, Writer};
 use crate::retention::{Counts, Retention};
 use crate::segment::{Segment, Segments};
 
-/// The log's share that is left for records that void what must not be replayed.
+/// Share of the log that is reserved for records that void earlier ones.
 const SLACK_SHARE: u64 = 16;
 
 /// The group that names a holder: records name their holder once in each group.
@@ -19,15 +19,15 @@ pub struct Named(Option<Lsn>);
 pub struct Journal<Holder> {
     writer: Writer,
     segments: Segments,
-    /// Each holder that needs something, under the first segment it needs.
+    /// Each holder that needs a part of the log, under the first segment that it needs.
     held: BTreeSet<(Segment, Holder)>,
-    /// What is needed of holders that are gone here and perhaps not yet from home.
+    /// The retention of files that are detached here and may still exist at home.
     orphans: Counts,
-    /// Of these, those that the sync of home under way frees.
+    /// The part of `orphans` that the sync of home in flight will free.
     orphans_syncing: Counts,
-    group_under_way: bool,
-    superblock_under_way: bool,
-    home_under_way: bool,
+    group_in_flight: bool,
+    superblock_in_flight: bool,
+    home_sync_in_flight: bool,
     closing: bool,
     failed: bool,
 }
@@ -41,15 +41,15 @@ impl<Holder: Copy + Ord> Journal<Holder> {
             held: BTreeSet::new(),
             orphans: Counts::default(),
             orphans_syncing: Counts::default(),
-            group_under_way: false,
-            superblock_under_way: false,
-            home_under_way: false,
+            group_in_flight: false,
+            superblock_in_flight: false,
+            home_sync_in_flight: false,
             closing: false,
             failed: false,
         }
     }
 
-    /// The log's writer, to be looked at.
+    /// The log's writer, read-only.
     pub fn writer(&self) -> &Writer {
         &self.writer
     }
@@ -79,35 +79,33 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.failed
     }
 
-    /// Something is being written to the log, or synced at home for it.
+    /// A write of the log, or a sync of home for it, is in flight.
     pub fn is_under_way(&self) -> bool {
-        self.group_under_way || self.superblock_under_way || self.home_under_way
+        self.group_in_flight || self.superblock_in_flight || self.home_sync_in_flight
     }
 }
 
 /// Records.
 impl<Holder: Copy + Ord> Journal<Holder> {
-    /// A number for a file or directory in this log, which no other of it has had or will have. `None` if none can be
-    /// given now.
+    /// A number for a file or directory, unique in this log for ever. `None` if none is available now.
     pub fn new_node(&mut self) -> Option<u64> {
         self.writer.new_node()
     }
 
-    /// Appends a record to the open group, which first names the record's holder if it does not yet.
+    /// Appends a record to the open group. If the group does not name the record's holder yet, appends `name` first.
     ///
     /// # Panics
-    /// If there is no room for both: it is asked for before ([`Journal::has_room`]).
+    /// If there is no room for both: call [`Journal::has_room`] before.
     pub fn append(&mut self, named: &mut Named, name: &Record<'_>, record: &Record<'_>) -> Lsn {
         let head = self.writer.head();
         if named.0 != Some(head) {
-            self.writer.append(name).expect("room was looked for");
+            self.writer.append(name).expect("the caller checked that there is room");
             named.0 = Some(head);
         }
-        self.writer.append(record).expect("room was looked for")
+        self.writer.append(record).expect("the caller checked that there is room")
     }
 
-    /// Whether records of `bytes` in all fit the open group, and the log keeps a reserve beside them for records that
-    /// void others.
+    /// Whether records of `bytes` in all fit the open group, and leave the reserve for records that void others.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.is_usable() && self.writer.has_room(bytes) && self.has_space(bytes as u64)
     }
@@ -117,7 +115,7 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.writer.has_space(bytes + self.writer.capacity_bytes() / SLACK_SHARE)
     }
 
-    /// More than half of the log is used, so it is to be freed.
+    /// More than half of the log is used: data should go home to free it.
     pub fn is_half_full(&self) -> bool {
         self.writer.used_bytes() > self.writer.capacity_bytes() / 2
     }
@@ -127,7 +125,7 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.segments.of_group(self.writer.head())
     }
 
-    /// The segment that a position is in; the position is still needed.
+    /// The segment that contains a position that is still needed.
     pub fn segment_of(&self, lsn: Lsn) -> Segment {
         self.segments.of(lsn)
     }
@@ -137,7 +135,7 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.segments.start(segment)
     }
 
-    /// The open group is long enough to be sent although nobody waits for it, so that whoever syncs next finds room.
+    /// The open group is long enough to be written although no sync waits for it, so that the next sync finds room.
     pub fn is_open_group_long(&self) -> bool {
         let bytes = (self.writer.position().0 - self.writer.head().0) as usize;
         bytes >= self.writer.group_bytes_max() / 4
@@ -146,7 +144,7 @@ impl<Holder: Copy + Ord> Journal<Holder> {
 
 /// Retention.
 impl<Holder: Copy + Ord> Journal<Holder> {
-    /// Changes what a holder needs. A holder that needs nothing costs nothing here.
+    /// Changes a holder's retention. A holder that needs nothing takes no memory here.
     pub fn change<T>(
         &mut self,
         holder: Holder,
@@ -167,10 +165,10 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         result
     }
 
-    /// A holder is gone, and perhaps not yet from home: what it needs is kept until a sync of home as a whole.
+    /// A file is detached here and may still exist at home: its part of the log is kept until a sync of all of home.
     ///
     /// # Panics
-    /// If something of it is on its way home.
+    /// If data of the file is on its way home.
     pub fn orphan(&mut self, holder: Holder, retention: &mut Retention) {
         let needed = self.change(holder, retention, std::mem::take);
         assert!(needed.away.is_empty() && needed.syncing.is_empty(), "the holder is idle");
@@ -178,7 +176,7 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.orphans.add_all(&needed.lost);
     }
 
-    /// The holders, those that need the oldest segments first.
+    /// The holders, ordered by the first segment that each needs.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.held.iter().map(|&(_, holder)| holder)
     }
@@ -189,102 +187,102 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         [held, self.orphans.first(), self.orphans_syncing.first()].into_iter().flatten().min()
     }
 
-    /// The holder that needs the first needed segment, unless that one is gone.
+    /// The holder that needs the first needed segment; `None` if only orphans need it.
     pub fn first_holder(&self) -> Option<Holder> {
         let &(segment, holder) = self.held.first()?;
         (self.first_needed() == Some(segment)).then_some(holder)
     }
 
-    /// Panics unless these are the holders and what they need.
+    /// Panics unless these are all holders and their retention.
     pub fn check_invariants<'a>(&self, holders: impl Iterator<Item = (Holder, &'a Retention)>) {
         let mut held = 0;
         for (holder, retention) in holders {
             if let Some(first) = retention.first() {
                 assert!(
                     self.held.contains(&(first, holder)),
-                    "a holder stands under what it needs"
+                    "a holder is listed under the first segment that it needs"
                 );
                 held += 1;
             }
         }
-        assert_eq!(held, self.held.len(), "nobody else holds the log");
+        assert_eq!(held, self.held.len(), "no other holder is listed");
     }
 }
 
 /// Groups and the tail.
 impl<Holder: Copy + Ord> Journal<Holder> {
-    /// Closes the open group and hands it out, unless it is empty, another one is under way or the log has failed.
+    /// Closes the open group and returns it, unless it is empty, another one is in flight or the log has failed.
     /// [`Journal::committed`] or [`Journal::commit_failed`] follows.
     pub fn commit(&mut self) -> Option<Commit> {
         if self.failed {
             return None;
         }
         let commit = self.writer.commit()?;
-        self.group_under_way = true;
+        self.group_in_flight = true;
         Some(commit)
     }
 
-    /// The group under way is durable.
+    /// The group in flight is durable.
     pub fn committed(&mut self) {
-        self.group_under_way = false;
+        self.group_in_flight = false;
         self.writer.committed();
     }
 
-    /// The group under way was not written: nothing is written to the log any more.
+    /// The group in flight was not written: nothing more is written to the log.
     pub fn commit_failed(&mut self) {
-        (self.group_under_way, self.failed) = (false, true);
+        (self.group_in_flight, self.failed) = (false, true);
     }
 
-    /// The move of the tail under way was not written: nothing is written to the log any more.
+    /// The advance of the tail in flight was not written: nothing more is written to the log.
     pub fn checkpoint_failed(&mut self) {
-        (self.superblock_under_way, self.failed) = (false, true);
+        (self.superblock_in_flight, self.failed) = (false, true);
     }
 
-    /// Advances the tail as far as nothing is needed, if that frees `bytes` or more and is not under way already.
+    /// Advances the tail to the first needed segment, if that frees `bytes` or more and no advance is in flight.
     /// [`Journal::checkpointed`] or [`Journal::checkpoint_failed`] follows.
     pub fn checkpoint(&mut self, bytes: u64) -> Option<Commit> {
         let durable = self.writer.durable();
         let needed = self.first_needed().map_or(durable, |first| self.start_of(first).min(durable));
-        if self.superblock_under_way || needed.0.saturating_sub(self.tail().0) < bytes {
+        if self.superblock_in_flight || needed.0.saturating_sub(self.tail().0) < bytes {
             return None;
         }
         let commit = self.writer.checkpoint(needed)?;
-        self.superblock_under_way = true;
+        self.superblock_in_flight = true;
         Some(commit)
     }
 
-    /// Everything is home and durable there: the log is closed with nothing to replay. `None` if it has failed, is
-    /// closing or something is under way.
+    /// Closes the log with nothing to replay: call it when everything is home and durable there. `None` if the
+    /// log has failed, is closing, or something is in flight.
     pub fn close(&mut self) -> Option<Commit> {
         if !self.is_usable() || self.is_under_way() {
             return None;
         }
-        (self.closing, self.superblock_under_way) = (true, true);
+        (self.closing, self.superblock_in_flight) = (true, true);
         Some(self.writer.close())
     }
 
-    /// The tail under way is durable: what is before it is free.
+    /// The advance of the tail in flight is durable: what is before the tail is free.
     pub fn checkpointed(&mut self) {
-        self.superblock_under_way = false;
+        self.superblock_in_flight = false;
         self.writer.checkpointed();
         self.segments.freed(self.writer.tail());
     }
 
-    /// Starts a sync of home as a whole if holders that are gone keep the tail where it is. Whether to do one now;
+    /// Starts a sync of all of home if orphans prevent the tail from advancing. Says whether to do one now;
     /// [`Journal::home_synced`] follows.
     pub fn begin_home_sync(&mut self) -> bool {
         let first = self.first_needed();
-        if self.home_under_way || first.is_none() || self.orphans.first() != first {
+        if self.home_sync_in_flight || first.is_none() || self.orphans.first() != first {
             return false;
         }
         self.orphans_syncing = std::mem::take(&mut self.orphans);
-        self.home_under_way = true;
+        self.home_sync_in_flight = true;
         true
     }
 
-    /// The sync of home as a whole ended. After a failure, what it covered is needed as before.
+    /// The sync of all of home ended. After a failure, what it covered is still needed.
     pub fn home_synced(&mut self, succeeded: bool) {
-        self.home_under_way = false;
+        self.home_sync_in_flight = false;
         let covered = std::mem::take(&mut self.orphans_syncing);
         if !succeeded {
             self.orphans.add_all(&covered);
@@ -337,26 +335,26 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_waits_for_the_slowest_holder_of_whatever_kind() {
+    fn the_tail_waits_for_the_slowest_holder_of_any_kind() {
         let mut journal = journal();
         let (file, directory) = (Kind::File(1), Kind::Directory(9));
         let (mut of_file, mut of_directory) = (Retention::default(), Retention::default());
         let (_, first) = log(&mut journal, 1, &mut Named::default());
-        journal.change(file, &mut of_file, |needs| needs.away.add(first));
+        journal.change(file, &mut of_file, |retention| retention.away.add(first));
         // Long enough for another segment to begin.
         let (mut named, mut last) = (Named::default(), first);
         while last == first {
             last = log(&mut journal, 9, &mut named).1;
         }
-        journal.change(directory, &mut of_directory, |needs| needs.away.add(last));
+        journal.change(directory, &mut of_directory, |retention| retention.away.add(last));
         assert!(!checkpoint(&mut journal), "the file needs the log's first segment");
         assert_eq!(journal.first_holder(), Some(file));
         assert_eq!(journal.holders().collect::<Vec<_>>(), [file, directory]);
 
-        journal.change(file, &mut of_file, |needs| needs.settle(first));
+        journal.change(file, &mut of_file, |retention| retention.settle(first));
         assert!(!checkpoint(&mut journal), "what is home may not be durable there");
         let covered = journal.change(file, &mut of_file, Retention::begin_sync);
-        journal.change(file, &mut of_file, |needs| needs.end_sync(&covered));
+        journal.change(file, &mut of_file, |retention| retention.end_sync(&covered));
         assert!(checkpoint(&mut journal));
         assert_eq!(journal.tail(), journal.start_of(last));
         assert_eq!(journal.first_holder(), Some(directory));
@@ -368,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_holder_needed_that_is_gone_is_kept_until_home_is_synced_as_a_whole() {
+    fn what_an_orphan_needs_is_kept_until_all_of_home_is_synced() {
         let mut journal = journal();
-        let (holder, mut needs) = (Kind::Directory(3), Retention::default());
+        let (holder, mut retention) = (Kind::Directory(3), Retention::default());
         let (_, segment) = log(&mut journal, 3, &mut Named::default());
-        journal.change(holder, &mut needs, |needs| needs.away.add(segment));
-        assert!(!journal.begin_home_sync(), "the holder is there to be synced itself");
-        journal.change(holder, &mut needs, |needs| needs.settle(segment));
-        journal.orphan(holder, &mut needs);
+        journal.change(holder, &mut retention, |retention| retention.away.add(segment));
+        assert!(!journal.begin_home_sync(), "the holder can be synced itself");
+        journal.change(holder, &mut retention, |retention| retention.settle(segment));
+        journal.orphan(holder, &mut retention);
         assert_eq!((journal.first_holder(), journal.first_needed()), (None, Some(segment)));
         assert!(journal.begin_home_sync() && !journal.begin_home_sync(), "one at a time");
         journal.home_synced(false);

@@ -1,12 +1,12 @@
-//! The journal: what a redo log holds, what of it is still needed, and how far it is durable.
+//! The journal: the contents of a redo log, how far they are durable, and which part must still be kept.
 //!
-//! Whoever logs changes is a *holder*: a file with data in the engine, a directory with pending names. The journal
-//! serves any number of holders of one log and knows nothing of what their records mean. It answers four questions:
-//! which part of the log does each holder need ([`Retention`]), what is in the group that is written next, up to which
-//! position is the log durable, and where may its tail advance to.
+//! A *holder* is what changes are logged for: a file with data in the engine, a directory with pending names.
+//! The journal serves any number of holders of one log and does not know what their records mean. It answers
+//! four questions: which part of the log must be kept for each holder ([`Retention`]), what is in the next
+//! group, up to which position is the log durable, and how far may its tail advance.
 //!
-//! It is sans-I/O: it hands out what is to be written ([`weir_log::Commit`]) and is told when that ended. It reads no
-//! clock and starts no thread.
+//! It is sans-I/O: it returns what is to be written ([`weir_log::Commit`]), and its caller reports the end of
+//! each write. It reads no clock and starts no thread.
 //!
 //! ```
 //! use weir_journal::{Journal, Named, Retention};
@@ -17,31 +17,31 @@
 //! # let superblock =
 //! #     Superblock { log, mount, bytes, generation: 1, checkpoint, clean: true, row_blocks, nodes, features };
 //! let mut journal = Journal::new(Writer::new(superblock));
-//! // One holder, number 7: what it needs of the log, and which group names it.
+//! // One holder, number 7: its retention, and the group that names it.
 //! let (mut retention, mut named) = (Retention::default(), Named::default());
 //! let name = Record::File { file: 7, identity: b"seven" };
 //! let record = Record::Write { file: 7, offset: 0, data: b"hello" };
 //!
 //! let lsn = journal.append(&mut named, &name, &record);
 //! let segment = journal.open_segment();
-//! journal.change(7, &mut retention, |needs| needs.away.add(segment));
+//! journal.change(7, &mut retention, |retention| retention.away.add(segment));
 //! let commit = journal.commit().expect("nothing is under way");
 //! // ... the blocks of `commit` are written and made durable ...
 //! journal.committed();
 //! assert!(journal.is_durable(lsn));
 //!
-//! // The change is home, and a sync of home has succeeded: the log may forget it.
-//! journal.change(7, &mut retention, |needs| needs.settle(segment));
+//! // The change is home, and a sync of home has succeeded: its part of the log may be freed.
+//! journal.change(7, &mut retention, |retention| retention.settle(segment));
 //! let covered = journal.change(7, &mut retention, Retention::begin_sync);
-//! journal.change(7, &mut retention, |needs| needs.end_sync(&covered));
+//! journal.change(7, &mut retention, |retention| retention.end_sync(&covered));
 //! assert_eq!(journal.first_needed(), None);
 //! # drop(commit);
 //! ```
 //!
 //! Invariants:
-//! - a holder stands in the journal under the first segment that it needs, and the tail never passes that;
-//! - one group and one move of the tail are under way at a time; what is appended meanwhile shares the next group;
-//! - once a write of the log has failed, nothing is written to it any more.
+//! - a holder is listed under the first segment that it needs, and the tail never passes that segment;
+//! - at most one group and one advance of the tail are in flight; records appended meanwhile share the next group;
+//! - after a write of the log has failed, nothing more is written to it.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! Things that wait until the log is durable beyond a position.
+//! A queue of waiters, each for the log to be durable beyond a position.
 
 use std::collections::VecDeque;
 
 use weir_log::Lsn;
 
-/// What waits, in the order it came.
+/// Waiters, in order of arrival.
 #[derive(Debug)]
 pub struct AfterLsn<T> {
     waiting: VecDeque<(Lsn, T)>,
@@ -17,32 +17,32 @@ impl<T> Default for AfterLsn<T> {
 }
 
 impl<T> AfterLsn<T> {
-    /// Nothing waits.
+    /// There is no waiter.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Makes something wait until the record at `lsn` is durable.
+    /// Adds a waiter for the record at `lsn` to be durable.
     pub fn push(&mut self, lsn: Lsn, waiter: T) {
         self.waiting.push_back((lsn, waiter));
     }
 
-    /// Whether something waits for a record that is not durable yet.
+    /// Whether a waiter waits for a record at or beyond `durable`.
     pub fn waits_beyond(&self, durable: Lsn) -> bool {
         self.waiting.iter().any(|&(lsn, _)| lsn >= durable)
     }
 
-    /// Takes out what waited for records before `durable`, in order.
+    /// Removes the waiters for records before `durable`, in order.
     pub fn ready(&mut self, durable: Lsn) -> Vec<T> {
         self.take(|lsn, _| lsn < durable)
     }
 
-    /// Takes out all that waits.
+    /// Removes all waiters.
     pub fn take_all(&mut self) -> Vec<T> {
         self.take(|_, _| true)
     }
 
-    /// Takes out what satisfies a condition, in order.
+    /// Removes the waiters that satisfy a condition, in order.
     pub fn take(&mut self, wanted: impl Fn(Lsn, &T) -> bool) -> Vec<T> {
         let mut taken = Vec::new();
         for (lsn, waiter) in std::mem::take(&mut self.waiting) {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_ready_when_its_record_is_durable_in_the_order_it_came() {
+    fn waiters_are_ready_in_order_of_arrival_when_their_records_are_durable() {
         let mut queue = AfterLsn::default();
         for (lsn, name) in [(30, "c"), (10, "a"), (20, "b"), (10, "d")] {
             queue.push(Lsn(lsn), name);

@@ -1,18 +1,20 @@
-//! Which segments of the log a holder needs: by what of it is not durable at home yet.
+//! Retention: which segments of the log a holder needs, counted by its contents that are not durable at home yet.
 //!
-//! A content that is in the log and not at home needs the log from its oldest such record on (ARIES' *recLSN*). That is
-//! counted by segment.
+//! A *content* is the data that a record holds, such as bytes of a page. A content that is in the log and not at home
+//! needs the log from its oldest such record on (ARIES' *recLSN*). Contents are counted by the segment of that
+//! record.
 //!
-//! A content is *away* until it is home, *settling* until a sync of home begins that makes it durable there, and
-//! *syncing* until that ends. A content that is dropped, by truncate for example, settles at once: the operation that
-//! dropped it is done at home already. A failed sync of home makes everything *lost* that was settling or syncing: home
-//! may have dropped it, and a later successful sync does not cover it. It stays needed until it is rewritten at home.
+//! A content is *away* until it is home, *settling* until a sync of home begins that makes it durable there,
+//! and *syncing* until that sync ends. A content that is dropped, by truncate for example, settles at once,
+//! since the operation that dropped it is already done at home. A failed sync of home makes all settling and
+//! syncing contents *lost*: home may have dropped them, and a later successful sync does not cover them. The
+//! log is needed for them until they are rewritten at home.
 
 use smallvec::SmallVec;
 
 use crate::segment::Segment;
 
-/// How many contents need the log from which segment on.
+/// The number of contents that need the log from each segment on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(SmallVec<[(Segment, u32); 2]>);
 
@@ -39,28 +41,28 @@ impl Counts {
         }
     }
 
-    /// One that was counted does not any more.
+    /// One content less needs the log from this segment on.
     pub fn remove(&mut self, segment: Segment) {
         self.remove_many(segment, 1);
     }
 
     fn remove_many(&mut self, segment: Segment, count: u32) {
         let at = self.0.binary_search_by_key(&segment, |&(segment, _)| segment);
-        let at = at.expect("what goes was counted");
+        let at = at.expect("a content is removed that was counted");
         self.0[at].1 -= count;
         if self.0[at].1 == 0 {
             self.0.remove(at);
         }
     }
 
-    /// Adds what others count.
+    /// Adds the counts of `others`.
     pub fn add_all(&mut self, others: &Counts) {
         for &(segment, count) in &others.0 {
             self.add_many(segment, count);
         }
     }
 
-    /// Takes off what others count, all of which is counted here.
+    /// Subtracts the counts of `others`, which are all contained here.
     pub fn remove_all(&mut self, others: &Counts) {
         for &(segment, count) in &others.0 {
             self.remove_many(segment, count);
@@ -68,14 +70,14 @@ impl Counts {
     }
 }
 
-/// What a file needs of the log.
+/// One holder's contents by state, each with the segment that it needs.
 #[derive(Clone, Debug, Default)]
 pub struct Retention {
-    /// Not at home, or on its way there.
+    /// Not at home yet.
     pub away: Counts,
-    /// At home, or done there, and no sync of home has begun since.
+    /// At home, and no sync of home has begun since.
     pub settling: Counts,
-    /// Covered by syncs of home under way.
+    /// Covered by a sync of home in flight.
     pub syncing: Counts,
     /// A sync of home failed, so home may have dropped it.
     pub lost: Counts,
@@ -94,7 +96,7 @@ impl Retention {
         self.settling.add(segment);
     }
 
-    /// A sync of home begins; answers what it covers.
+    /// A sync of home begins; returns the contents that it covers.
     pub fn begin_sync(&mut self) -> Counts {
         let covered = std::mem::take(&mut self.settling);
         self.syncing.add_all(&covered);
@@ -106,8 +108,8 @@ impl Retention {
         self.syncing.remove_all(covered);
     }
 
-    /// A sync of home failed: contents at home that are not known to be durable may be lost. Syncs
-    /// under way cover nothing any more.
+    /// A sync of home failed: contents at home that are not known to be durable may be lost. Syncs in flight no
+    /// longer cover any content.
     pub fn lose(&mut self) {
         self.lost.add_all(&std::mem::take(&mut self.settling));
         self.lost.add_all(&std::mem::take(&mut self.syncing));
@@ -135,38 +137,38 @@ mod tests {
         let mut segments = segments();
         let first = segments.of_group(Lsn(1000));
         let second = segments.of_group(Lsn(1100));
-        let mut needs = Retention::default();
-        needs.away.add(first);
-        needs.away.add(second);
-        needs.away.add(second);
-        needs.settle(first);
-        let covered = needs.begin_sync();
-        needs.settle(second);
-        assert_eq!(needs.first(), Some(first), "not durable yet");
-        needs.end_sync(&covered);
-        assert_eq!(needs.first(), Some(second), "one of its contents is away");
-        needs.away.remove(second);
-        let covered = needs.begin_sync();
-        needs.end_sync(&covered);
-        assert_eq!(needs.first(), None);
+        let mut retention = Retention::default();
+        retention.away.add(first);
+        retention.away.add(second);
+        retention.away.add(second);
+        retention.settle(first);
+        let covered = retention.begin_sync();
+        retention.settle(second);
+        assert_eq!(retention.first(), Some(first), "not durable yet");
+        retention.end_sync(&covered);
+        assert_eq!(retention.first(), Some(second), "one of its contents is away");
+        retention.away.remove(second);
+        let covered = retention.begin_sync();
+        retention.end_sync(&covered);
+        assert_eq!(retention.first(), None);
     }
 
     #[test]
-    fn what_a_failed_sync_covered_is_needed_until_it_was_written_anew_and_synced() {
+    fn what_a_failed_sync_covered_is_needed_until_it_is_rewritten_and_synced() {
         let mut segments = segments();
         let first = segments.of_group(Lsn(1000));
-        let mut needs = Retention::default();
-        needs.away.add(first);
-        needs.settle(first);
-        needs.begin_sync();
-        needs.lose();
-        let covered = needs.begin_sync();
-        assert!(covered.is_empty(), "a sync that begins before it was written anew covers nothing");
-        needs.end_sync(&covered);
-        assert_eq!(needs.first(), Some(first));
-        needs.rewritten();
-        let covered = needs.begin_sync();
-        needs.end_sync(&covered);
-        assert_eq!(needs.first(), None);
+        let mut retention = Retention::default();
+        retention.away.add(first);
+        retention.settle(first);
+        retention.begin_sync();
+        retention.lose();
+        let covered = retention.begin_sync();
+        assert!(covered.is_empty(), "a sync that begins before the rewrite covers nothing");
+        retention.end_sync(&covered);
+        assert_eq!(retention.first(), Some(first));
+        retention.rewritten();
+        let covered = retention.begin_sync();
+        retention.end_sync(&covered);
+        assert_eq!(retention.first(), None);
     }
 }

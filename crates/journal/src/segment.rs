@@ -1,16 +1,15 @@
 //! Segments: the pieces of a log in which it is freed.
 //!
-//! A holder needs the log from a segment on. Segments are few, so that a page needs four bytes for the segment of its
-//! oldest record, and a holder little more, however much of it is in the log.
-//!
-//! Invariant: a segment begins where a group does, which names the holders of its records.
+//! A holder needs the log from a segment on. There are few segments, so a page stores the segment of its oldest
+//! record in four bytes, and a holder's counts stay short however many records it has. Invariant: a segment
+//! begins at the start of a group, so that its first group names the holders of its records.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use weir_log::Lsn;
 
-/// The log's share that is one segment.
+/// The share of the log that is one segment.
 const SEGMENT_SHARE: u64 = 64;
 
 /// A segment of the log, by its number. Later ones are greater.
@@ -32,7 +31,7 @@ impl Segments {
         Segments { first: 1, starts: [head].into(), bytes_min: capacity / SEGMENT_SHARE }
     }
 
-    /// The segment of the group that begins at `head`, the log's last.
+    /// The segment of the log's last group, which begins at `head`.
     pub fn of_group(&mut self, head: Lsn) -> Segment {
         let last = *self.starts.back().expect("there is a segment");
         if head.0 - last.0 >= self.bytes_min.max(1) {
@@ -41,10 +40,10 @@ impl Segments {
         self.nth(self.starts.len() - 1)
     }
 
-    /// The segment a position that is still needed is in.
+    /// The segment that contains a position that is still needed.
     pub fn of(&self, lsn: Lsn) -> Segment {
         let next = self.starts.partition_point(|&start| start <= lsn);
-        self.nth(next.checked_sub(1).expect("what is needed is kept"))
+        self.nth(next.checked_sub(1).expect("a needed position is in a segment that is kept"))
     }
 
     /// Where a segment that is still needed begins.
