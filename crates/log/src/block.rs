@@ -20,7 +20,7 @@ impl std::fmt::Debug for Block {
     }
 }
 
-/// A little-endian number of `N` bytes at `at`; the caller made sure that it is inside.
+/// The `N` bytes of a little-endian number at `at`; the caller checked that they are inside.
 pub(crate) fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("the slice has the array's length")
 }

@@ -1,7 +1,7 @@
 //! Groups: records that become durable together, by one write.
 //!
-//! A group begins at a block and fills whole blocks, the last one padded with zeros. Where it may
-//! stand is in [`crate::rows`]. It may run past the end of the ring and go on at its start.
+//! A group begins at a block and fills whole blocks, the last one padded with zeros. [`crate::rows`] says where
+//! it may stand. It may run past the end of the ring and continue at its start.
 //!
 //! ```text
 //!   0  magic     4   "WGRP"
@@ -11,7 +11,7 @@
 //!  32  bytes     4   of the group, this header counted, padding not
 //!  36  records   4
 //!  40  durable   8   LSN before which every group was durable when this one was written
-//!  48  place     8   byte of the log it begins at: what is found elsewhere does not count
+//!  48  place     8   byte of the log it begins at: a copy found elsewhere does not count
 //!  56  (zero)    8
 //!  64  records
 //! ```
@@ -26,14 +26,14 @@ pub(crate) const HEADER_BYTES: usize = 64;
 
 const MAGIC: [u8; 4] = *b"WGRP";
 
-/// What a group's first bytes say.
+/// The header of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupHeader {
     /// Of bytes 8 to the group's end.
     pub(crate) crc: u32,
     /// Where the group is.
     pub lsn: Lsn,
-    /// Its log.
+    /// The log it belongs to.
     pub log: Identity,
     /// Its length without padding, bytes.
     pub bytes: u32,
@@ -41,13 +41,12 @@ pub struct GroupHeader {
     pub records: u32,
     /// Every group before this position was durable when this one was written.
     pub durable: Lsn,
-    /// Where it stands, bytes of the log.
+    /// Where it begins, byte of the log.
     pub place: u64,
 }
 
 impl GroupHeader {
-    /// The header a block begins with, if it begins with one of a possible length. Nothing else of
-    /// it is checked.
+    /// The header at the start of a block, if there is one with a possible length. Checks nothing else.
     pub(crate) fn decode(block: &[u8]) -> Option<GroupHeader> {
         if block.len() < HEADER_BYTES || block[..4] != MAGIC {
             return None;
@@ -69,13 +68,13 @@ impl GroupHeader {
         u64::from(self.bytes).div_ceil(BLOCK_BYTES as u64)
     }
 
-    /// Whether `bytes`, the group without its padding, is what the header was made for.
+    /// Whether the header belongs to `bytes`, the group without its padding: checks the checksum.
     pub(crate) fn fits(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.bytes as usize && crc32c::crc32c(&bytes[8..]) == self.crc
     }
 }
 
-/// A group being put together.
+/// A group under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     blocks: Vec<Block>,
@@ -98,7 +97,7 @@ impl Builder {
         self.len().next_multiple_of(BLOCK_BYTES) as u64
     }
 
-    /// Appends a record; answers where in the group it begins.
+    /// Appends a record; returns where in the group it begins.
     pub(crate) fn append(&mut self, record: &Record<'_>) -> usize {
         let at = self.len();
         let (head, payload) = record.encode();

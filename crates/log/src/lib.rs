@@ -1,16 +1,14 @@
 //! Weir's redo log: its format on disk, its writer and its replay, sans-I/O.
 //!
-//! The log is a ring of 4 KiB blocks behind two superblocks. Records (bytes written to a file, a
-//! truncation, a file's older records being void) are collected in *groups*; a group is what one
-//! write makes durable, and is replayed whole or not at all. docs/LOG_FORMAT.md is the layout, for
-//! those who write another program that reads it.
+//! The log is a ring of 4 KiB blocks behind two superblocks. Records (bytes written to a file, a truncation,
+//! the revocation of a file's older records) are collected in *groups*; one write makes a group durable, and it
+//! is replayed whole or not at all. docs/LOG_FORMAT.md describes the layout for authors of other programs.
 //!
-//! Owns the bytes: what is written where, and what bytes that were read mean. Reads and writes
-//! nothing itself: `writer` hands out blocks and their places, `scan` asks a [`ReadLog`] for
-//! bytes, [`replay`] changes files through a [`Home`]. What is logged when is the engine's.
+//! Owns the bytes: what is written where, and the meaning of bytes that were read. Reads and writes nothing
+//! itself: `writer` returns blocks and their places, `scan` asks a [`ReadLog`] for bytes, [`replay`] changes
+//! files through a [`Home`]. The engine decides what is logged, and when.
 //!
-//! Bytes read from a log are never trusted: whatever they are, the answer is a record or an error
-//! that names the place.
+//! Bytes read from a log are never trusted: the result is a record, or an error that names the place.
 //!
 //! ```
 //! use weir_log::{BLOCK_BYTES, newest};
@@ -42,8 +40,8 @@ pub use superblock::{
 };
 pub use writer::{Commit, Full, Writer};
 
-/// A position in the log's endless stream of bytes (log sequence number). Where in the file it is
-/// follows from the group it is in: see `Writer::pieces` and [`Group::place`].
+/// A position in the log's endless stream of bytes (log sequence number). Its place in the file depends on the
+/// group that contains it: see [`Writer::place`] and [`Group::place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 

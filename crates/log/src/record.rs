@@ -29,8 +29,8 @@ pub(crate) const ALIGN: usize = 8;
 /// One record. A kind is one variant here, and one line each in `parts`, `decode` and `fmt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// Which file of the back end a node number means in the records that follow in this group. What an
-    /// identity consists of is the back end's business. The number is from [`crate::Writer::new_node`].
+    /// The file of the back end that a node number denotes in the following records of this group. The back end
+    /// decides what an identity is. The number is from [`crate::Writer::new_node`].
     File {
         /// The node number.
         file: u64,
@@ -53,8 +53,7 @@ pub enum Record<'a> {
         /// Bytes.
         size: u64,
     },
-    /// Everything of the file before this position is durable at home or without meaning: it is
-    /// not to be replayed.
+    /// The file's records before this position are durable at home or obsolete: they are not to be replayed.
     Revoke {
         /// The file's number.
         file: u64,
@@ -80,7 +79,7 @@ pub enum RecordError {
         /// The record's length, padding not counted.
         bytes: u32,
     },
-    /// The checksum is right and the content nonsense.
+    /// The checksum is right and a value is out of range.
     #[error("a record's {0} is out of range")]
     Nonsense(&'static str),
 }
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_past_the_largest_file_is_nonsense() {
+    fn a_write_past_the_largest_offset_is_an_error() {
         let bytes = bytes_of(&Record::Write { file: 1, offset: i64::MAX as u64, data: b"x" });
         assert_eq!(Record::decode(&bytes), Err(RecordError::Nonsense("offset")));
     }

@@ -1,11 +1,10 @@
-//! Replay: what the log says is done to the files again.
-//!
-//! In two passes, because a revoke concerns what comes before it: the first reads everything and
-//! learns what is void, the second applies the rest in order. Each step sets bytes or a size to
-//! what the log says, so replay may be interrupted anywhere and done again from its start.
+//! Replay: applies the log's records to the files.
+//! Replay scans the log twice, because a revoke record concerns the records before it. The first scan finds the
+//! void records, the second applies the others in order. Each step sets bytes or a size as recorded, so an
+//! interrupted replay can be repeated from its start.
 //!
 //! A file that cannot be brought up to date does not stop the others: it is skipped and reported, and its
-//! records are still needed ([`Report::left`]).
+//! records stay needed ([`Report::left`]).
 //!
 //! Memory is that of one group and one entry for each file named in the log.
 
@@ -35,7 +34,7 @@ pub trait Home {
     /// Makes all of it durable.
     fn sync(&mut self, file: &Self::File) -> Result<(), Self::Error>;
 
-    /// Whether an error concerns one file only, so that the others can go on.
+    /// Whether an error concerns one file only, so that replay continues with the others.
     fn is_of_one_file(&self, _error: &Self::Error) -> bool {
         false
     }
@@ -46,8 +45,8 @@ pub trait Home {
         false
     }
 
-    /// The log has a record about this file; `is_void` if it is a change that a later record made void. Called
-    /// for each record in order, before it is applied or passed over: for reports.
+    /// The log has a record about this file; `is_void` if a later record made it void. Called for each record
+    /// in order, before it is applied or skipped: for reports.
     fn note_record(&mut self, _identity: &[u8], _is_void: bool) {}
 }
 
@@ -56,7 +55,7 @@ pub trait Home {
 pub struct Left {
     /// Its identity in the log.
     pub identity: Vec<u8>,
-    /// Those of its records that are not void: they stay in the log.
+    /// Its records that are not void: they stay in the log.
     pub needed: Needed,
     /// Why, for messages.
     pub why: String,
@@ -88,12 +87,12 @@ pub enum ReplayError<E: std::error::Error> {
     /// The files, when all of them had been written.
     #[error("cannot make what was replayed durable: {0}")]
     Sync(E),
-    /// Two passes over the log differed.
+    /// The two scans of the log differed.
     #[error("the log is damaged: it ended at LSN {first}, and then at LSN {second}")]
     Differs {
-        /// The end found in the first pass.
+        /// The end found in the first scan.
         first: Lsn,
-        /// The end found in the second pass.
+        /// The end found in the second scan.
         second: Lsn,
     },
     /// A record about a file that its group does not name.
@@ -114,21 +113,21 @@ pub struct Report {
     pub applied_bytes: u64,
     /// Records that later ones made void.
     pub void: u64,
-    /// Records of files that are gone.
+    /// Records of files that no longer exist.
     pub gone: u64,
     /// Files that were changed.
     pub files: u64,
     /// Files that could not be changed: the log is still needed for them.
     pub left: Vec<Left>,
-    /// Identities of files that no longer need the log; only if some are left.
+    /// Identities of files that no longer need the log; empty unless `left` has files.
     pub done: Vec<Vec<u8>>,
     /// Where the log ends.
     pub end: Lsn,
-    /// A group was begun there that is not whole: it was never acknowledged.
+    /// An incomplete group begins there: it was never acknowledged.
     pub torn: bool,
 }
 
-/// Replays a log to `home`; without one only says what it would do.
+/// Replays a log to `home`; without `home`, only reports what it would do.
 ///
 /// # Errors
 /// See [`ReplayError`].
@@ -152,7 +151,7 @@ pub fn replay<R: ReadLog, H: Home>(
                 named.insert(identity.to_vec());
             }
             if let Record::Revoke { before, .. } = *record {
-                // Never what comes after it, whatever it says.
+                // A revoke record voids earlier records only, whatever LSN it holds.
                 let before = before.min(lsn);
                 let known = revoked.entry(identity.to_vec()).or_default();
                 *known = before.max(*known);
@@ -179,7 +178,7 @@ pub fn replay<R: ReadLog, H: Home>(
         return Ok(report);
     };
     let mut files: BTreeMap<Vec<u8>, Option<H::File>> = BTreeMap::new();
-    // What was applied to each, and may still have to be again.
+    // The records applied to each file: still needed if a later step fails for the file.
     let mut applied_to: BTreeMap<Vec<u8>, Needed> = BTreeMap::new();
     let mut left: BTreeMap<Vec<u8>, Left> = BTreeMap::new();
     let again = each_group(log, superblock, report.end, |group| {

@@ -1,19 +1,14 @@
 //! Rows: where in the ring groups may stand.
-//!
-//! A disk that turns cannot write a block right behind the one it has just written: by the time the
-//! next small group comes, that place has passed under the head, and is back a whole turn later. So
-//! the ring is divided into rows, and a group may stand anywhere in its row: some way ahead of the
-//! head now, and what was left out is filled later. Order is by LSN alone; a group's place is in its
-//! header.
-//!
-//! A row has as many bytes as positions, the last one of the ring fewer than the others. A group
-//! stands in the row its position is in. If it does not fit there, it stands in the next row; the
-//! position after it is then as far from that row's first as if it stood at the row's start, and
-//! the positions between name nothing. A group longer than a row begins at a row's start and goes
-//! on through the rows that follow. Rows of one block are a plain log: one group after the other.
-//!
-//! Invariant: of a row that is being filled, as many blocks are taken as there are positions from
-//! its first to the head.
+//! A rotational disk cannot write a block right behind the one that it has just written: when the next small
+//! group comes, that place has passed under the disk's head, and returns a whole rotation later. So the ring is
+//! divided into rows, and a group may stand anywhere in its row: first a gap ahead of the previous group; later
+//! groups fill the gaps. Order is by LSN alone; a group's place is in its header. A row has as many bytes as
+//! positions; the last row of the ring is shorter. A group stands in the row of its position. If it does not
+//! fit there, it stands in the next row; the position after it is then computed as if the group began at that
+//! row's start, and the skipped positions are unused. A group longer than a row begins at a row's start and
+//! continues through the following rows. Rows of one block are a plain log: one group after the other.
+//! Invariant: a row that is being filled has as many taken blocks as there are positions, in blocks, from its
+//! first position to the head.
 
 use crate::Lsn;
 use crate::block::BLOCK_BYTES;
@@ -22,10 +17,10 @@ use crate::superblock::{DATA_START, Superblock};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What is left free between a group and the next one, so that the next one's place is yet to come
-/// under the head. Measured at 113 MB/s, where it passes in 1.16 ms: the next group may begin to be
-/// written up to 1 ms after the one before was durable, and its place is still ahead. More is waited
-/// for by all; with less a slow program's groups are late, and wait a turn as if there were no gap.
+/// Gap between a group and the next one, so that the next group's place has not passed under the disk's head
+/// yet. At the measured 113 MB/s the gap passes in 1.16 ms: a write of the next group may begin up to 1 ms
+/// after the previous group was durable. A larger gap delays every group; with a smaller one the groups of a
+/// slow program come too late, and wait for a whole rotation.
 const GAP_BYTES: u64 = 32 * BLOCK;
 
 /// A row at one lap of the ring.
@@ -61,7 +56,7 @@ impl Superblock {
         Row { start: Lsn(lsn.0 - (at - start)), place: DATA_START + start, bytes }
     }
 
-    /// The position after a group, if it stands where a group of its position and length may.
+    /// The position after a group, if a group of its position and length may stand at its place.
     /// `header.lsn` is in range.
     pub(crate) fn after(&self, header: &GroupHeader) -> Option<Lsn> {
         if !header.lsn.0.is_multiple_of(BLOCK) || !header.place.is_multiple_of(BLOCK) {
@@ -106,12 +101,12 @@ enum Where {
     Here,
     /// In the row after it.
     Next,
-    /// From the start of a row on, through those that follow it.
+    /// From the start of a row on, through the following rows.
     Through(Row),
 }
 
 impl Filling {
-    /// At `head`. Nothing stands in its row: which blocks count as taken is of no matter.
+    /// At `head`. Its row is empty, so it does not matter which blocks count as taken.
     pub(crate) fn new(superblock: &Superblock, head: Lsn) -> Filling {
         let row = superblock.row_of(head);
         let mut filling =
@@ -120,7 +115,7 @@ impl Filling {
         filling
     }
 
-    /// Goes to a row whose part before `head` is taken.
+    /// Begins a row whose part before `head` is taken.
     fn begin(&mut self, row: Row, head: Lsn) {
         let blocks = (row.bytes / BLOCK) as usize;
         let taken = ((head.0 - row.start.0) / BLOCK) as usize;
@@ -150,8 +145,8 @@ impl Filling {
         Lsn(from.0 + bytes)
     }
 
-    /// Takes a place for a group of `bytes` at `head`: the nearest one to come, on a disk that
-    /// turns.
+    /// Takes a place for a group of `bytes` at `head`: on a rotational disk, the next one to pass under the
+    /// disk's head.
     pub(crate) fn take(&mut self, superblock: &Superblock, head: Lsn, bytes: u64) -> u64 {
         let found = self.find(superblock, head, bytes);
         let after = self.after(superblock, head, bytes);
@@ -176,7 +171,7 @@ impl Filling {
         place
     }
 
-    /// Takes the first hole of `bytes` behind the gap, or else the first of the row; there is one.
+    /// Takes the first hole of `bytes` after the gap, otherwise the first one of the row; there is one.
     fn take_hole(&mut self, bytes: u64) -> u64 {
         let count = (bytes / BLOCK) as usize;
         let ahead = self.last_end.saturating_add(GAP_BYTES);
@@ -227,12 +222,12 @@ mod tests {
         GroupHeader { crc: 0, lsn, log: [1; 16], bytes, records: 0, durable: Lsn(0), place }
     }
 
-    /// Places groups from `head` on, and checks each; where they stand, blocks of the ring.
+    /// Places groups from `head` on, and checks each. Returns where they stand, in blocks of the ring.
     fn fill(superblock: &Superblock, head: Lsn, groups: &[u64]) -> Vec<u64> {
         let mut filling = Filling::new(superblock, head);
         let mut head = head;
         let mut places = Vec::new();
-        // What stands where, from the rows that are kept.
+        // The groups and their places, in the rows that are kept.
         let mut standing: Vec<(Row, u64, u64)> = Vec::new();
         for &blocks in groups {
             let after = filling.after(superblock, head, blocks * BLOCK);
@@ -280,23 +275,23 @@ mod tests {
         assert_eq!(filling.row, superblock.row_of(after));
         assert_eq!(filling.after(&superblock, after, 7 * BLOCK), Lsn(20 * BLOCK));
         let elsewhere = header(Lsn(10 * BLOCK), 3, DATA_START + 20 * BLOCK);
-        assert_eq!(superblock.after(&elsewhere), None, "it fits its own");
+        assert_eq!(superblock.after(&elsewhere), None, "the group fits its own row");
     }
 
     #[test]
-    fn the_last_row_is_as_long_as_the_ring_lets_it_be() {
+    fn the_last_row_ends_with_the_ring() {
         let superblock = superblock(45, 10);
         let last = superblock.row_of(Lsn((45 + 42) * BLOCK));
         let place = DATA_START + 40 * BLOCK;
         assert_eq!(last, Row { start: Lsn(85 * BLOCK), place, bytes: 5 * BLOCK });
         assert_eq!(superblock.row_of(last.end()).place, DATA_START);
-        // Longer than the row: from its start on, around the end of the ring.
+        // A group longer than the row begins at its start and continues around the end of the ring.
         fill(&superblock, Lsn(40 * BLOCK), &[7, 3, 1]);
     }
 
     proptest! {
         #[test]
-        fn groups_stand_where_a_reader_looks_and_nowhere_twice(
+        fn groups_stand_where_a_reader_looks_and_do_not_overlap(
             ring in 16u64..300,
             part in 4u64..80,
             head in 0u64..1000,
@@ -309,7 +304,7 @@ mod tests {
         }
 
         #[test]
-        fn no_header_is_too_odd(
+        fn any_header_is_placed_or_rejected(
             lsn in 0u64..1 << 63,
             bytes in 64u32..=GROUP_BYTES_MAX as u32,
             place in any::<u64>(),

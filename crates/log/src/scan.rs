@@ -1,8 +1,7 @@
 //! Reading a log from its checkpoint on: groups in order, up to the end.
-//!
-//! The end is where no whole group stands. A group that was being written when the power went is
-//! torn, and a torn group at the end is normal. But if a later group says that everything up to it
-//! was durable, the broken one was whole once: that is damage, and never passed over.
+//! The log ends where no whole group stands. A group that was being written during a power cut is torn; a torn
+//! group at the end is normal. But if a later group says that everything before it was durable, the broken
+//! group was once whole: that is damage, and an error.
 
 use std::{io, iter};
 
@@ -13,7 +12,7 @@ use crate::rows::Row;
 use crate::superblock::{DATA_START, Superblock};
 use crate::{GROUP_BYTES_MAX, Lsn};
 
-/// Where a log's bytes come from.
+/// Reads a log's bytes.
 pub trait ReadLog {
     /// Fills `buffer` from `offset` on; both are multiples of the block size.
     ///
@@ -39,14 +38,14 @@ pub enum ScanError {
          written there is not whole, and the one at LSN {later} was written after it"
     )]
     Damaged {
-        /// The group's.
+        /// Position of the group.
         lsn: Lsn,
-        /// Where the row begins that it was to be in, byte of the log.
+        /// Start of the row that it should be in, byte of the log.
         place: u64,
-        /// A group that proves it.
+        /// A later group, which proves the damage.
         later: Lsn,
     },
-    /// A whole group holds what no writer writes.
+    /// A whole group holds bytes that no writer writes.
     #[error("the log is damaged at byte {place} (LSN {lsn}): {error}")]
     Record {
         /// Of the record.
@@ -74,17 +73,17 @@ pub enum ScanError {
 /// A whole group.
 #[derive(Debug)]
 pub struct Group {
-    /// What its header says.
+    /// Its header.
     pub header: GroupHeader,
     bytes: Vec<u8>,
     superblock: Superblock,
 }
 
 impl Group {
-    /// Its records, each with where it is.
+    /// Its records with their positions.
     ///
     /// # Errors
-    /// The first one that is no record, or is of an unknown kind.
+    /// The first item that is no record, or a record of an unknown kind.
     pub fn records(&self) -> Result<Vec<(Lsn, Record<'_>)>, ScanError> {
         let failed = |lsn, error| {
             let place = self.place(lsn);
@@ -103,8 +102,8 @@ impl Group {
         Ok(records)
     }
 
-    /// What it consists of, each part with where it is: records, those of unknown kinds as errors, and at
-    /// last an error if the rest is no record.
+    /// Its records with their positions. Records of unknown kinds are errors; if the rest is no record, the
+    /// last item is an error.
     pub fn contents(&self) -> impl Iterator<Item = (Lsn, Result<Record<'_>, RecordError>)> {
         let mut at = HEADER_BYTES;
         iter::from_fn(move || {
@@ -133,20 +132,20 @@ impl Group {
 pub struct End {
     /// Where no whole group stands.
     pub lsn: Lsn,
-    /// A group was begun there.
+    /// An incomplete group begins there.
     pub torn: bool,
 }
 
-/// A pass over a log.
+/// A scan of a log.
 pub struct Scan<'a, R: ReadLog> {
     log: &'a mut R,
     superblock: Superblock,
     at: Lsn,
-    /// One lap is over there.
+    /// The scan ends here: one lap of the ring.
     limit: Lsn,
-    /// The row that was read last, and what it holds.
+    /// The row that was read last, and its bytes.
     row: Option<(Row, Vec<GroupHeader>)>,
-    /// A group's bytes, kept for the next one's.
+    /// A group's memory, reused for the next group.
     buffer: Vec<u8>,
 }
 
@@ -184,12 +183,12 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Ok(Err(End { lsn: self.at, torn }))
     }
 
-    /// Gives a group's memory back for the next one's.
+    /// Returns a group's memory for the next group.
     pub fn recycle(&mut self, group: Group) {
         self.buffer = group.bytes;
     }
 
-    /// The headers in a row that say that they belong there and have this position.
+    /// The headers in a row that belong there and have this position.
     fn headers_at(&mut self, row: Row, lsn: Lsn) -> Result<Vec<GroupHeader>, ScanError> {
         if self.row.as_ref().is_none_or(|(known, _)| *known != row) {
             let mut headers = Vec::new();
@@ -203,8 +202,8 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Ok(headers.filter(|header| header.lsn == lsn).copied().collect())
     }
 
-    /// Calls `each` with the headers in whole rows, from one position to another, that say that they
-    /// belong to this lap of the log and stand where they belong.
+    /// Calls `each` with the headers in whole rows, from one position to another, that belong to this lap of
+    /// the log and stand at their own place.
     fn each_header(
         &mut self,
         from: Lsn,
@@ -233,8 +232,7 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Ok(())
     }
 
-    /// Reads a group into the buffer, if it stands where it may; the position after it if it is
-    /// whole.
+    /// Reads a group into the buffer, if it stands at an allowed place. Returns the position after it if it is whole.
     fn read_group(&mut self, header: &GroupHeader) -> Result<Option<Lsn>, ScanError> {
         let after = self.superblock.after(header).filter(|&after| after <= self.limit);
         let Some(after) = after else { return Ok(None) };
@@ -247,7 +245,7 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Ok(whole.then_some(after))
     }
 
-    /// Makes sure that nothing after the end was written when what is missing here was durable.
+    /// Checks that no group after the end was written when the missing group here was durable.
     fn look_for_later(&mut self) -> Result<(), ScanError> {
         let row = self.superblock.row_of(self.at);
         self.each_header(row.start, self.limit, |scan, header| {

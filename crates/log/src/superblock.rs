@@ -1,12 +1,11 @@
 //! Superblocks: what the log is, and where its replay starts.
-//!
-//! There are two, in blocks 0 and 1. Each new one takes the place of the older, so that one is
-//! whole whatever happens to the write; the higher generation counts. What a superblock says fits
-//! one sector of 512 bytes: no crash leaves it half new.
+//! There are two, in blocks 0 and 1. Each new one replaces the older, so that one is always whole; the higher
+//! generation counts. The fields of a superblock fit one sector of 512 bytes, which a crash never leaves half
+//! written.
 //!
 //! ```text
 //!   0  magic        8   "WEIR-LOG"
-//!   8  version      4   4 (2 and 3 are read, too: docs/LOG_FORMAT.md)
+//!   8  version      4   4 (2 and 3 are read too: docs/LOG_FORMAT.md)
 //!  12  flags        4   bit 0: nothing is to be replayed (the mount ended in order)
 //!  16  log          16  drawn when the log is made
 //!  32  mount        16  the identity of the log's SOURCE; zero if it has none yet
@@ -27,14 +26,13 @@ use crate::block::{BLOCK_BYTES, Block, field, put, u32_at, u64_at};
 /// Version of the format that is written.
 pub const VERSION: u32 = 4;
 
-/// The version that had neither node numbers nor features. It can be read.
+/// The version without node numbers and features. It can be read.
 pub const VERSION_WITHOUT_NODES: u32 = 3;
 
-/// The version before that: `mount` was computed from the device number and the handle of SOURCE. It can
-/// be read, too.
+/// The version before that: `mount` was computed from the device number and the handle of SOURCE. It can be read.
 pub const VERSION_BY_DEVICE: u32 = 2;
 
-/// The features this program knows: none.
+/// The features that this build knows: none.
 pub const FEATURES: u64 = 0;
 
 /// The first node number that a log gives. 0 is no node, and 1 is SOURCE's own directory.
@@ -59,11 +57,10 @@ pub const LOG_BYTES_MIN: u64 = DATA_START + (64 << 10);
 /// The longest row, blocks.
 pub const ROW_BLOCKS_MAX: u32 = 4096;
 
-/// The shortest row that is worth it on a disk that turns, blocks: with shorter ones groups would
-/// come to stand behind one another after all.
+/// The shortest useful row on a rotational disk, blocks: in shorter rows groups would stand right behind one another.
 const ROW_BLOCKS_MIN: u64 = 256;
 
-/// The least number of rows longer than a block: the ring is freed by rows.
+/// The least number of rows, if they are longer than a block: the ring is freed by whole rows.
 const ROWS_MIN: u64 = 4;
 
 const MAGIC: [u8; 8] = *b"WEIR-LOG";
@@ -71,15 +68,15 @@ const SECTOR_BYTES: usize = 512;
 const CRC_AT: usize = SECTOR_BYTES - 4;
 const CLEAN: u32 = 1;
 
-/// Sixteen bytes that tell one thing from all others of its kind.
+/// Sixteen random bytes that identify a log or a SOURCE.
 pub type Identity = [u8; 16];
 
-/// What a superblock says.
+/// The fields of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// The log, as every group repeats it.
+    /// The log's own name, repeated in every group.
     pub log: Identity,
-    /// The mount whose log it is.
+    /// The identity of the log's SOURCE; zero if it has none yet.
     pub mount: Identity,
     /// Bytes of the log, superblocks included.
     pub bytes: u64,
@@ -89,8 +86,7 @@ pub struct Superblock {
     pub checkpoint: Lsn,
     /// Nothing is to be replayed.
     pub clean: bool,
-    /// Blocks in a row, which a group may stand anywhere in. With rows of one block groups follow
-    /// one another.
+    /// Blocks in a row. A group may stand anywhere in its row; in rows of one block, groups follow one another.
     pub row_blocks: u32,
     /// The lowest node number that is not used yet. If the log is not clean, numbers given after this
     /// superblock was written are used, too: see [`Superblock::unused_node`].
@@ -117,16 +113,16 @@ pub enum SuperblockError {
     /// Of a later version.
     #[error("it has version {0} of the log format, and this Weir knows versions up to {VERSION}")]
     NewerVersion(u32),
-    /// Of this version, with features that came later.
+    /// Of this version, with features that this build does not know.
     #[error("it uses features of the log format that this Weir does not know (bits {0:#x})")]
     NewerFeatures(u64),
-    /// The checksum is right and the content nonsense.
+    /// The checksum is right and a field is out of range.
     #[error("its {0} is out of range")]
     Nonsense(&'static str),
 }
 
 impl SuperblockError {
-    /// Whether a newer Weir made the log. It is whole, and may hold synced data.
+    /// Whether a newer Weir made the log. The log is then whole, and may hold synced data.
     pub fn is_newer(&self) -> bool {
         matches!(self, SuperblockError::NewerVersion(_) | SuperblockError::NewerFeatures(_))
     }
@@ -138,13 +134,13 @@ impl Superblock {
         (self.bytes - DATA_START) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64
     }
 
-    /// The rows that suit a log of `bytes` on a disk that turns, blocks.
+    /// The length of rows that suits a log of `bytes` on a rotational disk, blocks.
     pub fn row_blocks_to_turn(bytes: u64) -> u32 {
         let sixteenth = bytes.saturating_sub(DATA_START) / BLOCK_BYTES as u64 / 16;
         if sixteenth < ROW_BLOCKS_MIN { 1 } else { sixteenth.min(1024) as u32 }
     }
 
-    /// Where a position is in the file if all stands in order, bytes. Rows begin there.
+    /// Where a position is in the file if groups follow one another, bytes. Exact for the starts of rows.
     pub(crate) fn place(&self, lsn: Lsn) -> u64 {
         DATA_START + lsn.0 % self.data_bytes()
     }
@@ -154,12 +150,12 @@ impl Superblock {
         DATA_START + self.data_bytes()
     }
 
-    /// The place so many bytes after another one in the ring.
+    /// The place `bytes` after another one in the ring.
     pub(crate) fn ahead_of(&self, place: u64, bytes: u64) -> u64 {
         DATA_START + (place - DATA_START + bytes) % self.data_bytes()
     }
 
-    /// So many blocks from a place on, around the end of the ring if need be.
+    /// The pieces of `blocks` blocks from a place on, around the end of the ring if necessary.
     pub(crate) fn around(&self, place: u64, blocks: usize) -> Vec<(u64, usize)> {
         let to_end = ((self.bytes_end() - place) / BLOCK_BYTES as u64) as usize;
         if blocks <= to_end {
@@ -168,13 +164,13 @@ impl Superblock {
         vec![(place, to_end), (DATA_START, blocks - to_end)]
     }
 
-    /// The first position for which there is no room while everything from `tail` on is kept. Whole
-    /// rows are kept: groups stand anywhere in them.
+    /// The first position without room while everything from `tail` on is kept. Whole rows are kept, since
+    /// groups stand anywhere in them.
     pub(crate) fn limit(&self, tail: Lsn) -> Lsn {
         Lsn(self.row_of(tail).start.0 + self.data_bytes())
     }
 
-    /// Where this superblock itself belongs in the file, bytes.
+    /// Where this superblock is in the file, bytes.
     pub fn own_place(&self) -> u64 {
         self.generation % 2 * BLOCK_BYTES as u64
     }
@@ -185,11 +181,9 @@ impl Superblock {
         (quarter / BLOCK_BYTES * BLOCK_BYTES).min(GROUP_BYTES_MAX)
     }
 
-    /// The superblock with which the log is used again, once everything up to `end` was replayed and
-    /// is durable. It is to be durable itself before the first group is written.
-    ///
-    /// The stream goes on one lap later at the same place: what a crash may have left there, whole or
-    /// torn, has a position that does not count any more.
+    /// The superblock for the log's next use, after everything up to `end` was replayed and is durable. It must
+    /// be durable before the first group is written. The stream continues one lap later at the same place:
+    /// groups that a crash may have left there, whole or torn, have positions that no longer count.
     pub fn next_use(&self, end: Lsn) -> Superblock {
         Superblock {
             generation: self.generation + 1,
@@ -200,17 +194,17 @@ impl Superblock {
         }
     }
 
-    /// The lowest node number that nobody can have used, if this is the log's last superblock.
+    /// The lowest node number that is certainly unused, if this is the log's last superblock.
     pub fn unused_node(&self) -> u64 {
         if self.clean { self.nodes } else { self.nodes_end() }
     }
 
-    /// Once this superblock is durable, numbers below this one may be given.
+    /// Once this superblock is durable, numbers below this one may be assigned.
     pub(crate) fn nodes_end(&self) -> u64 {
         (self.nodes + NODES_PER_SUPERBLOCK).min(NODE_LIMIT)
     }
 
-    /// As a block.
+    /// Encodes the superblock as a block.
     pub fn encode(&self) -> Block {
         let mut block = Block::default();
         let bytes = &mut block.0[..];
@@ -235,7 +229,7 @@ impl Superblock {
         u32_at(block, 8)
     }
 
-    /// What `block`, read from a log's superblock, says.
+    /// Decodes a superblock.
     ///
     /// # Errors
     /// See [`SuperblockError`].
@@ -269,7 +263,7 @@ impl Superblock {
         if !(LOG_BYTES_MIN..=1 << 62).contains(&superblock.bytes) {
             return Err(SuperblockError::Nonsense("size"));
         }
-        // The next one's is one more, and counts.
+        // The next superblock has one more, which must be valid too.
         if superblock.generation > 1 << 62 {
             return Err(SuperblockError::Nonsense("generation"));
         }
@@ -292,8 +286,8 @@ impl Superblock {
 /// The superblock that counts of the two a log has.
 ///
 /// # Errors
-/// Why there is none: what the better of the two says. One that a newer Weir wrote always is an error: the
-/// other one then says what the log was before that.
+/// If neither counts: the more telling error of the two. A superblock that a newer Weir wrote is always an
+/// error, since the other one is out of date then.
 pub fn newest(blocks: [&[u8; BLOCK_BYTES]; 2]) -> Result<Superblock, SuperblockError> {
     match blocks.map(Superblock::decode) {
         [Err(error), _] | [_, Err(error)] if error.is_newer() => Err(error),
@@ -325,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_it_was_told() {
+    fn a_superblock_round_trips() {
         for generation in 0..4 {
             let superblock = superblock(generation);
             assert_eq!(Superblock::decode(&superblock.encode().0), Ok(superblock));
@@ -393,12 +387,12 @@ mod tests {
     }
 
     #[test]
-    fn node_numbers_go_on_after_what_may_have_been_used() {
+    fn node_numbers_continue_after_those_that_may_be_used() {
         let with = |nodes, clean| Superblock { nodes, clean, ..superblock(1) };
         assert_eq!(with(7, true).next_use(Lsn(0)).nodes, 7);
         let after_a_crash = with(7, false).next_use(Lsn(0));
         assert_eq!(after_a_crash.nodes, 7 + NODES_PER_SUPERBLOCK);
-        // The last numbers are used up, and the log can be read all the same.
+        // All numbers are used up; the log can still be read.
         let mut last = with(NODE_LIMIT - 1, false);
         for _ in 0..3 {
             last = last.next_use(Lsn(0));
@@ -415,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_none_can_follow_is_nonsense() {
+    fn the_last_generation_is_out_of_range() {
         for (generation, counts) in [(1 << 62, true), ((1 << 62) + 1, false), (u64::MAX, false)] {
             let decoded = Superblock::decode(&superblock(generation).encode().0);
             let next = decoded.map(|superblock| superblock.next_use(Lsn(8192)));

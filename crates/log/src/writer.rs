@@ -1,15 +1,15 @@
-//! The writer: collects records into the open group, and says which blocks go where.
+//! The writer: collects records in the open group, and decides where its blocks go.
 //!
 //! Owns positions and the open group. Does not decide when a group is closed, and writes nothing:
-//! its caller takes a [`Commit`], has it written and made durable, and says so.
+//! its caller takes a [`Commit`], makes it durable, and reports that.
 //!
 //! Invariants:
 //! - tail <= durable <= written <= head, all within one ring's length of the start of tail's row;
-//! - at most one group is under way: a torn one is the log's last;
-//! - a node number is given once, and only if it is below what a durable superblock allows, so that the
-//!   log's next use knows all that were given;
-//! - nothing in the tail's row or after it is overwritten, where the tail is what a durable
-//!   superblock says, except what was there before this use of the log.
+//! - at most one group is in flight: a torn group is the log's last;
+//! - a node number is assigned once, and only below the bound in a durable superblock, so that the log's next
+//!   use knows which numbers may be used;
+//! - nothing in the tail's row or after it is overwritten, except bytes from before this use of the log. The
+//!   tail is that of the last durable superblock.
 
 use std::collections::VecDeque;
 
@@ -25,12 +25,12 @@ use crate::superblock::{DATA_START, Superblock};
 pub struct Commit {
     /// The blocks, in order.
     pub blocks: Vec<Block>,
-    /// Where in the log they go, bytes: so many blocks each, one piece after the other.
+    /// The pieces: place in the log in bytes, and number of blocks.
     pub pieces: Vec<(u64, usize)>,
 }
 
 impl Commit {
-    /// The generation of the written superblock, if this is the write of one.
+    /// The superblock's generation, if this is the write of a superblock.
     pub fn generation(&self) -> Option<u64> {
         let (place, _) = *self.pieces.first()?;
         let block = self.blocks.first().filter(|_| place < DATA_START)?;
@@ -38,36 +38,36 @@ impl Commit {
     }
 }
 
-/// The log has no room for a record now, or never.
+/// The log has no room for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the log is full")]
 pub struct Full;
 
-/// The log's writing end.
+/// Appends to a log.
 #[derive(Debug)]
 pub struct Writer {
-    /// As it is on disk, or on its way there.
+    /// The superblock on disk, or in flight to it.
     superblock: Superblock,
-    /// A new one is under way.
+    /// Whether it is in flight.
     superblock_in_flight: bool,
     /// The checkpoint of the last superblock that is durable: the rows before it are free.
     tail: Lsn,
     durable: Lsn,
-    /// The group under way ends here.
+    /// The end of the group in flight.
     written: Option<Lsn>,
     /// Where the open group begins.
     head: Lsn,
     /// The next node number.
     node: u64,
-    /// Numbers below this one may be given.
+    /// Numbers below this one may be assigned.
     nodes_end: u64,
     open: Builder,
     filling: Filling,
-    /// Where groups stand, from the one at the tail on, in order.
+    /// The places of groups from the tail on, in order.
     places: VecDeque<Placed>,
 }
 
-/// A group that was handed out.
+/// A group that was closed.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     lsn: Lsn,
@@ -83,8 +83,8 @@ impl Placed {
 }
 
 impl Writer {
-    /// Goes on with a log that has nothing to replay, at its checkpoint. `superblock` is durable and
-    /// does not say that the log is clean: see [`Superblock::next_use`].
+    /// Continues a log that has nothing to replay, at its checkpoint. `superblock` is durable and does not mark
+    /// the log as clean: see [`Superblock::next_use`].
     pub fn new(superblock: Superblock) -> Writer {
         let head = superblock.checkpoint;
         Writer {
@@ -107,12 +107,12 @@ impl Writer {
         self.durable
     }
 
-    /// Where the next group begins: what is appended from now on is at or after it.
+    /// Where the open group begins.
     pub fn head(&self) -> Lsn {
         self.head
     }
 
-    /// Where the next record goes: everything that was appended is before it.
+    /// Where the next record goes; all earlier records are before it.
     pub fn position(&self) -> Lsn {
         match self.open.is_empty() {
             true => self.head,
@@ -125,8 +125,7 @@ impl Writer {
         self.tail
     }
 
-    /// A superblock for reading ([`crate::Scan`]) from a group that is still kept. Groups under way may be
-    /// torn at the end.
+    /// A superblock for a [`crate::Scan`] from a group that is still kept. The group in flight may be torn.
     pub fn from_group(&self, group: Lsn) -> Superblock {
         Superblock { checkpoint: group, clean: false, ..self.superblock }
     }
@@ -156,15 +155,15 @@ impl Writer {
                 <= self.superblock.limit(self.tail)
     }
 
-    /// Whether so many bytes are free in the ring beside the open group, and beside what it may
-    /// leave free of its row if it does not fit there.
+    /// Whether `bytes` bytes are free in the ring, not counting the open group and the part of its row that is
+    /// lost if the group does not fit there.
     pub fn has_space(&self, bytes: u64) -> bool {
         let left = (u64::from(self.superblock.row_blocks) - 1) * BLOCK_BYTES as u64;
         self.used_bytes() + left + bytes <= self.capacity_bytes()
     }
 
-    /// A number for a file in this log, which no other file of it has had or will have. `None` if the numbers
-    /// are used up, or those that the last durable superblock allows.
+    /// A number for a file, unique in this log for ever. `None` if no number is left below the bound of the
+    /// last durable superblock, or at all.
     pub fn new_node(&mut self) -> Option<u64> {
         let node = self.node;
         (node < self.nodes_end).then(|| {
@@ -173,10 +172,10 @@ impl Writer {
         })
     }
 
-    /// Appends a record to the open group; answers its position.
+    /// Appends a record to the open group; returns its position.
     ///
     /// # Errors
-    /// [`Full`], with nothing appended.
+    /// [`Full`]; nothing was appended then.
     pub fn append(&mut self, record: &Record<'_>) -> Result<Lsn, Full> {
         if !self.has_room(record.padded_bytes()) {
             return Err(Full);
@@ -185,7 +184,7 @@ impl Writer {
         Ok(Lsn(self.head.0 + at as u64))
     }
 
-    /// Closes the open group and hands it out, unless it is empty or another one is under way.
+    /// Closes the open group and returns it, unless it is empty or another one is in flight.
     pub fn commit(&mut self) -> Option<Commit> {
         if self.written.is_some() || self.open.is_empty() {
             return None;
@@ -202,8 +201,8 @@ impl Writer {
         Some(Commit { pieces: self.superblock.around(place, blocks.len()), blocks })
     }
 
-    /// Where in the log the block is that holds a position, bytes. `None` if the position is in no
-    /// group that was handed out and is still kept.
+    /// Place of the block that contains a position, bytes of the log. `None` if the position is in no closed
+    /// group that is still kept.
     pub fn place(&self, lsn: Lsn) -> Option<u64> {
         let next = self.places.partition_point(|group| group.lsn <= lsn);
         let group = self.places.get(next.checked_sub(1)?)?;
@@ -211,25 +210,25 @@ impl Writer {
         (first < group.end().0).then(|| self.superblock.ahead_of(group.place, first - group.lsn.0))
     }
 
-    /// The group under way is durable.
+    /// The group in flight is durable.
     pub fn committed(&mut self) {
-        self.durable = self.written.take().expect("a group is under way");
+        self.durable = self.written.take().expect("a group is in flight");
     }
 
-    /// Makes a superblock that frees everything before `checkpoint`, which must be durable, unless
-    /// that frees nothing or another one is under way.
+    /// Makes a superblock that frees everything before `checkpoint`, which must be durable. `None` if that
+    /// frees nothing or another superblock is in flight.
     pub fn checkpoint(&mut self, checkpoint: Lsn) -> Option<Commit> {
         let checkpoint = Lsn(checkpoint.0 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64);
-        assert!(checkpoint <= self.head, "what is freed was written");
+        assert!(checkpoint <= self.head, "only written groups are freed");
         if self.superblock_in_flight || checkpoint <= self.tail {
             return None;
         }
         Some(self.next_superblock(checkpoint, false))
     }
 
-    /// Makes the superblock that ends the log's use in order: nothing is to be replayed.
+    /// Makes the superblock that closes the log: nothing is to be replayed.
     pub fn close(&mut self) -> Commit {
-        assert!(!self.superblock_in_flight && self.written.is_none(), "nothing is under way");
+        assert!(!self.superblock_in_flight && self.written.is_none(), "nothing is in flight");
         self.next_superblock(self.head, true)
     }
 
@@ -243,9 +242,9 @@ impl Writer {
         Commit { blocks: vec![self.superblock.encode()], pieces: vec![(place, 1)] }
     }
 
-    /// The superblock under way is durable: the space it freed may be used.
+    /// The superblock in flight is durable: the space that it freed may be used.
     pub fn checkpointed(&mut self) {
-        assert!(self.superblock_in_flight, "a superblock is under way");
+        assert!(self.superblock_in_flight, "a superblock is in flight");
         self.superblock_in_flight = false;
         self.tail = self.superblock.checkpoint;
         self.nodes_end = self.superblock.nodes_end();
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_number_is_given_once_whatever_superblock_is_durable_at_a_crash() {
+    fn a_node_number_is_assigned_once_whatever_superblock_is_durable_at_a_crash() {
         let mut used = std::collections::HashSet::new();
         let mut on_disk = writer().superblock;
         for life in 0..40u64 {
@@ -292,7 +291,7 @@ mod tests {
                     3 => writer.close(),
                     _ => writer.checkpoint(writer.durable()).unwrap(),
                 };
-                // Cut before it is written, after that, or after it is known to be durable.
+                // Cut before the superblock is written, after that, or after it is known to be durable.
                 if life % 3 > 0 {
                     on_disk = Superblock::decode(&superblock.blocks[0].0).unwrap();
                 }
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_superblock_allows_are_not_given() {
+    fn numbers_beyond_the_bound_of_the_superblock_are_not_assigned() {
         let superblock = Superblock { nodes: (1 << 62) - 2, ..writer().superblock };
         let mut writer = Writer::new(superblock);
         assert!(writer.new_node().is_some() && writer.new_node().is_some());
@@ -317,14 +316,14 @@ mod tests {
     }
 
     #[test]
-    fn records_of_a_moment_share_a_group_and_a_block() {
+    fn small_records_share_a_group_and_a_block() {
         let mut writer = writer();
         for file in 0..20 {
             writer.append(&Record::Write { file, offset: 0, data: &[7; 64] }).unwrap();
         }
         let commit = writer.commit().unwrap();
         assert_eq!(commit.pieces, [(crate::DATA_START, 1)]);
-        assert!(writer.commit().is_none(), "nothing is open");
+        assert!(writer.commit().is_none(), "the open group is empty");
         writer.append(&Record::Truncate { file: 1, size: 0 }).unwrap();
         assert!(writer.commit().is_none(), "one group at a time");
         writer.committed();
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_out_is_found_until_it_is_freed() {
+    fn closed_groups_are_found_until_they_are_freed() {
         let superblock = Superblock { row_blocks: 256, ..writer().superblock };
         let mut writer = Writer::new(superblock);
         let mut groups = Vec::new();
@@ -341,7 +340,7 @@ mod tests {
             let data = vec![3; len];
             writer.append(&Record::Truncate { file: 1, size: 9 }).unwrap();
             let lsn = writer.append(&Record::Write { file: 1, offset: 0, data: &data }).unwrap();
-            assert_eq!(writer.place(lsn), None, "it is not handed out yet");
+            assert_eq!(writer.place(lsn), None, "its group is not closed yet");
             let commit = writer.commit().unwrap();
             writer.committed();
             groups.push((lsn, len, commit));

@@ -1,10 +1,10 @@
-//! Logs that were written well and then changed at random, some with their checksums made right again:
-//! whatever they hold, reading them ends in records or in an error, and what is replayed is in range.
+//! Valid logs that are changed at random, some with corrected checksums: reading them ends in records or in an
+//! error, and replayed offsets and sizes are in range.
 //!
 //! Runs for [`SECONDS`] by default, for `WEIR_FUZZ_SECONDS` if that is set. A failure names its seed;
-//! `WEIR_FUZZ_SEED` runs that one alone.
+//! `WEIR_FUZZ_SEED` runs that seed alone.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // The test looks at the clock, the crate does not.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // The test reads the clock, the crate does not.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,14 +15,14 @@ use weir_log::{
     Superblock, Writer, newest, replay,
 };
 
-/// How long it runs in CI.
+/// How long the test runs by default, seconds.
 const SECONDS: u64 = 10;
 
 const SUPERBLOCK_CRC_AT: usize = 508;
 
 struct Disk {
     bytes: Vec<u8>,
-    /// Reads beyond fail.
+    /// Reads beyond this byte fail.
     end: usize,
 }
 
@@ -36,7 +36,7 @@ impl ReadLog for Disk {
     }
 }
 
-/// Takes everything, and checks that it is possible.
+/// Accepts every change, and checks that its range is valid.
 struct Sink;
 
 impl Home for Sink {
@@ -82,7 +82,7 @@ struct Place {
     records: Vec<usize>,
 }
 
-/// A log with groups of all kinds; it has gone around its ring if `laps` is more than one.
+/// A log with groups of all kinds, written over `laps` laps of its ring.
 fn corpus(rng: &mut Rng, laps: usize) -> (Disk, Vec<Place>) {
     let superblock = Superblock {
         log: [1; 16],
@@ -154,7 +154,7 @@ fn write(disk: &mut Disk, commit: &Commit) {
     }
 }
 
-/// Changes a number at random or to one of those that programs get wrong.
+/// Changes a number at random, or to a value at a limit.
 fn disturb(bytes: &mut [u8], rng: &mut Rng) {
     let at = rng.below(bytes.len());
     match rng.below(3) {
@@ -174,7 +174,7 @@ fn mutate(disk: &mut Disk, places: &[Place], rng: &mut Rng) {
         let place = &places[rng.below(places.len())];
         let (at, len) = (place.at, place.len);
         match rng.below(6) {
-            // A record whose own checksum and whose group's are right.
+            // A changed record, with the checksums of record and group corrected.
             0 | 1 => {
                 let record = at + place.records[rng.below(place.records.len())];
                 disturb(&mut disk.bytes[record..record + 32], rng);
@@ -185,18 +185,18 @@ fn mutate(disk: &mut Disk, places: &[Place], rng: &mut Rng) {
                     let crc = crc32c::crc32c_append(crc, &disk.bytes[record + 8..end]);
                     disk.bytes[record + 4..record + 8].copy_from_slice(&crc.to_le_bytes());
                 }
-                right(disk, at, len);
+                correct(disk, at, len);
             }
-            // A header, made right.
+            // A changed header, with its checksum corrected.
             2 => {
                 disturb(&mut disk.bytes[at + 8..at + 64], rng);
-                right(disk, at, len);
+                correct(disk, at, len);
             }
             3 => {
                 let anywhere = rng.below(disk.bytes.len() - 16);
                 disturb(&mut disk.bytes[anywhere..anywhere + 16], rng);
             }
-            // Blocks where others belong.
+            // Blocks copied to wrong places.
             4 => {
                 let blocks = disk.bytes.len() / BLOCK_BYTES;
                 let (from, to) = (rng.below(blocks) * BLOCK_BYTES, rng.below(blocks) * BLOCK_BYTES);
@@ -220,12 +220,12 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-fn right(disk: &mut Disk, at: usize, len: usize) {
+fn correct(disk: &mut Disk, at: usize, len: usize) {
     let crc = crc32c::crc32c(&disk.bytes[at + 8..at + len]);
     disk.bytes[at + 4..at + 8].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Whether the log was taken for whole.
+/// Whether the log was read to its end.
 fn run(seed: u64) -> bool {
     let mut rng = Rng(seed);
     let laps = 1 + rng.below(3);
@@ -239,7 +239,7 @@ fn run(seed: u64) -> bool {
     });
     let Ok(superblock) = newest([&blocks[0], &blocks[1]]) else { return false };
     if superblock.bytes > disk.bytes.len() as u64 {
-        // As whoever opens a log finds out first.
+        // As every reader of a log does first.
         return false;
     }
     let dry = replay::<_, Sink>(&mut disk, superblock, None);

@@ -1,11 +1,8 @@
-//! Logs as each version of the format had them, in `images/`: made by the code of that version, replayed by
-//! this one.
-//!
-//! All hold the same, made by the program that [`made_today`] still is: files are named by path, as
-//! crates/backend names them where a file system has no lasting handles. Zeros at a log's end are left out of
-//! the image.
+//! Logs in each version of the format, in `images/`: made by the code of that version, replayed by this one.
+//! All hold the same records, those of [`made_today`]. Files are identified by path, as crates/backend does
+//! where a file system has no lasting handles. Zeros at a log's end are left out of the image.
 
-#![allow(clippy::unwrap_used)] // What is missing fails the test.
+#![allow(clippy::unwrap_used)] // A missing item fails the test.
 
 mod files;
 
@@ -71,7 +68,7 @@ impl Disk {
         newest([self.block(0), self.block(1)])
     }
 
-    /// Sets a byte of a record of the group at a place, and its checksums right.
+    /// Sets a byte of a record of the group at a place, and corrects the checksums.
     fn set(&mut self, group: usize, record: usize, byte: u8) {
         let number = |bytes: &[u8], at: usize| {
             u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
@@ -90,12 +87,12 @@ impl Disk {
 const LETTER: &[u8] = b"pathletter";
 const LIST: &[u8] = b"pathlist";
 
-/// What is written to the list: longer than a page.
+/// Bytes written to the list: longer than a page.
 fn numbers() -> Vec<u8> {
     (0..5000u32).map(|at| (at % 251) as u8).collect()
 }
 
-/// The files before the crash: home has what is before the checkpoint, and newer bytes of the list.
+/// The files before the crash: home has the changes before the checkpoint, and newer bytes of the list.
 fn home() -> Files {
     Files(BTreeMap::from([
         (LETTER.to_vec(), b"Before the checkpoint.".to_vec()),
@@ -114,7 +111,8 @@ fn recovered() -> Files {
     ]))
 }
 
-/// The files after the first group that counts alone: what makes its records of the list void comes later.
+/// The files if only the first group after the checkpoint is replayed: the record that voids its records of the
+/// list comes later.
 fn after_one_group() -> Files {
     let mut files = home();
     let apply = |files: &mut Files| {
@@ -177,7 +175,7 @@ fn made_today() -> Disk {
         Record::Write { file: letter, offset: 20, data: b"the end" },
     ];
     commit(&mut writer, &third, usize::MAX);
-    // Torn: it was never acknowledged.
+    // A torn group: it was never acknowledged.
     let fourth = [name_letter, Record::Write { file: letter, offset: 0, data: &numbers }];
     commit(&mut writer, &fourth, 3);
     disk.write(&checkpoint, usize::MAX);
@@ -188,7 +186,7 @@ fn recover(disk: &Disk, files: &mut Files) -> Result<Report, ReplayError<Infalli
     replay(&mut disk.clone(), disk.superblock().unwrap(), Some(files))
 }
 
-/// Where the groups stand that are replayed, and the torn one.
+/// Places of the replayed groups, and of the torn one.
 const SECOND: usize = 8192 + BLOCK_BYTES;
 const THIRD: usize = SECOND + BLOCK_BYTES;
 
@@ -218,7 +216,7 @@ fn todays_log_is_the_image_of_its_version_byte_by_byte() {
 }
 
 #[test]
-fn an_earlier_version_goes_on_as_this_one_and_nothing_old_counts() {
+fn an_earlier_version_continues_as_this_one_and_its_old_groups_do_not_count() {
     for (version, image) in IMAGES {
         let mut disk = Disk::of_image(image);
         let mut files = home();
@@ -229,7 +227,7 @@ fn an_earlier_version_goes_on_as_this_one_and_nothing_old_counts() {
         assert_eq!(recover(&disk, &mut files).unwrap().groups, 0, "version {version}");
         let mut writer = Writer::new(next);
         let node = writer.new_node().unwrap();
-        assert!(node > 1311, "none that the images have");
+        assert!(node > 1311, "no number of the images is reused");
         let name = Record::File { file: node, identity: LETTER };
         for record in [name, Record::Truncate { file: node, size: 3 }] {
             writer.append(&record).unwrap();
@@ -244,7 +242,7 @@ fn an_earlier_version_goes_on_as_this_one_and_nothing_old_counts() {
 #[test]
 fn a_record_of_a_newer_weir_is_refused_before_anything_is_replayed() {
     for (_, image) in IMAGES {
-        // The first record's kind, and the last one's of the last group.
+        // The kind of the first record, and of the last record of the last group.
         let last = 64 + (32 + 8) + 32 + (32 + 5000) + (32 + 16) + 32;
         for (group, record) in [(SECOND, 64), (THIRD, 64), (THIRD, last)] {
             for kind in [5, 16, 17, 31, 32, 255] {
@@ -291,7 +289,7 @@ fn an_image_cut_anywhere_is_refused_or_ends_at_a_whole_group() {
 }
 
 proptest! {
-    /// Of each file every byte is of before the crash, or of a group that was replayed.
+    /// Every byte of each file is from before the crash or from a replayed group.
     #[test]
     fn flipped_bits_lose_whole_groups_or_are_refused(
         bits in prop::collection::vec(0usize..8 * VERSION_4.len(), 1..4),

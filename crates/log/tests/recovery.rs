@@ -1,6 +1,6 @@
-//! A log is written, the power goes, and it is replayed: to files in memory.
+//! Logs that are written, cut off by a power failure, and replayed to files in memory.
 
-#![allow(clippy::unwrap_used)] // What is missing fails the test.
+#![allow(clippy::unwrap_used)] // A missing item fails the test.
 
 mod files;
 
@@ -103,7 +103,7 @@ fn one_file(content: &[u8]) -> Files {
 }
 
 #[test]
-fn what_was_committed_is_replayed_in_order_and_as_often_as_wanted() {
+fn committed_records_are_replayed_in_order_and_replay_is_idempotent() {
     let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
     commit(&mut writer, &mut disk, &[A, write(0, b"first"), write(2, b"RS")]);
     commit(&mut writer, &mut disk, &[A, Record::Truncate { file: 1, size: 4 }, write(6, b"x")]);
@@ -119,7 +119,7 @@ fn what_was_committed_is_replayed_in_order_and_as_often_as_wanted() {
 }
 
 #[test]
-fn what_is_revoked_is_not_replayed_and_what_comes_after_is() {
+fn revoked_records_are_not_replayed_and_later_ones_are() {
     let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
     commit(&mut writer, &mut disk, &[A, write(0, b"old"), Record::Truncate { file: 1, size: 1 }]);
     let before = writer.head();
@@ -155,7 +155,7 @@ fn a_broken_group_that_was_durable_is_damage() {
 }
 
 #[test]
-fn what_is_missing_in_a_row_is_damage_if_it_was_durable() {
+fn a_group_missing_in_a_row_is_damage_if_it_was_durable() {
     let superblock = fresh_in_rows(256);
     let (mut writer, mut disk) = (Writer::new(superblock), Disk::new(superblock));
     let mut places = Vec::new();
