@@ -4,7 +4,7 @@
 //! here by its number; [`crate::Frame`] is a counted handle to one.
 //!
 //! Invariants:
-//! - a number is on the free list exactly once while its count is zero and it was handed out before;
+//! - a number that was handed out before is on the free list exactly once while its count is zero;
 //! - handing out and taking back make no system call.
 //!
 //! Lock order: the free list's lock is taken last and nothing is called under it.
@@ -23,11 +23,11 @@ use weir_lane::memory::{self, Access, HUGE_BYTES, Memory};
 
 use crate::page::PAGE_BYTES;
 
-/// Number of frames populated by one madvise(2): that takes two thirds of the time of as many page faults
-/// (1.4 and 2.0 us a page on a virtual machine). Shared memory has no huge pages by itself where
-/// shmem_enabled is off, as it is by default, and those that a [`crate::Preparer`] makes may come too late.
+/// Number of frames populated by one madvise(2). It takes two thirds of the time of page faults (1.4 against
+/// 2.0 us a page on a virtual machine). By default (shmem_enabled is off) shared memory gets no huge pages by
+/// itself, and a [`crate::Preparer`] may make them too late.
 const PREPARED_AT_ONCE: u32 = 16;
-/// Number of frames to populate ahead of use: those of a request of the largest size.
+/// Number of frames to populate ahead of use: as many as the largest request takes.
 const PREPARED_AHEAD: u32 = 256;
 
 pub(crate) const FRAMES_IN_HUGE: u32 = (HUGE_BYTES / PAGE_BYTES) as u32;
@@ -38,18 +38,18 @@ pub(crate) struct Arena {
     pub(crate) lane: Option<Lane>,
     references: Box<[AtomicU32]>,
     free: Mutex<FreeList>,
-    /// Frames handed out. Lowered only after the frame is on the free list, so that what this
-    /// says is free can be taken.
+    /// Frames handed out. Lowered only after the frame is on the free list, so that every frame counted as free
+    /// can be taken.
     in_use: AtomicU32,
 }
 
-/// What programs are given of an arena they may read.
+/// The parts of an arena that programs may read.
 pub(crate) struct Lane {
     pub(crate) board: Arc<Board>,
     pub(crate) fd: OwnedFd,
-    /// Where the arena is.
+    /// The arena's memory.
     pub(crate) memory: Arc<Memory>,
-    /// Takes the stretches that frames will be handed out from soon, once there is a [`crate::Preparer`].
+    /// Channel to the [`crate::Preparer`], if there is one: stretches whose frames will be handed out soon.
     pub(crate) coming: OnceLock<mpsc::Sender<usize>>,
     /// Frames from here on were never handed out: a copy of `untouched` that is read without its lock.
     handed_out: AtomicU32,
@@ -72,7 +72,7 @@ unsafe impl Sync for Arena {}
 impl Drop for Arena {
     fn drop(&mut self) {
         if self.lane.is_some() {
-            return; // It unmaps the memory itself.
+            return; // `Memory` unmaps itself.
         }
         // SAFETY: `base` and the length are those of the mapping made in `Arena::private`; every
         // handle holds an `Arc<Arena>`, so none is left.
@@ -96,9 +96,9 @@ impl Arena {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         }?;
-        // A first touch costs a page fault, which costs more than filling the page: have one for
-        // 2 MiB. Frames are handed out from one end and used again last in, first out, so little
-        // is resident that is not in use. Without huge pages (EINVAL) all works the same.
+        // A first touch costs a page fault, which takes longer than filling the page; a huge page has one for 2
+        // MiB. Frames are handed out from one end and reused last in, first out, so little memory is resident
+        // without being in use. Without huge pages (EINVAL) only the speed differs.
         // SAFETY: the range is the mapping just made; the advice changes nothing of its content.
         let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
         let base = NonNull::new(base.cast::<u8>())
@@ -112,7 +112,7 @@ impl Arena {
         let len = frames as usize * PAGE_BYTES;
         let fd = memory::create("weir-frames", len)?;
         let mapped = Memory::map(&fd, len, Access::ReadWrite)?;
-        // Programs get it read-only, and could open it anew by /proc.
+        // Programs get the descriptor read-only, but could reopen the memory for writing through /proc.
         memory::seal_writes(fd.as_fd())?;
         let base = NonNull::new(mapped.base()).expect("a mapping is not at null");
         let (memory, coming) = (Arc::new(mapped), OnceLock::new());
@@ -148,18 +148,18 @@ impl Arena {
         };
         self.in_use.fetch_add(1, Ordering::Relaxed);
         let before = self.references[index as usize].swap(1, Ordering::Relaxed);
-        assert_eq!(before, 0, "a free frame is referred to by nobody");
+        assert_eq!(before, 0, "a free frame has no reference");
         Some(index)
     }
 
-    /// One reference more.
+    /// Adds a reference.
     #[inline]
     pub(crate) fn hold(&self, index: u32) {
         let before = self.references[index as usize].fetch_add(1, Ordering::Relaxed);
         assert!(before < u32::MAX / 2, "frame reference count overflow");
     }
 
-    /// One reference less; the frame is free after its last.
+    /// Drops a reference; the frame is free after the last one.
     #[inline]
     pub(crate) fn release(&self, index: u32) {
         if self.references[index as usize].fetch_sub(1, Ordering::Release) == 1 {
@@ -171,13 +171,13 @@ impl Arena {
         }
     }
 
-    /// Whether there is one reference to a frame.
+    /// Whether a frame has exactly one reference.
     #[inline]
     pub(crate) fn is_unique(&self, index: u32) -> bool {
         if self.references[index as usize].load(Ordering::Relaxed) != 1 {
             return false;
         }
-        // Pairs with the release in `release`: whatever other holders did to the memory is over.
+        // Pairs with the release in `release`: accesses by former holders happen before.
         fence(Ordering::Acquire);
         true
     }
@@ -188,7 +188,7 @@ impl Arena {
         self.frames - self.in_use.load(Ordering::Acquire)
     }
 
-    /// Whether frames are about to be handed out that are not populated.
+    /// Whether frames that are handed out soon are not populated yet.
     #[inline]
     pub(crate) fn is_unprepared(&self, lane: &Lane) -> bool {
         lane.prepared.load(Ordering::Relaxed) < self.wanted(lane)

@@ -19,7 +19,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Takes over the one reference to a frame that was just handed out.
+    /// Takes over the only reference to a frame that was just handed out.
     #[inline]
     pub(crate) fn new(arena: Arc<Arena>, index: u32) -> Frame {
         Frame { arena, index }
@@ -41,27 +41,27 @@ impl Frame {
         Some(unsafe { &mut *self.arena.address(self.index).cast() })
     }
 
-    /// As [`Frame::bytes_mut`], of a frame that may be published: who reads it by the board is told.
+    /// As [`Frame::bytes_mut`], for a frame that may be published: the board tells readers of the change.
     #[inline]
     pub fn change(&mut self) -> Option<Changing<'_>> {
         if !self.is_unique() {
             return None;
         }
         let change = self.board().and_then(|board| board.change(self.index));
-        // SAFETY: as in `bytes_mut`: what is returned borrows this handle mutably. Programs that read
-        // meanwhile are other processes, or read as such do.
+        // SAFETY: as in `bytes_mut`: the result borrows this handle mutably. Concurrent readers are other
+        // processes, or read like them (with `racing` copies).
         let bytes = unsafe { &mut *self.arena.address(self.index).cast() };
         Some(Changing { bytes, _change: change })
     }
 
-    /// The board that tells of this frame.
+    /// The board on which this frame may be published.
     #[inline]
     pub fn board(&self) -> Option<&Board> {
         self.arena.lane.as_ref().map(|lane| &*lane.board)
     }
 
-    /// `len` bytes from `start` on will be written soon. Of many the processor sees by itself what comes, and a whole page
-    /// is written past the cache.
+    /// `len` bytes from `start` on will be written soon: prefetches the first 256. The processor prefetches the
+    /// others by itself; a whole page is written past the cache, and not prefetched.
     #[inline]
     pub fn prefetch(&self, start: usize, len: usize) {
         let asked = if len == PAGE_BYTES { 0 } else { len.min(256) };

@@ -15,17 +15,17 @@
 //! ```
 //!
 //! Owns the memory, and all system calls that make, populate and pass it on: the engine, which uses frames, makes
-//! none. Does not own what programs are told of the frames: that is the board's (`weir_lane`), which whoever
-//! publishes a frame keeps true.
+//! none. Does not own the board (`weir_lane`), which tells programs what is in the frames; the publisher of a
+//! frame keeps its entry true.
 //!
 //! Invariants:
 //! - a frame's reference count is the number of [`Frame`] handles to it; at zero it is on the free list exactly
 //!   once, and nothing refers to its memory;
 //! - memory is written only through `&mut Frame` with a reference count of one;
-//! - memory of [`FramePool::shared`] may be read by programs at any time: a frame that is published on the board is
-//!   changed through [`Frame::change`], which tells them;
-//! - handing frames out and taking them back makes no system call: the engine does so under its shard's lock.
-//!   A thread without that lock prepares memory ahead ([`FramePool::prepare`]);
+//! - memory of [`FramePool::shared`] may be read by programs at any time: a frame that is published on the
+//!   board is changed through [`Frame::change`], which marks the change on the board;
+//! - handing frames out and taking them back makes no system call, since the engine does it under its shard's
+//!   lock. A thread without that lock prepares memory ahead ([`FramePool::prepare`]);
 //! - the memory stays mapped until the last handle and the pool are dropped.
 
 mod arena;

@@ -21,22 +21,22 @@ impl FramePool {
     /// Maps memory for `frames` frames. It becomes resident only as frames are first used.
     ///
     /// # Errors
-    /// What mmap(2) says when the address space cannot be had.
+    /// Those of mmap(2).
     pub fn new(frames: u32) -> io::Result<FramePool> {
         Ok(FramePool { arena: Arc::new(Arena::private(frames)?) })
     }
 
-    /// The same in memory that other processes may map, with a board that tells them what is in it: frames
-    /// are numbered alike on both.
+    /// As [`FramePool::new`], in memory that other processes may map, with a board that says what is in the
+    /// frames. A frame has the same number on the board.
     ///
     /// # Errors
-    /// What making and mapping shared memory says.
+    /// Those of making and mapping shared memory.
     pub fn shared(frames: u32) -> io::Result<FramePool> {
         Ok(FramePool { arena: Arc::new(Arena::shared(frames)?) })
     }
 
-    /// What makes huge pages of the memory that other processes may map, ahead of its use, on a thread of its own;
-    /// `None` if they cannot map it, or somebody has it already.
+    /// Makes huge pages of shared memory ahead of its use, to be run on a thread of its own. `None` if the
+    /// memory is private, or if the preparer was taken before.
     pub fn preparer(&self) -> Option<Preparer> {
         let lane = self.arena.lane.as_ref()?;
         let (sender, coming) = mpsc::channel();
@@ -45,19 +45,19 @@ impl FramePool {
         Some(Preparer::new(Arc::clone(&lane.memory), coming))
     }
 
-    /// What tells other processes of the frames; `None` if they cannot map them.
+    /// The board of the frames; `None` if the memory is private.
     pub fn board(&self) -> Option<&Arc<Board>> {
         self.arena.lane.as_ref().map(|lane| &lane.board)
     }
 
-    /// The frames' memory, to be passed on read-only; `None` if other processes cannot map it.
+    /// The frames' memory, to be passed on read-only; `None` if it is private.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.arena.lane.as_ref().map(|lane| lane.fd.as_fd())
     }
 
-    /// Populates pages of memory that other processes may map, some frames ahead of those handed out. Makes
-    /// system calls, which [`FramePool::take`] does not: call it now and then, without holding a lock.
-    /// Usually there is nothing to do. A frame that is handed out unpopulated costs a page fault.
+    /// Populates some pages of shared memory ahead of the frames handed out. Makes system calls, which
+    /// [`FramePool::take`] does not: call it often, without holding a lock. Usually there is nothing to do. A
+    /// frame that is handed out unpopulated costs a page fault.
     #[inline]
     pub fn prepare(&self) {
         if let Some(lane) = &self.arena.lane
@@ -67,8 +67,7 @@ impl FramePool {
         }
     }
 
-    /// Takes a free frame. Its content is whatever it last held. `None` if all are in use. Makes no system
-    /// call.
+    /// Takes a free frame, with the content that it last held. `None` if all are in use. Makes no system call.
     #[inline]
     pub fn take(&self) -> Option<Frame> {
         let index = self.arena.take()?;
@@ -123,7 +122,7 @@ mod tests {
         assert_eq!(taken.len(), frames as usize);
         pool.prepare();
         let stretches: Vec<usize> = preparer.stretches().collect();
-        // The last is past the end, and left out by `run`.
+        // The last stretch is past the end; `run` skips it.
         assert_eq!(stretches, [0, HUGE_BYTES, 2 * HUGE_BYTES, 3 * HUGE_BYTES]);
         drop((taken, pool));
         preparer.run().unwrap();
@@ -131,7 +130,7 @@ mod tests {
 
     /// The engine hands out frames, and takes them back, under its shard's lock.
     #[test]
-    fn no_system_call_is_made_to_hand_out_frames_and_take_them_back() {
+    fn handing_out_frames_and_taking_them_back_makes_no_system_call() {
         const FRAMES: u32 = 4 * FRAMES_IN_HUGE;
         let pool = FramePool::shared(FRAMES).unwrap();
         let preparer = pool.preparer().unwrap();
@@ -154,12 +153,12 @@ mod tests {
         let mut status = 0;
         // SAFETY: `status` is written.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0, "killed by SIGKILL (9): it made a system call");
+        assert_eq!(status, 0, "9 is SIGKILL: the child made a system call");
         drop(preparer);
     }
 
     #[test]
-    fn frames_come_back_when_their_last_handle_goes() {
+    fn frames_are_free_after_their_last_handle_is_dropped() {
         let pool = FramePool::new(2).unwrap();
         let first = pool.take().unwrap();
         let second = pool.take().unwrap();

@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 use rustix::io::Errno;
 use weir_lane::memory::{HUGE_BYTES, Memory};
 
-/// Makes huge pages of frames' memory before they are handed out: random access to frames then costs a walk through the
-/// processor's tables less, here and in all who map them, and first touches a third of what faults cost.
+/// Makes huge pages of frames' memory before the frames are handed out. Random access then walks one level less
+/// of the page table, in every process that maps the frames, and a first touch costs a third of a page fault.
 #[derive(Debug)]
 pub struct Preparer {
     memory: Arc<Memory>,
@@ -15,18 +15,18 @@ pub struct Preparer {
 }
 
 impl Preparer {
-    /// Prepares the stretches of `memory` whose first bytes come from the channel.
+    /// Prepares the stretches of `memory` whose offsets come from the channel.
     pub(crate) fn new(memory: Arc<Memory>, coming: mpsc::Receiver<usize>) -> Preparer {
         Preparer { memory, coming }
     }
 
-    /// What came so far.
+    /// The stretches that came so far.
     #[cfg(test)]
     pub(crate) fn stretches(&self) -> impl Iterator<Item = usize> {
         self.coming.try_iter()
     }
 
-    /// Works until the pool is gone.
+    /// Works until the pool is dropped.
     ///
     /// # Errors
     /// There are no huge pages ([`Memory::make_huge`]): the memory is used without them.
@@ -35,7 +35,7 @@ impl Preparer {
         let whole = |offset: &usize| offset + HUGE_BYTES <= len;
         for offset in self.coming.iter().filter(whole) {
             if let Err(error) = self.memory.make_huge(offset)
-                && !passes(&error)
+                && !is_transient(&error)
             {
                 return Err(error);
             }
@@ -44,8 +44,8 @@ impl Preparer {
     }
 }
 
-/// Whether the next stretch may be had all the same: frames of this one are in transfer, or memory is in small pieces now.
-fn passes(error: &io::Error) -> bool {
+/// Whether the next stretch may succeed: frames of this one are in transfer, or memory is fragmented now.
+fn is_transient(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM))
 }
