@@ -1,16 +1,16 @@
-//! The lock, what is under it, and what is done after it is released.
+//! The shard's lock, the state under it, and the work after it is released.
 //!
-//! Every event runs the same way: the engine is called under the lock, its outputs are taken out
-//! of it as [`Work`] before the lock is released, and the work is performed without it: commands go
-//! to the back end, continuations are run. What the back end answers at once is a new event, in a
-//! loop and not by recursion. Work that may block (sections, the closing of files, times) is left
-//! to the back end's workers, unless it is a caller's own.
+//! Every event runs the same way. The engine is called under the lock. Its outputs are taken as [`Work`] before
+//! the lock is released. The work is performed without the lock: commands go to the back end, continuations are
+//! run. A command that the back end completes at once is a new event, in a loop and not by recursion. Work that
+//! may block (frozen actions, the closing of files, times) is left to the back end's workers, unless the
+//! calling thread asked for it.
 //!
 //! Invariants:
 //! - no system call on a file, and no continuation, under the lock;
 //! - a file is in `files` exactly while the engine may have it: from before its attach until its
 //!   `Detached` is taken out;
-//! - a panic under the lock ends the process: nobody knows then what of the data is whole.
+//! - a panic under the lock ends the process: the data in memory may be inconsistent.
 //!
 //! Lock order: the shard's lock is taken last and nothing is called under it but the engine.
 
@@ -28,18 +28,18 @@ use weir_engine::{
 use weir_log::{Lsn, Superblock};
 
 use crate::latency::{Measured, Recorder};
-use crate::pending::{Answer, Continuation, Pending, Section, Waiting};
+use crate::pending::{Answer, Continuation, FrozenAction, Pending, Waiting};
 use crate::posted::Posted;
-use crate::ticker::{Bell, Deadline};
+use crate::ticker::{Deadline, Doorbell};
 use crate::trampoline;
 
 pub(crate) struct Core {
     me: Weak<Core>,
     state: Mutex<State>,
-    /// The engine's error.
+    /// The engine's frames.
     frames: FramePool,
     pub(crate) directory: Directory,
-    pub(crate) bell: Bell,
+    pub(crate) doorbell: Doorbell,
     /// Executes commands on the redo log, if there is one.
     pub(crate) log: OnceLock<LogThread>,
     origin: Instant,
@@ -54,17 +54,17 @@ pub(crate) struct State {
     pub(crate) deadline: Deadline,
 }
 
-/// A file the engine has.
+/// A file that the engine has.
 pub(crate) struct Attached {
     pub(crate) home: Arc<HomeFile>,
-    /// Run when it is gone.
+    /// Run when the file is detached.
     pub(crate) detached: Vec<Answer>,
 }
 
-/// Device commands that bring a small file home, one after the other: its pages, their last part, and the sync.
+/// Device commands that bring a small file home, one after the other: aligned pages, an unaligned end, and the sync.
 const SYNC_COMMANDS: u32 = 3;
 
-/// What an event left to do without the lock. Allocates only if there is anything.
+/// What an event left to do without the lock. Allocates only if it is not empty.
 #[derive(Default)]
 pub(crate) struct Work {
     commands: Vec<(Command, Arc<HomeFile>)>,
@@ -72,10 +72,10 @@ pub(crate) struct Work {
     redos: Vec<Redo>,
     cleaned: Vec<Arc<HomeFile>>,
     answers: VecDeque<Ready>,
-    ring_bell: bool,
+    ring_doorbell: bool,
 }
 
-/// A file whose records in the log are to be written to it once more.
+/// A file whose records in the log are to be written to it again.
 struct Redo {
     file: FileId,
     home: Arc<HomeFile>,
@@ -84,16 +84,16 @@ struct Redo {
     until: Lsn,
 }
 
-/// Whose thread performs work.
+/// The kind of thread that performs work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
-    /// A caller's: it may block for what it asked for.
+    /// The thread of a call: it may block for what it asked for.
     Caller,
-    /// The same of one who asked for a sync.
+    /// The thread of a call that asked for a sync.
     Syncer,
-    /// A caller's that may hold locks of its own, which a continuation could want.
+    /// The thread of a call that may hold locks of the caller, which continuations may take.
     Holding,
-    /// One that completes others' requests: it must not.
+    /// A thread that completes requests of others: it must not block.
     Completion,
 }
 
@@ -101,7 +101,7 @@ pub(crate) enum Thread {
 enum Ready {
     Done(Box<dyn FnOnce(Result<(), Error>) + Send>, Result<(), Error>),
     Read(Box<dyn FnOnce(Result<ReadData, Error>) + Send>, Result<ReadData, Error>),
-    Frozen(FileId, Section, Result<(), Error>),
+    Frozen(FileId, FrozenAction, Result<(), Error>),
     Detached(Answer),
 }
 
@@ -121,7 +121,7 @@ impl Core {
             state: Mutex::new(state),
             frames,
             directory,
-            bell: Bell::default(),
+            doorbell: Doorbell::default(),
             log: OnceLock::new(),
             origin: Instant::now(),
         })
@@ -134,12 +134,12 @@ impl Core {
     pub(crate) fn lock(&self) -> Locked<'_> {
         match self.state.lock() {
             Ok(guard) => Locked { guard },
-            // Its panic is aborting the process already; this thread may be quicker.
+            // The panicking thread aborts the process; this thread may get here first.
             Err(_) => abort("the engine panicked"),
         }
     }
 
-    /// Calls the engine with one event and performs what it leaves.
+    /// Calls the engine with one event and performs the work that it leaves.
     pub(crate) fn event<T>(&self, thread: Thread, event: impl FnOnce(&mut State, Time) -> T) -> T {
         let now = self.now();
         let mut work = Work::default();
@@ -157,14 +157,14 @@ impl Core {
     pub(crate) fn perform(&self, mut work: Work, thread: Thread) {
         self.frames.prepare();
         let mut completions = Vec::new();
-        // Once, and a few times: whoever did the same for others would never get his answer.
+        // Bounded: a thread that wrote the log for others again and again would not answer its own request.
         let mut may_write_log = thread == Thread::Syncer && !trampoline::is_nested();
         let mut syncs_home = if may_write_log { SYNC_COMMANDS } else { 0 };
         while !work.is_empty() {
-            if std::mem::take(&mut work.ring_bell) {
-                self.bell.ring();
+            if std::mem::take(&mut work.ring_doorbell) {
+                self.doorbell.ring();
             }
-            // Before the log's: what is under way goes on while this thread writes the log.
+            // Before the log's commands: the device executes them while this thread writes the log.
             if !work.commands.is_empty() {
                 let patience = match thread {
                     Thread::Completion => Patience::None,
@@ -184,7 +184,7 @@ impl Core {
             if !completions.is_empty() {
                 self.complete(&mut completions, &mut work);
             }
-            // After the commands: a sync among them has seen to its file's times.
+            // After the commands: a sync among them restores its file's times.
             if work.commands.is_empty() {
                 for home in work.cleaned.drain(..).filter(|home| home.times().is_disturbed()) {
                     self.directory.defer(Box::new(move || restore_times(&home)));
@@ -205,7 +205,7 @@ impl Core {
         }
     }
 
-    /// Has the log's commands executed; what ended at once is a new event.
+    /// Executes the log's commands; one that completes at once is a new event.
     fn log(&self, work: &mut Work, may_block: bool) {
         let log = self.log.get().expect("the engine uses a log it was given");
         for command in std::mem::take(&mut work.log) {
@@ -213,7 +213,7 @@ impl Core {
                 Given::Taken => {}
                 Given::Ended(io, result) => self.log_ended(io, result, work),
                 Given::Read(read) => {
-                    let core = self.me.upgrade().expect("its own methods run while it is there");
+                    let core = self.me.upgrade().expect("its methods are called through an Arc");
                     self.directory.defer(Box::new(move || core.read_log(&read)));
                 }
             }
@@ -228,7 +228,7 @@ impl Core {
     }
 
     fn answer_on_worker(&self, ready: Ready) {
-        let core = self.me.upgrade().expect("its own methods run while it is there");
+        let core = self.me.upgrade().expect("its methods are called through an Arc");
         self.directory.defer(Box::new(move || {
             let mut work = Work::default();
             core.answer(ready, &mut work);
@@ -250,23 +250,24 @@ impl Core {
             Ready::Done(continuation, result) => trampoline::run(move || continuation(result)),
             Ready::Read(continuation, result) => trampoline::run(move || continuation(result)),
             Ready::Detached(continuation) => trampoline::run(continuation),
-            Ready::Frozen(file, section, result) => {
-                let answer = self.run_section(file, section, result, work);
+            Ready::Frozen(file, action, result) => {
+                let answer = self.run_frozen(file, action, result, work);
                 trampoline::run(answer);
             }
         }
     }
 
-    /// Runs an freeze and ends it; what waited for its end is added to `work`.
-    pub(crate) fn run_section<T>(
+    /// Runs `action` in a freeze that was granted or failed, then thaws the file. Adds to `work` the requests
+    /// that waited for the thaw.
+    pub(crate) fn run_frozen<T>(
         &self,
         file: FileId,
-        section: impl FnOnce(Result<(), Error>) -> (FreezeEnd, T),
+        action: impl FnOnce(Result<(), Error>) -> (FreezeEnd, T),
         granted: Result<(), Error>,
         work: &mut Work,
     ) -> T {
-        let guard = AbortOnPanic("a section panicked in which a file was frozen");
-        let (end, answer) = section(granted);
+        let guard = AbortOnPanic("a thread panicked while a file was frozen");
+        let (end, answer) = action(granted);
         drop(guard);
         if granted.is_ok() {
             let mut state = self.lock();
@@ -309,7 +310,7 @@ impl Core {
         self.perform(work, Thread::Completion);
     }
 
-    /// The sleeper's life: ticks when ticks are due.
+    /// The body of the ticking thread: ticks when a tick is due.
     pub(crate) fn run_ticker(&self) {
         let _guard = AbortOnPanic("the ticking thread panicked");
         loop {
@@ -320,13 +321,13 @@ impl Core {
                 if state.engine.next_tick(now).is_some_and(|next| next <= now) {
                     state.engine.tick(now);
                     state.take_work(&mut work, now);
-                    work.ring_bell = false;
+                    work.ring_doorbell = false;
                 }
                 let next_tick = state.engine.next_tick(now);
                 state.deadline.sleep(next_tick, now)
             };
             self.perform(work, Thread::Completion);
-            if !self.bell.sleep(sleep) {
+            if !self.doorbell.sleep(sleep) {
                 return;
             }
         }
@@ -342,7 +343,7 @@ impl Sink for Core {
 }
 
 impl State {
-    /// Keeps a request that waits for its answer, made at `since`.
+    /// Keeps a request that was made at `since` and waits for its answer.
     pub(crate) fn wait(&mut self, since: Time, continuation: Continuation) {
         self.pending.insert(Waiting { since, continuation });
     }
@@ -374,12 +375,12 @@ impl State {
                     }
                 }
                 Output::Detached(file) => {
-                    let gone = self.files.remove(&file).expect("a file goes once");
+                    let gone = self.files.remove(&file).expect("a file is detached once");
                     work.answers.extend(gone.detached.into_iter().map(Ready::Detached));
                 }
             }
         }
-        work.ring_bell |= self.deadline.event(self.engine.next_tick(now));
+        work.ring_doorbell |= self.deadline.event(self.engine.next_tick(now));
     }
 
     fn ready(&mut self, waiting: Waiting, reply: Reply, now: Time) -> Ready {
@@ -400,8 +401,8 @@ impl State {
                 self.recorder.record(Measured::Sync, latency);
                 Ready::Done(continuation, result)
             }
-            (Continuation::Freeze(file, section), Reply::Frozen(result)) => {
-                Ready::Frozen(file, section, result)
+            (Continuation::Freeze(file, action), Reply::Frozen(result)) => {
+                Ready::Frozen(file, action, result)
             }
             (_, reply) => panic!("{reply:?} answers a request of another kind"),
         }
@@ -409,7 +410,7 @@ impl State {
 }
 
 impl Ready {
-    /// Sections change files at home; the last thing done with a file closes it.
+    /// Frozen actions change files at home; the continuation of a detach closes the file.
     fn may_block(&self) -> bool {
         match self {
             Ready::Done(..) | Ready::Read(..) => false,
@@ -419,7 +420,7 @@ impl Ready {
 }
 
 impl Work {
-    /// Whether nobody else's answer, and no group, waits until commands were executed.
+    /// Whether no answer and no group of the log waits until the commands were executed.
     fn is_for_sync_alone(&self) -> bool {
         self.log.is_empty() && self.answers.is_empty()
     }
@@ -430,11 +431,11 @@ impl Work {
             && self.redos.is_empty()
             && self.cleaned.is_empty()
             && self.answers.is_empty()
-            && !self.ring_bell
+            && !self.ring_doorbell
     }
 }
 
-/// The state, locked. Ends the process if the thread panics while it is.
+/// The locked state. A panic of the thread that holds it ends the process.
 pub(crate) struct Locked<'a> {
     guard: MutexGuard<'a, State>,
 }
@@ -473,7 +474,7 @@ impl Drop for AbortOnPanic {
 }
 
 fn abort(why: &str) -> ! {
-    tracing::error!("{why}: aborting, since nobody can tell what of the data in memory is whole");
+    tracing::error!("{why}: aborting, since data in memory may be inconsistent");
     std::process::abort();
 }
 

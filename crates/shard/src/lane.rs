@@ -1,8 +1,8 @@
-//! The shard's calls for the lane: files that programs read and write by shared memory.
+//! The shard's calls for the lane: files that programs read and write through shared memory.
 //!
-//! Programs read frames by the board without any call here. What they post is handed over in batches
-//! ([`Shard::post`]): a batch costs one lock and one look at the clock. Posted writes are not among the
-//! latencies: their writers did not wait.
+//! Programs find frames on the board and read them without a call of the shard. Their posted writes are applied
+//! in batches ([`Shard::post`]): a batch takes the lock once and reads the clock once. Posted writes are not
+//! among the latencies, since their writers did not wait.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::pending::Continuation;
 use crate::posted::Posted;
 use crate::shard::Shard;
 
-/// Takes posted writes, in the order of the calls, while the shard is locked.
+/// Applies posted writes, in the order of the calls, while the shard is locked.
 pub struct Poster<'a> {
     state: &'a mut State,
     now: Time,
 }
 
 impl Poster<'_> {
-    /// A write comes soon: what it needs is asked for. Nothing is changed.
+    /// A write will follow: prefetches the memory that it touches. Changes nothing.
     #[inline]
     pub fn expect(&self, file: FileId, offset: u64, len: usize) {
         self.state.engine.expect_write(file, offset, len);
     }
 
-    /// Writes `data` at `offset`, `None` being the end the file has when they are applied. `Some` is the result, and `done`
-    /// was dropped; after `None` the write waits as any other may, and what `done` made is run once it is known, as a
-    /// continuation of [`Shard::post`]'s.
+    /// Writes `data` at `offset`, or at the end that the file has when the write is applied if `offset` is
+    /// `None`. Returns the result if it is known at once; `done` is then dropped. Otherwise the write waits,
+    /// and `done` makes the continuation that gets the result.
     pub fn write<Done: FnOnce(Result<(), Error>) + Send + 'static>(
         &mut self,
         file: FileId,
@@ -57,7 +57,7 @@ impl Poster<'_> {
 }
 
 impl Shard {
-    /// What tells programs of the frames; `None` if there is no lane.
+    /// The board, which tells programs what is in the frames; `None` if there is no lane.
     pub fn board(&self) -> Option<&Arc<Board>> {
         self.pool.board()
     }
@@ -67,31 +67,31 @@ impl Shard {
         self.pool.fd()
     }
 
-    /// Puts a file in the lane under a number no other file has: its size, its grant and its pages are on the
-    /// board from then on, its mode is the caller's. Says whether the file is attached.
+    /// Puts a file in the lane under a number that no other file has. The board then shows its size, its grant
+    /// and its pages; the caller sets its mode. Says whether the file is attached.
     pub fn share(&self, file: FileId, slot: u32) -> bool {
         self.core.lock().engine.share(file, slot)
     }
 
-    /// Takes a file out of the lane: when this returns nothing of it is on the board and the number may be given
-    /// to another. Nothing happens if it is not there under this number.
+    /// Takes a file out of the lane. When this returns, the board shows nothing of the file, and the number may
+    /// be given to another one. Does nothing if the file is not in the lane under this number.
     pub fn unshare(&self, file: FileId, slot: u32) {
         self.core.lock().engine.unshare(file, slot);
     }
 
-    /// A write failed after its writer had gone on: every open description of the file is told, once.
+    /// A write failed after its writer had continued: reports that once to every open description of the file.
     pub fn note_error(&self, file: FileId, kind: ErrorKind) {
         self.core.lock().engine.note_error(file, kind);
     }
 
-    /// Runs `batch` under the shard's lock: it must be short, and call nothing of the shard. Continuations,
-    /// its own and others', are left to workers and to the threads that complete requests: this may be called
-    /// under locks that they take.
+    /// Runs `batch` under the shard's lock: it must be short, and must not call the shard. Continuations are
+    /// run by workers and by the threads that complete requests, so the caller may hold locks that
+    /// continuations take.
     pub fn post<T>(&self, batch: impl FnOnce(&mut Poster<'_>) -> T) -> T {
         self.core.event(Thread::Holding, |state, now| batch(&mut Poster { state, now }))
     }
 
-    /// What programs posted.
+    /// Counts of posted writes.
     pub fn posted(&self) -> Posted {
         self.core.lock().posted
     }

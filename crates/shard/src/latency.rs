@@ -1,10 +1,10 @@
-//! Latencies of requests as the shard saw them: from the call to its answer.
+//! Latencies of requests: from the call of the shard to its answer.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// The longest latency told apart from longer ones.
+/// Longer latencies are recorded as this one.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Percentiles of one kind of request, nanoseconds.
@@ -43,7 +43,7 @@ pub(crate) enum Measured {
     Sync,
 }
 
-/// Collects latencies, to two digits.
+/// Records latencies, to two significant digits.
 pub(crate) struct Recorder {
     write: Histogram<u64>,
     read: Histogram<u64>,

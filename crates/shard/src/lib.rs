@@ -1,8 +1,7 @@
 //! One engine behind one lock, wired to its back end.
 //!
-//! A [`Shard`] turns the engine's events and outputs into calls and continuations: whoever brings
-//! an event runs it to its end on its own thread, and an answer that comes later is run by the
-//! thread that completed it.
+//! A [`Shard`] turns the engine's events and outputs into calls and continuations. The thread that brings an
+//! event runs it to its end. The continuation of a late answer is run by the thread that completed the request.
 //!
 //! ```
 //! use std::os::fd::AsFd;

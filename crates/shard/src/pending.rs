@@ -1,31 +1,31 @@
-//! Requests that wait for their answer, by the number the engine knows them by.
+//! Requests that wait for their answer, by their engine's number.
 
 use weir_engine::{Error, FileId, FreezeEnd, ReadData, RequestId, Time};
 
-/// Run when everything else of an event is done.
+/// A continuation without an argument.
 pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 
-/// What is run while a file is frozen, with what is run after; see [`crate::Shard::freeze`].
-pub(crate) type Section = Box<dyn FnOnce(Result<(), Error>) -> (FreezeEnd, Answer) + Send>;
+/// Run while a file is frozen; returns the continuation of the freeze. See [`crate::Shard::freeze`].
+pub(crate) type FrozenAction = Box<dyn FnOnce(Result<(), Error>) -> (FreezeEnd, Answer) + Send>;
 
-/// What is run with a late answer.
+/// Takes a late answer.
 pub(crate) enum Continuation {
     Write(Box<dyn FnOnce(Result<(), Error>) + Send>),
     /// A write whose program does not wait for it.
     Posted(Box<dyn FnOnce(Result<(), Error>) + Send>),
     Read(Box<dyn FnOnce(Result<ReadData, Error>) + Send>),
     Sync(Box<dyn FnOnce(Result<(), Error>) + Send>),
-    Freeze(FileId, Section),
+    Freeze(FileId, FrozenAction),
 }
 
 /// A request that waits.
 pub(crate) struct Waiting {
-    /// When it was made.
+    /// When the request was made.
     pub(crate) since: Time,
     pub(crate) continuation: Continuation,
 }
 
-/// The requests that wait. A number is used again once its request is answered.
+/// The waiting requests. The number of an answered request is reused.
 #[derive(Default)]
 pub(crate) struct Pending {
     slots: Vec<Option<Waiting>>,
@@ -33,7 +33,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// The number the next request to wait gets from [`Pending::insert`].
+    /// The number that [`Pending::insert`] gives to the next request.
     pub(crate) fn next_id(&self) -> RequestId {
         RequestId(self.free.last().copied().unwrap_or(self.slots.len() as u64))
     }
@@ -46,7 +46,7 @@ impl Pending {
         }
     }
 
-    /// Takes a request out: the engine answers each exactly once.
+    /// Removes a request: the engine answers each exactly once.
     pub(crate) fn remove(&mut self, request: RequestId) -> Waiting {
         let slot = self.slots.get_mut(request.0 as usize).and_then(Option::take);
         self.free.push(request.0);

@@ -1,10 +1,10 @@
-//! Counts of what programs posted by the lane.
+//! Counts of writes that programs posted by the lane.
 
-/// What programs posted since the shard's start.
+/// Posted writes since the shard's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Posted {
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes of these.
+    /// Bytes in them.
     pub bytes: u64,
 }

@@ -18,10 +18,10 @@ use crate::latency::{Latencies, Measured};
 use crate::pending::{Answer, Continuation};
 use crate::trampoline;
 
-/// Frames beyond the engine's memory, for answers and destages it no longer counts.
+/// Frames beyond the engine's memory, for answers and destages that the engine no longer counts.
 const FRAMES_IN_FLIGHT: u64 = 2048;
 
-/// Locks that keep attaches of one file apart; files share them by number.
+/// Locks that serialise attaches of one file. Files with the same remainder share a lock.
 const ATTACH_LOCKS: usize = 16;
 
 /// Why a shard did not start.
@@ -33,9 +33,9 @@ pub enum StartError {
     /// Memory for page frames could not be mapped.
     #[error("cannot map {bytes} bytes for page frames: {source}; give less memory")]
     Memory {
-        /// What was asked for.
+        /// The bytes that were asked for.
         bytes: u64,
-        /// What mmap(2) said.
+        /// The error of mmap(2).
         source: io::Error,
     },
     /// The back end's threads could not be started.
@@ -55,16 +55,13 @@ pub enum Renamed<'a> {
 }
 
 /// One engine, its lock, its back end and its clock.
-///
-/// Every call may be made from any thread, also from inside a continuation. Continuations are run
-/// exactly once, under no lock of the shard: before the call returns if the answer is known at once
-/// (inside many nested continuations: before the outermost returns), else by another thread. That
-/// is a worker for a section and for the end of a detach, which may block; for the answers to
-/// writes, reads and syncs it is the thread that completes all other requests too: they must not.
-///
-/// A call may also run continuations of others' requests, except [`Shard::attach`],
-/// [`Shard::detach`] (of an attached file), [`Shard::discard`], [`Shard::drop_clean`] and those that
-/// only ask: these may be made under locks that continuations take.
+/// Every call may be made from any thread, also from inside a continuation. A continuation is run exactly once,
+/// under no lock of the shard. If the answer is known at once, it is run before the call returns (if it is
+/// nested deeply, before the outermost continuation returns). Otherwise another thread runs it. For a frozen
+/// action and for a detach this is a worker, and they may block. For writes, reads and syncs it is the thread
+/// that completes all requests, and they must not block. A call may also run continuations of other requests.
+/// Exceptions are [`Shard::attach`], [`Shard::detach`] (of an attached file), [`Shard::discard`],
+/// [`Shard::drop_clean`] and calls that only return a state: these may be made under locks that continuations take.
 pub struct Shard {
     pub(crate) core: Arc<Core>,
     pub(crate) pool: FramePool,
@@ -76,7 +73,7 @@ pub struct Shard {
     memory_bytes_max: u64,
     /// How recovery finds files.
     naming: Naming,
-    /// Held while names change by which the log knows files, and while such a file is attached.
+    /// Held while names change by which the log identifies files, and while such a file is attached.
     names: Mutex<()>,
     ticker: Mutex<Option<JoinHandle<()>>>,
     attaching: [Mutex<()>; ATTACH_LOCKS],
@@ -91,8 +88,8 @@ impl Shard {
         Shard::start_with(config, source, None, false)
     }
 
-    /// As [`Shard::start`], with a redo log; and for a `lane`, with frames that programs may map and a board
-    /// that tells of them.
+    /// As [`Shard::start`], with a redo log and, for a `lane`, with frames that programs may map and a board
+    /// that describes them.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -157,14 +154,14 @@ impl Shard {
         Ok(Arc::new(shard))
     }
 
-    /// Makes a file known to the engine, with what home says of it now. If it is attached already
-    /// it stays, and a detach under way is called off: that detach's continuation is dropped
-    /// without being run. `home` is kept until the file is detached.
+    /// Makes a file known to the engine, with its attributes at home now. A file that is attached already stays
+    /// attached, and a detach under way is cancelled: its continuation is dropped without being run. `home` is
+    /// kept until the file is detached.
     ///
     /// # Errors
-    /// What looking up the attributes at home says; the file is then not attached.
+    /// Those of reading the attributes at home; the file is then not attached.
     pub fn attach(&self, file: FileId, home: &Arc<HomeFile>) -> io::Result<()> {
-        // While the attributes are looked up nobody else may attach the file, and write to it.
+        // While the attributes are read, no other thread may attach the file and write to it.
         let lock = &self.attaching[file.0 as usize % ATTACH_LOCKS];
         let _attaching = lock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.attach_again(file, home) {
@@ -193,12 +190,12 @@ impl Shard {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `change`, which changes names of files at home. Where recovery finds files by their paths, the
-    /// files' data in the log is brought home first, and no file is attached meanwhile. Blocks for that: do
-    /// not call it on a thread that runs continuations.
+    /// Runs `change`, which changes names of files at home. Where recovery finds files by their paths, this
+    /// first brings the files' logged data home, and blocks for that; no file is attached meanwhile. Do not
+    /// call it on a thread that runs continuations.
     ///
     /// # Errors
-    /// Those of bringing data home: nothing was changed then.
+    /// Those of bringing data home: `change` was not run then.
     pub fn change_names<T, E>(
         &self,
         files: Renamed<'_>,
@@ -267,19 +264,19 @@ impl Shard {
     /// Keeps a file that is attached; says whether it is.
     fn attach_again(&self, file: FileId, home: &Arc<HomeFile>) -> bool {
         let readable = home.is_readable();
-        let called_off = self.core.event(Thread::Holding, |state, _| {
+        let cancelled = self.core.event(Thread::Holding, |state, _| {
             let attached = state.files.get_mut(&file)?;
             assert!(Arc::ptr_eq(&attached.home, home), "{file:?} has two home files");
-            let called_off = std::mem::take(&mut attached.detached);
+            let cancelled = std::mem::take(&mut attached.detached);
             let known = HomeAttributes { size: 0, dense: false, write_unit: 4096, readable };
             state.engine.attach(file, known);
-            Some(called_off)
+            Some(cancelled)
         });
-        called_off.is_some()
+        cancelled.is_some()
     }
 
-    /// Lets a file go once its dirty data is home, then runs `done` on a worker. Not run if the
-    /// file is attached again before; run at once if the file is not attached.
+    /// Detaches a file once its dirty data is home, then runs `done` on a worker. `done` is not run if the file
+    /// is attached again before, and is run at once if the file is not attached.
     pub fn detach(&self, file: FileId, done: impl FnOnce() + Send + 'static) {
         let not_attached =
             self.core.event(Thread::Holding, |state, now| match state.files.get_mut(&file) {
@@ -295,17 +292,16 @@ impl Shard {
         }
     }
 
-    /// Drops what is dirty of a file that has no name and no open description any more.
+    /// Drops the dirty data of a file that has neither a name nor an open description left.
     pub fn discard(&self, file: FileId) {
         self.core.event(Thread::Holding, |state, _| state.engine.discard(file));
     }
 
-    /// The file was changed at home behind Weir's back: forgets what is cached of it and takes its
-    /// attributes anew. Says whether it did: not if the file is not attached, has dirty data or is
-    /// in use.
+    /// The file was changed at home by another program: drops its cached pages and reads its attributes again.
+    /// Returns false, and does nothing, if the file is not attached, has dirty data or is in use.
     ///
     /// # Errors
-    /// What looking up the attributes at home says; nothing is forgotten then.
+    /// Those of reading the attributes at home; nothing is dropped then.
     pub fn drop_clean(&self, file: FileId) -> io::Result<bool> {
         let attached = self.core.lock().files.get(&file).map(|file| Arc::clone(&file.home));
         let Some(home) = attached else {
@@ -320,7 +316,7 @@ impl Shard {
         self.core.lock().engine.size(file)
     }
 
-    /// Whether something of the file is newer than home.
+    /// Whether the file has data newer than home.
     pub fn has_dirty(&self, file: FileId) -> bool {
         self.core.lock().engine.has_dirty(file)
     }
@@ -340,7 +336,7 @@ impl Shard {
         self.core.lock().engine.take_error(file, cursor)
     }
 
-    /// Writes `data` at `offset`. `data` is not needed any more when this returns.
+    /// Writes `data` at `offset`. When this returns, `data` has been copied.
     pub fn write(
         &self,
         file: FileId,
@@ -382,7 +378,8 @@ impl Shard {
         }
     }
 
-    /// Writes `data` at the end the file has when they are applied. `data` is not needed any more when this returns.
+    /// Writes `data` at the end that the file has when the write is applied. When this returns, `data` has been
+    /// copied.
     pub fn append(
         &self,
         file: FileId,
@@ -421,8 +418,7 @@ impl Shard {
         }
     }
 
-    /// fsync(2) or fdatasync(2): what was written to the file before this is home and durable,
-    /// its modification time too.
+    /// fsync(2) or fdatasync(2): makes the file's earlier writes durable, and its modification time.
     pub fn sync(
         &self,
         file: FileId,
@@ -433,8 +429,7 @@ impl Shard {
         self.sync_by(done, |engine, request, now| engine.sync(request, file, durability, now));
     }
 
-    /// Tells the engine if attributes of the file changed at home, which a sync by the log is to make
-    /// durable there.
+    /// Tells the engine if attributes of the file changed at home: a sync by the log makes them durable there.
     fn note_attributes(&self, file: FileId) {
         if self.log.is_some() {
             let mut state = self.core.lock();
@@ -444,7 +439,7 @@ impl Shard {
         }
     }
 
-    /// Everything dirty, of all files, is home and durable. The error is the first one met.
+    /// Brings all dirty data of all files home and makes it durable. The error is the first one met.
     pub fn sync_all(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.sync_by(done, |engine, request, now| engine.sync_all(request, now));
     }
@@ -456,10 +451,10 @@ impl Shard {
         let had_failed = self.core.lock().engine.log_has_failed();
         self.sync_all(move |synced| {
             if synced.is_err() {
-                // Nothing could be promised, and a disk that fails had better be left alone.
+                // A sync of the whole file system would promise nothing, and would load a failing disk.
                 return done(synced);
             }
-            // It may take seconds, and this thread has others' requests to answer.
+            // The sync may take seconds, and this thread has other requests to answer.
             let core = Arc::clone(&shard.core);
             core.directory.defer(Box::new(move || {
                 let home = shard.whole.sync(failures, |kind| {
@@ -469,12 +464,12 @@ impl Shard {
                 });
                 let has_failed = shard.core.lock().engine.log_has_failed();
                 if home.is_ok() && has_failed && !had_failed {
-                    // The log has records that replay would write over what this sync brought home, and others of
-                    // what was acknowledged since the sync began.
+                    // Replay of the failed log would overwrite what this sync brought home. The log also has
+                    // records of syncs that were acknowledged since this sync began.
                     return shard.sync_durably(done);
                 }
                 let home = home.and_then(|()| match shard.core.log.get() {
-                    // It cannot say itself that nothing of it is to be replayed.
+                    // A failed log cannot record itself that nothing in it is to be replayed.
                     Some(log) if has_failed => {
                         log.note_void(shard.source.as_fd()).map_err(|error| error_kind(&error))
                     }
@@ -508,40 +503,37 @@ impl Shard {
         }
     }
 
-    /// Runs `section` while nothing of the file is in flight and other requests on it wait, so
-    /// that it may change the file at home (truncate, fallocate, copy_file_range) or look at it
-    /// (lseek). `needs` tells what goes home first and what the section changes.
-    ///
-    /// `section` gets an error if that failed: the file is then not frozen, `section` must
-    /// not change it, and the [`FreezeEnd`] it returns is ignored. The second thing it returns
-    /// is the answer to the program: it is run after the requests that waited may go on, so that
-    /// the program never sees the state from before.
-    ///
-    /// `section` must not call the shard for this file, except [`Shard::size`].
+    /// Freezes a file: runs `action` while nothing of the file is in flight and other requests on it wait.
+    /// `action` may change the file at home (truncate, fallocate, copy_file_range) or inspect it (lseek).
+    /// `scope` says what goes home first and what `action` changes. `action` gets an error if bringing data
+    /// home failed: the file is then not frozen, `action` must not change it, and the [`FreezeEnd`] that it
+    /// returns is ignored. The second value that it returns is the answer to the program. The answer is run
+    /// after the thaw, so that the program never sees the state before the change. `action` must not call the
+    /// shard for this file, except [`Shard::size`].
     pub fn freeze<Reply: FnOnce() + Send + 'static>(
         &self,
         file: FileId,
-        needs: impl Into<Section>,
-        section: impl FnOnce(Result<(), Error>) -> (FreezeEnd, Reply) + Send + 'static,
+        scope: impl Into<Section>,
+        action: impl FnOnce(Result<(), Error>) -> (FreezeEnd, Reply) + Send + 'static,
     ) {
-        let needs = needs.into();
+        let scope = scope.into();
         let granted = self.core.event(Thread::Caller, |state, now| {
             let request = state.pending.next_id();
-            match state.engine.freeze(request, file, needs, now) {
-                Outcome::Done(result) => Some((section, result)),
+            match state.engine.freeze(request, file, scope, now) {
+                Outcome::Done(result) => Some((action, result)),
                 Outcome::Pending => {
-                    let section = Box::new(move |result| {
-                        let (end, reply) = section(result);
+                    let action = Box::new(move |result| {
+                        let (end, reply) = action(result);
                         (end, Box::new(reply) as Answer)
                     });
-                    state.wait(now, Continuation::Freeze(file, section));
+                    state.wait(now, Continuation::Freeze(file, action));
                     None
                 }
             }
         });
-        if let Some((section, result)) = granted {
+        if let Some((action, result)) = granted {
             let mut work = Work::default();
-            let reply = self.core.run_section(file, section, result, &mut work);
+            let reply = self.core.run_frozen(file, action, result, &mut work);
             self.core.perform(work, Thread::Caller);
             trampoline::run(reply);
         }
@@ -559,14 +551,14 @@ impl Shard {
         self.core.lock().recorder.latencies()
     }
 
-    /// The back end, for what a status report says of it.
+    /// The back end, for status reports.
     pub fn directory(&self) -> &Directory {
         &self.core.directory
     }
 
-    /// Everything is home and durable there: says so in the log, so that nothing of it is replayed
-    /// when SOURCE is mounted again; in SOURCE if the log has failed. False if neither takes it, or
-    /// there is no log.
+    /// To be called when everything is home and durable: records that in the log, or in SOURCE if the log has
+    /// failed, so that the next mount replays nothing. Returns false if neither could be written, or if there
+    /// is no log.
     pub fn close_log(&self) -> bool {
         let Some(log) = self.core.log.get() else { return false };
         self.await_log();
@@ -577,22 +569,22 @@ impl Shard {
         }
         log.note_void(self.source.as_fd())
             .inspect_err(|error| {
-                tracing::error!("the log failed, and that cannot be noted in SOURCE: {error}; do not use it again");
+                tracing::error!("the log failed, and that cannot be noted in SOURCE: {error}; do not use this log again");
             })
             .is_ok()
     }
 
-    /// Waits until nothing is under way on the log. Once in the life of a mount: polling does.
+    /// Waits until nothing is under way on the log. Polls, since this happens only at the end of a mount.
     fn await_log(&self) {
         while self.core.lock().engine.log_is_busy() {
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Stops the threads. To be called after [`Shard::sync_all`]: what is dirty is lost. Requests
-    /// still pending are not answered. Idempotent.
+    /// Stops the threads. Dirty data is lost: call [`Shard::sync_all`] first. Pending requests are not
+    /// answered. Idempotent.
     pub fn stop(&self) {
-        self.core.bell.stop();
+        self.core.doorbell.stop();
         let ticker = self.ticker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ticker) = ticker
             && ticker.thread().id() != thread::current().id()
@@ -607,9 +599,9 @@ impl Shard {
     }
 }
 
-/// Adjusts the engine's configuration if programs map its frames. Huge pages stay resident once they were
-/// used, and clients' posts take memory too. So the frames in flight are counted within the requested memory,
-/// if it is large enough.
+/// Adjusts the engine's configuration if programs map its frames. Huge pages stay resident once they were used,
+/// and posted writes of clients take memory too. So the frames in flight count as part of the requested memory,
+/// if that is large enough.
 fn beside_clients(config: Config) -> Config {
     let in_flight = FRAMES_IN_FLIGHT * PAGE_BYTES as u64;
     let memory_bytes_max = config.memory_bytes_max.saturating_sub(in_flight);

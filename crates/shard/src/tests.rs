@@ -117,7 +117,7 @@ impl Bench {
         });
     }
 
-    /// Lets a file go; syncs it first, or its dirty data would have to age out.
+    /// Detaches a file; syncs it first, since otherwise its dirty data would have to age out.
     fn detach(&self, file: FileId) {
         let synced = self.sync(file);
         assert!(matches!(synced, Ok(()) | Err(Error::NotAttached)), "{synced:?}");
@@ -235,7 +235,7 @@ fn dirty_data_ages_out_by_itself() {
         bench.write(file, 0, b"aged").unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while bench.shard.has_dirty(file) {
-            assert!(Instant::now() < deadline, "nobody brings old data home");
+            assert!(Instant::now() < deadline, "old data does not go home");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(fs::read(bench.path("file")).unwrap(), b"aged");
@@ -261,7 +261,7 @@ fn a_sync_makes_the_modification_time_durable_too() {
 }
 
 #[test]
-fn a_detach_is_called_off_by_an_attach() {
+fn an_attach_cancels_a_detach() {
     let bench = Bench::new(Path::new("/dev/shm"), small_config());
     let file = FileId(1);
     let home = bench.attach(file, "file", b"");
@@ -326,7 +326,7 @@ fn read_again(shard: Arc<Shard>, file: FileId, left: u32, end: mpsc::Sender<()>)
 }
 
 #[test]
-fn sections_run_alone_and_before_their_answers() {
+fn frozen_actions_run_alone_and_before_their_answers() {
     for place in places() {
         let bench = Bench::new(&place, small_config());
         let file = FileId(1);
@@ -383,7 +383,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_is_told_to_the_writer() {
+fn a_full_disk_is_reported_to_the_writer() {
     let Some(disk) = SmallDisk::mount() else {
         eprintln!("skipped: no right to mount a tmpfs");
         return;
@@ -413,7 +413,7 @@ fn a_failed_destage_is_reported_and_tried_again() {
     let file = FileId(1);
     let home = bench.attach(file, "file", &[1; 1 << 20]);
     let mut cursor = bench.shard.error_cursor(file);
-    // The space it had is taken away behind Weir's back.
+    // The file's space is taken away, past Weir.
     let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(home.data_fd().unwrap(), punch, 0, 1 << 20).unwrap();
     let filler = File::create(bench.path("filler")).unwrap();
@@ -432,32 +432,32 @@ fn a_failed_destage_is_reported_and_tried_again() {
     drop(filler);
     let deadline = Instant::now() + Duration::from_secs(60);
     while bench.shard.has_dirty(file) {
-        assert!(Instant::now() < deadline, "what failed is not tried again");
+        assert!(Instant::now() < deadline, "the failed write is not tried again");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(bench.sync(file), Ok(()));
     assert!(fs::read(bench.path("file")).unwrap() == data);
 }
 
-/// Not a test of its own: the life of a process that the next one starts.
+/// Not a test of its own: the body of a process that the next test starts.
 #[test]
 #[ignore = "ends its process"]
-fn a_section_that_panics() {
+fn a_frozen_action_that_panics() {
     let bench = Bench::new(&std::env::temp_dir(), small_config());
     let file = FileId(1);
     bench.attach(file, "file", b"");
-    // Elsewhere a panic is its thread's own affair; here it would leave the file frozen for ever.
-    bench.shard.freeze::<fn()>(file, None, |_| panic!("in a section"));
+    // Elsewhere a panic ends its thread only; here it would leave the file frozen for ever.
+    bench.shard.freeze::<fn()>(file, None, |_| panic!("in a frozen action"));
 }
 
 #[test]
 fn a_panic_that_would_leave_callers_waiting_ends_the_process() {
     use std::os::unix::process::ExitStatusExt;
-    // It cannot clean up after itself.
+    // The aborted process cannot clean up after itself.
     let place = tempfile::tempdir().unwrap();
     let status = Program::new(std::env::current_exe().unwrap())
         .env("TMPDIR", place.path())
-        .args(["--exact", "tests::a_section_that_panics", "--ignored"])
+        .args(["--exact", "tests::a_frozen_action_that_panics", "--ignored"])
         .output()
         .unwrap()
         .status;
@@ -476,7 +476,7 @@ fn a_stopped_shard_runs_nothing_and_stops_twice() {
     bench.shard.stop();
     let Bench { shard, .. } = bench;
     drop(shard);
-    assert_eq!(Arc::strong_count(&dropped), 1, "what waits is let go with the shard");
+    assert_eq!(Arc::strong_count(&dropped), 1, "waiting requests are dropped with the shard");
 }
 
 #[test]

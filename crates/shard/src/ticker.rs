@@ -1,27 +1,26 @@
-//! When the engine's clock is next to be looked at, and the sleep until then.
+//! When the engine's next tick is due, and the ticking thread's sleep until then.
 //!
-//! One thread sleeps; whoever brings the engine an event may make its next tick come earlier. The
-//! sleeper is woken only then, so that a stream of writes pays no system call: while something
-//! happens at all it does not sleep longer than [`DOZE`], and so needs no waking for the ordinary
-//! case of a file becoming dirty that will age out much later.
+//! One thread, the *ticker*, sleeps until the next tick. An event may make the next tick earlier; only then is
+//! the ticker woken, so that a stream of writes makes no system call. While events come, the ticker sleeps for
+//! [`DOZE`] at most. So a file that becomes dirty, and ages out much later, wakes nobody.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_engine::Time;
 
-/// Longest sleep while events come.
+/// Longest sleep of the ticker while events come.
 pub(crate) const DOZE: Duration = Duration::from_secs(1);
 
-/// Shortest sleep: bounds what a tick that is always due can cost.
+/// Shortest sleep: bounds the CPU time of a tick that is always due.
 pub(crate) const NAP: Duration = Duration::from_millis(1);
 
-/// What the sleeper has said, kept under the shard's lock.
+/// How long the ticker sleeps, kept under the shard's lock.
 #[derive(Debug)]
 pub(crate) struct Deadline {
-    /// It sleeps until then at most; `None` for ever.
+    /// The ticker sleeps until then at most; `None`: until it is woken.
     until: Option<Time>,
-    /// Something happened since it last looked.
+    /// An event happened since the ticker last ran.
     busy: bool,
 }
 
@@ -30,8 +29,7 @@ impl Deadline {
         Deadline { until: None, busy: false }
     }
 
-    /// An event happened, after which the engine's next tick is due at `next_tick`. Says whether
-    /// the sleeper is to be woken.
+    /// An event happened, after which the engine's next tick is due at `next_tick`. Says whether to wake the ticker.
     pub(crate) fn event(&mut self, next_tick: Option<Time>) -> bool {
         self.busy = true;
         match (next_tick, self.until) {
@@ -44,7 +42,7 @@ impl Deadline {
         }
     }
 
-    /// The sleeper looked at `now`: how long it sleeps, `None` until it is woken.
+    /// The ticker ran at `now`: how long it sleeps; `None`: until it is woken.
     pub(crate) fn sleep(&mut self, next_tick: Option<Time>, now: Time) -> Option<Duration> {
         let doze = self.busy.then_some(now + DOZE);
         self.busy = false;
@@ -56,9 +54,9 @@ impl Deadline {
     }
 }
 
-/// The sleeper's bell.
+/// Wakes the ticker.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct Doorbell {
     state: Mutex<State>,
     rung: Condvar,
 }
@@ -69,20 +67,20 @@ struct State {
     stopped: bool,
 }
 
-impl Bell {
-    /// Wakes the sleeper, or spares it its next sleep.
+impl Doorbell {
+    /// Wakes the ticker; if it is awake, its next sleep ends at once.
     pub(crate) fn ring(&self) {
         self.lock().rung = true;
         self.rung.notify_one();
     }
 
-    /// Wakes the sleeper for good.
+    /// Wakes the ticker, which ends.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.rung.notify_one();
     }
 
-    /// Sleeps for `time` at most, or until the bell rings. `false` once stopped.
+    /// Sleeps for `time` at most, or until the doorbell is rung. `false` once stopped.
     pub(crate) fn sleep(&self, time: Option<Duration>) -> bool {
         let quiet = |state: &mut State| !state.rung && !state.stopped;
         let guard = self.lock();
@@ -111,17 +109,17 @@ mod tests {
     }
 
     #[test]
-    fn the_sleeper_is_woken_only_for_an_earlier_deadline() {
+    fn the_ticker_is_woken_only_for_an_earlier_deadline() {
         let mut deadline = Deadline::new();
         assert_eq!(deadline.sleep(None, at(10)), None);
         assert!(deadline.event(Some(at(40))));
         assert!(!deadline.event(Some(at(40))));
-        // It was woken and looked: busy, so it dozes.
+        // The ticker ran, and events come: it sleeps for DOZE at most.
         assert_eq!(deadline.sleep(Some(at(40)), at(10)), Some(DOZE));
         assert!(!deadline.event(None));
         assert!(!deadline.event(Some(at(40))));
         assert_eq!(deadline.sleep(Some(at(40)), at(11)), Some(DOZE));
-        // Nothing happened since.
+        // No event since.
         assert_eq!(deadline.sleep(Some(at(40)), at(12)), Some(Duration::from_secs(28)));
         assert!(deadline.event(Some(at(13))));
     }
@@ -134,11 +132,11 @@ mod tests {
 
     #[test]
     fn a_ring_before_the_sleep_is_not_lost() {
-        let bell = Bell::default();
-        bell.ring();
-        assert!(bell.sleep(None));
-        assert!(bell.sleep(Some(NAP)));
-        bell.stop();
-        assert!(!bell.sleep(None));
+        let doorbell = Doorbell::default();
+        doorbell.ring();
+        assert!(doorbell.sleep(None));
+        assert!(doorbell.sleep(Some(NAP)));
+        doorbell.stop();
+        assert!(!doorbell.sleep(None));
     }
 }

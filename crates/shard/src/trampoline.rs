@@ -1,45 +1,44 @@
 //! Runs continuations so that their nesting on one thread is bounded.
-//!
-//! A continuation may call the shard, whose answer may be there at once, whose continuation may
-//! call the shard, and so on. Up to a depth these simply nest; deeper ones are put off until the
-//! thread has returned to the outermost.
+//! A continuation may call the shard; if that call is answered at once, its continuation is run inside the
+//! first one, and may call the shard again. Up to [`DEPTH_MAX`] continuations nest. Further ones are deferred
+//! until the thread has returned to the outermost one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use crate::pending::Answer;
 
-/// Continuations inside continuations.
+/// Depth of nested continuations.
 const DEPTH_MAX: u32 = 8;
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    static PUT_OFF: RefCell<VecDeque<Answer>> = const { RefCell::new(VecDeque::new()) };
+    static DEFERRED: RefCell<VecDeque<Answer>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Runs `continuation` on this thread: now, or before the outermost continuation's `run` returns.
 pub(crate) fn run(continuation: impl FnOnce() + Send + 'static) {
     let depth = DEPTH.get();
     if depth >= DEPTH_MAX {
-        PUT_OFF.with_borrow_mut(|put_off| put_off.push_back(Box::new(continuation)));
+        DEFERRED.with_borrow_mut(|deferred| deferred.push_back(Box::new(continuation)));
         return;
     }
     DEPTH.set(depth + 1);
     let _restore = RestoreDepth(depth);
     continuation();
     if depth == 0 {
-        while let Some(continuation) = PUT_OFF.with_borrow_mut(VecDeque::pop_front) {
+        while let Some(continuation) = DEFERRED.with_borrow_mut(VecDeque::pop_front) {
             continuation();
         }
     }
 }
 
-/// Whether this thread runs a continuation: it may be one that completes others' requests.
+/// Whether this thread runs a continuation. Such a thread may be the one that completes all requests.
 pub(crate) fn is_nested() -> bool {
     DEPTH.get() > 0
 }
 
-/// Also when a continuation panics: its thread may go on.
+/// Restores the depth, also when a continuation panics: its thread may continue.
 struct RestoreDepth(u32);
 
 impl Drop for RestoreDepth {

@@ -17,7 +17,7 @@ fn shared(content: &[u8]) -> (Bench, Arc<HomeFile>, View) {
     (bench, home, view.unwrap())
 }
 
-/// What a program reads by itself of a page.
+/// A page as a program reads it from shared memory.
 fn seen(view: &View, page: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; PAGE];
     view.read_into(SLOT, page, 0, &mut bytes).map(|_| bytes)
@@ -29,13 +29,13 @@ fn post(bench: &Bench, offset: Option<u64>, data: &[u8]) {
 }
 
 #[test]
-fn programs_read_what_was_read_or_written_before() {
+fn programs_read_pages_that_were_read_or_written_before() {
     let (bench, home, view) = shared(&[1; 2 * PAGE]);
     assert_eq!(view.size(SLOT), 2 * PAGE as u64);
     assert_eq!(seen(&view, 0), None);
     bench.read(FILE, 0, 10).unwrap();
     assert_eq!(seen(&view, 0), Some(vec![1; PAGE]));
-    // It may have been read ahead.
+    // The page may have been read ahead.
     assert!(seen(&view, 1).is_none_or(|page| page == [1; PAGE]));
     bench.write(FILE, PAGE as u64, &[2; PAGE]).unwrap();
     assert_eq!(seen(&view, 1), Some(vec![2; PAGE]));
@@ -98,10 +98,10 @@ fn a_posted_write_that_waits_is_answered_once() {
     let posted = bench.shard.post(|poster| {
         poster.write(FILE, None, b"appended", || move |result| sender.send(result).unwrap())
     });
-    // Its space has to be reserved.
+    // Space for the write has to be reserved.
     assert_eq!(posted, None);
     assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(Ok(())));
-    assert!(receiver.recv().is_err(), "it is dropped when it was run");
+    assert!(receiver.recv().is_err(), "the continuation is dropped after it was run");
     assert!(view.grant(SLOT) >= PAGE as u64);
     post(&bench, None, b" twice");
     assert_eq!(bench.read(FILE, 0, 100).unwrap(), b"appended twice");
@@ -116,7 +116,7 @@ fn an_append_that_waits_goes_where_the_file_ends_then() {
     assert_eq!(view.grant(SLOT), PAGE as u64);
     let (sender, receiver) = mpsc::channel();
     let (waits, fits) = bench.shard.post(|poster| {
-        // Space for it has to be reserved, which cannot be done meanwhile.
+        // Space for the append has to be reserved, which is done after the batch.
         let done = || move |result| sender.send(result).unwrap();
         (poster.write(FILE, None, &[2; 200], done), poster.write(FILE, None, &[3; 50], || |_| {}))
     });
@@ -130,7 +130,7 @@ fn an_append_that_waits_goes_where_the_file_ends_then() {
 }
 
 #[test]
-fn errors_of_posted_writes_are_told_once() {
+fn errors_of_posted_writes_are_reported_once() {
     let (bench, _home, _) = shared(b"");
     let mut cursor = bench.shard.error_cursor(FILE);
     bench.shard.note_error(FILE, ErrorKind::NoSpace);
