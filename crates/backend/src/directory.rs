@@ -1,20 +1,18 @@
 //! Executes device commands on the files of one directory tree.
 //!
-//! Commands are submitted to an io_uring by the thread that brings them, so that none waits for
-//! another thread to wake up; their ends are delivered by the ring's own thread. What may block is
-//! left to workers: writes through the page cache (the kernel may throttle them), times to be
-//! restored before a sync, and whatever [`Directory::defer`] is given. Fetches that are to be
-//! submitted in the background have a thread of their own. Where io_uring is not to be had, workers
-//! do everything by blocking calls. On a quick device the thread that brings the only command there is does
-//! it itself, if it waits for just that ([`Patience`]).
+//! The thread that brings a command submits it to an io_uring, so that no other thread has to wake up first;
+//! the ring's own thread delivers completions. Work that may block is left to workers: writes through the page
+//! cache (the kernel may throttle them), restoring times before a sync, and jobs given to [`Directory::defer`].
+//! Background fetches are submitted by a thread of their own. Where io_uring is not available, workers do
+//! everything by blocking calls. On a fast device a thread that brings the only command, and waits for it,
+//! executes it itself ([`Patience`]).
 //!
-//! The kernel tells of a transfer's end in the context of the thread that submitted it, as soon as
-//! that thread is not blocked uninterruptibly in another system call. Submitting everything on the
-//! ring's own thread would do away with that; measured, it makes a single cold read take 80 instead
-//! of 56 microseconds and saves no CPU.
+//! The kernel reports a transfer's completion in the context of the thread that submitted it, as soon as that
+//! thread is not blocked uninterruptibly in another system call. Submitting everything on the ring's own thread
+//! would avoid that delay, but a single cold read then takes 80 instead of 56 microseconds, and no CPU is saved.
 //!
-//! Owns the ring, the threads and every transfer under way. Lock order: none is held while another
-//! module, the sink included, is called.
+//! Owns the ring, the threads and every transfer under way. Lock order: no lock is held while another module or
+//! the sink is called.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,11 +24,11 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, Mode as FileMode, OFlags};
 use weir_engine::{Command, Completion, IoId, Urgency};
 
-use crate::awake;
+use crate::busy_poll;
 use crate::exclusion::{Exclusion, Mode};
 use crate::home_file::HomeFile;
 use crate::jobs::Jobs;
-use crate::quick::{QUICK_READ, QUICK_SYNC, Quickness};
+use crate::latency_estimate::{FAST_READ, FAST_SYNC, LatencyEstimate};
 use crate::reservations::Reservations;
 use crate::ring::Ring;
 use crate::transfer::{Next, Payload, Started, Transfer};
@@ -41,28 +39,28 @@ const WORKERS_BESIDE_RING: usize = 4;
 /// Workers without a ring: transfers in flight at once.
 const WORKERS_ALONE: usize = 16;
 
-/// A write of at most so many bytes is one that a thread may do before it waits for a sync.
+/// Largest write that a thread executes itself before the sync that it waits for, bytes.
 const SMALL_WRITE: u64 = 64 * 1024;
 
-/// Pause before the kernel is asked again to take what it had no resources for.
+/// Pause before the next submission after the kernel had no resources for one.
 const SUBMIT_RETRY: Duration = Duration::from_millis(1);
 
 /// Where a [`Directory`] delivers completions.
 pub trait Sink: Send + Sync {
     /// Takes the completions out of `completions`, which is not empty. Called on the back end's
-    /// own threads, under no lock of the back end; it may execute further commands. It should not
-    /// block: what it delays is every other completion.
+    /// own threads, under no lock of the back end; it may execute further commands. It should not block, since
+    /// that delays all other completions.
     fn completed(&self, completions: &mut Vec<(IoId, Completion)>);
 }
 
-/// What a thread that brings commands may be kept for.
+/// For which transfers a thread that brings commands may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Patience {
-    /// Nothing: it completes others' requests.
+    /// None: the thread completes requests of others.
     None,
-    /// A reservation, and a read that it waits for.
+    /// A reservation, and a read that its request waits for.
     Read,
-    /// Also a sync that it waits for, and the small writes before that.
+    /// Also a sync that its request waits for, and the small writes before it.
     Sync,
 }
 
@@ -71,7 +69,7 @@ pub enum Patience {
 pub enum Method {
     /// io_uring.
     Ring,
-    /// Blocking calls on worker threads: io_uring is not to be had.
+    /// Blocking calls on worker threads: io_uring is not available.
     Threads,
 }
 
@@ -89,10 +87,10 @@ struct Shared {
     background: Jobs<Background>,
     direct: AtomicBool,
     exclusion: Exclusion<HomeFile, Transfer>,
-    /// Of reads.
-    reads: Quickness,
-    /// Of syncs.
-    syncs: Quickness,
+    /// Latency of reads.
+    reads: LatencyEstimate,
+    /// Latency of syncs.
+    syncs: LatencyEstimate,
     /// Transfers not yet delivered.
     under_way: UnderWay,
     stopping: AtomicBool,
@@ -104,7 +102,7 @@ enum Job {
     Move(Transfer),
     /// Restore the file's times, which a sync is to make durable, then sync.
     RestoreThenSync(Transfer),
-    /// Execute a command that nobody else may wait for.
+    /// Execute a command that may block.
     Execute(Command, Arc<HomeFile>),
     Run(Box<dyn FnOnce() + Send>),
 }
@@ -112,7 +110,7 @@ enum Job {
 /// Work for the thread that submits in the background.
 enum Background {
     Fetch(Transfer),
-    /// The kernel had no resources for what is on the submission queue.
+    /// Submit again: the kernel had no resources for entries on the submission queue.
     Resubmit,
 }
 
@@ -137,7 +135,7 @@ impl Directory {
         Directory::with_ring(source, ring)
     }
 
-    /// As [`Directory::new`], with the ring that is to be had.
+    /// As [`Directory::new`], with the given ring, if any.
     pub(crate) fn with_ring(source: BorrowedFd<'_>, ring: Option<Ring>) -> Directory {
         let shared = Shared {
             ring,
@@ -145,8 +143,8 @@ impl Directory {
             background: Jobs::default(),
             direct: AtomicBool::new(takes_direct(source)),
             exclusion: Exclusion::default(),
-            reads: Quickness::new(QUICK_READ),
-            syncs: Quickness::new(QUICK_SYNC),
+            reads: LatencyEstimate::new(FAST_READ),
+            syncs: LatencyEstimate::new(FAST_SYNC),
             under_way: UnderWay::default(),
             stopping: AtomicBool::new(false),
         };
@@ -157,7 +155,7 @@ impl Directory {
     /// Starts the threads. Completions go to `sink` until [`Directory::shutdown`].
     ///
     /// # Errors
-    /// What thread creation says.
+    /// Those of thread creation.
     pub fn start(&self, sink: Arc<dyn Sink>) -> io::Result<()> {
         let workers = match self.method() {
             Method::Ring => {
@@ -173,7 +171,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether files are transferred with `O_DIRECT`, as far as is known by now.
+    /// Whether files are transferred with `O_DIRECT`, as far as is known.
     pub fn is_direct(&self) -> bool {
         self.shared.direct.load(Ordering::Relaxed)
     }
@@ -183,10 +181,10 @@ impl Directory {
         if self.shared.ring.is_some() { Method::Ring } else { Method::Threads }
     }
 
-    /// Starts every command, emptying `commands`. Those that were executed at once, in this
-    /// thread, are answered in `done`; all others through the sink. Waits for no transfer but what `patience` says,
-    /// of a quick device, while nothing else is under way. Without any a reservation is left to a worker; where a file is
-    /// on its device is always looked up by one.
+    /// Starts every command, emptying `commands`. Commands that complete in this thread are answered in `done`,
+    /// all others through the sink. Waits only for transfers that `patience` allows, on a fast device, and if
+    /// no other one is in flight. With [`Patience::None`] a worker executes reservations; a worker always looks
+    /// up extents.
     pub fn execute(
         &self,
         commands: &mut Vec<(Command, Arc<HomeFile>)>,
@@ -223,7 +221,7 @@ impl Directory {
                     if transfer.is_direct() {
                         self.shared.direct.store(true, Ordering::Relaxed);
                     }
-                    submit |= if alone && self.shared.is_worth_waiting(&transfer, patience) {
+                    submit |= if alone && self.shared.should_wait(&transfer, patience) {
                         self.shared.move_here(transfer, done)
                     } else {
                         self.shared.dispatch(transfer)
@@ -236,8 +234,8 @@ impl Directory {
         }
     }
 
-    /// fsync(2) of a directory opened for reading, then `done`: in this thread where the device is quick and
-    /// nothing else is under way, otherwise on a worker. After [`Directory::shutdown`] a worker does nothing.
+    /// fsync(2) of a directory opened for reading, then `done`: in this thread if the device is fast and no
+    /// transfer is in flight, otherwise on a worker. After [`Directory::shutdown`] a worker does nothing.
     pub fn sync_directory(
         &self,
         directory: OwnedFd,
@@ -249,14 +247,14 @@ impl Directory {
         }
     }
 
-    /// fsync(2), in this thread. `None` if a worker had better do it.
+    /// fsync(2) in this thread. `None`: a worker should do it.
     fn sync_here(&self, fd: BorrowedFd<'_>) -> Option<io::Result<()>> {
         let shared = &self.shared;
-        if !shared.under_way.is_none() || !shared.syncs.is_worth_waiting() {
+        if !shared.under_way.is_none() || !shared.syncs.should_wait() {
             return None;
         }
         let started = Instant::now();
-        let synced = awake::sync(fd, false).unwrap_or_else(|| Ok(fs::fsync(fd)?));
+        let synced = busy_poll::sync(fd, false).unwrap_or_else(|| Ok(fs::fsync(fd)?));
         shared.syncs.learn(started.elapsed());
         Some(synced)
     }
@@ -267,9 +265,9 @@ impl Directory {
         self.shared.workers.push(Job::Run(job));
     }
 
-    /// Waits for what is under way, stops the threads and forgets the sink. Commands given later
-    /// are not executed. Called by the sink, on one of the threads, it waits for nothing: they end
-    /// by themselves when nothing is under way. Idempotent.
+    /// Waits for transfers in flight, stops the threads and drops the sink. Later commands are not executed.
+    /// Does not wait if the sink calls it on one of the threads: they then end by themselves after the last
+    /// transfer. Idempotent.
     pub fn shutdown(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         let threads = std::mem::take(&mut *lock(&self.threads));
@@ -318,7 +316,7 @@ impl Shared {
         self.admit(transfer).is_some_and(|transfer| self.move_bytes(transfer))
     }
 
-    /// A transfer that is admitted; another waits for its turn.
+    /// Returns the transfer if it is admitted; otherwise it waits for its turn.
     fn admit(&self, transfer: Transfer) -> Option<Transfer> {
         match transfer.write_mode() {
             None => Some(transfer),
@@ -329,8 +327,7 @@ impl Shared {
         }
     }
 
-    /// Has a transfer's next bytes moved by whoever can. Says whether the ring has something to
-    /// submit.
+    /// Gives a transfer's next bytes to the ring or to a worker. Says whether the ring has something to submit.
     fn move_bytes(&self, transfer: Transfer) -> bool {
         if transfer.wants_times_restored() {
             self.workers.push(Job::RestoreThenSync(transfer));
@@ -354,27 +351,26 @@ impl Shared {
         true
     }
 
-    /// Whether a caller who has so much patience had better move a transfer's bytes himself, if nothing else is under way.
-    fn is_worth_waiting(&self, transfer: &Transfer, patience: Patience) -> bool {
+    /// Whether a caller with this patience should move a transfer's bytes itself, if no other one is in flight.
+    fn should_wait(&self, transfer: &Transfer, patience: Patience) -> bool {
         match transfer.payload() {
             Payload::Fetch { urgency: Urgency::Waited, .. } => {
-                patience >= Patience::Read && self.reads.is_worth_waiting()
+                patience >= Patience::Read && self.reads.should_wait()
             }
             Payload::Fetch { .. } => false,
             Payload::Write { .. } => {
                 patience == Patience::Sync
                     && transfer.payload().len() <= SMALL_WRITE
-                    && self.syncs.is_quick()
+                    && self.syncs.is_fast()
             }
-            Payload::Sync { .. } => patience == Patience::Sync && self.syncs.is_worth_waiting(),
+            Payload::Sync { .. } => patience == Patience::Sync && self.syncs.should_wait(),
         }
     }
 
-    /// Moves a transfer's bytes in this thread, whose caller waits for nothing else. Says whether the ring has something
-    /// to submit.
+    /// Moves a transfer's bytes in this thread, which waits for them. Says whether the ring has something to submit.
     fn move_here(&self, transfer: Transfer, done: &mut Vec<(IoId, Completion)>) -> bool {
         let Some(mut transfer) = self.admit(transfer) else { return false };
-        // fdatasync(2) promises nothing of them; but they are to be restored once the file is clean.
+        // fdatasync(2) promises nothing about times, but they must be restored once the file is clean.
         if matches!(transfer.payload(), Payload::Sync { .. })
             && transfer.file().times().is_disturbed()
         {
@@ -389,8 +385,8 @@ impl Shared {
         let result = transfer.call(true);
         match kind {
             Some(kind) => kind.learn(started.elapsed()),
-            // To the page cache it is quick, unless the kernel throttles it.
-            None if started.elapsed() >= QUICK_SYNC => self.syncs.learn(started.elapsed()),
+            // A write to the page cache is fast, unless the kernel throttles it.
+            None if started.elapsed() >= FAST_SYNC => self.syncs.learn(started.elapsed()),
             None => {}
         }
         let before = done.len();
@@ -405,7 +401,7 @@ impl Shared {
     fn submit(&self) {
         let Some(ring) = &self.ring else { return };
         if let Err(error) = ring.submit() {
-            tracing::debug!(%error, "the kernel took no submission; it is asked again");
+            tracing::debug!(%error, "the kernel took no submission; trying again");
             self.background.push(Background::Resubmit);
         }
     }
@@ -450,7 +446,7 @@ impl Shared {
         }
     }
 
-    /// Has the ring's thread look whether it is to stop.
+    /// Makes the ring's thread check whether it should stop.
     fn wake_ring(&self) {
         let Some(ring) = &self.ring else { return };
         while ring.wake().is_err() {
@@ -463,7 +459,7 @@ impl Shared {
         let (mut ended, mut done) = (Vec::new(), Vec::new());
         loop {
             if let Err(error) = ring.wait(&mut ended) {
-                tracing::debug!(%error, "the kernel took no submission; it is asked again");
+                tracing::debug!(%error, "the kernel took no submission; trying again");
                 thread::sleep(SUBMIT_RETRY);
             }
             let mut submit = false;
@@ -551,7 +547,7 @@ impl UnderWay {
     fn end(&self, count: usize) -> bool {
         let none_left = self.count.fetch_sub(count, Ordering::AcqRel) == count;
         if none_left {
-            // Under the lock, or the waiter could look before and sleep after.
+            // Under the lock: otherwise the waiter could check before this and sleep after it.
             let _guard = lock(&self.waiting);
             self.none_left.notify_all();
         }
@@ -566,8 +562,7 @@ impl UnderWay {
     }
 }
 
-/// Ends the process if its thread panics: transfers would never be answered, and whoever waits
-/// for them would hang.
+/// Ends the process if its thread panics: transfers would never be answered, and programs would hang.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -579,8 +574,8 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// Whether files below `source` can be opened with `O_DIRECT`, found out with a file that has no
-/// name; `false` if that cannot be found out so.
+/// Whether files below `source` can be opened with `O_DIRECT`, tried with an unnamed file; `false` if none can
+/// be made.
 fn takes_direct(source: BorrowedFd<'_>) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
     match fs::openat(source, ".", flags, FileMode::RUSR | FileMode::WUSR) {

@@ -1,12 +1,11 @@
-//! What the operating system says, as the engine's error kinds: the only place this is decided.
+//! Maps errors of the operating system to the engine's error kinds: the only place that does.
 
 use std::io;
 
 use rustix::io::Errno;
 use weir_engine::ErrorKind;
 
-/// The engine's kind for an error of a home location; [`ErrorKind::Io`] for whatever has no
-/// better name.
+/// The engine's kind for an error of a home location; [`ErrorKind::Io`] if no other kind fits.
 pub fn error_kind(error: &io::Error) -> ErrorKind {
     let Some(errno) = Errno::from_io_error(error) else {
         return ErrorKind::Io;

@@ -29,7 +29,7 @@ pub(crate) enum Mode {
 /// The writes of type `W` that are in flight, and those that wait, of all files of type `F`.
 #[derive(Debug)]
 pub(crate) struct Exclusion<F, W> {
-    /// By the file's address: another file cannot have it while a write holds this one.
+    /// Keyed by the file's address, which is unique while a write holds the file.
     files: Mutex<HashMap<usize, Queue<W>>>,
     of: PhantomData<fn(&F)>,
 }
@@ -67,12 +67,11 @@ impl<F, W> Exclusion<F, W> {
         None
     }
 
-    /// An admitted write of `file` is over. Puts into `next` the writes whose turn has come; they
-    /// are admitted.
+    /// An admitted write of `file` ended. Puts into `next` the writes that are admitted now.
     pub(crate) fn leave(&self, file: &Arc<F>, mode: Mode, next: &mut Vec<W>) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = files.get_mut(&address(file)).expect("a write in flight has its file's queue");
-        assert!(queue.in_flight > 0 && queue.mode == mode, "a write leaves that was not admitted");
+        assert!(queue.in_flight > 0 && queue.mode == mode, "a write ends that was not admitted");
         queue.in_flight -= 1;
         while queue.waiting.front().is_some_and(|(mode, _)| queue.admits(*mode)) {
             let Some((mode, write)) = queue.waiting.pop_front() else { break };

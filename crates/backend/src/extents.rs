@@ -1,7 +1,6 @@
 //! Where a file is on its device: FS_IOC_FIEMAP (linux/fiemap.h, Documentation/filesystems/fiemap.rst).
-//!
-//! Only what has a place is told: what waits to be allocated, is kept inline, or is stored in a way
-//! that offsets on the device do not follow offsets in the file, is left out.
+//! Lists only extents with a place on the device. Omits data that is not allocated yet, is kept inline, or is
+//! stored in a form in which offsets on the device do not follow offsets in the file.
 
 #![allow(unsafe_code)] // The request has no safe binding.
 
@@ -14,15 +13,14 @@ use weir_engine::Extent;
 /// Extents asked for at once.
 const BATCH: usize = 256;
 
-/// Extents looked at, at most: what lies behind them in a file more scattered than that is not worth
-/// the memory.
+/// Extents listed at most: more of a fragmented file are not worth the memory.
 const EXTENTS_MAX: usize = 4096;
 
 /// `_IOWR('f', 11, struct fiemap)`: the size is that of the head alone.
 const FS_IOC_FIEMAP: Opcode = 0xC020_660B;
 
 const FIEMAP_EXTENT_LAST: u32 = 0x1;
-/// Flags of extents whose `physical` is no place of their own: UNKNOWN, DELALLOC, ENCODED,
+/// Flags of extents whose `physical` is not the place of their data: UNKNOWN, DELALLOC, ENCODED,
 /// DATA_ENCRYPTED, NOT_ALIGNED, DATA_INLINE and DATA_TAIL.
 const PLACELESS: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
 
@@ -50,7 +48,7 @@ struct Fiemap {
     extents: [Found; BATCH],
 }
 
-/// Where `file` is, as far as its file system says; empty if it does not.
+/// The extents of `file`; empty if its file system does not report them.
 pub(crate) fn extents(file: impl AsFd) -> Vec<Extent> {
     let mut extents = Vec::new();
     let (mut start, mut looked_at) = (0, 0);

@@ -1,5 +1,5 @@
 //! File flags that a recovery cleared, restored by the next recovery or mount: see
-//! [`cleared_flags`](crate::cleared_flags), which has the note of them.
+//! [`cleared_flags`](crate::cleared_flags), which owns the note.
 //!
 //! Invariants:
 //! - the note is removed when all flags in it are restored, durably;

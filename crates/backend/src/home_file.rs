@@ -1,12 +1,12 @@
-//! One regular file at home: its descriptors, what they allow, and its times.
+//! One regular file at home: its descriptors and its times.
 //!
-//! Owns the file's descriptors: one with `O_PATH`, which lives as long as the value, and those for
-//! data, opened when first needed and closed when nobody has the file open. Data descriptors come
-//! in two modes: buffered ones are opened with the file, direct ones by the first transfer.
+//! Owns the file's descriptors: one with `O_PATH`, which lives as long as the value, and those for data, which
+//! are opened when first needed and closed when no open description is left. Data descriptors come in two
+//! modes: buffered ones are opened with the file, direct ones by the first transfer.
 //!
 //! Invariants:
 //! - a direct descriptor is open only while a buffered one for the same access is;
-//! - a file that once refused direct I/O is never asked again.
+//! - after a file refused direct I/O once, it is not tried again.
 //!
 //! Lock order: `restoring`, then `data` or the times' lock. Files are opened
 //! under `data`, and nothing else that may block is done under any but `restoring`.
@@ -25,15 +25,14 @@ use crate::identity::Naming;
 use crate::proc_path::proc_path;
 use crate::times::Times;
 
-/// One regular file at home. Shared as `Arc<HomeFile>`; a transfer under way keeps the descriptor
-/// it uses open, whatever is closed meanwhile.
+/// One regular file at home. Shared as `Arc<HomeFile>`; a transfer in flight keeps its descriptor open, even if
+/// the file is closed meanwhile.
 #[derive(Debug)]
 pub struct HomeFile {
     path: OwnedFd,
     times: Times,
     data: Mutex<Data>,
-    /// Held while the modification time is put back, so that whoever finds that done finds it so
-    /// at home.
+    /// Held while the modification time is restored: a thread that finds it restored in `times` can rely on home.
     restoring: Mutex<()>,
 }
 
@@ -57,7 +56,7 @@ struct Descriptors {
     write: Option<Arc<OwnedFd>>,
 }
 
-/// What is known of the file's direct I/O.
+/// The file's support of direct I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Unit {
     #[default]
@@ -93,8 +92,8 @@ impl HomeFile {
         }
     }
 
-    /// A file just created: `data` is the `O_RDWR` descriptor that created it (without `O_DIRECT`
-    /// and `O_APPEND`), so that it needs no opening again, whatever its mode says.
+    /// A file just created: `data` is the `O_RDWR` descriptor that created it (without `O_DIRECT` and
+    /// `O_APPEND`), so that it need not be opened again, which its mode might forbid.
     pub fn with_created(path: OwnedFd, data: OwnedFd) -> HomeFile {
         let file = HomeFile::new(path);
         let data = Arc::new(data);
@@ -107,7 +106,7 @@ impl HomeFile {
     /// A file that may be written but not read is opened for writing alone.
     ///
     /// # Errors
-    /// What open(2) says of this process's access: EACCES, EROFS, ETXTBSY, EMFILE and so on.
+    /// Those of open(2): EACCES, EROFS, ETXTBSY, EMFILE and so on.
     pub fn open_data(&self, write: bool) -> io::Result<()> {
         let mut data = self.lock_data();
         if write && data.buffered.write.is_none() {
@@ -116,7 +115,7 @@ impl HomeFile {
                     let both = Arc::new(both);
                     data.buffered =
                         Descriptors { read: Some(Arc::clone(&both)), write: Some(both) };
-                    // A direct descriptor for reading stays good.
+                    // A direct descriptor for reading stays valid.
                     return Ok(());
                 }
                 Err(Errno::ACCESS) => {
@@ -142,10 +141,10 @@ impl HomeFile {
             let mut data = self.lock_data();
             (data.buffered.write.clone(), std::mem::take(&mut data.reserved_end))
         };
-        // What has no name left goes with its last descriptor.
+        // A file without a name is deleted with its last descriptor.
         let is_removed = |writer: &Arc<OwnedFd>| fs::fstat(writer).is_ok_and(|of| of.st_nlink == 0);
         if let Some(writer) = writer.filter(|writer| !is_removed(writer)) {
-            // What is reserved in vain costs space, not correctness.
+            // Space that stays reserved does not affect correctness.
             if let Err(error) = self.trim(&writer, reserved_end) {
                 tracing::debug!(%error, "space reserved past the end of a file was not given back");
             }
@@ -173,8 +172,8 @@ impl HomeFile {
         self.path.as_fd()
     }
 
-    /// A data descriptor through the page cache, writable if the file is open for writing. Not for data
-    /// the engine caches.
+    /// A data descriptor through the page cache, writable if the file is open for writing. Not for data the engine
+    /// caches.
     ///
     /// # Errors
     /// EBADF if no data descriptor is open.
@@ -182,10 +181,10 @@ impl HomeFile {
         self.any_data().ok_or_else(|| Errno::BADF.into())
     }
 
-    /// What the engine needs to know of the file when it is attached, as home has it now.
+    /// The file's attributes at home now, for the engine when it attaches the file.
     ///
     /// # Errors
-    /// What statx(2) says.
+    /// Those of statx(2).
     pub fn home_attributes(&self) -> io::Result<HomeAttributes> {
         let status = fs::statx(
             &self.path,
@@ -207,7 +206,7 @@ impl HomeFile {
                 && descriptor.is_some_and(|data| has_no_hole(&data, size)));
         let write_unit = match unit {
             Unit::Direct(bytes) => bytes,
-            // The page cache reads what surrounds a smaller write itself, in the destage's time.
+            // For a smaller write the page cache itself reads the surrounding bytes, during the destage.
             Unit::Buffered | Unit::Unknown => PAGE_BYTES as u32,
         };
         Ok(HomeAttributes { size, dense, write_unit, readable })
@@ -228,11 +227,11 @@ impl HomeFile {
         &self.times
     }
 
-    /// Puts the modification time back at home, if destaging may have disturbed it. A file of
-    /// somebody else, whose times may not be set, keeps what it has: that is no error.
+    /// Restores the modification time at home, if destaging may have changed it. It is no error if the times of
+    /// another user's file may not be set.
     ///
     /// # Errors
-    /// What utimensat(2) says otherwise.
+    /// Other errors of utimensat(2).
     pub fn restore_times(&self) -> io::Result<()> {
         let _restoring = self.restoring.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mtime) = self.times.take_disturbed() else {
@@ -303,8 +302,8 @@ impl HomeFile {
                 if error == Errno::INVAL {
                     data.unit = Unit::Buffered;
                 }
-                // Otherwise the mode forbids what it allowed when the file was opened, or there
-                // are too many descriptors: the one at hand does.
+                // Otherwise the mode was changed since the file was opened, or there are too many descriptors:
+                // the buffered one is used.
                 Ok(Channel { descriptor: buffered, direct_unit: None })
             }
         }
@@ -331,11 +330,11 @@ impl HomeFile {
         }
     }
 
-    /// A descriptor to sync the file by. A file may be synced after its data was closed: it is
-    /// opened for that alone then.
+    /// A descriptor to sync the file by. A file that is synced after its data descriptors were closed is opened
+    /// for that alone.
     ///
     /// # Errors
-    /// What open(2) says.
+    /// Those of open(2).
     pub(crate) fn sync_channel(&self) -> io::Result<Channel> {
         let descriptor = match self.any_data() {
             Some(descriptor) => descriptor,
@@ -367,12 +366,11 @@ impl HomeFile {
         data.direct = Descriptors::default();
     }
 
-    /// Allocates the range without changing size or content, or checks that there is room. Home's root
-    /// reserve and quotas apply as they do to the file's owner: writing the data home later needs no more
-    /// space.
+    /// Allocates the range without changing size or content, or checks that there is room. Home's root reserve
+    /// and quotas apply as they do to the file's owner. Writing the data home later needs no more space.
     ///
     /// # Errors
-    /// ENOSPC, EDQUOT and whatever else fallocate(2) says; EBADF if the file is not writable.
+    /// ENOSPC, EDQUOT and other errors of fallocate(2); EBADF if the file is not writable.
     pub(crate) fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
         let (writer, unsupported) = {
             let data = self.lock_data();
@@ -399,9 +397,9 @@ impl HomeFile {
         Ok(())
     }
 
-    /// Whether reserving up to byte `end` reserves past the end of the file and that was not recorded before;
-    /// records it.
-    pub(crate) fn reserves_unnoted(&self, end: u64) -> bool {
+    /// Whether reserving up to byte `end` needs to be recorded: it reserves past the end of the file, and that
+    /// was not recorded before. Marks it as recorded.
+    pub(crate) fn must_note_reservation(&self, end: u64) -> bool {
         let mut data = self.lock_data();
         let writer = data.buffered.write.as_ref().filter(|_| !data.reserved_noted);
         let Some(size) = writer.and_then(|writer| size_at_home(writer).ok()) else { return false };
@@ -414,7 +412,7 @@ impl HomeFile {
         self.lock_data().reserved_end > 0
     }
 
-    /// Where on its device the file is, as far as that is known.
+    /// The file's extents on its device, as far as they are known.
     pub(crate) fn extents(&self) -> Vec<Extent> {
         self.any_data().map_or_else(Vec::new, extents::extents)
     }
@@ -429,7 +427,7 @@ impl HomeFile {
         if reserved_end <= size.next_multiple_of(PAGE_BYTES as u64) {
             return Ok(());
         }
-        // ftruncate(2) takes these away, although the content does not change.
+        // ftruncate(2) removes these, although the content does not change.
         let mode = FileMode::from_raw_mode(status.st_mode);
         let has_capabilities = fs::fgetxattr(writer, "security.capability", &mut [0_u8; 0]).is_ok();
         if mode.intersects(FileMode::SUID | FileMode::SGID) || has_capabilities {
@@ -445,7 +443,7 @@ impl HomeFile {
         self.set_home_mtime(mtime)
     }
 
-    /// What is known of direct I/O from the file's status.
+    /// The file's support of direct I/O, from its status.
     fn direct_unit(&self, status: &fs::Statx) -> io::Result<Unit> {
         if StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::DIOALIGN) {
             let bytes = status.stx_dio_mem_align.max(status.stx_dio_offset_align);
@@ -455,8 +453,8 @@ impl HomeFile {
             }
             return Ok(Unit::Direct(bytes.max(512)));
         }
-        // Kernels before 6.1, and file systems that do not say. Memory needs no direct I/O: tmpfs
-        // takes the flag and copies all the same.
+        // Kernels before 6.1, and file systems that do not report it. Memory needs no direct I/O: tmpfs accepts
+        // the flag, and copies.
         if fs::fstatfs(&self.path)?.f_type as u64 & 0xffff_ffff == TMPFS_MAGIC {
             return Ok(Unit::Buffered);
         }
@@ -513,11 +511,10 @@ fn has_no_hole(data: &OwnedFd, size: u64) -> bool {
     matches!(fs::seek(data, fs::SeekFrom::Hole(0)), Ok(end) if end >= size)
 }
 
-/// Whether the file system has room for `len` more bytes: what can be told in advance where space
-/// cannot be reserved.
+/// Whether the file system has room for `len` more bytes: a check for file systems without fallocate(2).
 fn has_room(file: &OwnedFd, len: u64) -> io::Result<()> {
     let status = fs::fstatvfs(file)?;
-    // One that does not know its own size (many FUSE file systems) says zero of everything.
+    // A file system that does not know its size (many FUSE file systems) reports zeros.
     if status.f_blocks > 0 && status.f_bavail.saturating_mul(status.f_frsize) < len {
         return Err(Errno::NOSPC.into());
     }

@@ -1,13 +1,11 @@
-//! How recovery finds a file again: by the handle its file system gives it, which names the inode
-//! and its generation (name_to_handle_at(2), open_by_handle_at(2)), where the file system keeps
-//! handles across mounts; elsewhere (FUSE, overlays and others) by its path in SOURCE.
+//! How recovery finds a file again. Where the file system keeps handles across mounts: by the file's handle,
+//! which names the inode and its generation (name_to_handle_at(2), open_by_handle_at(2)). Elsewhere (FUSE,
+//! overlays and others): by its path in SOURCE.
 //!
-//! As bytes: the handle's type, 4 bytes, little-endian; then the handle. Both are the file system's
-//! business. A path has the type [`PATH_TYPE`], which no file system uses, and is relative to SOURCE. A file
-//! whose name is too long for a record is not logged.
-//!
-//! A path names whatever file is there. So before a file is renamed or another file takes its name, its data
-//! in the log is brought home (`weir_shard::Shard::begin_naming`).
+//! As bytes: the handle's type, 4 bytes, little-endian; then the handle. Only the file system interprets them.
+//! A path has the type [`PATH_TYPE`], which no file system uses, and is relative to SOURCE. A file whose name
+//! is too long for a record is not logged. A path may lead to another file later. So before a file is renamed
+//! or another file takes its name, its data in the log is brought home (`weir_shard::Shard::change_names`).
 
 #![allow(unsafe_code)] // No safe interface to the two calls.
 
@@ -131,7 +129,7 @@ pub(crate) fn with_handle_of<T>(
     let mut handle: Handle = unsafe { MaybeUninit::zeroed().assume_init() };
     handle.head.handle_bytes = HANDLE_BYTES_MAX as u32;
     let mut mount = 0;
-    // SAFETY: the name ends with a zero, the handle has room for as many bytes as it says, and both
+    // SAFETY: the name ends with a zero, the handle has room for as many bytes as its length says, and both
     // live through the call.
     let result = unsafe {
         libc::name_to_handle_at(
@@ -215,7 +213,7 @@ pub(crate) fn open_handle(
         to.write(*from);
     }
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
-    // SAFETY: the handle holds as many bytes as it says and lives through the call.
+    // SAFETY: the handle holds as many bytes as its length says and lives through the call.
     let fd = unsafe {
         libc::open_by_handle_at(
             on.as_raw_fd(),
@@ -226,6 +224,6 @@ pub(crate) fn open_handle(
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call gave us this descriptor, and nobody else has it.
+    // SAFETY: the call returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,12 +1,11 @@
 //! Where home locations live: a directory of ordinary files.
 //!
 //! Executes the engine's [`Command`](weir_engine::Command)s: [`Directory`] does the transfers, a
-//! [`HomeFile`] is one file they go to. Knows files by their descriptors only, never by name. Beside them, [`home_names`]
-//! executes the commands on names and attributes.
+//! [`HomeFile`] is one file they go to. Knows files by their descriptors only, never by name. Beside them,
+//! [`home_names`] executes the commands on names and attributes.
 //!
-//! Architecture invariants: nothing here decides what is read or written when, that is the
-//! engine's; unsafe code is in `allocation`, `ring`, `awake`, `policy`, `identity`, `extents` and
-//! `home_names/credentials` alone.
+//! Architecture invariants: the engine alone decides what is read or written, and when; unsafe code is in
+//! `allocation`, `ring`, `busy_poll`, `policy`, `identity`, `extents` and `home_names/credentials` alone.
 //!
 //! ```
 //! use weir_backend::error_kind;
@@ -19,7 +18,7 @@
 #![deny(unsafe_code)]
 
 mod allocation;
-mod awake;
+mod busy_poll;
 mod cleared_flags;
 mod directory;
 mod error;
@@ -30,13 +29,13 @@ mod home_file;
 pub mod home_names;
 mod identity;
 mod jobs;
+mod latency_estimate;
 mod log_file;
 mod look;
 mod notes;
 mod partial;
 mod policy;
 mod proc_path;
-mod quick;
 mod ranges;
 mod recovery;
 mod redo;
@@ -52,7 +51,7 @@ mod whole;
 #[cfg(test)]
 mod tests;
 
-pub use awake::stay_awake;
+pub use busy_poll::enable_busy_poll;
 pub use directory::{Directory, Method, Patience, Sink};
 pub use error::error_kind;
 pub use flags::set_flags_again;
@@ -63,7 +62,7 @@ pub use look::{Look, Seen};
 pub use policy::Policy;
 pub use recovery::RecoveryError;
 pub use redo_log::{
-    Given, Lefts, LogRead, LogThread, NOBODY, OpenLogError, RedoLog, Standing, Whose,
+    Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RedoLog,
     can_be_logged, look, recover,
 };
 pub use reservations::give_back_reserved;

@@ -5,7 +5,7 @@
 //! are never overwritten with a log.
 //!
 //! Groups are written with O_DIRECT where the file takes it, and made durable by the same call
-//! (RWF_DSYNC): a disk that can writes past its cache (FUA) and need not empty it.
+//! (RWF_DSYNC): a disk with FUA writes past its cache and need not flush it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,7 +25,7 @@ use weir_log::{
     SuperblockError, VERSION, newest,
 };
 
-use crate::awake;
+use crate::busy_poll;
 use crate::rotation::is_rotational;
 
 /// Blocks in one call (IOV_MAX).
@@ -50,7 +50,7 @@ pub enum LogFileError {
     /// Some other process has it.
     #[error("the log {} is in use by another mount", .0.display())]
     InUse(PathBuf),
-    /// Something is in it that is no log, or a damaged one.
+    /// Its contents are no log, or a damaged one.
     #[error(
         "{} cannot be used as a log: {why}; it is left as it is: move it away, or name another",
         path.display()
@@ -69,7 +69,7 @@ pub enum LogFileError {
     Newer {
         /// The log.
         path: PathBuf,
-        /// What this one does not know.
+        /// What this build does not know.
         why: SuperblockError,
     },
     /// It holds something else.
@@ -111,7 +111,7 @@ pub enum LogFileError {
         path: PathBuf,
         /// Its bytes.
         found: u64,
-        /// As its superblock says.
+        /// Its bytes according to its superblock.
         expected: u64,
     },
     /// It would be too small.
@@ -278,7 +278,7 @@ impl LogFile {
         Ok(if log.bytes()? == 0 { None } else { Some(log) })
     }
 
-    /// Opens the log at a place read-only, even if it is in use.
+    /// Opens the log at a place read-only, even if it is in use by a mount.
     ///
     /// # Errors
     /// See [`LogFileError`]; a log that is missing is one.
@@ -313,13 +313,13 @@ impl LogFile {
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             Err(Errno::OPNOTSUPP) => file.set_len(bytes).map_err(io("size"))?,
             allocated => allocated.map_err(|errno| {
-                // Leave no half of a log behind.
+                // Leave no partial log behind.
                 place.remove();
                 io("allocate")(errno.into())
             })?,
         }
-        // Written once, the blocks are the file's for good: an unwritten one would cost the file
-        // system a commit of its own with the first group in it.
+        // Writing the blocks once marks them as written: otherwise the first group in each block would cost the
+        // file system a journal commit.
         let written = zero(&file, 0..bytes).and_then(|()| file.sync_all());
         written.map_err(|error| {
             place.remove();
@@ -381,7 +381,7 @@ impl LogFile {
             nodes: NODE_FIRST,
             features: 0,
         };
-        // Both, so that nothing that stood there before counts.
+        // Both, so that no earlier superblock counts.
         let blocks = vec![superblock.encode(), Block::default()];
         self.write(&Commit { blocks, pieces: vec![(0, 2)] })
             .map_err(|source| self.io("write", source))?;
@@ -469,14 +469,13 @@ impl LogFile {
         Ok(Some((superblock, Superblock::version(&blocks[own]))))
     }
 
-    /// Makes a superblock the log's, durably, and returns the one that counts then: that one or, where the
-    /// other superblock is of an earlier version of the format, a copy with the next generation in its place.
-    /// An earlier build would find its own version there and take the log for what it was before.
-    ///
-    /// A crash between the two leaves a log that holds the same as before, for either build.
+    /// Writes a superblock durably, and returns the one that counts then. If the other superblock is of an
+    /// earlier version of the format, it is replaced by a copy with the next generation, which then counts: an
+    /// earlier build would otherwise find a superblock of its own version, and use the log in its former state.
+    /// After a crash between the two writes, either build finds the log's contents unchanged.
     ///
     /// # Errors
-    /// The device's. What was written then is not known.
+    /// The device's. It is then unknown what was written.
     pub(crate) fn set_superblock(&self, superblock: Superblock) -> io::Result<Superblock> {
         self.write_superblock(&superblock)?;
         let copy = Superblock { generation: superblock.generation + 1, ..superblock };
@@ -499,37 +498,38 @@ impl LogFile {
     /// Writes blocks to their places and makes them durable.
     ///
     /// # Errors
-    /// The device's. What was written then is not known.
+    /// The device's. It is then unknown what was written.
     pub fn write(&self, commit: &Commit) -> io::Result<()> {
         self.write_by(commit, false)
     }
 
-    /// The same; if `awake`, the device is quick and nobody else needs this thread.
-    pub(crate) fn write_by(&self, commit: &Commit, awake: bool) -> io::Result<()> {
+    /// The same. With `busy_poll` the device is fast, and the thread polls for completion if polling is enabled
+    /// for it.
+    pub(crate) fn write_by(&self, commit: &Commit, busy_poll: bool) -> io::Result<()> {
         let mut blocks = &commit.blocks[..];
         for &(place, count) in &commit.pieces {
             let (piece, rest) = blocks.split_at(count);
             blocks = rest;
             let mut place = place;
             for chunk in piece.chunks(BLOCKS_MAX) {
-                self.write_chunk(place, chunk, awake)?;
+                self.write_chunk(place, chunk, busy_poll)?;
                 place += (chunk.len() * BLOCK_BYTES) as u64;
             }
         }
         Ok(())
     }
 
-    fn write_chunk(&self, place: u64, blocks: &[Block], awake: bool) -> io::Result<()> {
+    fn write_chunk(&self, place: u64, blocks: &[Block], busy_poll: bool) -> io::Result<()> {
         let mut done = 0;
         let total = blocks.len() * BLOCK_BYTES;
         while done < total {
-            // A part of a block written is written again whole.
+            // A block that was written in part is written again as a whole.
             let first = done / BLOCK_BYTES;
             let at = place + (first * BLOCK_BYTES) as u64;
             let slices: Vec<IoSlice<'_>> =
                 blocks[first..].iter().map(|block| IoSlice::new(&block.0)).collect();
-            let by_ring = || awake::write_durably(self.direct.as_fd(), &slices, at);
-            let written = match awake.then(by_ring).flatten() {
+            let polled = || busy_poll::write_durably(self.direct.as_fd(), &slices, at);
+            let written = match busy_poll.then(polled).flatten() {
                 Some(written) => {
                     written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
                 }
@@ -549,9 +549,9 @@ impl LogFile {
         Ok(())
     }
 
-    /// Reads the blocks that begin at `places`, which ascend. What lies between near ones is read
-    /// through: that takes less time than another request. The pieces are read side by side, so that
-    /// a disk takes them as it passes them, whatever else it is asked for meanwhile.
+    /// Reads the blocks that begin at `places`, which ascend. Gaps between near blocks are read too: that takes
+    /// less time than another request. The pieces are read concurrently, so that a disk reads each one as it
+    /// passes it, beside its other requests.
     ///
     /// # Errors
     /// The device's; the end of the log too.
@@ -573,7 +573,7 @@ impl LogFile {
         };
         thread::scope(|scope| {
             for _ in 1..threads {
-                // Without another thread the pieces take longer.
+                // If no thread can be started, reading only takes longer.
                 let _ = thread::Builder::new().name("log read".into()).spawn_scoped(scope, work);
             }
             work();
@@ -584,14 +584,14 @@ impl LogFile {
         }
     }
 
-    /// Reads from the first of some places to the last, in one go: their blocks, and what is between.
+    /// Reads everything from the first of some places to the last at once, and keeps their blocks.
     fn read_piece(&self, places: &[u64], blocks: &mut [Block]) -> io::Result<()> {
         let nth = |place: u64| ((place - places[0]) / BLOCK_BYTES as u64) as usize;
         let count = nth(places[places.len() - 1]) + 1;
         let mut between = vec![Block::default(); count - places.len()];
         let mut done = 0;
         while done < count * BLOCK_BYTES {
-            // A part of a block read is read again whole.
+            // A block that was read in part is read again as a whole.
             let first = done / BLOCK_BYTES;
             let at = places[0] + (first * BLOCK_BYTES) as u64;
             let (mut blocks, mut between) = (blocks.iter_mut(), between.iter_mut());
@@ -629,7 +629,7 @@ impl LogFile {
     }
 }
 
-/// Places, ascending, in pieces that are each read at once, the last first; with the blocks of each.
+/// Divides places, ascending, into pieces that are each read at once, the last piece first; with the blocks of each.
 fn pieces_of<'a>(places: &'a [u64], blocks: &'a mut [Block]) -> Vec<(&'a [u64], &'a mut [Block])> {
     const GAP_BYTES_MAX: u64 = 128 << 10;
     let mut pieces = Vec::new();
@@ -665,9 +665,10 @@ fn signatures(bytes: u64) -> Vec<Range<u64>> {
     within.into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// What blkid(8) finds in a file or device, for messages; `None` if nothing, or if blkid is not installed.
+/// The contents of a file or device according to blkid(8), for messages; `None` if it finds nothing, or is not
+/// installed.
 fn probe(file: &File) -> Option<String> {
-    // By descriptor: the path may lead elsewhere by now.
+    // By descriptor: the path may lead to another file by now.
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let programs = ["/usr/sbin/blkid", "/sbin/blkid", "/usr/bin/blkid", "blkid"];
     let output = programs.iter().find_map(|program| {
@@ -705,7 +706,7 @@ fn zero(file: &File, range: Range<u64>) -> io::Result<()> {
 /// Sixteen random bytes.
 ///
 /// # Errors
-/// What the kernel's source of them says.
+/// Those of reading /dev/urandom.
 pub fn random() -> io::Result<Identity> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom").and_then(|source| source.read_exact_at(&mut bytes, 0))?;

@@ -22,23 +22,23 @@ pub enum Seen {
         /// It is immutable or append-only (chattr(1)).
         locked: bool,
     },
-    /// An earlier recovery of the same log finished it.
+    /// It exists, and an earlier recovery of the same log finished it.
     Finished {
-        /// As above.
+        /// Its path in SOURCE, if known.
         name: String,
     },
-    /// It has no name any more, or none in SOURCE.
+    /// It has no name in SOURCE.
     Gone,
 }
 
-/// The files of one log, to be looked at.
+/// Inspects the files of one log.
 #[derive(Debug)]
 pub struct Look {
     home: Recovered,
 }
 
 impl Look {
-    /// At the files below `source` that the log with this superblock names.
+    /// For the files below `source` in the log with this superblock.
     ///
     /// # Errors
     /// Those of reading SOURCE's note of an earlier recovery.
@@ -47,12 +47,12 @@ impl Look {
         Ok(Look { home: Recovered::new(source, done)? })
     }
 
-    /// One of them.
+    /// The state of one file.
     ///
     /// # Errors
     /// Those of opening it.
     pub fn at(&mut self, identity: &[u8]) -> io::Result<Seen> {
-        // Not for reading or writing: a file may refuse either, and be there.
+        // Opened with O_PATH: an existing file may refuse to be read or written.
         let Some(file) = self.home.open_identity(identity, OFlags::PATH)? else {
             return Ok(Seen::Gone);
         };

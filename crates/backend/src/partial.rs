@@ -49,7 +49,7 @@ pub(crate) fn done(
         return Ok(BTreeSet::new());
     }
     let damaged =
-        || io::Error::new(io::ErrorKind::InvalidData, "the note of what is done is damaged");
+        || io::Error::new(io::ErrorKind::InvalidData, "the note of finished files is damaged");
     lines.map(|line| bytes(line).ok_or_else(damaged)).collect()
 }
 

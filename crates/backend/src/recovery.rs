@@ -1,13 +1,12 @@
 //! The files of SOURCE as a log is replayed to them.
 //!
-//! Most records are smaller than a page, and the kernel reads a page before it changes a part of it. So
-//! what is to be written waits a little, in order, while the kernel reads its pages side by side.
+//! Most records are smaller than a page, and the kernel reads a page before it changes a part of it. So writes
+//! are delayed a little, in order, while the kernel reads their pages concurrently.
 //!
-//! What recovery leaves as it was: a file that already had all the bytes keeps its times. The bytes are
-//! written all the same: the page cache may hold data whose write to the device failed. A write removes file
-//! capabilities, and for ordinary users set-user-ID and set-group-ID: they are put back. A file that is
-//! immutable or append-only is made writable temporarily ([`cleared_flags`]) if this process may do
-//! that: its records were acknowledged before.
+//! A file that already had all the bytes keeps its times. The bytes are still written: the page cache may hold
+//! data whose write to the device failed. A write removes file capabilities and, for ordinary users,
+//! set-user-ID and set-group-ID: recovery restores them. A file that is immutable or append-only is made
+//! writable temporarily ([`cleared_flags`]) if this process may do that, since its records were acknowledged.
 //!
 //! Invariants:
 //! - no file outside SOURCE is written;
@@ -34,7 +33,7 @@ use weir_log::Home;
 use crate::cleared_flags;
 use crate::identity::{self, Found};
 
-/// Bytes that wait to be written while their pages are read, overhead counted.
+/// Bytes of delayed writes while their pages are read, including overhead.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// Files open at once.
@@ -66,14 +65,15 @@ pub struct Recovered {
     source: OwnedFd,
     /// Every file by its handle; built where the kernel refuses to open files by handle.
     walked: Option<HashMap<Vec<u8>, PathBuf>>,
-    /// Inode numbers of all files in SOURCE except directories; built when a path does not tell.
+    /// Inode numbers of all files in SOURCE except directories; built when a path does not show whether a file
+    /// is in SOURCE.
     inside: Option<HashSet<u64>>,
-    /// Their paths; built when one is to be named whose path the kernel does not know, as after a reboot.
+    /// Their paths; built for the message about a file whose path the kernel does not know, as after a reboot.
     paths: Option<HashMap<u64, PathBuf>>,
     files: Vec<Known>,
-    /// Open entries of `files`, the longest open one first.
+    /// Open entries of `files`, the one opened first at the front.
     open: VecDeque<(usize, Arc<File>)>,
-    /// To be written, in this order.
+    /// Delayed writes, in order.
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     /// Files that an earlier replay of this log finished.
@@ -84,17 +84,17 @@ pub struct Recovered {
 #[derive(Debug)]
 struct Known {
     identity: Vec<u8>,
-    /// For messages, if it was needed or is known without a search.
+    /// For messages: set when needed, or if known without a search.
     name: Option<String>,
     mode: Mode,
     capability: Option<Vec<u8>>,
     /// Its times, until it is changed.
     times: Option<Timestamps>,
-    /// Why it is left out from now on.
+    /// Why its further records are skipped.
     failed: Option<(&'static str, Errno)>,
 }
 
-/// Bytes on their way to a file.
+/// A delayed write.
 #[derive(Debug)]
 struct Waiting {
     file: usize,
@@ -139,7 +139,7 @@ impl Recovered {
         let Ok(status) = fstat(file) else { return "a file whose name is not known".to_owned() };
         let paths = self.paths.get_or_insert_with(|| {
             let mut paths = HashMap::new();
-            // What cannot be walked has no name here.
+            // A file in a directory that cannot be read has no name here.
             let _ = walk(&self.source, |_, path, inode| {
                 paths.insert(inode, path.to_owned());
             });
@@ -206,7 +206,7 @@ impl Recovered {
         Ok(self.walked.as_ref().and_then(|walked| walked.get(wanted)).cloned())
     }
 
-    /// Opens a file; `None` if it is gone, or is not in SOURCE any more.
+    /// Opens a file; `None` if it no longer exists, or is no longer in SOURCE.
     pub(crate) fn open_identity(
         &mut self,
         wanted: &[u8],
@@ -272,13 +272,13 @@ impl Recovered {
         self.open.push_back((nth, Arc::clone(file)));
     }
 
-    /// A file whose data was pending could not be written: the file's own next call reports it.
+    /// Records that a delayed write of a file failed: the next call for that file reports it.
     fn note_failed(&mut self, nth: usize, doing: &'static str, error: &io::Error) {
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
         self.files[nth].failed.get_or_insert((doing, errno));
     }
 
-    /// What became of the file's earlier writes.
+    /// The error of the file's earlier writes, if any.
     fn check(&mut self, nth: usize) -> Result<(), RecoveryError> {
         let Some((doing, errno)) = self.files[nth].failed else { return Ok(()) };
         Err(RecoveryError { doing, name: self.name_of_known(nth), source: errno.into() })
@@ -300,7 +300,7 @@ impl Recovered {
             if self.files[nth].failed.is_some() {
                 continue;
             }
-            // A failure to open is recorded.
+            // `file` records a failure to open.
             let Ok(file) = self.file(nth) else { continue };
             if !has(&file, offset, &data) {
                 self.files[nth].times = None;
@@ -311,7 +311,7 @@ impl Recovered {
         }
     }
 
-    /// Restores what writing removed from a file, and makes all of it durable.
+    /// Restores attributes that writing removed from a file, and makes the file durable.
     fn finish(&mut self, nth: usize) -> Result<(), RecoveryError> {
         let file = self.file(nth)?;
         let Known { mode, capability, times, .. } = &self.files[nth];
@@ -368,7 +368,7 @@ impl Home for Recovered {
 
     fn write(&mut self, nth: &usize, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {
         if let Some(len) = NonZeroU64::new(data.len() as u64) {
-            // It is advice: without it all works the same.
+            // Only advice: a failure has no effect on correctness.
             let _ = rustix::fs::fadvise(&*self.file(*nth)?, offset, Some(len), Advice::WillNeed);
         }
         self.waiting_bytes += data.len() + size_of::<Waiting>();
@@ -440,7 +440,7 @@ fn walk(source: &OwnedFd, mut each: impl FnMut(&OwnedFd, &Path, u64)) -> io::Res
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let here = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
         let directory = match openat(source, here, flags, Mode::empty()) {
-            // What may not be read here was not written here.
+            // A directory that this process may not read: Weir wrote nothing in it either.
             Err(Errno::NOENT | Errno::ACCESS) => continue,
             opened => opened?,
         };

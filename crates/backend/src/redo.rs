@@ -1,8 +1,8 @@
-//! Redo: one file of a mount while its records in the log are written to it.
+//! Redo: writes a file's records in the log to the file, while it is mounted.
 //!
 //! As in recovery, writes are delayed a little, in order, while the kernel reads the pages that they change
-//! in part. What a write removes from a file is restored: capabilities and set-ID bits at once, times when
-//! the file is clean.
+//! in part. Writing removes capabilities and set-ID bits, which are restored at once, and changes times, which
+//! are restored when the file is clean.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +20,7 @@ use crate::recovery::{CAPABILITY, capability_of};
 /// Bytes of pending writes while their pages are read, overhead counted.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// Writes a file's records in the log from `from` on, up to `until` at least.
+/// Writes a file's records in the log, from the checkpoint of `from` on, up to `until` at least.
 ///
 /// # Errors
 /// The log's when reading it, or home's.
@@ -103,7 +103,7 @@ impl Home for Redo<'_> {
         Ok(rustix::fs::ftruncate(&opened.file, size)?)
     }
 
-    /// Does not make anything durable: the engine syncs the file next.
+    /// Makes nothing durable: the engine syncs the file next.
     fn sync(&mut self, opened: &Opened) -> io::Result<()> {
         self.write_down_to(opened, 0)?;
         if Mode::from_raw_mode(fstat(&opened.file)?.st_mode) != opened.mode {
@@ -139,7 +139,7 @@ mod tests {
     const CAPABILITY_VALUE: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     /// A log with one durable record of a file, the file at home, and where the log ends.
-    struct Stand {
+    struct Fixture {
         _directory: tempfile::TempDir,
         log: LogFile,
         superblock: Superblock,
@@ -148,8 +148,8 @@ mod tests {
         home: HomeFile,
     }
 
-    impl Stand {
-        fn new() -> Stand {
+    impl Fixture {
+        fn new() -> Fixture {
             let directory = tempfile::tempdir().unwrap();
             let place = LogPlace::at(&directory.path().join("log")).unwrap();
             let (log, superblock) = LogFile::create(&place, LOG_BYTES_MIN, [9; 16]).unwrap();
@@ -166,7 +166,7 @@ mod tests {
                 rustix::fs::open(&path, rustix::fs::OFlags::PATH, Mode::empty()).unwrap(),
             );
             let until = writer.durable();
-            Stand { _directory: directory, log, superblock, until, file, home }
+            Fixture { _directory: directory, log, superblock, until, file, home }
         }
 
         fn redo(&self, until: Lsn) -> Result<(), ReplayError<io::Error>> {
@@ -176,22 +176,22 @@ mod tests {
 
     #[test]
     fn a_file_that_is_written_from_the_log_keeps_its_capabilities() {
-        let stand = Stand::new();
+        let fixture = Fixture::new();
         // Only root may set them.
         let root = geteuid().is_root();
         if root {
-            fsetxattr(&stand.file, CAPABILITY, &CAPABILITY_VALUE, XattrFlags::empty()).unwrap();
+            fsetxattr(&fixture.file, CAPABILITY, &CAPABILITY_VALUE, XattrFlags::empty()).unwrap();
         }
-        stand.redo(stand.until).unwrap();
-        assert_eq!(io::read_to_string(&stand.file).unwrap(), "01LOGGED89");
-        let found = capability_of(stand.file.as_fd());
+        fixture.redo(fixture.until).unwrap();
+        assert_eq!(io::read_to_string(&fixture.file).unwrap(), "01LOGGED89");
+        let found = capability_of(fixture.file.as_fd());
         assert_eq!(found, root.then(|| CAPABILITY_VALUE.to_vec()));
     }
 
     #[test]
-    fn a_log_that_ends_before_what_was_durable_is_an_error() {
-        let stand = Stand::new();
-        let beyond = Lsn(stand.until.0 + 1);
-        assert!(matches!(stand.redo(beyond), Err(ReplayError::Differs { .. })));
+    fn a_log_that_ends_before_its_durable_position_is_an_error() {
+        let fixture = Fixture::new();
+        let beyond = Lsn(fixture.until.0 + 1);
+        assert!(matches!(fixture.redo(beyond), Err(ReplayError::Differs { .. })));
     }
 }

@@ -1,7 +1,6 @@
 //! The redo log under a mount: recovered when it is opened, then written by a thread of its own.
-//!
-//! One group is under way at a time, so one thread is enough; who may block and whose group it is writes it himself where
-//! the device is quick, without waking that thread and being woken by it. Owns the log file and the thread.
+//! At most one group is in flight, so one thread is enough. On a fast device a caller that may block writes its
+//! group itself: that saves waking the thread and being woken by it. Owns the log file and the thread.
 
 use std::fmt;
 use std::io;
@@ -22,9 +21,9 @@ use crate::flags::set_flags_again;
 use crate::home_file::HomeFile;
 use crate::identity::{self, Naming};
 use crate::jobs::Jobs;
+use crate::latency_estimate::{FAST_SYNC, LatencyEstimate};
 use crate::log_file::{LogFile, LogFileError};
 use crate::partial;
-use crate::quick::{QUICK_SYNC, Quickness};
 use crate::recovery::{Recovered, RecoveryError};
 use crate::redo;
 use crate::void::{self, without_void};
@@ -36,7 +35,7 @@ pub enum OpenLogError {
     /// The log itself.
     #[error(transparent)]
     File(#[from] LogFileError),
-    /// What is in it could not be replayed.
+    /// Its contents could not be replayed.
     #[error("cannot recover from the log {}: {why}", path.display())]
     Replay {
         /// The log.
@@ -53,13 +52,13 @@ pub enum OpenLogError {
     Left {
         /// The log.
         path: std::path::PathBuf,
-        /// The files that were not.
+        /// The files that could not.
         left: Lefts,
     },
     /// Files that were made writable for recovery still are.
     #[error(transparent)]
     Flags(RecoveryError),
-    /// Something else of the system.
+    /// Another call of the system failed.
     #[error("cannot {doing}: {source}")]
     System {
         /// What was tried.
@@ -90,25 +89,25 @@ fn identity_by_device(source: BorrowedFd<'_>) -> io::Result<Identity> {
 
 /// The SOURCE that a log belongs to, according to its superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum LogOwner {
     /// The SOURCE with this identity.
-    Of(Identity),
-    /// Formatted, and not used yet.
-    Nobodys,
-    /// Made by an earlier build, which identified SOURCE by its device.
+    Source(Identity),
+    /// None: it was formatted, and not used yet.
+    None,
+    /// A SOURCE that an earlier build identified by its device.
     ByDevice {
         /// Whether the SOURCE that was asked about still has that identity.
         same: bool,
     },
 }
 
-/// Contents of a log's superblock.
+/// What a log's superblock says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct LogState {
     /// The log's own name, generated when the log was made.
     pub name: Identity,
     /// The SOURCE it belongs to.
-    pub whose: Whose,
+    pub owner: LogOwner,
     /// Whether there is something to replay, unless SOURCE records the log as void.
     pub has_changes: bool,
     /// The lowest node number that is not used in it.
@@ -119,25 +118,25 @@ pub struct Standing {
 ///
 /// # Errors
 /// See [`LogFileError`].
-pub fn look(log: &LogFile, source: BorrowedFd<'_>) -> Result<Option<Standing>, LogFileError> {
+pub fn look(log: &LogFile, source: BorrowedFd<'_>) -> Result<Option<LogState>, LogFileError> {
     let Some((superblock, version)) = log.superblock_and_version()? else { return Ok(None) };
-    let whose = match version {
+    let owner = match version {
         VERSION_BY_DEVICE => {
             // Where there are no handles, earlier builds made no logs.
             let same = identity_by_device(source).is_ok_and(|mount| mount == superblock.mount);
-            Whose::ByDevice { same }
+            LogOwner::ByDevice { same }
         }
-        _ if superblock.mount == NOBODY => Whose::Nobodys,
-        _ => Whose::Of(superblock.mount),
+        _ if superblock.mount == NOBODY => LogOwner::None,
+        _ => LogOwner::Source(superblock.mount),
     };
     let left = without_void(source, superblock).map_err(|source| LogFileError::Io {
-        doing: "read what '.weir' says of",
+        doing: "read the notes in '.weir' about",
         path: log.path().to_owned(),
         source,
     })?;
     let has_changes = !left.clean;
     let unused_node = superblock.unused_node();
-    Ok(Some(Standing { name: superblock.log, whose, has_changes, unused_node }))
+    Ok(Some(LogState { name: superblock.log, owner, has_changes, unused_node }))
 }
 
 /// Whether recovery can find the files below SOURCE.
@@ -181,18 +180,18 @@ fn replay_to(
     let system = |doing| move |source| OpenLogError::System { doing, source };
     let superblock = without_void(source, superblock).map_err(system(READ_NOTES))?;
     let done = partial::done(source, &superblock)
-        .map_err(system("read which files were recovered already"))?;
+        .map_err(system("read which files an earlier recovery finished"))?;
     let mut home = Recovered::new(source, done).map_err(system("open SOURCE"))?;
     let mut reader = log;
     let replayed = replay(&mut reader, superblock, (!dry).then_some(&mut home));
     drop(home);
-    // Whatever the replay's result, but before the log is marked as empty.
+    // Also if the replay failed, but before the log is marked as empty.
     let set_again = if dry { Ok(()) } else { set_flags_again(source) };
     let report = replayed
         .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })?;
     set_again.map_err(OpenLogError::Flags)?;
     if !report.left.is_empty() {
-        // A full disk may have no room for that either. The files that are left matter more.
+        // A full disk may have no room for the note either. The error about the files matters more.
         if let Err(error) = partial::note(source, &superblock, &report.done) {
             tracing::warn!(
                 "cannot note which files were recovered ({error}): the next recovery writes them once \
@@ -219,7 +218,7 @@ fn use_again(
     Ok(superblock)
 }
 
-/// Files that were not brought up to date, for messages.
+/// Files that could not be brought up to date, for messages.
 #[derive(Debug)]
 pub struct Lefts(pub Vec<Left>);
 
@@ -237,20 +236,20 @@ impl fmt::Display for Lefts {
     }
 }
 
-/// A log that is ready: nothing in it is left to replay.
+/// A log that is ready for use: nothing in it is left to replay.
 #[derive(Debug)]
 pub struct RedoLog {
     file: Arc<LogFile>,
     superblock: Superblock,
     source: OwnedFd,
-    /// What was replayed.
+    /// The result of the replay.
     pub recovered: Report,
 }
 
 impl RedoLog {
-    /// Opens a log for the files below `source`, a SOURCE with identity `mount`, and replays it. A blank log
-    /// is formatted. The caller checks that the log is that SOURCE's. Nodes get numbers from `node_first` on,
-    /// or higher ones if the log has used these.
+    /// Opens a log for the files below `source`, a SOURCE with identity `mount`, and replays it. A blank log is
+    /// formatted. The caller checks that the log is that SOURCE's. Nodes get numbers from `node_first` on, or
+    /// higher ones if the log has used those.
     ///
     /// # Errors
     /// See [`OpenLogError`]. The log is kept as it was.
@@ -285,7 +284,7 @@ impl RedoLog {
         self.superblock.log
     }
 
-    /// What the engine writes it by.
+    /// The engine's writer for this log.
     pub fn writer(&self) -> Writer {
         Writer::new(self.superblock)
     }
@@ -293,7 +292,7 @@ impl RedoLog {
     /// Starts the thread that executes commands.
     ///
     /// # Errors
-    /// What thread creation says.
+    /// Those of thread creation.
     pub fn start(
         self,
         ended: Box<dyn Fn(IoId, Result<(), ErrorKind>) + Send>,
@@ -304,8 +303,8 @@ impl RedoLog {
             file: self.file,
             source: self.source,
             turn: Mutex::new(()),
-            given: AtomicUsize::new(0),
-            quickness: Quickness::new(QUICK_SYNC),
+            queued: AtomicUsize::new(0),
+            latency: LatencyEstimate::new(FAST_SYNC),
         });
         let jobs = Arc::new(Jobs::default());
         let (work, of_thread) = (Arc::clone(&jobs), Arc::clone(&log));
@@ -314,7 +313,7 @@ impl RedoLog {
                 let turn = of_thread.turn.lock().unwrap_or_else(PoisonError::into_inner);
                 let (io, result) = of_thread.execute(command, false);
                 drop(turn);
-                of_thread.given.fetch_sub(1, Ordering::AcqRel);
+                of_thread.queued.fetch_sub(1, Ordering::AcqRel);
                 ended(io, result);
             }
         })?;
@@ -322,10 +321,10 @@ impl RedoLog {
     }
 }
 
-/// A group of so many blocks tells how quick the device is.
+/// Groups of at most this many blocks count for the latency estimate.
 const SMALL_BLOCKS: usize = 16;
 
-/// Where commands are executed.
+/// Executes commands.
 #[derive(Debug)]
 struct Log {
     name: Identity,
@@ -334,23 +333,23 @@ struct Log {
     file: Arc<LogFile>,
     /// A description of its own, for syncfs(2) ([`whole`]).
     source: OwnedFd,
-    /// Whoever executes one.
+    /// Held by the thread that executes a command.
     turn: Mutex<()>,
-    /// Given to the thread, and not executed.
-    given: AtomicUsize,
-    /// Of writes, whoever does them.
-    quickness: Quickness,
+    /// Number of commands queued for the thread and not executed yet.
+    queued: AtomicUsize,
+    /// Latency of small writes, by any thread.
+    latency: LatencyEstimate,
 }
 
 impl Log {
-    fn execute(&self, command: LogJob, awake: bool) -> (IoId, Result<(), ErrorKind>) {
+    fn execute(&self, command: LogJob, busy_poll: bool) -> (IoId, Result<(), ErrorKind>) {
         let (io, result) = match command {
             LogJob::Write(io, commit) => {
                 let start = Instant::now();
-                let written = self.file.write_by(&commit, awake);
-                // Long ones take long anywhere.
+                let written = self.file.write_by(&commit, busy_poll);
+                // Long writes are slow on any device.
                 if commit.blocks.len() <= SMALL_BLOCKS {
-                    self.quickness.learn(start.elapsed());
+                    self.latency.learn(start.elapsed());
                 }
                 (io, written)
             }
@@ -370,24 +369,24 @@ impl Log {
     }
 }
 
-/// What the thread does.
+/// A command for the thread.
 #[derive(Debug)]
 enum LogJob {
     Write(IoId, Commit),
     SyncHome(IoId),
 }
 
-/// A read of the log, to be done by whoever may block.
+/// A read of the log, for a thread that may block.
 #[derive(Debug)]
 pub struct LogRead {
-    /// Of its command.
+    /// The number of its command.
     pub io: IoId,
     file: Arc<LogFile>,
     places: Vec<u64>,
 }
 
 impl LogRead {
-    /// The blocks, in the command's order. Blocks.
+    /// Reads the blocks, in the command's order. May block.
     ///
     /// # Errors
     /// The device's.
@@ -399,14 +398,14 @@ impl LogRead {
     }
 }
 
-/// What became of a command that was given.
+/// The outcome of giving a command to the log.
 #[derive(Debug)]
 pub enum Given {
     /// It will be executed.
     Taken,
     /// It was executed.
     Ended(IoId, Result<(), ErrorKind>),
-    /// It is to be done by whoever may block, beside other commands.
+    /// A thread that may block must run it; other commands may run meanwhile.
     Read(LogRead),
 }
 
@@ -419,8 +418,8 @@ pub struct LogThread {
 }
 
 impl LogThread {
-    /// Has a command executed, after those given before. With `may_block` a write is executed at once where nothing else
-    /// is under way and the device is quick.
+    /// Executes a command after all earlier ones. With `may_block`, a write is executed at once by this thread
+    /// if no other command is in flight and the device is fast.
     pub fn execute(&self, command: LogCommand, may_block: bool) -> Given {
         let job = match command {
             LogCommand::Write { io, commit } => {
@@ -437,13 +436,13 @@ impl LogThread {
         if may_block
             && matches!(job, LogJob::Write(..))
             && let Ok(_turn) = self.log.turn.try_lock()
-            && self.log.given.load(Ordering::Acquire) == 0
-            && self.log.quickness.is_worth_waiting()
+            && self.log.queued.load(Ordering::Acquire) == 0
+            && self.log.latency.should_wait()
         {
             let (io, result) = self.log.execute(job, true);
             return Given::Ended(io, result);
         }
-        self.log.given.fetch_add(1, Ordering::AcqRel);
+        self.log.queued.fetch_add(1, Ordering::AcqRel);
         self.jobs.push(job);
         Given::Taken
     }
@@ -479,14 +478,14 @@ impl LogThread {
         void::note(source, &self.log.name, newest)
     }
 
-    /// Ends the thread when what was given is done. Called by the thread itself it does not wait.
+    /// Ends the thread after all queued commands. Does not wait if it is called by that thread.
     pub fn shutdown(&self) {
         self.jobs.close();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
-            // One that panicked has aborted the process.
+            // A thread that panicked has aborted the process.
             let _ = thread.join();
         }
     }
@@ -503,16 +502,16 @@ mod tests {
     use crate::log_file::LogPlace;
 
     /// A directory with a log, and a counter of its replays.
-    struct Stand {
+    struct Fixture {
         directory: tempfile::TempDir,
         source: std::fs::File,
     }
 
-    impl Stand {
-        fn new() -> Stand {
+    impl Fixture {
+        fn new() -> Fixture {
             let directory = tempfile::tempdir().unwrap();
             let source = std::fs::File::open(directory.path()).unwrap();
-            Stand { directory, source }
+            Fixture { directory, source }
         }
 
         fn place(&self) -> LogPlace {
@@ -535,7 +534,7 @@ mod tests {
             std::os::unix::fs::FileExt::write_all_at(&file, &block, 0).unwrap();
         }
 
-        fn look(&self) -> Standing {
+        fn look(&self) -> LogState {
             let log = LogFile::open(&self.place()).unwrap().unwrap();
             look(&log, self.source.as_fd()).unwrap().unwrap()
         }
@@ -543,49 +542,49 @@ mod tests {
 
     #[test]
     fn a_version_2_log_is_identified_by_device_and_then_gets_an_identity() {
-        let stand = Stand::new();
-        stand.write_earlier(identity_by_device(stand.source.as_fd()).unwrap(), false);
-        let found = stand.look();
-        assert_eq!((found.whose, found.has_changes), (Whose::ByDevice { same: true }, true));
-        let log = LogFile::open(&stand.place()).unwrap().unwrap();
-        recover(&log, [9; 16], stand.source.as_fd(), false).unwrap();
+        let fixture = Fixture::new();
+        fixture.write_earlier(identity_by_device(fixture.source.as_fd()).unwrap(), false);
+        let found = fixture.look();
+        assert_eq!((found.owner, found.has_changes), (LogOwner::ByDevice { same: true }, true));
+        let log = LogFile::open(&fixture.place()).unwrap().unwrap();
+        recover(&log, [9; 16], fixture.source.as_fd(), false).unwrap();
         drop(log);
-        let found = stand.look();
-        assert_eq!((found.whose, found.has_changes), (Whose::Of([9; 16]), false));
+        let found = fixture.look();
+        assert_eq!((found.owner, found.has_changes), (LogOwner::Source([9; 16]), false));
 
-        std::fs::remove_file(stand.path()).unwrap();
-        stand.write_earlier([1; 16], true);
-        let found = stand.look();
-        assert_eq!((found.whose, found.has_changes), (Whose::ByDevice { same: false }, false));
+        std::fs::remove_file(fixture.path()).unwrap();
+        fixture.write_earlier([1; 16], true);
+        let found = fixture.look();
+        assert_eq!((found.owner, found.has_changes), (LogOwner::ByDevice { same: false }, false));
     }
 
     #[test]
     fn a_log_must_belong_to_this_user_and_be_writable_by_no_other() {
         use std::os::unix::fs::PermissionsExt;
-        let stand = Stand::new();
-        drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, NOBODY).unwrap());
-        assert_eq!(stand.look().whose, Whose::Nobodys);
-        let refused = || match LogFile::open(&stand.place()) {
+        let fixture = Fixture::new();
+        drop(LogFile::create(&fixture.place(), LOG_BYTES_MIN, NOBODY).unwrap());
+        assert_eq!(fixture.look().owner, LogOwner::None);
+        let refused = || match LogFile::open(&fixture.place()) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("it was opened"),
         };
         let set_mode = |mode| {
             let mode = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(stand.path(), mode).unwrap();
+            std::fs::set_permissions(fixture.path(), mode).unwrap();
         };
         set_mode(0o666);
         assert!(refused().contains("others may write it (mode 0666)"), "{}", refused());
         set_mode(0o644);
         assert!(refused().contains("others may read it"), "{}", refused());
         set_mode(0o600);
-        let other = stand.directory.path().join("other");
-        std::fs::hard_link(stand.path(), &other).unwrap();
+        let other = fixture.directory.path().join("other");
+        std::fs::hard_link(fixture.path(), &other).unwrap();
         assert!(refused().contains("has 2 names"), "{}", refused());
         std::fs::remove_file(&other).unwrap();
-        assert!(LogFile::open(&stand.place()).is_ok());
-        std::fs::rename(stand.path(), &other).unwrap();
-        std::os::unix::fs::symlink("other", stand.path()).unwrap();
-        let within = LogPlace::within(stand.source.as_fd(), "log", stand.path()).unwrap();
+        assert!(LogFile::open(&fixture.place()).is_ok());
+        std::fs::rename(fixture.path(), &other).unwrap();
+        std::os::unix::fs::symlink("other", fixture.path()).unwrap();
+        let within = LogPlace::within(fixture.source.as_fd(), "log", fixture.path()).unwrap();
         assert!(matches!(LogFile::open(&within), Err(LogFileError::Kind(_))));
     }
 
@@ -596,22 +595,22 @@ mod tests {
             include_bytes!("../../log/tests/images/version-4"),
         ];
         for image in images {
-            let stand = Stand::new();
-            let source = stand.source.as_fd();
-            drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, NOBODY).unwrap());
+            let fixture = Fixture::new();
+            let source = fixture.source.as_fd();
+            drop(LogFile::create(&fixture.place(), LOG_BYTES_MIN, NOBODY).unwrap());
             let mut before = image.to_vec();
             before.resize(LOG_BYTES_MIN as usize, 0);
-            std::fs::write(stand.path(), &before).unwrap();
-            let letter = stand.directory.path().join("letter");
+            std::fs::write(fixture.path(), &before).unwrap();
+            let letter = fixture.directory.path().join("letter");
             std::fs::write(&letter, "Before the checkpoint.").unwrap();
-            let file = || LogFile::open(&stand.place()).unwrap().unwrap();
+            let file = || LogFile::open(&fixture.place()).unwrap().unwrap();
             for refused in [
                 RedoLog::open(file().on_full_disk(), [7; 16], source, NODE_FIRST).map(drop),
                 recover(&file().on_full_disk(), [7; 16], source, false).map(drop),
             ] {
                 let error = refused.unwrap_err().to_string();
                 assert!(error.contains("cannot write the log"), "{error}");
-                assert!(std::fs::read(stand.path()).unwrap() == before);
+                assert!(std::fs::read(fixture.path()).unwrap() == before);
             }
             let log = RedoLog::open(file(), [7; 16], source, NODE_FIRST).unwrap();
             assert_eq!(log.recovered.groups, 2);
@@ -620,15 +619,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_a_log_nor_blank_is_left_alone() {
-        let stand = Stand::new();
+    fn contents_that_are_neither_a_log_nor_blank_are_left_alone() {
+        let fixture = Fixture::new();
         let write = |at: usize| {
             let mut bytes = vec![0; 66 << 20];
             bytes[at] = 1;
-            let _ = std::fs::remove_file(stand.path());
-            drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, NOBODY).unwrap());
-            std::fs::write(stand.path(), &bytes).unwrap();
-            let log = LogFile::open(&stand.place()).unwrap().unwrap();
+            let _ = std::fs::remove_file(fixture.path());
+            drop(LogFile::create(&fixture.place(), LOG_BYTES_MIN, NOBODY).unwrap());
+            std::fs::write(fixture.path(), &bytes).unwrap();
+            let log = LogFile::open(&fixture.place()).unwrap().unwrap();
             log.superblock()
         };
         for at in [0, 9000, 70 << 10, (1 << 20) - 1, (64 << 20) + 64, (66 << 20) - 1] {
@@ -636,7 +635,7 @@ mod tests {
         }
         // Without any signature: data that was deleted.
         assert!(matches!(write(2 << 20), Ok(None)));
-        let log = LogFile::open(&stand.place()).unwrap().unwrap();
+        let log = LogFile::open(&fixture.place()).unwrap().unwrap();
         log.erase().unwrap();
         log.format([3; 16]).unwrap();
         assert_eq!(log.superblock().unwrap().unwrap().mount, [3; 16]);
@@ -644,14 +643,14 @@ mod tests {
 
     #[test]
     fn a_note_restored_by_a_crash_does_not_void_newer_records() {
-        let stand = Stand::new();
-        let own = stand.directory.path().join(".weir");
+        let fixture = Fixture::new();
+        let own = fixture.directory.path().join(".weir");
         std::fs::create_dir(&own).unwrap();
         let open = || {
-            let file = LogFile::open(&stand.place()).unwrap().unwrap();
-            RedoLog::open(file, [7; 16], stand.source.as_fd(), NODE_FIRST).unwrap()
+            let file = LogFile::open(&fixture.place()).unwrap().unwrap();
+            RedoLog::open(file, [7; 16], fixture.source.as_fd(), NODE_FIRST).unwrap()
         };
-        drop(LogFile::create(&stand.place(), LOG_BYTES_MIN, [7; 16]).unwrap());
+        drop(LogFile::create(&fixture.place(), LOG_BYTES_MIN, [7; 16]).unwrap());
         let failed = open().start(Box::new(|_, _| {})).unwrap();
         // A checkpoint that the log may or may not have.
         let superblock = failed.log.file.superblock().unwrap().unwrap();
@@ -659,10 +658,10 @@ mod tests {
         let pieces = vec![(next.own_place(), 1)];
         let commit = Commit { blocks: vec![next.encode()], pieces };
         failed.execute(LogCommand::Write { io: IoId(1), commit }, false);
-        failed.note_void(stand.source.as_fd()).unwrap();
+        failed.note_void(fixture.source.as_fd()).unwrap();
         failed.shutdown();
         drop(failed);
-        assert!(!stand.look().has_changes);
+        assert!(!fixture.look().has_changes);
         let notes = || std::fs::read_dir(&own).unwrap().map(|note| note.unwrap().path());
         let before: Vec<_> = notes().collect();
         assert_eq!(before.len(), 1);
@@ -671,11 +670,11 @@ mod tests {
         for note in before {
             std::fs::write(note, "").unwrap();
         }
-        assert!(stand.look().has_changes, "the log was opened for use, and is void");
+        assert!(fixture.look().has_changes, "the log was opened for use, and is void");
     }
 
     #[test]
-    fn who_may_block_writes_himself_and_nobody_passes_what_was_given_before() {
+    fn a_caller_that_may_block_writes_itself_and_commands_keep_their_order() {
         let place = tempfile::tempdir().unwrap();
         let source = std::fs::File::open(place.path()).unwrap();
         std::fs::create_dir(place.path().join(".weir")).unwrap();
@@ -685,7 +684,7 @@ mod tests {
         let (sender, ended) = mpsc::channel();
         let log =
             log.start(Box::new(move |io, result| sender.send((io, result)).unwrap())).unwrap();
-        // Where nothing is read from.
+        // At a place that no test reads.
         let write = |io| LogCommand::Write {
             io: IoId(io),
             commit: Commit {
@@ -699,7 +698,7 @@ mod tests {
         let wait = || ended.recv_timeout(Duration::from_secs(20)).unwrap();
         assert_eq!(wait(), (IoId(2), Ok(())));
 
-        // What the thread has not executed comes first, however quick the device is.
+        // Queued commands come first, however fast the device is.
         let turn = log.log.turn.lock().unwrap();
         assert!(matches!(log.execute(LogCommand::SyncHome { io: IoId(3) }, true), Given::Taken));
         assert!(matches!(log.execute(write(4), true), Given::Taken));

@@ -59,9 +59,9 @@ impl Reservations {
     }
 
     /// Records that space is about to be reserved up to byte `end` of a file. If that fails the space is
-    /// reserved all the same: it is released when the file is closed.
+    /// still reserved: it is released when the file is closed.
     pub(crate) fn note(&self, home: &Arc<HomeFile>, end: u64) {
-        if !home.reserves_unnoted(end) {
+        if !home.must_note_reservation(end) {
             return;
         }
         let identity = home.identity(&self.naming, self.source.as_fd());
@@ -124,7 +124,7 @@ pub fn give_back_reserved(source: BorrowedFd<'_>) -> io::Result<usize> {
     for line in text.split(|&byte| byte == b'\n') {
         // The last line of a killed daemon may be incomplete.
         let Some(identity) = std::str::from_utf8(line).ok().and_then(bytes) else { continue };
-        // None if the file was moved out of SOURCE.
+        // `None` if the file was moved out of SOURCE.
         if let Ok(Some(file)) = home.open_identity(&identity, OFlags::RDWR | OFlags::NONBLOCK) {
             given_back += usize::from(give_back(&file).unwrap_or(false));
         }

@@ -1,8 +1,6 @@
 //! An io_uring that moves transfers.
-//!
-//! Any thread pushes transfers and submits them; one thread waits for their ends. Owns a transfer,
-//! and so the memory and the descriptor the kernel works on, from `push` until `wait` gives it
-//! back.
+//! Any thread pushes transfers and submits them; one thread waits for their completions. Owns a transfer, and
+//! so the memory and the descriptor that the kernel uses, from `push` until `wait` returns it.
 //!
 //! Invariants:
 //! - a slot is taken from the moment its entry is put on the submission queue until its completion
@@ -13,9 +11,9 @@
 //!   reaper's alone.
 //!
 //! Neither frames nor files are registered with the ring. Measured with 4 KiB direct reads, 32 in
-//! flight: registered buffers save 0.45 of 3.4 microseconds of CPU an I/O, registered files nothing
-//! that can be told from noise. Registering would pin the whole frame pool from the start, where
-//! memory is to become resident as it is used, and ordinary users may not lock that much.
+//! flight: registered buffers save 0.45 of 3.4 microseconds of CPU for each I/O, registered files nothing
+//! measurable. Registering would pin the whole frame pool from the start, whereas memory should become resident
+//! as it is used, and ordinary users may not lock that much.
 //!
 //! Lock order: the reaper's, then the state's. No system call is made under the state's lock.
 
@@ -37,7 +35,7 @@ const SLOTS: u32 = 1024;
 /// Entries put on the submission queue between two submissions.
 const SUBMISSION_ENTRIES: u32 = 256;
 
-/// Marks the completion of a wake-up, which is no transfer.
+/// User data of a wake-up, which is no transfer.
 const WAKE: u64 = u64::MAX;
 
 /// The ring.
@@ -60,19 +58,19 @@ struct Slot {
     iovecs: Iovecs,
 }
 
-/// The kernel's list of a transfer's memory. Kept with its slot, to be allocated once.
+/// The kernel's list of a transfer's memory. Kept with its slot, so that it is allocated once.
 #[derive(Default)]
 struct Iovecs(Vec<libc::iovec>);
 
 // SAFETY: the addresses are those of frames the transfer in the same slot owns; frames are `Send`,
-// and nobody reaches memory through these addresses but the kernel.
+// and only the kernel accesses memory through these addresses.
 unsafe impl Send for Iovecs {}
 
 impl Ring {
     /// Sets a ring up.
     ///
     /// # Errors
-    /// What io_uring_setup(2) says: ENOSYS, EPERM or ENOMEM where there is none to be had.
+    /// Those of io_uring_setup(2): ENOSYS, EPERM or ENOMEM where no ring is available.
     pub(crate) fn new() -> io::Result<Ring> {
         let ring = IoUring::builder().dontfork().setup_cqsize(SLOTS).build(SUBMISSION_ENTRIES)?;
         let state = State {
@@ -84,17 +82,17 @@ impl Ring {
         Ok(Ring { ring, state: Mutex::new(state), reaped: Mutex::default() })
     }
 
-    /// Takes a transfer. It moves after the next [`Ring::submit`] or [`Ring::wait`].
+    /// Queues a transfer, which starts with the next [`Ring::submit`] or [`Ring::wait`].
     pub(crate) fn push(&self, transfer: Transfer) {
         let mut state = self.lock();
         state.backlog.push_back(transfer);
         self.refill(&mut state);
     }
 
-    /// Hands what was pushed to the kernel. Never waits for a transfer.
+    /// Submits pushed transfers to the kernel. Never waits for a transfer.
     ///
     /// # Errors
-    /// EAGAIN or EBUSY if the kernel is out of resources: nothing is lost, to be called again.
+    /// EAGAIN or EBUSY if the kernel is out of resources: nothing is lost; call it again.
     pub(crate) fn submit(&self) -> io::Result<()> {
         loop {
             match self.ring.submit() {
@@ -108,8 +106,8 @@ impl Ring {
         }
     }
 
-    /// Waits until transfers end or [`Ring::wake`] is called, and puts into `ended` the transfers
-    /// with what the kernel says of them. To be called by one thread: a second one waits.
+    /// Waits until transfers end or [`Ring::wake`] is called, and puts the ended transfers into `ended`, with
+    /// their results. To be called by one thread: a second one waits.
     ///
     /// # Errors
     /// As [`Ring::submit`], if nothing ended.
@@ -125,7 +123,7 @@ impl Ring {
         let refilled = {
             let mut state = self.lock();
             for &(slot, result) in reaped.iter().filter(|(slot, _)| *slot != WAKE) {
-                let index = u32::try_from(slot).expect("user data is a slot's number");
+                let index = u32::try_from(slot).expect("user data is the number of a slot");
                 let transfer = state.slots[index as usize].transfer.take();
                 state.free.push(index);
                 let result = usize::try_from(result)
@@ -159,8 +157,7 @@ impl Ring {
         self.submit()
     }
 
-    /// Puts as much of the backlog on the submission queue as fits; says whether that was
-    /// anything.
+    /// Moves the backlog to the submission queue, as far as it fits; says whether any of it moved.
     fn refill(&self, state: &mut State) -> bool {
         // SAFETY: `state` is borrowed from the guard of the lock under which alone the submission
         // queue is used.
@@ -190,23 +187,22 @@ impl Ring {
 impl State {
     /// Puts a transfer into a slot and its entry on the queue; there is room in both.
     fn load(&mut self, queue: &mut SubmissionQueue<'_>, transfer: Transfer) {
-        let index = self.free.pop().expect("the caller looked for a free slot");
+        let index = self.free.pop().expect("the caller checked for a free slot");
         let slot = &mut self.slots[index as usize];
         assert!(slot.transfer.is_none(), "a free slot holds a transfer");
         slot.iovecs.fill(transfer.buffers());
         let transfer = slot.transfer.insert(transfer);
         let entry = entry(transfer, &slot.iovecs).user_data(u64::from(index));
         // SAFETY: the entry names the slot's iovecs and, through them, the frames its transfer
-        // owns, and the descriptor its transfer holds open. All of them stay put until the
-        // completion is reaped, see the module's invariants. What the kernel writes to are frames
-        // of a fetch, which have no other handle; what it reads are frames that nobody changes
-        // while they are shared.
-        unsafe { queue.push(&entry) }.expect("the caller looked for room in the queue");
+        // owns, and the descriptor its transfer holds open. All of them stay in place until the completion is
+        // reaped, see the module's invariants. The kernel writes to frames of a fetch, which have no other
+        // handle; it reads frames that are shared and therefore not changed.
+        unsafe { queue.push(&entry) }.expect("the caller checked for room in the queue");
     }
 }
 
 impl Iovecs {
-    /// Makes this the list of `buffers`, neighbours in memory joined.
+    /// Makes this the list of `buffers`, with adjacent ones joined.
     fn fill(&mut self, buffers: impl Iterator<Item = (*mut u8, usize)>) {
         self.0.clear();
         for (base, len) in buffers {

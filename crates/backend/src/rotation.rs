@@ -1,12 +1,11 @@
-//! Whether files are on a disk that turns.
+//! Whether files are on a rotational disk.
 
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::FileType;
 
-/// Whether a file, or the block device it is, is on a disk that turns, as far as the kernel knows
-/// (sysfs-block(5), queue/rotational). A partition has no queue of its own, and a file system without
-/// a device no entry: it is taken for one that does not turn.
+/// Whether a file, or a block device, is on a rotational disk according to the kernel (sysfs-block(5),
+/// queue/rotational). A partition uses the queue of its disk. False for a file system without a device.
 pub fn is_rotational(file: BorrowedFd<'_>) -> bool {
     let Ok(stat) = rustix::fs::fstat(file) else { return false };
     let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;

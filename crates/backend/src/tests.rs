@@ -62,7 +62,7 @@ struct Bench {
     patience: Patience,
 }
 
-/// Where tests keep files: a disk that takes direct I/O, as a rule, and memory that does not.
+/// Where tests keep files: usually a disk that takes direct I/O, and memory that does not.
 fn places() -> [PathBuf; 2] {
     [std::env::temp_dir(), PathBuf::from("/dev/shm")]
 }
@@ -134,7 +134,7 @@ impl Bench {
         }
     }
 
-    /// The command that writes `bytes` at `offset`, a part a page.
+    /// The command that writes `bytes` at `offset`, one part for each page.
     fn write_command(&self, offset: u64, bytes: &[u8]) -> Command {
         let mut parts = Vec::new();
         let mut at = offset;
@@ -239,7 +239,7 @@ fn random_transfers_agree_with_a_model() {
 }
 
 #[test]
-fn a_file_is_told_to_be_where_it_was_written_and_its_holes_are_nowhere() {
+fn extents_are_where_the_file_was_written_and_not_in_holes() {
     for bench in benches() {
         let file = bench.file("file", &[1; 16 * PAGE_BYTES]);
         bench.write(&file, 1 << 20, &[1; PAGE_BYTES]).unwrap();
@@ -258,7 +258,7 @@ fn a_file_is_told_to_be_where_it_was_written_and_its_holes_are_nowhere() {
 }
 
 #[test]
-fn of_a_file_in_more_pieces_than_one_answer_holds_every_piece_is_told() {
+fn all_extents_of_a_fragmented_file_are_listed() {
     let bench = Bench::new(&places()[0], true);
     let file = bench.file("file", b"");
     for piece in 0..700 {
@@ -275,7 +275,7 @@ fn random_round(bench: &Bench, file: &Arc<HomeFile>, numbers: &mut Numbers, mode
     const GROUP: u64 = 40 * PAGE;
     let mut commands = Vec::new();
     for group in 0..4 {
-        // Whole units, whole pages, and any bytes at all, each from time to time.
+        // Sometimes whole units, sometimes whole pages, sometimes any bytes.
         let unit = [1, 512, PAGE][numbers.below(3) as usize];
         let start = numbers.below(GROUP / unit) * unit;
         let longest = (GROUP - start).min([700, 3 * PAGE, GROUP][numbers.below(3) as usize]);
@@ -371,7 +371,7 @@ fn many_threads_share_a_back_end() {
 }
 
 #[test]
-fn direct_io_is_found_out_by_itself() {
+fn direct_io_is_detected() {
     let disk = Bench::new(&std::env::temp_dir(), true);
     let path = disk.path("probe");
     fs::write(&path, b"x").unwrap();
@@ -405,7 +405,7 @@ fn a_file_that_refuses_direct_io_is_transferred_through_the_page_cache() {
 }
 
 #[test]
-fn attributes_tell_size_holes_and_access() {
+fn attributes_have_size_holes_and_access() {
     for bench in benches() {
         let file = bench.file("full", &[1; 9000]);
         let attributes = file.home_attributes().unwrap();
@@ -442,7 +442,7 @@ fn a_file_opened_for_reading_becomes_writable_and_back() {
         assert_eq!(bench.fetch(&file, 0, 1), b"Content");
         file.close_data();
         assert!(!file.is_writable() && !file.is_readable());
-        // What was written before can still be made durable.
+        // Earlier writes can still be made durable.
         bench.sync(&file, true);
     }
 }
@@ -463,7 +463,7 @@ fn a_file_that_cannot_be_read_is_written_byte_exact() {
 }
 
 #[test]
-fn the_modification_time_comes_back_after_a_destage() {
+fn the_modification_time_is_restored_after_a_destage() {
     for bench in benches() {
         let file = bench.file("file", &[0; 5000]);
         let written_at = Timestamp { tv_sec: 1_000_000_000, tv_nsec: 123_456_789 };
@@ -476,7 +476,7 @@ fn the_modification_time_comes_back_after_a_destage() {
         assert_ne!(mtime(), (1_000_000_000, 123_456_789));
         file.restore_times().unwrap();
         assert_eq!(mtime(), (1_000_000_000, 123_456_789));
-        // Nothing to do now; after another destage there is.
+        // Nothing to restore now; after another destage there is.
         bench.write(&file, 0, &[1; 512]).unwrap();
         assert_ne!(mtime(), (1_000_000_000, 123_456_789));
         file.close_data();
@@ -555,7 +555,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_is_told_and_what_is_there_stays() {
+fn a_full_disk_is_reported_and_existing_data_stays() {
     let images = tempfile::tempdir().unwrap();
     let disks = [SmallDisk::memory(), SmallDisk::ext4(&images.path().join("image"))];
     if disks.iter().any(Option::is_none) {
@@ -629,7 +629,7 @@ fn deferred_work_is_done_before_the_threads_stop() {
 }
 
 #[test]
-fn shutdown_waits_for_what_is_under_way() {
+fn shutdown_waits_for_transfers_in_flight() {
     for bench in benches() {
         let file = bench.file("file", b"");
         let mut commands: Vec<_> = (0..64)
@@ -640,7 +640,7 @@ fn shutdown_waits_for_what_is_under_way() {
         bench.directory.shutdown();
         assert_eq!(bench.collected.completions.lock().unwrap().len(), 64);
         assert_eq!(fs::metadata(bench.path("file")).unwrap().len(), 64 * 70_000);
-        // Nothing is executed any more, and nothing hangs.
+        // Later commands are not executed, and nothing hangs.
         let mut late = vec![(bench.write_command(0, b"late"), file)];
         bench.directory.execute(&mut late, &mut Vec::new(), Patience::Read);
         bench.directory.shutdown();

@@ -1,8 +1,8 @@
-//! A file's modification and change times as programs see them, laid over what home says.
+//! A file's modification and change times as programs see them, which override those at home.
 //!
 //! A write sets both at once, long before its data goes home; destaging then disturbs the times at
-//! home. While the overlay has a time, that is the file's time. The modification time is put back
-//! at home by [`crate::HomeFile::restore_times`]; the change time cannot be.
+//! home. While the overlay has a time, that is the file's time. [`crate::HomeFile::restore_times`] restores the
+//! modification time at home; the change time cannot be set.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ struct State {
     ctime: Option<Timestamp>,
     /// Home's modification time may differ from `mtime`.
     disturbed: bool,
-    /// Attributes changed that no sync was asked for since.
+    /// Attributes changed, and no sync was requested since.
     changed: bool,
 }
 
@@ -42,8 +42,8 @@ impl Times {
         state.changed = true;
     }
 
-    /// A program set the modification time (utimensat(2)) at `now`. To be called whether or not
-    /// home was told: it is put back there after the next destage.
+    /// A program set the modification time (utimensat(2)) at `now`. To be called whether or not it was set at
+    /// home: it is restored there after the next destage.
     pub fn set_mtime(&self, mtime: Timestamp, now: Timestamp) {
         let mut state = self.lock();
         state.mtime = Some(mtime);
@@ -52,30 +52,30 @@ impl Times {
         state.changed = true;
     }
 
-    /// Modification and change time; `None` where home's own is right.
+    /// Modification and change time; `None` where the one at home is right.
     pub fn overlay(&self) -> (Option<Timestamp>, Option<Timestamp>) {
         let state = self.lock();
         (state.mtime, state.ctime)
     }
 
-    /// Whether attributes changed since this was last asked: a sync is to make them durable.
+    /// Whether attributes changed since the last call: a sync must make them durable.
     pub fn take_changed(&self) -> bool {
         std::mem::take(&mut self.lock().changed)
     }
 
-    /// Home was written, so its modification time moved.
+    /// Home was written, which changed its modification time.
     pub(crate) fn note_disturbed(&self) {
         self.lock().disturbed = true;
     }
 
-    /// Whether the modification time is to be put back at home.
+    /// Whether the modification time must be restored at home.
     pub fn is_disturbed(&self) -> bool {
         let state = self.lock();
         state.disturbed && state.mtime.is_some()
     }
 
-    /// The modification time to put back at home, if it may differ there; `None` if nothing is to
-    /// be done. Taken: a disturbance after this asks for another restoring.
+    /// The modification time to restore at home; `None` if it does not differ there. A write at home after this
+    /// call needs another restore.
     pub(crate) fn take_disturbed(&self) -> Option<Timestamp> {
         let mut state = self.lock();
         if !std::mem::take(&mut state.disturbed) {

@@ -1,10 +1,8 @@
-//! One command under way: what of it is left to move, by which descriptor, and what a result means.
-//!
-//! A write that does not begin and end on the device's alignment moves in *stages*: first the whole
-//! pages in its middle, direct; then what is left at either end, through the page cache, so that
-//! the file never grows past its last byte. Stages follow one another, never overlap in time.
-//!
-//! Owns the command's frames until it is over. Starts nothing: the ring and the workers do.
+//! One command in flight: which bytes are left to move, by which descriptor, and what a result means.
+//! A write that does not begin and end on the device's alignment moves in *stages*: first the whole pages in
+//! its middle, direct; then the rest at either end, through the page cache, so that the file never grows past
+//! its last byte. Stages never overlap in time. Owns the command's frames until it ends. Moves no bytes by
+//! itself: the ring and the workers do.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +12,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use weir_engine::{Command, Completion, Frame, IoId, PAGE_BYTES, Part, Urgency};
 
-use crate::awake;
+use crate::busy_poll;
 use crate::error::error_kind;
 use crate::exclusion::Mode;
 use crate::home_file::{Access, Channel, HomeFile, size_at_home};
@@ -23,10 +21,10 @@ use crate::home_file::{Access, Channel, HomeFile, size_at_home};
 /// as a whole: a second trip costs more than the copy.
 const DIRECT_BODY_BYTES_MIN: u64 = 64 << 10;
 
-/// Most pieces of memory in one call (IOV_MAX); what is left follows in the next.
+/// Most pieces of memory in one call (IOV_MAX); the others follow in the next call.
 const PIECES_MAX: usize = 1024;
 
-/// Calls in a row that may ask to be made again (EAGAIN, EINTR) before that is an error.
+/// Consecutive calls that may fail with EAGAIN or EINTR before that is an error.
 const TRANSIENT_MAX: u8 = 100;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -39,14 +37,14 @@ pub(crate) struct Transfer {
     payload: Payload,
     /// Where in the file the payload begins.
     offset: u64,
-    /// What is left, first stage first. Empty for a sync.
+    /// The stages that are left, in order. Empty for a sync.
     stages: SmallVec<[Stage; 3]>,
     channel: Channel,
     /// Transient failures since the last progress.
     transient: u8,
 }
 
-/// What moves.
+/// The data of a transfer.
 #[derive(Debug)]
 pub(crate) enum Payload {
     Fetch { frames: Vec<Frame>, urgency: Urgency },
@@ -62,26 +60,26 @@ struct Stage {
     mode: Mode,
 }
 
-/// What is to be done after a result.
+/// What to do after a result.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Something is left in the mode at hand.
+    /// Bytes are left in the current stage.
     Again(Transfer),
-    /// The stage is over; what is left moves in another mode, or from the start again.
+    /// The stage ended; the next one moves in another mode, or the transfer starts again.
     Stage(Transfer),
-    /// Over.
+    /// The transfer ended.
     Done(IoId, Completion),
 }
 
-/// What a command becomes.
+/// The result of starting a command.
 pub(crate) enum Started {
     Transfer(Transfer),
-    /// It was executed, or failed, at once.
+    /// It completed, or failed, at once.
     Done(IoId, Completion),
 }
 
 impl Transfer {
-    /// Plans a command. A reservation, and looking up where a file is, is executed here and now.
+    /// Plans a command. Executes a reservation, or a look-up of a file's extents, at once.
     pub(crate) fn start(command: Command, file: Arc<HomeFile>) -> Started {
         let io = command.io();
         let (offset, payload) = match command {
@@ -102,7 +100,7 @@ impl Transfer {
         let channel = match &payload {
             Payload::Fetch { .. } => file.channel(Access::Read),
             Payload::Write { parts } => match file.known_direct_unit() {
-                // No direct descriptor is opened for files that have no use for one.
+                // Opens no direct descriptor for a file that does not need one.
                 Some(unit) if stages_of_write(parts, offset, unit)[0].mode == Mode::Buffered => {
                     file.buffered_channel(Access::Write)
                 }
@@ -149,7 +147,7 @@ impl Transfer {
         }
     }
 
-    /// Where in the file the next bytes are.
+    /// The file offset of the next bytes.
     pub(crate) fn position(&self) -> u64 {
         self.stages.first().map_or(0, |stage| stage.from)
     }
@@ -158,20 +156,21 @@ impl Transfer {
     /// payload's, and stays where it is while the transfer lives.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = (*mut u8, usize)> {
         self.pieces().map(|(frame, start, len)| {
-            // Within the frame, which `pieces` made sure of.
+            // `pieces` keeps this within the frame.
             (frame.as_ptr().wrapping_add(start), len)
         })
     }
 
     /// Moves the next bytes, or syncs, in the calling thread; the result is for
-    /// [`Transfer::advance`]. If `awake`, the device is quick and nobody else needs this thread.
-    pub(crate) fn call(&mut self, awake: bool) -> io::Result<usize> {
+    /// [`Transfer::advance`]. With `busy_poll` the device is fast, and the thread polls for completion if
+    /// polling is enabled for it.
+    pub(crate) fn call(&mut self, busy_poll: bool) -> io::Result<usize> {
         let position = self.position();
         let descriptor = Arc::clone(&self.channel.descriptor);
         match &mut self.payload {
             &mut Payload::Sync { datasync } => {
-                let by_ring = || awake::sync(descriptor.as_fd(), datasync);
-                match awake.then(by_ring).flatten() {
+                let polled = || busy_poll::sync(descriptor.as_fd(), datasync);
+                match busy_poll.then(polled).flatten() {
                     Some(synced) => synced?,
                     None if datasync => rustix::fs::fdatasync(&descriptor)?,
                     None => rustix::fs::fsync(&descriptor)?,
@@ -195,10 +194,10 @@ impl Transfer {
                     let bytes = frame.bytes_mut().expect("a fetch's frames are unshared");
                     slices.push(IoSliceMut::new(&mut bytes[start..]));
                 }
-                // What is in the page cache needs no device.
-                let awake = awake && self.channel.direct_unit.is_some();
-                let by_ring = || awake::read(descriptor.as_fd(), &mut slices, position);
-                match awake.then(by_ring).flatten() {
+                // Data in the page cache needs no device.
+                let busy_poll = busy_poll && self.channel.direct_unit.is_some();
+                let polled = || busy_poll::read(descriptor.as_fd(), &mut slices, position);
+                match busy_poll.then(polled).flatten() {
                     Some(read) => read,
                     None => Ok(rustix::io::preadv(&descriptor, &mut slices, position)?),
                 }
@@ -244,7 +243,7 @@ impl Transfer {
         let unit = u64::from(self.channel.direct_unit.unwrap_or(1));
         let next = at - at % unit;
         if next <= stage.from {
-            // Short inside one unit, and not for the end of the file: the page cache can tell.
+            // A short read inside one unit that is not at the end of the file: the page cache finds out why.
             return self.replan_buffered();
         }
         stage.from = next;
@@ -282,7 +281,7 @@ impl Transfer {
         }
     }
 
-    /// Starts over through the page cache: moving bytes twice does no harm.
+    /// Starts again through the page cache: moving bytes twice does no harm.
     fn replan_buffered(mut self) -> Next {
         let access = match self.payload {
             Payload::Fetch { .. } => Access::Read,
@@ -298,7 +297,7 @@ impl Transfer {
         }
     }
 
-    /// Divides the payload into stages, for the channel at hand.
+    /// Divides the payload into stages, for the current channel.
     fn plan(&mut self) {
         self.stages.clear();
         match (&self.payload, self.channel.direct_unit) {
@@ -324,19 +323,19 @@ impl Transfer {
         self.channel.direct_unit.is_some()
     }
 
-    /// Whether this is a sync that is to make the modification time durable, which is not what it
-    /// should be at home. fdatasync(2) promises nothing of it.
+    /// Whether this is a sync that must first restore the modification time at home. fdatasync(2) promises
+    /// nothing about it.
     pub(crate) fn wants_times_restored(&self) -> bool {
         matches!(self.payload, Payload::Sync { datasync: false })
             && self.file.times().is_disturbed()
     }
 
-    /// Whether nothing was moved yet.
+    /// Whether no byte was moved yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.position() == self.offset && self.transient == 0
     }
 
-    /// The frames of the stage at hand: frame, first byte in it, bytes.
+    /// The frames of the current stage: frame, first byte in it, bytes.
     fn pieces(&self) -> impl Iterator<Item = (&Frame, usize, usize)> {
         let (from, to) = self.stages.first().map_or((0, 0), |stage| (stage.from, stage.to));
         let (frames, parts): (&[Frame], &[Part]) = match &self.payload {
@@ -365,7 +364,7 @@ impl Transfer {
         Next::Done(self.io, self.payload.failed(error))
     }
 
-    /// Home's modification time moved, or may have.
+    /// The modification time at home changed, or may have changed.
     fn note_written(&self) {
         if matches!(self.payload, Payload::Write { .. }) {
             self.file.times().note_disturbed();
@@ -407,14 +406,13 @@ fn parts_len(parts: &[Part]) -> u64 {
     parts.iter().map(|part| u64::from(part.len)).sum()
 }
 
-/// Whether a call is simply to be made again. ECANCELED is what the ring answers when the thread
-/// that submitted a request has gone.
+/// Whether the call should be repeated. ECANCELED is the ring's result if the thread that submitted a request
+/// has ended.
 fn is_transient(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
 }
 
-/// Whether the parts' memory has the alignment of their place in the file, so that what is aligned
-/// in the file is aligned in memory.
+/// Whether each part has the same alignment in memory as in the file.
 fn parts_are_aligned(parts: &[Part], offset: u64, unit: u32) -> bool {
     let unit = u64::from(unit);
     let mut at = offset;
@@ -429,7 +427,7 @@ fn parts_are_aligned(parts: &[Part], offset: u64, unit: u32) -> bool {
 /// How `parts` are written at `offset` to a file that takes direct I/O in multiples of `unit`.
 fn stages_of_write(parts: &[Part], offset: u64, unit: u32) -> SmallVec<[Stage; 3]> {
     let (from, to) = (offset, offset + parts_len(parts));
-    assert!(from < to, "a write of nothing");
+    assert!(from < to, "an empty write");
     if parts_are_aligned(parts, offset, unit) {
         return stages_of_range(from, to, u64::from(unit));
     }

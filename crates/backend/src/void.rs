@@ -77,8 +77,7 @@ pub fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> io::Resul
     Ok(Superblock { clean: superblock.clean || is_void, ..superblock })
 }
 
-/// The superblock by which a log is used again, `next` or a later one, that no existing note voids. It goes
-/// to the same place.
+/// The superblock for a log's next use: `next`, or a later one that no existing note voids. Both have the same place.
 ///
 /// # Errors
 /// Those of reading `.weir`.
@@ -117,19 +116,19 @@ mod tests {
 
     use super::*;
 
-    struct Stand {
+    struct Fixture {
         _place: tempfile::TempDir,
         own: PathBuf,
         source: std::fs::File,
     }
 
-    impl Stand {
-        fn new() -> Stand {
+    impl Fixture {
+        fn new() -> Fixture {
             let place = tempfile::tempdir().unwrap();
             let own = place.path().join(".weir");
             std::fs::create_dir(&own).unwrap();
             let source = std::fs::File::open(place.path()).unwrap();
-            Stand { _place: place, own, source }
+            Fixture { _place: place, own, source }
         }
 
         fn is_void(&self, superblock: Superblock) -> bool {
@@ -153,49 +152,49 @@ mod tests {
 
     #[test]
     fn a_note_voids_its_log_up_to_its_generation() {
-        let stand = Stand::new();
-        assert!(!stand.is_void(superblock(30)));
-        note(stand.source.as_fd(), &[7; 16], 30).unwrap();
-        assert!(stand.is_void(superblock(29)) && stand.is_void(superblock(30)));
-        assert!(!stand.is_void(superblock(31)));
-        assert!(!stand.is_void(Superblock { log: [8; 16], ..superblock(30) }));
-        forget(stand.source.as_fd(), &[8; 16]).unwrap();
-        assert!(stand.is_void(superblock(30)));
-        forget(stand.source.as_fd(), &[7; 16]).unwrap();
-        assert!(!stand.is_void(superblock(30)));
+        let fixture = Fixture::new();
+        assert!(!fixture.is_void(superblock(30)));
+        note(fixture.source.as_fd(), &[7; 16], 30).unwrap();
+        assert!(fixture.is_void(superblock(29)) && fixture.is_void(superblock(30)));
+        assert!(!fixture.is_void(superblock(31)));
+        assert!(!fixture.is_void(Superblock { log: [8; 16], ..superblock(30) }));
+        forget(fixture.source.as_fd(), &[8; 16]).unwrap();
+        assert!(fixture.is_void(superblock(30)));
+        forget(fixture.source.as_fd(), &[7; 16]).unwrap();
+        assert!(!fixture.is_void(superblock(30)));
     }
 
     #[test]
     fn a_log_is_reused_with_a_generation_above_its_notes_and_keeps_its_newest_superblock() {
         for (current, noted) in [(30, 29), (30, 30), (30, 31), (30, 32), (31, 34), (1, 900)] {
-            let stand = Stand::new();
-            note(stand.source.as_fd(), &[7; 16], noted).unwrap();
+            let fixture = Fixture::new();
+            note(fixture.source.as_fd(), &[7; 16], noted).unwrap();
             let current = superblock(current);
-            let next = beyond_notes(stand.source.as_fd(), current.next_use(Lsn(8192))).unwrap();
+            let next = beyond_notes(fixture.source.as_fd(), current.next_use(Lsn(8192))).unwrap();
             assert!(next.generation > noted.max(current.generation));
             assert!(next.generation <= noted.max(current.generation) + 2);
             assert_ne!(next.own_place(), current.own_place());
-            assert!(!stand.is_void(next));
+            assert!(!fixture.is_void(next));
         }
     }
 
     #[test]
     fn a_note_of_an_earlier_build_counts_once() {
-        let stand = Stand::new();
-        std::fs::write(stand.own.join(name_of(&[7; 16])), "").unwrap();
-        assert!(stand.is_void(superblock(30)));
-        forget(stand.source.as_fd(), &[7; 16]).unwrap();
-        assert!(!stand.is_void(superblock(30)));
-        assert_eq!(std::fs::read_dir(&stand.own).unwrap().count(), 0);
+        let fixture = Fixture::new();
+        std::fs::write(fixture.own.join(name_of(&[7; 16])), "").unwrap();
+        assert!(fixture.is_void(superblock(30)));
+        forget(fixture.source.as_fd(), &[7; 16]).unwrap();
+        assert!(!fixture.is_void(superblock(30)));
+        assert_eq!(std::fs::read_dir(&fixture.own).unwrap().count(), 0);
     }
 
     #[test]
     fn other_names_are_not_notes() {
-        let stand = Stand::new();
+        let fixture = Fixture::new();
         let name = name_of(&[7; 16]);
         for wrong in ["-", "-x", "-ffffffffffffffff", "-1-", "1"] {
-            std::fs::write(stand.own.join(format!("{name}{wrong}")), "").unwrap();
+            std::fs::write(fixture.own.join(format!("{name}{wrong}")), "").unwrap();
         }
-        assert!(!stand.is_void(superblock(0)));
+        assert!(!fixture.is_void(superblock(0)));
     }
 }

@@ -17,7 +17,7 @@ use crate::error::error_kind;
 /// A new open file description of a directory.
 ///
 /// # Errors
-/// What openat(2) says.
+/// Those of openat(2).
 pub(crate) fn reopen(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(directory, ".", flags, Mode::empty())?)
@@ -34,7 +34,7 @@ impl WholeSync {
     /// Of the file system that `directory` is on.
     ///
     /// # Errors
-    /// What openat(2) says.
+    /// Those of openat(2).
     pub fn new(directory: BorrowedFd<'_>) -> io::Result<WholeSync> {
         Ok(WholeSync { directory: Mutex::new(reopen(directory)?), failures: AtomicU64::new(0) })
     }
@@ -44,12 +44,12 @@ impl WholeSync {
         self.failures.load(Ordering::SeqCst)
     }
 
-    /// Makes durable what is home. Blocks. Calls `failed` once for each failure of syncfs(2), before the failure
-    /// counts: who begins after it finds what it changed.
+    /// Makes everything at home durable. Blocks. Calls `failed` once for each failure of syncfs(2), before the
+    /// failure counts: a request that begins later sees the effect of `failed`.
     ///
     /// # Errors
-    /// What syncfs(2) says to this request, or has said to another one since [`WholeSync::failures`] returned
-    /// `failures`.
+    /// The error that syncfs(2) reported to this request, or to another one since [`WholeSync::failures`]
+    /// returned `failures`.
     pub fn sync(&self, failures: u64, failed: impl FnOnce(ErrorKind)) -> Result<(), ErrorKind> {
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(errno) = syncfs(&*directory) {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_fails_if_another_one_was_told_of_an_error_since_it_began() {
+    fn a_request_fails_if_an_error_was_reported_to_another_one_since_it_began() {
         let place = tempfile::tempdir().unwrap();
         let source = std::fs::File::open(place.path()).unwrap();
         let whole = WholeSync::new(source.as_fd()).unwrap();

@@ -7,7 +7,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 
-use weir_backend::{LogFile, LogFileError, LogPlace, OpenLogError, RedoLog, Whose, look, recover};
+use weir_backend::{
+    LogFile, LogFileError, LogOwner, LogPlace, OpenLogError, RedoLog, look, recover,
+};
 use weir_log::{
     BLOCK_BYTES, FEATURES, Identity, LOG_BYTES_MIN, NODE_FIRST, Superblock, VERSION,
     VERSION_BY_DEVICE, newest,
@@ -115,11 +117,11 @@ fn a_log_of_each_version_is_recovered_and_goes_on_as_this_version() {
     for (version, image) in IMAGES {
         let stand = Stand::new(image);
         let found = look(&stand.file(), stand.source.as_fd()).unwrap().unwrap();
-        let whose = match version {
-            VERSION_BY_DEVICE => Whose::ByDevice { same: false },
-            _ => Whose::Of(MOUNT),
+        let owner = match version {
+            VERSION_BY_DEVICE => LogOwner::ByDevice { same: false },
+            _ => LogOwner::Source(MOUNT),
         };
-        assert_eq!((found.whose, found.has_changes), (whose, true));
+        assert_eq!((found.owner, found.has_changes), (owner, true));
         let log = stand.open().unwrap();
         assert_eq!((log.recovered.groups, log.recovered.applied), (2, 4));
         assert!(stand.is_recovered() && stand.is_of_this_version(), "version {version}");

@@ -9,7 +9,7 @@
 //!
 //! Architecture invariants: errno is decided in `errno` alone; FUSE's own types are seen in
 //! `transport` alone; no system call on home is made here; unsafe code is in `transport::device::channel` and in
-//! `transport::uring`'s `area`, `courtesy` and `ring` alone.
+//! `transport::uring`'s `area`, `idle_policy` and `ring` alone.
 
 #![deny(unsafe_code)]
 

@@ -23,7 +23,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags};
 use rustix::io::Errno;
 use weir_backend::{
-    LogFile, LogFileError, LogPlace, NOBODY, OpenLogError, RedoLog, Standing, Whose, look, recover,
+    LogFile, LogFileError, LogOwner, LogPlace, LogState, NOBODY, OpenLogError, RedoLog, look,
+    recover,
 };
 use weir_log::{Identity, NODE_FIRST, Report};
 
@@ -65,7 +66,7 @@ pub enum LogPlaceError {
     /// Another log than the one in use, with changes in it.
     #[error(
         "the log {} holds changes, and SOURCE {} has used another log since, or has lost its '.weir': what is in \
-         the log may be older than what is in SOURCE, and is not replayed. To replay it all the same: 'weir \
+         the log may be older than what is in SOURCE, and is not replayed. To replay it anyway: 'weir \
          recover --force --log {} {}'; to discard it: 'weir log --format --force {}'", path.display(),
         source_path.display(), path.display(), source_path.display(), path.display()
     )]
@@ -144,7 +145,7 @@ pub enum Wanted<'a> {
 pub struct BroughtHome {
     /// The log.
     pub path: PathBuf,
-    /// What was done.
+    /// The result of the replay.
     pub report: Report,
 }
 
@@ -161,7 +162,7 @@ pub struct Logs<'a> {
 /// A log and what its superblock says.
 struct Seen {
     file: LogFile,
-    standing: Standing,
+    state: LogState,
 }
 
 impl<'a> Logs<'a> {
@@ -179,9 +180,9 @@ impl<'a> Logs<'a> {
     }
 
     fn see(&self, file: LogFile) -> Result<Option<Seen>, LogPlaceError> {
-        let Some(standing) = look(&file, self.source())? else { return Ok(None) };
-        self.unused_node.set(self.unused_node.get().max(standing.unused_node));
-        Ok(Some(Seen { file, standing }))
+        let Some(state) = look(&file, self.source())? else { return Ok(None) };
+        self.unused_node.set(self.unused_node.get().max(state.unused_node));
+        Ok(Some(Seen { file, state }))
     }
 
     /// The lowest node number that no log of SOURCE has used. A log that SOURCE used earlier, and that is out
@@ -197,12 +198,16 @@ impl<'a> Logs<'a> {
 
     /// The identity of SOURCE. If `.weir` has none, because it was lost in a power cut, the identity in
     /// SOURCE's own log; otherwise a new one.
-    fn identity(&self, own: &OwnDirectory, log: Option<Whose>) -> Result<Identity, LogPlaceError> {
+    fn identity(
+        &self,
+        own: &OwnDirectory,
+        log: Option<LogOwner>,
+    ) -> Result<Identity, LogPlaceError> {
         if let Some(identity) = own.identity()? {
             return Ok(identity);
         }
         let identity = match log {
-            Some(Whose::Of(identity)) => identity,
+            Some(LogOwner::Source(identity)) => identity,
             _ => drawn()?,
         };
         own.set_identity(&identity)?;
@@ -215,8 +220,8 @@ impl<'a> Logs<'a> {
         let Some(seen) = own.log()?.map(|file| self.see(file)).transpose()?.flatten() else {
             return Ok(None);
         };
-        match (seen.standing.whose, own.identity()?) {
-            (Whose::Of(mount), Some(identity)) if mount != identity => {
+        match (seen.state.owner, own.identity()?) {
+            (LogOwner::Source(mount), Some(identity)) if mount != identity => {
                 Err(LogFileError::OtherMount(seen.file.path().to_owned()).into())
             }
             _ => Ok(Some(seen)),
@@ -235,7 +240,7 @@ impl<'a> Logs<'a> {
                 Some(file) => self.see(file)?,
                 None => None,
             };
-            Ok(seen.filter(|seen| seen.standing.name == note.name))
+            Ok(seen.filter(|seen| seen.state.name == note.name))
         };
         let given = given.filter(|given| **given != *note.path);
         // The given path may be that of a new log, which is to replace the one in use: problems with it are
@@ -273,7 +278,7 @@ impl<'a> Logs<'a> {
         })
     }
 
-    /// Brings home what the log in use holds, and marks it clean. `given` is a path at which the log may be
+    /// Replays the log in use, and marks it clean. `given` is a path at which the log may be
     /// now.
     pub fn bring_home(
         &self,
@@ -289,12 +294,12 @@ impl<'a> Logs<'a> {
             };
         }
         if !dry {
-            // Of an interrupted recovery, whatever became of its log.
+            // The flags of an interrupted recovery, even if its log is gone.
             weir_backend::set_flags_again(self.source()).map_err(OpenLogError::Flags)?;
         }
-        let inside = self.inside(own)?.filter(|seen| seen.standing.has_changes);
+        let inside = self.inside(own)?.filter(|seen| seen.state.has_changes);
         let outside = self.outside(own, given)?;
-        let outside = outside.filter(|seen| seen.standing.has_changes);
+        let outside = outside.filter(|seen| seen.state.has_changes);
         let seen = match (inside, outside) {
             (Some(one), Some(two)) => {
                 return Err(LogPlaceError::Two(one.file.path().into(), two.file.path().into()));
@@ -305,8 +310,8 @@ impl<'a> Logs<'a> {
         let path = seen.file.path().to_owned();
         self.step("found")?;
         // Not recorded durably here, since SOURCE may be full: a log in SOURCE has the identity too.
-        let identity = match (own.identity()?, seen.standing.whose) {
-            (Some(identity), _) | (None, Whose::Of(identity)) => identity,
+        let identity = match (own.identity()?, seen.state.owner) {
+            (Some(identity), _) | (None, LogOwner::Source(identity)) => identity,
             (None, _) => drawn()?,
         };
         let report = recover(&seen.file, identity, self.source(), dry)?;
@@ -369,7 +374,7 @@ impl<'a> Logs<'a> {
                     Some(file) => look(file, self.source())?,
                     None => None,
                 };
-                let identity = self.identity(own, found.map(|found| found.whose))?;
+                let identity = self.identity(own, found.map(|found| found.owner))?;
                 let file = match file {
                     Some(file) => file,
                     None => LogFile::create(&own.log_place()?, bytes, identity)?.0,
@@ -397,12 +402,12 @@ impl<'a> Logs<'a> {
     ) -> Result<RedoLog, LogPlaceError> {
         let place = self.place_outside(path)?;
         self.can_be_logged()?;
-        let in_source = self.inside(own)?.map(|seen| seen.standing.whose);
+        let in_source = self.inside(own)?.map(|seen| seen.state.owner);
         let identity = self.identity(own, in_source)?;
         let seen = match LogFile::open(&place)? {
             // A blank log is formatted for no particular SOURCE, too.
             Some(file) => match look(&file, self.source())? {
-                Some(standing) => Some(Seen { file, standing }),
+                Some(state) => Some(Seen { file, state }),
                 None => {
                     file.format(NOBODY)?;
                     self.see(file)?
@@ -415,26 +420,26 @@ impl<'a> Logs<'a> {
         };
         let seen = seen.ok_or(LogFileError::OtherMount(path.to_owned()))?;
         self.step("made")?;
-        match seen.standing.whose {
-            Whose::Of(mount) if mount == identity && seen.standing.has_changes => {
+        match seen.state.owner {
+            LogOwner::Source(mount) if mount == identity && seen.state.has_changes => {
                 return Err(self.out_of_date(path));
             }
-            // An earlier build made it, and a log with a recorded place was used since.
-            Whose::ByDevice { same: true }
-                if seen.standing.has_changes && own.note()?.is_some() =>
+            // An earlier build made the log, and a log with a recorded place was used since.
+            LogOwner::ByDevice { same: true }
+                if seen.state.has_changes && own.note()?.is_some() =>
             {
                 return Err(self.out_of_date(path));
             }
-            Whose::Nobodys | Whose::ByDevice { same: true } => {}
-            Whose::Of(mount) if mount == identity => {}
-            Whose::Of(_) | Whose::ByDevice { same: false } => {
+            LogOwner::None | LogOwner::ByDevice { same: true } => {}
+            LogOwner::Source(mount) if mount == identity => {}
+            LogOwner::Source(_) | LogOwner::ByDevice { same: false } => {
                 return Err(LogFileError::OtherMount(path.to_owned()).into());
             }
         }
         let node_first = self.unused_node(own)?;
-        own.set_note(&Note { in_use: true, name: seen.standing.name, path: path.to_owned() })?;
+        own.set_note(&Note { in_use: true, name: seen.state.name, path: path.to_owned() })?;
         self.step("noted")?;
-        // It was replayed, and a log outside SOURCE is in use now.
+        // The log was replayed, and a log outside SOURCE is in use now.
         own.remove_log();
         Ok(RedoLog::open(seen.file, identity, self.source(), node_first)?)
     }
@@ -524,19 +529,19 @@ impl<'a> Logs<'a> {
             return Ok(None);
         };
         let is_in_use =
-            note.as_ref().is_some_and(|note| note.in_use && note.name == seen.standing.name);
-        let is_ours = match (seen.standing.whose, own.identity()?) {
-            (Whose::Of(mount), Some(identity)) => mount == identity,
-            (Whose::ByDevice { same }, _) => same,
-            (Whose::Of(_), None) => false,
-            (Whose::Nobodys, _) => true,
+            note.as_ref().is_some_and(|note| note.in_use && note.name == seen.state.name);
+        let is_ours = match (seen.state.owner, own.identity()?) {
+            (LogOwner::Source(mount), Some(identity)) => mount == identity,
+            (LogOwner::ByDevice { same }, _) => same,
+            (LogOwner::Source(_), None) => false,
+            (LogOwner::None, _) => true,
         };
         let is_known =
-            is_in_use || matches!(seen.standing.whose, Whose::ByDevice { .. }) && note.is_none();
+            is_in_use || matches!(seen.state.owner, LogOwner::ByDevice { .. }) && note.is_none();
         if !force && !is_ours {
             return Err(LogFileError::OtherMount(path.to_owned()).into());
         }
-        if !force && !is_known && seen.standing.has_changes {
+        if !force && !is_known && seen.state.has_changes {
             return Err(self.out_of_date(path));
         }
         if dry {
@@ -548,7 +553,7 @@ impl<'a> Logs<'a> {
         // The log has SOURCE's identity now, so the identity is kept.
         if is_in_use || note.is_none() {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-            own.set_note(&Note { in_use: false, name: seen.standing.name, path })?;
+            own.set_note(&Note { in_use: false, name: seen.state.name, path })?;
         }
         Ok(Some(BroughtHome { path: path.to_owned(), report }))
     }
@@ -668,7 +673,7 @@ mod tests {
             self.log_size_of(log.unwrap(), &identity);
         }
 
-        /// Makes it durable in a log that a file has 9 bytes, and returns its node number.
+        /// Durably logs that a file has 9 bytes, and returns the file's node number.
         fn log_size_of(&self, log: RedoLog, identity: &[u8]) -> u64 {
             let mut writer = log.writer();
             let node = writer.new_node().unwrap();
@@ -744,7 +749,7 @@ mod tests {
                 // Only before the first step after the replay.
                 assert_eq!(scene.recover(), u64::from(cut == 1), "{what}");
                 assert_eq!(scene.dirty(), [], "{what}");
-                // After that, a mount works with either log.
+                // After the replay, a mount works with either log.
                 scene.crash(to);
                 assert_eq!(scene.dirty(), [to], "{what}");
                 let (groups, log) = scene.mount(from, 0).unwrap();
@@ -762,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_takes_another_ones_place_goes_on_with_its_node_numbers() {
+    fn a_log_that_replaces_another_one_continues_its_node_numbers() {
         for (from, to) in CHANGES {
             let scene = Scene::new("nodes");
             let mut last = 0;
@@ -776,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_each_version_is_recovered_in_its_place_and_written_anew() {
+    fn a_log_of_each_version_is_recovered_in_place_and_rewritten() {
         let images: [&[u8]; 3] = [
             include_bytes!("../../log/tests/images/version-2"),
             include_bytes!("../../log/tests/images/version-3"),
@@ -825,7 +830,7 @@ mod tests {
         }
     }
 
-    /// Copies a directory as cp(1) does with -a. By no process of its own: a child that was just forked has the locks
+    /// Copies a directory as cp(1) does with -a. In this process: a child that was just forked holds the locks
     /// of other tests.
     fn copy_tree(from: &Path, to: &Path) {
         fs::create_dir(to).unwrap();

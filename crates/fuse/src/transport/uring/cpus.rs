@@ -1,5 +1,5 @@
-//! Which thread serves which queue: the kernel puts a program's request into the queue of the CPU
-//! the program is running on, and wants a queue for every CPU there could be.
+//! Which thread serves which queue: the kernel puts a program's request into the queue of the CPU that the
+//! program runs on, and requires a queue for every possible CPU.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -33,12 +33,12 @@ pub(super) fn allowed(queues: usize) -> Vec<usize> {
     (0..queues.min(CpuSet::MAX_CPU)).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// Binds the calling thread to a CPU. One that cannot be bound serves it from another.
+/// Binds the calling thread to a CPU. A thread that cannot be bound serves the queue from another CPU.
 pub(super) fn bind(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
     match sched_setaffinity(None, &set) {
-        Ok(()) => weir_backend::stay_awake(),
+        Ok(()) => weir_backend::enable_busy_poll(),
         Err(error) => tracing::debug!("cannot bind a thread to CPU {cpu}: {error}"),
     }
 }

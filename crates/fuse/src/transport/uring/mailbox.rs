@@ -1,11 +1,8 @@
-//! Where a queue's answers are put, by whichever thread has them, until the queue's own thread
-//! sends them.
-//!
-//! Owns the answers and the bell, an eventfd that ends the thread's wait.
-//!
-//! Invariant: an answer that is put while the thread waits, or is about to, rings the bell. The
-//! thread says that it will wait and then looks for answers; who puts one does so first and then
-//! looks whether the thread waits.
+//! A queue's mailbox: any thread puts answers into it, and the queue's own thread sends them.
+//! Owns the answers and the doordoorbell, an eventfd that ends the thread's wait.
+//! Invariant: an answer that is put while the thread waits, or is about to wait, rings the doorbell. The thread
+//! first announces its wait and then looks for answers; a thread that puts an answer first puts it and then
+//! checks for that announcement.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +21,7 @@ pub(super) struct Answer {
     pub(super) entry: u32,
     /// The request's number.
     pub(super) unique: u64,
-    /// What is answered.
+    /// The answer itself.
     pub(super) result: Result<Body, Errno>,
 }
 
@@ -35,19 +32,19 @@ pub(super) struct Mailbox {
     /// The thread is awake and will look for answers before it waits.
     awake: AtomicBool,
     stopped: AtomicBool,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
 }
 
 impl Mailbox {
     /// # Errors
     /// What eventfd(2) says.
     pub(super) fn new() -> std::io::Result<Mailbox> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Mailbox {
             answers: Mutex::default(),
             awake: AtomicBool::new(true),
             stopped: AtomicBool::new(false),
-            bell,
+            doorbell,
         })
     }
 
@@ -57,7 +54,7 @@ impl Mailbox {
         self.wake();
     }
 
-    /// Has the thread end without waiting for anything more.
+    /// Makes the thread end without another wait.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.wake();
@@ -65,8 +62,8 @@ impl Mailbox {
 
     fn wake(&self) {
         if !self.awake.swap(true, Ordering::SeqCst) {
-            // It cannot fail but for a counter that is full: then the bell rings already.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            // Fails only if the counter is full: then the doorbell rings already.
+            let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
         }
     }
 
@@ -80,7 +77,7 @@ impl Mailbox {
         std::mem::swap(&mut *self.answers(), taken);
     }
 
-    /// Says that the thread is about to wait. False if it must not: there is something to do.
+    /// Announces that the thread is about to wait. Returns false if it must not, since there is something to do.
     pub(super) fn will_wait(&self) -> bool {
         self.awake.store(false, Ordering::SeqCst);
         let may_wait = self.answers().is_empty() && !self.is_stopped();
@@ -90,20 +87,20 @@ impl Mailbox {
         may_wait
     }
 
-    /// Says that the thread waits no longer.
+    /// The thread no longer waits.
     pub(super) fn waited(&self) {
         self.awake.store(true, Ordering::SeqCst);
     }
 
-    /// Stops the bell.
+    /// Resets the doorbell.
     pub(super) fn silence(&self) {
-        // It may not ring.
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        // Fails if it does not ring.
+        let _ = rustix::io::read(&self.doorbell, &mut [0u8; 8]);
     }
 
     /// Becomes readable when the thread is to be woken.
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
+        self.doorbell.as_fd()
     }
 
     fn answers(&self) -> MutexGuard<'_, Vec<Answer>> {
@@ -140,11 +137,11 @@ mod tests {
     }
 
     fn rings(mailbox: &Mailbox) -> bool {
-        rustix::io::read(mailbox.bell(), &mut [0u8; 8]).is_ok()
+        rustix::io::read(mailbox.doorbell(), &mut [0u8; 8]).is_ok()
     }
 
     #[test]
-    fn the_bell_rings_for_a_thread_that_waits_only() {
+    fn the_doorbell_rings_only_for_a_waiting_thread() {
         let mailbox = Arc::new(Mailbox::new().unwrap());
         reply(&mailbox, 3, 8).send(Ok(Body::empty()));
         assert!(!rings(&mailbox) && !mailbox.will_wait());

@@ -10,10 +10,10 @@
 //! fail is done before, in [`Queues::prepare`].
 
 mod area;
-mod courtesy;
 mod cpus;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod idle_policy;
 mod mailbox;
 mod ring;
 mod server;
@@ -30,7 +30,7 @@ use self::ring::Ring;
 use self::server::Server;
 use crate::file_system::FileSystem;
 
-/// Entries of a queue: so many requests from one CPU are served at once, others wait in the kernel.
+/// Entries of a queue: at most this many requests from one CPU are served at once; others wait in the kernel.
 /// More than the background requests there can be, so that what reads ahead never holds up a write.
 const ENTRIES: usize = 96;
 /// Entries of the queue of a CPU that is not running.

@@ -38,8 +38,8 @@ const SQE_LEN: usize = 24;
 /// The device, among the ring's registered files.
 const DEVICE: Fixed = Fixed(0);
 
-/// Marks the completion of the bell's poll, which is no entry's.
-const BELL: u64 = u64::MAX;
+/// User data of the doorbell's poll, which belongs to no entry.
+const DOORBELL: u64 = u64::MAX;
 
 /// Whose an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,8 @@ enum Owner {
 /// What a wait brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Completion {
-    /// The bell rang.
-    Bell,
+    /// The doorbell rang.
+    Doorbell,
     /// A request is in this entry.
     Request(u32),
     /// The kernel does not take this entry, or not any more.
@@ -85,7 +85,7 @@ impl Ring {
     /// What io_uring_setup(2) and io_uring_register(2) say, or ENOMEM.
     pub(super) fn new(queues: Vec<u16>, device: BorrowedFd<'_>) -> io::Result<Ring> {
         let entries = u32::try_from(queues.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // The bell's poll needs one more.
+        // The doorbell's poll needs one more.
         let ring = IoUring::builder()
             .dontfork()
             .setup_single_issuer()
@@ -179,10 +179,10 @@ impl Ring {
         self.give(entry);
     }
 
-    /// Has the next wait end when `bell` becomes readable.
-    pub(super) fn listen(&mut self, bell: BorrowedFd<'_>) {
-        let poll = opcode::PollAdd::new(Fd(bell.as_raw_fd()), libc::POLLIN as u32).build();
-        self.push(&Entry128::from(poll.user_data(BELL)));
+    /// Makes the next wait end when `doorbell` becomes readable.
+    pub(super) fn listen(&mut self, doorbell: BorrowedFd<'_>) {
+        let poll = opcode::PollAdd::new(Fd(doorbell.as_raw_fd()), libc::POLLIN as u32).build();
+        self.push(&Entry128::from(poll.user_data(DOORBELL)));
     }
 
     /// Hands the kernel what was put, without waiting.
@@ -219,7 +219,7 @@ impl Ring {
     pub(super) fn reap(&mut self, completed: &mut Vec<Completion>) {
         for completion in self.ring.completion() {
             let Ok(entry) = u32::try_from(completion.user_data()) else {
-                completed.push(Completion::Bell);
+                completed.push(Completion::Doorbell);
                 continue;
             };
             let owner = &mut self.owners[entry as usize];
@@ -265,9 +265,9 @@ impl Ring {
 
     fn push(&mut self, sqe: &Entry128) {
         // SAFETY: what an entry names, its memory and its iovecs, lives as long as the ring and is
-        // left to the kernel until it completes; the bell outlives the ring's thread.
+        // left to the kernel until it completes; the doorbell outlives the ring's thread.
         let pushed = unsafe { self.ring.submission().push(sqe) };
-        pushed.expect("the queue has room for every entry and the bell");
+        pushed.expect("the queue has room for every entry and the doorbell");
     }
 }
 

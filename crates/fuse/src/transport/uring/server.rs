@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::courtesy::Courtesy;
+use super::idle_policy::IdlePolicy;
 use super::mailbox::{Answer, Mailbox};
 use super::ring::{Completion, Ring};
 use crate::dispatch::dispatch;
@@ -25,7 +25,7 @@ pub(super) struct Server {
     fs: Arc<FileSystem>,
     ring: Ring,
     mailbox: Arc<Mailbox>,
-    courtesy: Courtesy,
+    idle_policy: IdlePolicy,
     completed: Vec<Completion>,
     answers: Vec<Answer>,
     /// The kernel says that the connection is gone.
@@ -39,7 +39,7 @@ impl Server {
             fs,
             ring,
             mailbox,
-            courtesy: Courtesy::begin(),
+            idle_policy: IdlePolicy::begin(),
             completed: Vec::new(),
             answers: Vec::new(),
             disconnected: false,
@@ -54,7 +54,7 @@ impl Server {
         for entry in self.ring.entries() {
             self.ring.register(entry);
         }
-        self.ring.listen(self.mailbox.bell());
+        self.ring.listen(self.mailbox.doorbell());
         self.submit();
         self.ring.reap(&mut self.completed);
         let refusal = self.completed.iter().find_map(|completion| match completion {
@@ -84,7 +84,7 @@ impl Server {
             if self.completed.is_empty() && self.mailbox.will_wait() {
                 self.wait();
                 self.mailbox.waited();
-                self.courtesy.look();
+                self.idle_policy.check();
             }
         }
     }
@@ -105,17 +105,19 @@ impl Server {
     fn handle(&mut self, completion: Completion) {
         match completion {
             Completion::Request(entry) => self.serve(entry),
-            Completion::Bell => {
+            Completion::Doorbell => {
                 self.mailbox.silence();
-                self.ring.listen(self.mailbox.bell());
+                self.ring.listen(self.mailbox.doorbell());
             }
             Completion::Refused(entry, errno) => self.refused(entry, errno),
         }
     }
 
     fn serve(&mut self, entry: u32) {
-        if self.ring.has_unsubmitted() && !self.ring.request(entry).is_ok_and(|r| is_quick(&r)) {
-            // Who was answered does not wait while home is asked for this one.
+        if self.ring.has_unsubmitted()
+            && !self.ring.request(entry).is_ok_and(|r| needs_no_call_of_home(&r))
+        {
+            // Earlier answers must not wait for this request's calls of home.
             self.submit();
         }
         match self.ring.request(entry) {
@@ -126,7 +128,7 @@ impl Server {
                 dispatch(&self.fs, &request, reply);
             }
             Err((malformed, unique)) => {
-                tracing::error!("the kernel sent request {unique}, which makes no sense");
+                tracing::error!("the kernel sent request {unique}, which is malformed");
                 self.ring.answer(entry, unique, Err(malformed.into()));
             }
         }
@@ -153,6 +155,6 @@ impl Server {
 }
 
 /// Whether a request is answered, or left to a continuation, without a call of home.
-fn is_quick(request: &crate::transport::wire::request::Request<'_>) -> bool {
+fn needs_no_call_of_home(request: &crate::transport::wire::request::Request<'_>) -> bool {
     matches!(request.header.opcode, opcode::READ | opcode::WRITE)
 }
