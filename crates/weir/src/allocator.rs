@@ -1,4 +1,4 @@
-//! Bounds the memory that the allocator keeps unused: the daemon's memory is for its cache.
+//! Bounds the free memory that the allocator keeps: the daemon's memory is for its cache.
 
 #![allow(unsafe_code, reason = "mallopt(3) has no safe form")]
 

@@ -22,7 +22,7 @@ use crate::settings::{Layer, LogChoice, TransportChoice};
 #[command(
     name = "weir",
     version,
-    about = "A write path in front of any directory: small writes and syncs do not wait for it",
+    about = "A write path in front of any directory: small writes and syncs do not wait for its disk",
     long_about = manual::ABOUT,
     after_long_help = manual::AFTER,
     disable_help_subcommand = false,
@@ -241,15 +241,15 @@ pub struct MountArguments {
     /// Read this configuration file and no other
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// What mount(8) additionally asked of its helper.
+    /// Flags that mount(8) gave to its helper.
     #[arg(skip)]
     pub helper: HelperRequest,
 }
 
-/// What mount(8) may ask of a helper with flags of its own.
+/// Flags that mount(8) may give to its helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperRequest {
-    /// Whether unknown mount options are an error (they are not under `-s`).
+    /// Whether unknown mount options are an error (`-s`: they are not).
     pub unknown: Unknown,
     /// Check everything but do not mount (`-f`).
     pub fake: bool,
@@ -267,7 +267,7 @@ impl MountArguments {
         self.options.iter().any(|list| options::asks_for_remount(list))
     }
 
-    /// What the command line asks for, flags over `-o`.
+    /// The command line's settings; flags override `-o`.
     pub fn layer(&self) -> Result<Layer, Failure> {
         let mut options = Layer::default();
         let parse = match self.is_remount() {
@@ -302,7 +302,7 @@ impl MountArguments {
         Ok(flags.over(options))
     }
 
-    /// What the configuration files say for a mount at `mountpoint`.
+    /// The configuration files' settings for a mount at `mountpoint`.
     pub fn configured(&self, mountpoint: &std::path::Path) -> Result<Layer, ConfigFileError> {
         config_file::load(self.config.as_deref(), mountpoint)
     }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
 
-/// Does what the command line asks.
+/// Runs the command that the command line names.
 pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Mount(arguments) => mount::run(&arguments),

@@ -8,8 +8,7 @@
 //! [mount."/mnt/data"]
 //! fetch = "lazy"
 //! ```
-//!
-//! Whatever is not understood is an error that names file and line: a misspelt bound must not silently
+//! Anything that is not understood is an error that names file and line: a misspelt bound must not silently
 //! become the default.
 
 use std::fmt::Display;
@@ -39,14 +38,14 @@ pub enum ConfigFileError {
         /// Why.
         error: io::Error,
     },
-    /// It says something wrong.
+    /// Its contents are invalid.
     #[error("{}:{line}: {message}", path.display())]
     Invalid {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong and what would be right.
+        /// What is wrong, and what is allowed.
         message: String,
     },
 }

@@ -1,8 +1,8 @@
 //! The daemon: connects SOURCE, shard, front end and control socket, from the first check to the last
 //! byte home.
 //!
-//! Owns the lock on SOURCE while it lives. Whatever can be checked without changing anything is checked
-//! before the lock is taken, and the lock is released when nothing dirty is left.
+//! Owns the lock on SOURCE while it lives. All checks that change nothing are made before the lock is taken,
+//! and the lock is released when nothing dirty is left.
 
 mod account;
 mod guard;
@@ -51,7 +51,7 @@ pub struct MountRequest {
     pub settings: Settings,
 }
 
-/// Why a daemon did not start, or ended badly.
+/// Why a daemon did not start, or ended with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// SOURCE cannot be served.
@@ -94,7 +94,7 @@ pub enum DaemonError {
         /// Why it failed.
         error: io::Error,
     },
-    /// It ended without everything being home.
+    /// It ended before everything was home.
     #[error("{0}")]
     Lost(String),
 }
@@ -235,7 +235,7 @@ impl Locked {
             && ended.log_is_void()
             && let Err(error) = Logs::new(&source, lock.own()).put_away()
         {
-            tracing::warn!("cannot put away the log, which has nothing to replay: {error}");
+            tracing::warn!("cannot close the log, which has nothing to replay: {error}");
         }
         // Before the answer to `weir umount`: SOURCE can be mounted again at once.
         drop(lock);
@@ -258,8 +258,8 @@ fn begin_record(
     settings.record.as_deref().map(|path| Record::begin(path, &subject)).transpose()
 }
 
-/// Brings home what the last mount logged, wherever its log is and whatever log this mount wants, and opens
-/// the log that this mount is to write.
+/// Brings home the data that the last mount logged, from any place of its log, and opens the log that this
+/// mount writes.
 fn open_log(
     source: &Source,
     own: Option<&OwnDirectory>,
@@ -323,7 +323,7 @@ fn log_bytes(source: &Source, settings: &Settings) -> Option<u64> {
     (bytes >= LOG_BYTES_MIN).then_some(bytes)
 }
 
-/// Logs what was brought home from a redo log.
+/// Logs the result of a replay.
 fn tell(path: &Path, recovered: &Report) {
     if recovered.groups > 0 {
         tracing::info!(
@@ -343,7 +343,8 @@ pub fn faster_transport(settings: &Settings) -> Option<&'static str> {
     setting.advice().filter(|_| is_open)
 }
 
-/// Mounts. Returns the mount's device number, its observer and the transport. The end of the session arrives as an event.
+/// Mounts. Returns the mount's device number, its observer and the transport. The end of the session arrives as
+/// an event.
 fn mount(
     shard: &Arc<Shard>,
     source: &Source,
@@ -364,7 +365,7 @@ fn mount(
             if let Err(error) = &ended {
                 tracing::error!("the connection to the kernel broke: {error}");
             }
-            // The receiver is gone: the daemon is past its last wait.
+            // If the receiver is gone, the daemon is ending.
             let _ = events.send(Event::SessionEnded { broken: ended.is_err() });
         })
         .map_err(system("start the session's thread"))?;
@@ -414,7 +415,7 @@ fn attend(
     let signalled = events.clone();
     signals
         .listen(move |name| {
-            // The receiver is gone: the daemon is past its last wait.
+            // If the receiver is gone, the daemon is ending.
             let _ = signalled.send(Event::Signal(name));
         })
         .map_err(system("start the signal thread"))?;

@@ -163,7 +163,7 @@ impl Report {
     pub fn failed(self, status: u8, message: &str) {
         let mut report = vec![FAILED, status];
         report.extend_from_slice(message.as_bytes());
-        // If the command is gone there is nobody to report to.
+        // If the command is gone, the report is lost.
         let _ = self.send(&report);
     }
 

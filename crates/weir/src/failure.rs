@@ -25,7 +25,7 @@ pub enum Failure {
     /// A configuration file cannot be used.
     #[error(transparent)]
     ConfigFile(#[from] ConfigFileError),
-    /// The daemon could not start, or ended badly.
+    /// The daemon could not start, or ended with an error.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// The daemon in the background could not start.

@@ -1,4 +1,4 @@
-//! The former daemon of SOURCE: its mount is gone, but it still writes the last data home.
+//! The former daemon of SOURCE, whose mount is gone and which still writes the last data home.
 //!
 //! umount(8) returns when the kernel has released the mount; the daemon keeps SOURCE locked until
 //! everything is home. A mount of the same SOURCE waits for that. It does not wait if SOURCE is

@@ -27,7 +27,7 @@ impl Refusal {
     pub fn report(&self) -> ExitCode {
         match self {
             Refusal::Show(help) => {
-                // A reader that closes the pipe early is no failure.
+                // It is no failure if the reader closes the pipe early.
                 let _ = help.print();
                 ExitCode::SUCCESS
             }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn people_say_mount() {
+    fn the_form_for_people_is_understood() {
         let mount =
             mount(&["weir", "mount", "/a", "/b", "--memory", "1G", "-o", "ro", "-o", "dev"]);
         assert_eq!((mount.source, mount.mountpoint), (PathBuf::from("/a"), PathBuf::from("/b")));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_fuse3_says_nothing() {
+    fn the_form_of_mount_fuse3_is_understood() {
         let mount = mount(&["weir", "/a", "/b", "-o", "rw,dev,suid"]);
         assert_eq!((mount.source, mount.mountpoint), (PathBuf::from("/a"), PathBuf::from("/b")));
         assert_eq!(mount.options, ["rw"]);

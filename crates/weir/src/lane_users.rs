@@ -21,7 +21,7 @@ pub enum LaneUsersError {
     LookUp {
         /// The user.
         name: String,
-        /// What getpwnam_r(3) said.
+        /// The error of getpwnam_r(3).
         why: nix::Error,
     },
 }
@@ -46,7 +46,7 @@ impl FromStr for LaneUsers {
 
 /// As chown(1): an existing name counts as a name, even if it consists of digits.
 fn look_up(name: &str) -> Result<u32, LaneUsersError> {
-    // The last number stands for nobody: (uid_t) -1, chown(2).
+    // The last number, (uid_t) -1, is no user: chown(2).
     let number = name.parse().ok().filter(|&uid| uid != u32::MAX);
     match (User::from_name(name), number) {
         (Ok(Some(user)), _) => Ok(user.uid.as_raw()),

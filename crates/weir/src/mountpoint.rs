@@ -68,7 +68,7 @@ pub enum MountpointError {
         /// SOURCE.
         source_path: PathBuf,
     },
-    /// SOURCE lies in MOUNTPOINT: the mount would hide what it serves.
+    /// SOURCE lies in MOUNTPOINT: the mount would hide its own SOURCE.
     #[error(
         "SOURCE {} lies inside MOUNTPOINT {}: mount on a directory that does not hold SOURCE",
         source_path.display(), mountpoint.display()

@@ -1,4 +1,4 @@
-//! Whether one directory is below another, by whatever path.
+//! Whether one directory is below another, by any path.
 //!
 //! Two mounts whose SOURCEs share files would overwrite each other's pages. Three checks are needed, because
 //! each misses some cases: the parent directories (device and inode), the mount table (bind mounts of one

@@ -1,6 +1,5 @@
 //! `-o opt,opt=value`: the options of FUSE and mount(8), and Weir's own in that form.
-//!
-//! Every option is known or refused; none is passed on unread. An option that FUSE users may expect and
+//! Every option is known or refused; none is passed on unchecked. An option that FUSE users may expect and
 //! Weir does not have is refused with the reason, never silently ignored.
 
 use std::path::PathBuf;

@@ -59,7 +59,7 @@ pub enum OwnDirectoryError {
     /// Other users may change it.
     #[error(
         "{} may be changed by other users (mode {mode:04o}), so its contents cannot be trusted and it is not \
-         used: if nobody did, 'chmod go-rwx {}'", path.display(), path.display()
+         used: if nobody changed it, 'chmod go-rwx {}'", path.display(), path.display()
     )]
     Open {
         /// The thing.
@@ -182,7 +182,7 @@ impl OwnDirectory {
             return Err(OwnDirectoryError::Open { path, mode: stat.st_mode & 0o7777 });
         }
         if stat.st_mode & 0o055 != 0 {
-            // Earlier builds, or a person, set this mode; nobody else could write to the directory. Where
+            // An earlier build, or a person, set this mode; no other user could write to the directory. Where
             // modes cannot be changed, the modes of the files are checked.
             let _ = rustix::fs::fchmod(&directory, Mode::RWXU);
         }
@@ -280,7 +280,7 @@ impl OwnDirectory {
         self.write(NOTE_FILE, &note.encode())
     }
 
-    /// Removes what no log needs: the identity, unless a log outside SOURCE has it.
+    /// Removes the identity, unless a log outside SOURCE needs it.
     pub fn forget_identity(&self) -> Result<(), OwnDirectoryError> {
         let log = rustix::fs::statat(&self.directory, LOG_FILE, AtFlags::SYMLINK_NOFOLLOW);
         if log.is_err_and(|errno| errno == Errno::NOENT) && self.note()?.is_none() {

@@ -1,7 +1,7 @@
 //! Sizes and durations as people write them: `64M`, `1GiB`, `30s`, `500ms`.
 //!
-//! Strict, since a misread size could use up the machine's memory: whatever is not one of the documented
-//! forms is refused, and the message lists the forms.
+//! Strict, since a misread size could use up the machine's memory: a text in no documented form is refused, and
+//! the message lists the forms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -170,8 +170,8 @@ fn parse_percent(
         .ok_or(QuantityError::OutOfRange { text: text.to_owned(), least: "1", most: most_shown })
 }
 
-/// Reads a FUSE cache timeout: seconds with an optional fraction as FUSE's own options have it
-/// (`1.5`), or a duration with its unit. At most a day.
+/// Reads a FUSE cache timeout of at most a day: seconds with an optional fraction (`1.5`), as in FUSE's own
+/// options, or a duration with its unit.
 pub fn parse_timeout(text: &str) -> Result<Duration, QuantityError> {
     let range =
         |text: &str| QuantityError::OutOfRange { text: text.to_owned(), least: "0", most: "24h" };
@@ -187,7 +187,7 @@ pub fn parse_timeout(text: &str) -> Result<Duration, QuantityError> {
     if timeout > Duration::from_secs(24 * 3600) { Err(range(text)) } else { Ok(timeout) }
 }
 
-/// Splits digits from what follows them.
+/// Splits a number from its unit.
 fn split<'a>(text: &'a str, example: &'static str) -> Result<(u64, &'a str), QuantityError> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if digits == 0 {

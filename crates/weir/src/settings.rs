@@ -1,4 +1,4 @@
-//! The settings of a mount: layers (command line, configuration files), merged and checked once.
+//! The settings of a mount: layers (command line, configuration files) that are merged and checked once.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -327,7 +327,7 @@ pub struct Settings {
 /// Settings that contradict each other or the engine's bounds.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// `--memory` is less than an engine needs.
+    /// `--memory` is less than the engine's minimum.
     #[error("memory of {given} is too small: give --memory at least {least}")]
     MemoryTooSmall {
         /// The value given.

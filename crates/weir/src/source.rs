@@ -213,7 +213,7 @@ impl Source {
             let mut holder = format!("{} ", std::process::id()).into_bytes();
             holder.extend_from_slice(mountpoint.as_os_str().as_bytes());
             holder.push(b'\n');
-            // Only information for people: a full disk must not prevent a mount.
+            // Only for messages: a full disk must not prevent a mount.
             let _ = rustix::fs::ftruncate(&file, 0);
             let _ = rustix::io::pwrite(&file, &holder, 0);
             return Ok(Ok((own, file)));
@@ -226,7 +226,7 @@ impl Source {
         SourceError::Lock { path, error: errno.into() }
     }
 
-    /// Who holds the lock, as far as the lock file says.
+    /// The holder of the lock, from the lock file.
     fn locked(&self) -> SourceError {
         let path = self.path.join(WEIR_DIRECTORY).join(LOCK_FILE);
         let mut holder = String::new();
@@ -322,7 +322,7 @@ pub fn log_path(path: &Path) -> PathBuf {
     path.join(WEIR_DIRECTORY).join("log")
 }
 
-/// Whether `log` is that place, by whatever path.
+/// Whether `log` is that place, by any path.
 pub fn is_log_path(path: &Path, log: &Path) -> bool {
     let parent = log.parent().and_then(|parent| parent.canonicalize().ok());
     log.file_name().is_some_and(|name| name == "log")
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lock_at_a_time_and_nothing_left_behind() {
+    fn locks_exclude_each_other_and_leave_nothing_behind() {
         let scratch = Scratch::new("lock");
         let before = fs::metadata(&scratch.0).unwrap().modified().unwrap();
         let lock = scratch.open().lock(Path::new("/mnt/first place"), false).unwrap();

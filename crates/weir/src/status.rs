@@ -40,7 +40,7 @@ pub fn render_all(statuses: &[Status]) -> String {
     statuses.iter().map(render).collect::<Vec<_>>().join("\n")
 }
 
-/// The requests of several mounts, one below the other.
+/// The request counts of several mounts, one below the other.
 pub fn render_all_requests(statuses: &[Status]) -> String {
     if statuses.is_empty() {
         return "no weir mounts\n".to_owned();
@@ -145,7 +145,7 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     row(
         "of these",
         format!(
-            "{} aged, {} pressed, {} synced, {} along the way",
+            "{} by age, {} under pressure, {} by syncs, {} in passing",
             stats.destages_aged,
             stats.destages_pressed,
             stats.destages_synced,
@@ -282,7 +282,7 @@ fn log(status: &Status) -> String {
 
 fn hits(hits: u64, misses: u64) -> String {
     match hits + misses {
-        0 => "nothing looked for".to_owned(),
+        0 => "no page looked up".to_owned(),
         // The rounding does not show in a percentage.
         all => format!("{:.1} % of pages in memory", 100.0 * hits as f64 / all as f64),
     }
@@ -297,7 +297,7 @@ fn write_latency(out: &mut String, name: &str, latency: &PercentilesReport) -> f
     writeln!(out)
 }
 
-/// A latency, in three digits or so.
+/// A latency, with about two or three digits.
 fn time(nanos: u64) -> String {
     let (value, unit) = match nanos {
         0..1_000 => return format!("{nanos} ns"),
@@ -332,14 +332,14 @@ mod tests {
         assert!(text.contains("front end         FUSE over /dev/fuse\n"), "{text}");
         let by_ring = Status { transport: "io-uring".into(), ..Status::default() };
         assert!(render(&by_ring).contains("front end         FUSE over io_uring\n"));
-        for row in ["dirty             nothing", "errors            none", "nothing looked for"] {
+        for row in ["dirty             nothing", "errors            none", "no page looked up"] {
             assert!(text.contains(row), "{row}: {text}");
         }
         assert_eq!(render_all(&[]), "no weir mounts\n");
     }
 
     #[test]
-    fn requests_are_told_the_most_frequent_first() {
+    fn requests_are_listed_with_the_most_frequent_first() {
         let requests = [("getattr", 3), ("lookup", 12), ("access", 3)];
         let requests = requests.map(|(name, count)| (name.to_owned(), count)).into();
         let status =

@@ -17,7 +17,7 @@ use crate::fuse_access;
 pub enum How {
     /// Only if no program uses it.
     Idle,
-    /// From the name space at once, and completely when no program uses it any more (MNT_DETACH).
+    /// From the namespace at once, and completely when no program uses it any more (MNT_DETACH).
     Detach,
 }
 
@@ -44,7 +44,7 @@ pub enum UnmountError {
     Helper(String),
 }
 
-/// Unmounts what is topmost at `mountpoint`.
+/// Unmounts the topmost mount at `mountpoint`.
 pub fn unmount(mountpoint: &Path, how: How) -> Result<(), UnmountError> {
     let detach = match how {
         How::Idle => UnmountFlags::empty(),
@@ -66,7 +66,7 @@ fn by_helper(mountpoint: &Path, how: How) -> Result<(), UnmountError> {
     if how == How::Detach {
         command.arg("-z");
     }
-    // Its messages are read below.
+    // LC_ALL: `parse_error` reads its messages.
     command.arg("--").arg(mountpoint).env("LC_ALL", "C").stdin(Stdio::null());
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let child = child.map_err(UnmountError::Kernel)?;
@@ -75,10 +75,10 @@ fn by_helper(mountpoint: &Path, how: How) -> Result<(), UnmountError> {
     if output.status.success() {
         return Ok(());
     }
-    Err(understand(&String::from_utf8_lossy(&output.stderr)))
+    Err(parse_error(&String::from_utf8_lossy(&output.stderr)))
 }
 
-fn understand(said: &str) -> UnmountError {
+fn parse_error(said: &str) -> UnmountError {
     let line = said.lines().next().unwrap_or("fusermount3 failed and said nothing").trim();
     if line.contains("busy") {
         UnmountError::Busy
@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn the_helpers_errors_are_recognised() {
         let busy = "fusermount3: failed to unmount /mnt/x: Device or resource busy\n";
-        assert!(matches!(understand(busy), UnmountError::Busy));
+        assert!(matches!(parse_error(busy), UnmountError::Busy));
         let gone = "fusermount3: entry for /mnt/x not found in /etc/mtab\n";
-        assert!(matches!(understand(gone), UnmountError::NotMounted));
-        assert!(matches!(understand(""), UnmountError::Helper(_)));
+        assert!(matches!(parse_error(gone), UnmountError::NotMounted));
+        assert!(matches!(parse_error(""), UnmountError::Helper(_)));
     }
 
     #[test]

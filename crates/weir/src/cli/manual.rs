@@ -1,7 +1,7 @@
 //! The texts of `--help`: the manual.
 
 pub(super) const ABOUT: &str = "\
-A write path in front of any directory: small writes and syncs do not wait for it.
+A write path in front of any directory: small writes and syncs do not wait for its disk.
 
 'weir mount SOURCE MOUNTPOINT' shows the files of SOURCE at MOUNTPOINT. A write to a page that is not in \
 memory does not wait until the page has been read: its bytes are kept as a patch, and the page is read later \
@@ -13,7 +13,7 @@ docs/SEMANTICS.md defines what write, fsync, close and a crash mean.";
 pub(super) const AFTER: &str = "\
 EXAMPLES:
   weir mount /srv/data /mnt/data       serve /srv/data at /mnt/data
-  weir status /mnt/data                what is dirty, patched, fetched, and how fast it is
+  weir status /mnt/data                dirty, patched and fetched pages, and latencies
   weir sync /mnt/data                  write everything home and make it durable
   weir umount /mnt/data                write everything home, then unmount
   weir run -- rsync -a /etc /mnt/data  run a program that reads and writes without the kernel

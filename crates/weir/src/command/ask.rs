@@ -21,7 +21,7 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
     };
     if daemon.is_elsewhere() {
         leave(&mount, &daemon, arguments.force)?;
-        // A connection serves one request, and the mount may have ended with this namespace's.
+        // A connection serves one request. The mount may have ended when it was unmounted in this namespace.
         match Daemon::connect(&mount) {
             Ok(again) if again.is_same(&daemon) => daemon = again,
             _ => {
@@ -58,7 +58,7 @@ fn leave(mount: &Mount, daemon: &Daemon, force: bool) -> Result<(), Failure> {
     }
 }
 
-/// Unmounts a mount whose daemon has died. Never a success: what was not home is lost.
+/// Unmounts a mount whose daemon has died. Always returns a failure: data that was not home is lost.
 fn remove_dead(mount: &Mount) -> Failure {
     let path = mount.mount_point.display();
     match unmount::unmount(&mount.mount_point, How::Detach) {
@@ -101,7 +101,7 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
             Ok(status) => statuses.push(status),
             // This user may not see it.
             Err(Failure::Control(ControlError::Denied { .. })) => {}
-            // Show the others all the same.
+            // Show the other mounts.
             Err(failure) => outcome = failure.report(),
         }
     }

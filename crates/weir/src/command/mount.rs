@@ -49,7 +49,7 @@ pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The daemon's process. It speaks only through its report, and through the log after that.
+/// The daemon's process. Its messages go to its report, and after that to the log.
 fn in_background(request: MountRequest, report: Report) -> ExitCode {
     let mut report = Some(report);
     let served = daemon::check(request).and_then(Checked::lock).and_then(|locked| {

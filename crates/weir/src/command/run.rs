@@ -21,7 +21,7 @@ const LIBRARY: &str = "libweir_preload.so";
 /// Environment variable with the library's path, which replaces the search.
 const LIBRARY_VARIABLE: &str = "WEIR_PRELOAD";
 
-/// Runs a program.
+/// Runs a program, with the library preloaded if possible.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let [name, rest @ ..] = &arguments.command[..] else {
         return Err(Failure::Usage("name a program; see 'weir run --help'".to_owned()));
@@ -67,7 +67,7 @@ fn cannot_run(name: &OsStr, error: io::Error) -> Failure {
     }
 }
 
-/// The library comes first: its calls then reach what was preloaded before.
+/// The library comes first: its calls then reach the libraries preloaded before.
 fn preloaded(library: &Path, before: Option<OsString>) -> OsString {
     let mut list = library.as_os_str().to_owned();
     if let Some(before) = before.filter(|before| !before.is_empty()) {

@@ -16,13 +16,13 @@ use crate::mounts::{self, Device, Mount, MountTable};
 use crate::namespaces;
 
 /// How long a daemon may take to send its status.
-const STATUS_PATIENCE: Duration = Duration::from_secs(10);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// As above, for a daemon whose end is awaited and which need not answer.
-const PROGRESS_PATIENCE: Duration = Duration::from_secs(1);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long to wait for a process to end after it hung up.
-const END_PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const END_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ pub fn status_of_process(pid: u32) -> Option<Status> {
         let peer = rustix::net::sockopt::socket_peercred(&connection).ok()?;
         (peer.pid.as_raw_nonzero().get().unsigned_abs() == pid).then_some(connection)
     })?;
-    connection.set_read_timeout(Some(PROGRESS_PATIENCE)).ok()?;
+    connection.set_read_timeout(Some(PROGRESS_TIMEOUT)).ok()?;
     protocol::send(&connection, &Request::Status).ok()?;
     match protocol::receive(&connection).ok()? {
         Reply::Status { status } => Some(*status),
@@ -146,8 +146,7 @@ impl Daemon {
         if denied || (!own.is_root() && own.as_raw() != owner) {
             return Err(ControlError::Denied { path: path(), owner });
         }
-        // A socket without a listener belonged to a dead daemon. A missing socket may have been removed
-        // by somebody.
+        // A socket without a listener belonged to a dead daemon. A missing socket may have been removed by a person.
         if abandoned || matches!(rustix::fs::stat(&mount.mount_point), Err(Errno::NOTCONN)) {
             return Err(ControlError::Dead(path()));
         }
@@ -182,9 +181,9 @@ impl Daemon {
     /// Asks and waits for the answer: briefly for a status, otherwise until everything has been written
     /// home.
     pub fn ask(&self, request: &Request) -> Result<Reply, ControlError> {
-        let patience = matches!(request, Request::Status).then_some(STATUS_PATIENCE);
+        let timeout = matches!(request, Request::Status).then_some(STATUS_TIMEOUT);
         self.connection
-            .set_read_timeout(patience)
+            .set_read_timeout(timeout)
             .and_then(|()| protocol::send(&self.connection, request))
             .and_then(|()| protocol::receive(&self.connection))
             .map_err(|error| self.broken_off(error))
@@ -197,7 +196,7 @@ impl Daemon {
         let hung_up = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
         let is_mounted =
             || MountTable::read().is_ok_and(|table| table.of_device(self.device).is_some());
-        if hung_up && self.has_ended(Some(&END_PATIENCE)) && is_mounted() {
+        if hung_up && self.has_ended(Some(&END_TIMEOUT)) && is_mounted() {
             return ControlError::Dead(path);
         }
         ControlError::Conversation { path, error }
@@ -209,12 +208,12 @@ impl Daemon {
     }
 
     /// Whether the process has ended, or does so in time.
-    fn has_ended(&self, patience: Option<&Timespec>) -> bool {
+    fn has_ended(&self, timeout: Option<&Timespec>) -> bool {
         // The process ended before a pidfd could be opened.
         let Some(process) = &self.process else { return true };
         let mut ended = [PollFd::new(process, PollFlags::IN)];
         loop {
-            match rustix::event::poll(&mut ended, patience) {
+            match rustix::event::poll(&mut ended, timeout) {
                 Err(Errno::INTR) => {}
                 result => return result.is_ok_and(|ready| ready > 0),
             }

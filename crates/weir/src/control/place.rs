@@ -57,7 +57,7 @@ fn prepare(directory: &Path, uid: u32) -> io::Result<()> {
     // Links are not followed: in /tmp anybody may have planted one.
     let found = fs::symlink_metadata(directory)?;
     if !found.is_dir() || found.uid() != uid {
-        return Err(io::Error::other("it belongs to somebody else"));
+        return Err(io::Error::other("it belongs to another user"));
     }
     if found.mode() & 0o077 != 0 {
         return Err(io::Error::other("others may enter it: remove it, or change its mode to 700"));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_others_can_meddle_with_is_refused() {
+    fn a_directory_that_other_users_can_change_is_refused() {
         let top = std::env::temp_dir().join(format!("weir-place-{}", std::process::id()));
         fs::create_dir_all(&top).unwrap();
         let uid = rustix::process::geteuid().as_raw();

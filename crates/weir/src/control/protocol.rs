@@ -39,7 +39,7 @@ pub enum Reply {
     Done,
     /// It could not be done.
     Failed {
-        /// What, why, and what to do.
+        /// What failed, why, and what to do.
         message: String,
     },
 }
@@ -81,7 +81,7 @@ pub struct Status {
     pub lane: Option<LaneReport>,
     /// FUSE requests that the kernel sent, by kind.
     pub requests: BTreeMap<String, u64>,
-    /// Notifications that the kernel was sent: what it is to drop from its caches.
+    /// Notifications sent to the kernel: entries that it must drop from its caches.
     pub notifications: u64,
     /// The engine's counters and gauges.
     pub stats: StatsReport,
@@ -113,7 +113,7 @@ impl From<&Status> for RequestsReport {
     }
 }
 
-/// What [`weir_fuse::LaneStatus`] says.
+/// [`weir_fuse::LaneStatus`], for the status message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LaneReport {

@@ -54,7 +54,7 @@ impl SocketPlace {
         Ok(directory)
     }
 
-    /// Takes the name over from whichever daemon had it: the device number is this mount's now.
+    /// Takes the name over from the daemon that had it: the device number now belongs to this mount.
     fn bind(&mut self) -> io::Result<UnixListener> {
         let _lock = self.lock()?;
         match fs::remove_file(&self.path) {
@@ -123,7 +123,7 @@ where
         let connection = match listener.accept() {
             Ok((connection, _)) => connection,
             Err(error) => {
-                // Most likely out of descriptors, for the moment.
+                // Most likely out of descriptors for a moment.
                 tracing::warn!("control socket: {error}");
                 thread::sleep(Duration::from_millis(100));
                 continue;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_answered_and_invalid_ones_survived() {
+    fn requests_are_answered_and_invalid_ones_are_refused() {
         let directory = scratch("answers");
         let mut server = Server::bind_in(directory.clone(), DEVICE).unwrap();
         server

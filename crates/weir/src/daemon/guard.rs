@@ -24,7 +24,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use crate::connection;
 use crate::mounts::{Device, Mount, MountTable};
 
-/// What the guard is sent when the daemon's first thread ends.
+/// The signal that the guard gets when the daemon's first thread ends.
 const DEATH: libc::c_int = libc::SIGUSR1;
 
 /// The one descriptor that the guard keeps, after the three standard ones.
@@ -33,23 +33,23 @@ const PIPE: libc::c_int = 3;
 /// A guard that runs. Dropping it ends it.
 pub struct Guard {
     child: Pid,
-    /// Closed once the place was sent.
+    /// Closed once the mount's place was sent.
     pipe: Option<PipeWriter>,
 }
 
-/// Starts the guard. To be called on the thread that outlives all others, while it is the only one.
+/// Starts the guard. Call it while the process has one thread, on the thread that outlives all others.
 pub fn start() -> io::Result<Guard> {
     let (reader, writer) = io::pipe()?;
     let daemon = rustix::process::getpid();
-    // SAFETY: this is the only thread, so no lock is held by another one and the child may go on
-    // as the parent would.
+    // SAFETY: this is the only thread, so no other thread holds a lock, and the child may continue as the
+    // parent would.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(writer);
-            // Nobody is there to be told of an error: without a guard, the mount ends as the kernel ends it.
+            // An error cannot be reported: without a guard, the kernel ends the mount when it can.
             let _ = watch(daemon, reader);
-            // SAFETY: ends this process. Exit handlers are the daemon's.
+            // SAFETY: ends this process, without the daemon's exit handlers.
             unsafe { libc::_exit(0) }
         }
         child => {
@@ -73,7 +73,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // It may have been killed by somebody else. Waiting for it makes its number free.
+        // Another process may have killed it. Waiting for it frees its process number.
         let _ = rustix::process::kill_process(self.child, Signal::KILL);
         while let Err(rustix::io::Errno::INTR) =
             rustix::process::waitpid(Some(self.child), WaitOptions::empty())
@@ -81,10 +81,10 @@ impl Drop for Guard {
     }
 }
 
-/// The guard's life. Returns when there is nothing to watch over any more.
+/// The body of the guard. Returns when the mount has ended or was never made.
 fn watch(daemon: Pid, place: PipeReader) -> io::Result<()> {
     let death = block_signals()?;
-    let place = let_go_of_all_but(place)?;
+    let place = close_all_but(place)?;
     // SAFETY: takes a signal's number and a name that ends with a zero.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, DEATH);
@@ -108,8 +108,8 @@ fn watch(daemon: Pid, place: PipeReader) -> io::Result<()> {
     Ok(())
 }
 
-/// Blocks every signal that can be blocked: what ends the daemon does not end its guard. Returns
-/// the set to wait for.
+/// Blocks every signal that can be blocked: a signal that ends the daemon does not end its guard. Returns the
+/// set to wait for.
 fn block_signals() -> io::Result<libc::sigset_t> {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut death = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -125,9 +125,9 @@ fn block_signals() -> io::Result<libc::sigset_t> {
     if error == 0 { Ok(death) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// Closes everything inherited but the pipe, SOURCE's lock and directory among it, and leaves the
-/// daemon's session and working directory.
-fn let_go_of_all_but(pipe: PipeReader) -> io::Result<PipeReader> {
+/// Closes all inherited descriptors except the pipe, SOURCE's lock and directory included. Leaves the daemon's
+/// session and working directory.
+fn close_all_but(pipe: PipeReader) -> io::Result<PipeReader> {
     // Fails only for a group's leader, which a child that was just forked is not.
     let _ = rustix::process::setsid();
     rustix::process::chdir("/")?;
@@ -135,8 +135,8 @@ fn let_go_of_all_but(pipe: PipeReader) -> io::Result<PipeReader> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    // SAFETY: nothing in this process uses a descriptor that is replaced or closed here: `null` and
-    // `pipe` are forgotten, and what else the daemon had open is never used again.
+    // SAFETY: nothing in this process uses a descriptor that is replaced or closed here: `null` and `pipe` are
+    // forgotten, and the daemon's other descriptors are never used again.
     unsafe {
         if pipe.as_raw_fd() != PIPE && libc::dup2(pipe.as_raw_fd(), PIPE) == -1 {
             return Err(io::Error::last_os_error());
@@ -150,7 +150,7 @@ fn let_go_of_all_but(pipe: PipeReader) -> io::Result<PipeReader> {
     }
 }
 
-/// The mount that the daemon tells of; `None` if it ended before there was one.
+/// The mount that the daemon reports; `None` if the daemon ended before it mounted.
 fn read_place(mut pipe: PipeReader) -> io::Result<Option<(Device, PathBuf)>> {
     let mut bytes = Vec::new();
     pipe.read_to_end(&mut bytes)?;

@@ -27,12 +27,12 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// How long an unmounted mount may take to end before the waiting command is told which processes still
 /// have it. A namespace that is just ending releases it within this time.
-const ENDING_PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Attempts to unmount a mount in use, and the pause between them: a process that is just ending, or
 /// that forked another one, releases it in a moment.
-const LEAVING_TRIES: u32 = 10;
-const LEAVING_PAUSE: Duration = Duration::from_millis(20);
+const UNMOUNT_TRIES: u32 = 10;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(20);
 
 /// What can happen to a mount.
 pub enum Event {
@@ -71,7 +71,7 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
             });
         }
         Request::Unmount { force } => {
-            // If nobody receives it the daemon is about to end: the client sees the hang-up.
+            // If the receiver is gone, the daemon is about to end: the client sees the hang-up.
             let _ = events.send(Event::Unmount { force, responder });
         }
     }
@@ -82,7 +82,7 @@ fn not_home(shard: &Shard, source: &Path, error: Error) -> String {
     if shard.stats().dirty_pages == 0 {
         return format!(
             "everything is written home, but the file system of {} says that it could not make all of \
-             it durable: {error}; it says so once: try again, and check it",
+             it durable: {error}; it reports that only once: check it, and try again",
             source.display()
         );
     }
@@ -218,7 +218,7 @@ impl Lifecycle {
         let received = if self.retry {
             self.events.recv_timeout(RETRY)
         } else if !self.responders.is_empty() {
-            self.events.recv_timeout(ENDING_PATIENCE)
+            self.events.recv_timeout(END_TIMEOUT)
         } else {
             self.events.recv().map_err(RecvTimeoutError::from)
         };
@@ -239,7 +239,7 @@ impl Lifecycle {
         self.stop()
     }
 
-    /// Writes home and unmounts; detaches what is in use.
+    /// Writes home and unmounts; detaches a mount in use.
     fn stop(&mut self) -> Next {
         self.stopping.store(true, Ordering::Relaxed);
         let home = self.write_home();
@@ -348,8 +348,8 @@ impl Lifecycle {
         !again && connection::exists(self.place.device)
     }
 
-    /// Answers all commands that wait for the end. The mount goes on for the namespaces that still
-    /// have it, and ends with the last of them.
+    /// Answers all commands that wait for the end. The mount stays for the namespaces that still have it, and
+    /// ends with the last of them.
     fn give_up_waiting(&mut self, message: String) -> Next {
         tracing::warn!("{message}");
         self.mounted = Mounted::Detached;
@@ -386,10 +386,10 @@ impl Lifecycle {
         self.responders.push(responder);
     }
 
-    /// The kernel has ended the mount: brings home what was written last, however long it takes.
+    /// The kernel has ended the mount: brings home the last writes, however long it takes.
     fn bring_home(mut self) -> Ended {
         self.stopping.store(true, Ordering::Relaxed);
-        // The mount's device number may be another mount's from now on.
+        // From here on the device number may belong to another mount.
         drop(self.guard.take());
         let mut lost = None;
         while let Err(error) = self.write_home() {
@@ -432,8 +432,8 @@ impl Lifecycle {
             Ok(()) | Err(UnmountError::NotMounted) => {}
             Err(error) => tracing::error!("cannot unmount: {error}"),
         }
-        // Where that fails, programs can write until this process has ended: what they write after
-        // the last sync is lost to them as in a crash.
+        // If that fails, programs can write until this process has ended: writes after the last sync are lost,
+        // as in a crash.
         if let Err(error) = connection::abort(self.place.device) {
             tracing::debug!("cannot cut off programs that still use the mount: {error}");
         }
@@ -460,9 +460,9 @@ impl Lifecycle {
 
     /// Unmounts if no program uses the mount; waits briefly for programs that are just ending.
     fn unmount_idle(&self) -> Result<(), UnmountError> {
-        for _ in 0..LEAVING_TRIES {
+        for _ in 0..UNMOUNT_TRIES {
             match self.unmount(How::Idle) {
-                Err(UnmountError::Busy) => std::thread::sleep(LEAVING_PAUSE),
+                Err(UnmountError::Busy) => std::thread::sleep(UNMOUNT_PAUSE),
                 outcome => return outcome,
             }
         }
@@ -491,7 +491,7 @@ fn join(holders: &[Holder]) -> String {
     holders.iter().map(Holder::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// `a (1), b (2)`, or what to look for if none can be seen.
+/// `a (1), b (2)`, or a hint if none can be seen.
 fn name(users: &[String], mountpoint: &Path) -> String {
     if users.is_empty() {
         format!("programs of other users or another mount below {}", mountpoint.display())

@@ -7,8 +7,8 @@
 //!
 //! Owns the file and the thread that writes it.
 //!
-//! Invariants: a record has whole lines and at most [`BYTES_MAX`]; only its own thread waits for it, and the
-//! end of the mount for a moment; an error ends the record and not the mount.
+//! Invariants: a record has whole lines and at most [`BYTES_MAX`]; only its own thread waits for its disk, and
+//! the end of the mount for at most a moment; an error ends the record and not the mount.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -228,7 +228,7 @@ fn real(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Does not wait for the other end if it is a pipe.
+/// Opens the file; does not wait for the other end if it is a pipe.
 fn open(path: &Path) -> io::Result<File> {
     File::options()
         .read(true)
@@ -239,7 +239,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// What the file is, if it is neither empty nor a record.
+/// Describes the file if it is neither empty nor a record.
 fn is_something_else(file: &File) -> io::Result<Option<&'static str>> {
     if !file.metadata()?.is_file() {
         return Ok(Some("no regular file"));

@@ -31,7 +31,7 @@ pub fn describe(shard: &Shard, source: &Path) -> String {
 
 /// The names, below SOURCE, of files that have something newer than home. A file is known to the
 /// shard by its inode number, and every such file is open here: so the open descriptors name it.
-/// One that has lost its name has none here either.
+/// A file without a name is omitted.
 fn dirty_files(shard: &Shard, source: &Path) -> Vec<PathBuf> {
     let Ok(descriptors) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let mut names: Vec<PathBuf> = descriptors

@@ -51,7 +51,7 @@ pub fn find(name: &OsStr) -> Result<Program, Failure> {
         Some(path) => {
             Failure::NotExecutable(format!("cannot run {}: it is not executable", path.display()))
         }
-        None => Failure::NotFound(format!("cannot run {shown}: it is nowhere in PATH")),
+        None => Failure::NotFound(format!("cannot run {shown}: it is not in PATH")),
     })
 }
 
@@ -151,7 +151,7 @@ mod tests {
         for path in [&own, &script] {
             assert_eq!(find(path.as_os_str()).unwrap().ignores_preload(), None);
         }
-        // Its table of segments cut off at none.
+        // An ELF file whose table of segments is empty.
         let mut image = vec![0; 64];
         File::open(&own).unwrap().read_exact(&mut image).unwrap();
         image[56..58].copy_from_slice(&[0, 0]);

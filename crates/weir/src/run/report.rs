@@ -19,8 +19,8 @@ use crate::run::tally::TallyFile;
 struct Line {
     processes: u64,
     files_in_lane: u64,
-    lane: Ways,
-    kernel: Ways,
+    lane: Counts,
+    kernel: Counts,
     lane_appends: u64,
     syncs: u64,
     kernel_reads_because: BTreeMap<&'static str, u64>,
@@ -28,7 +28,7 @@ struct Line {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Ways {
+struct Counts {
     reads: u64,
     read_bytes: u64,
     writes: u64,
@@ -133,22 +133,22 @@ fn render_line(text: &mut String, name: &str, line: &Line) {
         count => format!("{count} processes"),
     };
     let _ = writeln!(text, "{name}: {processes}, {} files in the lane", line.files_in_lane);
-    let way = |text: &mut String, label: &str, reads: &Ways, more: &str| {
+    let render_counts = |text: &mut String, label: &str, counts: &Counts, more: &str| {
         let _ = writeln!(
             text,
             "  {label:<10} {} reads ({}), {} writes ({}){more}",
-            reads.reads,
-            Size(reads.read_bytes),
-            reads.writes,
-            Size(reads.write_bytes)
+            counts.reads,
+            Size(counts.read_bytes),
+            counts.writes,
+            Size(counts.write_bytes)
         );
     };
     let appends = match line.lane_appends {
         0 => String::new(),
         count => format!(", {count} of them appended"),
     };
-    way(text, "by lane", &line.lane, &appends);
-    way(text, "by kernel", &line.kernel, "");
+    render_counts(text, "by lane", &line.lane, &appends);
+    render_counts(text, "by kernel", &line.kernel, "");
     for (label, because) in
         [("reads", &line.kernel_reads_because), ("writes", &line.kernel_writes_because)]
     {

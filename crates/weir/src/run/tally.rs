@@ -26,7 +26,7 @@ impl TallyFile {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for directory in DIRECTORIES {
             let path = Path::new(directory).join(format!("weir-run-{}", std::process::id()));
-            // Left behind by a killed process of the same number.
+            // A killed process with the same number may have left one.
             let _ = std::fs::remove_file(&path);
             match TallyFile::create_at(&path) {
                 Ok(tally) => return Ok(TallyFile { path, tally }),

@@ -1,6 +1,6 @@
 //! Explains a redo log in words: what recovery would do to each file.
 //!
-//! Replays the log as recovery does, but to a [`Home`] that only adds up what it is told, and inspects the files
+//! Replays the log as recovery does, but to a [`Home`] that only adds up the changes, and inspects the files
 //! without changing them.
 //!
 //! Memory is one entry for each file and for each separate range of bytes that the log holds.
@@ -100,7 +100,7 @@ pub struct Explained(BTreeMap<Vec<u8>, Change>);
 /// Reads a log from its checkpoint to its end.
 ///
 /// # Errors
-/// What keeps recovery from replaying it.
+/// Those for which recovery would not replay the log.
 pub fn read<R: ReadLog>(
     log: &mut R,
     superblock: Superblock,
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_log_is_explained_as_it_is_replayed() {
-        // What it holds is in crates/log/tests/images.rs.
+        // crates/log/tests/images.rs lists its records.
         let image = include_bytes!("../../../../log/tests/images/version-4");
         let superblock = Superblock::decode(image[..4096].try_into().unwrap()).unwrap();
         let mut log = Image(image.to_vec());
