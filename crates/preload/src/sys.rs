@@ -119,6 +119,34 @@ pub(crate) fn fstat(fd: c_int) -> Result<libc::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
+/// What tells files apart, and their size as the kernel remembers it, which may be old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// As in `st_dev` of stat(2).
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) is_regular: bool,
+    pub(crate) size: u64,
+}
+
+/// What the kernel knows of a file (statx(2), AT_STATX_DONT_SYNC): no request is sent to its file system. On FUSE, fstat(2) after a
+/// write sends a GETATTR, and its answer costs the next write a GETXATTR: the kernel forgets then that the file has no
+/// `security.capability`.
+pub(crate) fn identity(fd: c_int) -> Result<Identity> {
+    let mut statx = MaybeUninit::<libc::statx>::uninit();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let (path, mask) = (c"".as_ptr(), libc::STATX_TYPE | libc::STATX_INO | libc::STATX_SIZE);
+    plain!(libc::SYS_statx, fd, path, flags, mask, statx.as_mut_ptr())?;
+    // SAFETY: the kernel filled it.
+    let statx = unsafe { statx.assume_init() };
+    Ok(Identity {
+        device: libc::makedev(statx.stx_dev_major, statx.stx_dev_minor),
+        inode: statx.stx_ino,
+        is_regular: u32::from(statx.stx_mode) & libc::S_IFMT == libc::S_IFREG,
+        size: statx.stx_size,
+    })
+}
+
 /// The type of the file system a descriptor is on (fstatfs(2)).
 pub(crate) fn file_system(fd: c_int) -> Result<i64> {
     let mut statfs = MaybeUninit::<libc::statfs>::uninit();
@@ -281,4 +309,29 @@ pub(crate) fn ring_bell(fd: c_int) {
     let byte = 0_u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let _ = plain!(libc::SYS_sendto, fd, &raw const byte, 1, flags);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn an_identity_is_as_stat_says() {
+        let path = std::env::temp_dir().join(format!("weir-preload-{}", std::process::id()));
+        std::fs::write(&path, b"12345").unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let stat = file.metadata().unwrap();
+        let identity = identity(file.as_raw_fd()).unwrap();
+        let expected =
+            Identity { device: stat.dev(), inode: stat.ino(), is_regular: true, size: 5 };
+        assert_eq!(identity, expected);
+
+        let directory = std::fs::File::open("/").unwrap();
+        assert!(!super::identity(directory.as_raw_fd()).unwrap().is_regular);
+        assert_eq!(super::identity(-1), Err(Errno(libc::EBADF)));
+    }
 }

@@ -1,7 +1,8 @@
 //! Which description each descriptor is of.
 //!
-//! A descriptor is looked at when it is first read or written, by one fstat(2). Every call that closes or replaces
-//! descriptors forgets what was known of them, before and after, so that at worst something is looked at twice.
+//! A descriptor is looked at when it is first read or written, by one statx(2) that sends its file system no request.
+//! Every call that closes or replaces descriptors forgets what was known of them, before and after, so that at worst
+//! something is looked at twice.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -64,10 +65,10 @@ fn look(fd: c_int, entry: &AtomicU32) -> Option<&'static Description> {
     if !home::is_ours() {
         return None;
     }
-    let stat = sys::fstat(fd).ok()?;
-    let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-    let device = if is_regular { device::of(fd, stat.st_dev) } else { None };
-    let place = device.and_then(|device| description::take(device, stat.st_ino, stat.st_size == 0));
+    let file = sys::identity(fd).ok()?;
+    let device = if file.is_regular { device::of(fd, file.device) } else { None };
+    // The size may be old: then the description enters the lane earlier or later than it should.
+    let place = device.and_then(|device| description::take(device, file.inode, file.size == 0));
     let number = place.map_or(PLAIN, |place| place + FIRST);
     USED.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     let noted = entry.compare_exchange(UNKNOWN, number, Ordering::AcqRel, Ordering::Acquire);
