@@ -10,6 +10,7 @@
 #   make fuzz       everything that reads what others can write, fuzzed: three minutes a target
 #   make bench      the figures of docs/results/engine.md on this machine's own disk, both sides of each in one run
 #   make bench-lane  programs under 'weir run' on this machine's own disk, the quick form (at most eight minutes, as root)
+#   make bench-names  many small files, directly and through Weir, on three homes, the quick form (at most eight minutes, as root)
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
 #   make lint       formatting, clippy, the documentation's links, dependencies, and checks of the repository itself
@@ -29,7 +30,7 @@ BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
 
-.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test miri fuzz bench bench-nbw bench-paper lint install uninstall clean
+.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test miri fuzz bench bench-lane bench-names bench-nbw bench-paper lint install uninstall clean
 
 all: build
 
@@ -91,6 +92,10 @@ bench: setup-run build
 bench-lane: setup-bench build
 	mkdir -p $(BENCH_DIR)
 	$(BENCH) run lane --quick --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/lane.json
+
+bench-names: setup-bench build
+	mkdir -p $(BENCH_DIR)
+	$(BENCH) run names --quick --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/names.json
 
 bench-nbw: setup-bench build
 	mkdir -p $(BENCH_DIR)

@@ -41,9 +41,13 @@ pub fn make_cold(paths: &[&Path]) -> Result<()> {
     for path in paths {
         drop_cached(path)?;
     }
-    // Only root may; the files themselves are cold without it.
-    let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+    drop_machine_caches();
     Ok(())
+}
+
+/// Drops everything clean that the machine has cached, names and attributes too, where the caller may: root alone.
+pub fn drop_machine_caches() {
+    let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
 /// Bytes this process caused to be read from a disk so far (proc(5), /proc/pid/io).

@@ -20,6 +20,7 @@ mod measure;
 mod memory;
 mod mount;
 mod mount_table;
+mod names;
 mod nbw;
 mod own_disk;
 mod page;
@@ -118,6 +119,9 @@ enum Task {
         /// The directory to mount it on.
         mountpoint: PathBuf,
     },
+    /// The network between sshfs and an SFTP server: sshfs starts this in the place of ssh.
+    #[command(hide = true)]
+    Relay(names::relay::Arguments),
     /// Programs for the tests of the lane.
     #[command(hide = true, subcommand)]
     Trial(trial::Trial),
@@ -154,6 +158,7 @@ enum Suite {
     AwolSim(awol_sim::Arguments),
     Recovery(recovery::Arguments),
     Lane(lane::Arguments),
+    Names(names::Arguments),
 }
 
 /// What the benchmarks on this machine's own disk take.
@@ -200,6 +205,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::AwolSim(arguments) => arguments.run(),
                 Suite::Recovery(arguments) => arguments.run(),
                 Suite::Lane(arguments) => arguments.run(),
+                Suite::Names(arguments) => arguments.run(),
             }
         }
         Task::Tables { results } => tables::print(&results),
@@ -218,6 +224,7 @@ fn run(task: Task) -> Result<()> {
         Task::Passthrough { source, mountpoint } => {
             passthrough::serve(&source, &mountpoint).doing("mount a passthrough on", &mountpoint)
         }
+        Task::Relay(arguments) => arguments.run(),
         Task::Trial(trial) => trial::run(trial),
         Task::Check { directory } => workload::check(&directory),
         Task::Load { directory } => workload::load(&directory),

@@ -5,6 +5,7 @@
 //! sides; `results` is the JSON, `goals` what was to be reached, `table` what is printed.
 
 mod goals;
+pub mod keeper;
 mod perform;
 mod plan;
 pub mod results;
@@ -13,18 +14,17 @@ mod startup;
 pub mod table;
 pub mod transport;
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::PathBuf;
 
+use self::keeper::Keeper;
 use self::perform::{cold, warm};
 use self::plan::{Form, Style};
-use self::results::{Case, IO_URING, Results, SUITE};
+use self::results::{Case, IO_URING, SUITE};
 use self::side::{Side, Stand};
 use crate::error::{Error, Result};
 use crate::mount::{require_fuse, weir_program};
-use crate::nbw::run::{command_line, identity};
 use crate::own_disk::OwnDisk;
-use crate::report::{line, machine};
+use crate::report::line;
 
 pub use self::goals::goals;
 
@@ -55,24 +55,10 @@ pub struct Arguments {
     own: OwnDisk,
 }
 
-/// A run under way: each case is printed and kept as it comes.
-struct Keeper<'a> {
-    results: Results,
-    json: Option<&'a Path>,
-    start: Instant,
-}
-
-impl Keeper<'_> {
-    fn add(&mut self, case: Case) -> Result<()> {
-        println!("  {}", table::line(&case));
-        self.results.cases.push(case);
-        self.save()
-    }
-
-    fn save(&mut self) -> Result<()> {
-        self.results.took_seconds = self.start.elapsed().as_secs_f64();
-        self.json.map_or(Ok(()), |path| self.results.save(path))
-    }
+/// Prints a case and keeps it.
+fn keep(keeper: &mut Keeper<'_>, case: Case) -> Result<()> {
+    println!("  {}", table::line(&case));
+    keeper.add(case)
 }
 
 impl Arguments {
@@ -94,29 +80,16 @@ impl Arguments {
             passed_over.push(format!("lane: {} has no 'run'", weir.display()));
         }
         let (by, _put_back) = transport::choose(&self.transport, &mut passed_over);
-        let results = Results {
-            suite: SUITE.into(),
-            command: command_line(),
-            machine: machine(),
-            profile: form.name.into(),
-            transport: by.into(),
-            weir: identity(&weir)?,
-            complete: false,
-            took_seconds: 0.0,
-            passed_over,
-            cases: Vec::new(),
-        };
-        let mut keeper = Keeper { results, json: self.own.json.as_deref(), start: Instant::now() };
-        // Found out now whether it can be written, not after the first minutes.
-        keeper.save()?;
+        let json = self.own.json.as_deref();
+        let mut keeper = Keeper::begin(SUITE, form.name, by, &weir, passed_over, json)?;
         let stand = Stand::new(weir, &self.own.dir, DISK_BYTES, by)?;
         let some_warm = cells.partition_point(|cell| cell.style == Style::Warm);
         let (warm_cells, cold_cells) = cells.split_at(some_warm);
         println!("{}", table::head());
         if !warm_cells.is_empty() {
-            warm(&stand, &sides, warm_cells, |case| keeper.add(case))?;
+            warm(&stand, &sides, warm_cells, |case| keep(&mut keeper, case))?;
         }
-        cold(&stand, &sides, cold_cells, |case| keeper.add(case))?;
+        cold(&stand, &sides, cold_cells, |case| keep(&mut keeper, case))?;
         self.others(&stand, form, &sides, &mut keeper)?;
         self.end(keeper)
     }
@@ -131,12 +104,12 @@ impl Arguments {
     ) -> Result<()> {
         if plan::wanted(&self.only, transport::NAME) {
             match transport::measure(stand, form)? {
-                Ok(case) => keeper.add(case)?,
+                Ok(case) => keep(keeper, case)?,
                 Err(why) => keeper.results.passed_over.push(format!("{}: {why}", transport::NAME)),
             }
         }
         if sides.contains(&Side::Lane) {
-            startup::measure(stand, form, &self.only, |case| keeper.add(case))?;
+            startup::measure(stand, form, &self.only, |case| keep(keeper, case))?;
         }
         Ok(())
     }

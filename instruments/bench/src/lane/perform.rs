@@ -2,14 +2,16 @@
 //! there.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use super::plan::Cell;
 use super::results::{Case, Round, SideRounds};
-use super::side::{Side, Stand, drop_all_cached, sync};
+use super::side::{Side, Stand, drop_all_cached};
+use crate::cold::drop_machine_caches;
 use crate::error::{Doing, Error, Result};
 use crate::mount::WeirMount;
+use crate::workload::tree::{clear, sync};
 use crate::workload::{Outcome, Ran, Workload, postgres_owner};
 
 /// A side's files: at home, and as the side sees them.
@@ -131,7 +133,7 @@ fn rounds(
         Workload::Calls(calls) => Some(calls.io_bytes),
         _ => None,
     };
-    Ok(Case { name: cell.name.clone(), figure: cell.figure, io_bytes, sides })
+    Ok(Case { name: cell.name.clone(), figure: cell.figure, io_bytes, files: None, sides })
 }
 
 /// Runs the load, and brings what it wrote to the disk.
@@ -182,8 +184,7 @@ fn cold_turn(stand: &Stand, user: Option<u32>, cell: &Cell, files: &Files) -> Re
     let workload = &cell.workload;
     sync(&files.home)?;
     drop_all_cached(&files.home)?;
-    // Only root may; the files themselves are cold without it.
-    let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+    drop_machine_caches();
     let mount = match files.side {
         Side::Ext4 => None,
         Side::Fuse | Side::Lane => Some(stand.mount(user)?),
@@ -198,15 +199,4 @@ fn cold_turn(stand: &Stand, user: Option<u32>, cell: &Cell, files: &Files) -> Re
     workload.verify(&files.home, &turn.outcome)?;
     workload.reset(&files.home, &turn.outcome)?;
     Ok(turn)
-}
-
-/// Empties a directory.
-fn clear(directory: &Path) -> Result<()> {
-    for entry in fs::read_dir(directory).doing("read", directory)?.flatten() {
-        let path = entry.path();
-        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.doing("remove", &path)?;
-    }
-    Ok(())
 }

@@ -226,7 +226,8 @@ fn programs(form: Form, sources: &Path, cells: &mut Vec<Cell>) {
         [(Journal::Wal, "wal", 800.0), (Journal::Delete, "delete", 300.0)]
     {
         let transactions = (per_second * form.program_seconds) as u64;
-        let workload = Workload::Inserts(Inserts { journal, transactions });
+        let workload =
+            Workload::Inserts(Inserts { journal, transactions, rows: 10, rows_before: 20_000 });
         push(format!("sqlite/{called}"), "transaction", Figure::Rate, workload);
     }
     let seconds = form.program_seconds as u64 + 1;

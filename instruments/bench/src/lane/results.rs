@@ -73,6 +73,9 @@ pub struct Case {
     /// Bytes of an operation, where all have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io_bytes: Option<u64>,
+    /// Files that it is about, where that is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
     /// Who was compared.
     pub sides: Vec<SideRounds>,
 }
@@ -106,6 +109,12 @@ pub struct Round {
     /// Writes that the daemon took from memory it shares with the load, by its own count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted_writes: Option<u64>,
+    /// The most memory that the daemon held, MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemon_peak_mib: Option<f64>,
+    /// Descriptors that the daemon had open at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemon_descriptors: Option<u64>,
 }
 
 impl Round {
@@ -120,7 +129,7 @@ impl Round {
             p99_us: found.p99_us,
             max_us: found.max_us,
             after_seconds,
-            posted_writes: None,
+            ..Round::default()
         })
     }
 
@@ -206,7 +215,7 @@ pub mod tests {
             side: (*side).into(),
             rounds: values.iter().map(round).collect(),
         });
-        Case { name: name.into(), figure, io_bytes: None, sides: sides.collect() }
+        Case { name: name.into(), figure, io_bytes: None, files: None, sides: sides.collect() }
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::fs::syncfs;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -127,12 +126,6 @@ impl Stand {
         let mut command = self.command(side, &self.own);
         load_by(command.arg(task).arg(directory), input, LIMIT)
     }
-}
-
-/// Writes everything of the file system of `directory` to its disk.
-pub fn sync(directory: &Path) -> Result<()> {
-    let opened = fs::File::open(directory).doing("open", directory)?;
-    syncfs(&opened).doing("sync", directory)
 }
 
 /// Takes the files in `directory`, those of the directories in it not, out of the page cache they are read through.

@@ -115,7 +115,13 @@ fn starts(name: &str, form: Form, sides: &mut [(&str, Command)]) -> Result<Case>
             });
         }
     }
-    Ok(Case { name: name.into(), figure: Figure::Median, io_bytes: None, sides: rounds })
+    Ok(Case {
+        name: name.into(),
+        figure: Figure::Median,
+        io_bytes: None,
+        files: None,
+        sides: rounds,
+    })
 }
 
 fn start(command: &mut Command) -> Result<Duration> {
@@ -165,6 +171,7 @@ fn off_mount(stand: &Stand, form: Form) -> Result<Case> {
         name: "off-mount/64".into(),
         figure: Figure::Rate,
         io_bytes: Some(64),
+        files: None,
         sides: rounds,
     })
 }

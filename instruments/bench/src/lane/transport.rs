@@ -90,5 +90,11 @@ pub fn measure(stand: &Stand, form: Form) -> Result<std::result::Result<Case, St
     for entry in fs::read_dir(stand.source()).doing("read", &stand.source())?.flatten() {
         fs::remove_file(entry.path()).doing("remove", &entry.path())?;
     }
-    Ok(Ok(Case { name: NAME.into(), figure: Figure::Median, io_bytes: Some(64), sides: rounds }))
+    Ok(Ok(Case {
+        name: NAME.into(),
+        figure: Figure::Median,
+        io_bytes: Some(64),
+        files: None,
+        sides: rounds,
+    }))
 }

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use super::ledger::{self, Account, Found, Ledger, Thing};
 use super::process::{Process, wait_for_end};
-use super::{cgroup, file_system, machine};
+use super::{cgroup, file_system, machine, remote};
 use crate::disk::attach;
 use crate::error::{Doing, Error, Result};
 use crate::mount::force_unmount;
-use crate::mount_table::{loop_devices_in, mount_at, mounts_at_or_below};
+use crate::mount_table::{Mounted, loop_devices_in, mount_at, mounts_at_or_below};
 use crate::workspace;
 
 /// How long killed processes may take to end.
@@ -167,6 +167,11 @@ fn processes(account: &Account, thing: &Thing) -> Vec<Process> {
         Thing::Disk { directory } => Process::of_program_in(&account.owner.program, directory),
         Thing::Weir { program, mountpoint, .. } => Process::of_program_in(program, mountpoint),
         Thing::Group { path } => cgroup::members(path),
+        Thing::Remote { programs, directory } => programs
+            .iter()
+            .chain([&account.owner.program])
+            .flat_map(|program| Process::of_program_in(program, directory))
+            .collect(),
         Thing::Directory { .. } | Thing::FileSystem { .. } => Vec::new(),
     }
 }
@@ -220,7 +225,30 @@ fn unmount(account: &Account, thing: &Thing, report: &mut Report) {
                 report.done(gone, format!("mount {} ({kind})", mountpoint.display()));
             }
         }
+        Thing::Remote { directory, .. } => unmount_all(remote_mounts(directory), report),
         _ => {}
+    }
+}
+
+/// The mounts of a [`Thing::Remote`].
+fn remote_mounts(directory: &Path) -> Vec<Mounted> {
+    let mut mounts = mounts_at_or_below(directory);
+    mounts.retain(|mounted| mounted.kind == remote::KIND);
+    mounts
+}
+
+/// The mounts of a [`Thing::Disk`].
+fn disk_mounts(directory: &Path) -> Vec<Mounted> {
+    let mut mounts = mounts_at_or_below(directory);
+    mounts.retain(|mounted| mounted.kind.starts_with("fuse"));
+    mounts
+}
+
+fn unmount_all(mounts: Vec<Mounted>, report: &mut Report) {
+    for Mounted { mountpoint, kind, .. } in mounts {
+        force_unmount(&mountpoint);
+        let gone = mount_at(&mountpoint).is_none();
+        report.done(gone, format!("mount {} ({kind})", mountpoint.display()));
     }
 }
 
@@ -253,14 +281,7 @@ fn stop_disk(_: &Account, thing: &Thing, report: &mut Report) {
     if !loop_devices_in(directory).is_empty() {
         return;
     }
-    for mounted in mounts_at_or_below(directory) {
-        if mounted.kind.starts_with("fuse") {
-            force_unmount(&mounted.mountpoint);
-            let gone = mount_at(&mounted.mountpoint).is_none();
-            let text = format!("mount {} ({})", mounted.mountpoint.display(), mounted.kind);
-            report.done(gone, text);
-        }
-    }
+    unmount_all(disk_mounts(directory), report);
 }
 
 fn remove_group(_: &Account, thing: &Thing, report: &mut Report) {
@@ -291,10 +312,7 @@ fn is_gone(account: &Account, thing: &Thing) -> bool {
     match thing {
         Thing::Directory { path } => !workspace::is_left_over(path),
         Thing::Disk { directory } => {
-            loop_devices_in(directory).is_empty()
-                && !mounts_at_or_below(directory)
-                    .iter()
-                    .any(|mounted| mounted.kind.starts_with("fuse"))
+            loop_devices_in(directory).is_empty() && disk_mounts(directory).is_empty()
         }
         Thing::Process { .. } => true,
         Thing::FileSystem { kind, mountpoint } => {
@@ -302,6 +320,7 @@ fn is_gone(account: &Account, thing: &Thing) -> bool {
         }
         Thing::Weir { source, mountpoint, .. } => mount_at(mountpoint)
             .is_none_or(|mounted| mounted.kind != "fuse.weir" || mounted.source != *source),
+        Thing::Remote { directory, .. } => remote_mounts(directory).is_empty(),
         Thing::Group { path } => !path.exists(),
     }
 }
@@ -345,6 +364,7 @@ mod tests {
             },
             Thing::FileSystem { kind: "proc".into(), mountpoint: "/proc".into() },
             Thing::Disk { directory: "/proc".into() },
+            Thing::Remote { programs: Vec::new(), directory: "/proc".into() },
         ];
         let account = account(things);
         let mut report = Report::default();

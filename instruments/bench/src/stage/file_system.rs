@@ -58,6 +58,11 @@ impl FileSystem {
             .doing("mount the emulated disk on", &self.mountpoint)
     }
 
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
     /// Unmounts and mounts it, and drops what the machine has cached: neither content nor metadata
     /// is in memory afterwards, as after a restart.
     pub fn make_cold(&self) -> Result<()> {

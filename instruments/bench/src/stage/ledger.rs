@@ -57,6 +57,14 @@ pub enum Thing {
         /// Where.
         mountpoint: PathBuf,
     },
+    /// A directory reached through sshfs, and the processes between it and its server: all have a path in
+    /// `directory` among their arguments.
+    Remote {
+        /// The programs of the mount and of its server; the relay between them is the run's own program.
+        programs: Vec<PathBuf>,
+        /// Where the files and the mount point are.
+        directory: PathBuf,
+    },
     /// A memory cgroup, and whatever runs in it.
     Group {
         /// Its directory.

@@ -18,6 +18,7 @@
 mod cgroup;
 pub mod clean;
 mod counters;
+mod emulated;
 mod file_system;
 pub mod hold;
 mod ledger;
@@ -25,13 +26,14 @@ mod load;
 mod machine;
 pub mod over_time;
 mod process;
+mod remote;
 mod run;
+mod served;
 
 use std::cell::Cell;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use strum::Display;
 
@@ -39,18 +41,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::cgroup::Group;
-use self::file_system::FileSystem;
-use self::ledger::{Listed, Thing};
 use self::over_time::OverTime;
 use crate::cleanup::{Undo, undo};
-use crate::disk::{Counts, Disk, Model};
+use crate::disk::{Counts, Model};
 use crate::error::{Doing, Error, Result};
 use crate::mount::WeirMount;
 
 pub use self::counters::Counters;
+pub use self::emulated::{Emulated, Pace};
 pub use self::load::run_by as load_by;
+pub use self::machine::{require, require_root};
 pub use self::process::{Process, wait_for_end};
+pub use self::remote::{Remote, require as require_remote};
 pub use self::run::Run;
+pub use self::served::Served;
 
 /// The kernel's default vm.dirty_ratio: percent of memory that may be dirty before writers are
 /// throttled. Write-back begins at half of it, as by vm.dirty_background_ratio.
@@ -247,11 +251,7 @@ pub struct Observed {
 
 /// An emulated disk, prepared for rounds. Everything is taken down when this goes.
 pub struct Stage {
-    // In this order: a paced disk would make unmounting slow, and goes last itself.
-    _unpaced: Undo,
-    file_system: FileSystem,
-    disk: Arc<Disk>,
-    _disk_listed: [Listed; 2],
+    emulated: Emulated,
     home: PathBuf,
     work: PathBuf,
     scratch: PathBuf,
@@ -265,42 +265,15 @@ impl Stage {
     pub fn new(run: &Run, terms: Terms) -> Result<Stage> {
         terms.check()?;
         let ledger = run.ledger().clone();
-        let work = run.workspace().directory(&format!("stage-{}", run.next_stage()))?;
-        let directory = |name: &str| {
-            let path = work.join(name);
-            fs::create_dir(&path).doing("create", &path).map(|()| path)
-        };
-        let disk_directory = directory("disk")?;
-        let listed = ledger.list(Thing::Disk { directory: disk_directory.clone() })?;
-        let disk = Disk::start(terms.disk, &work.join("image"), terms.disk_bytes, &disk_directory)?;
-        let process = Process::with_pid(disk.server_pid()).ok_or_else(|| Error::Answer {
-            from: "the emulated disk",
-            why: "its server is not there".into(),
-        })?;
-        let process_listed = ledger.list(Thing::Process { process })?;
-        let disk = Arc::new(disk);
-        disk.set_paced(false)?;
-        disk.bound_dirty(terms.memory_bytes / 100 * DIRTY_PERCENT)?;
-        let mountpoint = directory("ext4")?;
-        let file_system = FileSystem::make(&ledger, disk.device(), &mountpoint)?;
-        let unpaced = {
-            let disk = disk.clone();
-            undo(move || drop(disk.set_paced(false)))
-        };
-        let home = mountpoint.join("home");
-        fs::create_dir(&home).doing("create", &home)?;
-        Ok(Stage {
-            _unpaced: unpaced,
-            file_system,
-            disk,
-            _disk_listed: [listed, process_listed],
-            home,
-            scratch: directory("scratch")?,
-            work,
-            ledger,
-            terms,
-            rounds: Cell::new(0),
-        })
+        let work = run.directory(&format!("stage-{}", run.next_stage()))?;
+        let dirty_bytes = terms.memory_bytes / 100 * DIRTY_PERCENT;
+        let emulated =
+            Emulated::start(&ledger, terms.disk, terms.disk_bytes, Some(dirty_bytes), &work)?;
+        let (home, scratch) = (emulated.mountpoint().join("home"), work.join("scratch"));
+        for path in [&home, &scratch] {
+            fs::create_dir(path).doing("create", path)?;
+        }
+        Ok(Stage { emulated, home, scratch, work, ledger, terms, rounds: Cell::new(0) })
     }
 
     /// The directory, on the emulated disk's file system, that the contestants share.
@@ -317,16 +290,16 @@ impl Stage {
     ) -> Result<(T, Observed)> {
         let arena = self.enter(contestant)?;
         let earlier = arena.counters()?;
-        let before = self.disk.counts()?;
-        let pace = Pace::on(&self.disk)?;
+        let before = self.emulated.disk().counts()?;
+        let pace = self.emulated.pace()?;
         let (acted, seen) = match self.terms.over_time {
             true => {
-                let (acted, seen) = over_time::watched(&self.disk, || act(&arena));
+                let (acted, seen) = over_time::watched(self.emulated.disk(), || act(&arena));
                 (acted, Some(seen))
             }
             false => (act(&arena), None),
         };
-        let after = self.disk.counts();
+        let after = self.emulated.disk().counts();
         drop(pace);
         let value = arena.judge(acted)?;
         let weir = match (arena.counters()?, earlier) {
@@ -342,12 +315,12 @@ impl Stage {
         let record = recorded.then(|| over_time::read(&self.record())).transpose()?;
         let over_time = seen.map(|seen| OverTime { weir: record.unwrap_or_default(), ..seen });
         let after = after?;
-        let left = self.disk.counts()? - after;
+        let left = self.emulated.disk().counts()? - after;
         Ok((value, Observed { device: after - before, left, weir, peak_bytes, over_time }))
     }
 
     fn enter(&self, contestant: Contestant) -> Result<Arena<'_>> {
-        self.file_system.make_cold()?;
+        self.emulated.make_cold()?;
         self.rounds.set(self.rounds.get() + 1);
         let name = format!("{}-{}", contestant.name(), self.rounds.get());
         let group = Group::new(&self.ledger, &name, self.terms.memory_bytes)?;
@@ -356,7 +329,7 @@ impl Stage {
         // After the mount: a signal has the newest undone first, and what is not home is not worth
         // waiting for.
         let abandon = {
-            let (disk, group) = (self.disk.clone(), group.path().to_owned());
+            let (disk, group) = (self.emulated.disk().clone(), group.path().to_owned());
             undo(move || {
                 let _ = disk.set_paced(false);
                 cgroup::kill_all_in(&group);
@@ -370,18 +343,9 @@ impl Stage {
         self.work.join("record.jsonl")
     }
 
-    fn mount(&self, own: Vec<String>, group: &Group) -> Result<Weir> {
-        let weir = &self.terms.weir;
-        let mountpoint = self.work.join("weir");
-        let listed = self.ledger.list(Thing::Weir {
-            program: weir.canonicalize().doing("find", weir)?,
-            source: self.home.clone(),
-            mountpoint: mountpoint.clone(),
-        })?;
+    fn mount(&self, own: Vec<String>, group: &Group) -> Result<Served> {
         let log = self.work.join("weir.log");
         let options = [
-            // No settings but these, whatever the machine's are.
-            "--config=/dev/null".to_owned(),
             format!("--memory={}", self.terms.engine_bytes()),
             format!("--patch-memory={}", self.terms.patch_bytes),
             format!("--log-size={}", self.terms.log_bytes),
@@ -395,40 +359,18 @@ impl Stage {
         if self.terms.over_time {
             options.push(&record);
         }
-        let mount = WeirMount::start_by(weir, &self.home, &mountpoint, &options, |command| {
+        let (weir, mountpoint) = (&self.terms.weir, self.work.join("weir"));
+        Served::start(&self.ledger, weir, &self.home, &mountpoint, &options, |command| {
             group.admit(command)
-        })?;
-        Ok(Weir { mount, listed })
+        })
     }
-}
-
-/// The disk's delays, on until this goes.
-struct Pace<'a>(&'a Disk);
-
-impl<'a> Pace<'a> {
-    fn on(disk: &'a Disk) -> Result<Pace<'a>> {
-        disk.set_paced(true)?;
-        Ok(Pace(disk))
-    }
-}
-
-impl Drop for Pace<'_> {
-    fn drop(&mut self) {
-        // If it fails the disk's server is gone, and whatever comes next fails.
-        let _ = self.0.set_paced(false);
-    }
-}
-
-struct Weir {
-    mount: WeirMount,
-    listed: Listed,
 }
 
 /// Where the contestant whose turn it is runs.
 pub struct Arena<'a> {
     // In this order: if the round failed, the daemon is killed and nothing waits for it.
     abandon: Undo,
-    weir: Option<Weir>,
+    weir: Option<Served>,
     group: Group,
     stage: &'a Stage,
 }
@@ -436,7 +378,7 @@ pub struct Arena<'a> {
 impl Arena<'_> {
     /// Where the contestant sees the files of [`Stage::home`].
     pub fn directory(&self) -> &Path {
-        self.weir.as_ref().map_or(self.stage.home(), |weir| weir.mount.path())
+        self.weir.as_ref().map_or(self.stage.home(), |weir| weir.mount().path())
     }
 
     /// Runs `workload` by `weir-bench load` in the contestant's memory, and returns its outcome.
@@ -447,11 +389,11 @@ impl Arena<'_> {
 
     /// Weir's mount, if the contestant has one.
     pub fn mount(&self) -> Option<&WeirMount> {
-        self.weir.as_ref().map(|weir| &weir.mount)
+        self.weir.as_ref().map(Served::mount)
     }
 
     fn counters(&self) -> Result<Option<Counters>> {
-        self.weir.as_ref().map(|weir| weir.mount.status()?.part("stats")).transpose()
+        self.weir.as_ref().map(|weir| weir.mount().status()?.part("stats")).transpose()
     }
 
     /// What the closure said, unless the contestant had been deprived of a process.
@@ -469,12 +411,11 @@ impl Arena<'_> {
     /// files reads them from the disk then, and not from what the contestant left in memory.
     fn leave(self) -> Result<()> {
         if let Some(weir) = self.weir {
-            weir.mount.unmount()?;
-            weir.listed.strike()?;
+            weir.unmount()?;
         }
         self.abandon.disarm();
         self.group.remove()?;
-        self.stage.file_system.make_cold()
+        self.stage.emulated.make_cold()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::ledger::{Ledger, Thing};
 use super::{clean, machine};
@@ -25,13 +25,19 @@ pub struct Run {
 }
 
 impl Run {
-    /// Begins a run in `dir`, on whose disk `bytes` and some more must be free.
+    /// Begins a run on emulated disks in `dir`, on whose disk `bytes` and some more must be free.
     ///
     /// # Errors
     /// The machine lacks something; `dir` is somebody else's or another run's. Nothing is made
     /// then.
     pub fn new(dir: &Path, bytes: u64) -> Result<Run> {
         machine::require()?;
+        Run::begin(dir, bytes)
+    }
+
+    /// The same for a run that can do without emulated disks: it needs root alone.
+    pub fn begin(dir: &Path, bytes: u64) -> Result<Run> {
+        machine::require_root("a run with a ledger")?;
         fs::create_dir_all(dir).doing("create", dir)?;
         let dir = dir.canonicalize().doing("find", dir)?;
         clean::before_run(&dir)?;
@@ -46,12 +52,13 @@ impl Run {
         Ok(Run { stages: Cell::new(0), workspace, ledger, _sweep: sweep })
     }
 
-    /// The run's own directory.
-    pub(super) fn workspace(&self) -> &Workspace {
-        &self.workspace
+    /// Makes a directory in the run's own.
+    pub fn directory(&self, name: &str) -> Result<PathBuf> {
+        self.workspace.directory(name)
     }
 
-    pub(super) fn ledger(&self) -> &Ledger {
+    /// What it has made.
+    pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 use crate::content::Random;
@@ -13,13 +12,14 @@ use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, run};
 use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
-use crate::workload::tree::remove;
+use crate::workload::tree::{remove, sync};
 
 /// Files in a directory.
 const FILES_A_DIRECTORY: u32 = 50;
 /// Bytes of a file: as many as that, or less.
 const FILE_BYTES_MAX: u64 = 8 << 10;
 const SEED: u64 = 0x6769_7400;
+const DATE: &str = "1700000000 +0000";
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,8 +61,7 @@ impl Job for GitTree {
         for words in [&["init", "-q"][..], &["add", "-A"], &["commit", "-q", "-m", "all"]] {
             run(git(&tree).args(words))?;
         }
-        let opened = fs::File::open(home).doing("open", home)?;
-        syncfs(&opened).doing("sync", home)
+        sync(home)
     }
 
     /// The first look is not counted: files have other inode numbers than before, so git compares their content.
@@ -90,28 +89,35 @@ impl Job for GitTree {
     }
 
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
-        let tree = tree(home);
-        run(git(&tree).args(["fsck", "--full", "--strict"])).map(drop)?;
-        let output = run(git(&tree).args(["status", "--porcelain"]))?;
-        if output.stdout.is_empty() {
-            return Ok(());
-        }
-        Err(Error::Different(format!("git finds changes in {}", tree.display())))
+        verify(&tree(home))
     }
 }
 
-fn tree(directory: &Path) -> PathBuf {
+/// Fails unless git finds the objects and the files of the work tree `tree` as they were committed.
+pub fn verify(tree: &Path) -> Result<()> {
+    run(git(tree).args(["fsck", "--full", "--strict"])).map(drop)?;
+    let output = run(git(tree).args(["status", "--porcelain"]))?;
+    if output.stdout.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Different(format!("git finds changes in {}", tree.display())))
+}
+
+/// Where the work tree is.
+pub fn tree(directory: &Path) -> PathBuf {
     directory.join("tree")
 }
 
-/// git with no settings but these.
-fn git(tree: &Path) -> Command {
+/// git with no settings but these, and at no other time: what it writes is the same on each run.
+pub fn git(tree: &Path) -> Command {
     let mut command = Command::new("git");
     command
         .arg("-C")
         .arg(tree)
         .args(["-c", "user.name=bench", "-c", "user.email=bench@localhost"])
         .args(["-c", "safe.directory=*", "-c", "gc.auto=0"])
+        .env("GIT_AUTHOR_DATE", DATE)
+        .env("GIT_COMMITTER_DATE", DATE)
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null");
     command

@@ -18,10 +18,6 @@ use crate::sqlite_shell::{DONE, Shell};
 use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
 
-/// Rows a transaction adds.
-const ROWS: u64 = 10;
-/// Rows that are there before.
-const ROWS_BEFORE: u64 = 20_000;
 /// Bytes of a row's text.
 const TEXT_BYTES: u64 = 100;
 /// What a row and its entry in the index take, bytes, about.
@@ -54,6 +50,10 @@ pub struct Inserts {
     pub journal: Journal,
     /// Transactions.
     pub transactions: u64,
+    /// Rows that each adds.
+    pub rows: u64,
+    /// Rows that are there before.
+    pub rows_before: u64,
 }
 
 impl Inserts {
@@ -75,7 +75,7 @@ impl Inserts {
 
 impl Job for Inserts {
     fn file_bytes(&self) -> u64 {
-        3 * ROW_BYTES * (ROWS_BEFORE + ROWS * self.transactions) + (8 << 20)
+        3 * ROW_BYTES * (self.rows_before + self.rows * self.transactions) + (8 << 20)
     }
 
     fn prepare(&self, home: &Path) -> Result<()> {
@@ -93,7 +93,7 @@ impl Job for Inserts {
             "PRAGMA synchronous = OFF;\nCREATE TABLE entry(id INTEGER PRIMARY KEY, account INTEGER, text TEXT);\n\
              CREATE INDEX entry_account ON entry(account);\nBEGIN;\n",
         );
-        (0..ROWS_BEFORE).for_each(|row| insert(&mut sql, row));
+        (0..self.rows_before).for_each(|row| insert(&mut sql, row));
         shell.tell(&(sql + "COMMIT;"))?;
         shell.tell(&format!("PRAGMA journal_mode = {};", self.journal.name()))?;
         shell.end()?;
@@ -108,8 +108,8 @@ impl Job for Inserts {
         let mut sql = String::new();
         for transaction in 0..self.transactions {
             sql += "BEGIN IMMEDIATE;\n";
-            let first = ROWS_BEFORE + transaction * ROWS;
-            (first..first + ROWS).for_each(|row| insert(&mut sql, row));
+            let first = self.rows_before + transaction * self.rows;
+            (first..first + self.rows).for_each(|row| insert(&mut sql, row));
             // A String takes whatever is written to it.
             let _ = writeln!(sql, "COMMIT;\n.print {DONE}");
         }
@@ -139,7 +139,7 @@ impl Job for Inserts {
     }
 
     fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
-        let rows = ROWS_BEFORE + ROWS * outcome.done.iter().sum::<u64>();
+        let rows = self.rows_before + self.rows * outcome.done.iter().sum::<u64>();
         let path = self.database(home);
         let mut shell = Shell::start(&path)?;
         shell.check_integrity(&path)?;
@@ -192,7 +192,12 @@ mod tests {
             return;
         }
         for journal in [Journal::Wal, Journal::Delete] {
-            let workload = Workload::Inserts(Inserts { journal, transactions: 4 });
+            let workload = Workload::Inserts(Inserts {
+                journal,
+                transactions: 4,
+                rows: 10,
+                rows_before: 20_000,
+            });
             let home = Scratch::new(&format!("inserts-{}", journal.name()), &workload);
             let outcome = workload.run(&home).unwrap();
             assert_eq!(outcome.class("transaction").unwrap().ops, 4);

@@ -2,10 +2,11 @@
 //!
 //! A [`Tally`] is one thread's; an [`Outcome`] is the whole load's.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Result;
 use crate::measure::Latencies;
 use crate::workload::timeline::Timeline;
 
@@ -135,6 +136,29 @@ impl Outcome {
             checked_reads,
             writes_over_time: None,
         }
+    }
+
+    /// Does one thing as a whole, a job.
+    pub fn of_job(act: impl FnOnce() -> Result<()>) -> Result<Outcome> {
+        let mut act = Some(act);
+        Outcome::of_each(Class::Job, 1, |_| act.take().map_or(Ok(()), |act| act()))
+    }
+
+    /// Does `count` things one after the other, each told its number.
+    pub fn of_each(
+        class: Class,
+        count: u64,
+        mut act: impl FnMut(u64) -> Result<()>,
+    ) -> Result<Outcome> {
+        let mut tally = Tally::new();
+        let start = Instant::now();
+        for number in 0..count {
+            let before = Instant::now();
+            act(number)?;
+            tally.note(class, before.elapsed(), 0);
+        }
+        tally.seconds = start.elapsed().as_secs_f64();
+        Ok(Outcome::new(&[tally], vec![count], 0))
     }
 
     /// One class by its name, `all` for all together. `None` if the load has no such operation.
