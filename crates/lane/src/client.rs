@@ -189,7 +189,7 @@ impl Client {
             // SAFETY: by this function's contract.
             unsafe { self.copy_in(ring, place, entry, &fill) };
             if ends.publish(place).is_ok() {
-                return Ok(head.bell.must_wake(place.is_filling));
+                return Ok(head.doorbell.must_wake(place.is_filling));
             }
             self.region.settle(noted);
         }

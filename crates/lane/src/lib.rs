@@ -16,7 +16,7 @@
 //! - the server half believes nothing it reads in a region: it copies, then checks;
 //! - the client half believes the board, but not that the daemon is alive ([`board::View::is_alive`]);
 //! - what both halves must agree on without a lock is in modules that the model checker runs as well: [`ring`],
-//!   `sequence`, `stamp`, `bell`. The others are not built for it: they need memory at fixed places.
+//!   `sequence`, `stamp`, `doorbell`. The others are not built for it: they need memory at fixed places.
 //!
 //! ```
 //! let board = weir_lane::board::Board::new(4)?;
@@ -27,11 +27,11 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-mod bell;
 #[cfg(not(loom))]
 pub mod board;
 #[cfg(not(loom))]
 pub mod client;
+mod doorbell;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 #[cfg(not(loom))]

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
-use crate::bell::Bell;
+use crate::doorbell::Doorbell;
 use crate::ring::{Ends, Refused, advance, entry_bytes};
 use crate::sequence::Sequence;
 use crate::stamp::Stamps;
@@ -184,7 +184,7 @@ fn a_frame_is_read_as_the_page_it_holds() {
 #[test]
 fn no_wake_up_is_lost() {
     loom::model(|| {
-        let lane = Arc::new((Ring::new(), Bell::new()));
+        let lane = Arc::new((Ring::new(), Doorbell::new()));
         let client = {
             let lane = Arc::clone(&lane);
             thread::spawn(move || {
@@ -201,7 +201,7 @@ fn no_wake_up_is_lost() {
 #[test]
 fn of_two_who_post_while_the_daemon_sleeps_one_wakes_it() {
     loom::model(|| {
-        let lane = Arc::new((Ring::new(), Ring::new(), Bell::new()));
+        let lane = Arc::new((Ring::new(), Ring::new(), Doorbell::new()));
         let clients = [0, 1].map(|client| {
             let lane = Arc::clone(&lane);
             thread::spawn(move || {
@@ -214,7 +214,7 @@ fn of_two_who_post_while_the_daemon_sleeps_one_wakes_it() {
         let seen = lane.0.posted().is_some() && lane.1.posted().is_some();
         let rang = clients.map(|client| client.join().unwrap());
         assert!(rang.contains(&true) || seen);
-        assert!(!(rang[0] && rang[1]), "the bell is rung once");
+        assert!(!(rang[0] && rang[1]), "the doorbell is rung once");
     });
 }
 

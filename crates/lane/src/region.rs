@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::PAGE_BYTES;
-use crate::bell::Bell;
+use crate::doorbell::Doorbell;
 use crate::memory::{self, Access, Memory};
 use crate::owner::Owner;
 use crate::resident::{Part, Resident, Windows};
@@ -37,7 +37,7 @@ pub(crate) struct Head {
     rings: Line64,
     pub(crate) stamps: Stamps,
     pub(crate) ends: FileEnds,
-    pub(crate) bell: Bell,
+    pub(crate) doorbell: Doorbell,
 }
 
 /// Posted writes that move a file's end, of all files.
@@ -331,7 +331,7 @@ impl Region {
         if passed && to != Owner::NOBODY {
             self.ring(ring).ends.mark_as_had();
             // Before anything is published in it: the server looks at no other rings. Sequentially consistent
-            // for the bell.
+            // for the doorbell.
             self.head().rings.0.fetch_or(1 << ring, Ordering::SeqCst);
         }
         passed

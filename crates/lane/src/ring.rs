@@ -138,7 +138,7 @@ impl Ends {
     /// [`Refused::Withdrawn`]: it is not published, and nobody will read it.
     #[inline]
     pub fn publish(&self, place: Place) -> Result<(), Refused> {
-        // Release: who sees the tail sees the entry. Sequentially consistent for the bell.
+        // Release: who sees the tail sees the entry. Sequentially consistent for the doorbell.
         let published = self.producer.tail.compare_exchange(
             place.tail,
             place.next,

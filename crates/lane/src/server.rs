@@ -278,13 +278,13 @@ impl Inbox {
 
     /// Says that posted writes are looked for within the interval, so that nobody need wake the daemon.
     pub fn stay_awake(&self) {
-        self.region.head().bell.stay_awake();
+        self.region.head().doorbell.start_polling();
     }
 
     /// Says that the daemon must be woken from now on. False if something was posted meanwhile: look again.
     /// Look once in a while also if it is true, for a program may be killed before it wakes the daemon.
     pub fn fall_asleep(&self) -> bool {
-        self.region.head().bell.fall_asleep();
+        self.region.head().doorbell.fall_asleep();
         !self.has_posted()
     }
 

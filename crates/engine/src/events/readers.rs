@@ -6,25 +6,25 @@ use crate::engine::Engine;
 use crate::time::Time;
 
 /// Where a fetch takes less than this, patched pages are fetched early: it costs nobody much.
-const QUICK_FETCH: Duration = Duration::from_micros(300);
+const FAST_FETCH_MAX: Duration = Duration::from_micros(300);
 
 impl Engine {
     /// Somebody waits for a fetch, or did a moment ago; or for the log, with which
     /// a rotational disk may be busy.
     pub(crate) fn readers_first(&self, now: Time) -> bool {
-        let log = self.log_is_awaited() && !self.fetches_are_quick();
+        let log = self.log_is_awaited() && !self.fetches_are_fast();
         log || self.device.readers_wait(now)
     }
 
-    /// True on rotational devices, or when a fetch takes longer than [`QUICK_FETCH`].
+    /// True on rotational devices, or when a fetch takes longer than [`FAST_FETCH_MAX`].
     pub(crate) fn fetches_are_slow(&self) -> bool {
         self.config.rotational
-            || self.device.costs.fetch.latency().is_some_and(|latency| latency >= QUICK_FETCH)
+            || self.device.costs.fetch.latency().is_some_and(|latency| latency >= FAST_FETCH_MAX)
     }
 
-    /// True when a fetch takes less than [`QUICK_FETCH`], and the device is not rotational.
-    pub(crate) fn fetches_are_quick(&self) -> bool {
+    /// True when a fetch takes less than [`FAST_FETCH_MAX`], and the device is not rotational.
+    pub(crate) fn fetches_are_fast(&self) -> bool {
         !self.config.rotational
-            && self.device.costs.fetch.latency().is_some_and(|latency| latency < QUICK_FETCH)
+            && self.device.costs.fetch.latency().is_some_and(|latency| latency < FAST_FETCH_MAX)
     }
 }

@@ -19,9 +19,9 @@ use crate::engine::Engine;
 use crate::place::PageIx;
 use crate::time::Time;
 
-/// Background fetches at once while somebody waits for another one, where fetches are quick: a
+/// Background fetches at once while somebody waits for another one, where fetches are fast: a
 /// device that is not rotational executes several side by side.
-const QUICK_BEHIND_READERS: usize = 4;
+const FAST_BEHIND_READERS: usize = 4;
 
 /// What a page is brought home for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl Engine {
 
     pub(crate) fn fetches_allowed(&self, now: Time) -> usize {
         let depth = self.device.costs.fetch.depth();
-        let behind_readers = if self.fetches_are_quick() { QUICK_BEHIND_READERS } else { 1 };
+        let behind_readers = if self.fetches_are_fast() { FAST_BEHIND_READERS } else { 1 };
         if self.readers_first(now) { depth.min(behind_readers) } else { depth }
     }
 
@@ -208,7 +208,7 @@ impl Engine {
     /// Whether patch memory should be brought down: early, lest a writer has to wait for it. The log
     /// does that sooner than a slow device.
     pub(crate) fn patches_press(&self) -> bool {
-        let quick = self.fetches_are_quick();
+        let quick = self.fetches_are_fast();
         let share = if quick { 4 } else { 2 };
         let high = self.cache.census.patch_bytes > self.config.patch_bytes_max as usize / share;
         (high || !self.waiters.starved.is_empty()) && (quick || !self.can_spill())

@@ -27,7 +27,7 @@ fn post_at_last(client: &Client, ring: &Ring, to: To, bytes: &[u8], wake: impl F
     }
 }
 
-/// A write that returned before another began, whichever thread's they were, is taken before it; and the bell
+/// A write that returned before another began, whichever thread's they were, is taken before it; and the doorbell
 /// alone wakes the server.
 #[test]
 fn writes_that_follow_each_other_are_taken_in_that_order() {
