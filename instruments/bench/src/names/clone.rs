@@ -41,7 +41,9 @@ impl Job for Clone {
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
         let mut command = git(directory);
-        command.args(["clone", "-q"]).arg(&self.origin).arg(CLONE);
+        // Copies on each side: the origin's files could be linked into a home on its own file system, but not through
+        // a mount.
+        command.args(["clone", "-q", "--no-hardlinks"]).arg(&self.origin).arg(CLONE);
         Outcome::of_job(|| run(&mut command).map(drop))
     }
 
