@@ -7,6 +7,8 @@ pub struct NodeId(pub u64);
 impl NodeId {
     /// The root of the mount.
     pub const ROOT: NodeId = NodeId(1);
+    /// The directory of Weir's own in which nodes are that have no other name at home for a moment. No node.
+    pub const PARKING: NodeId = NodeId(0);
 }
 
 /// Which inode a node is at home.

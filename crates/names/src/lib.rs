@@ -4,8 +4,9 @@
 //! home, tells it what was found ([`Identity`], [`Way`]), and asks it for the way back when a node is
 //! used again later. So a node that is merely known costs memory alone, and no descriptor.
 //!
-//! A pass-through for now: names are made, moved and removed at home at once, by the commands of
-//! [`command`], and home is asked for each entry and each attribute.
+//! The mount passes names through: they are made, moved and removed at home at once, by the commands of
+//! [`command`], and home is asked for each entry and each attribute. [`tree`] is for names that do not wait for home:
+//! changes with a place in the log's order, brought home in the background and after a crash.
 //!
 //! Does not own: descriptors and their bound (`weir_fuse::inode`), the system calls
 //! (`weir_backend::home_names`).
@@ -32,6 +33,7 @@ mod identity;
 mod namespace;
 mod numbers;
 mod table;
+pub mod tree;
 mod way;
 
 pub use handle::Handle;

@@ -7,7 +7,7 @@ use crate::identity::NodeId;
 ///
 /// Invariant: the name is one component: not empty, not `.` or `..`, without a slash or a zero. So walking
 /// a place never leaves its directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place(Box<(NodeId, Box<[u8]>)>);
 
 impl Place {

@@ -1,0 +1,162 @@
+//! What one directory has: its entries, each as it should be and as home has it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use weir_log::Lsn;
+
+use crate::identity::NodeId;
+
+/// What home has under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtHome {
+    /// It was not looked at.
+    Unknown,
+    /// Nothing.
+    Nothing,
+    /// This node.
+    Node(NodeId),
+}
+
+impl AtHome {
+    /// The node that home is known to have.
+    pub fn node(self) -> Option<NodeId> {
+        match self {
+            AtHome::Node(node) => Some(node),
+            AtHome::Unknown | AtHome::Nothing => None,
+        }
+    }
+}
+
+/// One name of a directory.
+///
+/// It is *dirty* if home has something else, or is not known to have the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// What the name leads to.
+    pub(crate) wanted: Option<NodeId>,
+    pub(crate) home: AtHome,
+    /// The last change of it.
+    pub(crate) lsn: Lsn,
+    /// The first change of it that home does not have; the log is needed from there on.
+    pub(crate) since: Option<Lsn>,
+    /// A command on it is under way.
+    pub(crate) busy: bool,
+    /// Its position in listings: given in order, and kept while the name leads to something.
+    pub(crate) position: u64,
+}
+
+impl Entry {
+    pub(crate) fn is_dirty(&self) -> bool {
+        match (self.wanted, self.home) {
+            (Some(wanted), AtHome::Node(home)) => wanted != home,
+            (None, AtHome::Nothing) => false,
+            _ => true,
+        }
+    }
+}
+
+/// The entries of one directory.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    entries: HashMap<Box<[u8]>, Entry>,
+    /// Names that lead to something, by their positions in listings.
+    listed: BTreeMap<u64, Box<[u8]>>,
+    next_position: u64,
+    /// All its names are known: what is not here is not there.
+    pub(crate) complete: bool,
+    /// Entries that home is known to have.
+    pub(crate) at_home: usize,
+    pub(crate) dirty: usize,
+    /// Entries with a command under way.
+    pub(crate) busy: usize,
+}
+
+impl Directory {
+    pub(crate) fn new(complete: bool) -> Directory {
+        Directory { complete, next_position: 1, ..Directory::default() }
+    }
+
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// Whether a name leads to something: `false` if it is not known, too.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
+    /// Whether home has nothing in it, and will not have by a command under way.
+    pub(crate) fn is_empty_at_home(&self) -> bool {
+        self.at_home == 0 && self.dirty == 0 && self.busy == 0
+    }
+
+    /// The names that lead to something, from a position on.
+    pub(crate) fn list_from(&self, position: u64) -> impl Iterator<Item = (u64, &[u8], NodeId)> {
+        self.listed.range(position..).map(|(&position, name)| {
+            let node = self.entries[name].wanted.expect("a listed name leads to something");
+            (position, &**name, node)
+        })
+    }
+
+    /// All entries, in no order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+        self.entries.iter().map(|(name, entry)| (&**name, entry))
+    }
+
+    /// Changes an entry, which is added if it is not there, and forgotten if nothing is left to know of it.
+    pub(crate) fn change<T>(&mut self, name: &[u8], change: impl FnOnce(&mut Entry) -> T) -> T {
+        let unknown = if self.complete { AtHome::Nothing } else { AtHome::Unknown };
+        let fresh = Entry {
+            wanted: None,
+            home: unknown,
+            lsn: Lsn(0),
+            since: None,
+            busy: false,
+            position: 0,
+        };
+        let known = self.entries.get(name).copied();
+        let before = known.unwrap_or(fresh);
+        let mut entry = before;
+        let result = change(&mut entry);
+        // A name that was not here counts as clean: nobody changed it.
+        self.dirty -= usize::from(known.is_some_and(|known| known.is_dirty()));
+        self.at_home -= usize::from(before.home.node().is_some());
+        self.at_home += usize::from(entry.home.node().is_some());
+        self.busy -= usize::from(before.busy);
+        self.busy += usize::from(entry.busy);
+        match (before.wanted, entry.wanted) {
+            (None, Some(_)) => {
+                entry.position = self.next_position;
+                self.next_position += 1;
+                self.listed.insert(entry.position, name.into());
+            }
+            (Some(_), None) => {
+                self.listed.remove(&before.position);
+            }
+            _ => {}
+        }
+        let gone = entry.wanted.is_none() && !entry.busy && entry.since.is_none();
+        let known_without = entry.home == unknown && entry.home != AtHome::Unknown;
+        if gone && (known_without || entry.home == AtHome::Unknown) {
+            self.entries.remove(name);
+        } else {
+            self.dirty += usize::from(entry.is_dirty());
+            self.entries.insert(name.into(), entry);
+        }
+        result
+    }
+
+    /// Forgets what is merely known of a name: home is asked again.
+    pub(crate) fn forget(&mut self, name: &[u8]) {
+        let Some(entry) = self.entries.get(name) else { return };
+        if entry.is_dirty() || entry.busy || entry.since.is_some() {
+            return;
+        }
+        self.complete = false;
+        self.at_home -= usize::from(entry.home.node().is_some());
+        if entry.wanted.is_some() {
+            self.listed.remove(&entry.position);
+        }
+        self.entries.remove(name);
+    }
+}

@@ -1,0 +1,41 @@
+//! The tree as programs see it, and as home has it.
+//!
+//! A change ([`Change`]) is applied in memory at once and has a place in the log's order. What differs from home is
+//! *dirty*, and is brought home in the background like dirty pages ([`Tree::next_command`]): not change by change, but
+//! entry by entry, from whatever home has to what is wanted. So what was made and removed meanwhile never reaches
+//! home, and the same procedure recovers a tree after a crash.
+//!
+//! Owns: nodes, entries, which of them are dirty, the commands for home that are under way, and from where on the log
+//! is needed. Does not own: the log and its records, file data and sizes, system calls, clocks.
+//!
+//! Invariants ([`Tree::check_invariants`]):
+//! - home is given nothing of a change before the change's record is durable (write ahead);
+//! - an entry that is dirty is queued, or waits for a node, for a commit or for a new attempt, or has a command under way;
+//! - at most one command under way concerns an entry, and at most one a node;
+//! - a node's places are the entries that lead to it, those home has leading to it, and those that were not looked at
+//!   since they led to it;
+//! - the log is needed from the first change on that home does not have, or has and was not synced since
+//!   ([`Tree::needed_from`]).
+
+mod change;
+mod command;
+mod entry;
+mod found;
+mod needed;
+mod node;
+mod part;
+mod plan;
+mod recover;
+mod state;
+mod write_back;
+
+#[cfg(test)]
+mod tests;
+
+pub use change::{Change, LINKS_MAX, NAME_BYTES_MAX, Refused};
+pub use command::{Answer, Command, CommandId, HomeError};
+pub use entry::AtHome;
+pub use found::{Adoption, Conflict, ReplayError};
+pub use node::{Attributes, Kind, Moment, Xattrs};
+pub use part::Part;
+pub use state::Tree;

@@ -1,0 +1,147 @@
+//! A file, directory or symbolic link of the tree: its attributes, and what is known of it at home.
+
+use std::collections::BTreeMap;
+
+use weir_log::Lsn;
+
+use crate::tree::entry::Directory;
+use crate::way::Place;
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link with this target.
+    Symlink(Box<[u8]>),
+    /// A FIFO, a socket or a device.
+    Special {
+        /// The file type, as in `st_mode` (S_IFMT bits).
+        file_type: u32,
+        /// Of a device, its number.
+        device: u64,
+    },
+}
+
+impl Kind {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        matches!(self, Kind::Directory)
+    }
+}
+
+/// A moment of the real-time clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Nanoseconds after that, below 10^9.
+    pub nanoseconds: u32,
+}
+
+/// Attributes that a change sets or a node is made with; whatever is `None` stays. The change time follows from the
+/// moment of the change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permission bits, `07777` (chmod(2)).
+    pub mode: Option<u32>,
+    /// Owner (chown(2)).
+    pub uid: Option<u32>,
+    /// Group (chown(2)).
+    pub gid: Option<u32>,
+    /// Last access (utimensat(2)).
+    pub atime: Option<Moment>,
+    /// Last modification (utimensat(2)).
+    pub mtime: Option<Moment>,
+}
+
+impl Attributes {
+    /// Whether nothing is set.
+    pub fn is_empty(&self) -> bool {
+        *self == Attributes::default()
+    }
+
+    /// Sets over these what `later` sets.
+    pub fn overlay(&mut self, later: &Attributes) {
+        self.mode = later.mode.or(self.mode);
+        self.uid = later.uid.or(self.uid);
+        self.gid = later.gid.or(self.gid);
+        self.atime = later.atime.or(self.atime);
+        self.mtime = later.mtime.or(self.mtime);
+    }
+}
+
+/// Extended attributes by name: the value that is wanted, or `None` for one that is to be removed.
+pub type Xattrs = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
+
+/// Where a node stands with home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binding {
+    /// It was made here, and home does not have it.
+    Unbound,
+    /// It is being made at home.
+    Making,
+    /// Home has it.
+    Bound,
+}
+
+/// One node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) binding: Binding,
+    /// Entries that lead to it, or that home has leading to it, as far as they are known.
+    pub(crate) places: Vec<Place>,
+    /// What home does not have yet of its attributes. Of an unbound node: all of them.
+    pub(crate) unset: Attributes,
+    /// The same of its extended attributes.
+    pub(crate) unset_xattrs: Xattrs,
+    /// The last change of its attributes.
+    pub(crate) set_lsn: Lsn,
+    /// The first change of its attributes that home does not have; the log is needed from there on.
+    pub(crate) set_since: Option<Lsn>,
+    /// A command for its attributes, or one that moves it, is under way.
+    pub(crate) busy: bool,
+    /// Of a directory: its entries.
+    pub(crate) directory: Option<Box<Directory>>,
+    /// Where the log says which inode of home it is, if home got it since the log was begun. Nothing goes into it before
+    /// that is durable, so that a recovery which does not know it finds it empty.
+    pub(crate) named: Lsn,
+    /// Home has it under a temporary name, which a cycle of renames needed.
+    pub(crate) parked: bool,
+    /// It was made by a change, and not found at home.
+    pub(crate) made_here: bool,
+}
+
+impl Node {
+    pub(crate) fn new(kind: Kind, binding: Binding) -> Node {
+        // What was made here has no entries but those made here.
+        let complete = binding == Binding::Unbound;
+        let directory = kind.is_directory().then(|| Box::new(Directory::new(complete)));
+        Node {
+            kind,
+            binding,
+            places: Vec::new(),
+            unset: Attributes::default(),
+            unset_xattrs: Xattrs::new(),
+            set_lsn: Lsn(0),
+            set_since: None,
+            busy: false,
+            directory,
+            named: Lsn(0),
+            parked: false,
+            made_here: false,
+        }
+    }
+
+    pub(crate) fn is_bound(&self) -> bool {
+        self.binding == Binding::Bound
+    }
+
+    /// Home lacks something of its attributes.
+    pub(crate) fn has_unset(&self) -> bool {
+        !self.unset.is_empty() || !self.unset_xattrs.is_empty()
+    }
+}

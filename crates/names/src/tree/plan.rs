@@ -1,0 +1,264 @@
+//! What is to be done next about a part that differs from home: one command, or something to wait for.
+//!
+//! Only what must be has an order: a directory is at home before its entries, a name is free before it is taken, a
+//! directory is empty before it is removed, and a directory is moved only below one that is where it should be. Where
+//! names wait for each other in a circle, home exchanges them, or one node is *parked*: renamed into a directory of
+//! Weir's own until its name is free.
+//!
+//! A file that replaces another does so by one rename, so that a reader of home finds one or the other at any moment: a
+//! new one is made parked for that.
+
+use weir_log::Lsn;
+
+use crate::identity::NodeId;
+use crate::tree::command::Command;
+use crate::tree::entry::{AtHome, Entry};
+use crate::tree::node::{Binding, Node};
+use crate::tree::state::Tree;
+use crate::way::Place;
+
+/// What is to be done about a part.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Home has it as it should be.
+    Clean,
+    /// Nothing now: it is looked at again when what concerns it changes.
+    Later,
+    /// Look at it again when something about this node changed.
+    Wait(NodeId),
+    /// Look at it again when this position is durable.
+    WaitCommit(Lsn),
+    /// This.
+    Do(Command),
+}
+
+impl Tree {
+    /// Where a node is put while it has no name at home.
+    pub(crate) fn parking(node: NodeId) -> Place {
+        let name = format!("node-{:x}", node.0);
+        Place::new(NodeId::PARKING, name.as_bytes()).expect("it is one name")
+    }
+
+    pub(crate) fn plan_attributes(&self, node: NodeId) -> Plan {
+        let Some(of) = self.nodes.get(&node) else { return Plan::Later };
+        if of.binding == Binding::Making || of.busy {
+            return Plan::Wait(node);
+        }
+        if of.set_lsn >= self.durable {
+            return Plan::Later;
+        }
+        if of.parked && !self.moves_from(node) {
+            return self.remove(&Tree::parking(node), node, of);
+        }
+        // Nothing leads to it: home need not have its attributes.
+        if of.places.is_empty() && !of.is_bound() {
+            return Plan::Clean;
+        }
+        // An unbound node is made with its attributes.
+        if !of.is_bound() {
+            return Plan::Wait(node);
+        }
+        if !of.has_unset() {
+            return Plan::Clean;
+        }
+        // Its times are right only after its entries are; and it may not permit their changes any more.
+        if of.directory.as_ref().is_some_and(|directory| directory.dirty > 0) {
+            return Plan::Wait(node);
+        }
+        Plan::Do(Command::Set { node, attributes: of.unset, xattrs: of.unset_xattrs.clone() })
+    }
+
+    pub(crate) fn plan_entry(&self, at: &Place) -> Plan {
+        let Some(parent) = self.nodes.get(&at.parent()) else { return Plan::Later };
+        let Some(entry) = self.entry(at) else { return Plan::Later };
+        if entry.busy || entry.lsn >= self.durable {
+            return Plan::Later;
+        }
+        if !entry.is_dirty() {
+            return Plan::Clean;
+        }
+        if !parent.is_bound() {
+            return Plan::Wait(at.parent());
+        }
+        if parent.named >= self.durable {
+            return Plan::WaitCommit(parent.named);
+        }
+        match (entry.wanted, entry.home) {
+            (_, AtHome::Unknown) => Plan::Do(Command::Look { at: at.clone() }),
+            (None, AtHome::Node(there)) => self.plan_removal(at, there),
+            (Some(node), AtHome::Node(there)) => self.plan_replacement(at, node, there),
+            (Some(node), AtHome::Nothing) => self.plan_placement(at, node, None),
+            (None, AtHome::Nothing) => Plan::Clean,
+        }
+    }
+
+    /// A name that home has is to go.
+    fn plan_removal(&self, at: &Place, there: NodeId) -> Plan {
+        let node = &self.nodes[&there];
+        if node.busy {
+            return Plan::Wait(there);
+        }
+        if !self.moves_from(there) || node.parked {
+            return self.remove(at, there, node);
+        }
+        // The name goes when the node is renamed to where it should be. That may wait for the removal of the directory
+        // that the name is in.
+        match self.wanted_places(at.parent()).next() {
+            None if at.parent() != NodeId::ROOT => self.make_way(at, None, there),
+            _ => Plan::Wait(there),
+        }
+    }
+
+    fn remove(&self, at: &Place, there: NodeId, node: &Node) -> Plan {
+        if node.set_lsn >= self.durable {
+            // It may be that it lost its last name only just now.
+            return Plan::WaitCommit(node.set_lsn);
+        }
+        match &node.directory {
+            None => Plan::Do(Command::Unlink { node: there, at: at.clone() }),
+            Some(directory) if !directory.is_empty_at_home() => Plan::Wait(there),
+            Some(_) => Plan::Do(Command::RemoveDirectory { node: there, at: at.clone() }),
+        }
+    }
+
+    /// A name at home is to lead to another node.
+    fn plan_replacement(&self, at: &Place, node: NodeId, there: NodeId) -> Plan {
+        let (new, old) = (&self.nodes[&node], &self.nodes[&there]);
+        if new.busy || new.binding == Binding::Making {
+            return Plan::Wait(node);
+        }
+        if old.busy {
+            return Plan::Wait(there);
+        }
+        // Not lost by this: home has it under another name, too, or nobody wants it any more.
+        let is_spare = old.parked || self.homes(there).nth(1).is_some();
+        if self.moves_from(there) && !is_spare {
+            return self.make_way(at, Some(node), there);
+        }
+        match (&new.directory, &old.directory) {
+            (None, None) if old.set_lsn < self.durable => {
+                self.plan_placement(at, node, Some(there))
+            }
+            _ => self.remove(at, there, old),
+        }
+    }
+
+    /// What is there has to move before `node` can take its name, or before its directory can be removed.
+    fn make_way(&self, at: &Place, node: Option<NodeId>, there: NodeId) -> Plan {
+        let target = self.unplaced(there).next().expect("it moves from here");
+        let entry = self.entry(target).expect("a place is an entry");
+        if entry.lsn >= self.durable {
+            return Plan::WaitCommit(entry.lsn);
+        }
+        let home_of_target = (entry.home, self.nodes[&target.parent()].is_bound());
+        if entry.busy
+            || home_of_target == (AtHome::Nothing, true) && !self.waits_above(there, target)
+        {
+            return Plan::Wait(there);
+        }
+        if let Some(node) = node
+            && self.exchanges
+            && entry.home == AtHome::Node(node)
+            && !self.waits_above(node, at)
+            && !self.waits_above(there, target)
+        {
+            let (one, other) = ((there, at.clone()), (node, target.clone()));
+            return Plan::Do(Command::Exchange { one, other });
+        }
+        let to = Tree::parking(there);
+        Plan::Do(Command::Rename { node: there, from: at.clone(), to, replacing: None })
+    }
+
+    /// A node is to get a name that is free at home, or that leads to a file which may be replaced.
+    fn plan_placement(&self, at: &Place, node: NodeId, replacing: Option<NodeId>) -> Plan {
+        let new = &self.nodes[&node];
+        if new.busy || new.binding == Binding::Making {
+            return Plan::Wait(node);
+        }
+        if !new.is_bound() {
+            if new.set_lsn >= self.durable {
+                return Plan::WaitCommit(new.set_lsn);
+            }
+            let is_unknown = |place| self.entry(place).is_some_and(|of| of.home == AtHome::Unknown);
+            if new.places.iter().any(is_unknown) {
+                // A recovery may find it there.
+                return Plan::Wait(node);
+            }
+            let at = if replacing.is_some() { Tree::parking(node) } else { at.clone() };
+            let (attributes, xattrs) = (new.unset, new.unset_xattrs.clone());
+            return Plan::Do(Command::Make {
+                node,
+                at,
+                kind: new.kind.clone(),
+                attributes,
+                xattrs,
+            });
+        }
+        if new.directory.is_some()
+            && let Some(above) = self.unsettled_above(at.parent())
+        {
+            return Plan::Wait(above);
+        }
+        let to = at.clone();
+        if new.parked {
+            let from = Tree::parking(node);
+            return Plan::Do(Command::Rename { node, from, to, replacing });
+        }
+        // Where home has it under a name that it should not have.
+        let mut unsure = false;
+        for place in &new.places {
+            let entry = self.entry(place).expect("a place is an entry");
+            unsure |= entry.home == AtHome::Unknown;
+            if entry.home != AtHome::Node(node) || entry.wanted == Some(node) {
+                continue;
+            }
+            if entry.lsn >= self.durable {
+                return Plan::WaitCommit(entry.lsn);
+            }
+            let from = place.clone();
+            return Plan::Do(Command::Rename { node, from, to, replacing });
+        }
+        match replacing {
+            // It is at one of them.
+            _ if unsure => Plan::Wait(node),
+            Some(there) => self.remove(at, there, &self.nodes[&there]),
+            None => Plan::Do(Command::Link { node, at: to }),
+        }
+    }
+
+    /// Names that a node should have and home does not have.
+    fn unplaced(&self, node: NodeId) -> impl Iterator<Item = &Place> {
+        self.nodes[&node].places.iter().filter(move |place| {
+            self.entry(place)
+                .is_some_and(|entry| entry.wanted == Some(node) && entry.home != AtHome::Node(node))
+        })
+    }
+
+    /// Names at home that lead to a node.
+    fn homes(&self, node: NodeId) -> impl Iterator<Item = &Place> {
+        let is_home = move |entry: &Entry| entry.home == AtHome::Node(node);
+        self.nodes[&node].places.iter().filter(move |place| self.entry(place).is_some_and(is_home))
+    }
+
+    /// Whether a node is to get another name before it may lose the one that home has.
+    fn moves_from(&self, node: NodeId) -> bool {
+        self.unplaced(node).next().is_some()
+    }
+
+    fn waits_above(&self, node: NodeId, to: &Place) -> bool {
+        self.nodes[&node].directory.is_some() && self.unsettled_above(to.parent()).is_some()
+    }
+
+    /// A directory on the way from the root down to this one, itself included, that home does not have where it should be.
+    fn unsettled_above(&self, directory: NodeId) -> Option<NodeId> {
+        let mut at = directory;
+        while at != NodeId::ROOT {
+            let place = self.wanted_places(at).next()?;
+            if self.nodes[&at].busy || self.entry(place)?.home != AtHome::Node(at) {
+                return Some(at);
+            }
+            at = place.parent();
+        }
+        None
+    }
+}

@@ -1,0 +1,217 @@
+//! Recovery: what the log says was wanted, made so at home by the same procedure that brings a living tree home.
+//!
+//! Replay applies the log's changes to an empty tree in which nothing is known of home. So each name that the log
+//! mentions is looked at, whatever home did or lost of it, and what differs is changed. A recovery that is cut anywhere
+//! is done again from the start, and an entry that home already has costs one look.
+//!
+//! Home's nodes are told apart by their identities, which the log has for every node that home had when it was logged.
+//! A node that home got afterwards has none in the log yet. It is *adopted*: found under a name that the log gave
+//! it, of its kind and empty. (Its data goes home only after its identity is durable in the log, so that it is empty.)
+//!
+//! Whatever else is found is *foreign*: somebody else put it there. It keeps its name, and what Weir wanted there gets
+//! another name beside it. The same holds while mounted, where home turns out to have been changed by somebody else.
+
+use weir_log::Lsn;
+
+use crate::identity::NodeId;
+use crate::tree::change::Change;
+use crate::tree::entry::AtHome;
+use crate::tree::found::{Adoption, Conflict, ReplayError};
+use crate::tree::node::{Binding, Kind, Node};
+use crate::tree::part::Part;
+use crate::tree::state::Tree;
+use crate::way::Place;
+
+impl Tree {
+    /// A tree to replay a log to, which ends at `end`: nothing is known of home. Identities that home gives meanwhile are
+    /// recorded at positions from `end` on.
+    pub fn recovering(end: Lsn) -> Tree {
+        Tree::new(end)
+    }
+
+    /// Applies a change of the log. Nodes that home had are introduced before ([`Tree::introduce`]).
+    ///
+    /// A node that no record of the log makes or names is gone: it was made and removed before home had it, and the record
+    /// that made it was not needed any more. What the log says of it means that the name leads to nothing.
+    ///
+    /// # Errors
+    /// [`ReplayError`]: the log is damaged.
+    pub fn replay(&mut self, change: Change, lsn: Lsn) -> Result<(), ReplayError> {
+        match change {
+            Change::Make { node, .. } if self.nodes.contains_key(&node) => {
+                return Err(ReplayError::MadeTwice(node));
+            }
+            Change::Make { node, at, kind, attributes } => {
+                let is_there = self.made_at_home.contains(&node);
+                let binding = if is_there { Binding::Bound } else { Binding::Unbound };
+                let mut made = Node::new(kind, binding);
+                (made.unset, made.made_here) = (attributes, true);
+                self.nodes.insert(node, made);
+                self.attributes_changed(node, lsn);
+                self.replay_entry(&at, Some(node), lsn)?;
+            }
+            Change::Link { node, at } => self.replay_entry(&at, Some(node), lsn)?,
+            Change::Remove { node, at } => {
+                self.replay_entry(&at, None, lsn)?;
+                self.may_be_at(&at, node);
+            }
+            Change::Rename { node, from, to, replaced } => {
+                self.replay_entry(&to, Some(node), lsn)?;
+                self.replay_entry(&from, None, lsn)?;
+                self.may_be_at(&from, node);
+                if let Some(replaced) = replaced {
+                    self.may_be_at(&to, replaced);
+                }
+            }
+            Change::Exchange { one, other } => {
+                self.replay_entry(&one.1, Some(other.0), lsn)?;
+                self.replay_entry(&other.1, Some(one.0), lsn)?;
+                self.may_be_at(&one.1, one.0);
+                self.may_be_at(&other.1, other.0);
+            }
+            Change::Set { node, .. } | Change::SetXattr { node, .. }
+                if !self.nodes.contains_key(&node) => {}
+            Change::Set { .. } | Change::SetXattr { .. } => self.apply_unchecked(change, lsn),
+        }
+        // All is durable.
+        self.ready.extend(self.uncommitted.drain(..).map(|(_, part)| part));
+        Ok(())
+    }
+
+    /// A name led to a node when it was changed: home may still have it there.
+    fn may_be_at(&mut self, at: &Place, node: NodeId) {
+        let is_unknown = self.entry(at).is_some_and(|entry| entry.home == AtHome::Unknown);
+        if let Some(known) = self.nodes.get_mut(&node).filter(|_| is_unknown)
+            && !known.places.contains(at)
+        {
+            known.places.push(at.clone());
+            self.unsure.entry(at.clone()).or_default().push(node);
+        }
+    }
+
+    fn replay_entry(
+        &mut self,
+        at: &Place,
+        to: Option<NodeId>,
+        lsn: Lsn,
+    ) -> Result<(), ReplayError> {
+        match self.nodes.get(&at.parent()) {
+            None => Ok(()),
+            Some(Node { directory: None, .. }) => Err(ReplayError::NoDirectory(at.parent())),
+            Some(_) => {
+                self.want(at, to.filter(|node| self.nodes.contains_key(node)), lsn);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whose it is what home has at a place, if its identity is not known. The caller has seen that the file or directory is
+    /// empty; what is not, is foreign.
+    pub fn adoptable(&self, at: &Place, kind: &Kind) -> Adoption {
+        let may = |(_, node): &(&NodeId, &Node)| {
+            node.made_here && node.kind == *kind && node.places.contains(at)
+        };
+        let wanted = self.entry(at).and_then(|entry| entry.wanted);
+        let candidates = self.nodes.iter().filter(may);
+        let best = candidates.map(|(&number, node)| {
+            (node.binding == Binding::Unbound, Some(number) == wanted, number)
+        });
+        match best.max() {
+            None => Adoption::Foreign,
+            Some((false, ..)) => Adoption::Surplus,
+            Some((true, _, node)) => Adoption::Node(node),
+        }
+    }
+
+    /// Home has a node that was made here, found by [`Tree::adoptable`]: a record at `named` says which inode it is. Its
+    /// attributes are set once more.
+    ///
+    /// # Panics
+    /// If home was known to have it.
+    pub fn adopt(&mut self, node: NodeId, named: Lsn) {
+        let adopted = self.nodes.get_mut(&node).expect("an adopted node is known");
+        assert_eq!(adopted.binding, Binding::Unbound, "{node:?} is adopted once");
+        (adopted.binding, adopted.named) = (Binding::Bound, named);
+        self.wake(node);
+    }
+
+    /// The node of a name in [`NodeId::PARKING`], if it is the name of one.
+    pub fn node_parked_as(name: &[u8]) -> Option<NodeId> {
+        let number = std::str::from_utf8(name).ok()?.strip_prefix("node-")?;
+        let node = NodeId(u64::from_str_radix(number, 16).ok()?);
+        (Tree::parking(node).name() == name).then_some(node)
+    }
+
+    /// Home has a node parked: found in [`NodeId::PARKING`] before the first command. If it was made here it was adopted or
+    /// bound before. What is parked there and not known is of no use any more; the caller removes it.
+    pub fn found_parked(&mut self, node: NodeId) {
+        let Some(parked) = self.nodes.get_mut(&node) else { return };
+        assert_eq!(parked.binding, Binding::Bound, "{node:?} is parked at home");
+        parked.parked = true;
+        // It may be one that nothing leads to any more.
+        self.ready.push_back(Part::Attributes(node));
+    }
+
+    /// The log has the identity of a node that it makes, and home has that. To be called before the change that makes it is
+    /// replayed.
+    pub fn made_at_home(&mut self, node: NodeId) {
+        self.made_at_home.insert(node);
+    }
+
+    /// A node that somebody else made at home under a name that was changed here.
+    pub fn introduce_foreign(&mut self, node: NodeId, kind: Kind) {
+        self.introduce(node, kind);
+        self.foreign.insert(node);
+    }
+
+    /// Names that somebody else took at home, since this was asked last.
+    pub fn take_conflicts(&mut self) -> Vec<Conflict> {
+        std::mem::take(&mut self.conflicts)
+    }
+
+    /// Home was looked at, and has somebody else's node under a name that is to lead elsewhere.
+    pub(crate) fn yield_to_foreign(&mut self, at: &Place, there: NodeId) {
+        // From now on programs see it.
+        self.foreign.remove(&there);
+        let entry = *self.entry(at).expect("it was looked at");
+        if entry.wanted == Some(there) {
+            return;
+        }
+        let since = entry.since;
+        let kept = entry.wanted.map(|node| {
+            let beside = self.place_beside(at);
+            self.change_entry(&beside, |entry| {
+                entry.wanted = Some(node);
+                entry.since = entry.since.or(since);
+            });
+            if let Some(since) = since {
+                self.needed.add(since);
+                self.dirty += 1;
+            }
+            self.ready.push_back(Part::Entry(beside.clone()));
+            beside
+        });
+        self.change_entry(at, |entry| entry.wanted = Some(there));
+        if let Some(node) = entry.wanted {
+            self.review_place(node, at);
+            self.wake(node);
+        }
+        self.conflicts.push(Conflict { at: at.clone(), kept });
+    }
+
+    /// A name beside this one that nothing is known to have.
+    fn place_beside(&self, at: &Place) -> Place {
+        const LONGEST: usize = crate::tree::change::NAME_BYTES_MAX - 24;
+        let name = &at.name()[..at.name().len().min(LONGEST)];
+        let places = (1_u64..).map(|nth| {
+            let name = [name, format!(".weir-conflict-{nth}").as_bytes()].concat();
+            Place::new(at.parent(), &name).expect("it is one name")
+        });
+        let free = |place: &Place| {
+            self.entry(place).is_none_or(|entry| {
+                entry.wanted.is_none() && entry.home == AtHome::Unknown && !entry.busy
+            })
+        };
+        places.into_iter().find(free).expect("some number is free")
+    }
+}

@@ -1,0 +1,304 @@
+//! The tree's state: what is known, what differs from home, and what follows from a change of one entry.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use weir_log::Lsn;
+
+use crate::identity::NodeId;
+use crate::tree::command::{CommandId, HomeError, InFlight};
+use crate::tree::entry::{AtHome, Directory, Entry};
+use crate::tree::found::Conflict;
+use crate::tree::needed::Needed;
+use crate::tree::node::{Attributes, Binding, Kind, Node, Xattrs};
+use crate::tree::part::Part;
+use crate::way::Place;
+
+/// The tree of one SOURCE: see the module.
+#[derive(Debug)]
+pub struct Tree {
+    pub(crate) nodes: HashMap<NodeId, Node>,
+    /// Everything before this position is durable in the log.
+    pub(crate) durable: Lsn,
+    /// Parts that may go home now.
+    pub(crate) ready: VecDeque<Part>,
+    /// Parts whose last change is at or after `durable`, in the order of changes.
+    pub(crate) uncommitted: VecDeque<(Lsn, Part)>,
+    /// Parts that wait until something changes about a node.
+    pub(crate) waiting: HashMap<NodeId, Vec<Part>>,
+    /// Parts that home refused, and why.
+    pub(crate) refused: HashMap<Part, HomeError>,
+    /// Nodes that names led to which home was not asked for since: home may have them there.
+    pub(crate) unsure: HashMap<Place, Vec<NodeId>>,
+    pub(crate) in_flight: HashMap<CommandId, InFlight>,
+    pub(crate) next_command: u64,
+    pub(crate) needed: Needed,
+    /// Home exchanges names (RENAME_EXCHANGE).
+    pub(crate) exchanges: bool,
+    pub(crate) dirty: usize,
+    /// Nodes that somebody else made at home under names that were changed here.
+    pub(crate) foreign: HashSet<NodeId>,
+    pub(crate) conflicts: Vec<Conflict>,
+    /// Nodes that the log to be replayed makes, and that home has.
+    pub(crate) made_at_home: HashSet<NodeId>,
+}
+
+impl Tree {
+    /// Of a home of which only the root is known. `durable`: up to where the log is.
+    pub fn new(durable: Lsn) -> Tree {
+        let root = Node::new(Kind::Directory, Binding::Bound);
+        Tree {
+            nodes: HashMap::from([(NodeId::ROOT, root)]),
+            durable,
+            ready: VecDeque::new(),
+            uncommitted: VecDeque::new(),
+            waiting: HashMap::new(),
+            refused: HashMap::new(),
+            unsure: HashMap::new(),
+            in_flight: HashMap::new(),
+            next_command: 0,
+            needed: Needed::default(),
+            exchanges: true,
+            dirty: 0,
+            foreign: HashSet::new(),
+            conflicts: Vec::new(),
+            made_at_home: HashSet::new(),
+        }
+    }
+}
+
+/// Questions.
+impl Tree {
+    /// What a name leads to: a node, nothing, or `None` if home is to be asked.
+    pub fn look_up(&self, directory: NodeId, name: &[u8]) -> Option<Option<NodeId>> {
+        let directory = self.nodes.get(&directory)?.directory.as_ref()?;
+        match directory.get(name) {
+            Some(entry) if entry.wanted.is_some() || entry.lsn > Lsn(0) => Some(entry.wanted),
+            Some(Entry { home: AtHome::Unknown, .. }) => None,
+            Some(entry) => Some(entry.wanted),
+            None => directory.complete.then_some(None),
+        }
+    }
+
+    /// Whether all names of a directory are known, so that a name that is not here is not there.
+    pub fn is_complete(&self, directory: NodeId) -> bool {
+        let directory = self.nodes.get(&directory).and_then(|node| node.directory.as_ref());
+        directory.is_some_and(|directory| directory.complete)
+    }
+
+    /// The names of a directory that lead to something, from a position on, each with its own position. Positions are
+    /// above 0, and a name keeps its position.
+    pub fn list(
+        &self,
+        directory: NodeId,
+        position: u64,
+    ) -> impl Iterator<Item = (u64, &[u8], NodeId)> {
+        let node = self.nodes.get(&directory).and_then(|node| node.directory.as_ref());
+        node.into_iter().flat_map(move |directory| directory.list_from(position))
+    }
+
+    /// What a node is.
+    pub fn kind(&self, node: NodeId) -> Option<&Kind> {
+        Some(&self.nodes.get(&node)?.kind)
+    }
+
+    /// What home does not have yet of a node's attributes, to be laid over what home says.
+    pub fn unset(&self, node: NodeId) -> Option<(&Attributes, &Xattrs)> {
+        let node = self.nodes.get(&node)?;
+        Some((&node.unset, &node.unset_xattrs))
+    }
+
+    /// Whether home has a node.
+    pub fn is_bound(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(Node::is_bound)
+    }
+
+    /// The names that lead to a node, as far as they are known.
+    pub fn wanted_places(&self, node: NodeId) -> impl Iterator<Item = &Place> {
+        let places = self.nodes.get(&node).map_or(&[][..], |node| &node.places);
+        places
+            .iter()
+            .filter(move |place| self.entry(place).is_some_and(|entry| entry.wanted == Some(node)))
+    }
+
+    /// Nodes known.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Never: the root is always known.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn entry(&self, at: &Place) -> Option<&Entry> {
+        self.nodes.get(&at.parent())?.directory.as_ref()?.get(at.name())
+    }
+}
+
+/// What home was found to have.
+impl Tree {
+    /// A node that home has, found there or named by the log.
+    pub fn introduce(&mut self, node: NodeId, kind: Kind) {
+        self.nodes.entry(node).or_insert_with(|| Node::new(kind, Binding::Bound));
+    }
+
+    /// Home was asked for a name, and has this node there, which was introduced. Names that were changed here stay as they
+    /// are.
+    pub fn found(&mut self, at: &Place, node: Option<NodeId>) {
+        let known = self.entry(at).copied();
+        if known.is_some_and(|entry| entry.since.is_some() || entry.busy) {
+            return;
+        }
+        let home = node.map_or(AtHome::Nothing, AtHome::Node);
+        self.change_entry(at, |entry| (entry.wanted, entry.home) = (node, home));
+        let before = known.and_then(|entry| entry.wanted);
+        if let Some(before) = before.filter(|_| before != node) {
+            self.review_place(before, at);
+        }
+    }
+
+    /// All names that home has in a directory were told by [`Tree::found`].
+    pub fn listed(&mut self, directory: NodeId) {
+        if let Some(directory) = self.directory_mut(directory) {
+            directory.complete = true;
+        }
+    }
+
+    /// Home may have something else under a name that is clean: it is asked again.
+    pub fn forget(&mut self, at: &Place) {
+        let Some(directory) = self.directory_mut(at.parent()) else { return };
+        let named = directory.get(at.name()).and_then(|entry| entry.wanted);
+        directory.forget(at.name());
+        if let Some(node) = named {
+            self.review_place(node, at);
+        }
+    }
+
+    /// Lets go a node that nothing leads to and that is not to be changed at home: its number means nothing any more.
+    /// Says whether it was let go.
+    pub fn let_go(&mut self, node: NodeId) -> bool {
+        let Some(known) = self.nodes.get(&node) else { return true };
+        let children = known.directory.as_ref().is_some_and(|of| of.entries().next().is_some());
+        // Nobody will ever see the attributes of what has no name.
+        if node == NodeId::ROOT || !known.places.is_empty() || known.busy || children {
+            return false;
+        }
+        let gone = self.nodes.remove(&node).expect("it was found");
+        self.foreign.remove(&node);
+        self.refused.remove(&Part::Attributes(node));
+        self.wake(node);
+        self.needed.release(gone.set_since);
+        if gone.set_since.is_some() {
+            self.dirty -= 1;
+        }
+        true
+    }
+}
+
+/// Changes of entries, and what follows from them.
+impl Tree {
+    /// What a name is to lead to from now on.
+    pub(crate) fn want(&mut self, at: &Place, to: Option<NodeId>, lsn: Lsn) {
+        let (before, first) = self.change_entry(at, |entry| {
+            let before = (entry.wanted, entry.since);
+            (entry.wanted, entry.lsn) = (to, lsn);
+            entry.since = entry.since.or(Some(lsn));
+            before
+        });
+        if first.is_none() {
+            self.needed.add(lsn);
+            self.dirty += 1;
+        }
+        if let Some(node) = before.filter(|_| before != to) {
+            self.review_place(node, at);
+            self.wake(node);
+            // If nothing leads to it any more, home learns of that no sooner than the log.
+            if self.wanted_places(node).next().is_none() {
+                let nameless = self.nodes.get_mut(&node);
+                nameless.expect("entries lead to nodes that are known").set_lsn = lsn;
+            }
+            self.uncommitted.push_back((lsn, Part::Attributes(node)));
+        }
+        let part = Part::Entry(at.clone());
+        self.refused.remove(&part);
+        self.uncommitted.push_back((lsn, part));
+    }
+
+    /// What home has under a name now.
+    pub(crate) fn set_home(&mut self, at: &Place, home: AtHome) {
+        if self.directory_mut(at.parent()).is_none() {
+            return;
+        }
+        let before = self.change_entry(at, |entry| std::mem::replace(&mut entry.home, home));
+        let wanted = self.entry(at).and_then(|entry| entry.wanted);
+        let unsure = self.unsure.remove(at).unwrap_or_default();
+        let known = [before.node(), home.node(), wanted].into_iter().flatten();
+        for node in known.chain(unsure) {
+            self.review_place(node, at);
+            self.wake(node);
+        }
+        self.wake(at.parent());
+    }
+
+    pub(crate) fn change_entry<T>(
+        &mut self,
+        at: &Place,
+        change: impl FnOnce(&mut Entry) -> T,
+    ) -> T {
+        let directory = self.directory_mut(at.parent()).expect("entries are in directories");
+        let result = directory.change(at.name(), change);
+        let entry = directory.get(at.name()).copied();
+        let leads = entry.map(|entry| (entry.wanted, entry.home.node()));
+        for node in leads.into_iter().flat_map(|(wanted, home)| [wanted, home]).flatten() {
+            let node = self.nodes.get_mut(&node).expect("entries lead to nodes that are known");
+            if !node.places.contains(at) {
+                node.places.push(at.clone());
+            }
+        }
+        result
+    }
+
+    /// Takes a place from a node that neither it leads to nor home has there.
+    pub(crate) fn review_place(&mut self, node: NodeId, at: &Place) {
+        let entry = self.entry(at).copied();
+        if entry.is_some_and(|entry| entry.wanted == Some(node) || entry.home == AtHome::Node(node))
+        {
+            return;
+        }
+        if entry.is_some_and(|entry| entry.home == AtHome::Unknown) {
+            self.unsure.entry(at.clone()).or_default().push(node);
+            return;
+        }
+        let Some(of) = self.nodes.get_mut(&node) else { return };
+        of.places.retain(|place| place != at);
+    }
+
+    /// A node's attributes were changed.
+    pub(crate) fn attributes_changed(&mut self, node: NodeId, lsn: Lsn) {
+        let changed = self.nodes.get_mut(&node).expect("it was checked");
+        changed.set_lsn = lsn;
+        if changed.set_since.is_none() {
+            changed.set_since = Some(lsn);
+            self.needed.add(lsn);
+            self.dirty += 1;
+        }
+        let part = Part::Attributes(node);
+        self.refused.remove(&part);
+        self.uncommitted.push_back((lsn, part));
+    }
+
+    /// Something changed about a node: what waited for that is looked at again.
+    pub(crate) fn wake(&mut self, node: NodeId) {
+        if let Some(parts) = self.waiting.remove(&node) {
+            self.ready.extend(parts);
+        }
+        if self.nodes.get(&node).is_some_and(|node| node.parked) {
+            // It may not be needed there any more.
+            self.ready.push_back(Part::Attributes(node));
+        }
+    }
+
+    pub(crate) fn directory_mut(&mut self, node: NodeId) -> Option<&mut Directory> {
+        self.nodes.get_mut(&node)?.directory.as_deref_mut()
+    }
+}

@@ -1,0 +1,348 @@
+//! Any changes, with commands that end in any order, refusals and failing syncs: home becomes what programs see.
+
+use weir_log::Lsn;
+
+use super::model::{FileSystem, Random, change};
+use crate::identity::NodeId;
+use crate::tree::*;
+use crate::way::Place;
+
+pub(super) struct Scene {
+    pub(super) random: Random,
+    pub(super) tree: Tree,
+    pub(super) seen: FileSystem,
+    pub(super) home: FileSystem,
+    pub(super) lsn: u64,
+    pub(super) next_node: u64,
+    pub(super) under_way: Vec<(CommandId, Command)>,
+}
+
+impl Scene {
+    pub(super) fn new(seed: u64) -> Scene {
+        Scene {
+            random: Random(seed),
+            tree: Tree::new(Lsn(1)),
+            seen: FileSystem::new(),
+            home: FileSystem::new(),
+            lsn: 1,
+            next_node: 100,
+            under_way: Vec::new(),
+        }
+    }
+
+    fn directory(&mut self) -> NodeId {
+        let alive = |node: &NodeId| {
+            self.seen.inodes[node].0.is_directory() && self.seen.is_below(*node, NodeId::ROOT)
+        };
+        let directories: Vec<NodeId> = self.seen.inodes.keys().copied().filter(alive).collect();
+        directories[self.random.below(directories.len())]
+    }
+
+    fn place(&mut self) -> Place {
+        let directory = self.directory();
+        let name = [b'a' + self.random.below(4) as u8];
+        Place::new(directory, &name).unwrap()
+    }
+
+    /// A place that leads to something, if one is found soon.
+    fn taken(&mut self) -> Option<(NodeId, Place)> {
+        for _ in 0..8 {
+            let at = self.place();
+            if let Some(node) = self.seen.get(&at) {
+                return Some((node, at));
+            }
+        }
+        None
+    }
+
+    pub(super) fn some_change(&mut self) -> Option<Change> {
+        let mode = |random: &mut Random| Attributes {
+            mode: Some(random.below(512) as u32),
+            ..Attributes::default()
+        };
+        Some(match self.random.below(12) {
+            0..4 => {
+                let kind = match self.random.below(3) {
+                    0 => Kind::Directory,
+                    1 => Kind::Symlink(b"target"[..].into()),
+                    _ => Kind::File,
+                };
+                self.next_node += 1;
+                let attributes = mode(&mut self.random);
+                Change::Make { node: NodeId(self.next_node), at: self.place(), kind, attributes }
+            }
+            4 => {
+                let (node, _) = self.taken()?;
+                Change::Link { node, at: self.place() }
+            }
+            5..7 => {
+                let (node, at) = self.taken()?;
+                Change::Remove { node, at }
+            }
+            7..10 => {
+                let (node, from) = self.taken()?;
+                let to = self.place();
+                let replaced = self.seen.get(&to);
+                Change::Rename { node, from, to, replaced }
+            }
+            10 => Change::Exchange { one: self.taken()?, other: self.taken()? },
+            _ => {
+                let (node, _) = self.taken()?;
+                Change::Set { node, attributes: mode(&mut self.random) }
+            }
+        })
+    }
+
+    fn make_some_change(&mut self) {
+        let Some(wanted) = self.some_change() else { return };
+        if let Change::Exchange { one, other } = &wanted
+            && one.1 == other.1
+        {
+            return;
+        }
+        if let Change::Link { node, .. } = &wanted
+            && self.seen.inodes[node].0.is_directory()
+        {
+            assert_eq!(self.tree.check(&wanted), Err(Refused::DirectoryLink));
+            return;
+        }
+        let checked = self.tree.check(&wanted);
+        assert_eq!(checked, change(&mut self.seen, &wanted), "{wanted:?}");
+        if checked.is_ok() {
+            self.lsn += 8;
+            self.tree.apply(wanted, Lsn(self.lsn));
+        }
+    }
+
+    pub(super) fn take_commands(&mut self, most: usize) {
+        while self.under_way.len() < most
+            && let Some(command) = self.tree.next_command()
+        {
+            self.under_way.push(command);
+        }
+    }
+
+    fn end_some_command(&mut self, refusals: usize) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let nth = self.random.below(self.under_way.len());
+        let (id, command) = self.under_way.swap_remove(nth);
+        let result = match refusals > 0 && self.random.one_in(refusals) {
+            true => Err(HomeError::Refused(28)),
+            false => self.home.execute(&command),
+        };
+        self.tree.ended(id, result);
+    }
+
+    fn compare_seen(&self) {
+        for ((parent, name), node) in &self.seen.entries {
+            assert_eq!(self.tree.look_up(*parent, name), Some(Some(*node)));
+        }
+        let mut listed = 0;
+        for &node in self.seen.inodes.keys() {
+            listed += self.tree.list(node, 0).count();
+        }
+        assert_eq!(listed, self.seen.entries.len(), "a listing has what is there and no more");
+    }
+
+    fn bring_home(&mut self) {
+        self.tree.committed(Lsn(self.lsn + 1));
+        loop {
+            self.tree.retry();
+            self.take_commands(8);
+            if self.under_way.is_empty() {
+                break;
+            }
+            self.end_some_command(0);
+        }
+        self.tree.check_invariants();
+        let left = (&self.tree.waiting, &self.tree.refused, &self.tree.ready);
+        assert_eq!(self.tree.dirty(), 0, "all is home: {left:?}");
+        assert_eq!(self.home.picture(), self.seen.picture());
+        assert!(self.home.is_empty(NodeId::PARKING), "nothing stays parked");
+    }
+}
+
+fn run(seed: u64, steps: usize, refusals: usize, exchanges: bool) {
+    let mut scene = Scene::new(seed);
+    // The root is known whole.
+    scene.tree.listed(NodeId::ROOT);
+    scene.tree.exchanges = exchanges;
+    for _ in 0..steps {
+        match scene.random.below(10) {
+            0..5 => scene.make_some_change(),
+            5 => {
+                let upto = scene.random.below(40) as u64;
+                let durable = Lsn((scene.lsn + 1).saturating_sub(upto).max(1));
+                scene.tree.committed(durable);
+            }
+            6 => {
+                scene.take_commands(1 + (seed % 7) as usize);
+            }
+            7 => scene.tree.retry(),
+            _ => scene.end_some_command(refusals),
+        }
+        scene.tree.check_invariants();
+        if scene.random.one_in(16) {
+            scene.compare_seen();
+        }
+    }
+    scene.bring_home();
+    // The log is needed until home was synced.
+    if scene.tree.begin_home_sync() {
+        assert!(scene.tree.needed_from().is_some());
+        scene.tree.home_synced(true);
+    }
+    assert_eq!(scene.tree.needed_from(), None);
+}
+
+#[test]
+fn whatever_is_changed_home_becomes_what_programs_see() {
+    for seed in 0..3_000 {
+        run(seed, 120, 0, seed % 2 == 0);
+    }
+}
+
+#[test]
+fn what_home_refuses_is_brought_home_later() {
+    for seed in 0..1_500 {
+        run(seed, 120, 3, seed % 2 == 0);
+    }
+}
+
+#[test]
+fn a_failed_sync_of_home_makes_nothing_clean() {
+    for seed in 0..500 {
+        let mut scene = Scene::new(seed);
+        scene.tree.listed(NodeId::ROOT);
+        for _ in 0..30 {
+            scene.make_some_change();
+        }
+        scene.bring_home();
+        let needed = scene.tree.needed_from();
+        if !scene.tree.begin_home_sync() {
+            continue;
+        }
+        scene.tree.home_synced(false);
+        assert_eq!(scene.tree.needed_from(), needed);
+        assert!(scene.tree.dirty() > 0);
+        scene.bring_home();
+        assert!(scene.tree.begin_home_sync());
+        scene.tree.home_synced(true);
+        assert_eq!(scene.tree.needed_from(), None);
+    }
+}
+
+#[test]
+fn what_was_made_and_removed_meanwhile_costs_home_nothing() {
+    let mut tree = Tree::new(Lsn(1));
+    tree.listed(NodeId::ROOT);
+    let at = |directory: u64, name: &str| Place::new(NodeId(directory), name.as_bytes()).unwrap();
+    let make = |node: u64, at, kind| Change::Make {
+        node: NodeId(node),
+        at,
+        kind,
+        attributes: Attributes::default(),
+    };
+    tree.apply(make(5, at(1, "directory"), Kind::Directory), Lsn(8));
+    tree.apply(make(6, at(5, "file"), Kind::File), Lsn(16));
+    tree.apply(Change::Remove { node: NodeId(6), at: at(5, "file") }, Lsn(24));
+    tree.apply(Change::Remove { node: NodeId(5), at: at(1, "directory") }, Lsn(32));
+    tree.committed(Lsn(40));
+    assert_eq!(tree.next_command(), None);
+    assert!(tree.let_go(NodeId(6)) && tree.let_go(NodeId(5)));
+    assert_eq!((tree.dirty(), tree.len()), (0, 1));
+}
+
+#[test]
+fn a_new_file_takes_an_old_ones_name_by_one_rename() {
+    let mut tree = Tree::new(Lsn(1));
+    tree.listed(NodeId::ROOT);
+    let at = |name: &str| Place::new(NodeId::ROOT, name.as_bytes()).unwrap();
+    tree.introduce(NodeId(5), Kind::File);
+    tree.found(&at("notes"), Some(NodeId(5)));
+    let (node, kind, attributes) = (NodeId(6), Kind::File, Attributes::default());
+    tree.apply(Change::Make { node, at: at("notes.new"), kind, attributes }, Lsn(8));
+    let (from, to) = (at("notes.new"), at("notes"));
+    tree.apply(Change::Rename { node, from, to, replaced: Some(NodeId(5)) }, Lsn(16));
+    assert_eq!(tree.next_command(), None, "nothing is durable");
+    tree.committed(Lsn(24));
+    let (id, command) = tree.next_command().unwrap();
+    assert!(matches!(command, Command::Make { ref at, .. } if at.parent() == NodeId::PARKING));
+    tree.ended(id, Ok(Answer::Made(Lsn(24))));
+    let (id, command) = tree.next_command().unwrap();
+    let replacing = Some(NodeId(5));
+    assert_eq!(
+        command,
+        Command::Rename { node, from: Tree::parking(node), to: at("notes"), replacing }
+    );
+    tree.ended(id, Ok(Answer::Done));
+    assert_eq!((tree.next_command(), tree.dirty()), (None, 0));
+}
+
+#[test]
+fn names_are_checked_as_linux_checks_them() {
+    let mut tree = Tree::new(Lsn(1));
+    let at = |directory: u64, name: &[u8]| Place::new(NodeId(directory), name).unwrap();
+    let make = |node: u64, at| Change::Make {
+        node: NodeId(node),
+        at,
+        kind: Kind::File,
+        attributes: Attributes::default(),
+    };
+    assert_eq!(tree.check(&make(5, at(1, b"a"))), Err(Refused::Unknown), "home is to be asked");
+    tree.found(&at(1, b"a"), None);
+    assert_eq!(tree.look_up(NodeId::ROOT, b"a"), Some(None));
+    assert_eq!(tree.look_up(NodeId::ROOT, b"b"), None);
+    tree.apply(make(5, at(1, b"a")), Lsn(8));
+    assert_eq!(tree.check(&make(6, at(1, b"a"))), Err(Refused::Exists));
+    assert_eq!(tree.check(&make(6, at(5, b"x"))), Err(Refused::NotDirectory));
+    assert_eq!(tree.check(&make(6, at(77, b"x"))), Err(Refused::Nothing));
+    assert_eq!(tree.check(&make(6, at(1, &[b'n'; 256]))), Err(Refused::NameTooLong));
+}
+
+/// Home has something under a name that was thought to be free.
+#[test]
+fn what_somebody_else_made_at_home_stays_and_ours_is_beside_it() {
+    let mut tree = Tree::new(Lsn(1));
+    tree.listed(NodeId::ROOT);
+    let at = |name: &str| Place::new(NodeId::ROOT, name.as_bytes()).unwrap();
+    let (ours, theirs) = (NodeId(5), NodeId(6));
+    let attributes = Attributes::default();
+    tree.apply(Change::Make { node: ours, at: at("notes"), kind: Kind::File, attributes }, Lsn(8));
+    tree.committed(Lsn(16));
+    let (id, _) = tree.next_command().unwrap();
+    tree.ended(id, Err(HomeError::Changed));
+    let (id, command) = tree.next_command().unwrap();
+    assert_eq!(command, Command::Look { at: at("notes") });
+    tree.introduce_foreign(theirs, Kind::File);
+    tree.ended(id, Ok(Answer::Found(AtHome::Node(theirs))));
+    assert_eq!(tree.look_up(NodeId::ROOT, b"notes"), Some(Some(theirs)));
+    let beside = at("notes.weir-conflict-1");
+    let conflict = Conflict { at: at("notes"), kept: Some(beside.clone()) };
+    assert_eq!(tree.take_conflicts(), [conflict]);
+    let (id, command) = tree.next_command().unwrap();
+    assert!(matches!(command, Command::Make { ref at, node, .. } if *at == beside && node == ours));
+    tree.ended(id, Ok(Answer::Made(Lsn(16))));
+    assert_eq!((tree.next_command(), tree.dirty()), (None, 0));
+    // A program that sees it may remove it.
+    tree.apply(Change::Remove { node: theirs, at: at("notes") }, Lsn(24));
+    tree.committed(Lsn(32));
+    let (_, command) = tree.next_command().unwrap();
+    assert_eq!(command, Command::Unlink { node: theirs, at: at("notes") });
+}
+
+#[test]
+fn an_entry_costs_little() {
+    assert!(
+        size_of::<crate::tree::entry::Entry>() <= 88,
+        "{}",
+        size_of::<crate::tree::entry::Entry>()
+    );
+    assert!(
+        size_of::<crate::tree::node::Node>() <= 288,
+        "{}",
+        size_of::<crate::tree::node::Node>()
+    );
+}

@@ -1,0 +1,5 @@
+//! The tree against a model of what programs see and a model of home.
+
+mod crash;
+mod live;
+mod model;

@@ -1,0 +1,418 @@
+//! Bringing the tree home: commands go out, answers come in.
+
+use std::collections::HashSet;
+
+use weir_log::Lsn;
+
+use crate::identity::NodeId;
+use crate::tree::command::{Answer, Command, CommandId, HomeError, InFlight};
+use crate::tree::entry::AtHome;
+use crate::tree::needed::Settling;
+use crate::tree::node::{Attributes, Binding, Node, Xattrs};
+use crate::tree::part::Part;
+use crate::tree::plan::Plan;
+use crate::tree::state::Tree;
+use crate::way::Place;
+
+impl Tree {
+    /// Everything before this position is durable in the log: what was changed before it may go home.
+    pub fn committed(&mut self, durable: Lsn) {
+        self.durable = self.durable.max(durable);
+        while let Some((lsn, _)) = self.uncommitted.front()
+            && *lsn < self.durable
+        {
+            let (_, part) = self.uncommitted.pop_front().expect("it was looked at");
+            self.ready.push_back(part);
+        }
+    }
+
+    /// What home is to do next; `None` if there is nothing to do until a command ends or more is committed. Each command is
+    /// ended by [`Tree::ended`].
+    pub fn next_command(&mut self) -> Option<(CommandId, Command)> {
+        while let Some(part) = self.ready.pop_front() {
+            if self.refused.contains_key(&part) {
+                continue;
+            }
+            let plan = match &part {
+                Part::Entry(at) => self.plan_entry(at),
+                Part::Attributes(node) => self.plan_attributes(*node),
+            };
+            match plan {
+                Plan::Clean => self.is_home(&part),
+                Plan::Later => {}
+                Plan::Wait(node) => self.waiting.entry(node).or_default().push(part),
+                Plan::WaitCommit(lsn) => self.wait_for_commit(lsn, part),
+                Plan::Do(command) => return Some(self.start(part, command)),
+            }
+        }
+        None
+    }
+
+    /// Commands under way.
+    pub fn under_way(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Parts that home does not have as they should be, or that are not committed.
+    pub fn dirty(&self) -> usize {
+        self.dirty
+    }
+
+    /// Parts that home refused, each with the reason.
+    pub fn refused(&self) -> impl Iterator<Item = (&Part, HomeError)> {
+        self.refused.iter().map(|(part, &error)| (part, error))
+    }
+
+    /// What home refused is tried again.
+    pub fn retry(&mut self) {
+        self.ready.extend(self.refused.drain().map(|(part, _)| part));
+    }
+
+    /// The log is needed from this position on; `None` if home has everything, durably.
+    pub fn needed_from(&self) -> Option<Lsn> {
+        self.needed.first()
+    }
+
+    fn wait_for_commit(&mut self, lsn: Lsn, part: Part) {
+        let at = self.uncommitted.partition_point(|(other, _)| *other <= lsn);
+        self.uncommitted.insert(at, (lsn, part));
+    }
+
+    /// Takes a command up.
+    fn start(&mut self, part: Part, command: Command) -> (CommandId, Command) {
+        let mut since = None;
+        match &command {
+            Command::Look { .. } => {}
+            Command::Make { node, .. } | Command::Set { node, .. } => {
+                let node = self.nodes.get_mut(node).expect("commands are on nodes that are known");
+                if !node.is_bound() {
+                    node.binding = Binding::Making;
+                }
+                (node.unset, since) = (Default::default(), node.set_since.take());
+                node.unset_xattrs.clear();
+                self.dirty -= usize::from(since.is_some());
+            }
+            _ => {}
+        }
+        self.set_busy(&command, true);
+        let id = CommandId(self.next_command);
+        self.next_command += 1;
+        self.in_flight.insert(id, InFlight { command: command.clone(), part, since });
+        (id, command)
+    }
+
+    fn set_busy(&mut self, command: &Command, busy: bool) {
+        let (places, nodes) = concerned(command);
+        for place in places.into_iter().flatten().filter(|place| place.parent() != NodeId::PARKING)
+        {
+            self.change_entry(place, |entry| entry.busy = busy);
+        }
+        for node in nodes.into_iter().flatten() {
+            if let Some(node) = self.nodes.get_mut(&node) {
+                node.busy = busy;
+            }
+        }
+    }
+
+    /// A command ended.
+    ///
+    /// # Panics
+    /// If it is not under way.
+    pub fn ended(&mut self, id: CommandId, result: Result<Answer, HomeError>) {
+        let InFlight { command, part, since } =
+            self.in_flight.remove(&id).expect("a command ends once");
+        self.set_busy(&command, false);
+        match result {
+            Ok(answer) => self.done(&command, answer, since),
+            Err(error) => self.not_done(&command, &part, error, since),
+        }
+        self.ready.push_back(part);
+        let (places, nodes) = concerned(&command);
+        for place in places.into_iter().flatten() {
+            self.ready.push_back(Part::Entry(place.clone()));
+            self.wake(place.parent());
+        }
+        for node in nodes.into_iter().flatten() {
+            self.wake(node);
+        }
+    }
+
+    fn done(&mut self, command: &Command, answer: Answer, since: Option<Lsn>) {
+        match command {
+            Command::Look { at } => {
+                let Answer::Found(found) = answer else { panic!("{answer:?} answers no look") };
+                self.set_home(at, found);
+                if let Some(there) = found.node().filter(|there| self.foreign.contains(there)) {
+                    self.yield_to_foreign(at, there);
+                }
+            }
+            Command::Make { node, at, attributes, xattrs, .. } => {
+                let made = self.nodes.get_mut(node).expect("a node stays while it is made");
+                let Answer::Made(named) = answer else { panic!("{answer:?} answers no making") };
+                (made.binding, made.named) = (Binding::Bound, named);
+                self.place(*node, at);
+                self.set_at_home(*node, since, Some(named), *attributes, xattrs.clone());
+            }
+            Command::Link { node, at } => self.place(*node, at),
+            Command::Rename { node, from, to, .. } => {
+                self.leave(*node, from);
+                self.place(*node, to);
+            }
+            Command::Exchange { one, other } => {
+                self.set_home(&one.1, AtHome::Node(other.0));
+                self.set_home(&other.1, AtHome::Node(one.0));
+            }
+            Command::Unlink { node, at } | Command::RemoveDirectory { node, at } => {
+                self.leave(*node, at);
+            }
+            Command::Set { node, attributes, xattrs } => {
+                self.set_at_home(*node, since, None, *attributes, xattrs.clone());
+            }
+        }
+    }
+
+    /// Home has a node there now.
+    fn place(&mut self, node: NodeId, at: &Place) {
+        if at.parent() == NodeId::PARKING {
+            self.nodes.get_mut(&node).expect("a node stays while it is moved").parked = true;
+        } else {
+            self.set_home(at, AtHome::Node(node));
+        }
+    }
+
+    fn leave(&mut self, node: NodeId, at: &Place) {
+        if at.parent() == NodeId::PARKING {
+            self.nodes.get_mut(&node).expect("a node stays while it is moved").parked = false;
+        } else {
+            self.set_home(at, AtHome::Nothing);
+        }
+    }
+
+    /// Home has the attributes that a command set.
+    fn set_at_home(
+        &mut self,
+        node: NodeId,
+        since: Option<Lsn>,
+        named: Option<Lsn>,
+        attributes: Attributes,
+        xattrs: Xattrs,
+    ) {
+        if let Some(since) = since {
+            let settling = Settling::Attributes { node, since, named, attributes, xattrs };
+            self.needed.settling.push(settling);
+        }
+    }
+
+    fn not_done(&mut self, command: &Command, part: &Part, error: HomeError, since: Option<Lsn>) {
+        if error == HomeError::Gone {
+            // Nobody will ever see its attributes.
+            self.needed.release(since);
+        } else if let Command::Make { node, attributes, xattrs, .. }
+        | Command::Set { node, attributes, xattrs } = command
+        {
+            self.take_back(*node, *attributes, xattrs, since);
+            let node = self.nodes.get_mut(node).expect("a node stays while a command is on it");
+            if node.binding == Binding::Making {
+                node.binding = Binding::Unbound;
+            }
+        }
+        match error {
+            HomeError::Changed | HomeError::NotEmpty => {
+                // Whatever was known of these names is not so.
+                let (places, _) = concerned(command);
+                for place in places.into_iter().flatten() {
+                    if place.parent() != NodeId::PARKING {
+                        self.set_home(place, AtHome::Unknown);
+                    }
+                }
+                if error == HomeError::NotEmpty {
+                    self.refused.insert(part.clone(), error);
+                }
+            }
+            HomeError::Gone => {}
+            HomeError::NoExchange => self.exchanges = false,
+            HomeError::Refused(_) => {
+                self.refused.insert(part.clone(), error);
+            }
+        }
+    }
+
+    /// Attributes are not at home after all; what was set since counts.
+    fn take_back(
+        &mut self,
+        node: NodeId,
+        mut attributes: Attributes,
+        xattrs: &Xattrs,
+        since: Option<Lsn>,
+    ) {
+        let Some(of) = self.nodes.get_mut(&node) else {
+            self.needed.release(since);
+            return;
+        };
+        attributes.overlay(&of.unset);
+        of.unset = attributes;
+        for (name, value) in xattrs {
+            of.unset_xattrs.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        match (since, of.set_since) {
+            (Some(since), None) => {
+                of.set_since = Some(since);
+                self.dirty += 1;
+            }
+            (Some(since), Some(later)) => {
+                of.set_since = Some(since);
+                self.needed.release(Some(later));
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// A part is as it should be, and committed.
+    fn is_home(&mut self, part: &Part) {
+        self.refused.remove(part);
+        let settling = match part {
+            Part::Entry(at) => {
+                let since = self.change_entry(at, |entry| entry.since.take());
+                since.map(|since| Settling::Entry { at: at.clone(), since })
+            }
+            Part::Attributes(node) => {
+                let since = self.nodes.get_mut(node).and_then(|node| node.set_since.take());
+                let (attributes, xattrs) = Default::default();
+                let named = None;
+                since.map(|since| Settling::Attributes {
+                    node: *node,
+                    since,
+                    named,
+                    attributes,
+                    xattrs,
+                })
+            }
+        };
+        if let Some(settling) = settling {
+            self.dirty -= 1;
+            self.needed.settling.push(settling);
+        }
+        if let Part::Entry(at) = part {
+            // It may be the last that was dirty in its directory.
+            self.wake(at.parent());
+        }
+    }
+
+    /// A sync of home as a whole begins. Says whether there is anything that it makes durable.
+    pub fn begin_home_sync(&mut self) -> bool {
+        assert!(self.needed.syncing.is_empty(), "one sync of home is under way at a time");
+        let (now, later) = std::mem::take(&mut self.needed.settling)
+            .into_iter()
+            .partition(|settling| settling.is_named(self.durable));
+        (self.needed.syncing, self.needed.settling) = (now, later);
+        !self.needed.syncing.is_empty()
+    }
+
+    /// The sync of home ended. If it failed, nothing of what it covered is known to be at home: home is looked at again.
+    pub fn home_synced(&mut self, succeeded: bool) {
+        for settling in std::mem::take(&mut self.needed.syncing) {
+            match settling {
+                Settling::Entry { since, .. } | Settling::Attributes { since, .. } if succeeded => {
+                    self.needed.release(Some(since));
+                }
+                Settling::Entry { at, since } => self.unsettle(&at, since),
+                Settling::Attributes { node, since, attributes, xattrs, .. } => {
+                    self.take_back(node, attributes, &xattrs, Some(since));
+                    self.ready.push_back(Part::Attributes(node));
+                }
+            }
+        }
+    }
+
+    fn unsettle(&mut self, at: &Place, since: Lsn) {
+        // Home never had the entries of a directory that it does not have.
+        if !self.is_bound(at.parent()) {
+            return self.needed.release(Some(since));
+        }
+        let later = self.change_entry(at, |entry| entry.since.replace(since));
+        match later {
+            Some(later) => self.needed.release(Some(later)),
+            None => self.dirty += 1,
+        }
+        let busy = self.entry(at).is_some_and(|entry| entry.busy);
+        if !busy {
+            self.set_home(at, AtHome::Unknown);
+        }
+        self.ready.push_back(Part::Entry(at.clone()));
+    }
+
+    /// Panics unless the invariants of the module hold.
+    pub fn check_invariants(&self) {
+        let queued = self.ready.iter().chain(self.uncommitted.iter().map(|(_, part)| part));
+        let waiting = self.waiting.values().flatten().chain(self.refused.keys());
+        let under_way = self.in_flight.values().map(|command| &command.part);
+        let queued: HashSet<&Part> = queued.chain(waiting).chain(under_way).collect();
+        let mut dirty = 0;
+        for (&number, node) in &self.nodes {
+            dirty += usize::from(node.set_since.is_some());
+            let part = Part::Attributes(number);
+            assert!(
+                node.set_since.is_none() || node.busy || queued.contains(&part),
+                "{part:?} is forgotten"
+            );
+            self.check_places(number, node);
+            let Some(directory) = &node.directory else { continue };
+            let (mut dirty_here, mut at_home) = (0, 0);
+            for (name, entry) in directory.entries() {
+                let at = Place::new(number, name).expect("names of entries are names");
+                dirty += usize::from(entry.since.is_some());
+                dirty_here += usize::from(entry.is_dirty());
+                at_home += usize::from(entry.home.node().is_some());
+                for leads in [entry.wanted, entry.home.node()].into_iter().flatten() {
+                    assert!(
+                        self.nodes[&leads].places.contains(&at),
+                        "{at:?} is a place of {leads:?}"
+                    );
+                }
+                let part = Part::Entry(at);
+                assert!(
+                    entry.since.is_none() || entry.busy || queued.contains(&part),
+                    "{part:?} is forgotten: {entry:?}"
+                );
+                assert!(
+                    !entry.is_dirty() || entry.since.is_some(),
+                    "{part:?} is dirty, and not counted"
+                );
+            }
+            assert_eq!((dirty_here, at_home), (directory.dirty, directory.at_home));
+        }
+        assert_eq!(dirty, self.dirty, "all that is dirty is counted");
+    }
+
+    fn check_places(&self, number: NodeId, node: &Node) {
+        for place in &node.places {
+            let entry = self.entry(place);
+            assert!(
+                entry.is_some_and(|entry| entry.wanted == Some(number)
+                    || entry.home == AtHome::Node(number)
+                    || entry.home == AtHome::Unknown),
+                "{place:?} is no place of {number:?}: {entry:?}"
+            );
+        }
+    }
+}
+
+/// The names and the nodes that a command concerns.
+fn concerned(command: &Command) -> ([Option<&Place>; 2], [Option<NodeId>; 2]) {
+    match command {
+        Command::Look { at } => ([Some(at), None], [None, None]),
+        Command::Make { node, at, .. } | Command::Link { node, at } => {
+            ([Some(at), None], [Some(*node), None])
+        }
+        Command::Unlink { node, at } | Command::RemoveDirectory { node, at } => {
+            ([Some(at), None], [Some(*node), None])
+        }
+        Command::Rename { node, from, to, replacing } => {
+            ([Some(from), Some(to)], [Some(*node), *replacing])
+        }
+        Command::Exchange { one, other } => {
+            ([Some(&one.1), Some(&other.1)], [Some(one.0), Some(other.0)])
+        }
+        Command::Set { node, .. } => ([None, None], [Some(*node), None]),
+    }
+}
