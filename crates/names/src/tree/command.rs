@@ -93,7 +93,7 @@ pub enum Answer {
     Done,
     /// It is made, and a record at this position says which inode of home it is: to [`Command::Make`].
     Made(Lsn),
-    /// What is there: to [`Command::Look`]. The node was introduced ([`crate::Tree::introduce`]).
+    /// What is there: to [`Command::Look`]. The node was introduced ([`crate::tree::Tree::introduce`]).
     Found(AtHome),
 }
 

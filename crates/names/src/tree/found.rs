@@ -15,12 +15,12 @@ pub struct Conflict {
 /// Whose it is what home has under a name that the log speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adoption {
-    /// This node's, which was made here ([`Tree::adopt`]).
+    /// This node's, which was made here ([`crate::tree::Tree::adopt`]).
     Node(NodeId),
-    /// It was made for a node that was found elsewhere, and is empty: the caller gives it a number ([`Tree::introduce`]), and
+    /// It was made for a node that was found elsewhere, and is empty: the caller gives it a number ([`crate::tree::Tree::introduce`]), and
     /// it is removed.
     Surplus,
-    /// Somebody else put it there ([`Tree::introduce_foreign`]).
+    /// Somebody else put it there ([`crate::tree::Tree::introduce_foreign`]).
     Foreign,
 }
 
