@@ -79,6 +79,15 @@ for options in '' '-o entry_timeout=0' '--memory 64M'; do
     mount_weir "$SRC" "$MNT" $options
     expect_equal "few" "$(ls "$MNT/few")" "one"$'\n'"two"
     expect_equal "few, again" "$(ls "$MNT/few")" "one"$'\n'"two"
+    # Listed again, sshfs does not tell the types of names.
+    mkdir -p "$MNT/tree/one/two" "$MNT/tree/three"
+    touch "$MNT/tree/one/two/file"
+    for _ in 1 2; do
+        expect_equal "types" "$(cd "$MNT/tree" && find . -printf '%y %p\n' | sort)" \
+            $'d .\nd ./one\nd ./one/two\nd ./three\nf ./one/two/file'
+    done
+    rm -r "$MNT/tree"
+    expect_equal "removed" "$(ls -A "$WORK/remote")" "few"$'\n'"many"
     python3 "$WORK/list.py" "$MNT/many"
     echo written >"$MNT/few/three"
     umount_weir "$MNT"

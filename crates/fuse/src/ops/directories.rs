@@ -97,6 +97,10 @@ impl FileSystem {
             _ => self.inodes.number(directory.device(), entry.inode),
         };
         let mut listed = Listed { node, kind: entry.kind, next: entry.cookie, name };
+        if is_dot {
+            // Home may not tell the type of any entry.
+            listed.kind = FileType::Directory;
+        }
         if L::WITH_ATTRIBUTES && is_dot {
             return Ok(listing.add_with(&listed, &Attributes::unknown(node, FileType::Directory)));
         }
@@ -124,7 +128,7 @@ impl FileSystem {
         listing: &mut L,
     ) -> Result<bool, Errno> {
         let attributes = self.count_name(directory, listed.name)?;
-        listed.node = attributes.node;
+        (listed.node, listed.kind) = (attributes.node, FileType::from_raw_mode(attributes.mode));
         let added = listing.add_with(listed, &attributes);
         if !added {
             self.uncount(attributes.node);
