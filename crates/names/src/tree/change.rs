@@ -219,7 +219,7 @@ impl Tree {
         }
     }
 
-    fn check_not_below(&self, node: NodeId, directory: NodeId) -> Result<(), Refused> {
+    pub(crate) fn check_not_below(&self, node: NodeId, directory: NodeId) -> Result<(), Refused> {
         if !self.nodes[&node].kind.is_directory() {
             return Ok(());
         }

@@ -41,6 +41,10 @@ pub(crate) struct Entry {
     pub(crate) since: Option<Lsn>,
     /// A command on it is under way.
     pub(crate) busy: bool,
+    /// A command on it was begun since it was as it should be.
+    pub(crate) touched: bool,
+    /// Changes of it at home that were not synced there yet. The entry stays until they are.
+    pub(crate) unsettled: u32,
     /// Its position in listings: given in order, and kept while the name leads to something.
     pub(crate) position: u64,
 }
@@ -112,6 +116,8 @@ impl Directory {
             lsn: Lsn(0),
             since: None,
             busy: false,
+            touched: false,
+            unsettled: 0,
             position: 0,
         };
         let known = self.entries.get(name).copied();
@@ -135,7 +141,8 @@ impl Directory {
             }
             _ => {}
         }
-        let gone = entry.wanted.is_none() && !entry.busy && entry.since.is_none();
+        let idle = !entry.busy && entry.since.is_none() && entry.unsettled == 0;
+        let gone = entry.wanted.is_none() && idle;
         let known_without = entry.home == unknown && entry.home != AtHome::Unknown;
         if gone && (known_without || entry.home == AtHome::Unknown) {
             self.entries.remove(name);
@@ -148,11 +155,11 @@ impl Directory {
 
     /// Forgets what is merely known of a name: home is asked again.
     pub(crate) fn forget(&mut self, name: &[u8]) {
+        self.complete = false;
         let Some(entry) = self.entries.get(name) else { return };
-        if entry.is_dirty() || entry.busy || entry.since.is_some() {
+        if entry.is_dirty() || entry.busy || entry.since.is_some() || entry.unsettled > 0 {
             return;
         }
-        self.complete = false;
         self.at_home -= usize::from(entry.home.node().is_some());
         if entry.wanted.is_some() {
             self.listed.remove(&entry.position);

@@ -30,6 +30,9 @@ pub enum ReplayError {
     /// A node is made twice.
     #[error("the node {0:?} is made twice")]
     MadeTwice(NodeId),
+    /// A directory has two names, or one below itself.
+    #[error("the directory {0:?} has two places")]
+    TwoPlaces(NodeId),
     /// A name in something that is no directory.
     #[error("a name is in the node {0:?}, which is no directory")]
     NoDirectory(NodeId),

@@ -25,7 +25,9 @@ mod needed;
 mod node;
 mod part;
 mod plan;
+mod queue;
 mod recover;
+mod settle;
 mod state;
 mod write_back;
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use weir_log::Lsn;
 
 use crate::identity::NodeId;
-use crate::tree::node::{Attributes, Xattrs};
 use crate::way::Place;
 
 /// What home has and was not synced since.
@@ -20,8 +19,6 @@ pub(crate) enum Settling {
         node: NodeId,
         since: Lsn,
         named: Option<Lsn>,
-        attributes: Attributes,
-        xattrs: Xattrs,
     },
 }
 

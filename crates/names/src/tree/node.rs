@@ -98,7 +98,13 @@ pub(crate) struct Node {
     pub(crate) unset: Attributes,
     /// The same of its extended attributes.
     pub(crate) unset_xattrs: Xattrs,
-    /// The last change of its attributes.
+    /// What was sent home and not synced there since, the latest values.
+    pub(crate) sent: Attributes,
+    /// The same of extended attributes.
+    pub(crate) sent_xattrs: Xattrs,
+    /// Commands that sent them, and were not covered by a sync.
+    pub(crate) unsettled: u32,
+    /// The last change of its attributes, or the removal of its last name.
     pub(crate) set_lsn: Lsn,
     /// The first change of its attributes that home does not have; the log is needed from there on.
     pub(crate) set_since: Option<Lsn>,
@@ -111,6 +117,8 @@ pub(crate) struct Node {
     pub(crate) named: Lsn,
     /// Home has it under a temporary name, which a cycle of renames needed.
     pub(crate) parked: bool,
+    /// Its last name was removed here.
+    pub(crate) nameless: bool,
     /// It was made by a change, and not found at home.
     pub(crate) made_here: bool,
 }
@@ -126,6 +134,10 @@ impl Node {
             places: Vec::new(),
             unset: Attributes::default(),
             unset_xattrs: Xattrs::new(),
+            sent: Attributes::default(),
+            sent_xattrs: Xattrs::new(),
+            unsettled: 0,
+            nameless: false,
             set_lsn: Lsn(0),
             set_since: None,
             busy: false,

@@ -28,6 +28,8 @@ pub(crate) enum Plan {
     Wait(NodeId),
     /// Look at it again when this position is durable.
     WaitCommit(Lsn),
+    /// Home does not have the node where it was: this can only be reported.
+    Lost,
     /// This.
     Do(Command),
 }
@@ -222,6 +224,8 @@ impl Tree {
             // It is at one of them.
             _ if unsure => Plan::Wait(node),
             Some(there) => self.remove(at, there, &self.nodes[&there]),
+            // A directory is not linked: home does not have it where it was.
+            None if new.directory.is_some() => Plan::Lost,
             None => Plan::Do(Command::Link { node, at: to }),
         }
     }

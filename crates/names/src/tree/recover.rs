@@ -41,6 +41,9 @@ impl Tree {
             Change::Make { node, .. } if self.nodes.contains_key(&node) => {
                 return Err(ReplayError::MadeTwice(node));
             }
+            Change::Make { node: NodeId::PARKING, .. } => {
+                return Err(ReplayError::MadeTwice(NodeId::PARKING));
+            }
             Change::Make { node, at, kind, attributes } => {
                 let is_there = self.made_at_home.contains(&node);
                 let binding = if is_there { Binding::Bound } else { Binding::Unbound };
@@ -50,12 +53,16 @@ impl Tree {
                 self.attributes_changed(node, lsn);
                 self.replay_entry(&at, Some(node), lsn)?;
             }
+            Change::Link { node, .. } if self.kind(node).is_some_and(Kind::is_directory) => {
+                return Err(ReplayError::TwoPlaces(node));
+            }
             Change::Link { node, at } => self.replay_entry(&at, Some(node), lsn)?,
             Change::Remove { node, at } => {
                 self.replay_entry(&at, None, lsn)?;
                 self.may_be_at(&at, node);
             }
             Change::Rename { node, from, to, replaced } => {
+                self.replay_above(node, &to)?;
                 self.replay_entry(&to, Some(node), lsn)?;
                 self.replay_entry(&from, None, lsn)?;
                 self.may_be_at(&from, node);
@@ -64,6 +71,8 @@ impl Tree {
                 }
             }
             Change::Exchange { one, other } => {
+                self.replay_above(one.0, &other.1)?;
+                self.replay_above(other.0, &one.1)?;
                 self.replay_entry(&one.1, Some(other.0), lsn)?;
                 self.replay_entry(&other.1, Some(one.0), lsn)?;
                 self.may_be_at(&one.1, one.0);
@@ -73,9 +82,17 @@ impl Tree {
                 if !self.nodes.contains_key(&node) => {}
             Change::Set { .. } | Change::SetXattr { .. } => self.apply_unchecked(change, lsn),
         }
-        // All is durable.
-        self.ready.extend(self.uncommitted.drain(..).map(|(_, part)| part));
+        self.queue.commit(self.durable);
         Ok(())
+    }
+
+    /// A directory does not get a name below itself.
+    fn replay_above(&self, node: NodeId, to: &Place) -> Result<(), ReplayError> {
+        let is_known = self.nodes.contains_key(&node);
+        match is_known && self.check_not_below(node, to.parent()).is_err() {
+            true => Err(ReplayError::TwoPlaces(node)),
+            false => Ok(()),
+        }
     }
 
     /// A name led to a node when it was changed: home may still have it there.
@@ -108,13 +125,13 @@ impl Tree {
     /// Whose it is what home has at a place, if its identity is not known. The caller has seen that the file or directory is
     /// empty; what is not, is foreign.
     pub fn adoptable(&self, at: &Place, kind: &Kind) -> Adoption {
-        let may = |(_, node): &(&NodeId, &Node)| {
-            node.made_here && node.kind == *kind && node.places.contains(at)
-        };
+        let may = |node: &Node| node.made_here && node.kind == *kind && node.places.contains(at);
         let wanted = self.entry(at).and_then(|entry| entry.wanted);
-        let candidates = self.nodes.iter().filter(may);
-        let best = candidates.map(|(&number, node)| {
-            (node.binding == Binding::Unbound, Some(number) == wanted, number)
+        let unsure = self.unsure.get(at).map_or(&[][..], Vec::as_slice);
+        let candidates = wanted.into_iter().chain(unsure.iter().copied());
+        let best = candidates.filter_map(|number| {
+            let node = self.nodes.get(&number).filter(|node| may(node))?;
+            Some((node.binding == Binding::Unbound, Some(number) == wanted, number))
         });
         match best.max() {
             None => Adoption::Foreign,
@@ -145,11 +162,11 @@ impl Tree {
     /// Home has a node parked: found in [`NodeId::PARKING`] before the first command. If it was made here it was adopted or
     /// bound before. What is parked there and not known is of no use any more; the caller removes it.
     pub fn found_parked(&mut self, node: NodeId) {
-        let Some(parked) = self.nodes.get_mut(&node) else { return };
-        assert_eq!(parked.binding, Binding::Bound, "{node:?} is parked at home");
+        let parked = self.nodes.get_mut(&node).filter(|_| node != NodeId::ROOT);
+        let Some(parked) = parked.filter(|node| node.is_bound()) else { return };
         parked.parked = true;
         // It may be one that nothing leads to any more.
-        self.ready.push_back(Part::Attributes(node));
+        self.queue.push(Part::Attributes(node));
     }
 
     /// The log has the identity of a node that it makes, and home has that. To be called before the change that makes it is
@@ -180,15 +197,12 @@ impl Tree {
         let since = entry.since;
         let kept = entry.wanted.map(|node| {
             let beside = self.place_beside(at);
-            self.change_entry(&beside, |entry| {
-                entry.wanted = Some(node);
-                entry.since = entry.since.or(since);
-            });
+            self.change_entry(&beside, |entry| (entry.wanted, entry.since) = (Some(node), since));
             if let Some(since) = since {
                 self.needed.add(since);
                 self.dirty += 1;
             }
-            self.ready.push_back(Part::Entry(beside.clone()));
+            self.queue.push(Part::Entry(beside.clone()));
             beside
         });
         self.change_entry(at, |entry| entry.wanted = Some(there));
@@ -209,7 +223,8 @@ impl Tree {
         });
         let free = |place: &Place| {
             self.entry(place).is_none_or(|entry| {
-                entry.wanted.is_none() && entry.home == AtHome::Unknown && !entry.busy
+                let is_changed = entry.since.is_some() || entry.unsettled > 0 || entry.busy;
+                entry.wanted.is_none() && entry.home == AtHome::Unknown && !is_changed
             })
         };
         places.into_iter().find(free).expect("some number is free")

@@ -1,16 +1,17 @@
 //! The tree's state: what is known, what differs from home, and what follows from a change of one entry.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use weir_log::Lsn;
 
 use crate::identity::NodeId;
-use crate::tree::command::{CommandId, HomeError, InFlight};
+use crate::tree::command::{CommandId, InFlight};
 use crate::tree::entry::{AtHome, Directory, Entry};
 use crate::tree::found::Conflict;
 use crate::tree::needed::Needed;
 use crate::tree::node::{Attributes, Binding, Kind, Node, Xattrs};
 use crate::tree::part::Part;
+use crate::tree::queue::Queue;
 use crate::way::Place;
 
 /// The tree of one SOURCE: see the module.
@@ -19,14 +20,7 @@ pub struct Tree {
     pub(crate) nodes: HashMap<NodeId, Node>,
     /// Everything before this position is durable in the log.
     pub(crate) durable: Lsn,
-    /// Parts that may go home now.
-    pub(crate) ready: VecDeque<Part>,
-    /// Parts whose last change is at or after `durable`, in the order of changes.
-    pub(crate) uncommitted: VecDeque<(Lsn, Part)>,
-    /// Parts that wait until something changes about a node.
-    pub(crate) waiting: HashMap<NodeId, Vec<Part>>,
-    /// Parts that home refused, and why.
-    pub(crate) refused: HashMap<Part, HomeError>,
+    pub(crate) queue: Queue,
     /// Nodes that names led to which home was not asked for since: home may have them there.
     pub(crate) unsure: HashMap<Place, Vec<NodeId>>,
     pub(crate) in_flight: HashMap<CommandId, InFlight>,
@@ -38,6 +32,8 @@ pub struct Tree {
     /// Nodes that somebody else made at home under names that were changed here.
     pub(crate) foreign: HashSet<NodeId>,
     pub(crate) conflicts: Vec<Conflict>,
+    /// Parts that were not at home as they were known to be, once.
+    pub(crate) surprised: HashSet<Part>,
     /// Nodes that the log to be replayed makes, and that home has.
     pub(crate) made_at_home: HashSet<NodeId>,
 }
@@ -49,10 +45,7 @@ impl Tree {
         Tree {
             nodes: HashMap::from([(NodeId::ROOT, root)]),
             durable,
-            ready: VecDeque::new(),
-            uncommitted: VecDeque::new(),
-            waiting: HashMap::new(),
-            refused: HashMap::new(),
+            queue: Queue::default(),
             unsure: HashMap::new(),
             in_flight: HashMap::new(),
             next_command: 0,
@@ -61,6 +54,7 @@ impl Tree {
             dirty: 0,
             foreign: HashSet::new(),
             conflicts: Vec::new(),
+            surprised: HashSet::new(),
             made_at_home: HashSet::new(),
         }
     }
@@ -142,19 +136,15 @@ impl Tree {
         self.nodes.entry(node).or_insert_with(|| Node::new(kind, Binding::Bound));
     }
 
-    /// Home was asked for a name, and has this node there, which was introduced. Names that were changed here stay as they
-    /// are.
+    /// Home was asked for a name, and has this node there, which was introduced. A name that is known stays as it is.
     pub fn found(&mut self, at: &Place, node: Option<NodeId>) {
-        let known = self.entry(at).copied();
-        if known.is_some_and(|entry| entry.since.is_some() || entry.busy) {
+        // The answer may be older than what is known.
+        let is_busy = self.entry(at).is_some_and(|entry| entry.since.is_some() || entry.busy);
+        if is_busy || self.look_up(at.parent(), at.name()).is_some() {
             return;
         }
         let home = node.map_or(AtHome::Nothing, AtHome::Node);
         self.change_entry(at, |entry| (entry.wanted, entry.home) = (node, home));
-        let before = known.and_then(|entry| entry.wanted);
-        if let Some(before) = before.filter(|_| before != node) {
-            self.review_place(before, at);
-        }
     }
 
     /// All names that home has in a directory were told by [`Tree::found`].
@@ -166,8 +156,22 @@ impl Tree {
 
     /// Home may have something else under a name that is clean: it is asked again.
     pub fn forget(&mut self, at: &Place) {
+        let named = self.entry(at).and_then(|entry| entry.wanted);
+        // What is known of a node by this name alone would be lost with it.
+        let is_needed = named.and_then(|node| self.nodes.get(&node)).is_some_and(|node| {
+            let has_entries =
+                node.directory.as_ref().is_some_and(|of| of.entries().next().is_some());
+            node.set_since.is_some()
+                || node.unsettled > 0
+                || node.busy
+                || node.parked
+                || has_entries
+        });
+        let is_bound = self.is_bound(at.parent());
         let Some(directory) = self.directory_mut(at.parent()) else { return };
-        let named = directory.get(at.name()).and_then(|entry| entry.wanted);
+        if is_needed || !is_bound {
+            return;
+        }
         directory.forget(at.name());
         if let Some(node) = named {
             self.review_place(node, at);
@@ -179,13 +183,15 @@ impl Tree {
     pub fn let_go(&mut self, node: NodeId) -> bool {
         let Some(known) = self.nodes.get(&node) else { return true };
         let children = known.directory.as_ref().is_some_and(|of| of.entries().next().is_some());
-        // Nobody will ever see the attributes of what has no name.
-        if node == NodeId::ROOT || !known.places.is_empty() || known.busy || children {
+        let is_used = !known.places.is_empty() || known.busy || known.parked || children;
+        // Nobody will ever see the attributes of what has no name any more; another node may have names that are not known.
+        let is_needed = known.set_since.is_some() && !known.nameless;
+        if node == NodeId::ROOT || is_used || is_needed {
             return false;
         }
         let gone = self.nodes.remove(&node).expect("it was found");
         self.foreign.remove(&node);
-        self.refused.remove(&Part::Attributes(node));
+        self.queue.settle(&Part::Attributes(node));
         self.wake(node);
         self.needed.release(gone.set_since);
         if gone.set_since.is_some() {
@@ -215,13 +221,15 @@ impl Tree {
             // If nothing leads to it any more, home learns of that no sooner than the log.
             if self.wanted_places(node).next().is_none() {
                 let nameless = self.nodes.get_mut(&node);
-                nameless.expect("entries lead to nodes that are known").set_lsn = lsn;
+                let nameless = nameless.expect("entries lead to nodes that are known");
+                (nameless.set_lsn, nameless.nameless) = (lsn, true);
             }
-            self.uncommitted.push_back((lsn, Part::Attributes(node)));
+            self.queue.changed(lsn, Part::Attributes(node));
         }
-        let part = Part::Entry(at.clone());
-        self.refused.remove(&part);
-        self.uncommitted.push_back((lsn, part));
+        if let Some(node) = to.and_then(|node| self.nodes.get_mut(&node)) {
+            node.nameless = false;
+        }
+        self.queue.changed(lsn, Part::Entry(at.clone()));
     }
 
     /// What home has under a name now.
@@ -282,19 +290,15 @@ impl Tree {
             self.needed.add(lsn);
             self.dirty += 1;
         }
-        let part = Part::Attributes(node);
-        self.refused.remove(&part);
-        self.uncommitted.push_back((lsn, part));
+        self.queue.changed(lsn, Part::Attributes(node));
     }
 
     /// Something changed about a node: what waited for that is looked at again.
     pub(crate) fn wake(&mut self, node: NodeId) {
-        if let Some(parts) = self.waiting.remove(&node) {
-            self.ready.extend(parts);
-        }
+        self.queue.wake(node);
         if self.nodes.get(&node).is_some_and(|node| node.parked) {
             // It may not be needed there any more.
-            self.ready.push_back(Part::Attributes(node));
+            self.queue.push(Part::Attributes(node));
         }
     }
 

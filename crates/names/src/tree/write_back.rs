@@ -7,8 +7,7 @@ use weir_log::Lsn;
 use crate::identity::NodeId;
 use crate::tree::command::{Answer, Command, CommandId, HomeError, InFlight};
 use crate::tree::entry::AtHome;
-use crate::tree::needed::Settling;
-use crate::tree::node::{Attributes, Binding, Node, Xattrs};
+use crate::tree::node::{Binding, Node};
 use crate::tree::part::Part;
 use crate::tree::plan::Plan;
 use crate::tree::state::Tree;
@@ -18,21 +17,13 @@ impl Tree {
     /// Everything before this position is durable in the log: what was changed before it may go home.
     pub fn committed(&mut self, durable: Lsn) {
         self.durable = self.durable.max(durable);
-        while let Some((lsn, _)) = self.uncommitted.front()
-            && *lsn < self.durable
-        {
-            let (_, part) = self.uncommitted.pop_front().expect("it was looked at");
-            self.ready.push_back(part);
-        }
+        self.queue.commit(self.durable);
     }
 
     /// What home is to do next; `None` if there is nothing to do until a command ends or more is committed. Each command is
     /// ended by [`Tree::ended`].
     pub fn next_command(&mut self) -> Option<(CommandId, Command)> {
-        while let Some(part) = self.ready.pop_front() {
-            if self.refused.contains_key(&part) {
-                continue;
-            }
+        while let Some(part) = self.queue.pop() {
             let plan = match &part {
                 Part::Entry(at) => self.plan_entry(at),
                 Part::Attributes(node) => self.plan_attributes(*node),
@@ -40,8 +31,9 @@ impl Tree {
             match plan {
                 Plan::Clean => self.is_home(&part),
                 Plan::Later => {}
-                Plan::Wait(node) => self.waiting.entry(node).or_default().push(part),
-                Plan::WaitCommit(lsn) => self.wait_for_commit(lsn, part),
+                Plan::Lost => self.queue.refuse(part, HomeError::Changed),
+                Plan::Wait(node) => self.queue.wait_for(node, part),
+                Plan::WaitCommit(lsn) => self.queue.wait_for_commit(lsn, part),
                 Plan::Do(command) => return Some(self.start(part, command)),
             }
         }
@@ -60,22 +52,17 @@ impl Tree {
 
     /// Parts that home refused, each with the reason.
     pub fn refused(&self) -> impl Iterator<Item = (&Part, HomeError)> {
-        self.refused.iter().map(|(part, &error)| (part, error))
+        self.queue.refused()
     }
 
     /// What home refused is tried again.
     pub fn retry(&mut self) {
-        self.ready.extend(self.refused.drain().map(|(part, _)| part));
+        self.queue.retry();
     }
 
     /// The log is needed from this position on; `None` if home has everything, durably.
     pub fn needed_from(&self) -> Option<Lsn> {
         self.needed.first()
-    }
-
-    fn wait_for_commit(&mut self, lsn: Lsn, part: Part) {
-        let at = self.uncommitted.partition_point(|(other, _)| *other <= lsn);
-        self.uncommitted.insert(at, (lsn, part));
     }
 
     /// Takes a command up.
@@ -88,8 +75,11 @@ impl Tree {
                 if !node.is_bound() {
                     node.binding = Binding::Making;
                 }
-                (node.unset, since) = (Default::default(), node.set_since.take());
-                node.unset_xattrs.clear();
+                let (unset, xattrs) =
+                    (std::mem::take(&mut node.unset), std::mem::take(&mut node.unset_xattrs));
+                node.sent.overlay(&unset);
+                node.sent_xattrs.extend(xattrs);
+                since = node.set_since.take();
                 self.dirty -= usize::from(since.is_some());
             }
             _ => {}
@@ -105,7 +95,10 @@ impl Tree {
         let (places, nodes) = concerned(command);
         for place in places.into_iter().flatten().filter(|place| place.parent() != NodeId::PARKING)
         {
-            self.change_entry(place, |entry| entry.busy = busy);
+            self.change_entry(place, |entry| {
+                entry.busy = busy;
+                entry.touched |= busy;
+            });
         }
         for node in nodes.into_iter().flatten() {
             if let Some(node) = self.nodes.get_mut(&node) {
@@ -126,10 +119,10 @@ impl Tree {
             Ok(answer) => self.done(&command, answer, since),
             Err(error) => self.not_done(&command, &part, error, since),
         }
-        self.ready.push_back(part);
+        self.queue.push(part);
         let (places, nodes) = concerned(&command);
         for place in places.into_iter().flatten() {
-            self.ready.push_back(Part::Entry(place.clone()));
+            self.queue.push(Part::Entry(place.clone()));
             self.wake(place.parent());
         }
         for node in nodes.into_iter().flatten() {
@@ -146,12 +139,12 @@ impl Tree {
                     self.yield_to_foreign(at, there);
                 }
             }
-            Command::Make { node, at, attributes, xattrs, .. } => {
+            Command::Make { node, at, .. } => {
                 let made = self.nodes.get_mut(node).expect("a node stays while it is made");
                 let Answer::Made(named) = answer else { panic!("{answer:?} answers no making") };
                 (made.binding, made.named) = (Binding::Bound, named);
                 self.place(*node, at);
-                self.set_at_home(*node, since, Some(named), *attributes, xattrs.clone());
+                self.attributes_at_home(*node, since, Some(named));
             }
             Command::Link { node, at } => self.place(*node, at),
             Command::Rename { node, from, to, .. } => {
@@ -165,8 +158,8 @@ impl Tree {
             Command::Unlink { node, at } | Command::RemoveDirectory { node, at } => {
                 self.leave(*node, at);
             }
-            Command::Set { node, attributes, xattrs } => {
-                self.set_at_home(*node, since, None, *attributes, xattrs.clone());
+            Command::Set { node, .. } => {
+                self.attributes_at_home(*node, since, None);
             }
         }
     }
@@ -188,36 +181,25 @@ impl Tree {
         }
     }
 
-    /// Home has the attributes that a command set.
-    fn set_at_home(
-        &mut self,
-        node: NodeId,
-        since: Option<Lsn>,
-        named: Option<Lsn>,
-        attributes: Attributes,
-        xattrs: Xattrs,
-    ) {
-        if let Some(since) = since {
-            let settling = Settling::Attributes { node, since, named, attributes, xattrs };
-            self.needed.settling.push(settling);
-        }
-    }
-
     fn not_done(&mut self, command: &Command, part: &Part, error: HomeError, since: Option<Lsn>) {
-        if error == HomeError::Gone {
+        match command {
             // Nobody will ever see its attributes.
-            self.needed.release(since);
-        } else if let Command::Make { node, attributes, xattrs, .. }
-        | Command::Set { node, attributes, xattrs } = command
-        {
-            self.take_back(*node, *attributes, xattrs, since);
-            let node = self.nodes.get_mut(node).expect("a node stays while a command is on it");
-            if node.binding == Binding::Making {
-                node.binding = Binding::Unbound;
+            Command::Set { .. } if error == HomeError::Gone => self.needed.release(since),
+            Command::Make { node, attributes, xattrs, .. }
+            | Command::Set { node, attributes, xattrs } => {
+                self.take_back(*node, *attributes, xattrs, since);
+                let node = self.nodes.get_mut(node).expect("a node stays while a command is on it");
+                if node.binding == Binding::Making {
+                    node.binding = Binding::Unbound;
+                }
             }
+            _ => {}
         }
-        match error {
-            HomeError::Changed | HomeError::NotEmpty => {
+        match (error, command) {
+            (HomeError::Gone, Command::Set { .. }) => {}
+            (HomeError::NoExchange, _) => self.exchanges = false,
+            (HomeError::Refused(_), _) => self.queue.refuse(part.clone(), error),
+            (HomeError::Changed | HomeError::NotEmpty | HomeError::Gone, _) => {
                 // Whatever was known of these names is not so.
                 let (places, _) = concerned(command);
                 for place in places.into_iter().flatten() {
@@ -225,128 +207,18 @@ impl Tree {
                         self.set_home(place, AtHome::Unknown);
                     }
                 }
-                if error == HomeError::NotEmpty {
-                    self.refused.insert(part.clone(), error);
-                }
-            }
-            HomeError::Gone => {}
-            HomeError::NoExchange => self.exchanges = false,
-            HomeError::Refused(_) => {
-                self.refused.insert(part.clone(), error);
-            }
-        }
-    }
-
-    /// Attributes are not at home after all; what was set since counts.
-    fn take_back(
-        &mut self,
-        node: NodeId,
-        mut attributes: Attributes,
-        xattrs: &Xattrs,
-        since: Option<Lsn>,
-    ) {
-        let Some(of) = self.nodes.get_mut(&node) else {
-            self.needed.release(since);
-            return;
-        };
-        attributes.overlay(&of.unset);
-        of.unset = attributes;
-        for (name, value) in xattrs {
-            of.unset_xattrs.entry(name.clone()).or_insert_with(|| value.clone());
-        }
-        match (since, of.set_since) {
-            (Some(since), None) => {
-                of.set_since = Some(since);
-                self.dirty += 1;
-            }
-            (Some(since), Some(later)) => {
-                of.set_since = Some(since);
-                self.needed.release(Some(later));
-            }
-            (None, _) => {}
-        }
-    }
-
-    /// A part is as it should be, and committed.
-    fn is_home(&mut self, part: &Part) {
-        self.refused.remove(part);
-        let settling = match part {
-            Part::Entry(at) => {
-                let since = self.change_entry(at, |entry| entry.since.take());
-                since.map(|since| Settling::Entry { at: at.clone(), since })
-            }
-            Part::Attributes(node) => {
-                let since = self.nodes.get_mut(node).and_then(|node| node.set_since.take());
-                let (attributes, xattrs) = Default::default();
-                let named = None;
-                since.map(|since| Settling::Attributes {
-                    node: *node,
-                    since,
-                    named,
-                    attributes,
-                    xattrs,
-                })
-            }
-        };
-        if let Some(settling) = settling {
-            self.dirty -= 1;
-            self.needed.settling.push(settling);
-        }
-        if let Part::Entry(at) = part {
-            // It may be the last that was dirty in its directory.
-            self.wake(at.parent());
-        }
-    }
-
-    /// A sync of home as a whole begins. Says whether there is anything that it makes durable.
-    pub fn begin_home_sync(&mut self) -> bool {
-        assert!(self.needed.syncing.is_empty(), "one sync of home is under way at a time");
-        let (now, later) = std::mem::take(&mut self.needed.settling)
-            .into_iter()
-            .partition(|settling| settling.is_named(self.durable));
-        (self.needed.syncing, self.needed.settling) = (now, later);
-        !self.needed.syncing.is_empty()
-    }
-
-    /// The sync of home ended. If it failed, nothing of what it covered is known to be at home: home is looked at again.
-    pub fn home_synced(&mut self, succeeded: bool) {
-        for settling in std::mem::take(&mut self.needed.syncing) {
-            match settling {
-                Settling::Entry { since, .. } | Settling::Attributes { since, .. } if succeeded => {
-                    self.needed.release(Some(since));
-                }
-                Settling::Entry { at, since } => self.unsettle(&at, since),
-                Settling::Attributes { node, since, attributes, xattrs, .. } => {
-                    self.take_back(node, attributes, &xattrs, Some(since));
-                    self.ready.push_back(Part::Attributes(node));
+                // A second time in a row: to look again does not help.
+                if error == HomeError::NotEmpty || !self.surprised.insert(part.clone()) {
+                    self.queue.refuse(part.clone(), error);
                 }
             }
         }
-    }
-
-    fn unsettle(&mut self, at: &Place, since: Lsn) {
-        // Home never had the entries of a directory that it does not have.
-        if !self.is_bound(at.parent()) {
-            return self.needed.release(Some(since));
-        }
-        let later = self.change_entry(at, |entry| entry.since.replace(since));
-        match later {
-            Some(later) => self.needed.release(Some(later)),
-            None => self.dirty += 1,
-        }
-        let busy = self.entry(at).is_some_and(|entry| entry.busy);
-        if !busy {
-            self.set_home(at, AtHome::Unknown);
-        }
-        self.ready.push_back(Part::Entry(at.clone()));
     }
 
     /// Panics unless the invariants of the module hold.
     pub fn check_invariants(&self) {
-        let queued = self.ready.iter().chain(self.uncommitted.iter().map(|(_, part)| part));
-        let waiting = self.waiting.values().flatten().chain(self.refused.keys());
         let under_way = self.in_flight.values().map(|command| &command.part);
-        let queued: HashSet<&Part> = queued.chain(waiting).chain(under_way).collect();
+        let queued: HashSet<&Part> = self.queue.parts().chain(under_way).collect();
         let mut dirty = 0;
         for (&number, node) in &self.nodes {
             dirty += usize::from(node.set_since.is_some());

@@ -412,7 +412,7 @@ impl<'a> Recovery<'a> {
         if !cut {
             self.tree.check_invariants();
             let left = (self.tree.dirty(), self.tree.refused().count());
-            assert_eq!(left, (0, 0), "all is home: {:?}", self.tree.waiting);
+            assert_eq!(left, (0, 0), "all is home: {:?}", self.tree.queue);
         }
         self.executed
     }
