@@ -25,7 +25,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Requests somebody waits for that are with a device that is rotational: as many as its own queue holds.
 const SYNC_DEPTH_ARM: usize = 32;
 
-/// A dirty page goes along with a request if it is at most this many pages away: about as far as a
+/// A dirty page is written by the same request if it is at most this many pages away: about as far as a
 /// rotational device moves its head in the time of one turn.
 const ALONG_REACH: u64 = 256;
 

@@ -1,7 +1,7 @@
 //! Parts that are to be looked at: now, when the log is durable further, when something about a node changed, or when home
 //! is tried again.
 //!
-//! A part may stand here more than once; whoever takes it looks at what is to be done, which may be nothing.
+//! A part may be queued more than once. The planner decides when it is taken, and may find that nothing is to be done.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
