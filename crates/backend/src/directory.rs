@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, Mode as FileMode, OFlags};
 use weir_engine::{Command, Completion, IoId, Urgency};
 
+use crate::binding::Intake;
 use crate::busy_poll;
 use crate::exclusion::{Exclusion, Mode};
 use crate::home_file::HomeFile;
@@ -185,6 +186,9 @@ impl Directory {
     /// all others through the sink. Waits only for transfers that `patience` allows, on a fast device, and if
     /// no other one is in flight. With [`Patience::None`] a worker executes reservations; a worker always looks
     /// up extents.
+    ///
+    /// Writes and syncs of an unbound file are held and not answered until it is bound ([`HomeFile::bind`]) or
+    /// abandoned; its other commands are answered at once. What is held is not in flight: no call waits for it.
     pub fn execute(
         &self,
         commands: &mut Vec<(Command, Arc<HomeFile>)>,
@@ -194,6 +198,9 @@ impl Directory {
         if self.shared.stopping.load(Ordering::Acquire) {
             commands.clear();
             return;
+        }
+        if commands.iter().any(|(_, file)| !file.is_bound()) {
+            take_in(commands, done);
         }
         let mut submit = false;
         let alone = commands.len() == 1 && self.shared.under_way.is_none();
@@ -524,6 +531,17 @@ impl Shared {
                 Background::Resubmit => thread::sleep(SUBMIT_RETRY),
             }
             self.submit();
+        }
+    }
+}
+
+/// Leaves those commands that are on files at home. The others are held or answered in `done`.
+fn take_in(commands: &mut Vec<(Command, Arc<HomeFile>)>, done: &mut Vec<(IoId, Completion)>) {
+    for (command, file) in std::mem::take(commands) {
+        match file.take_in(command) {
+            Intake::Execute(command) => commands.push((command, file)),
+            Intake::Held => {}
+            Intake::Done(io, completion) => done.push((io, completion)),
         }
     }
 }

@@ -4,22 +4,26 @@
 //! are opened when first needed and closed when no open description is left. Data descriptors come in two
 //! modes: buffered ones are opened with the file, direct ones by the first transfer.
 //!
+//! A file may be *unbound*: it exists for programs and is not at home yet ([`HomeFile::unbound`]). It has no
+//! descriptors then.
+//!
 //! Invariants:
 //! - a direct descriptor is open only while a buffered one for the same access is;
 //! - after a file refused direct I/O once, it is not tried again.
 //!
-//! Lock order: `restoring`, then `data` or the times' lock. Files are opened
+//! Lock order: `restoring`, then the binding's lock, then `data` or the times' lock. Files are opened
 //! under `data`, and nothing else that may block is done under any but `restoring`.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode as FileMode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use weir_engine::{Extent, HomeAttributes, PAGE_BYTES};
+use weir_engine::{Command, Completion, Extent, HomeAttributes, IoId, PAGE_BYTES};
 
 use crate::allocation::allocate_as;
+use crate::binding::{Binding, Intake};
 use crate::extents;
 use crate::identity::Naming;
 use crate::proc_path::proc_path;
@@ -29,7 +33,7 @@ use crate::times::Times;
 /// the file is closed meanwhile.
 #[derive(Debug)]
 pub struct HomeFile {
-    path: OwnedFd,
+    binding: Binding,
     times: Times,
     data: Mutex<Data>,
     /// Held while the modification time is restored: a thread that finds it restored in `times` can rely on home.
@@ -84,12 +88,67 @@ pub(crate) struct Channel {
 impl HomeFile {
     /// A file known by an `O_PATH` descriptor, with no data descriptor yet.
     pub fn new(path: OwnedFd) -> HomeFile {
+        HomeFile::with_binding(Binding::bound(path))
+    }
+
+    /// A new file that is not at home yet. Until it is bound:
+    /// - it is empty at home, or a hole of the size last set by [`HomeFile::set_size`];
+    /// - it can be read and written, and opening or closing its data does nothing;
+    /// - [`crate::Directory::execute`] holds its writes and syncs, and answers the other commands at once;
+    /// - its times are not restored;
+    /// - what needs a descriptor fails with EBADF.
+    pub fn unbound() -> HomeFile {
+        HomeFile::with_binding(Binding::default())
+    }
+
+    fn with_binding(binding: Binding) -> HomeFile {
         HomeFile {
-            path,
+            binding,
             times: Times::default(),
             data: Mutex::default(),
             restoring: Mutex::default(),
         }
+    }
+
+    /// Makes an unbound file the one that was just made at home, with descriptors as for
+    /// [`HomeFile::with_created`]. The file at home is first given the size that was set meanwhile. The commands
+    /// that were held are the caller's to execute: [`HomeFile::take_held`].
+    ///
+    /// # Errors
+    /// Those of ftruncate(2); the file is still unbound then.
+    ///
+    /// # Panics
+    /// If the file is bound or was abandoned.
+    pub fn bind(&self, path: OwnedFd, data: OwnedFd) -> io::Result<()> {
+        self.binding.bind(path, |size| {
+            if size > 0 {
+                fs::ftruncate(&data, size)?;
+            }
+            let data = Arc::new(data);
+            self.lock_data().buffered =
+                Descriptors { read: Some(Arc::clone(&data)), write: Some(data) };
+            self.times.note_disturbed();
+            Ok(())
+        })
+    }
+
+    /// An unbound file will never be at home: its last name is gone, and no program has it open. Later commands
+    /// complete as done without doing anything. Returns the ends of the commands that were held.
+    ///
+    /// # Panics
+    /// If the file is bound.
+    pub fn abandon(&self) -> Vec<(IoId, Completion)> {
+        self.binding.abandon()
+    }
+
+    /// Takes the commands that were held until the file was bound, in their order.
+    pub fn take_held(&self) -> Vec<Command> {
+        self.binding.take_held()
+    }
+
+    /// Whether the file is at home.
+    pub fn is_bound(&self) -> bool {
+        self.binding.is_bound()
     }
 
     /// A file just created: `data` is the `O_RDWR` descriptor that created it (without `O_DIRECT` and
@@ -103,11 +162,14 @@ impl HomeFile {
     }
 
     /// Opens data descriptors for reading, and for writing too if `write`, unless they are open.
-    /// A file that may be written but not read is opened for writing alone.
+    /// A file that may be written but not read is opened for writing alone, an unbound one not at all.
     ///
     /// # Errors
     /// Those of open(2): EACCES, EROFS, ETXTBSY, EMFILE and so on.
     pub fn open_data(&self, write: bool) -> io::Result<()> {
+        if !self.is_bound() {
+            return Ok(());
+        }
         let mut data = self.lock_data();
         if write && data.buffered.write.is_none() {
             match self.reopen(OFlags::RDWR) {
@@ -137,6 +199,9 @@ impl HomeFile {
     /// Closes the data descriptors. To be called when no open description is left and the file is
     /// clean: space reserved past the end is given back, and the modification time restored.
     pub fn close_data(&self) {
+        if !self.is_bound() {
+            return;
+        }
         let (writer, reserved_end) = {
             let mut data = self.lock_data();
             (data.buffered.write.clone(), std::mem::take(&mut data.reserved_end))
@@ -157,19 +222,31 @@ impl HomeFile {
         data.buffered = Descriptors::default();
     }
 
-    /// Whether a data descriptor for writing is open.
+    /// Whether a data descriptor for writing is open, or the file is unbound.
     pub fn is_writable(&self) -> bool {
-        self.lock_data().buffered.write.is_some()
+        !self.is_bound() || self.lock_data().buffered.write.is_some()
     }
 
-    /// Whether a data descriptor for reading is open.
+    /// Whether a data descriptor for reading is open, or the file is unbound.
     pub fn is_readable(&self) -> bool {
-        self.lock_data().buffered.read.is_some()
+        !self.is_bound() || self.lock_data().buffered.read.is_some()
     }
 
-    /// The `O_PATH` descriptor.
+    /// The `O_PATH` descriptor of a file that is at home.
+    ///
+    /// # Panics
+    /// If the file is unbound.
     pub fn path_fd(&self) -> BorrowedFd<'_> {
-        self.path.as_fd()
+        self.path().expect("the file is at home")
+    }
+
+    /// The `O_PATH` descriptor; `None` if the file is unbound.
+    pub fn path(&self) -> Option<BorrowedFd<'_>> {
+        self.binding.path()
+    }
+
+    fn bound_path(&self) -> Result<BorrowedFd<'_>, Errno> {
+        self.path().ok_or(Errno::BADF)
     }
 
     /// A data descriptor through the page cache, writable if the file is open for writing. Not for data the engine
@@ -186,8 +263,12 @@ impl HomeFile {
     /// # Errors
     /// Those of statx(2).
     pub fn home_attributes(&self) -> io::Result<HomeAttributes> {
+        if let Some(size) = self.binding.size() {
+            let write_unit = PAGE_BYTES as u32;
+            return Ok(HomeAttributes { size, dense: size == 0, write_unit, readable: true });
+        }
         let status = fs::statx(
-            &self.path,
+            self.bound_path()?,
             "",
             AtFlags::EMPTY_PATH,
             StatxFlags::SIZE | StatxFlags::BLOCKS | StatxFlags::DIOALIGN,
@@ -213,13 +294,14 @@ impl HomeFile {
     }
 
     /// How recovery finds the file again; empty if it could not, because its file system, or that
-    /// of `source` being another one, does not allow it.
+    /// of `source` being another one, does not allow it, or the file is unbound.
     pub fn identity(&self, naming: &Naming, source: BorrowedFd<'_>) -> Vec<u8> {
-        let same = match (fs::fstat(&self.path), fs::fstat(source)) {
+        let Some(path) = self.path() else { return Vec::new() };
+        let same = match (fs::fstat(path), fs::fstat(source)) {
             (Ok(file), Ok(source)) => file.st_dev == source.st_dev,
             _ => false,
         };
-        if same { naming.identity(self.path.as_fd()).unwrap_or_default() } else { Vec::new() }
+        if same { naming.identity(path).unwrap_or_default() } else { Vec::new() }
     }
 
     /// The times as programs see them.
@@ -228,11 +310,14 @@ impl HomeFile {
     }
 
     /// Restores the modification time at home, if destaging may have changed it. It is no error if the times of
-    /// another user's file may not be set.
+    /// another user's file may not be set. The times of an unbound file are left for when it is bound.
     ///
     /// # Errors
     /// Other errors of utimensat(2).
     pub fn restore_times(&self) -> io::Result<()> {
+        if !self.is_bound() {
+            return Ok(());
+        }
         let _restoring = self.restoring.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mtime) = self.times.take_disturbed() else {
             return Ok(());
@@ -247,7 +332,10 @@ impl HomeFile {
         };
         let set = match self.any_data() {
             Some(data) => fs::futimens(&data, &times),
-            None => fs::utimensat(fs::CWD, self.reopen_path(), &times, AtFlags::empty()),
+            None => {
+                let path = proc_path(self.bound_path()?);
+                fs::utimensat(fs::CWD, path, &times, AtFlags::empty())
+            }
         };
         match set {
             Ok(()) | Err(Errno::PERM | Errno::ACCESS | Errno::ROFS) => Ok(()),
@@ -257,8 +345,8 @@ impl HomeFile {
 
     /// Whether the file, which need not have its data open, takes direct I/O.
     pub(crate) fn takes_direct(&self) -> bool {
-        let flags = AtFlags::EMPTY_PATH;
-        match fs::statx(&self.path, "", flags, StatxFlags::DIOALIGN) {
+        let Some(path) = self.path() else { return false };
+        match fs::statx(path, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
             Ok(status) => matches!(self.direct_unit(&status), Ok(Unit::Direct(_))),
             Err(_) => false,
         }
@@ -272,7 +360,8 @@ impl HomeFile {
         let mut data = self.lock_data();
         let buffered = data.buffered.get(access).ok_or(Errno::BADF)?;
         if data.unit == Unit::Unknown {
-            let status = fs::statx(&self.path, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+            let path = self.bound_path()?;
+            let status = fs::statx(path, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
             data.unit = self.direct_unit(&status)?;
         }
         let Unit::Direct(unit) = data.unit else {
@@ -367,11 +456,15 @@ impl HomeFile {
     }
 
     /// Allocates the range without changing size or content, or checks that there is room. Home's root reserve
-    /// and quotas apply as they do to the file's owner. Writing the data home later needs no more space.
+    /// and quotas apply as they do to the file's owner. Writing the data home later needs no more space. Does
+    /// nothing for an unbound file.
     ///
     /// # Errors
     /// ENOSPC, EDQUOT and other errors of fallocate(2); EBADF if the file is not writable.
     pub(crate) fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        if !self.is_bound() {
+            return Ok(());
+        }
         let (writer, unsupported) = {
             let data = self.lock_data();
             (data.buffered.write.clone().ok_or(Errno::BADF)?, data.reserve_unsupported)
@@ -455,10 +548,25 @@ impl HomeFile {
         }
         // Kernels before 6.1, and file systems that do not report it. Memory needs no direct I/O: tmpfs accepts
         // the flag, and copies.
-        if fs::fstatfs(&self.path)?.f_type as u64 & 0xffff_ffff == TMPFS_MAGIC {
+        if fs::fstatfs(self.bound_path()?)?.f_type as u64 & 0xffff_ffff == TMPFS_MAGIC {
             return Ok(Unit::Buffered);
         }
         Ok(Unit::Direct(PAGE_BYTES as u32))
+    }
+
+    /// What becomes of a command, for the back end: it is to be executed, or held, or has ended.
+    pub(crate) fn take_in(&self, command: Command) -> Intake {
+        self.binding.take_in(command)
+    }
+
+    /// The size that an unbound file is to have; `None` if the file is bound.
+    pub(crate) fn unbound_size(&self) -> Option<u64> {
+        self.binding.size()
+    }
+
+    /// Keeps the size of an unbound file. False if the file is bound.
+    pub(crate) fn keep_size(&self, size: u64) -> bool {
+        self.binding.keep_size(size)
     }
 
     fn any_data(&self) -> Option<Arc<OwnedFd>> {
@@ -467,11 +575,7 @@ impl HomeFile {
 
     fn reopen(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        fs::open(self.reopen_path(), flags, FileMode::empty())
-    }
-
-    fn reopen_path(&self) -> String {
-        proc_path(self.path.as_fd())
+        fs::open(proc_path(self.bound_path()?), flags, FileMode::empty())
     }
 
     fn lock_data(&self) -> MutexGuard<'_, Data> {

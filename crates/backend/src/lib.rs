@@ -18,6 +18,7 @@
 #![deny(unsafe_code)]
 
 mod allocation;
+mod binding;
 mod busy_poll;
 mod cleared_flags;
 mod directory;

@@ -2,21 +2,25 @@
 //!
 //! For exclusive sections of the file: what the engine has of the range is home by then, and it drops what was cached of a
 //! range that changed. The times that programs see are the caller's to note. Each fails with EBADF if the file's data is
-//! not open.
+//! not open. Of an unbound file, size and holes are known, and the others fail.
 
 use std::io;
 
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, ftruncate, seek};
+use rustix::io::Errno;
 
 use crate::allocation::allocate_as;
 use crate::home_file::HomeFile;
 
 impl HomeFile {
-    /// ftruncate(2).
+    /// ftruncate(2). The size of an unbound file is kept until it is bound.
     ///
     /// # Errors
     /// Those of ftruncate(2).
     pub fn set_size(&self, size: u64) -> io::Result<()> {
+        if self.keep_size(size) {
+            return Ok(());
+        }
         Ok(ftruncate(&*self.data_fd()?, size)?)
     }
 
@@ -35,6 +39,9 @@ impl HomeFile {
     /// # Errors
     /// Those of lseek(2): ENXIO if there is none.
     pub fn seek_data(&self, offset: u64) -> io::Result<u64> {
+        if self.unbound_size().is_some() {
+            return Err(Errno::NXIO.into());
+        }
         Ok(seek(&*self.data_fd()?, SeekFrom::Data(offset))?)
     }
 
@@ -43,6 +50,9 @@ impl HomeFile {
     /// # Errors
     /// Those of lseek(2): ENXIO if the file ends before `offset`.
     pub fn seek_hole(&self, offset: u64) -> io::Result<u64> {
+        if let Some(size) = self.unbound_size() {
+            return if offset < size { Ok(offset) } else { Err(Errno::NXIO.into()) };
+        }
         Ok(seek(&*self.data_fd()?, SeekFrom::Hole(offset))?)
     }
 

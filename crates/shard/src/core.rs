@@ -310,6 +310,21 @@ impl Core {
         self.perform(work, Thread::Completion);
     }
 
+    /// Executes the commands that were held until a file was bound. May be called under locks that continuations
+    /// take.
+    pub(crate) fn release(&self, home: &Arc<HomeFile>) {
+        let held = home.take_held().into_iter();
+        let commands = held.map(|command| (command, Arc::clone(home))).collect();
+        self.perform(Work { commands, ..Work::default() }, Thread::Holding);
+    }
+
+    /// Ends commands that will not be executed. May be called under locks that continuations take.
+    pub(crate) fn end_all(&self, mut completions: Vec<(IoId, Completion)>) {
+        let mut work = Work::default();
+        self.complete(&mut completions, &mut work);
+        self.perform(work, Thread::Holding);
+    }
+
     /// The body of the ticking thread: ticks when a tick is due.
     pub(crate) fn run_ticker(&self) {
         let _guard = AbortOnPanic("the ticking thread panicked");
@@ -346,6 +361,11 @@ impl State {
     /// Keeps a request that was made at `since` and waits for its answer.
     pub(crate) fn wait(&mut self, since: Time, continuation: Continuation) {
         self.pending.insert(Waiting { since, continuation });
+    }
+
+    /// Whether the engine has the file, as this one at home.
+    pub(crate) fn has(&self, file: FileId, home: &Arc<HomeFile>) -> bool {
+        self.files.get(&file).is_some_and(|attached| Arc::ptr_eq(&attached.home, home))
     }
 
     /// Takes the engine's outputs of an event at `now`.
@@ -478,7 +498,7 @@ fn abort(why: &str) -> ! {
     std::process::abort();
 }
 
-fn restore_times(home: &HomeFile) {
+pub(crate) fn restore_times(home: &HomeFile) {
     if let Err(error) = home.restore_times() {
         tracing::warn!(%error, "a modification time was not restored at home");
     }

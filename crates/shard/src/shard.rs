@@ -13,7 +13,7 @@ use weir_engine::{
 };
 use weir_log::Identity;
 
-use crate::core::{Attached, Core, Thread, Work};
+use crate::core::{Attached, Core, Thread, Work, restore_times};
 use crate::latency::{Latencies, Measured};
 use crate::pending::{Answer, Continuation};
 use crate::trampoline;
@@ -162,8 +162,7 @@ impl Shard {
     /// Those of reading the attributes at home; the file is then not attached.
     pub fn attach(&self, file: FileId, home: &Arc<HomeFile>) -> io::Result<()> {
         // While the attributes are read, no other thread may attach the file and write to it.
-        let lock = &self.attaching[file.0 as usize % ATTACH_LOCKS];
-        let _attaching = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _attaching = self.lock_attaching(file);
         if self.attach_again(file, home) {
             return Ok(());
         }
@@ -177,6 +176,58 @@ impl Shard {
             state.engine.identify(file, &identity);
         });
         Ok(())
+    }
+
+    /// Binds an unbound file to the one that was just made at home ([`HomeFile::bind`]), tells the engine how recovery
+    /// finds it, and has the commands executed that were held for it. The file need not be attached. Waits for no
+    /// transfer. Not to be called inside [`Shard::change_names`]. If no program has the file open and it is not
+    /// attached, its data descriptors are the caller's to close ([`HomeFile::close_data`]).
+    ///
+    /// # Errors
+    /// Those of [`HomeFile::bind`]; the file is still unbound then.
+    ///
+    /// # Panics
+    /// If the file is bound or was abandoned.
+    pub fn bind(
+        &self,
+        file: FileId,
+        home: &Arc<HomeFile>,
+        path: OwnedFd,
+        data: OwnedFd,
+    ) -> io::Result<()> {
+        {
+            // An attach meanwhile would miss the identity.
+            let _attaching = self.lock_attaching(file);
+            let _names = self.naming.is_by_path().then(|| self.lock_names());
+            home.bind(path, data)?;
+            let identity = self.identity_of(home);
+            self.core.event(Thread::Holding, |state, _| {
+                if state.has(file, home) {
+                    state.engine.identify(file, &identity);
+                }
+            });
+        }
+        self.core.release(home);
+        if home.times().is_disturbed() && !self.has_dirty(file) {
+            let home = Arc::clone(home);
+            self.core.directory.defer(Box::new(move || restore_times(&home)));
+        }
+        Ok(())
+    }
+
+    /// An unbound file will never be at home: its last name is gone, and no program has it open. What was held
+    /// for it, and what the engine still asks for, ends as done, so that [`Shard::discard`] and a detach can
+    /// finish.
+    ///
+    /// # Panics
+    /// If the file is bound.
+    pub fn abandon(&self, _file: FileId, home: &Arc<HomeFile>) {
+        self.core.end_all(home.abandon());
+    }
+
+    fn lock_attaching(&self, file: FileId) -> MutexGuard<'_, ()> {
+        let lock = &self.attaching[file.0 as usize % ATTACH_LOCKS];
+        lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn identity_of(&self, home: &HomeFile) -> Vec<u8> {
@@ -220,7 +271,9 @@ impl Shard {
         let (sender, ended) = mpsc::channel();
         let attached: Vec<FileId> = {
             let state = self.core.lock();
-            files.iter().copied().filter(|file| state.files.contains_key(file)).collect()
+            // An unbound file has no name at home and nothing in the log, and may wait to be bound.
+            let named = |file: &FileId| state.files.get(file).is_some_and(|of| of.home.is_bound());
+            files.iter().copied().filter(named).collect()
         };
         // This thread waits for every answer. A send fails only if the thread has stopped waiting.
         for &file in &attached {

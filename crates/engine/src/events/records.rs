@@ -40,10 +40,17 @@ impl Engine {
     /// Says by which bytes recovery finds an attached file again. A file without them is not
     /// logged: its syncs bring it home.
     pub fn identify(&mut self, file: FileId, identity: &[u8]) {
-        if let Some(file) = self.cache.files.find(file)
-            && let Some(log) = &mut self.journal
-        {
-            self.cache.files[file].logged.identify(identity, &mut log.shared);
+        let Some(file) = self.cache.files.find(file) else { return };
+        let logged = self.logs(file);
+        let Some(log) = &mut self.journal else { return };
+        self.cache.files[file].logged.identify(identity, &mut log.shared);
+        if !logged && self.logs(file) {
+            // Until now nobody noted what of these pages is not in the log.
+            for ix in self.cache.pages_of(file) {
+                if self.cache.pages[ix].is_unclean() {
+                    self.note_unlogged(file, ix, 0, PAGE_BYTES);
+                }
+            }
         }
     }
 
