@@ -1,12 +1,15 @@
 //! The nodes the kernel knows.
 //!
+//! A node that is made here and that home does not have yet has no identity: [`Namespace::make`], and later
+//! [`Namespace::bind`].
+//!
 //! Invariants:
-//! - a node is here while the kernel's lookup count of it is not zero, or it is pinned, and always if it is
-//!   the root;
-//! - an identity has at most one node, and a number at most one node;
+//! - a node is here while the kernel's lookup count of it is not zero, or it is pinned or pending, and always if
+//!   it is the root;
+//! - an identity has at most one node that [`Namespace::find`] gives, and a number at most one node;
 //! - a node's number follows from its home device and inode number alone, so that it is the same each time
-//!   the inode is looked up while mounted. The exception: an inode whose number the kernel still knows
-//!   another node by gets a number of its own for as long as it is known.
+//!   the inode is looked up while mounted. The exceptions: a node that was made here, and an inode whose number
+//!   the kernel still knows another node by, have numbers of their own for as long as they are known.
 
 use std::collections::HashMap;
 
@@ -29,7 +32,7 @@ pub struct Marks {
 pub enum Forgot {
     /// The kernel knows it still.
     Known,
-    /// It is pinned: [`Namespace::unpin`] will remove it.
+    /// It is pinned or pending: [`Namespace::unpin`] or [`Namespace::set_pending`] will remove it.
     Pinned,
     /// It is not here any more.
     Gone,
@@ -38,11 +41,20 @@ pub enum Forgot {
 #[derive(Debug)]
 struct Node {
     node: NodeId,
-    identity: Identity,
+    /// `None` while home does not have it.
+    identity: Option<Identity>,
     lookups: u64,
     way: Option<Way>,
     pinned: bool,
+    pending: bool,
     marks: Marks,
+}
+
+impl Node {
+    fn new(node: NodeId, identity: Option<Identity>) -> Node {
+        let marks = Marks::default();
+        Node { node, identity, lookups: 0, way: None, pinned: false, pending: false, marks }
+    }
 }
 
 impl Numbered for Node {
@@ -56,7 +68,7 @@ impl Numbered for Node {
 pub struct Namespace {
     numbers: Numbers,
     nodes: Table<Node>,
-    /// Nodes that have a number of their own because theirs is taken.
+    /// Nodes that have a number of their own: made here, or theirs is taken.
     displaced: HashMap<Identity, NodeId>,
 }
 
@@ -64,14 +76,7 @@ impl Namespace {
     /// Knows the root alone, and no way to it: it is always held.
     pub fn new(root: Identity) -> Namespace {
         let mut nodes = Table::new();
-        nodes.insert(Node {
-            node: NodeId::ROOT,
-            identity: root,
-            lookups: 0,
-            way: None,
-            pinned: true,
-            marks: Marks::default(),
-        });
+        nodes.insert(Node { pinned: true, ..Node::new(NodeId::ROOT, Some(root)) });
         Namespace { numbers: Numbers::new(&root), nodes, displaced: HashMap::new() }
     }
 
@@ -93,24 +98,68 @@ impl Namespace {
 
     /// The node of an inode, if it is known.
     pub fn find(&mut self, identity: &Identity) -> Option<NodeId> {
-        let usual = self.numbers.of(identity.device, identity.inode);
-        if self.nodes.get(usual).is_some_and(|node| node.identity == *identity) {
-            return Some(usual);
+        // A node that was made here comes before one that was looked up while it was made.
+        if !self.displaced.is_empty()
+            && let Some(&own) = self.displaced.get(identity)
+        {
+            return Some(own);
         }
-        if self.displaced.is_empty() { None } else { self.displaced.get(identity).copied() }
+        let usual = self.numbers.of(identity.device, identity.inode);
+        self.nodes.get(usual).is_some_and(|node| node.identity == Some(*identity)).then_some(usual)
     }
 
     /// Counts one lookup of an inode that was found this `way`.
     pub fn count(&mut self, identity: Identity, way: Way) -> NodeId {
         let node = self.find(&identity).unwrap_or_else(|| self.add(identity));
+        self.reached(node, way).lookups += 1;
+        node
+    }
+
+    /// Counts one more lookup of a node. Says whether it is known.
+    pub fn count_again(&mut self, node: NodeId) -> bool {
+        let known = self.nodes.get_mut(node);
+        known.map(|known| known.lookups += 1).is_some()
+    }
+
+    /// The node of an inode that was found this `way`, for Weir's own use: no lookup is counted, and if it was not
+    /// known it is pending.
+    pub fn know(&mut self, identity: Identity, way: Way) -> NodeId {
+        let (node, pending) = match self.find(&identity) {
+            Some(node) => (node, false),
+            None => (self.add(identity), true),
+        };
+        self.reached(node, way).pending |= pending;
+        node
+    }
+
+    /// A new node that home does not have, with a number of Weir's own. One lookup of it is counted, and it is pending. It
+    /// has no identity and no way before it is bound.
+    pub fn make(&mut self) -> NodeId {
+        let node = self.numbers.allot();
+        self.nodes.insert(Node { lookups: 1, pending: true, ..Node::new(node, None) });
+        node
+    }
+
+    /// Home has a node now that was made here, or has it as another inode after it lost the first one. From now on
+    /// the identity leads to this node, even if the kernel looked the inode up before and knows it by another
+    /// number; that node keeps its identity.
+    pub fn bind(&mut self, node: NodeId, identity: Identity, way: Way) {
+        let Some(known) = self.nodes.get_mut(node) else { return };
+        known.way = Some(way);
+        let before = known.identity.replace(identity);
+        self.release(node, before);
+        self.displaced.insert(identity, node);
+    }
+
+    /// A node was found this `way`.
+    fn reached(&mut self, node: NodeId, way: Way) -> &mut Node {
         let known = self.nodes.get_mut(node).expect("found, or added just now");
-        known.lookups += 1;
         // The root needs no way. A handle stays good wherever the inode is moved.
         let stays = matches!(known.way, Some(Way::Handle(_))) || known.way.as_ref() == Some(&way);
         if node != NodeId::ROOT && !stays {
             known.way = Some(way);
         }
-        node
+        known
     }
 
     fn add(&mut self, identity: Identity) -> NodeId {
@@ -122,8 +171,7 @@ impl Namespace {
             self.displaced.insert(identity, own);
             own
         };
-        let marks = Marks::default();
-        self.nodes.insert(Node { node, identity, lookups: 0, way: None, pinned: false, marks });
+        self.nodes.insert(Node::new(node, Some(identity)));
         node
     }
 
@@ -135,7 +183,7 @@ impl Namespace {
         if known.lookups > 0 {
             return Forgot::Known;
         }
-        if known.pinned {
+        if known.pinned || known.pending {
             return Forgot::Pinned;
         }
         self.remove(node);
@@ -156,7 +204,20 @@ impl Namespace {
             return false;
         }
         known.pinned = false;
-        if known.lookups > 0 {
+        self.remove_unneeded(node)
+    }
+
+    /// A pending node has changes that home does not have: it is kept whatever the kernel forgets. Says whether the
+    /// node is not here any more, because that ended and nothing else keeps it.
+    pub fn set_pending(&mut self, node: NodeId, pending: bool) -> bool {
+        let Some(known) = self.nodes.get_mut(node) else { return true };
+        known.pending = pending;
+        !pending && self.remove_unneeded(node)
+    }
+
+    fn remove_unneeded(&mut self, node: NodeId) -> bool {
+        let is_needed = |of: &Node| of.lookups > 0 || of.pinned || of.pending;
+        if node == NodeId::ROOT || self.nodes.get(node).is_some_and(is_needed) {
             return false;
         }
         self.remove(node);
@@ -164,11 +225,16 @@ impl Namespace {
     }
 
     fn remove(&mut self, node: NodeId) {
-        let removed = self.nodes.remove(node);
-        if let Some(removed) = removed.filter(|_| !self.displaced.is_empty())
-            && self.displaced.get(&removed.identity) == Some(&node)
+        let identity = self.nodes.remove(node).and_then(|removed| removed.identity);
+        self.release(node, identity);
+    }
+
+    /// An identity does not lead to this node by a number of its own any more.
+    fn release(&mut self, node: NodeId, identity: Option<Identity>) {
+        if let Some(identity) = identity.filter(|_| !self.displaced.is_empty())
+            && self.displaced.get(&identity) == Some(&node)
         {
-            self.displaced.remove(&removed.identity);
+            self.displaced.remove(&identity);
         }
     }
 
@@ -182,12 +248,12 @@ impl Namespace {
         self.nodes.get(node).map_or(0, |known| known.lookups)
     }
 
-    /// Which inode a node is at home.
+    /// Which inode a node is at home. `None` for what home does not have, and for what is not known.
     pub fn identity(&self, node: NodeId) -> Option<Identity> {
-        self.nodes.get(node).map(|known| known.identity)
+        self.nodes.get(node)?.identity
     }
 
-    /// How a node is reached at home. `None` for the root, and for what is not known.
+    /// How a node is reached at home. `None` for the root, for what home does not have, and for what is not known.
     pub fn way(&self, node: NodeId) -> Option<&Way> {
         self.nodes.get(node)?.way.as_ref()
     }
@@ -270,6 +336,66 @@ mod tests {
         names.forget(new, 2);
         assert_eq!(names.find(&identity(5, 2)), None);
         assert_eq!(names.count(identity(5, 3), place("a")), old, "the number is free again");
+    }
+
+    #[test]
+    fn a_node_made_here_gets_its_identity_later() {
+        let mut names = names();
+        let made = names.make();
+        assert_eq!((names.lookups(made), names.identity(made), names.way(made)), (1, None, None));
+        assert_eq!(names.forget(made, 1), Forgot::Pinned, "it is pending");
+        assert!(names.count_again(made));
+        names.bind(made, identity(5, 1), place("a"));
+        assert_eq!(names.find(&identity(5, 1)), Some(made));
+        assert_eq!(names.way(made), Some(&place("a")));
+        assert_eq!(names.count(identity(5, 1), place("b")), made);
+        assert!(!names.set_pending(made, false), "the kernel knows it");
+        assert_eq!(names.forget(made, 2), Forgot::Gone);
+        assert_eq!(names.find(&identity(5, 1)), None);
+        assert!(!names.count_again(made));
+    }
+
+    #[test]
+    fn a_lookup_that_races_with_a_making_leaves_two_nodes_and_the_made_one_is_found() {
+        let mut names = names();
+        let made = names.make();
+        let raced = names.count(identity(5, 1), place("a"));
+        assert_ne!(made, raced);
+        names.bind(made, identity(5, 1), place("a"));
+        assert_eq!(names.find(&identity(5, 1)), Some(made));
+        assert_eq!(names.identity(raced), Some(identity(5, 1)), "an open file of it stays good");
+        names.set_pending(made, false);
+        assert_eq!(names.forget(made, 1), Forgot::Gone);
+        assert_eq!(names.find(&identity(5, 1)), Some(raced));
+        assert_eq!(names.forget(raced, 1), Forgot::Gone);
+        assert_eq!((names.find(&identity(5, 1)), names.len()), (None, 1));
+    }
+
+    #[test]
+    fn a_node_that_is_made_again_loses_its_first_identity() {
+        let mut names = names();
+        let made = names.make();
+        names.bind(made, identity(5, 1), place("a"));
+        names.bind(made, identity(6, 1), place("a"));
+        assert_eq!((names.find(&identity(5, 1)), names.find(&identity(6, 1))), (None, Some(made)));
+    }
+
+    #[test]
+    fn pinned_and_pending_keep_a_node_each() {
+        let mut names = names();
+        let node = names.know(identity(5, 1), place("a"));
+        assert_eq!(names.lookups(node), 0);
+        assert_eq!(names.know(identity(5, 1), place("b")), node);
+        names.pin(node);
+        assert!(!names.set_pending(node, false), "pinned");
+        assert!(!names.set_pending(node, true));
+        assert!(!names.unpin(node), "pending");
+        assert!(names.set_pending(node, false));
+        assert!(!names.is_known(node));
+        let counted = names.count(identity(5, 1), place("a"));
+        assert_eq!(names.know(identity(5, 1), place("a")), counted);
+        assert_eq!(names.forget(counted, 1), Forgot::Gone, "it was known, and is not pending");
+        assert!(!names.set_pending(NodeId::ROOT, false), "the root stays");
     }
 
     #[test]
