@@ -17,6 +17,11 @@ impl Errno {
     pub(crate) const ENOENT: Errno = Errno(libc::ENOENT);
     pub(crate) const EIO: Errno = Errno(libc::EIO);
     pub(crate) const EEXIST: Errno = Errno(libc::EEXIST);
+    pub(crate) const EISDIR: Errno = Errno(libc::EISDIR);
+    pub(crate) const ENODATA: Errno = Errno(libc::ENODATA);
+    pub(crate) const ENOTEMPTY: Errno = Errno(libc::ENOTEMPTY);
+    pub(crate) const EMLINK: Errno = Errno(libc::EMLINK);
+    pub(crate) const ENAMETOOLONG: Errno = Errno(libc::ENAMETOOLONG);
     pub(crate) const EPROTO: Errno = Errno(libc::EPROTO);
     pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
     pub(crate) const EMFILE: Errno = Errno(libc::EMFILE);

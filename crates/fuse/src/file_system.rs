@@ -33,8 +33,10 @@ use crate::inodes::Inodes;
 use crate::lane::Lane;
 use crate::listings::Listings;
 use crate::open_file::OpenFile;
+use crate::ops::behind::timestamp;
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
+use crate::write_behind::{Shown, WriteBehind};
 
 /// Name of Weir's own directory in SOURCE, which the mount does not show.
 pub(crate) const RESERVED_NAME: &str = ".weir";
@@ -52,6 +54,8 @@ pub(crate) struct MountOptions {
     pub(crate) attr_timeout: Duration,
     /// How long the kernel may rely on a name's absence.
     pub(crate) negative_timeout: Duration,
+    /// Changes of names and attributes do not wait for home.
+    pub(crate) names_behind: bool,
 }
 
 impl MountOptions {
@@ -89,6 +93,12 @@ pub(crate) struct FileSystem {
     /// Programs may use files by shared memory.
     pub(crate) lane: Option<Lane>,
     pub(crate) requests: Arc<Requests>,
+    /// Changes of names and attributes that home does not have yet, if they need not wait for home.
+    pub(crate) write_behind: Option<WriteBehind>,
+    /// Device number of SOURCE.
+    pub(crate) device: u64,
+    /// Names that differ in case alone are known to be different at home.
+    pub(crate) tells_case: bool,
 }
 
 impl FileSystem {
@@ -105,7 +115,9 @@ impl FileSystem {
         let root = open_root(source.as_fd())?;
         let status = Status::of(root.as_fd())?;
         let identity = home.root(root.as_fd())?;
+        let tells_case = options.names_behind && home.tells_case(root.as_fd());
         let inodes = Inodes::new(root, &status, identity, descriptors.idle_max());
+        let write_behind = options.names_behind.then(WriteBehind::new);
         Ok(FileSystem {
             shard,
             lane,
@@ -119,6 +131,9 @@ impl FileSystem {
             reclaimer,
             dropping: AtomicUsize::new(0),
             requests: Arc::new(Requests::new()),
+            write_behind,
+            device: status.device,
+            tells_case,
         })
     }
 
@@ -141,6 +156,9 @@ impl FileSystem {
         let status = inode.status()?;
         let mut attributes = Attributes::from_status(inode.node(), &status);
         attributes.volatile = volatile;
+        if let Some(behind) = &self.write_behind {
+            lay_shown(&behind.shown(inode.node()), &mut attributes);
+        }
         let Some(home) = inode.file() else {
             return Ok(attributes);
         };
@@ -265,10 +283,7 @@ impl FileSystem {
         if self.shard.has_dirty(file) {
             match &status {
                 // No name, no description: nobody can ever read it.
-                Ok(status) if status.nlink == 0 => {
-                    state.discarded = true;
-                    self.shard.discard(file);
-                }
+                Ok(status) if self.is_nameless(inode, status) => self.discard(inode, state),
                 _ => {
                     if self.closing.add(inode, state) {
                         self.reclaimer.watch_closing();
@@ -335,9 +350,8 @@ impl FileSystem {
                 return;
             }
             let file = inode.node().file();
-            if self.shard.has_dirty(file) && inode.status().is_ok_and(|status| status.nlink == 0) {
-                state.discarded = true;
-                self.shard.discard(file);
+            if self.shard.has_dirty(file) && self.has_no_name(inode) {
+                self.discard(inode, &mut state);
             }
             state.epoch += 1;
             let epoch = state.epoch;
@@ -375,6 +389,35 @@ impl FileSystem {
         self.inodes.detached(inode);
     }
 
+    /// Closes a file that home got just now, if nobody has it open and it is clean.
+    pub(crate) fn close_idle(&self, inode: &Arc<Inode>) {
+        if let Some(home) = inode.file() {
+            self.close_if_idle(inode, home, &mut inode.open());
+        }
+    }
+
+    /// Whether a node has no name any more, as programs see it.
+    pub(crate) fn has_no_name(&self, inode: &Inode) -> bool {
+        inode.status().is_ok_and(|status| self.is_nameless(inode, &status))
+    }
+
+    fn is_nameless(&self, inode: &Inode, status: &Status) -> bool {
+        let shown = self.write_behind.as_ref().map(|behind| behind.shown(inode.node()));
+        match shown {
+            None => status.nlink == 0,
+            Some(Shown { wanted, home, .. }) => status.nlink as usize + wanted <= home,
+        }
+    }
+
+    /// Drops what is dirty of a file that has neither a name nor an open description.
+    pub(crate) fn discard(&self, inode: &Inode, state: &mut OpenState) {
+        state.discarded = true;
+        self.shard.discard(inode.node().file());
+        if let Some(home) = inode.file().filter(|_| !inode.is_at_home()) {
+            self.shard.abandon(inode.node().file(), home);
+        }
+    }
+
     /// Closes what is still open of files that are clean. To be called when the mount is gone.
     pub(crate) fn close_all(&self) {
         self.inodes.visit(|inode| {
@@ -388,10 +431,8 @@ impl FileSystem {
     /// gone: the kernel releases and forgets nothing after that.
     pub(crate) fn discard_nameless(&self) {
         self.inodes.visit(|inode| {
-            let nameless =
-                inode.is_attached() && inode.status().is_ok_and(|status| status.nlink == 0);
-            if nameless {
-                self.shard.discard(inode.node().file());
+            if inode.is_attached() && self.has_no_name(inode) {
+                self.discard(inode, &mut inode.open());
             }
             true
         });
@@ -400,6 +441,31 @@ impl FileSystem {
 
 fn seen(status: &Status) -> Seen {
     Seen { size: status.size, mtime: status.mtime }
+}
+
+/// Lays what programs see of a node over what home says of it.
+fn lay_shown(shown: &Shown, attributes: &mut Attributes) {
+    let Shown { attributes: set, wanted, home, changed } = shown;
+    // Some file systems count no subdirectories: a directory has one link there.
+    if *wanted != *home && (attributes.nlink != 1 || !is_directory(attributes.mode)) {
+        let links = attributes.nlink as usize + wanted;
+        attributes.nlink = u32::try_from(links.saturating_sub(*home)).unwrap_or(u32::MAX);
+    }
+    if let Some(changed) = changed {
+        (attributes.mtime, attributes.ctime) = (*changed, *changed);
+    }
+    let Some(set) = set else { return };
+    if let Some(mode) = set.mode {
+        attributes.mode = attributes.mode & !0o7777 | mode;
+    }
+    attributes.uid = set.uid.unwrap_or(attributes.uid);
+    attributes.gid = set.gid.unwrap_or(attributes.gid);
+    attributes.atime = set.atime.map_or(attributes.atime, timestamp);
+    attributes.mtime = set.mtime.map_or(attributes.mtime, timestamp);
+}
+
+fn is_directory(mode: u32) -> bool {
+    mode & libc::S_IFMT == libc::S_IFDIR
 }
 
 /// Whether home says otherwise of a closed file than when it was closed.

@@ -1,7 +1,8 @@
 //! One inode that is held: its descriptors, and how it stands with the engine, the kernel and the lane.
 //!
-//! Owns one `O_PATH` descriptor (inside its [`HomeFile`] for regular files). An inode that is merely known
-//! has no value of this type, and holds no descriptor: see [`crate::inodes`].
+//! Owns one `O_PATH` descriptor (inside its [`HomeFile`] for regular files), or none while home does not have the inode
+//! ([`crate::write_behind`]). An inode that is merely known has no value of this type, and holds no descriptor: see
+//! [`crate::inodes`].
 //!
 //! Lock order: an inode's `open` state, then a part of the table, then the namespace.
 //! [`crate::file_system`] says what else is taken under the first.
@@ -18,6 +19,7 @@ use weir_engine::FileId;
 use weir_names::Marks;
 pub(crate) use weir_names::NodeId;
 
+use crate::errno::Errno;
 use crate::kernel_pages::KernelPages;
 use crate::lane::standing::InodeLane;
 
@@ -37,7 +39,8 @@ impl DataNode for NodeId {
 #[derive(Debug)]
 enum Home {
     File(Arc<HomeFile>),
-    Other(OwnedFd),
+    /// Empty while home does not have it.
+    Other(OnceLock<OwnedFd>),
 }
 
 /// What home said of a clean file nobody had open: the file was changed behind Weir's back if it
@@ -76,6 +79,8 @@ pub(crate) struct Inode {
     device: u64,
     kind: FileType,
     home: Home,
+    /// What stat(2) shows of it while home does not have it.
+    made: Mutex<Option<Box<Status>>>,
     attached: AtomicBool,
     privileges: AtomicU8,
     /// Used since the table was last searched for idle inodes.
@@ -91,16 +96,32 @@ pub(crate) struct Inode {
     pub(crate) kernel_pages: KernelPages,
     /// Of a directory, once somebody asked: whether its names are the same in upper and lower case.
     folds_names: OnceLock<bool>,
+    /// Of a directory: whether what becomes of names in it depends on nothing but what the kernel checks.
+    plain: AtomicU8,
 }
+
+const PLAIN_UNKNOWN: u8 = 0;
+const PLAIN: u8 = 1;
+const NOT_PLAIN: u8 = 2;
 
 impl Inode {
     /// The inode `node`, held by an `O_PATH` descriptor.
     pub(crate) fn new(node: NodeId, fd: OwnedFd, status: &Status, marks: Marks) -> Inode {
         let home = match FileType::from_raw_mode(status.mode) {
             FileType::RegularFile => Home::File(Arc::new(HomeFile::new(fd))),
-            _ => Home::Other(fd),
+            _ => Home::Other(OnceLock::from(fd)),
         };
         Inode::with_home(node, home, status, marks)
+    }
+
+    /// An inode that home does not have, with what stat(2) is to show of it.
+    pub(crate) fn not_at_home(node: NodeId, status: &Status) -> Inode {
+        let home = match FileType::from_raw_mode(status.mode) {
+            FileType::RegularFile => Home::File(Arc::new(HomeFile::unbound())),
+            _ => Home::Other(OnceLock::new()),
+        };
+        let made = Mutex::new(Some(Box::new(*status)));
+        Inode { made, ..Inode::with_home(node, home, status, Marks::default()) }
     }
 
     /// A regular file whose home is open already.
@@ -114,6 +135,7 @@ impl Inode {
             device: status.device,
             kind: FileType::from_raw_mode(status.mode),
             home,
+            made: Mutex::new(None),
             attached: AtomicBool::new(false),
             privileges: AtomicU8::new(PRIVILEGES_UNKNOWN),
             used: AtomicBool::new(true),
@@ -123,12 +145,14 @@ impl Inode {
             lane: InodeLane::resumed(marks.posted),
             kernel_pages: KernelPages::resumed(marks.cached),
             folds_names: OnceLock::new(),
+            plain: AtomicU8::new(PLAIN_UNKNOWN),
         }
     }
 
     /// What is to be remembered of it when it is no longer held; `None` if it must be held.
     pub(crate) fn marks_to_keep(&self) -> Option<Marks> {
         let must_be_held = self.node == NodeId::ROOT
+            || !self.is_at_home()
             || self.is_attached()
             || self.nameless.load(Ordering::Acquire)
             || !self.lane.is_out();
@@ -155,21 +179,92 @@ impl Inode {
     }
 
     /// The `O_PATH` descriptor, by which the back end knows it.
-    pub(crate) fn path_fd(&self) -> BorrowedFd<'_> {
+    ///
+    /// # Errors
+    /// EIO if home does not have it yet.
+    pub(crate) fn path_fd(&self) -> Result<BorrowedFd<'_>, Errno> {
+        self.path().ok_or(Errno::EIO)
+    }
+
+    fn path(&self) -> Option<BorrowedFd<'_>> {
         match &self.home {
-            Home::File(file) => file.path_fd(),
-            Home::Other(fd) => fd.as_fd(),
+            Home::File(file) => file.path(),
+            Home::Other(fd) => fd.get().map(OwnedFd::as_fd),
         }
     }
 
-    /// What home says of it.
+    /// Whether home has it. It is never lost there again.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.path().is_some()
+    }
+
+    /// Home has it: anything but a regular file, which [`weir_shard::Shard::bind`] is for.
+    pub(crate) fn bind(&self, path: OwnedFd) {
+        if let Home::Other(fd) = &self.home {
+            let set = fd.set(path);
+            assert!(set.is_ok(), "an inode is bound once");
+        }
+    }
+
+    /// What stat(2) shows of it if home does not have it.
+    pub(crate) fn made(&self) -> Option<Status> {
+        self.lock_made().as_deref().copied()
+    }
+
+    /// Changes what stat(2) shows of it, if home does not have it.
+    pub(crate) fn change_made(&self, change: impl FnOnce(&mut Status)) {
+        if let Some(status) = self.lock_made().as_deref_mut() {
+            change(status);
+        }
+    }
+
+    /// Home tells what it is from now on.
+    pub(crate) fn forget_made(&self) {
+        *self.lock_made() = None;
+    }
+
+    fn lock_made(&self) -> MutexGuard<'_, Option<Box<Status>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What home says of it, or would say if it had it.
     pub(crate) fn status(&self) -> io::Result<Status> {
-        Status::of(self.path_fd())
+        match (self.path(), self.made()) {
+            (Some(path), _) => Status::of(path),
+            (None, Some(made)) => Ok(made),
+            // It was bound since.
+            (None, None) => Status::of(self.path().ok_or(rustix::io::Errno::STALE)?),
+        }
     }
 
     /// Whether a directory's names are, or may be, the same in upper and lower case.
     pub(crate) fn folds_names(&self) -> bool {
-        *self.folds_names.get_or_init(|| folds_names(self.path_fd()))
+        // What is made here is in a directory that does not.
+        let folds = || self.path().is_some_and(folds_names);
+        *self.folds_names.get_or_init(folds)
+    }
+
+    /// Whether what becomes of names in a directory depends on nothing but what the kernel checks: `ask` asks home. What
+    /// was made here is in such a directory, and is one.
+    pub(crate) fn is_plain(&self, ask: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
+        match self.plain.load(Ordering::Relaxed) {
+            PLAIN_UNKNOWN => {}
+            plain => return plain == PLAIN,
+        }
+        let Some(path) = self.path() else { return true };
+        let plain = ask(path);
+        self.plain.store(if plain { PLAIN } else { NOT_PLAIN }, Ordering::Relaxed);
+        plain
+    }
+
+    /// Home is to be asked again whether a directory is plain.
+    pub(crate) fn forget_plain(&self) {
+        self.plain.store(PLAIN_UNKNOWN, Ordering::Relaxed);
+    }
+
+    /// Whether it has no extended attributes, because home does not have it.
+    pub(crate) fn has_no_xattrs(&self) -> bool {
+        !self.is_at_home()
     }
 
     /// A regular file's home.

@@ -185,6 +185,49 @@ impl Inodes {
         }
     }
 
+    /// A new node that home does not have, with one lookup counted, held until home has it.
+    pub(crate) fn make(&self, status: &Status) -> Arc<Inode> {
+        let node = self.names().make();
+        let inode = Arc::new(Inode::not_at_home(node, status));
+        let mut part = self.part(node).write().unwrap_or_else(PoisonError::into_inner);
+        part.insert(node.0, Arc::clone(&inode));
+        drop(part);
+        self.held.fetch_add(1, Ordering::Relaxed);
+        self.idle().push_back(node);
+        inode
+    }
+
+    /// Home has a node that was made here.
+    pub(crate) fn bind(&self, node: NodeId, looked: &Looked) {
+        self.names().bind(node, looked.identity, looked.way.clone());
+    }
+
+    /// The node of an inode that the tree of names is to know, whether or not the kernel does.
+    pub(crate) fn know(&self, looked: &Looked) -> NodeId {
+        self.names().know(looked.identity, looked.way.clone())
+    }
+
+    /// Counts one lookup of a node that is known. Says whether it is.
+    pub(crate) fn count_again(&self, node: NodeId) -> bool {
+        self.names().count_again(node)
+    }
+
+    /// The tree of names knows a node: it is kept although the kernel forgets it.
+    pub(crate) fn keep(&self, node: NodeId) {
+        self.names().set_pending(node, true);
+    }
+
+    /// The tree of names does not know a node any more. Gives back the inode if it is to be dropped for that.
+    pub(crate) fn let_fade(&self, node: NodeId) -> Option<Arc<Inode>> {
+        let mut part = self.part(node).write().unwrap_or_else(PoisonError::into_inner);
+        let gone = self.names().set_pending(node, false);
+        let removed = if gone { part.remove(&node.0) } else { None };
+        if removed.is_some() {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+        removed
+    }
+
     /// Takes back `lookups` lookups. Returns the inode if none is left and the engine still knows it, so that
     /// it stays in the table until [`Inodes::detached`]; else one that is not known to the kernel any more is
     /// removed.

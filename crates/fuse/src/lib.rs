@@ -35,6 +35,7 @@ mod reply;
 mod requests;
 mod session;
 mod transport;
+mod write_behind;
 
 pub use lane::LaneStatus;
 pub use requests::RequestCounts;

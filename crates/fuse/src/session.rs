@@ -25,6 +25,7 @@ use crate::transport::mount::{
     DeviceNumber, MountError, MountRequest, find_mount, mount as mount_device, unmount,
 };
 use crate::transport::uring::{KernelSetting, Queues};
+use crate::write_behind::Awaited;
 
 /// How long the kernel relies on names and attributes by default. It sees every change made
 /// through the mount; the bound is for changes made behind its back.
@@ -53,6 +54,8 @@ pub struct Options {
     pub attr_timeout: Duration,
     /// How long the kernel may rely on there being no such name, where case counts in names.
     pub negative_timeout: Duration,
+    /// Changes of names and attributes do not wait for home.
+    pub names_behind: bool,
     /// How requests are to come; if nothing is said, over io_uring where the kernel has it on.
     pub transport: Option<Transport>,
     /// Users (numbers) besides the daemon's own whose programs may use the lane: these can read all that the
@@ -76,6 +79,7 @@ impl Options {
             entry_timeout: CACHE_TIMEOUT_DEFAULT,
             attr_timeout: CACHE_TIMEOUT_DEFAULT,
             negative_timeout: NEGATIVE_TIMEOUT_DEFAULT,
+            names_behind: false,
             transport: None,
             lane_users: Vec::new(),
             threads: None,
@@ -117,12 +121,16 @@ pub fn mount(
         entry_timeout: options.entry_timeout,
         attr_timeout: options.attr_timeout,
         negative_timeout: options.negative_timeout,
+        names_behind: options.names_behind,
     };
     let descriptors = Descriptors::new(raise_descriptor_limit());
     let (reclaimer, queue) = Reclaimer::new(descriptors.inodes_max());
     let lane = Lane::new(&shard, options.lane_users).map_err(MountError::Lane)?;
     let fs = FileSystem::new(shard, lane, &options.source, known, descriptors, reclaimer);
     let fs = Arc::new(fs.map_err(MountError::Source)?);
+    if let Some(behind) = &fs.write_behind {
+        behind.start(&fs);
+    }
 
     let device = mount_device(&mountpoint, &request)?;
     let served = (|| {
@@ -221,6 +229,12 @@ impl Session {
     /// The connection to the kernel failed, or a thread panicked.
     pub fn wait(self) -> io::Result<()> {
         let served = self.server.join();
+        if let Some(behind) = &self.fs.write_behind {
+            // Data of files that home does not have goes there with their names.
+            if let Err(error) = behind.wait(&Awaited::All) {
+                tracing::error!("not all names could be brought home: {error}");
+            }
+        }
         let (sender, receiver) = channel();
         self.fs.shard.sync_all(move |synced| {
             // The receiver lives until it is told.
@@ -231,6 +245,9 @@ impl Session {
             tracing::warn!("not everything could be written home: {error}");
         }
         self.fs.close_all();
+        if let Some(behind) = &self.fs.write_behind {
+            behind.stop();
+        }
         served
             .unwrap_or_else(|_| Err(io::Error::other("the thread that serves the mount panicked")))
     }
@@ -255,6 +272,26 @@ impl Observer {
     /// Runs `then` when all that programs posted before this is applied: a sync of everything is to follow.
     pub fn when_applied(&self, then: impl FnOnce() + Send + 'static) {
         self.0.all_drained(then);
+    }
+
+    /// Runs `then` when home has all names, or has refused some.
+    pub fn when_named(&self, then: impl FnOnce(io::Result<()>) + Send + 'static) {
+        match &self.0.write_behind {
+            None => then(Ok(())),
+            Some(behind) => {
+                behind.when(Awaited::All, |named| then(named.map_err(io::Error::other)))
+            }
+        }
+    }
+
+    /// Names that home refused, at most `most`, each as a path below the mount.
+    pub fn names_refused(&self, most: usize) -> Vec<String> {
+        self.0.write_behind.as_ref().map_or_else(Vec::new, |behind| behind.refused(most))
+    }
+
+    /// How much of names and attributes is not home yet, and how much of that home refused.
+    pub fn names_pending(&self) -> Option<(usize, usize)> {
+        Some(self.0.write_behind.as_ref()?.dirty())
     }
 }
 

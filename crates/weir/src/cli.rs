@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::lane_users::LaneUsers;
 use crate::options::{self, Unknown};
 use crate::quantity::{self, Size};
-use crate::settings::{Layer, LogChoice, TransportChoice};
+use crate::settings::{Layer, LogChoice, NamesChoice, TransportChoice};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -197,6 +197,13 @@ pub struct MountArguments {
     /// turned on, otherwise device.
     #[arg(long, value_name = "TRANSPORT")]
     pub transport: Option<TransportChoice>,
+    /// What changes of names and attributes wait for: sync (the default) for SOURCE, behind for nothing
+    ///
+    /// behind: creating, renaming, linking and deleting return at once, and SOURCE gets them in the background,
+    /// many at a time. For a SOURCE that answers slowly, such as a network mount. fsync of a file or directory
+    /// waits until SOURCE has its names. What was not synced is lost if the daemon is killed. Experimental.
+    #[arg(long, value_name = "WHEN")]
+    pub names: Option<NamesChoice>,
     /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
     ///
     /// With a log an fsync costs one write and fetches nothing, and small writes continue when patch memory is
@@ -289,6 +296,7 @@ impl MountArguments {
             dirty_max: self.dirty_max,
             dirty_background: self.dirty_background,
             transport: self.transport,
+            names: self.names,
             log: self.log.clone(),
             log_size: self.log_size,
             allow_other: self.allow_other.then_some(true),

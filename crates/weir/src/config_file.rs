@@ -169,6 +169,7 @@ fn read_key(
         "memory" => into.memory = Some(size(key, value)?),
         "patch-memory" => into.patch_memory = Some(size(key, value)?),
         "transport" => into.transport = Some(from_text(key, value)?),
+        "names" => into.names = Some(from_text(key, value)?),
         "log" => into.log = Some(from_text(key, value)?),
         "log-size" => into.log_size = Some(size(key, value)?),
         "dirty-expire" => {
@@ -199,7 +200,7 @@ fn read_key(
         }
         _ => {
             let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, lane-users, \
-                         write-back-interval, dirty-max, dirty-background, transport, log, log-size, \
+                         write-back-interval, dirty-max, dirty-background, transport, names, log, log-size, \
                          allow-other, read-only, options, log-level, log-file, record and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }

@@ -32,7 +32,7 @@ use crate::log_place::{LogPlaceError, Logs, Wanted};
 use crate::mountpoint::{self, MountpointError};
 use crate::mounts::{Device, MountTable};
 use crate::own_directory::OwnDirectory;
-use crate::settings::{LOG_BYTES_MIN, LogChoice, Settings};
+use crate::settings::{LOG_BYTES_MIN, LogChoice, NamesChoice, Settings};
 use crate::signals;
 use crate::source::{self, Source, SourceError, SourceLock};
 
@@ -188,7 +188,7 @@ impl Locked {
             device,
             mounted_read_only: settings.read_only,
             mounted_at: Instant::now(),
-            observer,
+            observer: observer.clone(),
             stopping: stopping.clone(),
         };
         let place =
@@ -199,7 +199,7 @@ impl Locked {
             tracing::warn!("no process guards the mount: {error}");
         }
         let looked_at = shard.clone();
-        let lifecycle = Lifecycle::new(shard, place, received, stopping, guard);
+        let lifecycle = Lifecycle::new(shard, observer, place, received, stopping, guard);
         let started = source
             .check_nesting()
             .map_err(DaemonError::from)
@@ -384,6 +384,7 @@ fn front_options(directory: OwnedFd, path: &Path, settings: &Settings) -> weir_f
     options.read_only = settings.read_only;
     options.direct_io = settings.direct_io;
     options.transport = settings.transport.0;
+    options.names_behind = settings.names == NamesChoice::Behind && !settings.read_only;
     options.lane_users = settings.lane_users.0.clone();
     options.entry_timeout = settings.entry_timeout.unwrap_or(options.entry_timeout);
     let negative = options.negative_timeout.min(options.entry_timeout);

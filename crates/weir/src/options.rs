@@ -50,6 +50,9 @@ pub enum OptionError {
     /// The value of `transport` is unknown.
     #[error("mount option 'transport': {0}")]
     Transport(&'static str),
+    /// The value of `names` is unknown.
+    #[error("mount option 'names': {0}")]
+    Names(&'static str),
     /// The value of `fetch` is unknown.
     #[error("mount option 'fetch': {0}")]
     Fetch(ConfigError),
@@ -223,6 +226,7 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
         "transport" => {
             into.transport = Some(needed()?.parse().map_err(OptionError::Transport)?);
         }
+        "names" => into.names = Some(needed()?.parse().map_err(OptionError::Names)?),
         "log" => into.log = Some(needed()?.parse().map_err(OptionError::Log)?),
         "record" => into.record = Some(absolute(needed()?)?),
         "log_size" | "log-size" => into.log_size = Some(needed()?.parse().map_err(quantity)?),

@@ -66,6 +66,28 @@ impl std::str::FromStr for TransportChoice {
     }
 }
 
+/// What a change of a name or an attribute waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NamesChoice {
+    /// Home.
+    #[default]
+    Sync,
+    /// Nothing: home gets it in the background.
+    Behind,
+}
+
+impl std::str::FromStr for NamesChoice {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<NamesChoice, &'static str> {
+        match text {
+            "sync" => Ok(NamesChoice::Sync),
+            "behind" => Ok(NamesChoice::Behind),
+            _ => Err("give 'sync' or 'behind'"),
+        }
+    }
+}
+
 /// One layer of settings; `None` leaves a setting to the layers below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
@@ -115,6 +137,8 @@ pub struct Layer {
     pub atime: Option<bool>,
     /// `--transport`.
     pub transport: Option<TransportChoice>,
+    /// `--names`.
+    pub names: Option<NamesChoice>,
     /// `--log`.
     pub log: Option<LogChoice>,
     /// `--log-size`.
@@ -163,6 +187,7 @@ impl Layer {
             exec: self.exec.or(below.exec),
             atime: self.atime.or(below.atime),
             transport: self.transport.or(below.transport),
+            names: self.names.or(below.names),
             log: self.log.or(below.log),
             log_size: self.log_size.or(below.log_size),
             log_level: self.log_level.or(below.log_level),
@@ -237,6 +262,7 @@ impl Layer {
             exec: self.exec.unwrap_or(true),
             atime: self.atime.unwrap_or(true),
             transport: self.transport.unwrap_or_default(),
+            names: self.names.unwrap_or_default(),
             log: self.log.unwrap_or_default(),
             log_bytes,
             log_bytes_by_default: self.log_size.is_none(),
@@ -310,6 +336,8 @@ pub struct Settings {
     pub atime: bool,
     /// How requests reach the daemon.
     pub transport: TransportChoice,
+    /// What changes of names and attributes wait for.
+    pub names: NamesChoice,
     /// The place of the redo log.
     pub log: LogChoice,
     /// Bytes of a new redo log.

@@ -22,11 +22,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
 use rustix::io::Errno;
 use weir_names::{Handle, Identity, NodeId, Place, Way};
 
 use crate::identity::{Naming, may_open_handles, open_handle, with_handle_of};
+use crate::notes;
 use crate::proc_path::proc_path;
 
 use credentials::Credentials;
@@ -34,8 +35,11 @@ use credentials::Credentials;
 pub use execute::HomeCommand;
 pub use list::{Cursor, DirEntry, open_directory};
 pub use status::{Status, read_link};
-pub use system::{folds_names, space};
+pub use system::{folds_names, is_plain, space};
 pub use xattrs::{Value, get_xattr, list_xattrs};
+
+/// The directory in `.weir` for inodes that have no other name for a moment.
+const PARKING: &str = "parked";
 
 /// A name that was looked up, or an open file.
 #[derive(Clone, Debug)]
@@ -80,6 +84,44 @@ impl HomeNames {
     /// Whether nodes of SOURCE's own file system are found again by handle.
     pub fn are_by_handle(&self) -> bool {
         self.handles.is_some()
+    }
+
+    /// Whether names that differ in case alone are known to be different everywhere in SOURCE, whose root directory this
+    /// is: tried by the name of Weir's own directory.
+    pub fn tells_case(&self, root: BorrowedFd<'_>) -> bool {
+        let is_there = |name: &str| match Status::at(root, OsStr::new(name)) {
+            Ok(_) => Some(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Some(false),
+            Err(_) => None,
+        };
+        !folds_names(root) || is_there(".weir") == Some(true) && is_there(".WEIR") == Some(false)
+    }
+
+    /// Whether a directory has this name.
+    ///
+    /// # Errors
+    /// Those of statx(2) but ENOENT.
+    pub fn has_name(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<bool> {
+        match Status::at(directory, name) {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the directory below SOURCE's root in which inodes are that have no other name for a moment; makes it if it
+    /// is not there.
+    ///
+    /// # Errors
+    /// PermissionDenied if others can have put it there; those of mkdirat(2) and openat(2).
+    pub fn parking(&self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let own = notes::directory(root)?;
+        match mkdirat(&own, PARKING, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&own, PARKING, flags, Mode::empty())?)
     }
 
     /// A stream of a directory on the file system with this `device` number, that begins after `cookie`. Positions are

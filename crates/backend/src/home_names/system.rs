@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{IFlags, StatVfs, fstatfs, fstatvfs, ioctl_getflags};
 
 use super::list::open_directory;
+use super::xattrs::get_xattr;
 
 /// Types of file systems (statfs(2)) whose names are, or may be without our being able to ask.
 const FOLDING: [u64; 18] = [
@@ -42,6 +43,27 @@ pub fn folds_names(directory: BorrowedFd<'_>) -> bool {
     let Ok(opened) = open_directory(directory) else { return true };
     // A file system without flags does not have this one.
     ioctl_getflags(&opened).is_ok_and(|flags| flags.contains(CASEFOLD))
+}
+
+/// What makes a directory one in which home alone knows what becomes of a name: FS_SYNC_FL, FS_IMMUTABLE_FL,
+/// FS_APPEND_FL, FS_DIRSYNC_FL, FS_PROJINHERIT_FL and FS_CASEFOLD_FL of ioctl_iflags(2).
+const SPECIAL: IFlags =
+    IFlags::from_bits_retain(0x8 | 0x10 | 0x20 | 0x1_0000 | 0x2000_0000 | 0x4000_0000);
+
+/// The default ACL of a directory, acl(5).
+const DEFAULT_ACL: &str = "system.posix_acl_default";
+
+/// Whether what becomes of names in a directory depends on nothing but permissions: it has no default ACL and no flags
+/// that matter for names, and names in it are different in upper and lower case. The last is taken for granted if
+/// `tells_case`.
+pub fn is_plain(directory: BorrowedFd<'_>, tells_case: bool) -> bool {
+    if !tells_case && folds_names(directory) {
+        return false;
+    }
+    let Ok(opened) = open_directory(directory) else { return false };
+    // A file system without flags has none of these.
+    let special = ioctl_getflags(&opened).is_ok_and(|flags| flags.intersects(SPECIAL));
+    !special && get_xattr(directory, DEFAULT_ACL.as_ref(), 0).is_err()
 }
 
 /// statvfs(3).

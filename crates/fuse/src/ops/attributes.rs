@@ -75,15 +75,15 @@ impl FileSystem {
         done: impl FnOnce(Result<Attributes, Errno>) + Send + 'static,
     ) {
         // The owner first: changing it takes setuid, which a new mode may set.
-        if let Err(errno) = self.set_owner(&inode, &set).and_then(|()| self.set_mode(&inode, &set))
-        {
+        let owner = SetAttributes { size: None, atime: None, mtime: None, ..set };
+        let times = SetAttributes { atime: set.atime, mtime: set.mtime, ..Default::default() };
+        if let Err(errno) = self.set_some(&inode, &owner) {
             return done(Err(errno));
         }
         let fs = Arc::clone(self);
         let finish = move |inode: &Arc<Inode>, resized: Result<(), Errno>| {
             resized?;
-            fs.set_times(inode, &set)?;
-            fs.see_again(inode);
+            fs.set_some(inode, &times)?;
             fs.attributes(inode)
         };
         match set.size {
@@ -94,12 +94,24 @@ impl FileSystem {
         }
     }
 
+    /// Sets all but the size: where names are written back, later at home.
+    fn set_some(self: &Arc<Self>, inode: &Arc<Inode>, set: &SetAttributes) -> Result<(), Errno> {
+        if self.set_behind(inode, set)? {
+            return Ok(());
+        }
+        self.set_owner(inode, set)?;
+        self.set_mode(inode, set)?;
+        self.set_times(inode, set)?;
+        self.see_again(inode);
+        Ok(())
+    }
+
     fn set_owner(&self, inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
         let SetAttributes { uid, gid, .. } = *set;
         if uid.is_none() && gid.is_none() {
             return Ok(());
         }
-        self.home.execute(NameCommand::SetOwner { inode: inode.path_fd(), uid, gid })?;
+        self.home.execute(NameCommand::SetOwner { inode: inode.path_fd()?, uid, gid })?;
         note_change(inode);
         Ok(())
     }
@@ -109,7 +121,7 @@ impl FileSystem {
             return Ok(());
         };
         let mode = mode & 0o7777;
-        self.home.execute(NameCommand::SetMode { inode: inode.path_fd(), mode })?;
+        self.home.execute(NameCommand::SetMode { inode: inode.path_fd()?, mode })?;
         inode.set_unprivileged(false);
         note_change(inode);
         Ok(())
@@ -120,7 +132,7 @@ impl FileSystem {
         if atime.is_none() && mtime.is_none() {
             return Ok(());
         }
-        self.home.execute(NameCommand::SetTimes { inode: inode.path_fd(), atime, mtime })?;
+        self.home.execute(NameCommand::SetTimes { inode: inode.path_fd()?, atime, mtime })?;
         let Some(home) = inode.file() else {
             return Ok(());
         };
@@ -189,7 +201,9 @@ impl FileSystem {
     /// statfs(2).
     pub(crate) fn statfs(self: &Arc<Self>, node: NodeId) -> Result<StatVfs, Errno> {
         let inode = self.inode(node)?;
-        Ok(space(inode.path_fd())?)
+        // One that home does not have will be on SOURCE's own file system.
+        let inode = if inode.is_at_home() { inode } else { self.inode(NodeId::ROOT)? };
+        Ok(space(inode.path_fd()?)?)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
 use weir_backend::home_names::{DirEntry, Status, open_directory};
+use weir_names::tree::Kind;
 
 use crate::attr::Attributes;
 use crate::errno::Errno;
@@ -21,6 +22,9 @@ const SLOW: Duration = Duration::from_micros(200);
 /// Slow entries after which an answer lists the rest by name alone, so that whoever wants no attributes does not wait
 /// for them. More than one: a busy machine interrupts us now and then.
 const SLOW_MAX: u32 = 4;
+
+/// Entries taken from the tree for one answer, which has room for fewer.
+const LISTED_MAX: usize = 4096;
 
 impl FileSystem {
     /// opendir(3).
@@ -39,12 +43,17 @@ impl FileSystem {
         listing: &mut L,
     ) -> Result<(), Errno> {
         let inode = self.inode(from.directory)?;
+        // Before entries are read: what changes from here on may be missed.
+        self.keep_listing(&inode, from.cookie)?;
+        if self.list_from_tree(&inode, from.cookie, listing)? {
+            return Ok(());
+        }
+        self.names_at_home(from.directory)?;
+        self.wait_until_at_home(&inode)?;
         let mut cursor = match self.listings.take(&from) {
             Some(cursor) => cursor,
-            None => self.home.list(inode.path_fd(), inode.device(), from.cookie)?,
+            None => self.home.list(inode.path_fd()?, inode.device(), from.cookie)?,
         };
-        // Before home is read: what changes from here on may be missed.
-        self.keep_listing(&inode, from.cookie)?;
         let (mut slow, mut listed) = (0, false);
         while let Some(entry) = cursor.peek()? {
             let name = cursor.name(&entry);
@@ -61,12 +70,66 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Lists entries that are known without home. Says whether they are.
+    fn list_from_tree<L: Listing>(
+        self: &Arc<Self>,
+        directory: &Arc<Inode>,
+        cookie: u64,
+        listing: &mut L,
+    ) -> Result<bool, Errno> {
+        let Some(behind) = &self.write_behind else { return Ok(false) };
+        let node = directory.node();
+        let Some(entries) = behind.list(node, cookie, LISTED_MAX) else { return Ok(false) };
+        let parent = behind.parent_of(node).unwrap_or(NodeId::ROOT);
+        for (next, name, dot) in [(1, ".", node), (2, "..", parent)] {
+            let (name, kind) = (OsStr::new(name), FileType::Directory);
+            let listed = Listed { node: dot, kind, next, name };
+            let full = cookie < next
+                && match L::WITH_ATTRIBUTES {
+                    true => !listing.add_with(&listed, &Attributes::unknown(dot, kind)),
+                    false => !listing.add(&listed),
+                };
+            if full {
+                return Ok(true);
+            }
+        }
+        for entry in &entries {
+            let kind = file_type(&entry.kind);
+            let name = OsStr::from_bytes(&entry.name);
+            let listed = Listed { node: entry.node, kind, next: entry.next, name };
+            // Others would have to be found at home.
+            let held = self.inodes.get(entry.node).filter(|_| L::WITH_ATTRIBUTES);
+            let added = match held {
+                Some(inode) if self.inodes.count_again(entry.node) => {
+                    match self.attributes(&inode) {
+                        Ok(attributes) => {
+                            let added = listing.add_with(&listed, &attributes);
+                            if !added {
+                                self.uncount(entry.node);
+                            }
+                            added
+                        }
+                        Err(_) => {
+                            self.uncount(entry.node);
+                            listing.add(&listed)
+                        }
+                    }
+                }
+                _ => listing.add(&listed),
+            };
+            if !added {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
     /// Sees to it that the kernel drops the listing that it is about to be told.
-    fn keep_listing(&self, directory: &Inode, cookie: u64) -> Result<(), Errno> {
+    fn keep_listing(self: &Arc<Self>, directory: &Inode, cookie: u64) -> Result<(), Errno> {
         if !self.listings.are_stateless() {
             return Ok(());
         }
-        let changed = directory.status()?.ctime.tv_sec;
+        let changed = self.attributes(directory)?.ctime.tv_sec;
         let now = clock_gettime(ClockId::Realtime).tv_sec;
         let is_settled = now.saturating_sub(changed) > SETTLED.as_secs().cast_signed();
         let time = self.options.entry_timeout;
@@ -142,20 +205,36 @@ impl FileSystem {
         node: NodeId,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        match self.inode(node).and_then(|inode| Ok(open_directory(inode.path_fd())?)) {
-            Ok(opened) => {
-                let home = self.shard.directory();
-                home.sync_directory(opened, move |synced| done(synced.map_err(Errno::from)));
+        let fs = Arc::clone(self);
+        self.when_all_named(node, move |named| {
+            let opened = named
+                .and_then(|()| fs.inode(node))
+                .and_then(|inode| Ok(open_directory(inode.path_fd()?)?));
+            match opened {
+                Ok(opened) => {
+                    let home = fs.shard.directory();
+                    home.sync_directory(opened, move |synced| done(synced.map_err(Errno::from)));
+                }
+                Err(errno) => done(Err(errno)),
             }
-            Err(errno) => done(Err(errno)),
-        }
+        });
+    }
+}
+
+fn file_type(kind: &Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink(_) => FileType::Symlink,
+        Kind::Special { file_type, .. } => FileType::from_raw_mode(*file_type),
     }
 }
 
 /// The type of an entry that home's listing does not tell.
 fn kind_of(directory: &Inode, name: &OsStr) -> FileType {
-    match Status::at(directory.path_fd(), name) {
-        Ok(status) => FileType::from_raw_mode(status.mode),
-        Err(_) => FileType::RegularFile,
+    let status = directory.path_fd().map(|directory| Status::at(directory, name));
+    match status {
+        Ok(Ok(status)) => FileType::from_raw_mode(status.mode),
+        _ => FileType::RegularFile,
     }
 }

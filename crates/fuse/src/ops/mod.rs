@@ -6,6 +6,7 @@
 
 mod admission;
 pub(crate) mod attributes;
+pub(crate) mod behind;
 pub(crate) mod closing;
 pub(crate) mod data;
 pub(crate) mod directories;

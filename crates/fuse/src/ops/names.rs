@@ -12,6 +12,7 @@ use weir_backend::home_names::{HomeCommand, Looked, Status, read_link};
 use weir_engine::FileId;
 use weir_names::Way;
 use weir_names::command::{Entry, NameCommand};
+use weir_names::tree::Kind;
 use weir_shard::Renamed;
 
 use crate::attr::{self, Attributes};
@@ -71,6 +72,14 @@ impl FileSystem {
         directory: &Arc<Inode>,
         name: &OsStr,
     ) -> Result<Attributes, Errno> {
+        match self.known_name(Place { parent: directory.node(), name }) {
+            Some(None) => return Err(Errno::ENOENT),
+            Some(Some(node)) if self.inodes.count_again(node) => {
+                let attributes = self.inode(node).and_then(|inode| self.attributes(&inode));
+                return attributes.inspect_err(|_| self.uncount(node));
+            }
+            _ => {}
+        }
         let looked = self.look_up(directory, name)?;
         let node = self.inodes.count(&looked);
         match self.inodes.get(node) {
@@ -79,8 +88,8 @@ impl FileSystem {
         }
     }
 
-    fn look_up(&self, directory: &Inode, name: &OsStr) -> Result<Looked, Errno> {
-        Ok(self.home.look_up(directory.path_fd(), directory.node(), name)?)
+    pub(crate) fn look_up(&self, directory: &Inode, name: &OsStr) -> Result<Looked, Errno> {
+        Ok(self.home.look_up(directory.path_fd()?, directory.node(), name)?)
     }
 
     /// mknod(2). `device` is in the home system's encoding.
@@ -92,8 +101,15 @@ impl FileSystem {
         umask: u32,
         device: u64,
     ) -> Result<Attributes, Errno> {
-        let directory = self.directory_for(new)?;
-        let (at, creator) = (entry(&directory, new.name), caller.creator(umask));
+        let kind = match FileType::from_raw_mode(mode) {
+            FileType::RegularFile => Kind::File,
+            _ => Kind::Special { file_type: mode & libc::S_IFMT, device },
+        };
+        if let Some(made) = self.make_behind(caller, new, kind, mode, umask) {
+            return self.attributes(&*made?);
+        }
+        let directory = self.directory_at_home(new)?;
+        let (at, creator) = (entry(&directory, new.name)?, caller.creator(umask));
         self.make(&directory, new, NameCommand::MakeNode { at, mode, device, creator })
     }
 
@@ -105,8 +121,11 @@ impl FileSystem {
         mode: u32,
         umask: u32,
     ) -> Result<Attributes, Errno> {
-        let directory = self.directory_for(new)?;
-        let (at, creator) = (entry(&directory, new.name), caller.creator(umask));
+        if let Some(made) = self.make_behind(caller, new, Kind::Directory, mode, umask) {
+            return self.attributes(&*made?);
+        }
+        let directory = self.directory_at_home(new)?;
+        let (at, creator) = (entry(&directory, new.name)?, caller.creator(umask));
         self.make(&directory, new, NameCommand::MakeDirectory { at, mode, creator })
     }
 
@@ -117,8 +136,12 @@ impl FileSystem {
         new: Place<'_>,
         target: &OsStr,
     ) -> Result<Attributes, Errno> {
-        let directory = self.directory_for(new)?;
-        let (at, creator) = (entry(&directory, new.name), caller.creator(0));
+        let kind = Kind::Symlink(target.as_bytes().into());
+        if let Some(made) = self.make_behind(caller, new, kind, 0, 0) {
+            return self.attributes(&*made?);
+        }
+        let directory = self.directory_at_home(new)?;
+        let (at, creator) = (entry(&directory, new.name)?, caller.creator(0));
         self.make(&directory, new, NameCommand::MakeSymlink { at, target, creator })
     }
 
@@ -139,10 +162,13 @@ impl FileSystem {
         node: NodeId,
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
-        let directory = self.directory_for(new)?;
-        let inode = self.inode(node)?;
-        let at = entry(&directory, new.name);
-        self.home.execute(NameCommand::Link { inode: inode.path_fd(), at })?;
+        if let Some(linked) = self.link_behind(node, new) {
+            return self.attributes(&*linked?);
+        }
+        let directory = self.directory_at_home(new)?;
+        let inode = self.inode_at_home(node)?;
+        let at = entry(&directory, new.name)?;
+        self.home.execute(NameCommand::Link { inode: inode.path_fd()?, at })?;
         note_change(&inode);
         self.entry_of_new(&directory, new)
     }
@@ -185,9 +211,17 @@ impl FileSystem {
         self.inode(new.parent)
     }
 
+    /// The directory a name is to be made in at home, which has what programs see under the name.
+    pub(crate) fn directory_at_home(self: &Arc<Self>, new: Place<'_>) -> Result<Arc<Inode>, Errno> {
+        let directory = self.directory_for(new)?;
+        self.wait_until_at_home(&directory)?;
+        self.name_at_home(new)?;
+        Ok(directory)
+    }
+
     /// unlink(2).
     pub(crate) fn unlink(self: &Arc<Self>, parent: NodeId, name: &OsStr) -> Result<(), Errno> {
-        self.remove_name(parent, name, |at| NameCommand::Unlink { at })
+        self.remove_name(parent, name, false, |at| NameCommand::Unlink { at })
     }
 
     /// rmdir(2).
@@ -196,21 +230,30 @@ impl FileSystem {
         parent: NodeId,
         name: &OsStr,
     ) -> Result<(), Errno> {
-        self.remove_name(parent, name, |at| NameCommand::RemoveDirectory { at })
+        self.remove_name(parent, name, true, |at| NameCommand::RemoveDirectory { at })
     }
 
     fn remove_name(
         self: &Arc<Self>,
         parent: NodeId,
         name: &OsStr,
+        is_directory: bool,
         command: impl for<'a> FnOnce(Entry<'a, BorrowedFd<'a>>) -> HomeCommand<'a>,
     ) -> Result<(), Errno> {
         self.check_writable()?;
         if self.is_reserved(parent, name) {
             return Err(Errno::ENOENT);
         }
-        let directory = self.inode(parent)?;
+        let at = Place { parent, name };
+        if let Some(removed) = self.remove_behind(at, is_directory) {
+            return removed;
+        }
+        let directory = self.inode_at_home(parent)?;
+        self.name_at_home(at)?;
         let named = self.known_by(&directory, name);
+        if let Some(named) = named.as_ref().filter(|_| is_directory) {
+            self.names_at_home(named.node)?;
+        }
         let held = named.as_ref().and_then(|named| self.hold_if_last(named));
         let files: Vec<FileId> = named.iter().map(|named| named.node.file()).collect();
         let changed = match &named {
@@ -218,11 +261,11 @@ impl FileSystem {
             _ => Renamed::Files(&files),
         };
         self.shard.change_names(changed, || {
-            self.home.execute(command(entry(&directory, name)))?;
+            self.home.execute(command(entry(&directory, name)?))?;
             if self.shard.finds_by_path() {
                 // If a crash undoes the removal, the file must have what was synced of it. Where directories
                 // cannot be synced (sshfs) a removal is not undone.
-                let directory = directory.path_fd();
+                let directory = directory.path_fd()?;
                 let _ = self.home.execute(NameCommand::SyncDirectory { directory });
             }
             Ok::<(), Errno>(())
@@ -248,6 +291,15 @@ impl FileSystem {
     ) {
         if let Some(moved) = self.held_by(from) {
             self.settle(&moved);
+        }
+        let refused = self.check_rename(from, to, flags);
+        if let Some(renamed) =
+            refused.err().map(Err).or_else(|| self.rename_behind(from, to, flags))
+        {
+            return done(renamed);
+        }
+        if let Err(errno) = self.name_at_home(from).and_then(|()| self.name_at_home(to)) {
+            return done(Err(errno));
         }
         let dirty = self.dirty_and_replacing(from, to);
         let by_path = self.shard.finds_by_path();
@@ -278,7 +330,8 @@ impl FileSystem {
         self.look_up(&*self.inode(to.parent).ok()?, to.name).is_ok().then_some(moved)
     }
 
-    fn rename_at_home(
+    /// Refuses to rename what is Weir's own.
+    fn check_rename(
         self: &Arc<Self>,
         from: Place<'_>,
         to: Place<'_>,
@@ -291,8 +344,18 @@ impl FileSystem {
         {
             return Err(Errno::ENOENT);
         }
-        let destination = self.directory_for(to)?;
-        let source = self.inode(from.parent)?;
+        Ok(())
+    }
+
+    fn rename_at_home(
+        self: &Arc<Self>,
+        from: Place<'_>,
+        to: Place<'_>,
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let exchange = flags & libc::RENAME_EXCHANGE != 0;
+        let destination = self.directory_at_home(to)?;
+        let source = self.inode_at_home(from.parent)?;
         let moved = self.known_by(&source, from.name);
         let replaced = self.known_by(&destination, to.name);
         let held = moved.as_ref().and_then(|moved| self.inodes.get(moved.node));
@@ -305,8 +368,9 @@ impl FileSystem {
             false => Renamed::Files(&files),
         };
         self.shard.change_names(changed, || {
-            let (from, to) = (entry(&source, from.name), entry(&destination, to.name));
-            self.home.execute(NameCommand::Rename { from, to, flags })
+            let (from, to) = (entry(&source, from.name)?, entry(&destination, to.name)?);
+            self.home.execute(NameCommand::Rename { from, to, flags })?;
+            Ok::<(), Errno>(())
         })??;
         if let Some(moved) = &moved {
             self.found_at(moved.node, to);
@@ -340,6 +404,9 @@ impl FileSystem {
 
     /// What a name leads to, if it is held.
     fn held_by(self: &Arc<Self>, place: Place<'_>) -> Option<Arc<Inode>> {
+        if let Some(known) = self.known_name(place) {
+            return self.inodes.get(known?);
+        }
         let directory = self.inode(place.parent).ok()?;
         self.inodes.get(self.known_by(&directory, place.name)?.node)
     }
@@ -361,27 +428,34 @@ impl FileSystem {
 
     /// A name of an inode is gone. If it was the last and nobody has the file open, what is dirty
     /// of it need not go home.
-    fn lost_name(&self, inode: &Arc<Inode>) {
+    pub(crate) fn lost_name(&self, inode: &Arc<Inode>) {
         note_change(inode);
-        let nameless = inode.kind() == FileType::Directory
-            || inode.status().is_ok_and(|status| status.nlink == 0);
+        let nameless = inode.kind() == FileType::Directory || self.has_no_name(inode);
         if nameless {
             inode.set_nameless();
         }
-        if !inode.is_attached() {
+        if !nameless || !inode.is_attached() {
             return;
         }
         let mut state = inode.open();
-        if nameless && state.descriptions == 0 {
-            state.discarded = true;
-            self.shard.discard(inode.node().file());
+        if state.descriptions == 0 {
+            self.discard(inode, &mut state);
+        } else if !inode.is_at_home()
+            && let Some(behind) = &self.write_behind
+        {
+            drop(state);
+            behind.make_nameless(inode);
         }
     }
 
     /// readlink(2).
     pub(crate) fn read_link(self: &Arc<Self>, node: NodeId) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(node)?;
-        Ok(read_link(inode.path_fd())?)
+        let behind = self.write_behind.as_ref().filter(|_| !inode.is_at_home());
+        if let Some(target) = behind.and_then(|behind| behind.target_of(node)) {
+            return Ok(target);
+        }
+        Ok(read_link(inode.path_fd()?)?)
     }
 }
 
@@ -423,6 +497,12 @@ fn on_own_thread(run: impl FnOnce() + Send + 'static) {
 }
 
 /// A name in a directory, for the back end.
-pub(crate) fn entry<'a>(directory: &'a Inode, name: &'a OsStr) -> Entry<'a, BorrowedFd<'a>> {
-    Entry { directory: directory.path_fd(), name }
+///
+/// # Errors
+/// EIO if home does not have the directory.
+pub(crate) fn entry<'a>(
+    directory: &'a Inode,
+    name: &'a OsStr,
+) -> Result<Entry<'a, BorrowedFd<'a>>, Errno> {
+    Ok(Entry { directory: directory.path_fd()?, name })
 }

@@ -8,6 +8,7 @@ use weir_backend::HomeFile;
 use weir_backend::home_names::{Looked, open_again};
 use weir_engine::{Durability, FreezeEnd, Section};
 use weir_names::command::NameCommand;
+use weir_names::tree::Kind;
 
 use crate::attr::Attributes;
 use crate::credentials::Caller;
@@ -196,8 +197,13 @@ impl FileSystem {
         umask: u32,
         flags: i32,
     ) -> Result<Arc<Inode>, Errno> {
-        let directory = self.directory_for(new)?;
         self.admit(caller)?;
+        match self.make_behind(caller, new, Kind::File, mode, umask) {
+            Some(Err(Errno::EEXIST)) if flags & libc::O_EXCL == 0 => return Err(Errno::ESTALE),
+            Some(made) => return made,
+            None => {}
+        }
+        let directory = self.directory_at_home(new)?;
         self.wait_for_descriptors(false);
         for _ in 0..CREATE_ATTEMPTS {
             match self.create_file(caller, &directory, new.name, mode, umask) {
@@ -219,7 +225,7 @@ impl FileSystem {
         mode: u32,
         umask: u32,
     ) -> Result<Arc<Inode>, Errno> {
-        let (at, mode, creator) = (entry(directory, name), mode & 0o7777, caller.creator(umask));
+        let (at, mode, creator) = (entry(directory, name)?, mode & 0o7777, caller.creator(umask));
         let made = self.home.execute(NameCommand::MakeFile { at, mode, creator })?;
         let data = made.expect("a file that was made is the answer");
         let known = self.look_at_created(&data, directory, name);
@@ -294,15 +300,20 @@ impl FileSystem {
         let fs = Arc::clone(self);
         let inode = Arc::clone(&open.inode);
         self.settled(&inode, move || {
-            let shard = Arc::clone(&fs.shard);
-            shard.sync(open.inode.node().file(), durability, move |synced| {
-                // Taken in either case: an error told now is not told again.
-                let owed = open.take_error(&fs.shard);
-                done(
-                    synced
-                        .map_err(Errno::from)
-                        .and_then(|()| owed.map_or(Ok(()), |kind| Err(kind.into()))),
-                );
+            let of = Arc::clone(&fs);
+            // Its name first: a file that is not found is not durable.
+            of.when_named(open.inode.node(), move |named| {
+                if let (Err(errno), false) = (named, open.inode.is_at_home()) {
+                    // Nor can its data be.
+                    return done(Err(errno));
+                }
+                let shard = Arc::clone(&fs.shard);
+                shard.sync(open.inode.node().file(), durability, move |synced| {
+                    // Taken in either case: an error told now is not told again.
+                    let owed = open.take_error(&fs.shard);
+                    let synced = named.and(synced.map_err(Errno::from));
+                    done(synced.and_then(|()| owed.map_or(Ok(()), |kind| Err(kind.into()))));
+                });
             });
         });
     }

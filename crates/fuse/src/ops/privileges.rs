@@ -49,10 +49,13 @@ impl FileSystem {
         if inode.is_unprivileged() {
             return;
         }
-        let Ok(status) = inode.status() else {
+        // What home does not have has no capabilities, and bits only if they were set since.
+        if self.wait_until_at_home(inode).is_err() {
+            return;
+        }
+        let (Ok(status), Ok(at_home)) = (inode.status(), inode.path_fd()) else {
             return;
         };
-        let at_home = inode.path_fd();
         let mut mode = status.mode;
         let mut changed = false;
         let wanted =

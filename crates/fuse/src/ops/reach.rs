@@ -30,10 +30,10 @@ enum Start {
 }
 
 impl Start {
-    fn fd(&self) -> BorrowedFd<'_> {
+    fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
         match self {
             Start::Held(inode) => inode.path_fd(),
-            Start::Opened(fd, _) => fd.as_fd(),
+            Start::Opened(fd, _) => Ok(fd.as_fd()),
         }
     }
 }
@@ -68,7 +68,7 @@ impl FileSystem {
         let mut steps = Vec::new();
         let mut start = self.start(node, &mut steps)?;
         while let Some(Step { identity, place }) = steps.pop() {
-            let fd = self.home.open_place(start.fd(), place.name())?;
+            let fd = self.home.open_place(start.fd()?, place.name())?;
             start = self.start_at(fd, &identity)?;
         }
         match start {

@@ -41,7 +41,7 @@ impl FileSystem {
         mode: i32,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        let open = match self.check_writable().and_then(|()| self.open_file(handle)) {
+        let open = match self.check_writable().and_then(|()| self.open_file_at_home(handle)) {
             Ok(open) => open,
             Err(errno) => return done(Err(errno)),
         };
@@ -75,7 +75,7 @@ impl FileSystem {
         whence: i32,
         done: impl FnOnce(Result<u64, Errno>) + Send + 'static,
     ) {
-        let open = match self.open_file(handle) {
+        let open = match self.open_file_at_home(handle) {
             Ok(open) => open,
             Err(errno) => return done(Err(errno)),
         };

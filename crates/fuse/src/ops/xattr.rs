@@ -18,6 +18,9 @@ use crate::ops::privileges::CAPABILITIES;
 /// The access ACL, acl(5).
 const ACCESS_ACL: &str = "system.posix_acl_access";
 
+/// What a directory gives to what is made in it, acl(5).
+const DEFAULT_ACL: &str = "system.posix_acl_default";
+
 impl FileSystem {
     /// getxattr(2); `len_max` 0 asks for the length alone.
     pub(crate) fn get_xattr(
@@ -27,7 +30,10 @@ impl FileSystem {
         len_max: u32,
     ) -> Result<Value, Errno> {
         let inode = self.inode(node)?;
-        Ok(home_names::get_xattr(inode.path_fd(), name, len_max)?)
+        if inode.has_no_xattrs() {
+            return Err(Errno::ENODATA);
+        }
+        Ok(home_names::get_xattr(inode.path_fd()?, name, len_max)?)
     }
 
     /// listxattr(2); `len_max` 0 asks for the length alone.
@@ -37,7 +43,10 @@ impl FileSystem {
         len_max: u32,
     ) -> Result<Value, Errno> {
         let inode = self.inode(node)?;
-        Ok(home_names::list_xattrs(inode.path_fd(), len_max)?)
+        if inode.has_no_xattrs() {
+            return Ok(if len_max == 0 { Value::Len(0) } else { Value::Bytes(Vec::new()) });
+        }
+        Ok(home_names::list_xattrs(inode.path_fd()?, len_max)?)
     }
 
     /// setxattr(2).
@@ -53,7 +62,7 @@ impl FileSystem {
         flags: i32,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        let inode = match self.check_writable().and_then(|()| self.inode(node)) {
+        let inode = match self.check_writable().and_then(|()| self.inode_at_home(node)) {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
@@ -71,8 +80,8 @@ impl FileSystem {
     /// removexattr(2).
     pub(crate) fn remove_xattr(self: &Arc<Self>, node: NodeId, name: &OsStr) -> Result<(), Errno> {
         self.check_writable()?;
-        let inode = self.inode(node)?;
-        self.home.execute(NameCommand::RemoveXattr { inode: inode.path_fd(), name })?;
+        let inode = self.inode_at_home(node)?;
+        self.home.execute(NameCommand::RemoveXattr { inode: inode.path_fd()?, name })?;
         changed(&inode);
         Ok(())
     }
@@ -86,7 +95,11 @@ impl FileSystem {
         flags: i32,
     ) -> Result<(), Errno> {
         let flags = flags.cast_unsigned();
-        self.home.execute(NameCommand::SetXattr { inode: inode.path_fd(), name, value, flags })?;
+        let at_home = inode.path_fd()?;
+        self.home.execute(NameCommand::SetXattr { inode: at_home, name, value, flags })?;
+        if name == DEFAULT_ACL {
+            inode.forget_plain();
+        }
         if name == ACCESS_ACL {
             self.drop_setgid_of_stranger(inode, caller)?;
         }
@@ -103,7 +116,7 @@ impl FileSystem {
             return Ok(());
         }
         let mode = status.mode & 0o7777 & !libc::S_ISGID;
-        self.home.execute(NameCommand::SetMode { inode: inode.path_fd(), mode })?;
+        self.home.execute(NameCommand::SetMode { inode: inode.path_fd()?, mode })?;
         Ok(())
     }
 }

@@ -52,7 +52,7 @@ MOUNT OPTIONS (-o):
   norecovery, noload              as --no-recovery
   allow_other                     as --allow-other
   fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=,
-  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=, transport=, lane_users=
+  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=, transport=, names=, lane_users=
                                   as the long options
   lane, nolane                    as --lane
   direct_io                       every open bypasses the kernel's page cache

@@ -3,6 +3,7 @@
 //! One thread decides, from events. In each case everything dirty goes home before the daemon ends; if
 //! that fails the daemon stays and tries again. Only `weir umount --force` drops data, and says how much.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use weir_engine::Error;
+use weir_fuse::Observer;
 use weir_shard::Shard;
 
 use super::account::Account;
@@ -33,6 +35,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// that forked another one, releases it in a moment.
 const UNMOUNT_TRIES: u32 = 10;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Names that SOURCE refused, named in a message.
+const REFUSED_NAMED: usize = 3;
 
 /// What can happen to a mount.
 pub enum Event {
@@ -60,12 +65,22 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
         }
         Request::Sync => {
             let (shard, source) = (account.shard.clone(), account.source.clone());
-            let syncing = account.shard.clone();
+            let observer = account.observer.clone();
             account.observer.when_applied(move || {
-                syncing.sync_durably(move |result| {
-                    responder.send(&match result {
-                        Ok(()) => Reply::Done,
-                        Err(error) => Reply::Failed { message: not_home(&shard, &source, error) },
+                let of = observer.clone();
+                of.when_named(move |named| {
+                    if let Err(error) = named {
+                        let message = names_not_home(&observer, &error);
+                        return responder.send(&Reply::Failed { message });
+                    }
+                    let syncing = shard.clone();
+                    syncing.sync_durably(move |result| {
+                        responder.send(&match result {
+                            Ok(()) => Reply::Done,
+                            Err(error) => {
+                                Reply::Failed { message: not_home(&shard, &source, error) }
+                            }
+                        });
                     });
                 });
             });
@@ -88,6 +103,26 @@ fn not_home(shard: &Shard, source: &Path, error: Error) -> String {
     }
     let what = unwritten::describe(shard, source);
     format!("{what}, could not be written home: {error}; it is kept and tried again")
+}
+
+/// The message about names that SOURCE refused, and the first reason.
+fn names_not_home(observer: &Observer, error: &io::Error) -> String {
+    let (_, refused) = observer.names_pending().unwrap_or_default();
+    let places: Vec<String> = observer.names_refused(REFUSED_NAMED);
+    let named = places.join(", ");
+    format!(
+        "{refused} changes of names or attributes could not be made in SOURCE: {error} ({named}); they are kept \
+         and tried again"
+    )
+}
+
+/// Why not everything is home.
+#[derive(Debug)]
+enum NotHome {
+    /// SOURCE refused changes of names.
+    Names(String),
+    /// Data could not be written, or made durable.
+    Data(Error),
 }
 
 /// The state of the mount in the kernel.
@@ -123,6 +158,7 @@ pub struct Place {
 /// A mount until its end.
 pub struct Lifecycle {
     shard: Arc<Shard>,
+    observer: Observer,
     place: Place,
     events: Receiver<Event>,
     stopping: Arc<AtomicBool>,
@@ -167,6 +203,7 @@ impl Lifecycle {
     /// For the mount at `place`; `events` reports what happens. `stopping` is set when the end begins.
     pub fn new(
         shard: Arc<Shard>,
+        observer: Observer,
         place: Place,
         events: Receiver<Event>,
         stopping: Arc<AtomicBool>,
@@ -174,6 +211,7 @@ impl Lifecycle {
     ) -> Lifecycle {
         Lifecycle {
             shard,
+            observer,
             place,
             events,
             stopping,
@@ -246,7 +284,7 @@ impl Lifecycle {
         let unmounted = match home {
             Ok(()) => self.unmount_idle(),
             Err(error) => {
-                tracing::error!("staying mounted: {}", self.not_home(error));
+                tracing::error!("staying mounted: {}", self.not_home(&error));
                 self.retry = true;
                 return Next::Wait;
             }
@@ -289,7 +327,7 @@ impl Lifecycle {
         };
         let home = self.write_home();
         if let (Err(error), false) = (home, force) {
-            let message = format!("still mounted: {}", self.not_home(error));
+            let message = format!("still mounted: {}", self.not_home(&error));
             return refused(responder, message);
         }
         match self.unmount_idle() {
@@ -393,9 +431,9 @@ impl Lifecycle {
         drop(self.guard.take());
         let mut lost = None;
         while let Err(error) = self.write_home() {
-            let message = self.not_home(error);
+            let message = self.not_home(&error);
             if self.forced {
-                lost = Some(self.lost(error));
+                lost = Some(self.lost(&error));
                 break;
             }
             tracing::error!("unmounted, but {message}");
@@ -439,23 +477,39 @@ impl Lifecycle {
         }
     }
 
-    fn not_home(&self, error: Error) -> String {
-        not_home(&self.shard, &self.place.source, error)
+    fn not_home(&self, error: &NotHome) -> String {
+        match error {
+            NotHome::Names(message) => message.clone(),
+            NotHome::Data(error) => not_home(&self.shard, &self.place.source, *error),
+        }
     }
 
-    fn lost(&self, error: Error) -> String {
-        let what = unwritten::describe(&self.shard, &self.place.source);
-        format!("unmounted by force, and {what}, is lost: {error}")
+    fn lost(&self, error: &NotHome) -> String {
+        match error {
+            NotHome::Names(message) => format!("unmounted by force; lost: {message}"),
+            NotHome::Data(error) => {
+                let what = unwritten::describe(&self.shard, &self.place.source);
+                format!("unmounted by force, and {what}, is lost: {error}")
+            }
+        }
     }
 
-    /// Everything is home and durable, or the first error met.
-    fn write_home(&self) -> Result<(), Error> {
+    /// Everything is home and durable, or the first error met. Names first: a file's data goes where its name is.
+    fn write_home(&self) -> Result<(), NotHome> {
+        let (done, named) = mpsc::sync_channel(1);
+        self.observer.when_named(move |result| {
+            // The receiver waits below.
+            let _ = done.send(result);
+        });
+        let named = named.recv().expect("names are answered for as long as the mount lives");
+        named.map_err(|error| NotHome::Names(names_not_home(&self.observer, &error)))?;
         let (done, result) = mpsc::sync_channel(1);
         self.shard.sync_durably(move |result| {
             // The receiver waits below.
             let _ = done.send(result);
         });
-        result.recv().expect("a shard answers every request before it is stopped")
+        let result = result.recv().expect("a shard answers every request before it is stopped");
+        result.map_err(NotHome::Data)
     }
 
     /// Unmounts if no program uses the mount; waits briefly for programs that are just ending.

@@ -1,0 +1,649 @@
+//! Changes of names and attributes that do not wait for home ([`crate::write_behind`]): by which rule a change goes this
+//! way, and what a program is answered.
+//!
+//! A change goes at once to home, after what concerns its names is there, where home alone can say what becomes of it: in
+//! a directory with a default ACL, of another file system, immutable, append-only, synchronous or with project quotas; if
+//! names may be equal in upper and lower case; with set-group-ID asked for; and while home is nearly full.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use rustix::fs::FileType;
+use weir_backend::home_names::{Status, is_plain};
+use weir_names::command::SetTime;
+use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused};
+use weir_names::{NodeId, Place};
+
+use crate::attr;
+use crate::credentials::Caller;
+use crate::errno::Errno;
+use crate::file_system::FileSystem;
+use crate::inode::{DataNode, Inode};
+use crate::open_file::OpenFile;
+use crate::ops::attributes::SetAttributes;
+use crate::ops::names::{self, note_change};
+use crate::write_behind::{Awaited, WriteBehind};
+
+/// Entries of a directory that are read at once, so that it is known whole. A larger one is asked for each name.
+const READ_MAX: usize = 4096;
+
+/// Preferred transfer size of a new file, bytes.
+const BLOCK_BYTES: u32 = 4096;
+
+impl From<Refused> for Errno {
+    fn from(refused: Refused) -> Errno {
+        match refused {
+            // Whoever asks looks at home first.
+            Refused::Unknown => Errno::ESTALE,
+            Refused::Exists => Errno::EEXIST,
+            Refused::Nothing => Errno::ENOENT,
+            Refused::NotDirectory => Errno::ENOTDIR,
+            Refused::IsDirectory => Errno::EISDIR,
+            Refused::NotEmpty => Errno::ENOTEMPTY,
+            Refused::BelowItself => Errno::EINVAL,
+            Refused::TooManyLinks => Errno::EMLINK,
+            Refused::DirectoryLink => Errno::EPERM,
+            Refused::NameTooLong => Errno::ENAMETOOLONG,
+        }
+    }
+}
+
+impl From<HomeError> for Errno {
+    fn from(error: HomeError) -> Errno {
+        match error {
+            HomeError::Refused(code) => std::io::Error::from_raw_os_error(code).into(),
+            HomeError::NotEmpty => Errno::ENOTEMPTY,
+            HomeError::Changed | HomeError::Gone | HomeError::NoExchange => Errno::EIO,
+        }
+    }
+}
+
+/// A name as the tree has it.
+///
+/// # Errors
+/// EINVAL for what is not one name.
+pub(crate) fn place(at: names::Place<'_>) -> Result<Place, Errno> {
+    Place::new(at.parent, at.name.as_bytes()).ok_or(Errno::EINVAL)
+}
+
+/// Whether changes go behind.
+impl FileSystem {
+    /// What changes in a directory go to if they need not wait for home.
+    fn behind_in(self: &Arc<Self>, directory: &Inode) -> Option<&WriteBehind> {
+        let behind = self.write_behind.as_ref()?;
+        let goes = directory.device() == self.device
+            && self.is_plain(directory)
+            && !self.options.read_only
+            && behind.has_room(self);
+        goes.then_some(behind)
+    }
+
+    /// Whether what becomes of a name in a directory depends on nothing but what the kernel has checked.
+    fn is_plain(&self, directory: &Inode) -> bool {
+        directory.is_plain(|at_home| is_plain(at_home, self.tells_case))
+    }
+
+    /// An inode that home has; waits for that.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::inode`], and why home refuses it.
+    pub(crate) fn inode_at_home(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, Errno> {
+        let inode = self.inode(node)?;
+        self.wait_until_at_home(&inode)?;
+        Ok(inode)
+    }
+
+    /// An open description of a file that home has; waits for that.
+    ///
+    /// # Errors
+    /// ESTALE if there is no such description, and why home refuses the file.
+    pub(crate) fn open_file_at_home(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
+        let open = self.open_file(handle)?;
+        self.wait_until_at_home(&open.inode)?;
+        Ok(open)
+    }
+
+    /// Waits until home has an inode.
+    pub(crate) fn wait_until_at_home(&self, inode: &Inode) -> Result<(), Errno> {
+        let Some(behind) = self.write_behind.as_ref().filter(|_| !inode.is_at_home()) else {
+            return Ok(());
+        };
+        let waited = behind.wait(&Awaited::Node(inode.node()));
+        // What is at home serves, whatever else of it is refused.
+        if inode.is_at_home() { Ok(()) } else { waited.map_err(Errno::from) }
+    }
+
+    /// Waits until home has what programs see under a name, so that home can be asked to change it. From then on home is
+    /// asked what is there.
+    pub(crate) fn name_at_home(&self, at: names::Place<'_>) -> Result<(), Errno> {
+        let Some(behind) = &self.write_behind else { return Ok(()) };
+        let at = place(at)?;
+        if behind.lock().tree.kind(at.parent()).is_none() {
+            return Ok(());
+        }
+        behind.wait(&Awaited::Entry(at.clone()))?;
+        behind.lock().tree.forget(&at);
+        Ok(())
+    }
+
+    /// Waits until home has all names of a directory.
+    pub(crate) fn names_at_home(&self, directory: NodeId) -> Result<(), Errno> {
+        let Some(behind) = &self.write_behind else { return Ok(()) };
+        if behind.lock().tree.kind(directory).is_none() {
+            return Ok(());
+        }
+        Ok(behind.wait(&Awaited::Entries(directory))?)
+    }
+
+    /// Runs `then` once home has a node under its names, or has refused that.
+    pub(crate) fn when_named(
+        &self,
+        node: NodeId,
+        then: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        match self.write_behind.as_ref().filter(|behind| behind.lock().tree.kind(node).is_some()) {
+            None => then(Ok(())),
+            Some(behind) => {
+                behind.when(Awaited::Node(node), move |named| then(named.map_err(Errno::from)));
+            }
+        }
+    }
+}
+
+impl FileSystem {
+    /// Runs `then` once home has all entries of a directory, or has refused one.
+    pub(crate) fn when_all_named(
+        &self,
+        directory: NodeId,
+        then: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let behind = self.write_behind.as_ref();
+        match behind.filter(|behind| behind.lock().tree.kind(directory).is_some()) {
+            None => then(Ok(())),
+            Some(behind) => behind
+                .when(Awaited::Entries(directory), move |named| then(named.map_err(Errno::from))),
+        }
+    }
+}
+
+/// What the tree knows of home.
+impl FileSystem {
+    /// Sees to it that the tree knows a directory, and all its names unless they are very many.
+    fn read_into_tree(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        directory: &Arc<Inode>,
+    ) -> Result<(), Errno> {
+        let node = directory.node();
+        if !behind.begin_reading(self, node) {
+            return Ok(());
+        }
+        let mut cursor = self.home.list(directory.path_fd()?, directory.device(), 0)?;
+        let mut found = Vec::new();
+        while let Some(entry) = cursor.peek()? {
+            let name = cursor.name(&entry);
+            let is_dot = matches!(name.as_bytes(), b"." | b"..");
+            if !is_dot && !self.is_reserved(node, name) {
+                if found.len() == READ_MAX {
+                    behind.is_large(node);
+                    return Ok(());
+                }
+                match self.look_up(directory, name) {
+                    Ok(looked) => found.push((place(names::Place { parent: node, name })?, looked)),
+                    // Removed since.
+                    Err(Errno::ENOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+            cursor.advance();
+        }
+        let mut state = behind.lock();
+        for (at, looked) in &found {
+            self.found_at_home(&mut state.tree, at, looked);
+        }
+        state.tree.listed(node);
+        drop(state);
+        behind.was_read(node);
+        Ok(())
+    }
+
+    fn found_at_home(
+        &self,
+        tree: &mut tree::Tree,
+        at: &Place,
+        looked: &weir_backend::home_names::Looked,
+    ) -> NodeId {
+        let node = self.inodes.know(looked);
+        if tree.kind(node).is_none() {
+            tree.introduce(node, kind_of(&looked.status));
+        }
+        tree.found(at, Some(node));
+        node
+    }
+
+    /// What a name leads to, as programs see it. Asks home if the tree does not know.
+    fn resolve(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        directory: &Inode,
+        at: &Place,
+    ) -> Result<Option<NodeId>, Errno> {
+        if let Some(known) = behind.look_up(at) {
+            return Ok(known);
+        }
+        let looked = match self.look_up(directory, OsStr::from_bytes(at.name())) {
+            Ok(looked) => Some(looked),
+            Err(Errno::ENOENT) => None,
+            Err(errno) => return Err(errno),
+        };
+        let mut state = behind.lock();
+        if let Some(known) = state.tree.look_up(at.parent(), at.name()) {
+            return Ok(known);
+        }
+        match looked {
+            None => {
+                state.tree.found(at, None);
+                Ok(None)
+            }
+            Some(looked) => Ok(Some(self.found_at_home(&mut state.tree, at, &looked))),
+        }
+    }
+
+    /// What the tree says of a name; `None` if home is to be asked.
+    pub(crate) fn known_name(&self, at: names::Place<'_>) -> Option<Option<NodeId>> {
+        let behind = self.write_behind.as_ref()?;
+        behind.look_up(&place(at).ok()?)
+    }
+}
+
+/// The changes. Each answers `None` if it is to be made at home.
+impl FileSystem {
+    /// Makes a node: its inode, with one lookup counted.
+    pub(crate) fn make_behind(
+        self: &Arc<Self>,
+        caller: &Caller,
+        new: names::Place<'_>,
+        kind: Kind,
+        mode: u32,
+        umask: u32,
+    ) -> Option<Result<Arc<Inode>, Errno>> {
+        self.write_behind.as_ref()?;
+        let directory = match self.directory_for(new) {
+            Ok(directory) => directory,
+            Err(errno) => return Some(Err(errno)),
+        };
+        let behind = self.behind_in(&directory)?;
+        if mode & libc::S_ISGID != 0 {
+            return None;
+        }
+        Some(self.make_in_tree(behind, caller, &directory, new, kind, mode & !umask))
+    }
+
+    fn make_in_tree(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        caller: &Caller,
+        directory: &Arc<Inode>,
+        new: names::Place<'_>,
+        kind: Kind,
+        mode: u32,
+    ) -> Result<Arc<Inode>, Errno> {
+        behind.wait_for_room();
+        let at = place(new)?;
+        self.read_into_tree(behind, directory)?;
+        if self.resolve(behind, directory, &at)?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        let status = self.status_of_new(caller, directory, &kind, mode)?;
+        let inode = self.inodes.make(&status);
+        let node = inode.node();
+        if let Some(home) = inode.file() {
+            // Home makes it later.
+            home.times().set_mtime(status.mtime, status.ctime);
+        }
+        let attributes = tree::Attributes {
+            mode: Some(status.mode & 0o7777),
+            uid: Some(status.uid),
+            gid: Some(status.gid),
+            atime: None,
+            mtime: inode.file().is_none().then(|| moment(status.mtime)),
+        };
+        let made = behind.change(status.mtime, |_| Ok(Change::Make { node, at, kind, attributes }));
+        if let Err(refused) = made {
+            self.uncount(node);
+            drop(self.inodes.let_fade(node));
+            return Err(refused.into());
+        }
+        Ok(inode)
+    }
+
+    /// What stat(2) shows of a new inode. A set-group-ID directory gives its group, and a directory in it the bit
+    /// (inode(7)).
+    fn status_of_new(
+        self: &Arc<Self>,
+        caller: &Caller,
+        directory: &Inode,
+        kind: &Kind,
+        mode: u32,
+    ) -> Result<Status, Errno> {
+        let parent = self.attributes(directory)?;
+        let inherits = parent.mode & libc::S_ISGID != 0;
+        let file_type = match kind {
+            Kind::File => libc::S_IFREG,
+            Kind::Directory => libc::S_IFDIR,
+            Kind::Symlink(_) => libc::S_IFLNK,
+            Kind::Special { file_type, .. } => *file_type,
+        };
+        let permissions = match kind {
+            Kind::Symlink(_) => 0o777,
+            Kind::Directory if inherits => mode & 0o7777 | libc::S_ISGID,
+            _ => mode & 0o7777,
+        };
+        let now = attr::now();
+        Ok(Status {
+            device: directory.device(),
+            inode: 0,
+            mode: file_type | permissions,
+            // Names are counted by the tree.
+            nlink: if kind.is_directory() { 2 } else { 0 },
+            uid: caller.uid,
+            gid: if inherits { parent.gid } else { caller.gid },
+            rdev: match kind {
+                Kind::Special { device, .. } => *device,
+                _ => 0,
+            },
+            size: match kind {
+                Kind::Symlink(target) => target.len() as u64,
+                _ => 0,
+            },
+            blocks: 0,
+            block_bytes: BLOCK_BYTES,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            mount: None,
+        })
+    }
+
+    /// unlink(2), or rmdir(2) if `is_directory`.
+    pub(crate) fn remove_behind(
+        self: &Arc<Self>,
+        at: names::Place<'_>,
+        is_directory: bool,
+    ) -> Option<Result<(), Errno>> {
+        self.write_behind.as_ref()?;
+        let directory = match self.inode(at.parent) {
+            Ok(directory) => directory,
+            Err(errno) => return Some(Err(errno)),
+        };
+        let behind = self.behind_in(&directory)?;
+        match self.remove_in_tree(behind, &directory, at, is_directory) {
+            // Home alone knows whether the directory is empty.
+            Err(Errno::ESTALE) => None,
+            removed => Some(removed),
+        }
+    }
+
+    fn remove_in_tree(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        directory: &Arc<Inode>,
+        at: names::Place<'_>,
+        is_directory: bool,
+    ) -> Result<(), Errno> {
+        behind.wait_for_room();
+        let named = place(at)?;
+        self.read_into_tree(behind, directory)?;
+        let node = self.resolve(behind, directory, &named)?.ok_or(Errno::ENOENT)?;
+        let inode = self.inode(node)?;
+        match (inode.kind() == FileType::Directory, is_directory) {
+            (true, false) => return Err(Errno::EISDIR),
+            (false, true) => return Err(Errno::ENOTDIR),
+            (true, true) => self.read_child(behind, &inode)?,
+            (false, false) => {}
+        }
+        behind.change(attr::now(), |_| Ok(Change::Remove { node, at: named }))?;
+        self.lost_name(&inode);
+        Ok(())
+    }
+
+    /// Reads a directory that is to be removed, so that it is known whether it is empty.
+    ///
+    /// # Errors
+    /// ESTALE if only home can tell.
+    fn read_child(self: &Arc<Self>, behind: &WriteBehind, inode: &Arc<Inode>) -> Result<(), Errno> {
+        if inode.device() != self.device {
+            return Err(Errno::ESTALE);
+        }
+        self.read_into_tree(behind, inode)
+    }
+
+    /// renameat2(2); `None` if it is to be made at home.
+    pub(crate) fn rename_behind(
+        self: &Arc<Self>,
+        from: names::Place<'_>,
+        to: names::Place<'_>,
+        flags: u32,
+    ) -> Option<Result<(), Errno>> {
+        self.write_behind.as_ref()?;
+        let directories =
+            self.inode(from.parent).and_then(|source| Ok((source, self.directory_for(to)?)));
+        let (source, destination) = match directories {
+            Ok(directories) => directories,
+            Err(errno) => return Some(Err(errno)),
+        };
+        self.behind_in(&source)?;
+        let behind = self.behind_in(&destination)?;
+        if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 {
+            return None;
+        }
+        match self.rename_in_tree(behind, (&source, from), (&destination, to), flags) {
+            Err(Errno::ESTALE) => None,
+            renamed => Some(renamed),
+        }
+    }
+
+    fn rename_in_tree(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        (source, from): (&Arc<Inode>, names::Place<'_>),
+        (destination, to): (&Arc<Inode>, names::Place<'_>),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        behind.wait_for_room();
+        let (old, new) = (place(from)?, place(to)?);
+        self.read_into_tree(behind, source)?;
+        self.read_into_tree(behind, destination)?;
+        let node = self.resolve(behind, source, &old)?.ok_or(Errno::ENOENT)?;
+        let replaced = self.resolve(behind, destination, &new)?;
+        let exchange = flags & libc::RENAME_EXCHANGE != 0;
+        if flags & libc::RENAME_NOREPLACE != 0 && replaced.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        if exchange && replaced.is_none() {
+            return Err(Errno::ENOENT);
+        }
+        let moved = self.inode(node)?;
+        let other = replaced.map(|replaced| self.inode(replaced)).transpose()?;
+        if moved.device() != self.device {
+            return Err(Errno::ESTALE);
+        }
+        if let Some(other) = &other
+            && !exchange
+            && other.kind() == FileType::Directory
+            && moved.kind() == FileType::Directory
+        {
+            self.read_child(behind, other)?;
+        }
+        behind.change(attr::now(), |_| {
+            Ok(match replaced.filter(|_| exchange) {
+                Some(other) => Change::Exchange { one: (node, old), other: (other, new) },
+                None => Change::Rename { node, from: old, to: new, replaced },
+            })
+        })?;
+        self.changed_behind(&moved);
+        match other {
+            Some(other) if exchange => self.changed_behind(&other),
+            // Renaming one name of a file to another of its names does nothing.
+            Some(other) if other.node() != node => {
+                self.lost_name(&other);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// link(2): the attributes' node is the one linked.
+    pub(crate) fn link_behind(
+        self: &Arc<Self>,
+        node: NodeId,
+        new: names::Place<'_>,
+    ) -> Option<Result<Arc<Inode>, Errno>> {
+        self.write_behind.as_ref()?;
+        let found =
+            self.directory_for(new).and_then(|directory| Ok((directory, self.inode(node)?)));
+        let (directory, inode) = match found {
+            Ok(found) => found,
+            Err(errno) => return Some(Err(errno)),
+        };
+        let behind = self.behind_in(&directory)?;
+        if inode.device() != self.device {
+            return None;
+        }
+        let linked = self.link_in_tree(behind, &directory, &inode, new);
+        Some(linked.map(|()| inode))
+    }
+
+    fn link_in_tree(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        directory: &Arc<Inode>,
+        inode: &Arc<Inode>,
+        new: names::Place<'_>,
+    ) -> Result<(), Errno> {
+        behind.wait_for_room();
+        let (node, at) = (inode.node(), place(new)?);
+        self.read_into_tree(behind, directory)?;
+        if self.resolve(behind, directory, &at)?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        self.introduce(behind, inode);
+        behind.change(attr::now(), |_| Ok(Change::Link { node, at }))?;
+        self.changed_behind(inode);
+        if !self.inodes.count_again(node) {
+            return Err(Errno::ESTALE);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the tree knows an inode.
+    fn introduce(&self, behind: &WriteBehind, inode: &Inode) {
+        let mut state = behind.lock();
+        if state.tree.kind(inode.node()).is_none() {
+            let kind = inode.status().map_or(Kind::File, |status| kind_of(&status));
+            state.tree.introduce(inode.node(), kind);
+            self.inodes.keep(inode.node());
+        }
+    }
+
+    /// chmod(2), chown(2), utimensat(2). Says whether the tree took the change.
+    pub(crate) fn set_behind(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        set: &SetAttributes,
+    ) -> Result<bool, Errno> {
+        let SetAttributes { mode, uid, gid, atime, mtime, .. } = *set;
+        let Some(behind) = self.write_behind.as_ref().filter(|_| inode.device() == self.device)
+        else {
+            return Ok(false);
+        };
+        if mode.is_none() && uid.is_none() && gid.is_none() && atime.is_none() && mtime.is_none() {
+            return Ok(true);
+        }
+        if self.has_no_name(inode) && inode.is_at_home() {
+            return Ok(false);
+        }
+        behind.wait_for_room();
+        let now = attr::now();
+        let time = |time: SetTime| match time {
+            SetTime::Now => moment(now),
+            SetTime::To { seconds, nanoseconds } => Moment { seconds, nanoseconds },
+        };
+        let mut mode = mode.map(|mode| mode & 0o7777);
+        if (uid.is_some() || gid.is_some()) && mode.is_none() {
+            mode = self.mode_after_chown(inode)?;
+        }
+        let mut attributes =
+            tree::Attributes { mode, uid, gid, atime: atime.map(time), mtime: mtime.map(time) };
+        if let Some(home) = inode.file() {
+            match attributes.mtime {
+                // Where writes keep it. Home gets it with what is dirty, or when it gets the file.
+                Some(mtime) => {
+                    home.times().set_mtime(timestamp(mtime), now);
+                    let later = !inode.is_at_home() || self.shard.has_dirty(inode.node().file());
+                    attributes.mtime = attributes.mtime.filter(|_| !later);
+                }
+                None => home.times().note_change(now),
+            }
+        }
+        if attributes.is_empty() {
+            return Ok(true);
+        }
+        inode.change_made(|status| {
+            status.mode = status.mode & libc::S_IFMT | mode.unwrap_or(status.mode & 0o7777);
+            status.uid = uid.unwrap_or(status.uid);
+            status.gid = gid.unwrap_or(status.gid);
+            status.atime = attributes.atime.map_or(status.atime, timestamp);
+            status.mtime = attributes.mtime.map_or(status.mtime, timestamp);
+            status.ctime = now;
+        });
+        inode.set_unprivileged(false);
+        if self.has_no_name(inode) {
+            // It is made at home, if at all, as it is now.
+            return Ok(true);
+        }
+        self.introduce(behind, inode);
+        let node = inode.node();
+        behind.change(now, |_| Ok(Change::Set { node, attributes }))?;
+        Ok(true)
+    }
+
+    /// A change of owner takes set-user-ID, and set-group-ID of what a group executes, from a file (chown(2)).
+    fn mode_after_chown(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Option<u32>, Errno> {
+        if inode.kind() != FileType::RegularFile {
+            return Ok(None);
+        }
+        let mode = self.attributes(inode)?.mode & 0o7777;
+        let mut without = mode & !libc::S_ISUID;
+        if mode & libc::S_IXGRP != 0 {
+            without &= !libc::S_ISGID;
+        }
+        Ok((without != mode).then_some(without))
+    }
+
+    /// A node got another name, or a further one.
+    fn changed_behind(&self, inode: &Inode) {
+        inode.change_made(|status| status.ctime = attr::now());
+        note_change(inode);
+    }
+}
+
+/// What an inode is that was found at home. What a symbolic link says is asked for when it is read.
+pub(crate) fn kind_of(status: &Status) -> Kind {
+    match FileType::from_raw_mode(status.mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink(Box::default()),
+        _ => Kind::Special { file_type: status.mode & libc::S_IFMT, device: status.rdev },
+    }
+}
+
+pub(crate) fn moment(time: weir_backend::Timestamp) -> Moment {
+    // Below 10^9, and never negative.
+    Moment { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 }
+}
+
+pub(crate) fn timestamp(moment: Moment) -> weir_backend::Timestamp {
+    weir_backend::Timestamp { tv_sec: moment.seconds, tv_nsec: moment.nanoseconds.into() }
+}

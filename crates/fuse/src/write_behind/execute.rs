@@ -1,0 +1,424 @@
+//! What the tree wants done, done at home.
+//!
+//! A directory is reached by its inode; [`NodeId::PARKING`] is a directory of Weir's own. What is made is made for the
+//! program that asked ([`weir_names::command::Creator`]); then what home did otherwise than the program asked is set:
+//! owner, permissions and times.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use weir_backend::home_names::{HomeCommand, Looked, open_again};
+use weir_log::Lsn;
+use weir_names::command::{Creator, Entry, NameCommand, SetTime};
+use weir_names::tree::{Answer, AtHome, Attributes, Change, Command, HomeError, Kind, Xattrs};
+use weir_names::{NodeId, Place, Way};
+use weir_shard::Renamed;
+
+use crate::attr;
+use crate::errno::Errno;
+use crate::file_system::FileSystem;
+use crate::inode::{DataNode, Inode};
+use crate::ops::behind::{kind_of, moment};
+
+/// A directory at home.
+enum Directory {
+    Known(Arc<Inode>),
+    Parking(Arc<OwnedFd>),
+}
+
+impl Directory {
+    fn at<'a>(&'a self, place: &'a Place) -> Result<Entry<'a, BorrowedFd<'a>>, HomeError> {
+        let directory = match self {
+            Directory::Known(inode) => inode.path_fd().map_err(refused)?,
+            Directory::Parking(fd) => fd.as_fd(),
+        };
+        Ok(Entry { directory, name: OsStr::from_bytes(place.name()) })
+    }
+}
+
+/// Home's answer to a command that somebody else's change may have made impossible.
+fn refused(errno: Errno) -> HomeError {
+    match errno.code() {
+        libc::EEXIST | libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ESTALE => {
+            HomeError::Changed
+        }
+        libc::ENOTEMPTY => HomeError::NotEmpty,
+        code => HomeError::Refused(code),
+    }
+}
+
+impl FileSystem {
+    /// Executes one command of the tree.
+    pub(super) fn execute_name_command(
+        self: &Arc<Self>,
+        command: &Command,
+    ) -> Result<Answer, HomeError> {
+        match command {
+            Command::Look { at } => self.look_for_tree(at).map(Answer::Found),
+            Command::Make { node, at, kind, attributes, xattrs } => {
+                self.make_at_home(*node, at, kind, attributes, xattrs)?;
+                Ok(Answer::Made(Lsn(0)))
+            }
+            Command::Link { node, at } => {
+                let inode = self.inode_of_tree(*node)?;
+                let inode = inode.path_fd().map_err(refused)?;
+                let directory = self.directory_of(at)?;
+                self.at_home(NameCommand::Link { inode, at: directory.at(at)? })?;
+                Ok(Answer::Done)
+            }
+            Command::Rename { node, from, to, replacing } => {
+                self.rename_for_tree(*node, from, to, *replacing)
+            }
+            Command::Exchange { one, other } => self.exchange_for_tree(one, other),
+            Command::Unlink { node, at } => {
+                self.remove_for_tree(*node, at, |at| NameCommand::Unlink { at })
+            }
+            Command::RemoveDirectory { node, at } => {
+                self.remove_for_tree(*node, at, |at| NameCommand::RemoveDirectory { at })
+            }
+            Command::Set { node, attributes, xattrs } => {
+                let inode = self.inode_of_tree(*node).map_err(|error| match error {
+                    HomeError::Changed => HomeError::Gone,
+                    error => error,
+                })?;
+                self.set_for_tree(&inode, attributes, xattrs)?;
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    fn at_home(&self, command: HomeCommand<'_>) -> Result<Option<OwnedFd>, HomeError> {
+        self.home.execute(command).map_err(|error| refused(error.into()))
+    }
+
+    fn inode_of_tree(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, HomeError> {
+        self.inode(node).map_err(refused)
+    }
+
+    fn directory_of(self: &Arc<Self>, at: &Place) -> Result<Directory, HomeError> {
+        if at.parent() == NodeId::PARKING {
+            return self.parking().map(Directory::Parking);
+        }
+        self.inode_of_tree(at.parent()).map(Directory::Known)
+    }
+
+    /// The directory for nodes that have no other name for a moment.
+    fn parking(self: &Arc<Self>) -> Result<Arc<OwnedFd>, HomeError> {
+        let behind = self.write_behind.as_ref().expect("it is what executes");
+        if let Some(parking) = behind.parking.get() {
+            return Ok(Arc::clone(parking));
+        }
+        let root = self.inode_of_tree(NodeId::ROOT)?;
+        let opened = self.home.parking(root.path_fd().map_err(refused)?);
+        let opened = opened.map_err(|error| refused(error.into()))?;
+        Ok(Arc::clone(behind.parking.get_or_init(|| Arc::new(opened))))
+    }
+
+    /// Looks what home has under a name, for the tree.
+    fn look_for_tree(self: &Arc<Self>, at: &Place) -> Result<AtHome, HomeError> {
+        let directory = self.directory_of(at)?;
+        let entry = directory.at(at)?;
+        let looked = match self.home.look_up(entry.directory, at.parent(), entry.name) {
+            Ok(looked) => looked,
+            Err(error) => match Errno::from(error) {
+                Errno::ENOENT => return Ok(AtHome::Nothing),
+                errno => return Err(refused(errno)),
+            },
+        };
+        let behind = self.write_behind.as_ref().expect("it is what executes");
+        let mut state = behind.lock();
+        let node = self.inodes.know(&looked);
+        if state.tree.kind(node).is_none() {
+            state.tree.introduce_foreign(node, kind_of(&looked.status));
+        }
+        Ok(AtHome::Node(node))
+    }
+
+    fn make_at_home(
+        self: &Arc<Self>,
+        node: NodeId,
+        at: &Place,
+        kind: &Kind,
+        attributes: &Attributes,
+        xattrs: &Xattrs,
+    ) -> Result<(), HomeError> {
+        let inode = self.inode_of_tree(node)?;
+        let made = inode.made().ok_or(HomeError::Gone)?;
+        let directory = self.directory_of(at)?;
+        let entry = directory.at(at)?;
+        let mode = attributes.mode.unwrap_or(made.mode) & 0o7777;
+        let creator = Creator { uid: made.uid, gid: made.gid, umask: 0 };
+        let file = self.at_home(match kind {
+            Kind::File => NameCommand::MakeFile { at: entry, mode, creator },
+            Kind::Directory => NameCommand::MakeDirectory { at: entry, mode, creator },
+            Kind::Symlink(target) => {
+                let target = OsStr::from_bytes(target);
+                NameCommand::MakeSymlink { at: entry, target, creator }
+            }
+            Kind::Special { file_type, device } => {
+                let (mode, device) = (mode | file_type, *device);
+                NameCommand::MakeNode { at: entry, mode, device, creator }
+            }
+        })?;
+        let looked = self.bind(&inode, at, entry, file).map_err(|errno| {
+            // Nobody has seen it.
+            let _ = self.home.execute(match kind {
+                Kind::Directory => NameCommand::RemoveDirectory { at: entry },
+                _ => NameCommand::Unlink { at: entry },
+            });
+            HomeError::Refused(errno.code())
+        })?;
+        let wanted = difference(attributes, &looked.status, kind);
+        if !wanted.is_empty() || !xattrs.is_empty() {
+            if let Err(error) = self.set_for_tree(&inode, &wanted, xattrs) {
+                self.set_later(node, wanted, xattrs, error);
+            }
+        }
+        self.bound(&inode);
+        Ok(())
+    }
+
+    /// What was made has other attributes than were wanted: that is tried again by itself.
+    fn set_later(&self, node: NodeId, wanted: Attributes, xattrs: &Xattrs, error: HomeError) {
+        tracing::debug!("attributes of a new inode were not set at once: {error}");
+        let behind = self.write_behind.as_ref().expect("it is what executes");
+        let changes = xattrs.iter().map(|(name, value)| {
+            let (name, value) = (name.clone(), value.clone());
+            Change::SetXattr { node, name, value }
+        });
+        for change in changes.chain([Change::Set { node, attributes: wanted }]) {
+            // The node is known: it is being made.
+            let _ = behind.change(attr::now(), |_| Ok(change));
+        }
+    }
+
+    /// Home has the node of an inode now.
+    fn bind(
+        &self,
+        inode: &Arc<Inode>,
+        at: &Place,
+        entry: Entry<'_, BorrowedFd<'_>>,
+        file: Option<OwnedFd>,
+    ) -> Result<Looked, Errno> {
+        let (looked, path) = match &file {
+            Some(file) => {
+                let looked = self.home.look_at(file.as_fd(), at.parent(), entry.name)?;
+                (looked, open_again(file.as_fd())?)
+            }
+            None => {
+                let path = self.home.open_place(entry.directory, at.name())?;
+                (self.home.look_at(path.as_fd(), at.parent(), entry.name)?, path)
+            }
+        };
+        self.inodes.bind(inode.node(), &looked);
+        match (inode.file(), file) {
+            (Some(home), Some(data)) => self.shard.bind(inode.node().file(), home, path, data)?,
+            _ => inode.bind(path),
+        }
+        Ok(looked)
+    }
+
+    /// A file that home has now is closed there when nobody has it open and it is clean.
+    fn bound(self: &Arc<Self>, inode: &Arc<Inode>) {
+        inode.forget_made();
+        if let Some(home) = inode.file() {
+            if let Err(error) = home.restore_times() {
+                tracing::debug!(%error, "a modification time was not set");
+            }
+            self.close_idle(inode);
+        }
+    }
+
+    /// Makes a file that lost its last name before home had it, so that what programs write to it finds a place.
+    pub(super) fn make_nameless(self: &Arc<Self>, inode: &Arc<Inode>) {
+        let made = self.parking().and_then(|parking| {
+            let node = inode.node();
+            let Some(status) = inode.made().filter(|_| !inode.is_at_home()) else { return Ok(()) };
+            let name = format!("nameless-{:x}", node.0);
+            let at = Place::new(NodeId::PARKING, name.as_bytes()).expect("it is one name");
+            let entry = Entry { directory: parking.as_fd(), name: OsStr::new(&name) };
+            let creator = Creator { uid: status.uid, gid: status.gid, umask: 0 };
+            let mode = status.mode & 0o7777;
+            let file = self.at_home(NameCommand::MakeFile { at: entry, mode, creator })?;
+            let bound = self.bind(inode, &at, entry, file).map_err(refused);
+            self.at_home(NameCommand::Unlink { at: entry })?;
+            bound.map(|_| self.bound(inode))
+        });
+        if let Err(error) = made {
+            tracing::warn!(
+                "a file without a name cannot be made at home, and stays in memory: {error}"
+            );
+        }
+    }
+
+    fn rename_for_tree(
+        self: &Arc<Self>,
+        node: NodeId,
+        from: &Place,
+        to: &Place,
+        replacing: Option<NodeId>,
+    ) -> Result<Answer, HomeError> {
+        let (source, destination) = (self.directory_of(from)?, self.directory_of(to)?);
+        let (old, new) = (source.at(from)?, destination.at(to)?);
+        self.check_is_at(node, from, old)?;
+        match replacing {
+            Some(replaced) => self.check_is_at(replaced, to, new)?,
+            None if self.home.has_name(new.directory, new.name).map_err(failed)? => {
+                return Err(HomeError::Changed);
+            }
+            None => {}
+        }
+        let files: Vec<_> =
+            [Some(node), replacing].into_iter().flatten().map(NodeId::file).collect();
+        let changed =
+            match self.is_directory(node) || replacing.is_some_and(|of| self.is_directory(of)) {
+                true => Renamed::All,
+                false => Renamed::Files(&files),
+            };
+        // The names were looked at; a name that appears in between is replaced, as by any program.
+        let renamed = self.shard.change_names(changed, || {
+            self.at_home(NameCommand::Rename { from: old, to: new, flags: 0 })
+        });
+        renamed.map_err(|error| refused(error.into()))??;
+        self.found_in_tree(node, to);
+        Ok(Answer::Done)
+    }
+
+    fn exchange_for_tree(
+        self: &Arc<Self>,
+        one: &(NodeId, Place),
+        other: &(NodeId, Place),
+    ) -> Result<Answer, HomeError> {
+        let (first, second) = (self.directory_of(&one.1)?, self.directory_of(&other.1)?);
+        let (from, to) = (first.at(&one.1)?, second.at(&other.1)?);
+        self.check_is_at(one.0, &one.1, from)?;
+        self.check_is_at(other.0, &other.1, to)?;
+        let renamed = self.shard.change_names(Renamed::All, || {
+            self.home.execute(NameCommand::Rename { from, to, flags: libc::RENAME_EXCHANGE })
+        });
+        match renamed.map_err(|error| refused(error.into()))? {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+                return Err(HomeError::NoExchange);
+            }
+            Err(error) => return Err(refused(error.into())),
+            Ok(_) => {}
+        }
+        self.found_in_tree(one.0, &other.1);
+        self.found_in_tree(other.0, &one.1);
+        Ok(Answer::Done)
+    }
+
+    fn remove_for_tree(
+        self: &Arc<Self>,
+        node: NodeId,
+        at: &Place,
+        command: impl for<'a> FnOnce(Entry<'a, BorrowedFd<'a>>) -> HomeCommand<'a>,
+    ) -> Result<Answer, HomeError> {
+        let directory = self.directory_of(at)?;
+        let entry = directory.at(at)?;
+        self.check_is_at(node, at, entry)?;
+        let file = node.file();
+        let removed = self.shard.change_names(Renamed::Removed(file), || {
+            self.at_home(command(entry))?;
+            if self.shard.finds_by_path() {
+                // See `FileSystem::remove_name`.
+                let directory = entry.directory;
+                let _ = self.home.execute(NameCommand::SyncDirectory { directory });
+            }
+            Ok(())
+        });
+        removed.map_err(|error| refused(error.into()))??;
+        Ok(Answer::Done)
+    }
+
+    /// A name still leads to the node that it is known to lead to, as far as home tells inodes apart.
+    fn check_is_at(
+        &self,
+        node: NodeId,
+        at: &Place,
+        entry: Entry<'_, BorrowedFd<'_>>,
+    ) -> Result<(), HomeError> {
+        if !self.home.are_by_handle() {
+            return Ok(());
+        }
+        let found = self.home.look_up(entry.directory, at.parent(), entry.name).map_err(failed)?;
+        match self.inodes.find(&found.identity) == Some(node) {
+            true => Ok(()),
+            false => Err(HomeError::Changed),
+        }
+    }
+
+    fn is_directory(&self, node: NodeId) -> bool {
+        let behind = self.write_behind.as_ref().expect("it is what executes");
+        behind.lock().tree.kind(node).is_some_and(Kind::is_directory)
+    }
+
+    /// A node is found under another name at home now.
+    fn found_in_tree(&self, node: NodeId, at: &Place) {
+        self.inodes.moved(node, Way::Place(at.clone()));
+    }
+
+    /// Sets attributes that are given, in an order in which none undoes another.
+    fn set_for_tree(
+        &self,
+        inode: &Inode,
+        attributes: &Attributes,
+        xattrs: &Xattrs,
+    ) -> Result<(), HomeError> {
+        let at = inode.path_fd().map_err(refused)?;
+        let Attributes { mode, uid, gid, atime, mtime } = *attributes;
+        if uid.is_some() || gid.is_some() {
+            self.at_home(NameCommand::SetOwner { inode: at, uid, gid })?;
+        }
+        if let Some(mode) = mode {
+            self.at_home(NameCommand::SetMode { inode: at, mode: mode & 0o7777 })?;
+        }
+        for (name, value) in xattrs {
+            let name = OsStr::from_bytes(name);
+            match value {
+                Some(value) => {
+                    self.at_home(NameCommand::SetXattr { inode: at, name, value, flags: 0 })?;
+                }
+                None => {
+                    self.at_home(NameCommand::RemoveXattr { inode: at, name })?;
+                }
+            }
+        }
+        // Of a file that was written since, the write's.
+        let written = inode.file().and_then(|home| home.times().overlay().0);
+        let mtime = mtime.map(|mtime| written.map_or(mtime, moment));
+        if atime.is_some() || mtime.is_some() {
+            let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
+            self.at_home(NameCommand::SetTimes { inode: at, atime, mtime })?;
+        }
+        inode.set_unprivileged(false);
+        self.see_again(inode);
+        Ok(())
+    }
+}
+
+fn failed(error: std::io::Error) -> HomeError {
+    refused(error.into())
+}
+
+/// What of the wanted attributes home did not give to what it made.
+fn difference(
+    wanted: &Attributes,
+    status: &weir_backend::home_names::Status,
+    kind: &Kind,
+) -> Attributes {
+    let is_link = matches!(kind, Kind::Symlink(_));
+    Attributes {
+        mode: wanted.mode.filter(|mode| !is_link && *mode != status.mode & 0o7777),
+        uid: wanted.uid.filter(|uid| *uid != status.uid),
+        gid: wanted.gid.filter(|gid| *gid != status.gid),
+        atime: wanted.atime,
+        mtime: wanted.mtime,
+    }
+}
+
+fn set_time(moment: weir_names::tree::Moment) -> SetTime {
+    SetTime::To { seconds: moment.seconds, nanoseconds: moment.nanoseconds }
+}
