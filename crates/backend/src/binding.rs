@@ -56,6 +56,14 @@ impl Binding {
         self.path.get().is_some()
     }
 
+    /// Whether the file may still be bound.
+    pub(crate) fn is_unbound(&self) -> bool {
+        !self.is_bound() && {
+            let kept = self.lock();
+            !self.is_bound() && !kept.abandoned
+        }
+    }
+
     pub(crate) fn path(&self) -> Option<BorrowedFd<'_>> {
         self.path.get().map(AsFd::as_fd)
     }

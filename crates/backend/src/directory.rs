@@ -310,6 +310,14 @@ impl Directory {
     }
 }
 
+#[cfg(test)]
+impl Directory {
+    /// Transfers not yet delivered.
+    pub(crate) fn transfers_under_way(&self) -> usize {
+        self.shared.under_way.count.load(Ordering::Acquire)
+    }
+}
+
 impl Drop for Directory {
     fn drop(&mut self) {
         self.shutdown();

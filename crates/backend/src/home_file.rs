@@ -146,6 +146,11 @@ impl HomeFile {
         self.binding.take_held()
     }
 
+    /// Whether the file is not at home yet, and may be bound.
+    pub fn is_unbound(&self) -> bool {
+        self.binding.is_unbound()
+    }
+
     /// Whether the file is at home.
     pub fn is_bound(&self) -> bool {
         self.binding.is_bound()

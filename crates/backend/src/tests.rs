@@ -20,6 +20,8 @@ use crate::home_file::{Access, HomeFile};
 use crate::times::Timestamp;
 use crate::{Directory, Method, Patience, Sink};
 
+mod unbound;
+
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// A reproducible stream of numbers (splitmix64).

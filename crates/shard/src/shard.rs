@@ -166,6 +166,7 @@ impl Shard {
         if self.attach_again(file, home) {
             return Ok(());
         }
+        let unbound = home.is_unbound();
         let attributes = home.home_attributes()?;
         let _names = self.naming.is_by_path().then(|| self.lock_names());
         let identity = self.identity_of(home);
@@ -173,6 +174,9 @@ impl Shard {
             let attached = Attached { home: Arc::clone(home), detached: Vec::new() };
             state.files.insert(file, attached);
             state.engine.attach(file, attributes);
+            if unbound {
+                state.engine.set_unbound(file);
+            }
             state.engine.identify(file, &identity);
         });
         Ok(())
@@ -207,6 +211,7 @@ impl Shard {
                 }
             });
         }
+        self.let_go(file, home);
         self.core.release(home);
         if home.times().is_disturbed() && !self.has_dirty(file) {
             let home = Arc::clone(home);
@@ -221,8 +226,22 @@ impl Shard {
     ///
     /// # Panics
     /// If the file is bound.
-    pub fn abandon(&self, _file: FileId, home: &Arc<HomeFile>) {
-        self.core.end_all(home.abandon());
+    pub fn abandon(&self, file: FileId, home: &Arc<HomeFile>) {
+        let held = {
+            let _attaching = self.lock_attaching(file);
+            home.abandon()
+        };
+        self.let_go(file, home);
+        self.core.end_all(held);
+    }
+
+    /// Lets the engine bring home a file that it had as an unbound one.
+    fn let_go(&self, file: FileId, home: &Arc<HomeFile>) {
+        self.core.event(Thread::Holding, |state, now| {
+            if state.has(file, home) {
+                state.engine.bound(file, now);
+            }
+        });
     }
 
     fn lock_attaching(&self, file: FileId) -> MutexGuard<'_, ()> {

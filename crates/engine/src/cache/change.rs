@@ -71,7 +71,10 @@ impl Cache {
             && page.patches.is_empty()
             && !page.awaited;
         let on_clean = page.is_on(ListKind::Clean);
-        let listed = page.to_be_listed();
+        let mut listed = page.to_be_listed();
+        if listed != Listed::No && self.files[page.file].unbound {
+            listed = Listed::No;
+        }
         let relisted = page.listed != listed;
         if relisted {
             self.relist(ix, listed);

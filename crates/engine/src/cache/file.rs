@@ -70,6 +70,8 @@ pub(crate) struct File {
     pub(crate) readahead: ReadAhead,
     pub(crate) last_read: Option<Time>,
     pub(crate) detaching: bool,
+    /// It is not at home yet: its dirty pages are not listed, and home is not synced.
+    pub(crate) unbound: bool,
     /// Nobody will ever read it again: failures to bring it home are not tried again.
     pub(crate) discarded: bool,
 }
@@ -99,6 +101,7 @@ impl File {
             readahead: ReadAhead::default(),
             last_read: None,
             detaching: false,
+            unbound: false,
             discarded: false,
         };
         file.set_home(home);

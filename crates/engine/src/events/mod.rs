@@ -3,6 +3,7 @@
 //! Each file is one kind of event or one step that several events share. Only here the parts meet.
 
 mod attach;
+mod bind;
 mod check;
 mod cut;
 mod destage;

@@ -1,0 +1,363 @@
+//! Files that are not at home yet.
+//!
+//! A new file is *unbound* until it is made at home, which does not wait for the engine. Programs use it as any
+//! other. Nothing of it is sent home: its dirty pages are on no list of those that may go, so that no sweep meets
+//! them and other files' pages have the device. Home is not synced. Requests that need its data at home wait.
+
+use crate::command::FileId;
+use crate::engine::Engine;
+use crate::time::Time;
+
+impl Engine {
+    /// An attached file, of which nothing is dirty, is not at home yet: until [`Engine::bound`] it is neither written
+    /// nor synced there. It can be read; that reads zeros.
+    pub fn set_unbound(&mut self, file: FileId) {
+        let Some(file) = self.cache.files.find(file) else { return };
+        let file = &mut self.cache.files[file];
+        assert!(!file.is_unclean() && file.is_idle(), "a file is in use before it is unbound");
+        file.unbound = true;
+    }
+
+    /// The file is at home now, or never will be and is about to be discarded.
+    pub fn bound(&mut self, file: FileId, now: Time) {
+        self.clock = now;
+        let Some(file) = self.cache.files.find(file) else { return };
+        if !std::mem::take(&mut self.cache.files[file].unbound) {
+            return;
+        }
+        // No space was reserved where there was no file.
+        let of_file = &mut self.cache.files[file];
+        of_file.set_free(0, u64::MAX);
+        of_file.home.ahead.epoch = of_file.home.ahead.epoch.wrapping_add(1);
+        of_file.home.unsynced = true;
+        // Puts them on the lists.
+        for ix in self.cache.pages_of(file) {
+            self.update(ix, |_| ());
+        }
+        self.start_home_sync(file);
+        self.pump(now);
+        self.feed_starved(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_frames::{FramePool, PAGE_BYTES};
+    use weir_log::{DATA_START, Lsn, NODE_FIRST, Superblock, Writer};
+
+    use super::*;
+    use crate::command::{
+        Command, Completion, Durability, FreezeEnd, HomeAttributes, LogCommand, Outcome, Output,
+        Reply, RequestId, Section,
+    };
+    use crate::config::Config;
+
+    const PAGE: u64 = PAGE_BYTES as u64;
+    const UNBOUND: FileId = FileId(1);
+    const SYNC: RequestId = RequestId(1_000_000);
+    const FREEZE: RequestId = RequestId(1_000_001);
+
+    /// An engine, and what it left to do.
+    struct Bench {
+        engine: Engine,
+        now: Time,
+        requests: u64,
+        writes: Vec<(FileId, u64, usize)>,
+        syncs: Vec<FileId>,
+        fetches: usize,
+        replies: Vec<RequestId>,
+        detached: Vec<FileId>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let config = Config {
+                memory_bytes_max: 16 << 20,
+                patch_bytes_max: 1 << 20,
+                ..Config::default()
+            };
+            let pool = FramePool::new(8192).unwrap();
+            Bench {
+                engine: Engine::new(config, pool).unwrap(),
+                now: Time::from_millis(1),
+                requests: 0,
+                writes: Vec::new(),
+                syncs: Vec::new(),
+                fetches: 0,
+                replies: Vec::new(),
+                detached: Vec::new(),
+            }
+        }
+
+        fn with_log() -> Bench {
+            let mut bench = Bench::new();
+            bench.engine.start_log(Writer::new(Superblock {
+                log: [1; 16],
+                mount: [2; 16],
+                bytes: DATA_START + (16 << 20),
+                generation: 1,
+                checkpoint: Lsn(0),
+                clean: true,
+                row_blocks: 1,
+                nodes: NODE_FIRST,
+                features: 0,
+            }));
+            bench
+        }
+
+        fn attach(&mut self, file: FileId) {
+            let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
+            self.engine.attach(file, home);
+        }
+
+        fn attach_unbound(&mut self, file: FileId) {
+            self.attach(file);
+            self.engine.set_unbound(file);
+        }
+
+        fn write(&mut self, file: FileId, offset: u64, len: usize) {
+            self.requests += 1;
+            let (request, data) = (RequestId(self.requests), vec![7; len]);
+            let durability = Durability::None;
+            let written = self.engine.write(request, file, offset, &data, durability, self.now);
+            self.settle();
+            assert!(written == Outcome::Done(Ok(())) || self.replies.contains(&request));
+        }
+
+        fn sync(&mut self, file: FileId) {
+            let synced = self.engine.sync(SYNC, file, Durability::Data, self.now);
+            assert_eq!(synced, Outcome::Pending);
+            self.settle();
+        }
+
+        fn bind(&mut self, file: FileId) {
+            self.engine.bound(file, self.now);
+            self.settle();
+        }
+
+        /// Lets all that is dirty and may go home become due.
+        fn expire(&mut self) {
+            self.now = self.now + self.engine.config().dirty_expire * 2;
+            self.engine.tick(self.now);
+            self.settle();
+        }
+
+        /// Does what the engine wants, until it wants nothing.
+        fn settle(&mut self) {
+            loop {
+                self.engine.dispatch();
+                let Some(output) = self.engine.next_output() else { break };
+                let completion = match output {
+                    Output::Command(command) => {
+                        let (io, file) = (command.io(), command.file());
+                        let completion = match command {
+                            Command::Write { offset, parts, .. } => {
+                                let len = parts.iter().map(|part| usize::from(part.len)).sum();
+                                self.writes.push((file, offset, len));
+                                Completion::Written { result: Ok(()) }
+                            }
+                            Command::Sync { .. } => {
+                                self.syncs.push(file);
+                                Completion::Synced { result: Ok(()) }
+                            }
+                            Command::Fetch { frames, .. } => {
+                                self.fetches += 1;
+                                Completion::Fetched { frames, result: Ok(0) }
+                            }
+                            Command::Reserve { .. } => Completion::Reserved { result: Ok(()) },
+                            Command::Map { .. } => Completion::Mapped { extents: Vec::new() },
+                        };
+                        Some((io, completion))
+                    }
+                    Output::Log(LogCommand::Write { io, .. } | LogCommand::SyncHome { io }) => {
+                        self.engine.log_completed(io, Ok(()), self.now);
+                        None
+                    }
+                    Output::Reply { request, reply } => {
+                        match reply {
+                            Reply::Written(result)
+                            | Reply::Synced(result)
+                            | Reply::Frozen(result) => {
+                                assert_eq!(result, Ok(()));
+                            }
+                            Reply::Read(result) => assert!(result.is_ok()),
+                        }
+                        self.replies.push(request);
+                        None
+                    }
+                    Output::Detached(file) => {
+                        self.detached.push(file);
+                        None
+                    }
+                    Output::Cleaned(_) => None,
+                    other => panic!("{other:?}"),
+                };
+                if let Some((io, completion)) = completion {
+                    self.engine.complete(io, completion, self.now);
+                }
+            }
+            self.engine.check_invariants();
+        }
+    }
+
+    #[test]
+    fn dirty_data_goes_home_when_the_file_is_bound() {
+        let mut bench = Bench::new();
+        bench.attach_unbound(UNBOUND);
+        bench.write(UNBOUND, 0, 10);
+        bench.write(UNBOUND, 3 * PAGE + 5, 100);
+        bench.expire();
+        assert_eq!(
+            (&bench.writes[..], bench.fetches),
+            (&[][..], 0),
+            "partial writes fetch nothing"
+        );
+        bench.bind(UNBOUND);
+        bench.expire();
+        let written: usize = bench.writes.iter().map(|&(_, _, len)| len).sum();
+        assert!(written >= 110, "{:?}", bench.writes);
+        assert!(!bench.engine.has_dirty(UNBOUND));
+    }
+
+    #[test]
+    fn a_sync_waits_until_the_file_is_bound_and_then_syncs_home() {
+        let mut bench = Bench::new();
+        bench.attach_unbound(UNBOUND);
+        // Without data, too.
+        for len in [0, 5000] {
+            if len > 0 {
+                bench.engine.set_unbound(UNBOUND);
+                bench.write(UNBOUND, 0, len);
+            }
+            bench.replies.clear();
+            bench.syncs.clear();
+            bench.sync(UNBOUND);
+            bench.expire();
+            assert!(bench.replies.is_empty() && bench.syncs.is_empty() && bench.writes.is_empty());
+            bench.bind(UNBOUND);
+            assert_eq!((&bench.replies[..], &bench.syncs[..]), (&[SYNC][..], &[UNBOUND][..]));
+        }
+        assert_eq!(bench.writes, [(UNBOUND, 0, 5000)]);
+    }
+
+    #[test]
+    fn a_section_waits_for_home_only_if_data_is_to_be_there() {
+        let mut bench = Bench::new();
+        bench.attach_unbound(UNBOUND);
+        bench.write(UNBOUND, 0, 5000);
+        bench.expire();
+        // A truncation.
+        let cut = Section::changing(None, 100);
+        assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, cut, bench.now), Outcome::Done(Ok(())));
+        bench.engine.thaw(UNBOUND, FreezeEnd { discard: None, size: Some(100) }, bench.now);
+        bench.settle();
+        // A search for holes.
+        bench.replies.clear();
+        let flush = Section::unchanging(Some((0, u64::MAX)));
+        assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, flush, bench.now), Outcome::Pending);
+        bench.expire();
+        assert!(bench.replies.is_empty() && bench.writes.is_empty());
+        bench.bind(UNBOUND);
+        assert_eq!(
+            (&bench.replies[..], &bench.writes[..]),
+            (&[FREEZE][..], &[(UNBOUND, 0, 100)][..])
+        );
+        bench.engine.thaw(UNBOUND, FreezeEnd { discard: None, size: None }, bench.now);
+        bench.settle();
+    }
+
+    #[test]
+    fn a_detach_waits_for_the_dirty_data_of_an_unbound_file() {
+        let mut bench = Bench::new();
+        for file in [UNBOUND, FileId(2)] {
+            bench.attach_unbound(file);
+        }
+        bench.write(UNBOUND, 0, 5000);
+        for file in [UNBOUND, FileId(2)] {
+            bench.engine.detach(file, bench.now);
+        }
+        bench.expire();
+        assert_eq!(bench.detached, [FileId(2)], "the clean one");
+        bench.bind(UNBOUND);
+        bench.expire();
+        assert_eq!(bench.detached, [FileId(2), UNBOUND]);
+    }
+
+    #[test]
+    fn an_unbound_file_is_discarded_at_once() {
+        let mut bench = Bench::new();
+        bench.attach_unbound(UNBOUND);
+        bench.write(UNBOUND, 0, 5000);
+        bench.engine.discard(UNBOUND);
+        bench.engine.detach(UNBOUND, bench.now);
+        bench.settle();
+        assert_eq!((&bench.detached[..], bench.writes.len()), (&[UNBOUND][..], 0));
+        assert_eq!(bench.engine.stats(bench.now).dirty_pages, 0);
+    }
+
+    #[test]
+    fn unbound_files_are_not_in_the_way_of_others() {
+        let mut bench = Bench::new();
+        // More files than a sweep passes over in search of one that may go.
+        for file in 1..=300 {
+            bench.attach_unbound(FileId(file));
+            bench.write(FileId(file), 0, 100);
+        }
+        for file in [FileId(1500), FileId(1501)] {
+            bench.attach(file);
+            bench.write(file, 0, 100);
+        }
+        bench.sync(FileId(1));
+        bench.replies.clear();
+        bench.expire();
+        assert_eq!(bench.writes.len(), 2, "what was due");
+        bench.write(FileId(1500), 0, 200);
+        let synced = bench.engine.sync(RequestId(77), FileId(1500), Durability::Data, bench.now);
+        assert_eq!(synced, Outcome::Pending);
+        bench.settle();
+        assert_eq!(bench.replies, [RequestId(77)]);
+        // No tick is wanted for what cannot go.
+        bench.now = bench.now + bench.engine.config().dirty_expire * 2;
+        bench.engine.tick(bench.now);
+        bench.settle();
+        let soon = bench.now + std::time::Duration::from_millis(50);
+        assert!(bench.engine.next_tick(bench.now).is_none_or(|next| next > soon));
+        for file in 1..=300 {
+            bench.bind(FileId(file));
+        }
+        bench.expire();
+        assert_eq!(bench.writes.len(), 303);
+    }
+
+    #[test]
+    fn a_write_over_data_on_its_way_to_a_file_just_bound_is_not_lost() {
+        let mut bench = Bench::new();
+        bench.attach_unbound(UNBOUND);
+        bench.write(UNBOUND, 0, 4096);
+        bench.engine.bound(UNBOUND, bench.now);
+        bench.write(UNBOUND, 0, 4096);
+        bench.expire();
+        assert!(!bench.engine.has_dirty(UNBOUND));
+    }
+
+    #[test]
+    fn what_was_written_before_the_file_was_identified_is_in_the_log_when_a_sync_ends() {
+        for apart in [1, 5] {
+            let mut bench = Bench::with_log();
+            bench.attach_unbound(UNBOUND);
+            bench.engine.identify(UNBOUND, b"");
+            for page in 0..20 {
+                bench.write(UNBOUND, page * apart * PAGE, 4096);
+            }
+            bench.engine.identify(UNBOUND, b"the file");
+            bench.bind(UNBOUND);
+            bench.write(UNBOUND, 10, 100);
+            let before = bench.engine.stats(bench.now).log_bytes;
+            bench.sync(UNBOUND);
+            assert!(bench.replies.contains(&SYNC));
+            let logged = bench.engine.stats(bench.now).log_bytes - before;
+            let home: usize = bench.writes.iter().map(|&(_, _, len)| len).sum();
+            assert!(logged + home as u64 >= 20 * PAGE, "{logged} logged, {home} written home");
+        }
+    }
+}
