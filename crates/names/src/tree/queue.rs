@@ -3,7 +3,7 @@
 //!
 //! A part may be queued more than once. The planner decides when it is taken, and may find that nothing is to be done.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use weir_log::Lsn;
 
@@ -12,15 +12,26 @@ use crate::tree::command::HomeError;
 use crate::tree::part::Part;
 use crate::way::Place;
 
+/// What is to be looked at now.
+#[derive(Debug, PartialEq, Eq)]
+enum Ready {
+    One(Part),
+    /// All that waited for this node when something about it changed.
+    Woken(NodeId),
+}
+
 /// The parts that are not known to be as they should be.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    ready: VecDeque<Part>,
+    ready: VecDeque<Ready>,
     uncommitted: BTreeMap<Lsn, Vec<Part>>,
+    /// Parts that wait for a node.
     waiting: HashMap<NodeId, BTreeSet<Part>>,
+    /// Parts that waited for a node about which something changed.
+    woken: HashMap<NodeId, BTreeSet<Part>>,
     refused: BTreeMap<Part, HomeError>,
     /// Parts that somebody waits for: they come before others.
-    urgent: HashSet<Part>,
+    urgent: BTreeSet<Part>,
     /// Everything before this position is durable.
     durable: Lsn,
 }
@@ -28,9 +39,11 @@ pub(crate) struct Queue {
 impl Queue {
     /// Is to be looked at now.
     pub(crate) fn push(&mut self, part: Part) {
-        if !self.urgent.is_empty() && self.urgent.contains(&part) {
+        let is_urgent = !self.urgent.is_empty() && self.urgent.contains(&part);
+        let part = Ready::One(part);
+        if is_urgent {
             self.ready.push_front(part);
-        } else {
+        } else if self.ready.back() != Some(&part) {
             self.ready.push_back(part);
         }
     }
@@ -38,7 +51,7 @@ impl Queue {
     /// Somebody waits for this: it comes before others until it is as it should be.
     pub(crate) fn urge(&mut self, part: Part) {
         if self.urgent.insert(part.clone()) {
-            self.ready.push_front(part);
+            self.ready.push_front(Ready::One(part));
         }
     }
 
@@ -61,6 +74,14 @@ impl Queue {
         self.waiting.entry(node).or_default().insert(part);
     }
 
+    /// A command is under way on a node: whatever waits for it, and was to be looked at again, waits for the end of that.
+    /// So a file with many links costs one look for each link, and not one for all others, too.
+    pub(crate) fn wait_for_end(&mut self, node: NodeId, part: Part) {
+        let mut waiting = self.woken.remove(&node).unwrap_or_default();
+        waiting.insert(part);
+        add(&mut self.waiting, node, waiting);
+    }
+
     /// Home refused it: it is not looked at before [`Queue::retry`] or another change.
     pub(crate) fn refuse(&mut self, part: Part, error: HomeError) {
         self.urgent.remove(&part);
@@ -77,12 +98,20 @@ impl Queue {
 
     /// Something about a node changed.
     pub(crate) fn wake(&mut self, node: NodeId) {
-        self.waiting.remove(&node).into_iter().flatten().for_each(|part| self.push(part));
+        let Some(mut woken) = self.waiting.remove(&node) else { return };
+        let urgent = woken.intersection(&self.urgent).cloned().collect::<Vec<_>>();
+        for part in urgent {
+            woken.remove(&part);
+            self.push(part);
+        }
+        if !woken.is_empty() && add(&mut self.woken, node, woken) {
+            self.ready.push_back(Ready::Woken(node));
+        }
     }
 
     /// What home refused is looked at again.
     pub(crate) fn retry(&mut self) {
-        self.ready.extend(std::mem::take(&mut self.refused).into_keys());
+        self.ready.extend(std::mem::take(&mut self.refused).into_keys().map(Ready::One));
     }
 
     /// A part is as it should be, or is not there any more.
@@ -94,17 +123,33 @@ impl Queue {
     /// The next part to be looked at.
     pub(crate) fn pop(&mut self) -> Option<Part> {
         loop {
-            let Some(part) = self.ready.pop_front() else {
+            let Some(ready) = self.ready.pop_front() else {
                 if self.uncommitted.is_empty() && self.waiting.is_empty() {
                     // There is nothing that something could come before.
                     self.urgent.clear();
                 }
                 return None;
             };
+            let Some(part) = self.part_of(ready) else { continue };
             if !self.refused.contains_key(&part) {
                 return Some(part);
             }
         }
+    }
+
+    fn part_of(&mut self, ready: Ready) -> Option<Part> {
+        let node = match ready {
+            Ready::One(part) => return Some(part),
+            Ready::Woken(node) => node,
+        };
+        let woken = self.woken.get_mut(&node)?;
+        let part = woken.pop_first();
+        if woken.is_empty() {
+            self.woken.remove(&node);
+        } else {
+            self.ready.push_front(Ready::Woken(node));
+        }
+        part
     }
 
     /// What home refused, and why.
@@ -133,7 +178,22 @@ impl Queue {
     /// All parts that stand here.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
         let uncommitted = self.uncommitted.values().flatten();
-        let waiting = self.waiting.values().flatten();
-        self.ready.iter().chain(uncommitted).chain(waiting).chain(self.refused.keys())
+        let waiting = self.waiting.values().chain(self.woken.values()).flatten();
+        let ready = self.ready.iter().filter_map(|ready| match ready {
+            Ready::One(part) => Some(part),
+            Ready::Woken(_) => None,
+        });
+        ready.chain(uncommitted).chain(waiting).chain(self.refused.keys())
     }
+}
+
+/// Adds parts to those of a node. Says whether it had none.
+fn add(to: &mut HashMap<NodeId, BTreeSet<Part>>, node: NodeId, mut parts: BTreeSet<Part>) -> bool {
+    let known = to.entry(node).or_default();
+    let had_none = known.is_empty();
+    if known.len() < parts.len() {
+        std::mem::swap(known, &mut parts);
+    }
+    known.extend(parts);
+    had_none
 }

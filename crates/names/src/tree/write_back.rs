@@ -34,6 +34,9 @@ impl Tree {
                 Plan::Clean => self.is_home(&part),
                 Plan::Later => {}
                 Plan::Lost => self.queue.refuse(part, HomeError::Changed),
+                Plan::Wait(node) if self.nodes.get(&node).is_some_and(|of| of.busy) => {
+                    self.queue.wait_for_end(node, part);
+                }
                 Plan::Wait(node) => self.queue.wait_for(node, part),
                 Plan::WaitCommit(lsn) => self.queue.wait_for_commit(lsn, part),
                 Plan::Do(command) => return Some(self.start(part, command)),
