@@ -57,6 +57,20 @@ impl Entry {
             _ => true,
         }
     }
+
+    /// Nothing is to be done for it, or under way, or not settled.
+    pub(crate) fn is_merely_known(&self) -> bool {
+        !self.is_dirty() && !self.busy && self.since.is_none() && self.unsettled == 0
+    }
+}
+
+/// Entries of a directory that lead to directories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subdirectories {
+    /// As programs see it.
+    pub(crate) wanted: usize,
+    /// As home is known to have it.
+    pub(crate) home: usize,
 }
 
 /// The entries of one directory.
@@ -73,6 +87,7 @@ pub(crate) struct Directory {
     pub(crate) dirty: usize,
     /// Entries with a command under way.
     pub(crate) busy: usize,
+    pub(crate) subdirectories: Subdirectories,
 }
 
 impl Directory {
@@ -100,6 +115,11 @@ impl Directory {
             let node = self.entries[name].wanted.expect("a listed name leads to something");
             (position, &**name, node)
         })
+    }
+
+    /// Whether nothing at all is known of its names, except that there are no others.
+    pub(crate) fn has_no_entries(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// All entries, in no order.
@@ -156,10 +176,9 @@ impl Directory {
     /// Forgets what is merely known of a name: home is asked again.
     pub(crate) fn forget(&mut self, name: &[u8]) {
         self.complete = false;
-        let Some(entry) = self.entries.get(name) else { return };
-        if entry.is_dirty() || entry.busy || entry.since.is_some() || entry.unsettled > 0 {
+        let Some(entry) = self.entries.get(name).filter(|entry| entry.is_merely_known()) else {
             return;
-        }
+        };
         self.at_home -= usize::from(entry.home.node().is_some());
         if entry.wanted.is_some() {
             self.listed.remove(&entry.position);

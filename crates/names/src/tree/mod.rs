@@ -13,7 +13,7 @@
 //! - an entry that is dirty is queued, or waits for a node, for a commit or for a new attempt, or has a command under way;
 //! - at most one command under way concerns an entry, and at most one a node;
 //! - a node's places are the entries that lead to it, those home has leading to it, and those that were not looked at
-//!   since they led to it;
+//!   since they led to it, each with its role;
 //! - the log is needed from the first change on that home does not have, or has and was not synced since
 //!   ([`Tree::needed_from`]).
 
@@ -24,11 +24,14 @@ mod found;
 mod needed;
 mod node;
 mod part;
+mod places;
 mod plan;
 mod queue;
 mod recover;
 mod settle;
+mod standing;
 mod state;
+mod view;
 mod write_back;
 
 #[cfg(test)]
@@ -40,4 +43,6 @@ pub use entry::AtHome;
 pub use found::{Adoption, Conflict, ReplayError};
 pub use node::{Attributes, Kind, Moment, Xattrs};
 pub use part::Part;
+pub use standing::Standing;
 pub use state::Tree;
+pub use view::Links;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use weir_log::Lsn;
 
+use crate::tree::command::CommandId;
 use crate::tree::entry::Directory;
-use crate::way::Place;
+use crate::tree::places::Places;
 
 /// What a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +94,7 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) binding: Binding,
     /// Entries that lead to it, or that home has leading to it, as far as they are known.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Places,
     /// What home does not have yet of its attributes. Of an unbound node: all of them.
     pub(crate) unset: Attributes,
     /// The same of its extended attributes.
@@ -110,6 +111,8 @@ pub(crate) struct Node {
     pub(crate) set_since: Option<Lsn>,
     /// A command for its attributes, or one that moves it, is under way.
     pub(crate) busy: bool,
+    /// The command under way that sets its attributes.
+    pub(crate) setting: Option<CommandId>,
     /// Of a directory: its entries.
     pub(crate) directory: Option<Box<Directory>>,
     /// Where the log says which inode of home it is, if home got it since the log was begun. Nothing goes into it before
@@ -131,7 +134,7 @@ impl Node {
         Node {
             kind,
             binding,
-            places: Vec::new(),
+            places: Places::new(),
             unset: Attributes::default(),
             unset_xattrs: Xattrs::new(),
             sent: Attributes::default(),
@@ -141,6 +144,7 @@ impl Node {
             set_lsn: Lsn(0),
             set_since: None,
             busy: false,
+            setting: None,
             directory,
             named: Lsn(0),
             parked: false,

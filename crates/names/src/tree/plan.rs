@@ -12,8 +12,9 @@ use weir_log::Lsn;
 
 use crate::identity::NodeId;
 use crate::tree::command::Command;
-use crate::tree::entry::{AtHome, Entry};
+use crate::tree::entry::AtHome;
 use crate::tree::node::{Binding, Node};
+use crate::tree::places::Role;
 use crate::tree::state::Tree;
 use crate::way::Place;
 
@@ -72,7 +73,7 @@ impl Tree {
 
     pub(crate) fn plan_entry(&self, at: &Place) -> Plan {
         let Some(parent) = self.nodes.get(&at.parent()) else { return Plan::Later };
-        let Some(entry) = self.entry(at) else { return Plan::Later };
+        let Some(entry) = self.entry(at) else { return Plan::Clean };
         if entry.busy || entry.lsn >= self.durable {
             return Plan::Later;
         }
@@ -133,7 +134,7 @@ impl Tree {
             return Plan::Wait(there);
         }
         // Not lost by this: home has it under another name, too, or nobody wants it any more.
-        let is_spare = old.parked || self.homes(there).nth(1).is_some();
+        let is_spare = old.parked || old.places.home().nth(1).is_some();
         if self.moves_from(there) && !is_spare {
             return self.make_way(at, Some(node), there);
         }
@@ -147,7 +148,7 @@ impl Tree {
 
     /// What is there has to move before `node` can take its name, or before its directory can be removed.
     fn make_way(&self, at: &Place, node: Option<NodeId>, there: NodeId) -> Plan {
-        let target = self.unplaced(there).next().expect("it moves from here");
+        let target = self.nodes[&there].places.unplaced().next().expect("it moves from here");
         let entry = self.entry(target).expect("a place is an entry");
         if entry.lsn >= self.durable {
             return Plan::WaitCommit(entry.lsn);
@@ -181,8 +182,7 @@ impl Tree {
             if new.set_lsn >= self.durable {
                 return Plan::WaitCommit(new.set_lsn);
             }
-            let is_unknown = |place| self.entry(place).is_some_and(|of| of.home == AtHome::Unknown);
-            if new.places.iter().any(is_unknown) {
+            if new.places.unsure().next().is_some() {
                 // A recovery may find it there.
                 return Plan::Wait(node);
             }
@@ -207,22 +207,16 @@ impl Tree {
             return Plan::Do(Command::Rename { node, from, to, replacing });
         }
         // Where home has it under a name that it should not have.
-        let mut unsure = false;
-        for place in &new.places {
-            let entry = self.entry(place).expect("a place is an entry");
-            unsure |= entry.home == AtHome::Unknown;
-            if entry.home != AtHome::Node(node) || entry.wanted == Some(node) {
-                continue;
-            }
+        if let Some(from) = new.places.with(Role::Surplus).next() {
+            let entry = self.entry(from).expect("a place is an entry");
             if entry.lsn >= self.durable {
                 return Plan::WaitCommit(entry.lsn);
             }
-            let from = place.clone();
-            return Plan::Do(Command::Rename { node, from, to, replacing });
+            return Plan::Do(Command::Rename { node, from: from.clone(), to, replacing });
         }
         match replacing {
             // It is at one of them.
-            _ if unsure => Plan::Wait(node),
+            _ if new.places.unsure().next().is_some() => Plan::Wait(node),
             Some(there) => self.remove(at, there, &self.nodes[&there]),
             // A directory is not linked: home does not have it where it was.
             None if new.directory.is_some() => Plan::Lost,
@@ -230,23 +224,9 @@ impl Tree {
         }
     }
 
-    /// Names that a node should have and home does not have.
-    fn unplaced(&self, node: NodeId) -> impl Iterator<Item = &Place> {
-        self.nodes[&node].places.iter().filter(move |place| {
-            self.entry(place)
-                .is_some_and(|entry| entry.wanted == Some(node) && entry.home != AtHome::Node(node))
-        })
-    }
-
-    /// Names at home that lead to a node.
-    fn homes(&self, node: NodeId) -> impl Iterator<Item = &Place> {
-        let is_home = move |entry: &Entry| entry.home == AtHome::Node(node);
-        self.nodes[&node].places.iter().filter(move |place| self.entry(place).is_some_and(is_home))
-    }
-
     /// Whether a node is to get another name before it may lose the one that home has.
     fn moves_from(&self, node: NodeId) -> bool {
-        self.unplaced(node).next().is_some()
+        self.nodes[&node].places.unplaced().next().is_some()
     }
 
     fn waits_above(&self, node: NodeId, to: &Place) -> bool {

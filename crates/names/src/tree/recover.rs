@@ -19,6 +19,7 @@ use crate::tree::entry::AtHome;
 use crate::tree::found::{Adoption, Conflict, ReplayError};
 use crate::tree::node::{Binding, Kind, Node};
 use crate::tree::part::Part;
+use crate::tree::places::Role;
 use crate::tree::state::Tree;
 use crate::way::Place;
 
@@ -99,9 +100,9 @@ impl Tree {
     fn may_be_at(&mut self, at: &Place, node: NodeId) {
         let is_unknown = self.entry(at).is_some_and(|entry| entry.home == AtHome::Unknown);
         if let Some(known) = self.nodes.get_mut(&node).filter(|_| is_unknown)
-            && !known.places.contains(at)
+            && known.places.role(at).is_none()
         {
-            known.places.push(at.clone());
+            known.places.set(at, Some(Role::Unsure));
             self.unsure.entry(at.clone()).or_default().push(node);
         }
     }
@@ -125,7 +126,8 @@ impl Tree {
     /// Whose it is what home has at a place, if its identity is not known. The caller has seen that the file or directory is
     /// empty; what is not, is foreign.
     pub fn adoptable(&self, at: &Place, kind: &Kind) -> Adoption {
-        let may = |node: &Node| node.made_here && node.kind == *kind && node.places.contains(at);
+        let may =
+            |node: &Node| node.made_here && node.kind == *kind && node.places.role(at).is_some();
         let wanted = self.entry(at).and_then(|entry| entry.wanted);
         let unsure = self.unsure.get(at).map_or(&[][..], Vec::as_slice);
         let candidates = wanted.into_iter().chain(unsure.iter().copied());

@@ -25,11 +25,11 @@ impl Tree {
                 });
                 let Some(since) = since else { return };
                 self.dirty -= 1;
-                if touched {
+                if touched && self.has_log {
                     self.change_entry(at, |entry| entry.unsettled += 1);
                     self.needed.settling.push(Settling::Entry { at: at.clone(), since });
                 } else {
-                    // Home was not changed for it.
+                    // Home was not changed for it, or what it has counts.
                     self.needed.release(Some(since));
                 }
                 // It may be the last that was dirty in its directory.
@@ -39,6 +39,7 @@ impl Tree {
                 let since = self.nodes.get_mut(node).and_then(|node| node.set_since.take());
                 self.dirty -= usize::from(since.is_some());
                 self.needed.release(since);
+                self.review_need(*node);
             }
         }
     }
@@ -51,6 +52,9 @@ impl Tree {
         named: Option<Lsn>,
     ) {
         let Some(since) = since else { return };
+        if !self.has_log {
+            return self.needed.release(Some(since));
+        }
         self.nodes.get_mut(&node).expect("a node stays while a command is on it").unsettled += 1;
         self.needed.settling.push(Settling::Attributes { node, since, named });
     }

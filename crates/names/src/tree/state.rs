@@ -1,6 +1,6 @@
 //! The tree's state: what is known, what differs from home, and what follows from a change of one entry.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use weir_log::Lsn;
 
@@ -11,6 +11,7 @@ use crate::tree::found::Conflict;
 use crate::tree::needed::Needed;
 use crate::tree::node::{Attributes, Binding, Kind, Node, Xattrs};
 use crate::tree::part::Part;
+use crate::tree::places::Role;
 use crate::tree::queue::Queue;
 use crate::way::Place;
 
@@ -36,6 +37,10 @@ pub struct Tree {
     pub(crate) surprised: HashSet<Part>,
     /// Nodes that the log to be replayed makes, and that home has.
     pub(crate) made_at_home: HashSet<NodeId>,
+    /// There is a log. Without one, nothing has to be known after home has it.
+    pub(crate) has_log: bool,
+    /// Nodes that lost their last place: see [`Tree::take_unneeded`].
+    pub(crate) unneeded: BTreeSet<NodeId>,
 }
 
 impl Tree {
@@ -56,7 +61,17 @@ impl Tree {
             conflicts: Vec::new(),
             surprised: HashSet::new(),
             made_at_home: HashSet::new(),
+            has_log: true,
+            unneeded: BTreeSet::new(),
         }
+    }
+
+    /// The same without a log: home may have each change at once, and what it has is settled. Positions are still to be
+    /// given to changes, above 0; they need not differ. [`Answer::Made`](crate::tree::Answer::Made) has `Lsn(0)`.
+    pub fn without_log() -> Tree {
+        let mut tree = Tree { has_log: false, ..Tree::new(Lsn(u64::MAX)) };
+        tree.queue.commit(tree.durable);
+        tree
     }
 }
 
@@ -108,10 +123,7 @@ impl Tree {
 
     /// The names that lead to a node, as far as they are known.
     pub fn wanted_places(&self, node: NodeId) -> impl Iterator<Item = &Place> {
-        let places = self.nodes.get(&node).map_or(&[][..], |node| &node.places);
-        places
-            .iter()
-            .filter(move |place| self.entry(place).is_some_and(|entry| entry.wanted == Some(node)))
+        self.nodes.get(&node).into_iter().flat_map(|node| node.places.wanted())
     }
 
     /// Nodes known.
@@ -159,8 +171,7 @@ impl Tree {
         let named = self.entry(at).and_then(|entry| entry.wanted);
         // What is known of a node by this name alone would be lost with it.
         let is_needed = named.and_then(|node| self.nodes.get(&node)).is_some_and(|node| {
-            let has_entries =
-                node.directory.as_ref().is_some_and(|of| of.entries().next().is_some());
+            let has_entries = node.directory.as_ref().is_some_and(|of| !of.has_no_entries());
             node.set_since.is_some()
                 || node.unsettled > 0
                 || node.busy
@@ -168,36 +179,88 @@ impl Tree {
                 || has_entries
         });
         let is_bound = self.is_bound(at.parent());
-        let Some(directory) = self.directory_mut(at.parent()) else { return };
-        if is_needed || !is_bound {
-            return;
+        if !is_needed && is_bound && self.nodes[&at.parent()].directory.is_some() {
+            self.drop_entry(at);
         }
-        directory.forget(at.name());
-        if let Some(node) = named {
-            self.review_place(node, at);
-        }
+    }
+
+    /// Home may have something else under any name of a directory: all that is known of it is forgotten as by
+    /// [`Tree::forget`], if nothing in it is to be brought home, or is on its way, or is not settled. Says whether that is so.
+    pub fn forget_clean(&mut self, directory: NodeId) -> bool {
+        let is_bound = self.is_bound(directory);
+        let Some(of) = self.directory_mut(directory).filter(|of| {
+            let is_known = |(_, entry): (&[u8], &Entry)| entry.is_merely_known();
+            is_bound && of.dirty == 0 && of.busy == 0 && of.entries().all(is_known)
+        }) else {
+            return false;
+        };
+        of.complete = false;
+        let place = |name| Place::new(directory, name).expect("entries have names");
+        let places: Vec<Place> = of.entries().map(|(name, _)| place(name)).collect();
+        places.iter().for_each(|at| self.forget(at));
+        true
+    }
+
+    /// Whether the tree knows something of a node that home does not, or has a name that leads to it: whether
+    /// [`Tree::let_go`] would keep it.
+    pub fn is_needed(&self, node: NodeId) -> bool {
+        let Some(known) = self.nodes.get(&node) else { return false };
+        let children = known.directory.as_ref().is_some_and(|of| !of.has_no_entries());
+        let is_used = !known.places.is_empty() || known.busy || known.parked || children;
+        // Nobody will ever see the attributes of what has no name any more; another node may have names that are not known.
+        let is_dirty = known.set_since.is_some() && !known.nameless;
+        node == NodeId::ROOT || is_used || is_dirty
+    }
+
+    /// Nodes that no name leads to any more, here and at home, and that were not told of before: each may be let go, unless
+    /// a program still uses it.
+    pub fn take_unneeded(&mut self) -> Vec<NodeId> {
+        let unneeded = std::mem::take(&mut self.unneeded);
+        unneeded.into_iter().filter(|&node| !self.is_needed(node)).collect()
     }
 
     /// Lets go a node that nothing leads to and that is not to be changed at home: its number means nothing any more.
     /// Says whether it was let go.
     pub fn let_go(&mut self, node: NodeId) -> bool {
-        let Some(known) = self.nodes.get(&node) else { return true };
-        let children = known.directory.as_ref().is_some_and(|of| of.entries().next().is_some());
-        let is_used = !known.places.is_empty() || known.busy || known.parked || children;
-        // Nobody will ever see the attributes of what has no name any more; another node may have names that are not known.
-        let is_needed = known.set_since.is_some() && !known.nameless;
-        if node == NodeId::ROOT || is_used || is_needed {
+        if self.is_needed(node) {
             return false;
         }
-        let gone = self.nodes.remove(&node).expect("it was found");
+        let Some(gone) = self.nodes.remove(&node) else { return true };
         self.foreign.remove(&node);
+        self.unneeded.remove(&node);
         self.queue.settle(&Part::Attributes(node));
+        self.surprised.remove(&Part::Attributes(node));
         self.wake(node);
         self.needed.release(gone.set_since);
         if gone.set_since.is_some() {
             self.dirty -= 1;
         }
         true
+    }
+
+    /// Somebody waits for a node, as fsync(2) does: its names and attributes, and the directories above it, are brought home
+    /// before other things. To be called once for each who waits.
+    pub fn urge(&mut self, node: NodeId) {
+        const NAMES_MAX: usize = 64;
+        let Some(of) = self.nodes.get(&node) else { return };
+        let mut parts = Vec::new();
+        if of.set_since.is_some() {
+            parts.push(Part::Attributes(node));
+        }
+        let open = of.places.unplaced().chain(of.places.with(Role::Surplus)).take(NAMES_MAX);
+        parts.extend(open.cloned().map(Part::Entry));
+        let mut above = None;
+        for place in of.places.iter().take(NAMES_MAX) {
+            if above != Some(place.parent()) {
+                above = Some(place.parent());
+                let unsettled = self.unsettled_places_above(place.parent());
+                parts.extend(unsettled.cloned().map(Part::Entry));
+            }
+        }
+        // The last one that is put in front is the first: the topmost directory.
+        for part in parts {
+            self.queue.urge(part);
+        }
     }
 }
 
@@ -223,6 +286,7 @@ impl Tree {
                 let nameless = self.nodes.get_mut(&node);
                 let nameless = nameless.expect("entries lead to nodes that are known");
                 (nameless.set_lsn, nameless.nameless) = (lsn, true);
+                self.review_need(node);
             }
             self.queue.changed(lsn, Part::Attributes(node));
         }
@@ -237,9 +301,9 @@ impl Tree {
         if self.directory_mut(at.parent()).is_none() {
             return;
         }
+        let unsure = self.unsure.remove(at).unwrap_or_default();
         let before = self.change_entry(at, |entry| std::mem::replace(&mut entry.home, home));
         let wanted = self.entry(at).and_then(|entry| entry.wanted);
-        let unsure = self.unsure.remove(at).unwrap_or_default();
         let known = [before.node(), home.node(), wanted].into_iter().flatten();
         for node in known.chain(unsure) {
             self.review_place(node, at);
@@ -254,31 +318,70 @@ impl Tree {
         change: impl FnOnce(&mut Entry) -> T,
     ) -> T {
         let directory = self.directory_mut(at.parent()).expect("entries are in directories");
+        let before = leads(directory.get(at.name()));
         let result = directory.change(at.name(), change);
-        let entry = directory.get(at.name()).copied();
-        let leads = entry.map(|entry| (entry.wanted, entry.home.node()));
-        for node in leads.into_iter().flat_map(|(wanted, home)| [wanted, home]).flatten() {
-            let node = self.nodes.get_mut(&node).expect("entries lead to nodes that are known");
-            if !node.places.contains(at) {
-                node.places.push(at.clone());
-            }
+        let after = leads(directory.get(at.name()));
+        let is_empty = directory.has_no_entries();
+        if before != after {
+            self.leads_changed(at, before, after);
+        }
+        if is_empty {
+            self.review_need(at.parent());
         }
         result
     }
 
-    /// Takes a place from a node that neither it leads to nor home has there.
+    /// Forgets an entry if it is merely known.
+    pub(crate) fn drop_entry(&mut self, at: &Place) {
+        let directory = self.directory_mut(at.parent()).expect("entries are in directories");
+        let before = leads(directory.get(at.name()));
+        directory.forget(at.name());
+        let after = leads(directory.get(at.name()));
+        self.leads_changed(at, before, after);
+        self.review_need(at.parent());
+    }
+
+    fn leads_changed(&mut self, at: &Place, before: Leads, after: Leads) {
+        let nodes =
+            |leads: Leads| leads.map_or([None, None], |(wanted, home)| [wanted, home.node()]);
+        let is_directory =
+            |node: NodeId| self.nodes.get(&node).is_some_and(|of| of.kind.is_directory());
+        let count = |leads| nodes(leads).map(|node| usize::from(node.is_some_and(is_directory)));
+        let (was, is) = (count(before), count(after));
+        let directory = self.directory_mut(at.parent()).expect("entries are in directories");
+        let counted = &mut directory.subdirectories;
+        counted.wanted = counted.wanted + is[0] - was[0];
+        counted.home = counted.home + is[1] - was[1];
+        for node in nodes(after).into_iter().flatten() {
+            assert!(self.nodes.contains_key(&node), "entries lead to nodes that are known");
+        }
+        for node in nodes(before).into_iter().chain(nodes(after)).flatten() {
+            self.review_place(node, at);
+        }
+    }
+
+    /// What a place is to a node, now that its entry changed.
     pub(crate) fn review_place(&mut self, node: NodeId, at: &Place) {
         let entry = self.entry(at).copied();
-        if entry.is_some_and(|entry| entry.wanted == Some(node) || entry.home == AtHome::Node(node))
-        {
-            return;
-        }
-        if entry.is_some_and(|entry| entry.home == AtHome::Unknown) {
-            self.unsure.entry(at.clone()).or_default().push(node);
-            return;
-        }
+        let is_unknown = entry.is_some_and(|entry| entry.home == AtHome::Unknown);
+        let role = entry.and_then(|entry| Role::of(&entry, node));
         let Some(of) = self.nodes.get_mut(&node) else { return };
-        of.places.retain(|place| place != at);
+        let is_unsure = role.is_none() && is_unknown && of.places.role(at).is_some();
+        of.places.set(at, if is_unsure { Some(Role::Unsure) } else { role });
+        if is_unsure {
+            let unsure = self.unsure.entry(at.clone()).or_default();
+            if !unsure.contains(&node) {
+                unsure.push(node);
+            }
+        }
+        self.review_need(node);
+    }
+
+    /// If a node is not needed any more, its owner is told.
+    pub(crate) fn review_need(&mut self, node: NodeId) {
+        if self.nodes.contains_key(&node) && !self.is_needed(node) {
+            self.unneeded.insert(node);
+        }
     }
 
     /// A node's attributes were changed.
@@ -305,4 +408,11 @@ impl Tree {
     pub(crate) fn directory_mut(&mut self, node: NodeId) -> Option<&mut Directory> {
         self.nodes.get_mut(&node)?.directory.as_deref_mut()
     }
+}
+
+/// What an entry leads to, as it should be and at home.
+type Leads = Option<(Option<NodeId>, AtHome)>;
+
+fn leads(entry: Option<&Entry>) -> Leads {
+    entry.map(|entry| (entry.wanted, entry.home))
 }

@@ -9,8 +9,10 @@ use crate::tree::command::{Answer, Command, CommandId, HomeError, InFlight};
 use crate::tree::entry::AtHome;
 use crate::tree::node::{Binding, Node};
 use crate::tree::part::Part;
+use crate::tree::places::Role;
 use crate::tree::plan::Plan;
 use crate::tree::state::Tree;
+use crate::tree::view::Links;
 use crate::way::Place;
 
 impl Tree {
@@ -32,6 +34,9 @@ impl Tree {
                 Plan::Clean => self.is_home(&part),
                 Plan::Later => {}
                 Plan::Lost => self.queue.refuse(part, HomeError::Changed),
+                Plan::Wait(node) if self.nodes.get(&node).is_some_and(|of| of.busy) => {
+                    self.queue.wait_for_end(node, part);
+                }
                 Plan::Wait(node) => self.queue.wait_for(node, part),
                 Plan::WaitCommit(lsn) => self.queue.wait_for_commit(lsn, part),
                 Plan::Do(command) => return Some(self.start(part, command)),
@@ -77,8 +82,10 @@ impl Tree {
                 }
                 let (unset, xattrs) =
                     (std::mem::take(&mut node.unset), std::mem::take(&mut node.unset_xattrs));
-                node.sent.overlay(&unset);
-                node.sent_xattrs.extend(xattrs);
+                if self.has_log {
+                    node.sent.overlay(&unset);
+                    node.sent_xattrs.extend(xattrs);
+                }
                 since = node.set_since.take();
                 self.dirty -= usize::from(since.is_some());
             }
@@ -86,6 +93,9 @@ impl Tree {
         }
         self.set_busy(&command, true);
         let id = CommandId(self.next_command);
+        if let Command::Make { node, .. } | Command::Set { node, .. } = &command {
+            self.nodes.get_mut(node).expect("it was found just now").setting = Some(id);
+        }
         self.next_command += 1;
         self.in_flight.insert(id, InFlight { command: command.clone(), part, since });
         (id, command)
@@ -103,6 +113,7 @@ impl Tree {
         for node in nodes.into_iter().flatten() {
             if let Some(node) = self.nodes.get_mut(&node) {
                 node.busy = busy;
+                node.setting = node.setting.filter(|_| busy);
             }
         }
     }
@@ -127,6 +138,7 @@ impl Tree {
         }
         for node in nodes.into_iter().flatten() {
             self.wake(node);
+            self.review_need(node);
         }
     }
 
@@ -230,14 +242,18 @@ impl Tree {
             self.check_places(number, node);
             let Some(directory) = &node.directory else { continue };
             let (mut dirty_here, mut at_home) = (0, 0);
+            let mut subdirectories = (0, 0);
+            let is_directory = |node: NodeId| self.nodes[&node].kind.is_directory();
             for (name, entry) in directory.entries() {
                 let at = Place::new(number, name).expect("names of entries are names");
                 dirty += usize::from(entry.since.is_some());
                 dirty_here += usize::from(entry.is_dirty());
                 at_home += usize::from(entry.home.node().is_some());
+                subdirectories.0 += usize::from(entry.wanted.is_some_and(is_directory));
+                subdirectories.1 += usize::from(entry.home.node().is_some_and(is_directory));
                 for leads in [entry.wanted, entry.home.node()].into_iter().flatten() {
                     assert!(
-                        self.nodes[&leads].places.contains(&at),
+                        self.nodes[&leads].places.role(&at).is_some(),
                         "{at:?} is a place of {leads:?}"
                     );
                 }
@@ -252,19 +268,43 @@ impl Tree {
                 );
             }
             assert_eq!((dirty_here, at_home), (directory.dirty, directory.at_home));
+            assert_eq!(subdirectories, self.subdirectories(number));
         }
         assert_eq!(dirty, self.dirty, "all that is dirty is counted");
     }
 
+    /// Panics if anything is remembered that has no use after everything is at home and settled.
+    #[cfg(test)]
+    pub(crate) fn check_nothing_is_remembered(&self) {
+        assert!(self.needed.settling.is_empty() && self.needed.syncing.is_empty());
+        assert_eq!((self.needed_from(), self.queue.parts().next()), (None, None));
+        assert!(self.surprised.is_empty() && self.unsure.is_empty() && self.in_flight.is_empty());
+        for node in self.nodes.values() {
+            assert!(!node.has_unset() && node.sent.is_empty() && node.sent_xattrs.is_empty());
+            let entries = node.directory.iter().flat_map(|of| of.entries());
+            for (name, entry) in entries {
+                assert!(entry.is_merely_known() && entry.wanted.is_some(), "{name:?}: {entry:?}");
+            }
+        }
+    }
+
     fn check_places(&self, number: NodeId, node: &Node) {
-        for place in &node.places {
+        for place in node.places.iter() {
             let entry = self.entry(place);
-            assert!(
-                entry.is_some_and(|entry| entry.wanted == Some(number)
-                    || entry.home == AtHome::Node(number)
-                    || entry.home == AtHome::Unknown),
-                "{place:?} is no place of {number:?}: {entry:?}"
-            );
+            let is_unknown = entry.is_some_and(|entry| entry.home == AtHome::Unknown);
+            let role = entry.and_then(|entry| Role::of(entry, number));
+            let role = role.or(is_unknown.then_some(Role::Unsure));
+            let known = node.places.role(place);
+            assert_eq!(known, role, "{place:?} of {number:?}: {entry:?}");
+            let is_unsure = |of: &Vec<NodeId>| of.contains(&number);
+            assert!(role != Some(Role::Unsure) || self.unsure.get(place).is_some_and(is_unsure));
+        }
+        let entries = || node.places.iter().filter_map(|place| self.entry(place));
+        if !node.kind.is_directory() {
+            let wanted = entries().filter(|entry| entry.wanted == Some(number)).count();
+            let home = entries().filter(|entry| entry.home == AtHome::Node(number)).count();
+            let home = home + usize::from(node.parked);
+            assert_eq!(self.links(number), Links { wanted, home });
         }
     }
 }

@@ -167,6 +167,36 @@ fn a_home_that_changes_under_every_command_is_not_asked_for_ever() {
 }
 
 #[test]
+fn the_links_of_a_file_cost_no_more_the_more_there_are() {
+    const LINKS: u64 = LINKS_MAX as u64 - 1;
+    let mut tree = tree();
+    let name = |n: u64| at(&format!("link-{n}"));
+    let bring_all = |tree: &mut Tree, upto| {
+        tree.committed(Lsn(upto));
+        let mut commands = 0;
+        while let Some((id, _)) = tree.next_command() {
+            tree.ended(id, Ok(Answer::Done));
+            commands += 1;
+        }
+        commands
+    };
+    for n in 0..LINKS {
+        tree.apply(Change::Link { node: F, at: name(n) }, Lsn(8 + n));
+    }
+    assert_eq!(tree.check(&Change::Link { node: F, at: at("g") }), Err(Refused::TooManyLinks));
+    assert_eq!(bring_all(&mut tree, 1 << 20), LINKS);
+    assert_eq!(tree.links(F), Links { wanted: LINKS_MAX, home: LINKS_MAX });
+    for n in 0..LINKS {
+        tree.apply(Change::Remove { node: F, at: name(n) }, Lsn((1 << 20) + n));
+    }
+    assert_eq!(bring_all(&mut tree, 1 << 21), LINKS);
+    assert_eq!(tree.links(F), Links { wanted: 1, home: 1 });
+    assert!(tree.begin_home_sync());
+    tree.home_synced(true);
+    tree.check_invariants();
+}
+
+#[test]
 fn a_log_that_contradicts_itself_is_refused() {
     let directory = |node, at| Change::Make {
         node,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use weir_log::Lsn;
 
 use super::live::Scene;
-use super::model::{FileSystem, Random, change};
+use super::model::{FileSystem, Random, change, seeds};
 use crate::identity::NodeId;
 use crate::tree::*;
 use crate::way::Place;
@@ -420,7 +420,7 @@ impl<'a> Recovery<'a> {
 
 #[test]
 fn after_any_crash_names_are_as_of_one_moment() {
-    for seed in 0..4_000 {
+    for seed in seeds(4_000) {
         let mut machine = Machine::new(seed);
         let steps = 20 + machine.scene.random.below(120);
         for _ in 0..steps {

@@ -1,8 +1,10 @@
 //! Any changes, with commands that end in any order, refusals and failing syncs: home becomes what programs see.
 
+use std::collections::{HashMap, HashSet};
+
 use weir_log::Lsn;
 
-use super::model::{FileSystem, Random, change};
+use super::model::{FileSystem, Random, change, seeds};
 use crate::identity::NodeId;
 use crate::tree::*;
 use crate::way::Place;
@@ -144,6 +146,71 @@ impl Scene {
             listed += self.tree.list(node, 0).count();
         }
         assert_eq!(listed, self.seen.entries.len(), "a listing has what is there and no more");
+        self.compare_attributes();
+    }
+
+    /// What home says of each node, with what the tree lays over it, is what programs are to see.
+    fn compare_attributes(&self) {
+        let links = |system: &FileSystem| {
+            let mut links = HashMap::new();
+            for node in system.entries.values() {
+                *links.entry(*node).or_insert(0_usize) += 1;
+            }
+            links
+        };
+        let subdirectories = |system: &FileSystem, node: NodeId| {
+            let below = system.entries.iter().filter(|((parent, _), _)| *parent == node);
+            below.filter(|(_, child)| system.inodes[child].0.is_directory()).count()
+        };
+        let (seen, home) = (links(&self.seen), links(&self.home));
+        for (&node, &links_seen) in &seen {
+            let (kind, wanted) = &self.seen.inodes[&node];
+            let mut attributes = self.home.inodes.get(&node).map(|of| of.1).unwrap_or_default();
+            attributes.overlay(&self.tree.overlay(node).unwrap_or_default());
+            assert_eq!(attributes, *wanted, "{node:?}");
+            let place = self.tree.home_place(node);
+            assert_eq!(place.is_some(), home.contains_key(&node));
+            assert!(place.is_none_or(|place| self.home.get(&place) == Some(node)));
+            if kind.is_directory() {
+                let (wanted, at_home) = self.tree.subdirectories(node);
+                let shown = subdirectories(&self.home, node) + wanted - at_home;
+                assert_eq!(shown, subdirectories(&self.seen, node));
+            } else {
+                let Links { wanted, home: at_home } = self.tree.links(node);
+                let links = home.get(&node).copied().unwrap_or_default() + wanted - at_home;
+                assert_eq!(links, links_seen, "{node:?}");
+            }
+        }
+    }
+
+    /// What stands at home is at home.
+    fn compare_standing(&self) {
+        for (at, &node) in &self.seen.entries {
+            let at = Place::new(at.0, &at.1).unwrap();
+            let standing = self.tree.standing(node);
+            if standing == Standing::Home {
+                assert_eq!(self.home.get(&at), Some(node));
+                assert_eq!(self.home.inodes[&node].1, self.seen.inodes[&node].1);
+                assert!(self.home.is_below(node, NodeId::ROOT));
+                assert_eq!(self.tree.standing_of(&at), Standing::Home);
+            }
+            if self.tree.queue.has_refused() {
+                self.tree.standing_of_entries(node);
+            } else {
+                assert!(!matches!(standing, Standing::Refused(_)));
+            }
+        }
+        for node in self.seen.inodes.keys() {
+            if self.seen.is_below(*node, NodeId::ROOT)
+                && self.tree.standing_of_entries(*node) == Standing::Home
+            {
+                let names = |system: &FileSystem| {
+                    let entries = system.entries.clone().into_iter();
+                    entries.filter(|((parent, _), _)| parent == node).collect::<Vec<_>>()
+                };
+                assert_eq!(names(&self.seen), names(&self.home));
+            }
+        }
     }
 
     fn bring_home(&mut self) {
@@ -160,59 +227,103 @@ impl Scene {
         assert_eq!(self.tree.dirty(), 0, "all is home: {:?}", self.tree.queue);
         assert_eq!(self.home.picture(), self.seen.picture());
         assert!(self.home.is_empty(NodeId::PARKING), "nothing stays parked");
+        for node in self.seen.entries.values().chain([&NodeId::ROOT]) {
+            assert_eq!(self.tree.standing(*node), Standing::Home);
+            assert_eq!(self.tree.standing_of_entries(*node), Standing::Home);
+        }
+    }
+
+    /// Lets go what no name leads to, as a kernel that forgets at once would. What nothing is remembered of afterwards.
+    fn let_go_unneeded(&mut self) {
+        for node in self.tree.take_unneeded() {
+            assert!(self.tree.let_go(node));
+            assert!(!self.seen.is_below(node, NodeId::ROOT), "{node:?} has a name");
+        }
     }
 }
 
-fn run(seed: u64, steps: usize, refusals: usize, exchanges: bool) {
+/// How a random test goes.
+#[derive(Clone, Copy)]
+struct Course {
+    steps: usize,
+    /// One command in so many is refused.
+    refusals: usize,
+    has_log: bool,
+}
+
+fn run(seed: u64, course: Course) {
     let mut scene = Scene::new(seed);
+    if !course.has_log {
+        scene.tree = Tree::without_log();
+    }
     // The root is known whole.
     scene.tree.listed(NodeId::ROOT);
-    scene.tree.exchanges = exchanges;
-    for _ in 0..steps {
-        match scene.random.below(10) {
+    scene.tree.exchanges = seed.is_multiple_of(2);
+    for _ in 0..course.steps {
+        match scene.random.below(12) {
             0..5 => scene.make_some_change(),
-            5 => {
+            5 if course.has_log => {
                 let upto = scene.random.below(40) as u64;
                 let durable = Lsn((scene.lsn + 1).saturating_sub(upto).max(1));
                 scene.tree.committed(durable);
             }
-            6 => {
+            5 | 6 => {
                 scene.take_commands(1 + (seed % 7) as usize);
             }
             7 => scene.tree.retry(),
-            _ => scene.end_some_command(refusals),
+            8 => {
+                if let Some((node, _)) = scene.taken() {
+                    scene.tree.urge(node);
+                }
+            }
+            9 => scene.let_go_unneeded(),
+            _ => scene.end_some_command(course.refusals),
         }
         scene.tree.check_invariants();
         if scene.random.one_in(16) {
             scene.compare_seen();
+            scene.compare_standing();
         }
     }
     scene.bring_home();
-    // The log is needed until home was synced.
-    if scene.tree.begin_home_sync() {
+    if course.has_log && scene.tree.begin_home_sync() {
+        // The log is needed until home was synced.
         assert!(scene.tree.needed_from().is_some());
         scene.tree.home_synced(true);
     }
     assert_eq!(scene.tree.needed_from(), None);
+    scene.let_go_unneeded();
+    scene.let_go_unneeded();
+    scene.tree.check_nothing_is_remembered();
+    let seen: HashSet<NodeId> = scene.seen.entries.values().copied().collect();
+    assert_eq!(scene.tree.len(), seen.len() + 1, "only what has a name is known");
 }
 
 #[test]
 fn whatever_is_changed_home_becomes_what_programs_see() {
-    for seed in 0..3_000 {
-        run(seed, 120, 0, seed % 2 == 0);
+    for seed in seeds(3_000) {
+        run(seed, Course { steps: 140, refusals: 0, has_log: true });
     }
 }
 
 #[test]
 fn what_home_refuses_is_brought_home_later() {
-    for seed in 0..1_500 {
-        run(seed, 120, 3, seed % 2 == 0);
+    for seed in seeds(1_500) {
+        run(seed, Course { steps: 140, refusals: 3, has_log: true });
+    }
+}
+
+#[test]
+fn without_a_log_home_becomes_what_programs_see_and_nothing_is_remembered() {
+    for seed in seeds(2_000) {
+        let refusals = if seed.is_multiple_of(3) { 3 } else { 0 };
+        run(seed, Course { steps: 140, refusals, has_log: false });
     }
 }
 
 #[test]
 fn a_failed_sync_of_home_makes_nothing_clean() {
-    for seed in 0..500 {
+    for seed in seeds(500) {
         let mut scene = Scene::new(seed);
         scene.tree.listed(NodeId::ROOT);
         for _ in 0..30 {

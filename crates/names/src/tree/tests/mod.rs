@@ -1,5 +1,6 @@
 //! The tree against a model of what programs see and a model of home.
 
+mod api;
 mod cases;
 mod crash;
 mod live;

@@ -8,6 +8,17 @@ use crate::identity::NodeId;
 use crate::tree::*;
 use crate::way::Place;
 
+/// The seeds of a test: the first `usual` ones, or `WEIR_SEEDS=A..B`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test's seeds are chosen from outside, as in weir-sim"
+)]
+pub(super) fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("WEIR_SEEDS") else { return 0..usual };
+    let (from, to) = text.split_once("..").expect("WEIR_SEEDS is written A..B");
+    from.parse().expect("a number")..to.parse().expect("a number")
+}
+
 /// A small generator: the same numbers for the same seed (splitmix64).
 pub(super) struct Random(pub(super) u64);
 
