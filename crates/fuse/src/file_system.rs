@@ -153,11 +153,20 @@ impl FileSystem {
         // Before anything else: what is looked at later can only be newer.
         let volatile = inode.lane.is_volatile();
         self.settle(inode);
-        let status = inode.status()?;
+        let (shown, status) = match &self.write_behind {
+            None => (None, inode.status()?),
+            Some(behind) => {
+                let (shown, status) = behind.shown_with(inode.node(), || inode.status())?;
+                (Some(shown), status)
+            }
+        };
         let mut attributes = Attributes::from_status(inode.node(), &status);
         attributes.volatile = volatile;
-        if let Some(behind) = &self.write_behind {
-            lay_shown(&behind.shown(inode.node()), &mut attributes);
+        if let Some(shown) = shown {
+            lay_shown(&shown, &mut attributes);
+            if inode.is_nameless() {
+                attributes.nlink = 0;
+            }
         }
         let Some(home) = inode.file() else {
             return Ok(attributes);
@@ -405,6 +414,8 @@ impl FileSystem {
         let shown = self.write_behind.as_ref().map(|behind| behind.shown(inode.node()));
         match shown {
             None => status.nlink == 0,
+            Some(_) if inode.is_nameless() => true,
+            Some(Shown { wanted, is_whole: true, .. }) if !is_directory(status.mode) => wanted == 0,
             Some(Shown { wanted, home, .. }) => status.nlink as usize + wanted <= home,
         }
     }
@@ -445,12 +456,16 @@ fn seen(status: &Status) -> Seen {
 
 /// Lays what programs see of a node over what home says of it.
 fn lay_shown(shown: &Shown, attributes: &mut Attributes) {
-    let Shown { attributes: set, wanted, home, changed } = shown;
-    // Some file systems count no subdirectories: a directory has one link there.
-    if *wanted != *home && (attributes.nlink != 1 || !is_directory(attributes.mode)) {
-        let links = attributes.nlink as usize + wanted;
-        attributes.nlink = u32::try_from(links.saturating_sub(*home)).unwrap_or(u32::MAX);
-    }
+    let Shown { attributes: set, wanted, home, changed, is_whole } = shown;
+    let nlink = attributes.nlink as usize;
+    let links = match (is_directory(attributes.mode), is_whole) {
+        // Some file systems count no subdirectories: a directory has one link there.
+        (true, _) if nlink == 1 => 1,
+        (true, true) => 2 + wanted,
+        (false, true) => *wanted,
+        (_, false) => (nlink + wanted).saturating_sub(*home),
+    };
+    attributes.nlink = u32::try_from(links).unwrap_or(u32::MAX);
     if let Some(changed) = changed {
         (attributes.mtime, attributes.ctime) = (*changed, *changed);
     }

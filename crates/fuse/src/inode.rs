@@ -307,6 +307,11 @@ impl Inode {
         self.nameless.store(true, Ordering::Release);
     }
 
+    /// Whether it lost its last name by way of the mount.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.nameless.load(Ordering::Acquire)
+    }
+
     /// Notes that nothing tells any more whether home changed the file.
     pub(crate) fn set_unsure(&self) {
         self.unsure.store(true, Ordering::Release);

@@ -127,6 +127,17 @@ impl FileSystem {
         Ok(())
     }
 
+    /// A name was changed at home: it leads there now.
+    pub(crate) fn tell_tree(&self, at: names::Place<'_>, node: Option<NodeId>) {
+        if let (Some(behind), Ok(at)) = (&self.write_behind, place(at)) {
+            let mut state = behind.lock();
+            // What the tree does not know it asks home for.
+            if node.is_none_or(|node| state.tree.kind(node).is_some()) {
+                state.tree.changed_at_home(&at, node);
+            }
+        }
+    }
+
     /// Waits until home has all names of a directory.
     pub(crate) fn names_at_home(&self, directory: NodeId) -> Result<(), Errno> {
         let Some(behind) = &self.write_behind else { return Ok(()) };

@@ -12,7 +12,7 @@ use weir_backend::home_names::{HomeCommand, Looked, Status, read_link};
 use weir_engine::FileId;
 use weir_names::Way;
 use weir_names::command::{Entry, NameCommand};
-use weir_names::tree::Kind;
+use weir_names::tree::{Kind, NAME_BYTES_MAX};
 use weir_shard::Renamed;
 
 use crate::attr::{self, Attributes};
@@ -73,6 +73,7 @@ impl FileSystem {
         name: &OsStr,
     ) -> Result<Attributes, Errno> {
         match self.known_name(Place { parent: directory.node(), name }) {
+            Some(_) if name.len() > NAME_BYTES_MAX => return Err(Errno::ENAMETOOLONG),
             Some(None) => return Err(Errno::ENOENT),
             Some(Some(node)) if self.inodes.count_again(node) => {
                 let attributes = self.inode(node).and_then(|inode| self.attributes(&inode));
@@ -270,6 +271,7 @@ impl FileSystem {
             }
             Ok::<(), Errno>(())
         })??;
+        self.tell_tree(at, None);
         if let Some(inode) = held {
             self.lost_name(&inode);
         }
@@ -372,6 +374,9 @@ impl FileSystem {
             self.home.execute(NameCommand::Rename { from, to, flags })?;
             Ok::<(), Errno>(())
         })??;
+        let node_of = |named: &Option<Named>| named.as_ref().map(|named| named.node);
+        self.tell_tree(to, node_of(&moved));
+        self.tell_tree(from, node_of(&replaced).filter(|_| exchange));
         if let Some(moved) = &moved {
             self.found_at(moved.node, to);
         }

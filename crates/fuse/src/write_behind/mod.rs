@@ -40,6 +40,9 @@ const DIRTY_MAX: usize = 1 << 16;
 /// After that time home is asked once more to do what it refused.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How long the number of a file's links is waited for that is being changed at home.
+const AT_ONE_MOMENT: Duration = Duration::from_secs(1);
+
 /// How long what home said of its room counts.
 const ROOM_AGE: Duration = Duration::from_secs(1);
 
@@ -99,6 +102,8 @@ pub(crate) struct Shown {
     pub(crate) home: usize,
     /// When a directory was changed last here, if home does not show that yet.
     pub(crate) changed: Option<Timestamp>,
+    /// All its names are wanted ones, or all its subdirectories are: what home counts does not matter.
+    pub(crate) is_whole: bool,
 }
 
 /// Whether home has room for what is promised to it.
@@ -225,7 +230,42 @@ impl WriteBehind {
 
     /// What programs see of a node over what home says.
     pub(crate) fn shown(&self, node: NodeId) -> Shown {
-        let state = self.lock();
+        self.shown_of(&self.lock(), node)
+    }
+
+    /// As [`WriteBehind::shown`], with what `ask` says of the node at home, at one moment.
+    ///
+    /// # Errors
+    /// Those of `ask`.
+    pub(crate) fn shown_with<T>(
+        &self,
+        node: NodeId,
+        ask: impl Fn() -> std::io::Result<T>,
+    ) -> std::io::Result<(Shown, T)> {
+        let until = Instant::now() + AT_ONE_MOMENT;
+        loop {
+            let before = {
+                let mut state = self.lock();
+                // Home may or may not have done yet what is under way.
+                while state.tree.is_busy(node) && !state.tree.is_made_here(node) {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    let waited = self.progress.wait_timeout(state, left);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                self.shown_of(&state, node)
+            };
+            let said = ask()?;
+            let after = self.shown(node);
+            if before.is_whole || before.home == after.home || Instant::now() >= until {
+                return Ok((after, said));
+            }
+        }
+    }
+
+    fn shown_of(&self, state: &State, node: NodeId) -> Shown {
         let (wanted, home) = match state.tree.kind(node) {
             None => return Shown::default(),
             Some(Kind::Directory) => state.tree.subdirectories(node),
@@ -234,8 +274,12 @@ impl WriteBehind {
                 (links.wanted, links.home)
             }
         };
+        let is_whole = match state.tree.kind(node) {
+            Some(Kind::Directory) => state.tree.is_complete(node),
+            _ => state.tree.is_made_here(node),
+        };
         let changed = state.directories.get(&node).and_then(|noted| noted.changed);
-        Shown { attributes: state.tree.overlay(node), wanted, home, changed }
+        Shown { attributes: state.tree.overlay(node), wanted, home, changed, is_whole }
     }
 
     /// What the tree says of a name: a node, nothing, or `None` if home is to be asked.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weir_names::NodeId;
 use weir_names::tree::{Answer, Command, CommandId, HomeError, Standing};
 
-use super::{Noted, RETRY, State, WriteBehind};
+use super::{RETRY, State, WriteBehind};
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 
@@ -241,6 +241,9 @@ impl FileSystem {
     fn end_command(self: &Arc<Self>, behind: &WriteBehind, id: CommandId, command: &Command) {
         let began = Instant::now();
         let result = self.execute_name_command(command);
+        if let Err(error) = &result {
+            tracing::debug!("home did not do {command:?}: {error}");
+        }
         behind.ended(id, result, began.elapsed());
     }
 

@@ -31,6 +31,7 @@ mod recover;
 mod settle;
 mod standing;
 mod state;
+mod told;
 mod view;
 mod write_back;
 
