@@ -1,6 +1,6 @@
 //! The board: what the daemon says to all clients. Programs read it, and the frames, at any time and without a lock.
 //!
-//! A frame's content and its key are read under a sequence lock (`sequence`). Which frame holds a page is found by a table
+//! A frame's content and its key are read under a sequence lock (`sequence_lock`). Which frame holds a page is found by a table
 //! of hints in buckets of four, neighbouring pages in neighbouring ones: a hint may be wrong, the frame's key is not.
 //!
 //! Layout: `Head`, then [`FILES`] of [`FileEntry`], then one `FrameEntry` for each frame, then the hints.
@@ -23,7 +23,7 @@ use crate::prefetch;
 use crate::racing;
 use crate::region::Region;
 use crate::resident::Resident;
-use crate::sequence::Sequence;
+use crate::sequence_lock::SequenceLock;
 use crate::wire::VERSION;
 
 /// Files that can be in the lane at once.
@@ -113,7 +113,7 @@ impl State {
 #[repr(C)]
 struct FrameEntry {
     /// Of the key and the frame's content.
-    sequence: Sequence,
+    lock: SequenceLock,
     /// 0: none that programs may read.
     key: AtomicU64,
 }
@@ -322,9 +322,9 @@ impl Board {
     }
 
     fn set_key(&self, entry: &FrameEntry, key: u64) {
-        let begun = entry.sequence.begin();
+        let begun = entry.lock.begin();
         entry.key.store(key, Ordering::Relaxed);
-        entry.sequence.end(begun);
+        entry.lock.end(begun);
     }
 
     /// The frame's content changes from now until what this returns is dropped: meanwhile it must neither be changed
@@ -332,7 +332,7 @@ impl Board {
     pub fn change(&self, frame: u32) -> Option<Change<'_>> {
         let entry = self.parts.frame(frame);
         (entry.key.load(Ordering::Relaxed) != 0)
-            .then(|| Change { begun: entry.sequence.begin(), entry })
+            .then(|| Change { begun: entry.lock.begin(), entry })
     }
 
     /// The file's size as programs see it, bytes.
@@ -410,7 +410,7 @@ pub struct Change<'a> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.entry.sequence.end(self.begun);
+        self.entry.lock.end(self.begun);
     }
 }
 
@@ -534,7 +534,7 @@ impl View {
                 continue;
             }
             let entry = self.parts.frame(frame);
-            let Some(number) = entry.sequence.read() else { continue };
+            let Some(number) = entry.lock.read() else { continue };
             if entry.key.load(Ordering::Relaxed) != key {
                 continue;
             }
@@ -542,7 +542,7 @@ impl View {
             // SAFETY: inside the mapping of `frames` pages, and by this function's contract; the sequence
             // lock detects a concurrent write by the daemon.
             unsafe { racing::copy(self.memory.base().add(from), out, len) };
-            return entry.sequence.is_still(number).then_some(frame);
+            return entry.lock.is_still(number).then_some(frame);
         }
         None
     }

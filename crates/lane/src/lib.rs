@@ -16,7 +16,7 @@
 //! - the server half believes nothing it reads in a region: it copies, then checks;
 //! - the client half believes the board, but not that the daemon is alive ([`board::View::is_alive`]);
 //! - what both halves must agree on without a lock is in modules that the model checker runs as well: [`ring`],
-//!   `sequence`, `stamp`, `doorbell`. The others are not built for it: they need memory at fixed places.
+//!   `sequence_lock`, `stamp`, `doorbell`. The others are not built for it: they need memory at fixed places.
 //!
 //! ```
 //! let board = weir_lane::board::Board::new(4)?;
@@ -49,7 +49,7 @@ pub mod region;
 #[cfg(not(loom))]
 pub mod resident;
 pub mod ring;
-mod sequence;
+mod sequence_lock;
 #[cfg(not(loom))]
 pub mod server;
 mod stamp;

@@ -9,7 +9,7 @@ use loom::thread;
 
 use crate::doorbell::Doorbell;
 use crate::ring::{Ends, Refused, advance, entry_bytes};
-use crate::sequence::Sequence;
+use crate::sequence_lock::SequenceLock;
 use crate::stamp::Stamps;
 
 /// A ring with room for what one entry holds.
@@ -124,25 +124,25 @@ fn room_is_used_again_only_after_it_was_read() {
 }
 
 #[test]
-fn what_is_read_under_a_sequence_lock_is_of_one_time() {
+fn reads_under_a_sequence_lock_are_consistent() {
     loom::model(|| {
-        let lock = Arc::new((Sequence::new(), AtomicU64::new(0), AtomicU64::new(0)));
+        let lock = Arc::new((SequenceLock::new(), AtomicU64::new(0), AtomicU64::new(0)));
         let writer = {
             let lock = Arc::clone(&lock);
             thread::spawn(move || {
-                let (sequence, first, second) = &*lock;
+                let (lock, first, second) = &*lock;
                 for value in 1..3 {
-                    let begun = sequence.begin();
+                    let begun = lock.begin();
                     first.store(value, Ordering::Relaxed);
                     second.store(value, Ordering::Relaxed);
-                    sequence.end(begun);
+                    lock.end(begun);
                 }
             })
         };
-        let (sequence, first, second) = &*lock;
-        if let Some(number) = sequence.read() {
+        let (lock, first, second) = &*lock;
+        if let Some(number) = lock.read() {
             let read = (second.load(Ordering::Relaxed), first.load(Ordering::Relaxed));
-            if sequence.is_still(number) {
+            if lock.is_still(number) {
                 assert_eq!(read, (number / 2, number / 2));
             }
         }
@@ -150,30 +150,30 @@ fn what_is_read_under_a_sequence_lock_is_of_one_time() {
     });
 }
 
-/// A frame that holds a page, then none, then another: bytes are never taken for a page's whose they are not.
+/// A frame that holds a page, then none, then another: its bytes are never taken for another page's.
 #[test]
 fn a_frame_is_read_as_the_page_it_holds() {
     loom::model(|| {
-        let frame = Arc::new((Sequence::new(), AtomicU64::new(1), AtomicU64::new(1)));
-        let set_key = |(sequence, key, _): &(Sequence, AtomicU64, AtomicU64), to: u64| {
-            let begun = sequence.begin();
+        let frame = Arc::new((SequenceLock::new(), AtomicU64::new(1), AtomicU64::new(1)));
+        let set_key = |(lock, key, _): &(SequenceLock, AtomicU64, AtomicU64), to: u64| {
+            let begun = lock.begin();
             key.store(to, Ordering::Relaxed);
-            sequence.end(begun);
+            lock.end(begun);
         };
         let writer = {
             let frame = Arc::clone(&frame);
             thread::spawn(move || {
                 set_key(&frame, 0);
-                // Nobody is told while nobody may read it.
+                // No sequence number changes while the frame cannot be read.
                 frame.2.store(2, Ordering::Relaxed);
                 set_key(&frame, 2);
             })
         };
-        let (sequence, key, content) = &*frame;
-        if let Some(number) = sequence.read() {
+        let (lock, key, content) = &*frame;
+        if let Some(number) = lock.read() {
             let key = key.load(Ordering::Relaxed);
             let content = content.load(Ordering::Relaxed);
-            if sequence.is_still(number) && key != 0 {
+            if lock.is_still(number) && key != 0 {
                 assert_eq!(content, key);
             }
         }
