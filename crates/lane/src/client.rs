@@ -177,7 +177,7 @@ impl Client {
                 }
                 Noted::Append(_) => (0, Kind::Append, 0),
             };
-            let stamp = head.stamps.take();
+            let sequence = head.writes.take();
             if to == To::End
                 && let Err(miss) = self.check_room(file.slot)
             {
@@ -185,7 +185,7 @@ impl Client {
                 return Err(miss);
             }
             let (description, len, kind) = (file.description, len as u32, kind as u32);
-            let entry = EntryHead { stamp, offset, description, len, kind, flags };
+            let entry = EntryHead { sequence, offset, description, len, kind, flags };
             // SAFETY: by this function's contract.
             unsafe { self.copy_in(ring, place, entry, &fill) };
             if ends.publish(place).is_ok() {
@@ -232,8 +232,8 @@ impl Client {
         Ok(noted)
     }
 
-    /// Whether home has room for all appends noted, each as if to this file. To be asked after the stamp was taken:
-    /// all writes with lower ones are noted by then, or in the size.
+    /// Whether home has room for all appends noted, each as if to this file. Call after the sequence number was
+    /// taken: all writes with lower numbers are noted by then, or in the size.
     #[inline]
     fn check_room(&self, slot: u32) -> Result<(), Miss> {
         let ends = &self.region.head().ends;

@@ -25,14 +25,14 @@ impl Hostile<'_> {
         unsafe { self.memory().at(at) }
     }
 
-    /// What the next stamp is.
-    pub fn stamps(&self) -> u64 {
-        self.0.head().stamps.next()
+    /// The next sequence number.
+    pub fn next_sequence(&self) -> u64 {
+        self.0.head().writes.next()
     }
 
-    /// Says so.
-    pub fn set_stamps(&self, next: u64) {
-        self.0.head().stamps.set(next);
+    /// Sets it.
+    pub fn set_next_sequence(&self, next: u64) {
+        self.0.head().writes.set(next);
     }
 
     /// The rings that anybody ever had, as bits.

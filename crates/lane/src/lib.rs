@@ -16,7 +16,7 @@
 //! - the server half believes nothing it reads in a region: it copies, then checks;
 //! - the client half believes the board, but not that the daemon is alive ([`board::View::is_alive`]);
 //! - what both halves must agree on without a lock is in modules that the model checker runs as well: [`ring`],
-//!   `sequence_lock`, `stamp`, `doorbell`. The others are not built for it: they need memory at fixed places.
+//!   `sequence_lock`, `write_sequence`, `doorbell`. The others are not built for it: they need memory at fixed places.
 //!
 //! ```
 //! let board = weir_lane::board::Board::new(4)?;
@@ -52,7 +52,6 @@ pub mod ring;
 mod sequence_lock;
 #[cfg(not(loom))]
 pub mod server;
-mod stamp;
 #[cfg(not(loom))]
 pub mod stream;
 mod sync;
@@ -62,6 +61,7 @@ pub mod tally;
 mod tests;
 #[cfg(not(loom))]
 pub mod wire;
+mod write_sequence;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;

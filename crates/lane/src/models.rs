@@ -10,7 +10,7 @@ use loom::thread;
 use crate::doorbell::Doorbell;
 use crate::ring::{Ends, Refused, advance, entry_bytes};
 use crate::sequence_lock::SequenceLock;
-use crate::stamp::Stamps;
+use crate::write_sequence::WriteSequence;
 
 /// A ring with room for what one entry holds.
 struct Ring {
@@ -221,13 +221,13 @@ fn of_two_who_post_while_the_daemon_sleeps_one_wakes_it() {
 #[test]
 fn who_sees_a_write_below_its_cut_sees_those_before() {
     loom::model(|| {
-        let lane = Arc::new((Ring::new(), Ring::new(), Stamps::new()));
+        let lane = Arc::new((Ring::new(), Ring::new(), WriteSequence::new()));
         let returned = Arc::new(AtomicU64::new(0));
         let first = {
             let (lane, returned) = (Arc::clone(&lane), Arc::clone(&returned));
             thread::spawn(move || {
-                let stamp = lane.2.take();
-                assert!(lane.0.post(stamp + 10, || true));
+                let sequence = lane.2.take();
+                assert!(lane.0.post(sequence + 10, || true));
                 returned.store(1, Ordering::Release);
             })
         };
@@ -235,8 +235,8 @@ fn who_sees_a_write_below_its_cut_sees_those_before() {
             let (lane, returned) = (Arc::clone(&lane), Arc::clone(&returned));
             thread::spawn(move || {
                 let follows = returned.load(Ordering::Acquire) == 1;
-                let stamp = lane.2.take();
-                assert!(lane.1.post(stamp + 10, || true));
+                let sequence = lane.2.take();
+                assert!(lane.1.post(sequence + 10, || true));
                 follows
             })
         };

@@ -17,8 +17,8 @@ use crate::memory::{self, Access, Memory};
 use crate::owner::Owner;
 use crate::resident::{Part, Resident, Windows};
 use crate::ring::{Ends, HEAD_BYTES, RING_BYTES, distance};
-use crate::stamp::Stamps;
 use crate::wire::VERSION;
+use crate::write_sequence::WriteSequence;
 
 /// Rings in a region: so many threads of a client can post at once.
 pub const RINGS: usize = if cfg!(miri) { 4 } else { 64 };
@@ -35,7 +35,7 @@ pub(crate) struct Head {
     closed: Line32,
     /// A bit for each ring that anybody ever had: the others are empty.
     rings: Line64,
-    pub(crate) stamps: Stamps,
+    pub(crate) writes: WriteSequence,
     pub(crate) ends: FileEnds,
     pub(crate) doorbell: Doorbell,
 }
@@ -72,7 +72,7 @@ pub(crate) struct RingHead {
 #[repr(C)]
 pub struct EntryHead {
     /// Its place among the client's writes.
-    pub stamp: u64,
+    pub sequence: u64,
     /// Where in the file, bytes. Of no meaning for [`Kind::Append`].
     pub offset: u64,
     /// The open description it is written by: what the daemon called it when it was attached.

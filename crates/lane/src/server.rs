@@ -1,7 +1,7 @@
 //! The server's half: takes posted writes out of a client's region, in the order they were made.
 //!
-//! Writes of a client's threads are in several rings; their stamps say which came first, and a pass takes those
-//! below its cut (`stamp`). What is stamped later is left to the next pass.
+//! Writes of a client's threads are in several rings; their sequence numbers say which came first, and a pass takes those
+//! below its cut (`write_sequence`). The others are left to the next pass.
 //!
 //! Nothing read in a region is believed: heads are copied, then checked, and what does not fit is [`Damage`]; who
 //! is told of that drops the inbox. Nor can a client keep a pass from ending, or make it pointless: a pass goes no
@@ -56,8 +56,8 @@ pub struct Inbox {
     heads: [u64; RINGS],
     /// For each ring, the position up to which reads are counted as resident.
     counted: [u64; RINGS],
-    /// Stamps below it were given out. It does not go back, whatever the region says.
-    given_out: u64,
+    /// Sequence numbers below it were issued. It does not go back, whatever the region says.
+    issued: u64,
     /// What rings hold, during a pass.
     pass: Vec<Waiting>,
     /// Taken out, and not yet settled.
@@ -100,7 +100,7 @@ impl Inbox {
             region,
             heads: [0; RINGS],
             counted: [0; RINGS],
-            given_out: 0,
+            issued: 0,
             pass: Vec::new(),
             taken: Vec::new(),
             payload: Payload::with_room(PAYLOAD_BYTES_MIN),
@@ -125,9 +125,9 @@ impl Inbox {
     /// [`Damage`].
     pub fn begin(&mut self) -> Result<Cut, Damage> {
         self.region.touch_words();
-        // Before the tails: see `stamp`.
-        self.see_stamps();
-        let cut = Cut(self.given_out);
+        // Before the tails: see `write_sequence`.
+        self.load_sequence();
+        let cut = Cut(self.issued);
         self.pass.clear();
         for ring in bits(self.region.rings_used()) {
             let tail = self.region.ring(ring).ends.tail();
@@ -188,15 +188,15 @@ impl Inbox {
         }
     }
 
-    /// Takes out the next write of the pass, in the order of stamps. Its bytes are [`Inbox::payload`].
+    /// Takes out the next write of the pass, in the order of sequence numbers. Its bytes are [`Inbox::payload`].
     /// To be ended with [`Inbox::settle`] before the next.
     ///
     /// # Errors
     /// [`Damage`].
     #[inline(always)] // See the head of this file.
     pub fn next(&mut self, cut: Cut) -> Result<Option<Posted>, Damage> {
-        let before_cut = |waiting: &&Waiting| waiting.next.stamp < cut.0 || cut == Cut::ALL;
-        let first = self.pass.iter().filter(before_cut).min_by_key(|waiting| waiting.next.stamp);
+        let before_cut = |waiting: &&Waiting| waiting.next.sequence < cut.0 || cut == Cut::ALL;
+        let first = self.pass.iter().filter(before_cut).min_by_key(|waiting| waiting.next.sequence);
         let Some(&Waiting { ring, next, .. }) = first else { return Ok(None) };
         let len = next.len as usize;
         let at = self.at(ring) + HEAD_BYTES;
@@ -288,8 +288,8 @@ impl Inbox {
         !self.has_posted()
     }
 
-    fn see_stamps(&mut self) {
-        self.given_out = self.given_out.max(self.region.head().stamps.next());
+    fn load_sequence(&mut self) {
+        self.issued = self.issued.max(self.region.head().writes.next());
     }
 
     fn at(&self, ring: usize) -> usize {
@@ -319,10 +319,10 @@ impl Inbox {
                 self.heads[ring] = advance(self.heads[ring], bytes);
                 continue;
             }
-            if head.stamp >= self.given_out {
-                self.see_stamps();
+            if head.sequence >= self.issued {
+                self.load_sequence();
                 // It would never be below a cut.
-                if head.stamp >= self.given_out {
+                if head.sequence >= self.issued {
                     return Err(self.damage(ring));
                 }
             }
@@ -388,12 +388,12 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The stamps of a pass are below it.
+/// The upper bound, exclusive, of a pass's sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut(u64);
 
 impl Cut {
-    /// Everything, whatever its stamp: for the last pass over a client that is gone.
+    /// Everything, whatever its sequence number: for the last pass over a client that is gone.
     pub const ALL: Cut = Cut(u64::MAX);
 }
 

@@ -1,9 +1,9 @@
-//! The server's side of a region whose client keeps to nothing: heads, tails, stamps and entries are anything, and
-//! change between any two of the server's looks at them.
+//! The server's side of a region whose client follows no rules: heads, tails, sequence numbers and entries are
+//! anything, and change between any two of the server's looks at them.
 //!
-//! What the server does is compared with a model that reads the same memory at the same moments: it takes what is
-//! there, in the order of stamps, or tells of the damage; it reads inside a ring, takes no more than a ring holds, and
-//! a pass ends.
+//! What the server does is compared with a model that reads the same memory at the same moments. The server takes
+//! the entries in the order of sequence numbers, or reports damage. It reads inside a ring, takes no more than a
+//! ring holds, and a pass ends.
 
 #![no_main]
 
@@ -29,14 +29,14 @@ enum Step {
         at: u32,
         value: Number,
     },
-    Stamps(Number),
-    /// The client puts entries where the server looks next, and says that they are there.
+    NextSequence(Number),
+    /// The client puts entries where the server looks next, and publishes them.
     Post {
         ring: u8,
         entries: Vec<Entry>,
         tail: Tail,
     },
-    /// A ring is used well until so little is left before its end.
+    /// A ring is used correctly until `left` units are left before its end.
     NearEnd {
         ring: u8,
         left: u8,
@@ -66,7 +66,7 @@ enum Step {
     Asleep,
 }
 
-/// A number that programs get wrong, or any other.
+/// A number at which programs fail, or any other.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Number {
     Small(u16),
@@ -89,14 +89,14 @@ impl Number {
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Tail {
     Right,
-    /// Bytes more than are there.
+    /// This many bytes more than were put.
     Off(i16),
     Any(Number),
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Entry {
-    stamp: u8,
+    sequence: u8,
     offset: u32,
     description: u32,
     len: Len,
@@ -109,15 +109,15 @@ struct Entry {
 enum Len {
     Short(u8),
     Long(u32),
-    /// So much less than an entry's most.
+    /// The longest payload less this.
     Most(u8),
-    /// So that it ends so many units past the ring's end, or before.
+    /// The entry ends this many units past the ring's end; before it, if negative.
     ToEnd(i8),
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Field {
-    Stamp,
+    Sequence,
     Offset,
     Len,
     Kind,
@@ -137,7 +137,7 @@ impl Entry {
         };
         let (kinds, flags) = ([1, 2, 1, 2, 0], if self.extends { EXTENDS } else { 0 });
         let mut head = EntryHead {
-            stamp: self.stamp.into(),
+            sequence: self.sequence.into(),
             offset: self.offset.into(),
             description: self.description,
             len: len as u32,
@@ -147,7 +147,7 @@ impl Entry {
         if let Some((field, number)) = self.wrong {
             let number = number.get();
             match field {
-                Field::Stamp => head.stamp = number,
+                Field::Sequence => head.sequence = number,
                 Field::Offset => head.offset = number,
                 Field::Len => head.len = number as u32,
                 Field::Kind => head.kind = number as u32,
@@ -158,10 +158,10 @@ impl Entry {
     }
 }
 
-/// What the server knows, if it does what it should.
+/// What a correct server knows.
 struct Model {
     heads: [u64; RINGS],
-    given_out: u64,
+    issued: u64,
     pass: Vec<Waiting>,
 }
 
@@ -181,7 +181,7 @@ impl Model {
     }
 
     fn begin(&mut self, region: &Hostile<'_>) -> Result<(), Damage> {
-        self.given_out = self.given_out.max(region.stamps());
+        self.issued = self.issued.max(region.next_sequence());
         self.pass.clear();
         for ring in (0..RINGS).filter(|ring| region.rings_used() >> ring & 1 != 0) {
             let tail = region.tail(ring);
@@ -218,22 +218,22 @@ impl Model {
                 return Err(self.damage(ring));
             }
             if !is_filler {
-                self.given_out = match entry.stamp < self.given_out {
-                    true => self.given_out,
-                    false => self.given_out.max(region.stamps()),
+                self.issued = match entry.sequence < self.issued {
+                    true => self.issued,
+                    false => self.issued.max(region.next_sequence()),
                 };
-                let was_given = entry.stamp < self.given_out;
-                return if was_given { Ok(Some(entry)) } else { Err(self.damage(ring)) };
+                let was_issued = entry.sequence < self.issued;
+                return if was_issued { Ok(Some(entry)) } else { Err(self.damage(ring)) };
             }
             self.heads[ring] = advance(self.heads[ring], bytes);
         }
         Ok(None)
     }
 
-    /// Which ring's entry is next: of those with the least stamp, the first in the pass.
+    /// Which ring's entry is next: of those with the least sequence number, the first in the pass.
     fn next(&self, below: u64) -> Option<usize> {
-        let is_below = |nth: &usize| self.pass[*nth].next.stamp < below || below == u64::MAX;
-        (0..self.pass.len()).filter(is_below).min_by_key(|nth| self.pass[*nth].next.stamp)
+        let is_below = |nth: &usize| self.pass[*nth].next.sequence < below || below == u64::MAX;
+        (0..self.pass.len()).filter(is_below).min_by_key(|nth| self.pass[*nth].next.sequence)
     }
 
     fn take(&mut self, region: &Hostile<'_>, ring: usize, len: usize) -> Result<(), Damage> {
@@ -253,11 +253,11 @@ struct Run {
     region: Arc<Region>,
     inbox: Inbox,
     model: Model,
-    /// The pass under way, and below which stamp it takes.
+    /// The pass under way, and the sequence number below which it takes.
     cut: Option<(Cut, u64)>,
     /// Taken out and not applied, from this ring.
     last: Option<(Posted, usize)>,
-    /// Taken, and the client not told.
+    /// Taken out, and not yet flushed.
     taken: Vec<usize>,
     /// Since the pass began.
     taken_bytes: usize,
@@ -267,12 +267,12 @@ impl Run {
     fn new() -> Run {
         let (region, _) = Region::create(FRAMES).expect("there is memory");
         let region = Arc::new(region);
-        let model = Model { heads: [0; RINGS], given_out: 0, pass: Vec::new() };
+        let model = Model { heads: [0; RINGS], issued: 0, pass: Vec::new() };
         let inbox = Inbox::new(Arc::clone(&region));
         Run { region, inbox, model, cut: None, last: None, taken: Vec::new(), taken_bytes: 0 }
     }
 
-    /// Does a step; the server drops the inbox of a region that is damaged.
+    /// Does a step. After damage the server drops the inbox.
     fn step(&mut self, step: &Step) -> Result<(), Damage> {
         let region = Arc::clone(&self.region);
         let region = Hostile(&region);
@@ -281,7 +281,7 @@ impl Run {
                 let bytes = region.memory().len() - (RINGS - 1) * RING_BYTES;
                 region.word(at as usize % bytes / 8 * 8).store(value.get(), Ordering::Relaxed);
             }
-            Step::Stamps(next) => region.set_stamps(next.get()),
+            Step::NextSequence(next) => region.set_next_sequence(next.get()),
             Step::Post { ring, ref entries, tail } => self.post(&region, ring, entries, tail),
             Step::NearEnd { ring, left } => self.go_near_end(&region, ring, left)?,
             Step::Change { ring, entry } => {
@@ -348,7 +348,7 @@ impl Run {
     fn go_near_end(&mut self, region: &Hostile<'_>, ring: u8, left: u8) -> Result<(), Damage> {
         let (ring, left) = (usize::from(ring) % RINGS, (1 + usize::from(left)) * ENTRY_ALIGN);
         region.use_ring(ring, 1);
-        region.set_stamps(region.stamps().max(1));
+        region.set_next_sequence(region.next_sequence().max(1));
         loop {
             let at = self.model.at(ring);
             let bytes = (RING_BYTES - at).saturating_sub(left).min(entry_bytes(PAYLOAD_BYTES_MAX));
@@ -356,7 +356,7 @@ impl Run {
                 return Ok(());
             }
             let (len, kind) = ((bytes - HEAD_BYTES) as u32, Kind::Write as u32);
-            let head = EntryHead { stamp: 0, offset: 0, description: 0, len, kind, flags: 0 };
+            let head = EntryHead { sequence: 0, offset: 0, description: 0, len, kind, flags: 0 };
             region.put_entry(ring, at, head);
             region.set_tail(ring, advance(self.model.heads[ring], bytes));
             self.drain()?;
@@ -364,12 +364,12 @@ impl Run {
     }
 
     fn begin(&mut self, region: &Hostile<'_>, all: bool) -> Result<(), Damage> {
-        // Who applies a write ends it before the next pass.
+        // The server settles a write before the next pass.
         self.last = None;
         self.flush(region);
         let began = self.inbox.begin();
         assert_eq!(began.map(drop), self.model.begin(region));
-        self.cut = Some(if all { (Cut::ALL, u64::MAX) } else { (began?, self.model.given_out) });
+        self.cut = Some(if all { (Cut::ALL, u64::MAX) } else { (began?, self.model.issued) });
         self.taken_bytes = 0;
         began.map(drop)
     }
@@ -385,7 +385,7 @@ impl Run {
         let is_write = next.kind == Kind::Write as u32;
         let wanted = (next.description, is_write.then_some(next.offset), next.len as usize);
         assert_eq!((posted.description, posted.offset, posted.len), wanted);
-        // Of a long one, both ends: where it lies is what may be wrong.
+        // Of a long payload, both ends: they show a wrong place.
         let (at, len) = (self.model.at(*ring) + HEAD_BYTES, posted.len);
         let (payload, part) = (self.inbox.payload(), len.min(256));
         assert!(payload.len() == len && payload[..part] == region.bytes(*ring, at, part));
@@ -415,7 +415,7 @@ impl Run {
         }
     }
 
-    /// The client knows what was taken out.
+    /// The client was told what was taken out.
     fn check_told(&mut self, region: &Hostile<'_>) {
         for ring in self.taken.drain(..) {
             assert_eq!(region.released(ring), self.model.heads[ring]);
@@ -431,6 +431,6 @@ fuzz_target!(|steps: Vec<Step>| {
             return;
         }
     }
-    // Whatever is there, it comes to an end.
+    // Whatever the region holds, draining it ends.
     let _ = run.drain();
 });

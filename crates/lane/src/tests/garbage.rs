@@ -30,7 +30,7 @@ fn entry(random: &mut Random) -> EntryHead {
     let wrong = random.below(300);
     let pick =
         |random: &mut Random, which, right| if wrong == which { number(random) } else { right };
-    let stamp = random.next() % 64;
+    let sequence = random.next() % 64;
     let offset = random.next() % (1 << 30);
     let len = match random.below(8) {
         0 => 1 + random.next() % PAYLOAD_BYTES_MAX as u64,
@@ -38,12 +38,12 @@ fn entry(random: &mut Random) -> EntryHead {
     };
     let kind = [1, 2, 1, 2, 1, 2, 1, 2, 0, 1][random.below(10)];
     EntryHead {
-        stamp: pick(random, 0, stamp),
+        sequence: pick(random, 0, sequence),
         offset: pick(random, 1, offset),
         description: number(random) as u32,
         len: pick(random, 2, len) as u32,
         kind: pick(random, 3, kind) as u32,
-        flags: pick(random, 4, stamp & 1) as u32,
+        flags: pick(random, 4, sequence & 1) as u32,
     }
 }
 
@@ -56,7 +56,7 @@ fn spoil(region: &Region, random: &mut Random) {
         unsafe { memory.at::<AtomicU64>(at) }.store(number(random), Relaxed);
     }
     if random.below(6) == 0 {
-        region.head().stamps.set(number(random));
+        region.head().writes.set(number(random));
     }
     for _ in 0..1 + random.below(6) {
         let ring = random.below(RINGS);
@@ -128,7 +128,7 @@ fn garbage_in_a_region_is_damage_at_worst() {
             region.ring(ring).ends.release(0);
             region.ring(ring).ends.set_tail(0);
         }
-        region.head().stamps.set(64);
+        region.head().writes.set(64);
         lane.inbox = Inbox::new(region);
         let region = Arc::clone(lane.inbox.region());
         spoil(&region, &mut random);
@@ -159,11 +159,11 @@ fn noise_all_over_a_region_is_damage_or_nothing() {
 }
 
 #[test]
-fn a_stamp_that_nobody_was_given_is_damage() {
+fn a_sequence_number_that_was_never_issued_is_damage() {
     let mut lane = Lane::with_file(4, 0);
     let ring = lane.ring(1);
     post(&lane.client, &ring, FILE, To::Offset(0), b"x").unwrap();
-    lane.client.region.head().stamps.set(0);
+    lane.client.region.head().writes.set(0);
     // Otherwise something would be posted for ever, and never taken.
     assert!(take_all(&mut lane.inbox).is_err());
     // Of a counter that goes back later nothing is believed.
@@ -171,6 +171,6 @@ fn a_stamp_that_nobody_was_given_is_damage() {
     let ring = lane.ring(1);
     post(&lane.client, &ring, FILE, To::Offset(0), b"x").unwrap();
     lane.inbox.begin().unwrap();
-    lane.client.region.head().stamps.set(0);
+    lane.client.region.head().writes.set(0);
     assert_eq!(lane.take_all().len(), 1);
 }
