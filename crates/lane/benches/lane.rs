@@ -49,7 +49,7 @@ impl Lane {
         let (server, fd) = Region::create(FRAMES).unwrap();
         let client = Client { id: CLIENT, view, region: Region::map(fd.as_fd(), FRAMES).unwrap() };
         let inbox = Inbox::new(Arc::new(server));
-        inbox.stay_awake();
+        inbox.start_polling();
         let _life = Life::hold(Arc::clone(&board)).unwrap();
         Lane { board, inbox, client, _life }
     }

@@ -192,14 +192,14 @@ fn no_wake_up_is_lost() {
                 lane.1.must_wake(false)
             })
         };
-        lane.1.fall_asleep();
+        lane.1.stop_polling();
         let seen = lane.0.posted().is_some();
-        assert!(client.join().unwrap() || seen, "the daemon sleeps, and nobody wakes it");
+        assert!(client.join().unwrap() || seen, "the daemon sleeps, and no client wakes it");
     });
 }
 
 #[test]
-fn of_two_who_post_while_the_daemon_sleeps_one_wakes_it() {
+fn of_two_posts_while_the_daemon_sleeps_one_wakes_it() {
     loom::model(|| {
         let lane = Arc::new((Ring::new(), Ring::new(), Doorbell::new()));
         let clients = [0, 1].map(|client| {
@@ -210,7 +210,7 @@ fn of_two_who_post_while_the_daemon_sleeps_one_wakes_it() {
                 lane.2.must_wake(false)
             })
         });
-        lane.2.fall_asleep();
+        lane.2.stop_polling();
         let seen = lane.0.posted().is_some() && lane.1.posted().is_some();
         let rang = clients.map(|client| client.join().unwrap());
         assert!(rang.contains(&true) || seen);

@@ -276,15 +276,15 @@ impl Inbox {
         }
     }
 
-    /// Says that posted writes are looked for within the interval, so that nobody need wake the daemon.
-    pub fn stay_awake(&self) {
+    /// Says that the daemon looks for posted writes at its interval, so that no client need wake it.
+    pub fn start_polling(&self) {
         self.region.head().doorbell.start_polling();
     }
 
-    /// Says that the daemon must be woken from now on. False if something was posted meanwhile: look again.
-    /// Look once in a while also if it is true, for a program may be killed before it wakes the daemon.
-    pub fn fall_asleep(&self) -> bool {
-        self.region.head().doorbell.fall_asleep();
+    /// Says that the daemon must be woken from now on. False if something was posted meanwhile: scan again.
+    /// Scan at long intervals even if it is true: a program may be killed before it wakes the daemon.
+    pub fn stop_polling(&self) -> bool {
+        self.region.head().doorbell.stop_polling();
         !self.has_posted()
     }
 

@@ -87,8 +87,8 @@ enum Step {
     Pass {
         thread: u8,
     },
-    Awake,
-    Asleep,
+    StartPolling,
+    StopPolling,
     Close,
 }
 
@@ -147,11 +147,11 @@ impl Pending {
     }
 }
 
-/// How the daemon sleeps.
+/// The states of the doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bell {
+enum Doorbell {
     Asleep,
-    Awake,
+    Polling,
     Rung,
 }
 
@@ -162,7 +162,7 @@ struct Model {
     mode: Mode,
     is_ours: bool,
     closed: bool,
-    bell: Bell,
+    doorbell: Doorbell,
     /// The page each frame holds.
     frames: [Option<usize>; FRAMES as usize],
     was_read: [bool; FRAMES as usize],
@@ -239,9 +239,9 @@ impl Model {
         let is_filling = self.used(thread) + takes > RING_BYTES / 2;
         self.tails[thread] += takes;
         self.queue.push_back(Pending { thread, offset, bytes: bytes.to_vec(), extends, takes });
-        let wakes = self.bell == Bell::Asleep || self.bell == Bell::Awake && is_filling;
+        let wakes = self.doorbell == Doorbell::Asleep || self.doorbell == Doorbell::Polling && is_filling;
         if wakes {
-            self.bell = Bell::Rung;
+            self.doorbell = Doorbell::Rung;
         }
         Ok(wakes)
     }
@@ -304,7 +304,7 @@ impl Lane {
             mode: Mode::Exclusive,
             is_ours: true,
             closed: false,
-            bell: Bell::Asleep,
+            doorbell: Doorbell::Asleep,
             frames: [None; FRAMES as usize],
             was_read: [false; FRAMES as usize],
             queue: VecDeque::new(),
@@ -371,13 +371,13 @@ impl Lane {
                 self.board.set_grant(SLOT, self.model.grant);
             }
             Step::Pass { thread } => self.pass(thread_of(thread)),
-            Step::Awake => {
-                self.inbox.stay_awake();
-                self.model.bell = Bell::Awake;
+            Step::StartPolling => {
+                self.inbox.start_polling();
+                self.model.doorbell = Doorbell::Polling;
             }
-            Step::Asleep => {
-                assert_eq!(self.inbox.fall_asleep(), self.model.queue.is_empty());
-                self.model.bell = Bell::Asleep;
+            Step::StopPolling => {
+                assert_eq!(self.inbox.stop_polling(), self.model.queue.is_empty());
+                self.model.doorbell = Doorbell::Asleep;
             }
             Step::Close => {
                 self.client.region.close();

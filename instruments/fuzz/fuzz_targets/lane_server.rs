@@ -62,8 +62,8 @@ enum Step {
         slot: Option<u16>,
     },
     Withdraw,
-    Awake,
-    Asleep,
+    StartPolling,
+    StopPolling,
 }
 
 /// A number at which programs fail, or any other.
@@ -317,8 +317,8 @@ impl Run {
                 took?;
             }
             Step::Withdraw => self.inbox.withdraw(),
-            Step::Awake => self.inbox.stay_awake(),
-            Step::Asleep => assert_eq!(self.inbox.fall_asleep(), !self.inbox.has_posted()),
+            Step::StartPolling => self.inbox.start_polling(),
+            Step::StopPolling => assert_eq!(self.inbox.stop_polling(), !self.inbox.has_posted()),
         }
         Ok(())
     }

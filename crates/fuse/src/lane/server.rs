@@ -312,7 +312,7 @@ impl Serving {
             match recv(&client.socket, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return self.gone(id),
                 Ok(_) => {
-                    client.inbox().inbox.stay_awake();
+                    client.inbox().inbox.start_polling();
                     self.busy.insert(id, Instant::now() + QUIET);
                 }
                 Err(HomeErrno::AGAIN) => return,
@@ -342,10 +342,10 @@ impl Serving {
                 }
             }
             let drain = client.inbox();
-            if now >= *quiet_from && drain.inbox.fall_asleep() {
+            if now >= *quiet_from && drain.inbox.stop_polling() {
                 return false;
             }
-            drain.inbox.stay_awake();
+            drain.inbox.start_polling();
             true
         });
         found

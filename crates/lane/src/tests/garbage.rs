@@ -110,8 +110,8 @@ fn drain(inbox: &mut Inbox, random: &mut Random) -> (bool, usize) {
             }
         }
         inbox.withdraw();
-        inbox.stay_awake();
-        inbox.fall_asleep();
+        inbox.start_polling();
+        inbox.stop_polling();
     }
     (false, taken)
 }

@@ -182,17 +182,17 @@ fn rings_are_given_back_and_taken_over() {
 }
 
 #[test]
-fn the_bell_is_rung_once_and_only_if_need_be() {
+fn the_doorbell_is_rung_once_and_only_if_needed() {
     let mut lane = Lane::with_file(4, 0);
     let ring = lane.ring(1);
     let post =
         |lane: &Lane, len| post(&lane.client, &ring, FILE, To::Offset(0), &vec![0; len]).unwrap();
     assert!(post(&lane, 1) && !post(&lane, 1));
-    assert!(!lane.inbox.fall_asleep());
+    assert!(!lane.inbox.stop_polling());
     lane.take_all();
-    assert!(lane.inbox.fall_asleep());
+    assert!(lane.inbox.stop_polling());
     assert!(post(&lane, 1) && !post(&lane, 1));
-    lane.inbox.stay_awake();
+    lane.inbox.start_polling();
     // Half full.
     let posts_to_ring = (0..10).position(|_| post(&lane, PAYLOAD_BYTES_MAX)).unwrap();
     assert_eq!(posts_to_ring, 3);

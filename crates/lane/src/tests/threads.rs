@@ -62,12 +62,12 @@ fn writes_that_follow_each_other_are_taken_in_that_order() {
                 assert_eq!(taken.bytes[..8], expected.to_ne_bytes());
                 expected += 1;
             }
-            if expected < POSTS && inbox.fall_asleep() {
+            if expected < POSTS && inbox.stop_polling() {
                 let mut waits = 0;
                 while !is_rung.swap(false, Ordering::SeqCst) {
                     thread::park_timeout(Duration::from_millis(100));
                     waits += 1;
-                    assert!(cfg!(miri) || waits < 100 || !inbox.has_posted(), "nobody rang");
+                    assert!(cfg!(miri) || waits < 100 || !inbox.has_posted(), "no client rang");
                 }
             }
         }
