@@ -121,7 +121,7 @@ fn read(len: usize) {
     say(&format!("read {len} B"), nanos);
 }
 
-fn empty_pass() {
+fn empty_scan() {
     let mut lane = Lane::new();
     for tid in 1..=4 {
         lane.client.take_ring(Owner::new(1, tid), |_| true).unwrap();
@@ -135,7 +135,7 @@ fn empty_pass() {
         }
         nanos.push(begun.elapsed().as_nanos() as f64 / BATCH as f64);
     }
-    say("a pass that finds nothing in four rings", nanos);
+    say("a scan that finds nothing in four rings", nanos);
 }
 
 fn change() {
@@ -159,6 +159,6 @@ fn main() {
     post_and_take("4 KiB", PAGE_BYTES, 1, false);
     read(64);
     read(PAGE_BYTES);
-    empty_pass();
+    empty_scan();
     change();
 }

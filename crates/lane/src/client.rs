@@ -78,12 +78,12 @@ impl Client {
     /// whether those threads exist. `None` if no ring is free.
     pub fn take_ring(&self, owner: Owner, is_alive: impl Fn(u32) -> bool) -> Option<Ring> {
         let region = &self.region;
-        let free = (0..RINGS).find(|ring| region.pass_ring(*ring, Owner::NOBODY, owner));
+        let free = (0..RINGS).find(|ring| region.change_owner(*ring, Owner::NOBODY, owner));
         let ring = free.or_else(|| {
             (0..RINGS).find(|ring| {
                 let before = region.owner(*ring);
                 let is_dead = before.is_beside(owner) && !is_alive(before.tid());
-                is_dead && region.pass_ring(*ring, before, owner)
+                is_dead && region.change_owner(*ring, before, owner)
             })
         });
         ring.map(|number| Ring { number, owner })
@@ -106,7 +106,7 @@ impl Client {
 
     /// Gives a ring back; what is posted in it is still taken.
     pub fn release_ring(&self, ring: &Ring) {
-        self.region.pass_ring(ring.number, ring.owner, Owner::NOBODY);
+        self.region.change_owner(ring.number, ring.owner, Owner::NOBODY);
     }
 
     /// Whether a write of `len` bytes fits in the ring now. It still will when its thread posts it: only that takes room.

@@ -42,7 +42,7 @@ impl Hostile<'_> {
 
     /// Gives a ring to a thread, whoever has it.
     pub fn use_ring(&self, ring: usize, tid: u32) {
-        self.0.pass_ring(ring, self.0.owner(ring), Owner::new(1, tid));
+        self.0.change_owner(ring, self.0.owner(ring), Owner::new(1, tid));
     }
 
     /// The position up to which entries are said to be published.

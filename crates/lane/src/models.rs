@@ -240,7 +240,7 @@ fn who_sees_a_write_below_its_cut_sees_those_before() {
                 follows
             })
         };
-        // A pass.
+        // A scan.
         let cut = lane.2.next();
         let taken = [lane.0.posted(), lane.1.posted()].map(|entry| entry.filter(|e| e - 10 < cut));
         first.join().unwrap();

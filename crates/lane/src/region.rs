@@ -323,18 +323,18 @@ impl Region {
     }
 
     /// Client: changes the ring's owner from `from` to `to`, if `from` owns it.
-    pub(crate) fn pass_ring(&self, ring: usize, from: Owner, to: Owner) -> bool {
+    pub(crate) fn change_owner(&self, ring: usize, from: Owner, to: Owner) -> bool {
         let owner = &self.ring(ring).owner.0;
-        let passed = owner
+        let changed = owner
             .compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
-        if passed && to != Owner::NOBODY {
+        if changed && to != Owner::NOBODY {
             self.ring(ring).ends.mark_as_had();
             // Before anything is published in it: the server looks at no other rings. Sequentially consistent
             // for the doorbell.
             self.head().rings.0.fetch_or(1 << ring, Ordering::SeqCst);
         }
-        passed
+        changed
     }
 
     /// The owner of a ring.
@@ -380,7 +380,7 @@ impl Region {
     }
 
     /// Daemon: nothing is posted any more by who begins after this. [`crate::server::Inbox::withdraw`] sees to
-    /// the others; only the pass after that is the last.
+    /// the others; only the scan after that is the last.
     pub fn close(&self) {
         self.head().closed.0.store(1, Ordering::Release);
     }

@@ -1,11 +1,11 @@
 //! The server's half: takes posted writes out of a client's region, in the order they were made.
 //!
-//! Writes of a client's threads are in several rings; their sequence numbers say which came first, and a pass takes those
-//! below its cut (`write_sequence`). The others are left to the next pass.
+//! Writes of a client's threads are in several rings; their sequence numbers say which came first, and a scan takes those
+//! below its cut (`write_sequence`). The others are left to the next scan.
 //!
 //! Nothing read in a region is believed: heads are copied, then checked, and what does not fit is [`Damage`]; who
-//! is told of that drops the inbox. Nor can a client keep a pass from ending, or make it pointless: a pass goes no
-//! further than the tails its beginning saw, and of two passes over rings in which something is posted one takes
+//! is told of that drops the inbox. Nor can a client keep a scan from ending, or make it pointless: a scan goes no
+//! further than the tails its beginning saw, and of two scans over rings in which something is posted one takes
 //! something out or tells of damage.
 //!
 //! What takes an entry out is inlined, all of it, whatever its size: returned by way of the stack, in narrow stores
@@ -58,8 +58,8 @@ pub struct Inbox {
     counted: [u64; RINGS],
     /// Sequence numbers below it were issued. It does not go back, whatever the region says.
     issued: u64,
-    /// What rings hold, during a pass.
-    pass: Vec<Waiting>,
+    /// What rings hold, during a scan.
+    scan: Vec<Waiting>,
     /// Taken out, and not yet settled.
     taken: Vec<(Posted, Option<u32>)>,
     payload: Payload,
@@ -101,7 +101,7 @@ impl Inbox {
             heads: [0; RINGS],
             counted: [0; RINGS],
             issued: 0,
-            pass: Vec::new(),
+            scan: Vec::new(),
             taken: Vec::new(),
             payload: Payload::with_room(PAYLOAD_BYTES_MIN),
         }
@@ -119,7 +119,7 @@ impl Inbox {
             .any(|ring| self.region.ring(ring).ends.tail() != self.heads[ring])
     }
 
-    /// Begins a pass over what is posted now.
+    /// Begins a scan over what is posted now.
     ///
     /// # Errors
     /// [`Damage`].
@@ -128,7 +128,7 @@ impl Inbox {
         // Before the tails: see `write_sequence`.
         self.load_sequence();
         let cut = Cut(self.issued);
-        self.pass.clear();
+        self.scan.clear();
         for ring in bits(self.region.rings_used()) {
             let tail = self.region.ring(ring).ends.tail();
             if tail != self.heads[ring] {
@@ -138,7 +138,7 @@ impl Inbox {
                 }
                 if let Some(next) = self.peek(ring, tail)? {
                     let ahead = self.heads[ring];
-                    self.pass.push(Waiting { ring, tail, next, ahead, told: 0, told_bytes: 0 });
+                    self.scan.push(Waiting { ring, tail, next, ahead, told: 0, told_bytes: 0 });
                 }
             }
         }
@@ -150,7 +150,7 @@ impl Inbox {
     /// to be decided by it: a client may change what it tells of.
     #[inline]
     pub fn look_ahead(&mut self, mut tell: impl FnMut(u32, u64, usize)) {
-        for waiting in &mut self.pass {
+        for waiting in &mut self.scan {
             if waiting.told > AHEAD / 2 || waiting.told_bytes > AHEAD_BYTES / 2 {
                 continue;
             }
@@ -188,7 +188,7 @@ impl Inbox {
         }
     }
 
-    /// Takes out the next write of the pass, in the order of sequence numbers. Its bytes are [`Inbox::payload`].
+    /// Takes out the next write of the scan, in the order of sequence numbers. Its bytes are [`Inbox::payload`].
     /// To be ended with [`Inbox::settle`] before the next.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl Inbox {
     #[inline(always)] // See the head of this file.
     pub fn next(&mut self, cut: Cut) -> Result<Option<Posted>, Damage> {
         let before_cut = |waiting: &&Waiting| waiting.next.sequence < cut.0 || cut == Cut::ALL;
-        let first = self.pass.iter().filter(before_cut).min_by_key(|waiting| waiting.next.sequence);
+        let first = self.scan.iter().filter(before_cut).min_by_key(|waiting| waiting.next.sequence);
         let Some(&Waiting { ring, next, .. }) = first else { return Ok(None) };
         let len = next.len as usize;
         let at = self.at(ring) + HEAD_BYTES;
@@ -235,17 +235,17 @@ impl Inbox {
         let ring = posted.ring;
         self.heads[ring] = advance(self.heads[ring], entry_bytes(posted.len));
         self.taken.push((posted, slot));
-        let Some(at) = self.pass.iter().position(|waiting| waiting.ring == ring) else {
+        let Some(at) = self.scan.iter().position(|waiting| waiting.ring == ring) else {
             return Ok(());
         };
-        let Waiting { tail, told, told_bytes, .. } = &mut self.pass[at];
+        let Waiting { tail, told, told_bytes, .. } = &mut self.scan[at];
         *told = told.saturating_sub(1);
         *told_bytes = if *told == 0 { 0 } else { told_bytes.saturating_sub(posted.len) };
         let tail = *tail;
         match self.peek(ring, tail)? {
-            Some(next) => self.pass[at].next = next,
+            Some(next) => self.scan[at].next = next,
             None => {
-                self.pass.swap_remove(at);
+                self.scan.swap_remove(at);
             }
         }
         Ok(())
@@ -269,7 +269,7 @@ impl Inbox {
     }
 
     /// Whoever began to post before this, and was told he may, fails to publish after it. What was published
-    /// before is in the next pass.
+    /// before is in the next scan.
     pub fn withdraw(&self) {
         for ring in 0..RINGS {
             self.region.ring(ring).ends.withdraw();
@@ -388,12 +388,12 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The upper bound, exclusive, of a pass's sequence numbers.
+/// The upper bound, exclusive, of a scan's sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut(u64);
 
 impl Cut {
-    /// Everything, whatever its sequence number: for the last pass over a client that is gone.
+    /// Everything, whatever its sequence number: for the last scan over a client that is gone.
     pub const ALL: Cut = Cut(u64::MAX);
 }
 

@@ -84,7 +84,7 @@ enum Step {
         to: u16,
     },
     /// A thread's ring goes to another.
-    Pass {
+    MoveRing {
         thread: u8,
     },
     StartPolling,
@@ -168,8 +168,8 @@ struct Model {
     was_read: [bool; FRAMES as usize],
     /// Posted and not taken, in order.
     queue: VecDeque<Pending>,
-    /// How many of them the pass under way has.
-    in_pass: usize,
+    /// How many of them the scan under way has.
+    in_scan: usize,
     /// Taken, and the client not told.
     untold: Vec<Pending>,
     tails: [usize; THREADS],
@@ -239,7 +239,8 @@ impl Model {
         let is_filling = self.used(thread) + takes > RING_BYTES / 2;
         self.tails[thread] += takes;
         self.queue.push_back(Pending { thread, offset, bytes: bytes.to_vec(), extends, takes });
-        let wakes = self.doorbell == Doorbell::Asleep || self.doorbell == Doorbell::Polling && is_filling;
+        let wakes =
+            self.doorbell == Doorbell::Asleep || self.doorbell == Doorbell::Polling && is_filling;
         if wakes {
             self.doorbell = Doorbell::Rung;
         }
@@ -308,7 +309,7 @@ impl Lane {
             frames: [None; FRAMES as usize],
             was_read: [false; FRAMES as usize],
             queue: VecDeque::new(),
-            in_pass: 0,
+            in_scan: 0,
             untold: Vec::new(),
             tails: [0; THREADS],
         };
@@ -370,7 +371,7 @@ impl Lane {
                 self.model.grant = u64::from(to) * 4 % (FILE_BYTES as u64 + 1);
                 self.board.set_grant(SLOT, self.model.grant);
             }
-            Step::Pass { thread } => self.pass(thread_of(thread)),
+            Step::MoveRing { thread } => self.move_ring(thread_of(thread)),
             Step::StartPolling => {
                 self.inbox.start_polling();
                 self.model.doorbell = Doorbell::Polling;
@@ -450,22 +451,22 @@ impl Lane {
         self.model.untold.clear();
         let cut = self.inbox.begin().expect("nothing is damaged");
         self.cut = Some(if all { Cut::ALL } else { cut });
-        self.model.in_pass = self.model.queue.len();
+        self.model.in_scan = self.model.queue.len();
     }
 
-    /// Applies some of the pass's writes; the client is told of each, or of all together.
+    /// Applies some of the scan's writes; the client is told of each, or of all together.
     fn take(&mut self, at_most: usize, together: bool) {
         let Some(cut) = self.cut else { return };
         for _ in 0..at_most {
             self.inbox.look_ahead(|description, _, _| assert_eq!(description, FILE.description));
             let posted = self.inbox.next(cut).expect("nothing is damaged");
             let Some(posted) = posted else {
-                assert_eq!(self.model.in_pass, 0);
+                assert_eq!(self.model.in_scan, 0);
                 break;
             };
-            assert!(self.model.in_pass > 0);
+            assert!(self.model.in_scan > 0);
             let write = self.model.queue.pop_front().expect("it was posted");
-            self.model.in_pass -= 1;
+            self.model.in_scan -= 1;
             assert_eq!((posted.description, posted.offset), (FILE.description, write.offset));
             assert!(self.inbox.payload() == write.bytes);
             self.apply(posted, &write);
@@ -525,7 +526,7 @@ impl Lane {
 
     /// A dead thread's ring is taken over, with what is posted in it, once no other is free; a ring that is given back
     /// is the first that is free.
-    fn pass(&mut self, thread: usize) {
+    fn move_ring(&mut self, thread: usize) {
         let given_back = &self.rings[thread];
         self.client.release_ring(given_back);
         let tid = thread as u32 + 1;

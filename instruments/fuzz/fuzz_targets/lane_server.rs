@@ -3,7 +3,7 @@
 //!
 //! What the server does is compared with a model that reads the same memory at the same moments. The server takes
 //! the entries in the order of sequence numbers, or reports damage. It reads inside a ring, takes no more than a
-//! ring holds, and a pass ends.
+//! ring holds, and a scan ends.
 
 #![no_main]
 
@@ -162,7 +162,7 @@ impl Entry {
 struct Model {
     heads: [u64; RINGS],
     issued: u64,
-    pass: Vec<Waiting>,
+    scan: Vec<Waiting>,
 }
 
 struct Waiting {
@@ -182,7 +182,7 @@ impl Model {
 
     fn begin(&mut self, region: &Hostile<'_>) -> Result<(), Damage> {
         self.issued = self.issued.max(region.next_sequence());
-        self.pass.clear();
+        self.scan.clear();
         for ring in (0..RINGS).filter(|ring| region.rings_used() >> ring & 1 != 0) {
             let tail = region.tail(ring);
             let posted = distance(self.heads[ring], tail);
@@ -190,7 +190,7 @@ impl Model {
                 return Err(self.damage(ring));
             }
             if let Some(next) = self.peek(region, ring, tail)? {
-                self.pass.push(Waiting { ring, tail, next });
+                self.scan.push(Waiting { ring, tail, next });
             }
         }
         Ok(())
@@ -230,20 +230,20 @@ impl Model {
         Ok(None)
     }
 
-    /// Which ring's entry is next: of those with the least sequence number, the first in the pass.
+    /// Which ring's entry is next: of those with the least sequence number, the first in the scan.
     fn next(&self, below: u64) -> Option<usize> {
-        let is_below = |nth: &usize| self.pass[*nth].next.sequence < below || below == u64::MAX;
-        (0..self.pass.len()).filter(is_below).min_by_key(|nth| self.pass[*nth].next.sequence)
+        let is_below = |nth: &usize| self.scan[*nth].next.sequence < below || below == u64::MAX;
+        (0..self.scan.len()).filter(is_below).min_by_key(|nth| self.scan[*nth].next.sequence)
     }
 
     fn take(&mut self, region: &Hostile<'_>, ring: usize, len: usize) -> Result<(), Damage> {
         self.heads[ring] = advance(self.heads[ring], entry_bytes(len));
-        let Some(nth) = self.pass.iter().position(|waiting| waiting.ring == ring) else {
+        let Some(nth) = self.scan.iter().position(|waiting| waiting.ring == ring) else {
             return Ok(());
         };
-        match self.peek(region, ring, self.pass[nth].tail)? {
-            Some(next) => self.pass[nth].next = next,
-            None => drop(self.pass.swap_remove(nth)),
+        match self.peek(region, ring, self.scan[nth].tail)? {
+            Some(next) => self.scan[nth].next = next,
+            None => drop(self.scan.swap_remove(nth)),
         }
         Ok(())
     }
@@ -253,13 +253,13 @@ struct Run {
     region: Arc<Region>,
     inbox: Inbox,
     model: Model,
-    /// The pass under way, and the sequence number below which it takes.
+    /// The scan under way, and the sequence number below which it takes.
     cut: Option<(Cut, u64)>,
     /// Taken out and not applied, from this ring.
     last: Option<(Posted, usize)>,
     /// Taken out, and not yet flushed.
     taken: Vec<usize>,
-    /// Since the pass began.
+    /// Since the scan began.
     taken_bytes: usize,
 }
 
@@ -267,7 +267,7 @@ impl Run {
     fn new() -> Run {
         let (region, _) = Region::create(FRAMES).expect("there is memory");
         let region = Arc::new(region);
-        let model = Model { heads: [0; RINGS], issued: 0, pass: Vec::new() };
+        let model = Model { heads: [0; RINGS], issued: 0, scan: Vec::new() };
         let inbox = Inbox::new(Arc::clone(&region));
         Run { region, inbox, model, cut: None, last: None, taken: Vec::new(), taken_bytes: 0 }
     }
@@ -364,7 +364,7 @@ impl Run {
     }
 
     fn begin(&mut self, region: &Hostile<'_>, all: bool) -> Result<(), Damage> {
-        // The server settles a write before the next pass.
+        // The server settles a write before the next scan.
         self.last = None;
         self.flush(region);
         let began = self.inbox.begin();
@@ -377,7 +377,7 @@ impl Run {
     fn next(&mut self, region: &Hostile<'_>) -> Result<(), Damage> {
         let (Some((cut, below)), None) = (self.cut, self.last) else { return Ok(()) };
         let posted = self.inbox.next(cut)?;
-        let expected = self.model.next(below).map(|nth| &self.model.pass[nth]);
+        let expected = self.model.next(below).map(|nth| &self.model.scan[nth]);
         let (Some(posted), Some(Waiting { ring, next, .. })) = (posted, expected) else {
             assert!(posted.is_none() && expected.is_none());
             return Ok(());

@@ -9,9 +9,9 @@ use crate::region::{EntryHead, RINGS};
 use crate::ring::{ENTRY_ALIGN, HEAD_BYTES, PAYLOAD_BYTES_MAX, RING_BYTES, entry_bytes};
 
 const SEEDS: u64 = if cfg!(miri) { 5 } else { 4000 };
-/// Passes over one region; between two of them it is spoilt once more.
-const PASSES: usize = 4;
-/// Of what a pass may take at most: entries of the least size in full rings.
+/// Scans of one region; between two of them it is spoilt once more.
+const SCANS: usize = 4;
+/// Of what a scan may take at most: entries of the least size in full rings.
 const TAKEN_MAX: usize = RINGS * RING_BYTES / (2 * ENTRY_ALIGN) + RINGS;
 
 /// A number that some check may have forgotten.
@@ -60,7 +60,7 @@ fn spoil(region: &Region, random: &mut Random) {
     }
     for _ in 0..1 + random.below(6) {
         let ring = random.below(RINGS);
-        region.pass_ring(ring, region.owner(ring), Owner::new(0, number(random) as u32 | 1));
+        region.change_owner(ring, region.owner(ring), Owner::new(0, number(random) as u32 | 1));
         // Entries one after the other, from the server's head on.
         let ends = &region.ring(ring).ends;
         let (from, mut bytes) = (ends.released(), 0);
@@ -86,10 +86,10 @@ fn spoil(region: &Region, random: &mut Random) {
 /// How a region was done with: whether there was damage, and how much was taken.
 fn drain(inbox: &mut Inbox, random: &mut Random) -> (bool, usize) {
     let mut taken = 0;
-    for _ in 0..PASSES {
+    for _ in 0..SCANS {
         let Ok(cut) = inbox.begin() else { return (true, taken) };
         let cut = if random.below(8) == 0 { Cut::ALL } else { cut };
-        let mut in_pass = 0;
+        let mut in_scan = 0;
         loop {
             inbox.look_ahead(|_, _, len| assert!(len <= PAYLOAD_BYTES_MAX));
             let posted = match inbox.next(cut) {
@@ -98,8 +98,8 @@ fn drain(inbox: &mut Inbox, random: &mut Random) -> (bool, usize) {
                 Err(_) => return (true, taken),
             };
             assert!(posted.len == inbox.payload().len() && posted.len <= PAYLOAD_BYTES_MAX);
-            in_pass += 1;
-            assert!(in_pass <= TAKEN_MAX);
+            in_scan += 1;
+            assert!(in_scan <= TAKEN_MAX);
             taken += 1;
             if random.below(50) == 0 {
                 spoil(&Arc::clone(inbox.region()), random);

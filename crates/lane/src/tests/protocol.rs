@@ -41,7 +41,7 @@ fn writes_of_several_rings_are_taken_in_the_order_they_were_made() {
 }
 
 #[test]
-fn what_is_posted_during_a_pass_is_left_to_the_next() {
+fn what_is_posted_during_a_scan_is_left_to_the_next() {
     let mut lane = Lane::with_file(4, 0);
     let (ring, late) = (lane.ring(1), lane.ring(2));
     post(&lane.client, &ring, FILE, To::Offset(0), b"a").unwrap();

@@ -75,7 +75,7 @@ fn writes_that_follow_each_other_are_taken_in_that_order() {
     drop(board);
 }
 
-/// Once the right is withdrawn and a pass was made, nothing comes any more until it is given back; and nothing
+/// Once the right is withdrawn and a scan was made, nothing comes any more until it is given back; and nothing
 /// is lost or taken twice.
 #[test]
 fn nothing_comes_after_the_right_was_withdrawn() {
