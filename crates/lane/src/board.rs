@@ -346,7 +346,7 @@ impl Board {
     }
 
     /// How programs may use the file from now on; `client` is of meaning for [`Mode::Exclusive`]. To take a right away,
-    /// [`crate::server::Inbox::withdraw`] must follow.
+    /// [`crate::server::Inbox::revoke`] must follow.
     pub fn set_mode(&self, slot: u32, mode: Mode, client: u32) {
         let client = if mode == Mode::Exclusive { client } else { 0 };
         let word = &self.parts.file(slot).state;

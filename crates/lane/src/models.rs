@@ -38,7 +38,7 @@ impl Ring {
             self.put(entry);
             match self.ends.publish(place) {
                 Ok(()) => return true,
-                Err(Refused::Withdrawn) => {}
+                Err(Refused::Revoked) => {}
                 Err(Refused::Full) => unreachable!(),
             }
         }
@@ -61,7 +61,7 @@ impl Ring {
 }
 
 #[test]
-fn who_posts_after_the_right_was_withdrawn_knows_that_it_was() {
+fn a_post_fails_after_the_right_was_revoked() {
     loom::model(|| {
         let ring = Arc::new(Ring::new());
         let right = Arc::new(AtomicU64::new(1));
@@ -70,7 +70,7 @@ fn who_posts_after_the_right_was_withdrawn_knows_that_it_was() {
             thread::spawn(move || ring.post(5, || right.load(Ordering::Acquire) == 1))
         };
         right.store(0, Ordering::Release);
-        ring.ends.withdraw();
+        ring.ends.revoke();
         // The last look: nothing comes after it.
         let seen = ring.posted();
         let posted = producer.join().unwrap();
@@ -89,7 +89,7 @@ fn a_right_given_back_is_used() {
             thread::spawn(move || ring.post(5, || right.load(Ordering::Acquire) != 0))
         };
         right.store(2, Ordering::Release);
-        ring.ends.withdraw();
+        ring.ends.revoke();
         assert!(producer.join().unwrap());
         assert_eq!(ring.posted(), Some(5));
     });

@@ -379,7 +379,7 @@ impl Region {
         mark.load(Ordering::Relaxed) != 0 && mark.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Daemon: nothing is posted any more by who begins after this. [`crate::server::Inbox::withdraw`] sees to
+    /// Daemon: nothing is posted any more by who begins after this. [`crate::server::Inbox::revoke`] sees to
     /// the others; only the scan after that is the last.
     pub fn close(&self) {
         self.head().closed.0.store(1, Ordering::Release);

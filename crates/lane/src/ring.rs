@@ -2,14 +2,14 @@
 //!
 //! The tail is one word: a position and a generation. A producer loads it, looks whether it may post to the
 //! file at all, copies its entry into the ring and publishes it by exchanging the tail it loaded for the new
-//! one. The server withdraws the right to post by saying so on the board and then raising the generation of
+//! one. The server revokes the right to post by saying so on the board and then raising the generation of
 //! every ring of the client: whoever looked before that cannot publish any more, whoever publishes before that
 //! is seen by the server's next look at the tail. Nobody waits for anybody, also if a program is stopped in
 //! between.
 //!
 //! Positions count bytes for ever, modulo 2^24; an entry lies in the ring in one piece, after a filler if it would
 //! not fit before the end. Generations have the other 40 bits: a program would have to be stopped for as many
-//! withdrawals to publish by one from before.
+//! revocations to publish by one from before.
 //!
 //! Invariants:
 //! - `head <= tail <= head + RING_BYTES`, all multiples of [`ENTRY_ALIGN`];
@@ -82,7 +82,7 @@ pub enum Refused {
     /// There is no room until the server has taken something out.
     Full,
     /// The server raised the generation in between: look again whether you may.
-    Withdrawn,
+    Revoked,
 }
 
 impl Default for Ends {
@@ -135,7 +135,7 @@ impl Ends {
     /// Publishes the entry written at `place`.
     ///
     /// # Errors
-    /// [`Refused::Withdrawn`]: it is not published, and nobody will read it.
+    /// [`Refused::Revoked`]: it is not published, and nobody will read it.
     #[inline]
     pub fn publish(&self, place: Place) -> Result<(), Refused> {
         // Release: who sees the tail sees the entry. Sequentially consistent for the doorbell.
@@ -145,7 +145,7 @@ impl Ends {
             Ordering::SeqCst,
             Ordering::Relaxed,
         );
-        published.map(drop).map_err(|_| Refused::Withdrawn)
+        published.map(drop).map_err(|_| Refused::Revoked)
     }
 
     /// Whether the server has taken everything out.
@@ -167,7 +167,7 @@ impl Ends {
     }
 
     /// Server: whoever began to post before this fails to publish after it, and sees what was stored before.
-    pub fn withdraw(&self) {
+    pub fn revoke(&self) {
         self.producer.tail.fetch_add(GENERATION, Ordering::AcqRel);
     }
 
@@ -175,7 +175,7 @@ impl Ends {
     /// ring is not published in the zeros that replace it.
     pub(crate) fn mark_as_had(&self) {
         if self.producer.tail.load(Ordering::Relaxed) < GENERATION {
-            self.withdraw();
+            self.revoke();
         }
     }
 
@@ -232,11 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_published_after_the_right_was_withdrawn() {
+    fn nothing_is_published_after_the_right_was_revoked() {
         let ends = Ends::new();
         let place = ends.begin(64).unwrap();
-        ends.withdraw();
-        assert_eq!(ends.publish(place), Err(Refused::Withdrawn));
+        ends.revoke();
+        assert_eq!(ends.publish(place), Err(Refused::Revoked));
         assert!(ends.is_empty());
         let again = ends.begin(64).unwrap();
         ends.publish(again).unwrap();

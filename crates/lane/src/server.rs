@@ -270,9 +270,9 @@ impl Inbox {
 
     /// Whoever began to post before this, and was told he may, fails to publish after it. What was published
     /// before is in the next scan.
-    pub fn withdraw(&self) {
+    pub fn revoke(&self) {
         for ring in 0..RINGS {
-            self.region.ring(ring).ends.withdraw();
+            self.region.ring(ring).ends.revoke();
         }
     }
 

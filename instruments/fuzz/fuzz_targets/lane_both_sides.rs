@@ -417,7 +417,7 @@ impl Lane {
         let was_filled = Cell::new(false);
         let fill = |out: *mut u8| {
             self.board.set_mode(SLOT, Mode::Shared, 0);
-            self.inbox.withdraw();
+            self.inbox.revoke();
             was_filled.set(true);
             // SAFETY: as many bytes as were asked for.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
@@ -520,7 +520,7 @@ impl Lane {
 
     fn set_mode(&mut self, mode: Mode, is_ours: bool) {
         self.board.set_mode(SLOT, mode, if is_ours { CLIENT } else { CLIENT + 1 });
-        self.inbox.withdraw();
+        self.inbox.revoke();
         (self.model.mode, self.model.is_ours) = (mode, is_ours);
     }
 

@@ -61,7 +61,7 @@ enum Step {
     Settle {
         slot: Option<u16>,
     },
-    Withdraw,
+    Revoke,
     StartPolling,
     StopPolling,
 }
@@ -316,7 +316,7 @@ impl Run {
                 self.check_told(&region);
                 took?;
             }
-            Step::Withdraw => self.inbox.withdraw(),
+            Step::Revoke => self.inbox.revoke(),
             Step::StartPolling => self.inbox.start_polling(),
             Step::StopPolling => assert_eq!(self.inbox.stop_polling(), !self.inbox.has_posted()),
         }

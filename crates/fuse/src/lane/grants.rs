@@ -138,7 +138,7 @@ impl FileSystem {
         let descriptions = client.retire();
         // Before its places on the board are others'.
         client.region.close();
-        client.inbox().inbox.withdraw();
+        client.inbox().inbox.revoke();
         for open in descriptions {
             self.client_left(&open, client.id);
         }
@@ -216,7 +216,7 @@ impl FileSystem {
             Step::Revoke(client, _) => {
                 lane.board.set_mode(slot, Mode::Changing, 0);
                 if let Some(client) = lane.clients.get(client) {
-                    client.inbox().inbox.withdraw();
+                    client.inbox().inbox.revoke();
                 }
                 lane.counts.revoked.fetch_add(1, Ordering::Relaxed);
             }

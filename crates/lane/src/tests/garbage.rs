@@ -109,7 +109,7 @@ fn drain(inbox: &mut Inbox, random: &mut Random) -> (bool, usize) {
                 return (true, taken);
             }
         }
-        inbox.withdraw();
+        inbox.revoke();
         inbox.start_polling();
         inbox.stop_polling();
     }

@@ -63,7 +63,7 @@ fn nobody_posts_without_the_right() {
         [(Mode::Kernel, 0), (Mode::Rejoining, 0), (Mode::Shared, CLIENT), (Mode::Exclusive, 8)]
     {
         lane.board.set_mode(SLOT, mode, client);
-        lane.inbox.withdraw();
+        lane.inbox.revoke();
         assert_eq!(post(FILE), Err(Miss::Mode));
         assert_eq!(read(&lane.client, SLOT, 0, 0).is_ok(), mode == Mode::Shared);
     }

@@ -24,7 +24,7 @@ enum Step {
         len: usize,
     },
     /// The right is taken away, and everything taken out, before it is given back.
-    Withdraw,
+    Revoke,
     Take {
         at_most: usize,
     },
@@ -46,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (thread.clone(), any::<bool>(), 0..1_u64 << 20, len.clone())
             .prop_map(|(thread, to_end, offset, len)| Step::Post { thread, to_end, offset, len }),
         1 => (thread.clone(), len).prop_map(|(thread, len)| Step::Interrupt { thread, len }),
-        1 => Just(Step::Withdraw),
+        1 => Just(Step::Revoke),
         2 => (0..20_usize).prop_map(|at_most| Step::Take { at_most }),
         1 => Just(Step::TakeAll),
         1 => thread.prop_map(|thread| Step::Move { thread }),
@@ -133,14 +133,14 @@ impl Model {
             Step::Interrupt { thread, len } => {
                 let ends = &self.lane.client.region.ring(self.rings[thread].number()).ends;
                 let place = ends.begin(len);
-                self.lane.inbox.withdraw();
+                self.lane.inbox.revoke();
                 if let Ok(place) = place {
                     assert!(ends.publish(place).is_err());
                 }
             }
-            Step::Withdraw => {
+            Step::Revoke => {
                 self.lane.board.set_mode(SLOT, Mode::Kernel, 0);
-                self.lane.inbox.withdraw();
+                self.lane.inbox.revoke();
                 self.take_all();
                 let refused = post(&self.lane.client, &self.rings[0], FILE, To::End, b"x");
                 assert_eq!(refused, Err(Miss::Mode));

@@ -75,10 +75,10 @@ fn writes_that_follow_each_other_are_taken_in_that_order() {
     drop(board);
 }
 
-/// Once the right is withdrawn and a scan was made, nothing comes any more until it is given back; and nothing
+/// Once the right is revoked and a scan was made, nothing comes any more until it is given back; and nothing
 /// is lost or taken twice.
 #[test]
-fn nothing_comes_after_the_right_was_withdrawn() {
+fn nothing_comes_after_the_right_was_revoked() {
     let Lane { mut inbox, client, board, .. } = Lane::with_file(4, 0);
     let left = AtomicU64::new(u64::from(THREADS));
     thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn nothing_comes_after_the_right_was_withdrawn() {
         while left.load(Ordering::Acquire) != 0 {
             count_in(take_all(&mut inbox).unwrap());
             board.set_mode(SLOT, Mode::Kernel, 0);
-            inbox.withdraw();
+            inbox.revoke();
             while inbox.has_posted() {
                 count_in(take_all(&mut inbox).unwrap());
             }
