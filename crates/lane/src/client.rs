@@ -99,7 +99,7 @@ impl Client {
     pub fn unmap(&self) -> io::Result<()> {
         // The region last: its counters tell which pages have writes pending, and a thread that still sees
         // the pages must see the counters. A post that began in the shared region is not published in zeros
-        // (`Ends::mark_as_had`).
+        // (`Ends::mark_as_used`).
         let view = self.view.unmap();
         self.region.unmap().and(view)
     }

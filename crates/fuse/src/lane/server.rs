@@ -47,9 +47,9 @@ const INTERVAL_ALL: Duration = Duration::from_secs(1);
 /// After so long without a post the client has to wake us.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// Share of the memory for frames that clients' counters and marks may take in addition. It bounds the number
-/// of clients.
-const STANDING_SHARE: usize = 8;
+/// The fixed parts of all clients' regions ([`Region::fixed_bytes`]) may take one part in this many of the memory for
+/// frames, in addition to it. This bounds the number of clients.
+const FIXED_SHARE: usize = 8;
 /// This many refused connections within [`REFUSALS_IN`] suspend accepting for the rest of that time. A peer's
 /// user is known only after accept(2), and refusals must not take this thread's time.
 const REFUSALS_MAX: u32 = 50;
@@ -106,8 +106,8 @@ fn yield_cpu(time: Duration) {
 
 /// Maximum number of clients, for a board of `frames` frames.
 fn clients_max(frames: u32) -> usize {
-    let standing = frames as usize * PAGE_BYTES / STANDING_SHARE;
-    (standing / Region::standing_bytes(frames)).min(CLIENTS_MAX)
+    let bytes = frames as usize * PAGE_BYTES / FIXED_SHARE;
+    (bytes / Region::fixed_bytes(frames)).min(CLIENTS_MAX)
 }
 
 fn listen_at(name: &str) -> io::Result<OwnedFd> {
@@ -388,7 +388,7 @@ mod tests {
             let frames = ((mebibytes << 20) / PAGE_BYTES) as u32;
             let clients = clients_max(frames);
             assert!(clients >= 64, "{clients} with {mebibytes} MiB");
-            assert!(clients * Region::standing_bytes(frames) <= mebibytes << 17);
+            assert!(clients * Region::fixed_bytes(frames) <= mebibytes << 17);
         }
     }
 }
