@@ -1,6 +1,6 @@
 //! The lane's protocols under the model checker: every order of steps that the memory model allows.
 
-#![allow(unsafe_code)] // So the checker is told what is no atomic.
+#![allow(unsafe_code)] // The checker's cells for memory that is not atomic need it.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -12,7 +12,7 @@ use crate::ring::{Ends, Refused, advance, entry_bytes};
 use crate::sequence_lock::SequenceLock;
 use crate::write_sequence::WriteSequence;
 
-/// A ring with room for what one entry holds.
+/// A ring with room for one entry.
 struct Ring {
     ends: Ends,
     entry: UnsafeCell<u64>,
@@ -71,7 +71,7 @@ fn a_post_fails_after_the_right_was_revoked() {
         };
         right.store(0, Ordering::Release);
         ring.ends.revoke();
-        // The last look: nothing comes after it.
+        // The last read: nothing is published after it.
         let seen = ring.posted();
         let posted = producer.join().unwrap();
         assert_eq!(seen, posted.then_some(5));
@@ -80,7 +80,7 @@ fn a_post_fails_after_the_right_was_revoked() {
 }
 
 #[test]
-fn a_right_given_back_is_used() {
+fn a_post_succeeds_after_the_right_was_revoked_and_granted_again() {
     loom::model(|| {
         let ring = Arc::new(Ring::new());
         let right = Arc::new(AtomicU64::new(1));
@@ -219,7 +219,7 @@ fn of_two_posts_while_the_daemon_sleeps_one_wakes_it() {
 }
 
 #[test]
-fn who_sees_a_write_below_its_cut_sees_those_before() {
+fn a_scan_that_takes_a_write_takes_the_writes_before_it() {
     loom::model(|| {
         let lane = Arc::new((Ring::new(), Ring::new(), WriteSequence::new()));
         let returned = Arc::new(AtomicU64::new(0));

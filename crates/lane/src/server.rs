@@ -429,7 +429,7 @@ impl Life {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let mutex = board.life().cast::<libc::pthread_mutex_t>();
-        let told = |code: i32| match code {
+        let checked = |code: i32| match code {
             0 => Ok(()),
             code => Err(io::Error::from_raw_os_error(code)),
         };
@@ -437,21 +437,21 @@ impl Life {
         // locks it.
         unsafe {
             let mut attributes = std::mem::zeroed::<libc::pthread_mutexattr_t>();
-            told(libc::pthread_mutexattr_init(&raw mut attributes))?;
-            let set = told(libc::pthread_mutexattr_setpshared(
+            checked(libc::pthread_mutexattr_init(&raw mut attributes))?;
+            let set = checked(libc::pthread_mutexattr_setpshared(
                 &raw mut attributes,
                 libc::PTHREAD_PROCESS_SHARED,
             ))
             .and_then(|()| {
-                told(libc::pthread_mutexattr_setrobust(
+                checked(libc::pthread_mutexattr_setrobust(
                     &raw mut attributes,
                     libc::PTHREAD_MUTEX_ROBUST,
                 ))
             })
-            .and_then(|()| told(libc::pthread_mutex_init(mutex, &raw const attributes)));
+            .and_then(|()| checked(libc::pthread_mutex_init(mutex, &raw const attributes)));
             libc::pthread_mutexattr_destroy(&raw mut attributes);
             set?;
-            told(libc::pthread_mutex_lock(mutex))?;
+            checked(libc::pthread_mutex_lock(mutex))?;
         }
         let life = Life { board, _thread: std::marker::PhantomData };
         if life.board.is_alive() { Ok(life) } else { Err(io::ErrorKind::Unsupported.into()) }
