@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use libc::iovec;
 use weir_lane::client::{Attached, Client, Ring, To};
 use weir_lane::ring::PAYLOAD_BYTES_MAX;
-use weir_lane::tally::{Count, Why};
+use weir_lane::tally::{Count, Fallback};
 
 use crate::description::{APPENDS, Description, READS, SYNCHRONOUS, WRITES, Way};
-use crate::outcome::{Outcome, why};
+use crate::outcome::{Outcome, fallback_for};
 use crate::pieces::Pieces;
 use crate::{attach, connection, home, leave, limit, position, report, sys, table, thread};
 
@@ -64,10 +64,10 @@ pub(crate) unsafe extern "C" fn read(
     };
     // SAFETY: by this function's contract.
     let Some(pieces) = (unsafe { Pieces::new(pieces, count) }) else {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     };
     if open.flags & READS == 0 {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     }
     match offset {
         None => open.read(pieces),
@@ -93,27 +93,27 @@ pub(crate) unsafe extern "C" fn write(
     let is_append = open.flags & APPENDS != 0;
     // SAFETY: by this function's contract.
     let Some(pieces) = (unsafe { Pieces::new(pieces, count) }) else {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     };
     if open.flags & WRITES == 0 {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     }
     // Also what the kernel appends: where that ends it does not know either.
     if is_append && offset.is_none() && !position::note(open.index, open.file) {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     }
-    if let Some(why) = open.why_not_post(&pieces) {
+    if let Some(fallback) = open.post_fallback(&pieces) {
         if is_append && pieces.len() > APPEND_BYTES_MAX {
-            return open.append_in_parts(pieces, why);
+            return open.append_in_parts(pieces, fallback);
         }
-        return Outcome::kernel(why);
+        return Outcome::kernel(fallback);
     }
     match offset {
         _ if is_append => open.append(pieces, offset.is_none()),
         None => open.write(pieces),
         Some(offset) => match u64::try_from(*offset) {
             Ok(offset) => open.post_patiently(To::Offset(offset), pieces),
-            Err(_) => Outcome::kernel(Why::Special),
+            Err(_) => Outcome::kernel(Fallback::Special),
         },
     }
 }
@@ -179,23 +179,23 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     }
     let (index, file, flags) = match way {
         Way::Lane(index, file, flags) => (index, file, flags),
-        Way::Kernel(why) => return Err(Outcome::kernel(why)),
-        Way::Ripe if description.gave_way() => return Err(Outcome::kernel(Why::Mode)),
-        Way::Ripe => return Err(Outcome::kernel(Why::Early)),
+        Way::Kernel(fallback) => return Err(Outcome::kernel(fallback)),
+        Way::Ripe if description.gave_way() => return Err(Outcome::kernel(Fallback::Mode)),
+        Way::Ripe => return Err(Outcome::kernel(Fallback::Early)),
         Way::Inherited => {
             leave::disown(fd, description);
-            return Err(Outcome::kernel(Why::Passed));
+            return Err(Outcome::kernel(Fallback::Passed));
         }
     };
     if home::is_guest() {
-        return Err(Outcome::kernel(Why::Nested));
+        return Err(Outcome::kernel(Fallback::Nested));
     }
-    let client = connection::client(index).ok_or(Outcome::kernel(Why::Gone))?;
+    let client = connection::client(index).ok_or(Outcome::kernel(Fallback::Gone))?;
     if client.view.is_by_kernel(file.slot) {
         let gives_way = !client.view.is_rejoining(file.slot) || description.has_waited();
         if gives_way && client.view.is_alive() {
             leave::give_way(fd, description);
-            return Err(Outcome::kernel(Why::Mode));
+            return Err(Outcome::kernel(Fallback::Mode));
         }
     }
     Ok(Open { fd, description, client, index, file, flags })
@@ -212,28 +212,32 @@ impl Open {
             return self.read_next(pieces);
         }
         let Ok(position) = sys::lseek(self.fd, 0, libc::SEEK_CUR) else {
-            return Outcome::kernel(Why::Special);
+            return Outcome::kernel(Fallback::Special);
         };
         self.description.moved_to(position);
-        if self.holds(position, len) { self.read_next(pieces) } else { Outcome::kernel(Why::End) }
+        if self.holds(position, len) {
+            self.read_next(pieces)
+        } else {
+            Outcome::kernel(Fallback::End)
+        }
     }
 
     /// Reads where the position is, which most likely is not too near the end.
     fn read_next(&self, pieces: Pieces<'_>) -> Outcome {
         let len = pieces.len();
         let Ok(end) = sys::lseek(self.fd, len as i64, libc::SEEK_CUR) else {
-            return Outcome::kernel(Why::Special);
+            return Outcome::kernel(Fallback::Special);
         };
         let begin = end.wrapping_sub(len as u64);
         if !self.holds(begin, len) {
             // Somebody else had moved it.
             let _ = sys::lseek(self.fd, -(len as i64), libc::SEEK_CUR);
-            return Outcome::kernel(Why::End);
+            return Outcome::kernel(Fallback::End);
         }
         self.description.moved_to(end);
         match self.copy_out(pieces, begin) {
             Ok(()) => Outcome::done(len),
-            Err(why) => self.finish_read(pieces, begin, why),
+            Err(fallback) => self.finish_read(pieces, begin, fallback),
         }
     }
 
@@ -245,24 +249,24 @@ impl Open {
     }
 
     fn read_at(&self, pieces: Pieces<'_>, offset: i64) -> Outcome {
-        let Ok(offset) = u64::try_from(offset) else { return Outcome::kernel(Why::Special) };
+        let Ok(offset) = u64::try_from(offset) else { return Outcome::kernel(Fallback::Special) };
         match self.copy_out(pieces, offset) {
             Ok(()) => Outcome::done(pieces.len()),
-            Err(why) => Outcome::kernel(why),
+            Err(fallback) => Outcome::kernel(fallback),
         }
     }
 
     /// Copies from frames, all or nothing (but the pieces may hold anything then).
-    fn copy_out(&self, pieces: Pieces<'_>, offset: u64) -> Result<(), Why> {
+    fn copy_out(&self, pieces: Pieces<'_>, offset: u64) -> Result<(), Fallback> {
         if !self.holds(offset, pieces.len()) {
-            return Err(Why::End);
+            return Err(Fallback::End);
         }
         let mut at = offset;
         for piece in pieces.as_slice() {
             let out = piece.iov_base.cast();
             // SAFETY: by the contract of `read`.
             let read = unsafe { self.client.read(self.file.slot, at, out, piece.iov_len) };
-            read.map_err(why)?;
+            read.map_err(fallback_for)?;
             at += piece.iov_len as u64;
         }
         report::add(Count::LaneReads, 1);
@@ -272,32 +276,32 @@ impl Open {
 
     /// Reads by the kernel what lies at a part that was taken already, and gives back what is not there.
     #[cold]
-    fn finish_read(&self, pieces: Pieces<'_>, begin: u64, why: Why) -> Outcome {
+    fn finish_read(&self, pieces: Pieces<'_>, begin: u64, fallback: Fallback) -> Outcome {
         // SAFETY: by the contract of `read`.
         let read = unsafe { sys::preadv(self.fd, pieces.as_slice(), begin) };
         let read = self.give_back(pieces, read);
-        report::kernel_read(Some(why), read.returned().unwrap_or(0));
+        report::kernel_read(Some(fallback), read.returned().unwrap_or(0));
         read
     }
 
     /// Why a write must go by the kernel, as far as is known before.
-    fn why_not_post(&self, pieces: &Pieces<'_>) -> Option<Why> {
+    fn post_fallback(&self, pieces: &Pieces<'_>) -> Option<Fallback> {
         match self.flags {
-            flags if flags & WRITES == 0 => Some(Why::Special),
-            flags if flags & SYNCHRONOUS != 0 => Some(Why::Synchronous),
-            _ if pieces.len() > PAYLOAD_BYTES_MAX => Some(Why::Large),
-            _ if limit::is_limited() => Some(Why::Limited),
-            _ if !self.client.view.is_alive() => Some(Why::Gone),
+            flags if flags & WRITES == 0 => Some(Fallback::Special),
+            flags if flags & SYNCHRONOUS != 0 => Some(Fallback::Synchronous),
+            _ if pieces.len() > PAYLOAD_BYTES_MAX => Some(Fallback::Large),
+            _ if limit::is_limited() => Some(Fallback::Limited),
+            _ if !self.client.view.is_alive() => Some(Fallback::Gone),
             _ => {
                 let seen = self.client.view.seen(self.file.slot, self.client.id);
-                (!seen.writable).then_some(Why::Mode)
+                (!seen.writable).then_some(Fallback::Mode)
             }
         }
     }
 
     /// Appends by the kernel what is too long for one of its requests.
     #[cold]
-    fn append_in_parts(&self, pieces: Pieces<'_>, why: Why) -> Outcome {
+    fn append_in_parts(&self, pieces: Pieces<'_>, fallback: Fallback) -> Outcome {
         let mut done = 0;
         for piece in pieces.as_slice() {
             let mut at = 0;
@@ -312,19 +316,19 @@ impl Open {
                     Ok(written) => {
                         (at, done) = (at + written, done + written);
                         if written < len {
-                            report::kernel_write(Some(why), done as isize);
+                            report::kernel_write(Some(fallback), done as isize);
                             return Outcome::done(done);
                         }
                     }
                     Err(_) if done > 0 => {
-                        report::kernel_write(Some(why), done as isize);
+                        report::kernel_write(Some(fallback), done as isize);
                         return Outcome::done(done);
                     }
                     Err(error) => return Outcome::failed(error),
                 }
             }
         }
-        report::kernel_write(Some(why), done as isize);
+        report::kernel_write(Some(fallback), done as isize);
         Outcome::done(done)
     }
 
@@ -333,17 +337,17 @@ impl Open {
         self.await_room(pieces.len());
         let Ok(end) = sys::lseek(self.fd, pieces.len() as i64, libc::SEEK_CUR) else {
             // Past what an offset can be: the kernel knows the error.
-            return Outcome::kernel(Why::Special);
+            return Outcome::kernel(Fallback::Special);
         };
         self.description.moved_to(end);
         let begin = end - pieces.len() as u64;
         let posted = self.post(To::Offset(begin), pieces);
-        match posted.why() {
+        match posted.fallback() {
             None => posted,
-            Some(why) => {
+            Some(fallback) => {
                 let written = sys::pwritev(self.fd, pieces.as_slice(), begin);
                 let written = self.give_back(pieces, written);
-                report::kernel_write(Some(why), written.returned().unwrap_or(0));
+                report::kernel_write(Some(fallback), written.returned().unwrap_or(0));
                 written
             }
         }
@@ -380,7 +384,7 @@ impl Open {
     fn post_patiently(&self, to: To, pieces: Pieces<'_>) -> Outcome {
         let len = pieces.len();
         let posted = self.post(to, pieces);
-        if posted.why() != Some(Why::Full) {
+        if posted.fallback() != Some(Fallback::Full) {
             return posted;
         }
         self.await_room(len);
@@ -391,7 +395,7 @@ impl Open {
     /// this waited for room.
     fn append(&self, pieces: Pieces<'_>, moves: bool) -> Outcome {
         let posted = self.post_patiently(To::End, pieces);
-        if moves && posted.why().is_none() && !position::note(self.index, self.file) {
+        if moves && posted.fallback().is_none() && !position::note(self.index, self.file) {
             position::set_to_end(self.fd);
         }
         posted
@@ -417,8 +421,8 @@ impl Open {
                 }
                 Outcome::done(len)
             }
-            Ok(Err(miss)) => Outcome::kernel(why(miss)),
-            Err(why) => Outcome::kernel(why),
+            Ok(Err(miss)) => Outcome::kernel(fallback_for(miss)),
+            Err(fallback) => Outcome::kernel(fallback),
         }
     }
 

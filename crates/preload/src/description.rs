@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weir_lane::client::Attached;
-use weir_lane::tally::Why;
+use weir_lane::tally::Fallback;
 
 use crate::{device, history, home, sys};
 
@@ -120,7 +120,7 @@ pub(crate) enum Way {
     /// By the lane: the client, the file, and the flags.
     Lane(usize, Attached, u32),
     /// By the kernel, this time or for good.
-    Kernel(Why),
+    Kernel(Fallback),
     /// By the kernel; but it may be put into the lane now.
     Ripe,
     /// By the kernel: a process gave way with it from which this one was forked, and may put it into the lane at any time. It is
@@ -320,7 +320,7 @@ impl Description {
     #[cold]
     fn way_by_kernel(&self, is_write: bool, flags: u32) -> Way {
         if flags & KERNEL != 0 {
-            return Way::Kernel(why(flags));
+            return Way::Kernel(fallback_of(flags));
         }
         let gave_way = flags & GAVE_WAY != 0;
         if gave_way {
@@ -342,18 +342,18 @@ impl Description {
         if uses > self.patience.load(Ordering::Relaxed) {
             return Way::Ripe;
         }
-        Way::Kernel(if gave_way { Why::Mode } else { Why::Early })
+        Way::Kernel(if gave_way { Fallback::Mode } else { Fallback::Early })
     }
 }
 
 /// Why a description with these flags is the kernel's.
-fn why(flags: u32) -> Why {
+fn fallback_of(flags: u32) -> Fallback {
     match flags {
-        flags if flags & DIRECT != 0 => Why::Direct,
-        flags if flags & MAPPED != 0 => Why::Mapped,
-        flags if flags & PASSED != 0 => Why::Passed,
-        flags if flags & SPLICED != 0 => Why::Mode,
-        _ => Why::Refused,
+        flags if flags & DIRECT != 0 => Fallback::Direct,
+        flags if flags & MAPPED != 0 => Fallback::Mapped,
+        flags if flags & PASSED != 0 => Fallback::Passed,
+        flags if flags & SPLICED != 0 => Fallback::Mode,
+        _ => Fallback::Refused,
     }
 }
 
@@ -379,7 +379,7 @@ mod tests {
         let description = at(take(3, 1, false).unwrap());
         assert_eq!(description.device(), 3);
         for _ in 0..LANE_AFTER {
-            assert_eq!(description.way(true), Way::Kernel(Why::Early));
+            assert_eq!(description.way(true), Way::Kernel(Fallback::Early));
         }
         assert_eq!(description.way(false), Way::Ripe);
         let file = Attached { slot: 7, description: u32::MAX };
@@ -391,7 +391,7 @@ mod tests {
         description.share();
         assert!(!description.drop_one());
         description.set(MAPPED);
-        assert_eq!(description.way(false), Way::Kernel(Why::Mapped));
+        assert_eq!(description.way(false), Way::Kernel(Fallback::Mapped));
         assert!(description.drop_one());
     }
 
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(description.attached(), Some((0, file)), "its place is known");
             patience *= 2;
             for _ in 0..patience {
-                assert_eq!(description.way(true), Way::Kernel(Why::Mode));
+                assert_eq!(description.way(true), Way::Kernel(Fallback::Mode));
             }
             assert_eq!(description.way(true), Way::Ripe);
             description.attach_again(flags);
@@ -422,7 +422,7 @@ mod tests {
         description.give_way();
         assert_eq!(description.patience.load(Ordering::Relaxed), 2 * LANE_AFTER);
         description.set(PASSED);
-        assert_eq!(description.way(true), Way::Kernel(Why::Passed));
+        assert_eq!(description.way(true), Way::Kernel(Fallback::Passed));
         description.drop_one();
     }
 

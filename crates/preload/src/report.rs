@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use weir_lane::tally::{Count, Program, Tally, VARIABLE, Why};
+use weir_lane::tally::{Count, Fallback, Program, Tally, VARIABLE};
 
 use crate::sys;
 
@@ -86,16 +86,16 @@ pub(crate) fn add(count: Count, by: u64) {
 
 /// A read went by the kernel, with this result.
 #[inline]
-pub(crate) fn kernel_read(why: Option<Why>, result: isize) {
-    if let (Some(why), Some(program)) = (why, program()) {
-        program.add_kernel_read(why, result.max(0) as u64);
+pub(crate) fn kernel_read(fallback: Option<Fallback>, result: isize) {
+    if let (Some(fallback), Some(program)) = (fallback, program()) {
+        program.add_kernel_read(fallback, result.max(0) as u64);
     }
 }
 
 /// A write went by the kernel, with this result.
 #[inline]
-pub(crate) fn kernel_write(why: Option<Why>, result: isize) {
-    if let (Some(why), Some(program)) = (why, program()) {
-        program.add_kernel_write(why, result.max(0) as u64);
+pub(crate) fn kernel_write(fallback: Option<Fallback>, result: isize) {
+    if let (Some(fallback), Some(program)) = (fallback, program()) {
+        program.add_kernel_write(fallback, result.max(0) as u64);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use weir_lane::client::{Client, Ring};
 use weir_lane::owner::Owner;
-use weir_lane::tally::Why;
+use weir_lane::tally::Fallback;
 
 use crate::connection::{self, CLIENTS};
 use crate::{home, sys};
@@ -56,18 +56,18 @@ pub(crate) fn with_ring<T>(
     index: usize,
     client: &Client,
     post: impl FnOnce(&Ring) -> T,
-) -> Result<T, Why> {
+) -> Result<T, Fallback> {
     home::settle();
     THREAD.with(|thread| {
         if thread.is_posting.replace(true) {
-            return Err(Why::Nested);
+            return Err(Fallback::Nested);
         }
         // A handler that runs from here on sees it.
         compiler_fence(Ordering::SeqCst);
         // A handler that forked below this process's adoption; or a child whose memory is another thread's to adopt.
         if home::is_fresh() {
             thread.is_posting.set(false);
-            return Err(Why::Nested);
+            return Err(Fallback::Nested);
         }
         thread.forget_if_forked();
         // SAFETY: the thread's own, and `is_posting` keeps handlers out.
@@ -75,7 +75,7 @@ pub(crate) fn with_ring<T>(
         if ring.is_none() {
             *ring = take(client);
         }
-        let posted = ring.as_ref().map(post).ok_or(Why::NoRing);
+        let posted = ring.as_ref().map(post).ok_or(Fallback::NoRing);
         compiler_fence(Ordering::SeqCst);
         thread.is_posting.set(false);
         posted

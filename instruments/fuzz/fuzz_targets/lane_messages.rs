@@ -7,7 +7,7 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use weir_lane::memory::{self, Access, Memory};
-use weir_lane::tally::{Count, PROGRAMS, Tally, Why};
+use weir_lane::tally::{Count, Fallback, PROGRAMS, Tally};
 use weir_lane::wire::{
     Attach, Attachment, Found, Leave, MESSAGE_BYTES, Message, VERSION, WELCOME_BYTES, Welcome,
 };
@@ -107,14 +107,14 @@ fn tally(words: &[(u16, u32)], programs: &[([u8; 2], u32)], alive: u32) {
         name[..2].copy_from_slice(&short);
         let place = tally.take(process, name, |process| process & alive != 0);
         place.add(Count::LaneReads, u64::MAX);
-        place.add_kernel_write(Why::Full, 1);
+        place.add_kernel_write(Fallback::Full, 1);
         spoil(after);
     }
     assert!(tally.programs().len() <= PROGRAMS);
     for program in tally.programs() {
         assert!(program.name().len() <= 16);
-        for why in Why::ALL {
-            std::hint::black_box((program.kernel_reads(why), program.kernel_writes(why)));
+        for fallback in Fallback::ALL {
+            std::hint::black_box((program.kernel_reads(fallback), program.kernel_writes(fallback)));
         }
     }
 }

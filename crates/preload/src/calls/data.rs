@@ -32,13 +32,13 @@ macro_rules! by_lane {
 
 #[inline]
 fn read_by_kernel(outcome: Outcome, result: isize) -> isize {
-    report::kernel_read(outcome.why(), result);
+    report::kernel_read(outcome.fallback(), result);
     result
 }
 
 #[inline]
 fn written_by_kernel(outcome: Outcome, result: isize) -> isize {
-    report::kernel_write(outcome.why(), result);
+    report::kernel_write(outcome.fallback(), result);
     result
 }
 

@@ -160,13 +160,13 @@ fn reads_take_what_is_in_memory_and_leave_the_end_to_the_kernel() {
     // Page 1 is not in memory: the position was moved, and the rest is read there.
     assert_eq!(read(&daemon.open, &mut out[..500]), Outcome::done(500));
     assert_eq!(daemon.position(), 4500);
-    assert_eq!(read(&daemon.open, &mut out), Outcome::kernel(Why::End));
+    assert_eq!(read(&daemon.open, &mut out), Outcome::kernel(Fallback::End));
     assert_eq!(daemon.position(), 4500);
     // Somebody else moves the position, and the guess is wrong.
     sys::lseek(daemon.open.fd, 4990, libc::SEEK_SET).unwrap();
-    assert_eq!(read(&daemon.open, &mut out[..400]), Outcome::kernel(Why::End));
+    assert_eq!(read(&daemon.open, &mut out[..400]), Outcome::kernel(Fallback::End));
     daemon.open.description.moved_to(0);
-    assert_eq!(read(&daemon.open, &mut out[..400]), Outcome::kernel(Why::End));
+    assert_eq!(read(&daemon.open, &mut out[..400]), Outcome::kernel(Fallback::End));
     assert_eq!(daemon.position(), 4990);
 }
 
@@ -197,10 +197,11 @@ fn a_write_inside_a_write_and_one_without_the_right_go_by_the_kernel() {
     let nested = thread::with_ring(0, daemon.open.client, |_| {
         with_pieces(b"xy".as_ptr().cast_mut(), 2, |pieces| daemon.open.post(To::Offset(0), pieces))
     });
-    assert_eq!(nested, Ok(Outcome::kernel(Why::Nested)));
+    assert_eq!(nested, Ok(Outcome::kernel(Fallback::Nested)));
     daemon.board.set_mode(SLOT, Mode::Shared, 0);
-    let why = with_pieces(b"xy".as_ptr().cast_mut(), 2, |pieces| daemon.open.why_not_post(&pieces));
-    assert_eq!(why, Some(Why::Mode));
+    let fallback =
+        with_pieces(b"xy".as_ptr().cast_mut(), 2, |pieces| daemon.open.post_fallback(&pieces));
+    assert_eq!(fallback, Some(Fallback::Mode));
 }
 
 /// Everything the program reads is as if there were the kernel alone, however the daemon drains and fetches.
@@ -255,7 +256,7 @@ fn random_calls_do_what_the_kernel_does() {
                         daemon.drain();
                     }
                     let outcome = read(&daemon.open, &mut out);
-                    if outcome.why().is_some() {
+                    if outcome.fallback().is_some() {
                         daemon.drain();
                         assert_eq!(daemon.position(), at as u64, "seed {seed}, step {step}");
                         let fd = daemon.open.fd;
