@@ -20,7 +20,7 @@ pub const VARIABLE: &std::ffi::CStr = c"WEIR_RUN_TALLY";
 const MAGIC: u64 = u64::from_le_bytes(*b"weirtal1");
 const NAME_BYTES: usize = 16;
 
-/// Fallback a read or write went by the kernel.
+/// Why a read or write fell back to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Fallback {

@@ -20,7 +20,7 @@ use weir_lane::client::{Attached, Client, Ring, To};
 use weir_lane::ring::PAYLOAD_BYTES_MAX;
 use weir_lane::tally::{Count, Fallback};
 
-use crate::description::{APPENDS, Description, READS, SYNCHRONOUS, WRITES, Way};
+use crate::description::{APPENDS, Description, READS, Route, SYNCHRONOUS, WRITES};
 use crate::outcome::{Outcome, fallback_for};
 use crate::pieces::Pieces;
 use crate::{attach, connection, home, leave, limit, position, report, sys, table, thread};
@@ -152,10 +152,10 @@ fn attach_writer(fd: c_int) {
     if description.is_settled() || !writes() {
         return;
     }
-    match description.way(true) {
-        Way::Ripe => attach::attach(fd, description),
-        Way::Inherited => leave::disown(fd, description),
-        Way::Lane(..) | Way::Kernel(_) => {}
+    match description.route(true) {
+        Route::Attach => attach::attach(fd, description),
+        Route::Inherited => leave::disown(fd, description),
+        Route::Lane(..) | Route::Kernel(_) => {}
     }
 }
 
@@ -171,18 +171,18 @@ pub(crate) fn after_seek(fd: c_int, result: i64) -> i64 {
 /// The descriptor's description, if it is in the lane or gets there now.
 fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     let mut description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
-    let mut way = description.way(is_write);
-    if way == Way::Ripe {
+    let mut route = description.route(is_write);
+    if route == Route::Attach {
         attach::attach(fd, description);
         description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
-        way = description.way(is_write);
+        route = description.route(is_write);
     }
-    let (index, file, flags) = match way {
-        Way::Lane(index, file, flags) => (index, file, flags),
-        Way::Kernel(fallback) => return Err(Outcome::kernel(fallback)),
-        Way::Ripe if description.gave_way() => return Err(Outcome::kernel(Fallback::Mode)),
-        Way::Ripe => return Err(Outcome::kernel(Fallback::Early)),
-        Way::Inherited => {
+    let (index, file, flags) = match route {
+        Route::Lane(index, file, flags) => (index, file, flags),
+        Route::Kernel(fallback) => return Err(Outcome::kernel(fallback)),
+        Route::Attach if description.gave_way() => return Err(Outcome::kernel(Fallback::Mode)),
+        Route::Attach => return Err(Outcome::kernel(Fallback::Early)),
+        Route::Inherited => {
             leave::disown(fd, description);
             return Err(Outcome::kernel(Fallback::Passed));
         }

@@ -116,13 +116,13 @@ static ATTACHED_EVER: AtomicU32 = AtomicU32::new(0);
 
 /// How a description is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     /// By the lane: the client, the file, and the flags.
     Lane(usize, Attached, u32),
     /// By the kernel, this time or for good.
     Kernel(Fallback),
     /// By the kernel; but it may be put into the lane now.
-    Ripe,
+    Attach,
     /// By the kernel: a process gave way with it from which this one was forked, and may put it into the lane at any time. It is
     /// to leave for good.
     Inherited,
@@ -302,10 +302,10 @@ impl Description {
 
     /// How to do a read or write now; counts it.
     #[inline]
-    pub(crate) fn way(&self, is_write: bool) -> Way {
+    pub(crate) fn route(&self, is_write: bool) -> Route {
         let flags = self.flags();
         if flags & (KERNEL | GAVE_WAY | ATTACHED) != ATTACHED {
-            return self.way_by_kernel(is_write, flags);
+            return self.route_by_kernel(is_write, flags);
         }
         // Not exact, nor need it be.
         let uses = self.lane_uses.load(Ordering::Relaxed).wrapping_add(1);
@@ -314,19 +314,19 @@ impl Description {
             history::used_long(self.history.load(Ordering::Relaxed), uses == history::LONG);
         }
         let (client, file) = self.place();
-        Way::Lane(client, file, flags)
+        Route::Lane(client, file, flags)
     }
 
     #[cold]
-    fn way_by_kernel(&self, is_write: bool, flags: u32) -> Way {
+    fn route_by_kernel(&self, is_write: bool, flags: u32) -> Route {
         if flags & KERNEL != 0 {
-            return Way::Kernel(fallback_of(flags));
+            return Route::Kernel(fallback_of(flags));
         }
         let gave_way = flags & GAVE_WAY != 0;
         if gave_way {
             home::settle();
             if self.generation.load(Ordering::Relaxed) != home::generation() {
-                return Way::Inherited;
+                return Route::Inherited;
             }
         }
         let is_new = flags & EMPTY != 0;
@@ -340,9 +340,9 @@ impl Description {
         let uses = self.uses.load(Ordering::Relaxed) + counts;
         self.uses.store(uses, Ordering::Relaxed);
         if uses > self.patience.load(Ordering::Relaxed) {
-            return Way::Ripe;
+            return Route::Attach;
         }
-        Way::Kernel(if gave_way { Fallback::Mode } else { Fallback::Early })
+        Route::Kernel(if gave_way { Fallback::Mode } else { Fallback::Early })
     }
 }
 
@@ -375,23 +375,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_ripens_and_leaves_for_good() {
+    fn a_description_is_attached_after_enough_uses_and_leaves_for_good() {
         let description = at(take(3, 1, false).unwrap());
         assert_eq!(description.device(), 3);
         for _ in 0..LANE_AFTER {
-            assert_eq!(description.way(true), Way::Kernel(Fallback::Early));
+            assert_eq!(description.route(true), Route::Kernel(Fallback::Early));
         }
-        assert_eq!(description.way(false), Way::Ripe);
+        assert_eq!(description.route(false), Route::Attach);
         let file = Attached { slot: 7, description: u32::MAX };
         description.attach(1, file, libc::O_RDWR | libc::O_APPEND);
         let flags = ATTACHED | BYPASSES | READS | WRITES | APPENDS;
-        assert_eq!(description.way(false), Way::Lane(1, file, flags));
+        assert_eq!(description.route(false), Route::Lane(1, file, flags));
         description.set_open_flags(libc::O_RDWR);
         assert_eq!(description.flags() & APPENDS, 0);
         description.share();
         assert!(!description.drop_one());
         description.set(MAPPED);
-        assert_eq!(description.way(false), Way::Kernel(Fallback::Mapped));
+        assert_eq!(description.route(false), Route::Kernel(Fallback::Mapped));
         assert!(description.drop_one());
     }
 
@@ -407,12 +407,12 @@ mod tests {
             assert_eq!(description.attached(), Some((0, file)), "its place is known");
             patience *= 2;
             for _ in 0..patience {
-                assert_eq!(description.way(true), Way::Kernel(Fallback::Mode));
+                assert_eq!(description.route(true), Route::Kernel(Fallback::Mode));
             }
-            assert_eq!(description.way(true), Way::Ripe);
+            assert_eq!(description.route(true), Route::Attach);
             description.attach_again(flags);
             let set = ATTACHED | BYPASSES | READS | WRITES | of_open(flags);
-            assert_eq!(description.way(true), Way::Lane(0, file, set));
+            assert_eq!(description.route(true), Route::Lane(0, file, set));
         }
         for _ in 0..20 {
             description.give_way();
@@ -422,7 +422,7 @@ mod tests {
         description.give_way();
         assert_eq!(description.patience.load(Ordering::Relaxed), 2 * LANE_AFTER);
         description.set(PASSED);
-        assert_eq!(description.way(true), Way::Kernel(Fallback::Passed));
+        assert_eq!(description.route(true), Route::Kernel(Fallback::Passed));
         description.drop_one();
     }
 

@@ -16,12 +16,12 @@ unsafe extern "C-unwind" {
 
 /// What the lane makes of a read of `pieces`; the kernel is to do it if that is `None`.
 macro_rules! by_lane {
-    ($way:path, $fd:expr, $pieces:expr, $count:expr, $offset:expr) => {{
+    ($call:path, $fd:expr, $pieces:expr, $count:expr, $offset:expr) => {{
         // SAFETY: the pieces are the program's own word, as the kernel would take it.
         let outcome = unsafe {
             // The call is where a thread may be cancelled, whoever does it.
             pthread_testcancel();
-            $way($fd, $pieces, $count, $offset)
+            $call($fd, $pieces, $count, $offset)
         };
         match outcome.returned() {
             Some(result) => return result,
