@@ -147,15 +147,15 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
     match description::find(index, file) {
         Some(place) => {
             let known = description::at(place);
-            if known.gave_way() {
-                known.attach_again(flags);
+            if known.is_revoked() {
+                known.rejoin(flags);
             }
             if !std::ptr::eq(known, description) {
                 table::unite(fd, place);
             }
         }
         // What a client attaches again it knows.
-        None if description.gave_way() => leave(fd, description, description::PASSED),
+        None if description.is_revoked() => leave(fd, description, description::PASSED),
         None => description.attach(index, file, flags),
     }
     // As they are by now: the program may have set them meanwhile.

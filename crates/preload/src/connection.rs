@@ -215,10 +215,10 @@ pub(crate) fn evade(fd: c_int) {
 
 /// Wakes a daemon.
 #[cold]
-pub(crate) fn ring_bell(index: usize) {
+pub(crate) fn ring_doorbell(index: usize) {
     let connection = &CONNECTIONS[index];
     let socket = connection.socket.load(Ordering::Relaxed);
     if is_socket_of(connection, socket) {
-        sys::ring_bell(socket);
+        sys::ring_doorbell(socket);
     }
 }

@@ -1,16 +1,15 @@
 //! Reading and writing by the lane.
 //!
-//! The position of a description is the kernel's, and a call takes its part of the file by moving it, which is
-//! atomic: so positions are right for whoever shares the description, by dup(2), fork(2) or exec(2), and by
-//! whatever way he uses it.
+//! The position of a description is the kernel's. A call reserves its range of the file by moving the position, which is
+//! atomic. So the position is right for every process that shares the description by dup(2), fork(2) or exec(2), with or
+//! without the lane.
 //!
-//! - A read that does not reach the end of the file moves the position, and then copies its part; near the end it
-//!   looks where the position is first, and leaves the rest to read(2). What cannot be copied after the
-//!   position was moved is read by pread(2) there, and what that does not read is given back.
-//! - A write moves the position, and then posts to its part. What cannot be posted is written by pwrite(2) there, and
-//!   what that does not write is given back.
-//! - An append is posted as such ([`crate::position`]). As on Linux pwrite(2) appends, too, if the
-//!   description does.
+//! - A read that does not reach the end of the file moves the position, and then copies its range. Near the end it
+//!   first asks for the position, and leaves the call to read(2). If the range cannot be copied after the position was
+//!   moved, pread(2) reads it, and the position moves back over what pread(2) did not read.
+//! - A write moves the position, and then posts to its range. If the range cannot be posted, pwrite(2) writes it, and
+//!   the position moves back over what pwrite(2) did not write.
+//! - An append is posted as an append ([`crate::position`]). As on Linux, pwrite(2) appends if the description does.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -25,18 +24,17 @@ use crate::outcome::{Outcome, fallback_for};
 use crate::pieces::Pieces;
 use crate::{attach, connection, home, leave, limit, position, report, sys, table, thread};
 
-/// Longest append that the kernel sends as one request. It sends several at once otherwise, and each is put where the
-/// file ends when it comes.
+/// Longest append that the kernel sends as one request. It sends a longer one as several requests at once, and each is
+/// applied at the end that the file has when the request arrives.
 const APPEND_BYTES_MAX: usize = 1 << 20;
 
-/// Who finds his ring full gives way to the daemon so often, looking again each time; then he sleeps between looks, so
-/// that the daemon has the CPU to itself, for so long; then he goes by the kernel, where he waits until all that he posted
-/// is applied.
+/// Back-pressure, when the thread's ring is full: yield up to `FULL_YIELDS` times, then poll with sleeps of `FULL_SLEEP_NS`
+/// for up to `FULL_PATIENCE`, then make the system call, which waits until everything posted is applied.
 const FULL_YIELDS: u32 = 20;
 const FULL_SLEEP_NS: i64 = 30_000;
 const FULL_PATIENCE: Duration = Duration::from_millis(20);
 
-/// A description in the lane, and the descriptor it is used by.
+/// A description in the lane, and the descriptor by which it is used.
 #[derive(Clone, Copy)]
 struct Open {
     fd: c_int,
@@ -98,7 +96,7 @@ pub(crate) unsafe extern "C" fn write(
     if open.flags & WRITES == 0 {
         return Outcome::kernel(Fallback::Special);
     }
-    // Also what the kernel appends: where that ends it does not know either.
+    // Also for an append by the kernel, which does not know the file's end either.
     if is_append && offset.is_none() && !position::note(open.index, open.file) {
         return Outcome::kernel(Fallback::Special);
     }
@@ -118,8 +116,8 @@ pub(crate) unsafe extern "C" fn write(
     }
 }
 
-/// lseek(2) is about to be called, by `offset` and `whence`, which become what the kernel is to be called by: it moves the
-/// position, and what it does not know is told it first.
+/// Call before lseek(2). Changes `offset` and `whence` to what the kernel must be called with: the kernel moves the
+/// position, but may not know the file's end.
 pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c_int) {
     if *whence == libc::SEEK_END && connection::is_client() {
         attach_writer(fd);
@@ -130,7 +128,7 @@ pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c
     if *whence != libc::SEEK_END {
         return;
     }
-    // The kernel remembers a size from before what was posted.
+    // The kernel may have cached the size from before the posted writes.
     let size = connection::client(index).and_then(|client| client.size(file.slot));
     let end = size.and_then(|size| i64::try_from(size).ok()?.checked_add(*offset));
     match end.filter(|end| *end >= 0) {
@@ -141,8 +139,8 @@ pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c
     }
 }
 
-/// A descriptor whose end is looked for counts as used, if it can be written: some programs do no more with it, and as long as
-/// it is by the kernel nobody else has the file in the lane.
+/// Counts a seek to the end as a use, if the descriptor can be written: some programs only seek, and while this descriptor
+/// is used by the kernel no other can use the file by the lane.
 fn attach_writer(fd: c_int) {
     let Some(description) = table::find(fd) else { return };
     let writes = || {
@@ -159,7 +157,7 @@ fn attach_writer(fd: c_int) {
     }
 }
 
-/// lseek(2) was called, with this result.
+/// Call after lseek(2), with its result.
 #[inline]
 pub(crate) fn after_seek(fd: c_int, result: i64) -> i64 {
     if let (Some(description), Ok(position)) = (table::known(fd), u64::try_from(result)) {
@@ -168,7 +166,7 @@ pub(crate) fn after_seek(fd: c_int, result: i64) -> i64 {
     result
 }
 
-/// The descriptor's description, if it is in the lane or gets there now.
+/// The descriptor's description, if it is in the lane, or is attached now.
 fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     let mut description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
     let mut route = description.route(is_write);
@@ -180,7 +178,7 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     let (index, file, flags) = match route {
         Route::Lane(index, file, flags) => (index, file, flags),
         Route::Kernel(fallback) => return Err(Outcome::kernel(fallback)),
-        Route::Attach if description.gave_way() => return Err(Outcome::kernel(Fallback::Mode)),
+        Route::Attach if description.is_revoked() => return Err(Outcome::kernel(Fallback::Mode)),
         Route::Attach => return Err(Outcome::kernel(Fallback::Early)),
         Route::Inherited => {
             leave::disown(fd, description);
@@ -192,9 +190,9 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     }
     let client = connection::client(index).ok_or(Outcome::kernel(Fallback::Gone))?;
     if client.view.is_by_kernel(file.slot) {
-        let gives_way = !client.view.is_rejoining(file.slot) || description.has_waited();
-        if gives_way && client.view.is_alive() {
-            leave::give_way(fd, description);
+        let must_revoke = !client.view.is_rejoining(file.slot) || description.waited_too_long();
+        if must_revoke && client.view.is_alive() {
+            leave::revoke(fd, description);
             return Err(Outcome::kernel(Fallback::Mode));
         }
     }
@@ -222,7 +220,7 @@ impl Open {
         }
     }
 
-    /// Reads where the position is, which most likely is not too near the end.
+    /// Reads at the position, which most likely is not too near the end.
     fn read_next(&self, pieces: Pieces<'_>) -> Outcome {
         let len = pieces.len();
         let Ok(end) = sys::lseek(self.fd, len as i64, libc::SEEK_CUR) else {
@@ -230,7 +228,7 @@ impl Open {
         };
         let begin = end.wrapping_sub(len as u64);
         if !self.holds(begin, len) {
-            // Somebody else had moved it.
+            // Another thread or process had moved the position.
             let _ = sys::lseek(self.fd, -(len as i64), libc::SEEK_CUR);
             return Outcome::kernel(Fallback::End);
         }
@@ -241,7 +239,7 @@ impl Open {
         }
     }
 
-    /// Whether the file is known to have these bytes.
+    /// Whether the file is known to reach that far.
     #[inline]
     fn holds(&self, begin: u64, len: usize) -> bool {
         let size = self.client.view.size(self.file.slot);
@@ -256,7 +254,7 @@ impl Open {
         }
     }
 
-    /// Copies from frames, all or nothing (but the pieces may hold anything then).
+    /// Copies from frames, all or nothing. After an error the pieces may hold anything.
     fn copy_out(&self, pieces: Pieces<'_>, offset: u64) -> Result<(), Fallback> {
         if !self.holds(offset, pieces.len()) {
             return Err(Fallback::End);
@@ -274,7 +272,7 @@ impl Open {
         Ok(())
     }
 
-    /// Reads by the kernel what lies at a part that was taken already, and gives back what is not there.
+    /// Reads by the kernel at `begin`, after the position was moved, and moves it back over what was not read.
     #[cold]
     fn finish_read(&self, pieces: Pieces<'_>, begin: u64, fallback: Fallback) -> Outcome {
         // SAFETY: by the contract of `read`.
@@ -284,7 +282,7 @@ impl Open {
         read
     }
 
-    /// Why a write must go by the kernel, as far as is known before.
+    /// Why a write must go by the kernel, as far as that is known before posting.
     fn post_fallback(&self, pieces: &Pieces<'_>) -> Option<Fallback> {
         match self.flags {
             flags if flags & WRITES == 0 => Some(Fallback::Special),
@@ -299,7 +297,7 @@ impl Open {
         }
     }
 
-    /// Appends by the kernel what is too long for one of its requests.
+    /// Appends by the kernel, in parts that it sends as one request each.
     #[cold]
     fn append_in_parts(&self, pieces: Pieces<'_>, fallback: Fallback) -> Outcome {
         let mut done = 0;
@@ -311,7 +309,7 @@ impl Open {
                     iov_base: piece.iov_base.cast::<u8>().wrapping_add(at).cast(),
                     iov_len: len,
                 }];
-                // Whatever the offset: the description appends.
+                // The offset is ignored: the description appends.
                 match sys::pwritev(self.fd, &part, 0) {
                     Ok(written) => {
                         (at, done) = (at + written, done + written);
@@ -333,10 +331,10 @@ impl Open {
     }
 
     fn write(&self, pieces: Pieces<'_>) -> Outcome {
-        // Before the position is moved: who is killed while he waits leaves no hole before what others write next.
+        // Before the position is moved: a process that is killed while it waits leaves no hole before the next write.
         self.await_room(pieces.len());
         let Ok(end) = sys::lseek(self.fd, pieces.len() as i64, libc::SEEK_CUR) else {
-            // Past what an offset can be: the kernel knows the error.
+            // Past the largest offset: the kernel returns the error.
             return Outcome::kernel(Fallback::Special);
         };
         self.description.moved_to(end);
@@ -391,8 +389,8 @@ impl Open {
         self.post(to, pieces)
     }
 
-    /// Appends. `moves` the position, as was noted before: whoever shares the description may have had it set since, while
-    /// this waited for room.
+    /// Appends. If `moves`, the append moves the position, as was noted before; another process that shares the description
+    /// may have set the position while this call waited for room.
     fn append(&self, pieces: Pieces<'_>, moves: bool) -> Outcome {
         let posted = self.post_patiently(To::End, pieces);
         if moves && posted.fallback().is_none() && !position::note(self.index, self.file) {
@@ -405,14 +403,14 @@ impl Open {
     fn post(&self, to: To, pieces: Pieces<'_>) -> Outcome {
         let len = pieces.len();
         let posted = thread::with_ring(self.index, self.client, |ring| {
-            // SAFETY: the ring is this thread's, and `with_ring` lets no handler use it meanwhile; the pieces are
-            // as long as is said, and valid by the contract of `write`.
+            // SAFETY: the ring is this thread's, and `with_ring` lets no handler use it meanwhile; the pieces have `len`
+            // bytes, and are valid by the contract of `write`.
             unsafe { self.client.post_with(ring, self.file, to, len, |out| pieces.copy_to(out)) }
         });
         match posted {
             Ok(Ok(wake)) => {
                 if wake {
-                    connection::ring_bell(self.index);
+                    connection::ring_doorbell(self.index);
                 }
                 report::add(Count::LaneWrites, 1);
                 report::add(Count::LaneWriteBytes, len as u64);
@@ -426,7 +424,7 @@ impl Open {
         }
     }
 
-    /// Moves the position back over what was taken and not transferred.
+    /// Moves the position back over the bytes that were not transferred.
     fn give_back(&self, pieces: Pieces<'_>, transferred: sys::Result<usize>) -> Outcome {
         let left = pieces.len() - transferred.unwrap_or(0).min(pieces.len());
         if left != 0

@@ -305,7 +305,7 @@ pub(crate) fn receive(fd: c_int, message: &mut [u8], seconds: i64) -> Result<(us
 }
 
 /// Sends one byte, and does not wait.
-pub(crate) fn ring_bell(fd: c_int) {
+pub(crate) fn ring_doorbell(fd: c_int) {
     let byte = 0_u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let _ = plain!(libc::SYS_sendto, fd, &raw const byte, 1, flags);
