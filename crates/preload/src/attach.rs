@@ -53,7 +53,7 @@ pub(crate) extern "C" fn before_fork() -> bool {
 /// Call after fork(2), in the parent and in the child.
 pub(crate) extern "C" fn after_fork(locked: bool) {
     // The child releases the lock that the parent's thread took.
-    home::settle();
+    home::adopt_if_forked();
     if locked && lock::is_held_here() {
         unlock();
     }

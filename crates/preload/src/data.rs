@@ -124,7 +124,7 @@ pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c
     }
     let Some(description) = table::known(fd) else { return };
     let Some((index, file)) = description.attached() else { return };
-    position::settle(fd, index, file);
+    position::set_if_noted(fd, index, file);
     if *whence != libc::SEEK_END {
         return;
     }
@@ -202,7 +202,7 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
 impl Open {
     fn read(&self, pieces: Pieces<'_>) -> Outcome {
         if self.flags & APPENDS != 0 {
-            position::settle(self.fd, self.index, self.file);
+            position::set_if_noted(self.fd, self.index, self.file);
         }
         let len = pieces.len();
         let guess = self.description.guess_position();

@@ -322,7 +322,7 @@ impl Description {
         }
         let is_revoked = flags & REVOKED != 0;
         if is_revoked {
-            home::settle();
+            home::adopt_if_forked();
             if self.generation.load(Ordering::Relaxed) != home::generation() {
                 return Route::Inherited;
             }

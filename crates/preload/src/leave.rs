@@ -37,7 +37,7 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
 /// A descriptor is about to be passed to another program, which does not use the lane, or will attach its own description.
 pub(crate) fn pass(fd: c_int, description: &Description) {
     if let Some((client, file)) = description.attached() {
-        position::settle(fd, client, file);
+        position::set_if_noted(fd, client, file);
         leave(fd, description, description::PASSED);
     }
 }
@@ -52,7 +52,7 @@ pub(crate) fn revoke(fd: c_int, description: &Description) {
     match description.attached() {
         _ if !locked => pass(fd, description),
         Some((client, file)) if !description.is_revoked() => {
-            position::settle(fd, client, file);
+            position::set_if_noted(fd, client, file);
             description.revoke();
             tell(fd, Leave { process: home::number() });
         }
@@ -128,7 +128,7 @@ fn before(all: bool) {
             pass(fd, description);
         } else if let Some((client, file)) = description.attached() {
             // A duplicate of it may be passed on.
-            position::settle(fd, client, file);
+            position::set_if_noted(fd, client, file);
         }
     }
 }
@@ -160,7 +160,7 @@ pub(crate) fn transfer(fd: c_int) {
     match description.attached() {
         // It bypasses the page cache (O_DIRECT), or has left the lane since.
         Some((client, file)) => {
-            position::settle(fd, client, file);
+            position::set_if_noted(fd, client, file);
             let _ = sys::served_size(fd);
         }
         // The kernel splices by its page cache even where the daemon told it to bypass it (fuse_splice_read), and the

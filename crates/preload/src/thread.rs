@@ -58,14 +58,15 @@ pub(crate) fn with_ring<T>(
     client: &Client,
     post: impl FnOnce(&Ring) -> T,
 ) -> Result<T, Fallback> {
-    home::settle();
+    home::adopt_if_forked();
     THREAD.with(|thread| {
         if thread.is_posting.replace(true) {
             return Err(Fallback::Nested);
         }
         // A signal handler that runs from here on sees `is_posting`.
         compiler_fence(Ordering::SeqCst);
-        // This is a signal handler's child, forked while `home` was adopting the memory; or another thread is to adopt it.
+        // Not adopted: this is a signal handler that interrupted the adoption, or a child that a signal handler forked
+        // after it.
         if home::is_fresh() {
             thread.is_posting.set(false);
             return Err(Fallback::Nested);

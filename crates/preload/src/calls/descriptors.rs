@@ -180,7 +180,7 @@ fn before_fcntl(fd: c_int, command: c_int, argument: usize) -> usize {
         }
         if let Some((client, file)) = description.attached() {
             // Before it appends no more.
-            position::settle(fd, client, file);
+            position::set_if_noted(fd, client, file);
         }
         return argument | libc::O_DIRECT as usize;
     }

@@ -184,10 +184,10 @@ fn the_position_of_an_append_is_set_when_it_is_asked_for() {
     assert_eq!(daemon.position(), 0);
     // The kernel's way to ask would have the daemon drain first.
     daemon.drain();
-    position::settle(daemon.open.fd, 0, daemon.open.file);
+    position::set_if_noted(daemon.open.fd, 0, daemon.open.file);
     assert_eq!(daemon.position(), 24);
     sys::lseek(daemon.open.fd, 3, libc::SEEK_SET).unwrap();
-    position::settle(daemon.open.fd, 0, daemon.open.file);
+    position::set_if_noted(daemon.open.fd, 0, daemon.open.file);
     assert_eq!(daemon.position(), 3);
 }
 
