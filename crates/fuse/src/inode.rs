@@ -19,7 +19,7 @@ use weir_names::Marks;
 pub(crate) use weir_names::NodeId;
 
 use crate::kernel_pages::KernelPages;
-use crate::lane::standing::InodeLane;
+use crate::lane::lane_state::InodeLane;
 
 /// A node whose data the engine has.
 pub(crate) trait DataNode {

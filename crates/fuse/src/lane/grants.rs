@@ -20,9 +20,9 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::lane::clients::Client;
+use crate::lane::lane_state::LaneState;
 use crate::lane::lease::Step;
 use crate::lane::opens::{ClientId, Refusal};
-use crate::lane::standing::Standing;
 use crate::open_file::OpenFile;
 use crate::reclaimer::Pages;
 
@@ -32,7 +32,7 @@ impl FileSystem {
     pub(crate) fn opens_direct(&self, inode: &Inode, opener: &Caller) -> bool {
         let Some(lane) = &self.lane else { return false };
         let is_used = inode.lane.slot().is_some()
-            && !matches!(inode.lane.standing().lease.mode(), Some(Mode::Kernel | Mode::Rejoining));
+            && !matches!(inode.lane.state().lease.mode(), Some(Mode::Kernel | Mode::Rejoining));
         is_used && lane.clients.have_thread(opener.pid, opener.uid)
     }
 
@@ -48,9 +48,9 @@ impl FileSystem {
         }
         let in_lane = {
             let mut kind = open.lane.kind();
-            let mut standing = open.inode.lane.standing();
-            standing.opens.open(&mut kind, open.writes, direct);
-            !direct && standing.lease.mode().is_some()
+            let mut state = open.inode.lane.state();
+            state.opens.open(&mut kind, open.writes, direct);
+            !direct && state.lease.mode().is_some()
         };
         if in_lane { self.reconsider(&open.inode, then) } else { then() }
     }
@@ -60,13 +60,13 @@ impl FileSystem {
         let Some(lane) = &self.lane else { return };
         let in_lane = {
             let mut kind = open.lane.kind();
-            let mut standing = open.inode.lane.standing();
-            for (client, number) in standing.opens.close(&mut kind, open.writes) {
+            let mut state = open.inode.lane.state();
+            for (client, number) in state.opens.close(&mut kind, open.writes) {
                 if let Some(client) = lane.clients.get(client) {
                     client.remove(number);
                 }
             }
-            standing.lease.mode().is_some()
+            state.lease.mode().is_some()
         };
         if in_lane {
             self.reconsider(&open.inode, || {});
@@ -86,8 +86,8 @@ impl FileSystem {
         process: u32,
     ) -> Result<(u32, bool), Errno> {
         let mut kind = open.lane.kind();
-        let mut standing = open.inode.lane.standing();
-        let attached = standing.opens.attach(
+        let mut state = open.inode.lane.state();
+        let attached = state.opens.attach(
             &mut kind,
             open.writes,
             (client.id, process),
@@ -98,7 +98,7 @@ impl FileSystem {
             Refusal::Kernels => Errno::EPERM,
             Refusal::TooMany => Errno::ENFILE,
         })?;
-        self.take_place(&open.inode, &mut standing);
+        self.take_place(&open.inode, &mut state);
         Ok(attached)
     }
 
@@ -116,8 +116,8 @@ impl FileSystem {
         let process = (leave != Leave::FOR_GOOD).then_some(leave.process);
         let revoked = {
             let mut kind = open.lane.kind();
-            let mut standing = open.inode.lane.standing();
-            standing.opens.revoke(&mut kind, open.writes, process)
+            let mut state = open.inode.lane.state();
+            state.opens.revoke(&mut kind, open.writes, process)
         };
         if revoked { self.reconsider(&open.inode, then) } else { then() }
     }
@@ -126,7 +126,7 @@ impl FileSystem {
     pub(crate) fn client_left(self: &Arc<Self>, open: &OpenFile, client: ClientId) {
         let had_it = {
             let mut kind = open.lane.kind();
-            open.inode.lane.standing().opens.end_client(&mut kind, open.writes, client)
+            open.inode.lane.state().opens.end_client(&mut kind, open.writes, client)
         };
         if had_it {
             self.reconsider(&open.inode, || {});
@@ -152,14 +152,14 @@ impl FileSystem {
     }
 
     /// Gives a file a place on the board, unless it has one or there is none.
-    fn take_place(&self, inode: &Inode, standing: &mut Standing) {
-        let is_out = standing.lease.mode().is_none();
+    fn take_place(&self, inode: &Inode, state: &mut LaneState) {
+        let is_out = state.lease.mode().is_none();
         let Some(lane) = self.lane.as_ref().filter(|_| is_out) else { return };
         let Some(slot) = lane.take_slot() else { return };
         lane.board.set_mode(slot, Mode::Changing, 0);
         self.shard.share(inode.node().file(), slot);
         inode.lane.set_slot(Some(slot));
-        standing.lease.enter();
+        state.lease.enter();
         lane.counts.entered.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -171,11 +171,11 @@ impl FileSystem {
     ) {
         let Some(lane) = &self.lane else { return then() };
         let step = {
-            let mut standing = inode.lane.standing();
-            let step = self.step(inode, &mut standing);
+            let mut state = inode.lane.state();
+            let step = self.step(inode, &mut state);
             let is_done = !matches!(step, Step::Revoke(..) | Step::DropAttributes(_));
-            if is_done && standing.lease.is_being_revoked() {
-                standing.waiting.push(Box::new(then));
+            if is_done && state.lease.is_being_revoked() {
+                state.waiting.push(Box::new(then));
                 return;
             }
             step
@@ -194,7 +194,7 @@ impl FileSystem {
                 let (fs, inode) = (Arc::clone(self), Arc::clone(inode));
                 let node = inode.node();
                 self.reclaimer.forget_attributes(node, move || {
-                    inode.lane.standing().lease.attributes_dropped(drop);
+                    inode.lane.state().lease.attributes_dropped(drop);
                     fs.reconsider(&inode, then);
                 });
             }
@@ -202,14 +202,14 @@ impl FileSystem {
     }
 
     /// Takes one step under the lock, as far as that is done at once.
-    fn step(&self, inode: &Inode, standing: &mut Standing) -> Step {
+    fn step(&self, inode: &Inode, state: &mut LaneState) -> Step {
         let (Some(lane), Some(slot)) = (&self.lane, inode.lane.slot()) else {
             return Step::Nothing;
         };
-        let step = standing.lease.step(standing.opens.wanted());
+        let step = state.lease.step(state.opens.wanted());
         match step {
             Step::Grant(client) => {
-                inode.lane.publish(&standing.lease);
+                inode.lane.publish(&state.lease);
                 lane.board.set_mode(slot, Mode::Exclusive, client);
                 lane.counts.granted.fetch_add(1, Ordering::Relaxed);
             }
@@ -228,7 +228,7 @@ impl FileSystem {
             }
             Step::Nothing | Step::DropAttributes(_) => {}
         }
-        inode.lane.publish(&standing.lease);
+        inode.lane.publish(&state.lease);
         step
     }
 
@@ -240,18 +240,18 @@ impl FileSystem {
         then: impl FnOnce() + Send + 'static,
     ) {
         {
-            let mut standing = inode.lane.standing();
-            standing.lease.posts_applied();
-            inode.lane.publish(&standing.lease);
+            let mut state = inode.lane.state();
+            state.lease.posts_applied();
+            inode.lane.publish(&state.lease);
         }
         let (fs, of) = (Arc::clone(self), Arc::clone(inode));
         self.reclaimer.forget_pages(inode.node(), Pages::All, move || {
             let waiting = {
-                let mut standing = of.lane.standing();
-                standing.lease.pages_dropped(revocation);
-                of.lane.publish(&standing.lease);
-                match standing.lease.is_being_revoked() {
-                    false => std::mem::take(&mut standing.waiting),
+                let mut state = of.lane.state();
+                state.lease.pages_dropped(revocation);
+                of.lane.publish(&state.lease);
+                match state.lease.is_being_revoked() {
+                    false => std::mem::take(&mut state.waiting),
                     true => Vec::new(),
                 }
             };
