@@ -1,13 +1,13 @@
-//! Executes what a file's lease says ([`super::lease`]), after each change of who has the file open ([`super::opens`]).
+//! Executes the steps of a file's lease ([`super::lease`]), after each change of the open descriptions ([`super::opens`]).
 //!
 //! A client that finds a file in the mode [`Mode::Kernel`] revokes its own description: it takes it out of the lane, so that
-//! it uses the kernel's page cache as the others do. They may have the file mapped, and a page they store to is written back
-//! whole. It need not for a revoked description of its own client: of that the daemon would be told before it is mapped, and
-//! it would be the kernel's for good. So workers of a server, which open a file one after the other, come together in the
-//! lane.
+//! it uses the kernel's page cache as the others do. The others may have the file mapped, and the kernel writes back whole
+//! pages that they store to. The client need not revoke its description when only its own revoked descriptions use the file
+//! by the kernel ([`Mode::Rejoining`]): before such a description is mapped, the daemon is told, and the description becomes
+//! the kernel's for good. So the workers of a server, which open a file one after the other, rejoin the lane together.
 //!
-//! Changes are made step by step, each under the inode's lock, from what holds by then ([`FileSystem::reconsider`]): steps of
-//! several changes at once may mingle.
+//! Changes are made step by step, each under the inode's lock, from the state at that moment ([`FileSystem::reconsider`]):
+//! steps of concurrent changes may interleave.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,8 +27,8 @@ use crate::open_file::OpenFile;
 use crate::reclaimer::Pages;
 
 impl FileSystem {
-    /// Whether a description that is about to be made for a thread is to be a direct one: if the file is used by the kernel
-    /// alone there is no lane that it could keep open.
+    /// Whether a description that is about to be opened by a thread must be a direct one. Not if the file is used by the
+    /// kernel: then no client posts that a description could disturb.
     pub(crate) fn opens_direct(&self, inode: &Inode, opener: &Caller) -> bool {
         let Some(lane) = &self.lane else { return false };
         let is_used = inode.lane.slot().is_some()
@@ -36,7 +36,7 @@ impl FileSystem {
         is_used && lane.clients.have_thread(opener.pid, opener.uid)
     }
 
-    /// Counts a new open description, and runs `then` when nobody posts to the file who may not any more.
+    /// Counts a new open description, and runs `then` when no client can post to the file that may no longer do so.
     pub(crate) fn description_made(
         self: &Arc<Self>,
         open: &OpenFile,
@@ -55,7 +55,7 @@ impl FileSystem {
         if in_lane { self.reconsider(&open.inode, then) } else { then() }
     }
 
-    /// Discounts an open description that is closed, all its posts applied.
+    /// Discounts a closed description; all posts by it are applied.
     pub(crate) fn description_closed(self: &Arc<Self>, open: &OpenFile) {
         let Some(lane) = &self.lane else { return };
         let in_lane = {
@@ -73,12 +73,13 @@ impl FileSystem {
         }
     }
 
-    /// One of a client's processes attaches an open description; [`FileSystem::reconsider`] is to
-    /// follow, also after an error. If all places on the board are taken the file then has none, and the description must be
-    /// made to leave. The number the client goes by, and whether it had attached the description already.
+    /// One of a client's processes attaches an open description; [`FileSystem::reconsider`] must follow, also after an error.
+    /// If all places on the board are taken, the file has none after that, and the description must leave. Returns the
+    /// description's number for the client, and whether the client had attached it already.
     ///
     /// # Errors
-    /// EPERM: it is the kernel's for good, now if not before, or closed. ENFILE: the client has as many as it may, or is gone.
+    /// EPERM: the description is closed, or the kernel's for good. ENFILE: the client has the most descriptions that it may
+    /// have, or has ended.
     pub(crate) fn attach_description(
         &self,
         open: &Arc<OpenFile>,
@@ -102,8 +103,8 @@ impl FileSystem {
         Ok(attached)
     }
 
-    /// A description is the kernel's from now on, for good or until its process attaches it again; runs `then` when everything
-    /// posted is applied and the kernel holds nothing old.
+    /// A description is the kernel's from now on, for good or until its process attaches it again. Runs `then` when everything
+    /// posted is applied and the kernel holds no outdated pages.
     pub(crate) fn description_left(
         self: &Arc<Self>,
         open: &OpenFile,
@@ -122,7 +123,7 @@ impl FileSystem {
         if revoked { self.reconsider(&open.inode, then) } else { then() }
     }
 
-    /// A client is gone, all it posted is applied: its descriptions, if others still have them, are the kernel's.
+    /// A client has ended: a description that it had, and that other programs may still have, is the kernel's.
     pub(crate) fn client_left(self: &Arc<Self>, open: &OpenFile, client: ClientId) {
         let had_it = {
             let mut kind = open.lane.kind();
@@ -133,10 +134,10 @@ impl FileSystem {
         }
     }
 
-    /// A client closed its socket: takes its rights away, applies all it posted, and forgets it.
+    /// A client closed its socket: revokes its leases, applies all it posted, and removes it.
     pub(crate) fn client_gone(self: &Arc<Self>, client: &Arc<Client>) {
         let descriptions = client.retire();
-        // Before its places on the board are others'.
+        // Before its places on the board are given to other files.
         client.region.close();
         client.inbox().inbox.revoke();
         for open in descriptions {
@@ -151,7 +152,7 @@ impl FileSystem {
         });
     }
 
-    /// Gives a file a place on the board, unless it has one or there is none.
+    /// Gives a file a place on the board, unless it has one or all are taken.
     fn take_place(&self, inode: &Inode, state: &mut LaneState) {
         let is_out = state.lease.mode().is_none();
         let Some(lane) = self.lane.as_ref().filter(|_| is_out) else { return };
@@ -163,7 +164,7 @@ impl FileSystem {
         lane.counts.entered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Brings the lease to what follows from who has the file open, and runs `then` when no revocation is under way.
+    /// Brings the lease to the mode that follows from the open descriptions, and runs `then` when no revocation is under way.
     pub(crate) fn reconsider(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
@@ -201,7 +202,7 @@ impl FileSystem {
         }
     }
 
-    /// Takes one step under the lock, as far as that is done at once.
+    /// Takes one step, under the lock, and executes the part of it that does not wait.
     fn step(&self, inode: &Inode, state: &mut LaneState) -> Step {
         let (Some(lane), Some(slot)) = (&self.lane, inode.lane.slot()) else {
             return Step::Nothing;
@@ -232,7 +233,7 @@ impl FileSystem {
         step
     }
 
-    /// Everything is applied that was posted before the revocation.
+    /// Everything posted before the revocation is applied.
     fn posts_applied(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
