@@ -1,8 +1,8 @@
-//! What the lane costs: nanoseconds for a post, a read, and for taking a write out. One thread, nothing contended.
+//! The lane's costs: nanoseconds for a post, a read, and for taking a write out. One thread, without contention.
 //!
 //! Each figure is the median over many batches. `cargo bench -p weir-lane`.
 
-#![allow(unsafe_code)] // What it times is not had without it.
+#![allow(unsafe_code)] // Shared memory cannot be used without it.
 #![allow(clippy::unwrap_used)] // What is missing ends it.
 
 use std::hint::black_box;
@@ -55,7 +55,7 @@ impl Lane {
     }
 }
 
-/// Places in the frames, for writes or reads of so many bytes inside a page.
+/// Offsets in the file, for writes or reads of `len` bytes inside a page.
 fn places(len: usize) -> Vec<u64> {
     let mut state = 1_u64;
     let mut place = |_| {
@@ -111,7 +111,7 @@ fn read(len: usize) {
     for _ in 0..BATCHES {
         let begun = Instant::now();
         for place in &places {
-            // SAFETY: as many bytes as there are.
+            // SAFETY: the buffer has `len` bytes.
             let done = unsafe { lane.client.read(FILE.slot, *place, bytes.as_mut_ptr(), len) };
             assert_eq!(done, Ok(()));
         }

@@ -30,7 +30,7 @@ pub const TESTS: &[Test] = &[
     ("lane_revoked_descriptions_rejoin", revoked_descriptions_rejoin),
     ("lane_posts_of_a_client_that_ended_stay", posts_of_a_client_that_ended_stay),
     ("lane_the_kernel_keeps_no_outdated_pages", the_kernel_keeps_no_outdated_pages),
-    ("lane_clients_without_the_token_are_refused", clients_without_the_token_are_refused),
+    ("lane_unauthorized_programs_are_refused", unauthorized_programs_are_refused),
     (
         "lane_garbage_harms_only_the_client_that_writes_it",
         garbage_harms_only_the_client_that_writes_it,
@@ -375,7 +375,7 @@ fn the_kernel_keeps_no_outdated_pages() {
     assert_eq!(read(&path), [b'b'; 8192], "when it is in the lane no more");
 }
 
-fn clients_without_the_token_are_refused() {
+fn unauthorized_programs_are_refused() {
     let fixture = Fixture::new();
     let file = prepared(&fixture, "file", b"content");
     let program = Program::start(&file);
