@@ -1,5 +1,5 @@
-//! Both sides of the lane, in turn: what a client posts is taken out as it was posted, in its order, and what it reads
-//! is what the file holds, or it is told why it must ask the kernel. Compared with a model of one file.
+//! Both sides of the lane, in turn, compared with a model of one file: a client's posts are taken out unchanged and in
+//! order, and a read returns the file's content or the reason why it must go by the kernel.
 
 #![no_main]
 
@@ -24,9 +24,9 @@ const SLOT: u32 = 3;
 const FILE: Attached = Attached { slot: SLOT, description: 11 };
 const FRAMES: u32 = 4;
 const PAGES: usize = 40;
-/// Of those, the first are read.
+/// The pages that are read: the first ones.
 const READ_PAGES: usize = 4;
-/// The file's bytes of which the model has content.
+/// Bytes of the file in the model.
 const FILE_BYTES: usize = PAGES * PAGE_BYTES;
 const THREADS: usize = 3;
 const STEPS_MAX: usize = 200;
@@ -38,12 +38,12 @@ enum Step {
         to: Where,
         len: Len,
     },
-    /// A thread posts until so much of its ring is left.
+    /// A thread posts until `left` units of its ring are left.
     Fill {
         thread: u8,
         left: u8,
     },
-    /// The server takes the right away while a thread posts.
+    /// The server revokes the right while a thread posts.
     Interrupted {
         thread: u8,
         to: Where,
@@ -65,7 +65,7 @@ enum Step {
         at_most: u8,
         together: bool,
     },
-    /// A frame gets a page, in place of what it held.
+    /// A frame gets a page, in place of the page that it held.
     Publish {
         frame: u8,
         page: u8,
@@ -83,7 +83,7 @@ enum Step {
     Grant {
         to: u16,
     },
-    /// A thread's ring goes to another.
+    /// A thread's ring is released, and a ring is taken again.
     MoveRing {
         thread: u8,
     },
@@ -95,7 +95,7 @@ enum Step {
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Where {
     Offset(u16),
-    /// So far from what a file can hold, or past it.
+    /// This far from the largest offset; wraps if positive.
     Far(i8),
     End,
 }
@@ -104,7 +104,7 @@ enum Where {
 enum Len {
     Short(u8),
     Long(u16),
-    /// So much less than the most, or more.
+    /// The longest payload plus this, which may be negative.
     Most(i8),
 }
 
@@ -135,7 +135,7 @@ struct Pending {
     offset: Option<u64>,
     bytes: Vec<u8>,
     extends: bool,
-    /// What it takes of its ring, a filler before it counted.
+    /// Bytes that it takes of its ring, with a filler before it.
     takes: usize,
 }
 
@@ -168,20 +168,20 @@ struct Model {
     was_read: [bool; FRAMES as usize],
     /// Posted and not taken, in order.
     queue: VecDeque<Pending>,
-    /// How many of them the scan under way has.
+    /// How many of them are in the scan under way.
     in_scan: usize,
-    /// Taken, and the client not told.
-    untold: Vec<Pending>,
+    /// Taken, and not yet flushed.
+    unflushed: Vec<Pending>,
     tails: [usize; THREADS],
 }
 
 impl Model {
     fn used(&self, thread: usize) -> usize {
-        let all = self.queue.iter().chain(&self.untold);
+        let all = self.queue.iter().chain(&self.unflushed);
         all.filter(|write| write.thread == thread).map(|write| write.takes).sum()
     }
 
-    /// What an entry would take of its thread's ring.
+    /// Bytes that an entry would take of its thread's ring.
     fn takes(&self, thread: usize, len: usize) -> usize {
         let to_end = RING_BYTES - self.tails[thread] % RING_BYTES;
         let bytes = entry_bytes(len);
@@ -193,7 +193,7 @@ impl Model {
     }
 
     fn pending(&self) -> impl Iterator<Item = &Pending> {
-        self.queue.iter().chain(&self.untold)
+        self.queue.iter().chain(&self.unflushed)
     }
 
     fn is_writable(&self) -> bool {
@@ -310,7 +310,7 @@ impl Lane {
             was_read: [false; FRAMES as usize],
             queue: VecDeque::new(),
             in_scan: 0,
-            untold: Vec::new(),
+            unflushed: Vec::new(),
             tails: [0; THREADS],
         };
         board.set_size(SLOT, model.size);
@@ -413,13 +413,13 @@ impl Lane {
 
     fn interrupted(&mut self, thread: usize, to: To, len: usize) {
         let bytes = self.bytes(len);
-        // If it comes so far that it is filled in.
+        // Whether the post got as far as filling in the entry.
         let was_filled = Cell::new(false);
         let fill = |out: *mut u8| {
             self.board.set_mode(SLOT, Mode::Shared, 0);
             self.inbox.revoke();
             was_filled.set(true);
-            // SAFETY: as many bytes as were asked for.
+            // SAFETY: `bytes` has `len` bytes.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
         };
         // SAFETY: `fill` writes `len` bytes.
@@ -427,19 +427,19 @@ impl Lane {
         if was_filled.get() {
             self.model.mode = Mode::Shared;
         }
-        // It is not posted twice, nor after the right was taken away.
+        // The write is not posted twice, nor after the right was revoked.
         assert_eq!(posted, self.model.post(thread, to, &bytes));
         assert!(posted.is_err());
     }
 
     fn read(&mut self, offset: u64, len: usize) {
         let mut bytes = vec![0xee; len];
-        // SAFETY: as many bytes as there are.
+        // SAFETY: the vector has `len` bytes.
         let read = unsafe { self.client.read(SLOT, offset, bytes.as_mut_ptr(), len) };
         assert_eq!(read.map(|()| &bytes[..]), self.model.read(offset, len));
     }
 
-    /// Some of each page.
+    /// Reads some bytes of each page.
     fn read_some(&mut self) {
         for page in 0..READ_PAGES {
             self.read((page * PAGE_BYTES) as u64, 8);
@@ -448,13 +448,13 @@ impl Lane {
 
     fn begin(&mut self, all: bool) {
         self.inbox.flush();
-        self.model.untold.clear();
+        self.model.unflushed.clear();
         let cut = self.inbox.begin().expect("nothing is damaged");
         self.cut = Some(if all { Cut::ALL } else { cut });
         self.model.in_scan = self.model.queue.len();
     }
 
-    /// Applies some of the scan's writes; the client is told of each, or of all together.
+    /// Applies some of the scan's writes; flushes after each, or once after all.
     fn take(&mut self, at_most: usize, together: bool) {
         let Some(cut) = self.cut else { return };
         for _ in 0..at_most {
@@ -471,7 +471,7 @@ impl Lane {
             assert!(self.inbox.payload() == write.bytes);
             self.apply(posted, &write);
             self.inbox.take(posted, Some(SLOT)).expect("nothing is damaged");
-            self.model.untold.push(write);
+            self.model.unflushed.push(write);
             if !together {
                 self.flush();
             }
@@ -481,7 +481,7 @@ impl Lane {
 
     fn flush(&mut self) {
         self.inbox.flush();
-        self.model.untold.clear();
+        self.model.unflushed.clear();
     }
 
     fn apply(&mut self, posted: Posted, write: &Pending) {
@@ -524,8 +524,8 @@ impl Lane {
         (self.model.mode, self.model.is_ours) = (mode, is_ours);
     }
 
-    /// A dead thread's ring is taken over, with what is posted in it, once no other is free; a ring that is given back
-    /// is the first that is free.
+    /// Releases a thread's ring and takes a ring again. The released ring, with what is posted in it, is the first that is
+    /// free.
     fn move_ring(&mut self, thread: usize) {
         let given_back = &self.rings[thread];
         self.client.release_ring(given_back);

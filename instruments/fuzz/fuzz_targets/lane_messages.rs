@@ -1,6 +1,6 @@
-//! What is said between a program and the daemon, both ways: any bytes are a message or none, a message is received as
-//! it was sent, and what is no message of this version is refused. Then the file in which programs count, which holds
-//! anything its user likes.
+//! The messages between a program and the daemon, both ways: any bytes decode to a message or are refused, a message is
+//! received as it was sent, and messages of other versions are refused. Also the file of the programs' counters, in which
+//! the user may put anything.
 
 #![no_main]
 
@@ -49,7 +49,7 @@ enum Input {
     },
 }
 
-/// Fields are at fixed places, in the machine's order.
+/// Fields are at fixed offsets, in the machine's byte order.
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
