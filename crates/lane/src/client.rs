@@ -78,7 +78,7 @@ impl Client {
     /// whether those threads exist. `None` if no ring is free.
     pub fn take_ring(&self, owner: Owner, is_alive: impl Fn(u32) -> bool) -> Option<Ring> {
         let region = &self.region;
-        let free = (0..RINGS).find(|ring| region.change_owner(*ring, Owner::NOBODY, owner));
+        let free = (0..RINGS).find(|ring| region.change_owner(*ring, Owner::NONE, owner));
         let ring = free.or_else(|| {
             (0..RINGS).find(|ring| {
                 let before = region.owner(*ring);
@@ -106,7 +106,7 @@ impl Client {
 
     /// Releases a ring; what is posted in it is still taken out.
     pub fn release_ring(&self, ring: &Ring) {
-        self.region.change_owner(ring.number, ring.owner, Owner::NOBODY);
+        self.region.change_owner(ring.number, ring.owner, Owner::NONE);
     }
 
     /// Whether a write of `len` bytes fits in the ring now. It still fits when the ring's thread posts it, since only
@@ -133,7 +133,7 @@ impl Client {
         data: *const u8,
         len: usize,
     ) -> Result<bool, Miss> {
-        // SAFETY: by this function's contract; `fill` gets room for `len` bytes that nobody else uses.
+        // SAFETY: by this function's contract; `fill` gets room for `len` bytes that no other thread uses.
         unsafe {
             self.post_with(ring, file, to, len, |out| std::ptr::copy_nonoverlapping(data, out, len))
         }

@@ -16,7 +16,7 @@ pub struct Owner(u64);
 
 impl Owner {
     /// No thread.
-    pub const NOBODY: Owner = Owner(0);
+    pub const NONE: Owner = Owner(0);
 
     /// The thread `tid` (gettid(2)), not 0, in a PID namespace ([`namespace`]).
     pub fn new(namespace: u32, tid: u32) -> Owner {

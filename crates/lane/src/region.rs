@@ -1,7 +1,7 @@
 //! A client's region: what it and the daemon both write.
 //!
 //! Layout: `Head`, then [`PENDING`] counters, then one mark per frame, then [`RINGS`] of `RingHead`, then the
-//! rings' bytes. The memory is sparse: a ring nobody used takes none.
+//! rings' bytes. The memory is sparse: an unused ring takes none.
 
 #![allow(unsafe_code)] // Shared memory cannot be had without it.
 
@@ -328,7 +328,7 @@ impl Region {
         let changed = owner
             .compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
-        if changed && to != Owner::NOBODY {
+        if changed && to != Owner::NONE {
             self.ring(ring).ends.mark_as_used();
             // Before anything is published in the ring: the server looks only at rings whose bit is set. Sequentially
             // consistent for the doorbell.
@@ -360,7 +360,7 @@ impl Region {
         unsafe { &*self.memory.base().add(MARKS_AT + frame as usize).cast() }
     }
 
-    /// Notes that a frame was read.
+    /// Marks a frame as read.
     #[inline]
     pub fn set_referenced(&self, frame: u32) {
         let mark = self.mark(frame);

@@ -11,7 +11,7 @@ use crate::{connection, device, home, lock, position, sys, table, thread};
 const LOCK_YIELDS: u32 = 100;
 
 /// A descriptor is about to be mapped. Shared mappings use the kernel's page cache, and the daemon does not see them. So
-/// it is told of each, also by programs that have nothing in the lane.
+/// the daemon is told of each, also by programs that have nothing in the lane.
 pub(crate) fn map(fd: c_int, is_shared: bool) {
     let description = if is_shared { table::find(fd) } else { table::known(fd) };
     match description {

@@ -316,7 +316,7 @@ impl Lane {
         board.set_size(SLOT, model.size);
         board.set_grant(SLOT, model.grant);
         board.set_mode(SLOT, Mode::Exclusive, CLIENT);
-        let _life = Life::hold(Arc::clone(&board)).expect("nobody holds it");
+        let _life = Life::hold(Arc::clone(&board)).expect("no thread holds it");
         let inbox = Inbox::new(server);
         Lane { board, content, inbox, client, rings, cut: None, model, posts: 0, _life }
     }
@@ -359,8 +359,8 @@ impl Lane {
             }
             Step::WasRead { frame } => {
                 let was_read = &mut self.model.was_read[frame_of(frame) as usize];
-                let told = self.board.take_referenced(frame_of(frame));
-                assert_eq!(told, std::mem::take(was_read));
+                let referenced = self.board.take_referenced(frame_of(frame));
+                assert_eq!(referenced, std::mem::take(was_read));
             }
             Step::SetMode { mode, other } => {
                 let modes =
@@ -500,7 +500,7 @@ impl Lane {
 
     fn fill(&self, frame: u32, page: usize) {
         let bytes = &self.model.content[page * PAGE_BYTES..(page + 1) * PAGE_BYTES];
-        // SAFETY: a frame's bytes; nobody reads them meanwhile.
+        // SAFETY: a frame's bytes; no thread reads them meanwhile.
         unsafe {
             let to = self.content.base().add(frame as usize * PAGE_BYTES);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, PAGE_BYTES);

@@ -69,7 +69,7 @@ fn received(version: Option<u32>, bytes: &[u8]) {
     if let Some(found) = found {
         assert_eq!(Found::decode(&found.encode()), Some(found));
     }
-    // The kernel hands on as many bytes as the program said.
+    // The kernel passes as many bytes as the program gave.
     let cut = &message[..bytes.len().min(MESSAGE_BYTES)];
     let attach = Attach::decode(cut);
     assert_eq!(attach.is_some(), is_ours && cut.len() == MESSAGE_BYTES);
@@ -91,7 +91,7 @@ fn received(version: Option<u32>, bytes: &[u8]) {
 fn tally(words: &[(u16, u32)], programs: &[([u8; 2], u32)], alive: u32) {
     let fd = memory::create("tally", Tally::BYTES).expect("there is memory");
     let file = Memory::map(&fd, Tally::BYTES, Access::ReadWrite).expect("there is memory");
-    let spoil = |words: &[(u16, u32)]| {
+    let corrupt = |words: &[(u16, u32)]| {
         for &(at, value) in words {
             let at = usize::from(at) * 4 % Tally::BYTES;
             // SAFETY: inside, aligned, and an atomic.
@@ -100,7 +100,7 @@ fn tally(words: &[(u16, u32)], programs: &[([u8; 2], u32)], alive: u32) {
         }
     };
     let (before, after) = words.split_at(words.len() / 2);
-    spoil(before);
+    corrupt(before);
     let Ok(tally) = Tally::map(&fd) else { return };
     for &(short, process) in programs.iter().take(40) {
         let mut name = [0; 15];
@@ -108,7 +108,7 @@ fn tally(words: &[(u16, u32)], programs: &[([u8; 2], u32)], alive: u32) {
         let place = tally.take(process, name, |process| process & alive != 0);
         place.add(Count::LaneReads, u64::MAX);
         place.add_kernel_write(Fallback::Full, 1);
-        spoil(after);
+        corrupt(after);
     }
     assert!(tally.programs().len() <= PROGRAMS);
     for program in tally.programs() {

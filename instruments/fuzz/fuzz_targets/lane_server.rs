@@ -41,7 +41,7 @@ enum Step {
         ring: u8,
         left: u8,
     },
-    /// The client changes an entry that may have been looked at.
+    /// The client changes an entry that the server may have read.
     Change {
         ring: u8,
         entry: Entry,
@@ -50,7 +50,7 @@ enum Step {
         all: bool,
     },
     LookAhead {
-        spoils: Option<(u8, Number)>,
+        corrupts: Option<(u8, Number)>,
     },
     Next,
     /// What was taken out last is applied.
@@ -290,11 +290,11 @@ impl Run {
                 region.put_entry(ring, at, entry.head(at));
             }
             Step::Begin { all } => self.begin(&region, all)?,
-            Step::LookAhead { spoils } => {
+            Step::LookAhead { corrupts } => {
                 self.inbox.look_ahead(|_, offset, len| {
                     assert!((1..=PAYLOAD_BYTES_MAX).contains(&len));
                     assert!(offset <= i64::MAX as u64 - len as u64);
-                    if let Some((ring, tail)) = spoils {
+                    if let Some((ring, tail)) = corrupts {
                         region.set_tail(usize::from(ring) % RINGS, tail.get());
                     }
                 });
@@ -405,7 +405,7 @@ impl Run {
     fn drain(&mut self) -> Result<(), Damage> {
         self.step(&Step::Begin { all: true })?;
         loop {
-            self.step(&Step::LookAhead { spoils: None })?;
+            self.step(&Step::LookAhead { corrupts: None })?;
             self.step(&Step::Next)?;
             if self.last.is_none() {
                 assert!(!self.inbox.has_posted());

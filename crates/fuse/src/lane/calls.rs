@@ -35,8 +35,8 @@ impl FileSystem {
             FIND => done(lane.find(caller)),
             ATTACH => self.attach(&open, message, done),
             _ => {
-                let told = move || done(Ok([0; MESSAGE_BYTES]));
-                self.description_left(&open, Leave::decode(message), told);
+                let answer = move || done(Ok([0; MESSAGE_BYTES]));
+                self.description_left(&open, Leave::decode(message), answer);
             }
         }
     }

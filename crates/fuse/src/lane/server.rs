@@ -89,8 +89,8 @@ impl Server {
 
     /// Ends the thread; what was posted is applied.
     pub(crate) fn stop(self) {
-        let told = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        debug_assert!(told.is_ok());
+        let written = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        debug_assert!(written.is_ok());
         if self.thread.join().is_err() {
             tracing::error!("the lane's thread panicked");
         }
