@@ -118,7 +118,7 @@ mod tests {
         let (hot, short) = (PLACES as u32 - 1, PLACES as u32 - 2);
         assert_eq!((level(hot), level(short)), (0, 0), "no file has a history yet");
 
-        // A file that is used shortly each time: the first time is free, then the level rises to its bound.
+        // A file that is used briefly each time: the first time is free, then the level rises to its bound.
         let levels: Vec<u32> = (0..9)
             .map(|_| {
                 attached(short);
