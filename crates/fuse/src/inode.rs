@@ -21,7 +21,7 @@ pub(crate) use weir_names::NodeId;
 
 use crate::errno::Errno;
 use crate::kernel_pages::KernelPages;
-use crate::lane::standing::InodeLane;
+use crate::lane::lane_state::InodeLane;
 
 /// A node whose data the engine has.
 pub(crate) trait DataNode {

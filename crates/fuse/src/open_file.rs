@@ -7,7 +7,7 @@ use weir_shard::Shard;
 
 use crate::credentials::Caller;
 use crate::inode::{DataNode, Inode};
-use crate::lane::standing::OfDescription;
+use crate::lane::lane_state::DescriptionLane;
 
 /// One open description of a regular file.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct OpenFile {
     /// The program that opened it.
     pub(crate) opener: Caller,
     /// How it stands in the lane.
-    pub(crate) lane: OfDescription,
+    pub(crate) lane: DescriptionLane,
     errors: Mutex<ErrorCursor>,
 }
 
@@ -36,7 +36,7 @@ impl OpenFile {
         writes: bool,
     ) -> OpenFile {
         let errors = Mutex::new(shard.error_cursor(inode.node().file()));
-        OpenFile { inode, uncached, writes, opener, lane: OfDescription::default(), errors }
+        OpenFile { inode, uncached, writes, opener, lane: DescriptionLane::default(), errors }
     }
 
     /// The write-back error this description has not been told of yet, if there is one.

@@ -1,8 +1,8 @@
-//! What the lane costs: nanoseconds for a post, a read, and for taking a write out. One thread, nothing contended.
+//! The lane's costs: nanoseconds for a post, a read, and for taking a write out. One thread, without contention.
 //!
 //! Each figure is the median over many batches. `cargo bench -p weir-lane`.
 
-#![allow(unsafe_code)] // What it times is not had without it.
+#![allow(unsafe_code)] // Shared memory cannot be used without it.
 #![allow(clippy::unwrap_used)] // What is missing ends it.
 
 use std::hint::black_box;
@@ -49,13 +49,13 @@ impl Lane {
         let (server, fd) = Region::create(FRAMES).unwrap();
         let client = Client { id: CLIENT, view, region: Region::map(fd.as_fd(), FRAMES).unwrap() };
         let inbox = Inbox::new(Arc::new(server));
-        inbox.stay_awake();
+        inbox.start_polling();
         let _life = Life::hold(Arc::clone(&board)).unwrap();
         Lane { board, inbox, client, _life }
     }
 }
 
-/// Places in the frames, for writes or reads of so many bytes inside a page.
+/// Offsets in the file, for writes or reads of `len` bytes inside a page.
 fn places(len: usize) -> Vec<u64> {
     let mut state = 1_u64;
     let mut place = |_| {
@@ -111,7 +111,7 @@ fn read(len: usize) {
     for _ in 0..BATCHES {
         let begun = Instant::now();
         for place in &places {
-            // SAFETY: as many bytes as there are.
+            // SAFETY: the buffer has `len` bytes.
             let done = unsafe { lane.client.read(FILE.slot, *place, bytes.as_mut_ptr(), len) };
             assert_eq!(done, Ok(()));
         }
@@ -121,7 +121,7 @@ fn read(len: usize) {
     say(&format!("read {len} B"), nanos);
 }
 
-fn empty_pass() {
+fn empty_scan() {
     let mut lane = Lane::new();
     for tid in 1..=4 {
         lane.client.take_ring(Owner::new(1, tid), |_| true).unwrap();
@@ -135,7 +135,7 @@ fn empty_pass() {
         }
         nanos.push(begun.elapsed().as_nanos() as f64 / BATCH as f64);
     }
-    say("a pass that finds nothing in four rings", nanos);
+    say("a scan that finds nothing in four rings", nanos);
 }
 
 fn change() {
@@ -159,6 +159,6 @@ fn main() {
     post_and_take("4 KiB", PAGE_BYTES, 1, false);
     read(64);
     read(PAGE_BYTES);
-    empty_pass();
+    empty_scan();
     change();
 }

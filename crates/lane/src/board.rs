@@ -1,14 +1,15 @@
-//! The board: what the daemon says to all clients. Programs read it, and the frames, at any time and without a lock.
+//! The board: what the daemon tells all clients. Programs read it, and the frames, at any time and without a lock.
 //!
-//! A frame's content and its key are read under a sequence lock (`sequence`). Which frame holds a page is found by a table
-//! of hints in buckets of four, neighbouring pages in neighbouring ones: a hint may be wrong, the frame's key is not.
+//! A frame's content and its key are read under a sequence lock (`sequence_lock`). A table of hints tells which frame
+//! holds a page. Its buckets have four hints each; neighbouring pages have neighbouring buckets. A hint may be wrong,
+//! the frame's key is not.
 //!
 //! Layout: `Head`, then [`FILES`] of [`FileEntry`], then one `FrameEntry` for each frame, then the hints.
 //!
 //! Invariants:
 //! - the writing half is used under one lock (the shard's);
-//! - a key names one page of one file as long as anybody may read by it: a slot is given to another file only
-//!   after all keys of the one before were retracted.
+//! - a key names one page of one file as long as programs may read by it: a slot is given to another file only
+//!   after all keys of the file before were retracted.
 
 #![allow(unsafe_code)] // Shared memory cannot be read without it.
 
@@ -23,20 +24,20 @@ use crate::prefetch;
 use crate::racing;
 use crate::region::Region;
 use crate::resident::Resident;
-use crate::sequence::Sequence;
+use crate::sequence_lock::SequenceLock;
 use crate::wire::VERSION;
 
 /// Files that can be in the lane at once.
 pub const FILES: usize = 4096;
-/// Of `Head::magic`: "weirlane".
+/// The value of `Head::magic`: "weirlane".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirlane");
 
 /// Hints in a bucket.
 const WAYS: usize = 4;
-/// Of a page's number in a key.
+/// Bits of a page's number in a key.
 const PAGE_BITS: u32 = 40;
 
-/// What robust futexes are marked with when their owner is gone (futex(2), get_robust_list(2)).
+/// The kernel's mark on a robust futex whose owner has ended (futex(2), get_robust_list(2)).
 const OWNER_DIED: u32 = 0x4000_0000;
 const OWNER_MASK: u32 = 0x3fff_ffff;
 
@@ -50,7 +51,7 @@ struct Head {
     life: LifeLine,
 }
 
-/// A robust mutex that a thread of the daemon holds as long as it lives: its first word is the futex.
+/// A robust mutex that a thread of the daemon holds until it ends; the first word is the futex.
 #[repr(C, align(64))]
 struct LifeLine([AtomicU32; 16]);
 
@@ -62,34 +63,34 @@ impl LifeLine {
     }
 }
 
-/// How programs may use a file. The order of the numbers is of no meaning.
+/// How programs may use a file. The order of the numbers means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Mode {
     /// By the kernel alone.
     Kernel = 0,
-    /// Its frames may be read; it is written by the kernel's way.
+    /// Programs may read its frames, and write it by the kernel.
     Shared = 1,
-    /// One client has it: that one may read frames, and post writes.
+    /// One client holds the lease: it may read frames and post writes.
     Exclusive = 2,
-    /// By the kernel until it is known how: what was posted is being applied.
+    /// By the kernel, until the posted writes are applied and the next mode is set.
     Changing = 3,
-    /// By the kernel until other processes of the client that use it have put it into the lane again.
+    /// By the kernel, until the client's other processes that use the file have put it into the lane again.
     Rejoining = 4,
 }
 
-/// What is known of a file in the lane.
+/// A file in the lane.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct FileEntry {
     state: AtomicU64,
     size: AtomicU64,
-    /// A posted write must end at or before this: to there the home has room for it.
+    /// A posted write must end at or before this offset: home has room reserved up to there.
     grant: AtomicU64,
 }
 
-/// A file's mode: `mode | changes << 8 | client << 32`. How often it changed, modulo 2^24, tells a slot's next file
-/// from the one before; `client` is 0 but for [`Mode::Exclusive`].
+/// A file's mode: `mode | changes << 8 | client << 32`. `changes` counts the changes of mode, modulo 2^24, and so tells a
+/// slot's next file from the one before; `client` is 0 except for [`Mode::Exclusive`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(u64);
 
@@ -112,9 +113,9 @@ impl State {
 #[derive(Debug)]
 #[repr(C)]
 struct FrameEntry {
-    /// Of the key and the frame's content.
-    sequence: Sequence,
-    /// 0: none that programs may read.
+    /// Guards the key and the frame's content.
+    lock: SequenceLock,
+    /// 0: programs may not read the frame.
     key: AtomicU64,
 }
 
@@ -123,8 +124,8 @@ fn key_of(slot: u32, page: u64) -> Option<u64> {
     (page < 1 << PAGE_BITS).then(|| (u64::from(slot) + 1) << PAGE_BITS | page)
 }
 
-/// So many neighbouring pages of a file, 2 to that power, have neighbouring buckets: 512 B of hints. Spread one by one over
-/// all of them, those of a file's pages would be in as many lines and pages of memory.
+/// Groups of 2^GROUP_BITS neighbouring pages of a file have neighbouring buckets: 512 B of hints. If each page's bucket
+/// were hashed alone, a file's hints would lie in as many cache lines and pages of memory as the file has pages.
 const GROUP_BITS: u32 = 5;
 
 /// Fewest buckets of hints; their number is a power of two.
@@ -139,7 +140,7 @@ struct Parts {
     memory: Memory,
     frames: u32,
     hints_at: usize,
-    /// A product's bits that are not a group's number.
+    /// Bits of the hash that are not part of the group's number.
     group_shift: u32,
 }
 
@@ -181,7 +182,7 @@ impl Parts {
     #[inline]
     fn bucket(&self, key: u64) -> &[AtomicU32; WAYS] {
         let (group, page) = (key >> GROUP_BITS, key & ((1 << GROUP_BITS) - 1));
-        // The upper bits: all of the group's are in them.
+        // The upper bits of the product depend on all bits of the group.
         let group = group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.group_shift;
         let bucket = (group << GROUP_BITS | page) as usize;
         // SAFETY: as in `file`; a bucket is below the number of buckets.
@@ -192,7 +193,7 @@ impl Parts {
     }
 }
 
-/// The half that writes: the daemon's. All but what is said of clients is called under the shard's lock.
+/// The half that writes: the daemon's. All methods except those about clients are called under the shard's lock.
 #[derive(Debug)]
 pub struct Board {
     parts: Parts,
@@ -202,14 +203,14 @@ pub struct Board {
     /// Counts how much of the clients' regions is resident in the daemon.
     resident: Arc<Resident>,
     /// Held by the thread that unmaps resident pages of regions.
-    letting_go: Mutex<()>,
+    unmapping: Mutex<()>,
 }
 
 impl Board {
-    /// A board for so many frames.
+    /// A board for `frames` frames.
     ///
     /// # Errors
-    /// What making and mapping shared memory says.
+    /// Shared memory could not be made or mapped.
     pub fn new(frames: u32) -> io::Result<Board> {
         let buckets = frames.max(BUCKETS_MIN).next_power_of_two();
         let len = Parts::len(frames, buckets);
@@ -226,11 +227,11 @@ impl Board {
         head.version.store(VERSION, Ordering::Relaxed);
         head.frames.store(frames, Ordering::Relaxed);
         head.buckets.store(buckets, Ordering::Relaxed);
-        let (clients, resident, letting_go) = Default::default();
-        Board { parts, fd, clients, resident, letting_go }
+        let (clients, resident, unmapping) = Default::default();
+        Board { parts, fd, clients, resident, unmapping }
     }
 
-    /// A board in this process's heap, and a view of it with frames beside it.
+    /// A board in this process's heap, a view of it, and the frames' memory.
     #[cfg(test)]
     pub(crate) fn heap(frames: u32) -> (Board, View, Memory) {
         let buckets = frames.max(BUCKETS_MIN).next_power_of_two();
@@ -248,7 +249,7 @@ impl Board {
         self.parts.head().life.0[0].store(1, Ordering::Relaxed);
     }
 
-    /// Its memory, for clients: to be passed on read-only ([`memory::read_only`]).
+    /// Its memory. Clients get it by a read-only descriptor ([`memory::read_only`]).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -258,7 +259,7 @@ impl Board {
         self.parts.memory.len()
     }
 
-    /// Frames it tells of.
+    /// The number of frames.
     pub fn frames(&self) -> u32 {
         self.parts.frames
     }
@@ -273,7 +274,7 @@ impl Board {
         self.parts.head().life.is_held()
     }
 
-    /// A frame holds this page from now on, and may be read by it.
+    /// Programs may read the frame as this page from now on.
     pub fn publish(&self, frame: u32, slot: u32, page: u64) {
         let Some(key) = key_of(slot, page) else { return };
         let entry = self.parts.frame(frame);
@@ -307,7 +308,7 @@ impl Board {
         self.parts.frame(frame).key.load(Ordering::Relaxed) != 0
     }
 
-    /// The frame holds no page any more that programs may read.
+    /// Programs may not read the frame any more.
     pub fn retract(&self, frame: u32) {
         let entry = self.parts.frame(frame);
         if entry.key.load(Ordering::Relaxed) != 0 {
@@ -322,17 +323,17 @@ impl Board {
     }
 
     fn set_key(&self, entry: &FrameEntry, key: u64) {
-        let begun = entry.sequence.begin();
+        let begun = entry.lock.begin();
         entry.key.store(key, Ordering::Relaxed);
-        entry.sequence.end(begun);
+        entry.lock.end(begun);
     }
 
-    /// The frame's content changes from now until what this returns is dropped: meanwhile it must neither be changed
-    /// once more, nor published, nor retracted. `None` if nobody may read it.
+    /// The frame's content changes from now until the result is dropped; meanwhile the frame must not be passed to this
+    /// function again, published or retracted. `None` if programs may not read the frame.
     pub fn change(&self, frame: u32) -> Option<Change<'_>> {
         let entry = self.parts.frame(frame);
         (entry.key.load(Ordering::Relaxed) != 0)
-            .then(|| Change { begun: entry.sequence.begin(), entry })
+            .then(|| Change { begun: entry.lock.begin(), entry })
     }
 
     /// The file's size as programs see it, bytes.
@@ -345,8 +346,8 @@ impl Board {
         self.parts.file(slot).grant.store(grant, Ordering::Release);
     }
 
-    /// How programs may use the file from now on; `client` is of meaning for [`Mode::Exclusive`]. To take a right away,
-    /// [`crate::server::Inbox::withdraw`] must follow.
+    /// How programs may use the file from now on; `client` is used for [`Mode::Exclusive`] only. To revoke a right,
+    /// [`crate::server::Inbox::revoke`] must follow.
     pub fn set_mode(&self, slot: u32, mode: Mode, client: u32) {
         let client = if mode == Mode::Exclusive { client } else { 0 };
         let word = &self.parts.file(slot).state;
@@ -372,7 +373,7 @@ impl Board {
 
     #[cold]
     fn leave_memory(&self) -> io::Result<()> {
-        let _one = self.letting_go.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.unmapping.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have done it in the meantime.
         let Some(part) = self.resident.excess() else { return Ok(()) };
         let regions = self.clients.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -383,7 +384,7 @@ impl Board {
         left
     }
 
-    /// Counts in a client's marks of what it read.
+    /// Includes the marks of a client's reads in [`Board::take_referenced`].
     pub fn add_client(&self, region: Arc<Region>) {
         self.clients.write().unwrap_or_else(PoisonError::into_inner).push(region);
     }
@@ -401,7 +402,7 @@ impl Board {
     }
 }
 
-/// While it lives, a frame's content changes.
+/// The change of a frame's content; dropping it ends the change.
 #[derive(Debug)]
 pub struct Change<'a> {
     entry: &'a FrameEntry,
@@ -410,11 +411,11 @@ pub struct Change<'a> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.entry.sequence.end(self.begun);
+        self.entry.lock.end(self.begun);
     }
 }
 
-/// What a program sees of a file.
+/// What a client may do with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its frames may be read.
@@ -423,7 +424,7 @@ pub struct Seen {
     pub writable: bool,
 }
 
-/// The half that reads: a program's, or a test's.
+/// The half that reads: a client's.
 #[derive(Debug)]
 pub struct View {
     parts: Parts,
@@ -431,10 +432,10 @@ pub struct View {
 }
 
 impl View {
-    /// Maps a board, and the frames it tells of.
+    /// Maps a board and its frames.
     ///
     /// # Errors
-    /// What mmap(2) says; `InvalidData` if it is of another version.
+    /// That of mmap(2); `InvalidData` if the board is of another version.
     pub fn map(board: impl AsFd, frames: impl AsFd) -> io::Result<View> {
         let head = Memory::map(&board, size_of::<Head>(), Access::Read)?;
         // SAFETY: atomics alone.
@@ -463,13 +464,13 @@ impl View {
         self.memory.replace_by_zeros(Access::Read).and(board)
     }
 
-    /// Whether the daemon lives. The kernel notes its death when it happens.
+    /// Whether the daemon lives. The kernel updates this when the daemon's thread ends.
     #[inline]
     pub fn is_alive(&self) -> bool {
         self.parts.head().life.is_held()
     }
 
-    /// Frames there are.
+    /// The number of frames.
     pub fn frames(&self) -> u32 {
         self.parts.frames
     }
@@ -480,21 +481,21 @@ impl View {
         self.state(slot).seen(client)
     }
 
-    /// Whether the file is used by the kernel's way for as long as others use it so, of this client ([`View::is_rejoining`]) or
-    /// any.
+    /// Whether the file is used by the kernel because other descriptions use it by the kernel: those of any program, or
+    /// only revoked ones of this client ([`View::is_rejoining`]).
     #[inline]
     pub fn is_by_kernel(&self, slot: u32) -> bool {
         let mode = self.state(slot).0 as u8;
         mode == Mode::Kernel as u8 || mode == Mode::Rejoining as u8
     }
 
-    /// Whether only others of the client use it so, which are to put it into the lane again.
+    /// Whether the file is used by the kernel only until the client's revoked descriptions rejoin.
     #[inline]
     pub fn is_rejoining(&self, slot: u32) -> bool {
         self.state(slot).0 as u8 == Mode::Rejoining as u8
     }
 
-    /// A file's mode, to be compared with what it is later.
+    /// A file's mode, to be compared with its mode later.
     #[inline]
     pub(crate) fn state(&self, slot: u32) -> State {
         State(self.parts.file(slot).state.load(Ordering::Acquire))
@@ -512,8 +513,8 @@ impl View {
         self.parts.file(slot).grant.load(Ordering::Acquire)
     }
 
-    /// Copies `len` bytes from `start` of a page, both inside it, to `out`. The frame they came from, or `None` if
-    /// no frame is known to hold the page, or it changed meanwhile: `out` may then hold anything.
+    /// Copies `len` bytes at `start` of a page to `out`; they must lie inside the page. Returns the frame that was read.
+    /// `None` if no frame is known to hold the page, or the frame changed meanwhile: `out` may then hold anything.
     ///
     /// # Safety
     /// `out` must be valid for writes of `len` bytes.
@@ -534,7 +535,7 @@ impl View {
                 continue;
             }
             let entry = self.parts.frame(frame);
-            let Some(number) = entry.sequence.read() else { continue };
+            let Some(number) = entry.lock.read() else { continue };
             if entry.key.load(Ordering::Relaxed) != key {
                 continue;
             }
@@ -542,7 +543,7 @@ impl View {
             // SAFETY: inside the mapping of `frames` pages, and by this function's contract; the sequence
             // lock detects a concurrent write by the daemon.
             unsafe { racing::copy(self.memory.base().add(from), out, len) };
-            return entry.sequence.is_still(number).then_some(frame);
+            return entry.lock.is_still(number).then_some(frame);
         }
         None
     }

@@ -1,4 +1,4 @@
-//! The client's half: writes are posted, reads copied from frames. Nothing here makes a system call.
+//! The client's half: posts writes, copies reads from frames. Nothing here makes a system call, except unmapping.
 
 #![allow(unsafe_code)] // Shared memory cannot be used without it.
 
@@ -15,7 +15,7 @@ use crate::ring::{PAYLOAD_BYTES_MAX, Place, RING_BYTES};
 /// A client of one daemon: its views of the three memories.
 #[derive(Debug)]
 pub struct Client {
-    /// Who it is to the daemon.
+    /// The daemon's number for it.
     pub id: u32,
     /// The board and the frames.
     pub view: View,
@@ -23,12 +23,12 @@ pub struct Client {
     pub region: Region,
 }
 
-/// A file a client has in the lane, by one open description.
+/// A file that a client has in the lane, by one open description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached {
     /// The file's place on the board.
     pub slot: u32,
-    /// What the daemon calls the open description.
+    /// The daemon's number for the open description.
     pub description: u32,
 }
 
@@ -37,7 +37,7 @@ pub struct Attached {
 pub enum To {
     /// To this offset.
     Offset(u64),
-    /// To the file's end.
+    /// To the file's end: an append.
     End,
 }
 
@@ -46,19 +46,19 @@ pub enum To {
 pub enum Miss {
     /// The daemon is gone, or has closed this client.
     Gone,
-    /// The file may not be used so now.
+    /// The file's mode does not allow it now.
     Mode,
     /// No frame holds all of the pages, or they reach past the file's known end.
     Absent,
-    /// A write is pending that must be applied first: to one of the pages, or one that moves the file's end.
+    /// A pending write must be applied first: it is to one of the pages, or moves the file's end.
     Pending,
-    /// More than an entry takes, or past what home is known to have room for.
+    /// More than an entry takes, or past what is reserved at home.
     Size,
     /// The ring is full.
     Full,
 }
 
-/// One thread's right to a ring. Not given back when it is dropped: see [`Client::release_ring`].
+/// A ring that a thread owns. Dropping it does not release the ring: see [`Client::release_ring`].
 #[derive(Debug)]
 pub struct Ring {
     number: usize,
@@ -78,12 +78,12 @@ impl Client {
     /// whether those threads exist. `None` if no ring is free.
     pub fn take_ring(&self, owner: Owner, is_alive: impl Fn(u32) -> bool) -> Option<Ring> {
         let region = &self.region;
-        let free = (0..RINGS).find(|ring| region.pass_ring(*ring, Owner::NOBODY, owner));
+        let free = (0..RINGS).find(|ring| region.change_owner(*ring, Owner::NONE, owner));
         let ring = free.or_else(|| {
             (0..RINGS).find(|ring| {
                 let before = region.owner(*ring);
                 let is_dead = before.is_beside(owner) && !is_alive(before.tid());
-                is_dead && region.pass_ring(*ring, before, owner)
+                is_dead && region.change_owner(*ring, before, owner)
             })
         });
         ring.map(|number| Ring { number, owner })
@@ -97,19 +97,20 @@ impl Client {
     /// # Errors
     /// Some memory could not be replaced and is still mapped. The call can be repeated.
     pub fn unmap(&self) -> io::Result<()> {
-        // The region last: its counters tell which pages have writes pending, and a thread that still sees
-        // the pages must see the counters. A post that began in the shared region is not published in zeros
-        // (`Ends::mark_as_had`).
+        // The region last: its counters tell which pages have writes pending, and a thread that still reads shared
+        // pages must read the shared counters. A post that began in the shared region is not published in zeros
+        // (`Ends::mark_as_used`).
         let view = self.view.unmap();
         self.region.unmap().and(view)
     }
 
-    /// Gives a ring back; what is posted in it is still taken.
+    /// Releases a ring; what is posted in it is still taken out.
     pub fn release_ring(&self, ring: &Ring) {
-        self.region.pass_ring(ring.number, ring.owner, Owner::NOBODY);
+        self.region.change_owner(ring.number, ring.owner, Owner::NONE);
     }
 
-    /// Whether a write of `len` bytes fits in the ring now. It still will when its thread posts it: only that takes room.
+    /// Whether a write of `len` bytes fits in the ring now. It still fits when the ring's thread posts it, since only
+    /// that thread takes room.
     #[inline]
     pub fn has_room(&self, ring: &Ring, len: usize) -> bool {
         len > PAYLOAD_BYTES_MAX || self.region.ring(ring.number).ends.begin(len).is_ok()
@@ -118,7 +119,7 @@ impl Client {
     /// Posts a write of `len` bytes at `data`. True if the daemon must be woken now, by a byte over the socket.
     ///
     /// # Errors
-    /// Nothing was posted: see [`Miss`].
+    /// Nothing was posted; [`Miss`] says why.
     ///
     /// # Safety
     /// `data` must be valid for reads of `len` bytes. `ring` must be used by no other thread meanwhile, nor by a
@@ -132,13 +133,14 @@ impl Client {
         data: *const u8,
         len: usize,
     ) -> Result<bool, Miss> {
-        // SAFETY: by this function's contract; `fill` gets room for `len` bytes that nobody else uses.
+        // SAFETY: by this function's contract; `fill` gets room for `len` bytes that no other thread uses.
         unsafe {
             self.post_with(ring, file, to, len, |out| std::ptr::copy_nonoverlapping(data, out, len))
         }
     }
 
-    /// Posts a write of `len` bytes, one entry, that `fill` puts where it is told; it may be told more than once.
+    /// Posts a write of `len` bytes as one entry. `fill` writes the bytes to the address it is given; it may be called
+    /// more than once.
     ///
     /// # Errors
     /// As for [`Client::post`].
@@ -163,7 +165,7 @@ impl Client {
         let (head, ends) = (self.region.head(), &self.region.ring(ring.number).ends);
         loop {
             let place = ends.begin(len).map_err(|_| Miss::Full)?;
-            // After `begin`: what is said now holds, or `publish` fails.
+            // After `begin`: if a check's result changes before `publish`, `publish` fails.
             if self.region.is_closed() {
                 return Err(Miss::Gone);
             }
@@ -177,7 +179,7 @@ impl Client {
                 }
                 Noted::Append(_) => (0, Kind::Append, 0),
             };
-            let stamp = head.stamps.take();
+            let sequence = head.writes.take();
             if to == To::End
                 && let Err(miss) = self.check_room(file.slot)
             {
@@ -185,7 +187,7 @@ impl Client {
                 return Err(miss);
             }
             let (description, len, kind) = (file.description, len as u32, kind as u32);
-            let entry = EntryHead { stamp, offset, description, len, kind, flags };
+            let entry = EntryHead { sequence, offset, description, len, kind, flags };
             // SAFETY: by this function's contract.
             unsafe { self.copy_in(ring, place, entry, &fill) };
             if ends.publish(place).is_ok() {
@@ -195,10 +197,11 @@ impl Client {
         }
     }
 
-    /// A file's size, bytes, if nothing that this client posted is to change it and nobody else posts.
+    /// A file's size, bytes. `None` unless this client holds the file's lease and nothing that it posted can still
+    /// change the size.
     pub fn size(&self, slot: u32) -> Option<u64> {
         let ends = &self.region.head().ends;
-        let is_calm = || {
+        let is_final = || {
             ends.extending.load(Ordering::Acquire) == 0
                 && ends.appending.load(Ordering::Acquire) == 0
         };
@@ -206,7 +209,7 @@ impl Client {
         if !self.view.is_alive()
             || self.region.is_closed()
             || !state.seen(self.id).writable
-            || !is_calm()
+            || !is_final()
         {
             return None;
         }
@@ -214,7 +217,7 @@ impl Client {
         (self.view.state(slot) == state).then_some(size)
     }
 
-    /// Says before it is posted that a write is pending. One at an offset fits in what home has room for.
+    /// Counts a write as pending, before it is posted. A write at an offset must end inside what is reserved at home.
     #[inline]
     fn note(&self, slot: u32, to: To, len: usize) -> Result<Noted, Miss> {
         let noted = match to {
@@ -232,12 +235,12 @@ impl Client {
         Ok(noted)
     }
 
-    /// Whether home has room for all appends noted, each as if to this file. To be asked after the stamp was taken:
-    /// all writes with lower ones are noted by then, or in the size.
+    /// Whether home has room for all appends noted, each as if to this file. Call after the sequence number was
+    /// taken: all writes with lower numbers are noted by then, or in the size.
     #[inline]
     fn check_room(&self, slot: u32) -> Result<(), Miss> {
         let ends = &self.region.head().ends;
-        // Before the size: what the daemon takes out it has put in the size first.
+        // Before the size: the daemon adds a write to the size before it discounts it here.
         if ends.extending.load(Ordering::Acquire) != 0 {
             return Err(Miss::Pending);
         }
@@ -246,10 +249,10 @@ impl Client {
         if end <= self.view.grant(slot) { Ok(()) } else { Err(Miss::Size) }
     }
 
-    /// Writes an entry where it may be put.
+    /// Writes an entry at `place`.
     ///
     /// # Safety
-    /// `place` must be fresh from this ring's `begin`, and `fill` write no more than the entry's length.
+    /// `place` must be the last result of this ring's `begin`, and `fill` write no more than the entry's length.
     #[inline]
     unsafe fn copy_in(&self, ring: &Ring, place: Place, entry: EntryHead, fill: &impl Fn(*mut u8)) {
         let bytes = self.region.ring_bytes(ring.number);
@@ -267,10 +270,10 @@ impl Client {
         }
     }
 
-    /// Reads `len` bytes at `offset`, all of them, to `out`.
+    /// Reads all of `len` bytes at `offset` to `out`.
     ///
     /// # Errors
-    /// `out` may hold anything then: see [`Miss`].
+    /// Not all bytes were read, and `out` may hold anything; [`Miss`] says why.
     ///
     /// # Safety
     /// `out` must be valid for writes of `len` bytes.
@@ -306,10 +309,10 @@ impl Client {
             self.region.set_referenced(frame.ok_or(Miss::Absent)?);
             done += part;
         }
-        // The slot may have become another file's meanwhile: its pages are not what was asked for.
+        // The slot may have been given to another file meanwhile.
         if self.view.state(slot) == state { Ok(()) } else { Err(Miss::Mode) }
     }
 }
 
-/// How far before an entry the ring's memory is asked for: the daemon's CPU had it last.
+/// How far ahead of an entry the ring's memory is prefetched: the daemon's CPU may have it in its cache.
 const PREFETCH_BYTES: usize = 1024;

@@ -1,17 +1,17 @@
 //! The doorbell: whether a client that posts must wake the daemon.
 //!
-//! A client looks at the doorbell after it published an entry; the daemon says that it sleeps before it looks at the
-//! rings a last time. So either the client sees that the daemon sleeps, or the daemon sees the entry. The client that
-//! changes the doorbell to [`RUNG`] wakes the daemon.
+//! A client reads the doorbell after it published an entry; the daemon sets the doorbell to [`ASLEEP`] before it looks
+//! at the rings a last time. So either the client sees that the daemon sleeps, or the daemon sees the entry. The client
+//! that changes the doorbell to [`RUNG`] wakes the daemon.
 //!
-//! That client may be killed before it does, and other processes of the client then do not ring again. So a sleeping
-//! daemon still looks at the rings once in a while.
+//! That client may be killed before it wakes the daemon, and the client's other processes then do not ring again. So a
+//! sleeping daemon still looks at the rings at long intervals.
 
 use crate::sync::{AtomicU32, Ordering, store_before_load};
 
 /// The daemon sleeps until it is woken.
 const ASLEEP: u32 = 0;
-/// The daemon looks again within its interval.
+/// The daemon looks at the rings at its interval.
 const POLLING: u32 = 1;
 /// A client is waking the daemon.
 const RUNG: u32 = 2;
@@ -26,8 +26,8 @@ impl Doorbell {
         Doorbell(AtomicU32::new(POLLING))
     }
 
-    /// Client, after it published an entry: whether it must wake the daemon. `is_filling`: the ring fills, and the
-    /// daemon should not wait for its interval.
+    /// Client, after it published an entry: whether it must wake the daemon. `is_filling`: the ring is more than half
+    /// full, and the daemon should not wait for its interval.
     #[inline]
     pub(crate) fn must_wake(&self, is_filling: bool) -> bool {
         store_before_load();
@@ -44,14 +44,14 @@ impl Doorbell {
         self.0.compare_exchange(from, RUNG, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Daemon: it looks at the rings within its interval.
+    /// Daemon: it looks at the rings at its interval from now on.
     #[cfg_attr(loom, expect(dead_code))]
     pub(crate) fn start_polling(&self) {
         self.0.store(POLLING, Ordering::SeqCst);
     }
 
-    /// Daemon: it must be woken from now on. It looks at the rings a last time after this.
-    pub(crate) fn fall_asleep(&self) {
+    /// Daemon: it must be woken from now on. It must look at the rings once more after this call.
+    pub(crate) fn stop_polling(&self) {
         self.0.store(ASLEEP, Ordering::SeqCst);
         store_before_load();
     }

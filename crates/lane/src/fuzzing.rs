@@ -1,4 +1,4 @@
-//! For fuzzing alone: a region as a client sees it that keeps to nothing.
+//! For fuzzing only: a region as seen by a client that follows no rules.
 
 #![allow(unsafe_code)] // Shared memory cannot be written without it.
 
@@ -9,7 +9,7 @@ use crate::owner::Owner;
 use crate::region::{EntryHead, Region};
 use crate::ring::RING_BYTES;
 
-/// Reads and writes anything in a region, at any time. Nobody else uses it meanwhile.
+/// Reads and writes anything in a region, at any time. No other thread uses the region meanwhile.
 #[derive(Debug)]
 pub struct Hostile<'a>(pub &'a Region);
 
@@ -25,50 +25,50 @@ impl Hostile<'_> {
         unsafe { self.memory().at(at) }
     }
 
-    /// What the next stamp is.
-    pub fn stamps(&self) -> u64 {
-        self.0.head().stamps.next()
+    /// The next sequence number.
+    pub fn next_sequence(&self) -> u64 {
+        self.0.head().writes.next()
     }
 
-    /// Says so.
-    pub fn set_stamps(&self, next: u64) {
-        self.0.head().stamps.set(next);
+    /// Sets it.
+    pub fn set_next_sequence(&self, next: u64) {
+        self.0.head().writes.set(next);
     }
 
-    /// The rings that anybody ever had, as bits.
+    /// The rings that ever had an owner, as bits.
     pub fn rings_used(&self) -> u64 {
         self.0.rings_used()
     }
 
-    /// Gives a ring to a thread, whoever has it.
+    /// Gives a ring to a thread, whatever owner it has.
     pub fn use_ring(&self, ring: usize, tid: u32) {
-        self.0.pass_ring(ring, self.0.owner(ring), Owner::new(1, tid));
+        self.0.change_owner(ring, self.0.owner(ring), Owner::new(1, tid));
     }
 
-    /// The position up to which entries are said to be published.
+    /// The ring's tail: the position up to which entries are published.
     pub fn tail(&self, ring: usize) -> u64 {
         self.0.ring(ring).ends.tail()
     }
 
-    /// Says so; above a position's bits is the generation.
+    /// Sets the tail; the bits above the position are the generation.
     pub fn set_tail(&self, ring: usize, tail: u64) {
         self.0.ring(ring).ends.set_tail(tail);
     }
 
-    /// Up to where the server said that it took out.
+    /// The position up to which the server has released the ring.
     pub fn released(&self, ring: usize) -> u64 {
         self.0.ring(ring).ends.released()
     }
 
-    /// What stands in a ring where an entry may begin.
+    /// The entry's head at `at` in a ring, where an entry may begin.
     pub fn entry(&self, ring: usize, at: usize) -> EntryHead {
         // SAFETY: `entry_at` is inside and aligned; any bytes are an entry's head.
         unsafe { self.entry_at(ring, at).read() }
     }
 
-    /// Puts it there.
+    /// Writes an entry's head there.
     pub fn put_entry(&self, ring: usize, at: usize, entry: EntryHead) {
-        // SAFETY: as above, and nobody else uses the region.
+        // SAFETY: as above, and no other thread uses the region.
         unsafe { self.entry_at(ring, at).write(entry) };
     }
 
@@ -80,11 +80,11 @@ impl Hostile<'_> {
     /// A ring's bytes.
     pub fn bytes(&self, ring: usize, at: usize, len: usize) -> Vec<u8> {
         assert!(at <= RING_BYTES && len <= RING_BYTES - at);
-        // SAFETY: inside the ring, and nobody else uses the region.
+        // SAFETY: inside the ring, and no other thread uses the region.
         unsafe { std::slice::from_raw_parts(self.0.ring_bytes(ring).add(at), len) }.to_vec()
     }
 
-    /// Puts bytes there.
+    /// Fills bytes of a ring with `byte`.
     pub fn fill(&self, ring: usize, at: usize, len: usize, byte: u8) {
         assert!(at <= RING_BYTES && len <= RING_BYTES - at);
         // SAFETY: as above.

@@ -1,22 +1,23 @@
-//! The lane: memory shared between the daemon and the programs run under it, and what is said in it.
+//! The lane: memory shared between the daemon and the programs run under it, and the protocols in it.
 //!
 //! Three memories, all made by the daemon:
 //! - the *frames*: the daemon's page frames; programs map them read-only;
-//! - the *board*: which page of which file each frame holds ([`board`]), and what is known of each file;
+//! - the *board*: which page of which file each frame holds ([`board`]), and each file's mode and size;
 //!   read-only for programs too;
 //! - a *region* for each client ([`region`]): rings of posted writes, one per thread ([`ring`]), and the
 //!   counters that say which pages have writes pending. Both sides write it.
 //!
-//! A client is a program and the processes it forks. What one client writes in its region concerns the
-//! files it has in the lane alone, so that nothing it puts there harms another.
+//! A client is a program and the processes it forks. What a client writes in its region can affect only the files
+//! that it has in the lane, so that it harms no other client.
 //!
-//! This crate knows neither the engine nor FUSE. [`wire`] holds what is said over the socket and by ioctl.
+//! This crate knows neither the engine nor FUSE. [`wire`] holds the messages of the socket and of the ioctls.
 //!
 //! Invariants:
-//! - the server half believes nothing it reads in a region: it copies, then checks;
-//! - the client half believes the board, but not that the daemon is alive ([`board::View::is_alive`]);
-//! - what both halves must agree on without a lock is in modules that the model checker runs as well: [`ring`],
-//!   `sequence`, `stamp`, `doorbell`. The others are not built for it: they need memory at fixed places.
+//! - the server half trusts nothing it reads in a region: it copies, then checks;
+//! - the client half trusts the board, but checks that the daemon is alive ([`board::View::is_alive`]);
+//! - the lock-free protocols between the halves are in modules that the model checker runs as well: [`ring`],
+//!   `sequence_lock`, `write_sequence`, `doorbell`. The other modules are not built for the model checker: they need
+//!   memory at fixed addresses.
 //!
 //! ```
 //! let board = weir_lane::board::Board::new(4)?;
@@ -49,10 +50,9 @@ pub mod region;
 #[cfg(not(loom))]
 pub mod resident;
 pub mod ring;
-mod sequence;
+mod sequence_lock;
 #[cfg(not(loom))]
 pub mod server;
-mod stamp;
 #[cfg(not(loom))]
 pub mod stream;
 mod sync;
@@ -62,6 +62,7 @@ pub mod tally;
 mod tests;
 #[cfg(not(loom))]
 pub mod wire;
+mod write_sequence;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;

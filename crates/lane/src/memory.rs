@@ -1,6 +1,6 @@
-//! Shared memory: made, passed on as a descriptor, mapped.
+//! Shared memory: making it, sealing it, mapping it.
 
-#![allow(unsafe_code)] // Memory that other processes write cannot be had without it.
+#![allow(unsafe_code)] // Shared memory cannot be mapped without it.
 
 use std::io;
 use std::ops::Range;
@@ -12,15 +12,15 @@ use rustix::fs::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// Bytes of a huge page, where the processor has them.
+/// Bytes of a huge page.
 pub const HUGE_BYTES: usize = 2 << 20;
 
-/// Who may write a mapping.
+/// How this process may use a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Its memory is only read here.
+    /// Reading only.
     Read,
-    /// Its memory is read and written here.
+    /// Reading and writing.
     ReadWrite,
 }
 
@@ -38,7 +38,7 @@ impl Access {
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
-    /// Of tests that map nothing: the memory is this heap's.
+    /// For tests that map nothing: the heap memory.
     #[cfg(test)]
     heap: Option<std::sync::Arc<Heap>>,
 }
@@ -50,7 +50,7 @@ struct Heap(NonNull<u8>, std::alloc::Layout);
 #[cfg(test)]
 impl Drop for Heap {
     fn drop(&mut self) {
-        // SAFETY: allocated by this layout in `Memory::heap`, and nobody has it any more.
+        // SAFETY: allocated by this layout in `Memory::heap`, and no `Memory` refers to it any more.
         unsafe { std::alloc::dealloc(self.0.as_ptr(), self.1) };
     }
 }
@@ -66,10 +66,10 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Makes shared memory of `len` bytes, all zero, whose size nobody can change.
+/// Makes shared memory of `len` bytes, all zero. Its size is sealed.
 ///
 /// # Errors
-/// What memfd_create(2), ftruncate(2) and fcntl(2) say.
+/// That of memfd_create(2), ftruncate(2) or fcntl(2).
 pub fn create(name: &str, len: usize) -> io::Result<OwnedFd> {
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&fd, len as u64)?;
@@ -77,26 +77,26 @@ pub fn create(name: &str, len: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Nobody can map the memory to write it from now on, or change its seals: a read-only descriptor could
-/// otherwise be opened again for writing. Mappings there are stay as they are.
+/// Seals the memory against new writable mappings and further seals: a read-only descriptor could otherwise be opened
+/// again for writing. Existing mappings stay writable.
 ///
 /// # Errors
-/// What fcntl(2) says.
+/// That of fcntl(2).
 pub fn seal_writes(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
 }
 
-/// A descriptor of the same memory by which it cannot be written.
+/// A read-only descriptor of the same memory.
 ///
 /// # Errors
-/// What open(2) of /proc/self/fd says.
+/// That of open(2) on /proc/self/fd.
 pub fn read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     Ok(openat(rustix::fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Address space for a mapping, and nothing behind it. A long one is placed so that huge pages fit.
+/// Reserves address space for a mapping, without memory. A long range is aligned for huge pages.
 fn reserve(len: usize) -> io::Result<NonNull<u8>> {
     let len = len.next_multiple_of(crate::PAGE_BYTES);
     let more = if len >= HUGE_BYTES { HUGE_BYTES } else { 0 };
@@ -109,7 +109,7 @@ fn reserve(len: usize) -> io::Result<NonNull<u8>> {
     let start = base.wrapping_add(before);
     for (at, len) in [(base, before), (start.wrapping_add(len), more - before)] {
         if len > 0 {
-            // SAFETY: of the mapping just made, and nobody has it.
+            // SAFETY: a part of the mapping made above, which nothing else uses.
             unsafe { munmap(at.cast(), len) }?;
         }
     }
@@ -120,7 +120,7 @@ impl Memory {
     /// Maps the first `len` bytes of `fd`.
     ///
     /// # Errors
-    /// What mmap(2) says; `InvalidData` if the memory is smaller than that.
+    /// That of mmap(2); `InvalidData` if the memory is smaller than `len`.
     pub fn map(fd: impl AsFd, len: usize, access: Access) -> io::Result<Memory> {
         let there = fstat(&fd)?.st_size;
         if len == 0 || u64::try_from(there).unwrap_or(0) < len as u64 {
@@ -143,7 +143,7 @@ impl Memory {
         match mapped {
             Ok(_) => Ok(memory),
             Err(error) => {
-                // What was reserved may be gone already, and another's.
+                // mmap(2) may have removed the reserved range, and another thread may have mapped it since.
                 std::mem::forget(memory);
                 Err(error.into())
             }
@@ -172,17 +172,17 @@ impl Memory {
         Ok(unsafe { munmap(at, self.len) }?)
     }
 
-    /// Has a stretch of [`HUGE_BYTES`] that begins at a multiple of them take one page of the processor's tables, where
-    /// the kernel can; its bytes stay what they are. All who mapped the memory have the good of it.
+    /// Makes the [`HUGE_BYTES`] at `offset`, a multiple of them, one huge page, where the kernel can. The bytes do not
+    /// change. All mappings of the memory use the huge page.
     ///
     /// # Errors
-    /// What madvise(2) says: `InvalidInput` before Linux 6.1, and where huge pages of shared memory are denied.
+    /// That of madvise(2): `InvalidInput` before Linux 6.1, and where huge pages of shared memory are denied.
     pub fn make_huge(&self, offset: usize) -> io::Result<()> {
         assert!(offset.is_multiple_of(HUGE_BYTES) && offset + HUGE_BYTES <= self.len);
         let at = self.base.as_ptr().wrapping_add(offset).cast();
         // SAFETY: inside the mapping, whose bytes the advice does not change.
         let advised = unsafe {
-            // Where no page is there at all, none is made huge.
+            // A range without any page is not made huge.
             madvise(at, crate::PAGE_BYTES, Advice::LinuxPopulateWrite)?;
             libc::madvise(at, HUGE_BYTES, libc::MADV_COLLAPSE)
         };
@@ -212,7 +212,7 @@ impl Memory {
         Memory { base, len, heap: Some(std::sync::Arc::new(Heap(base, layout))) }
     }
 
-    /// The same heap memory once more.
+    /// Another `Memory` of the same heap memory.
     #[cfg(test)]
     pub(crate) fn again(&self) -> Memory {
         let heap = self.heap.clone();
@@ -225,7 +225,7 @@ impl Memory {
         self.len
     }
 
-    /// Whether nothing is mapped; never so.
+    /// Whether nothing is mapped; always false.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -243,7 +243,7 @@ impl Memory {
     pub unsafe fn at<T>(&self, offset: usize) -> &T {
         assert!(offset.is_multiple_of(align_of::<T>()));
         assert!(offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len));
-        // SAFETY: inside the mapping, aligned, and by the caller's word a type for which sharing is sound.
+        // SAFETY: inside the mapping, aligned, and by this function's contract a type for which sharing is sound.
         unsafe { &*self.base.as_ptr().add(offset).cast() }
     }
 

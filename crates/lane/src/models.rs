@@ -1,6 +1,6 @@
 //! The lane's protocols under the model checker: every order of steps that the memory model allows.
 
-#![allow(unsafe_code)] // So the checker is told what is no atomic.
+#![allow(unsafe_code)] // The checker's cells for memory that is not atomic need it.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -9,10 +9,10 @@ use loom::thread;
 
 use crate::doorbell::Doorbell;
 use crate::ring::{Ends, Refused, advance, entry_bytes};
-use crate::sequence::Sequence;
-use crate::stamp::Stamps;
+use crate::sequence_lock::SequenceLock;
+use crate::write_sequence::WriteSequence;
 
-/// A ring with room for what one entry holds.
+/// A ring with room for one entry.
 struct Ring {
     ends: Ends,
     entry: UnsafeCell<u64>,
@@ -38,7 +38,7 @@ impl Ring {
             self.put(entry);
             match self.ends.publish(place) {
                 Ok(()) => return true,
-                Err(Refused::Withdrawn) => {}
+                Err(Refused::Revoked) => {}
                 Err(Refused::Full) => unreachable!(),
             }
         }
@@ -61,7 +61,7 @@ impl Ring {
 }
 
 #[test]
-fn who_posts_after_the_right_was_withdrawn_knows_that_it_was() {
+fn a_post_fails_after_the_right_was_revoked() {
     loom::model(|| {
         let ring = Arc::new(Ring::new());
         let right = Arc::new(AtomicU64::new(1));
@@ -70,8 +70,8 @@ fn who_posts_after_the_right_was_withdrawn_knows_that_it_was() {
             thread::spawn(move || ring.post(5, || right.load(Ordering::Acquire) == 1))
         };
         right.store(0, Ordering::Release);
-        ring.ends.withdraw();
-        // The last look: nothing comes after it.
+        ring.ends.revoke();
+        // The last read: nothing is published after it.
         let seen = ring.posted();
         let posted = producer.join().unwrap();
         assert_eq!(seen, posted.then_some(5));
@@ -80,7 +80,7 @@ fn who_posts_after_the_right_was_withdrawn_knows_that_it_was() {
 }
 
 #[test]
-fn a_right_given_back_is_used() {
+fn a_post_succeeds_after_the_right_was_revoked_and_granted_again() {
     loom::model(|| {
         let ring = Arc::new(Ring::new());
         let right = Arc::new(AtomicU64::new(1));
@@ -89,7 +89,7 @@ fn a_right_given_back_is_used() {
             thread::spawn(move || ring.post(5, || right.load(Ordering::Acquire) != 0))
         };
         right.store(2, Ordering::Release);
-        ring.ends.withdraw();
+        ring.ends.revoke();
         assert!(producer.join().unwrap());
         assert_eq!(ring.posted(), Some(5));
     });
@@ -124,25 +124,25 @@ fn room_is_used_again_only_after_it_was_read() {
 }
 
 #[test]
-fn what_is_read_under_a_sequence_lock_is_of_one_time() {
+fn reads_under_a_sequence_lock_are_consistent() {
     loom::model(|| {
-        let lock = Arc::new((Sequence::new(), AtomicU64::new(0), AtomicU64::new(0)));
+        let lock = Arc::new((SequenceLock::new(), AtomicU64::new(0), AtomicU64::new(0)));
         let writer = {
             let lock = Arc::clone(&lock);
             thread::spawn(move || {
-                let (sequence, first, second) = &*lock;
+                let (lock, first, second) = &*lock;
                 for value in 1..3 {
-                    let begun = sequence.begin();
+                    let begun = lock.begin();
                     first.store(value, Ordering::Relaxed);
                     second.store(value, Ordering::Relaxed);
-                    sequence.end(begun);
+                    lock.end(begun);
                 }
             })
         };
-        let (sequence, first, second) = &*lock;
-        if let Some(number) = sequence.read() {
+        let (lock, first, second) = &*lock;
+        if let Some(number) = lock.read() {
             let read = (second.load(Ordering::Relaxed), first.load(Ordering::Relaxed));
-            if sequence.is_still(number) {
+            if lock.is_still(number) {
                 assert_eq!(read, (number / 2, number / 2));
             }
         }
@@ -150,30 +150,30 @@ fn what_is_read_under_a_sequence_lock_is_of_one_time() {
     });
 }
 
-/// A frame that holds a page, then none, then another: bytes are never taken for a page's whose they are not.
+/// A frame that holds a page, then none, then another: its bytes are never taken for another page's.
 #[test]
 fn a_frame_is_read_as_the_page_it_holds() {
     loom::model(|| {
-        let frame = Arc::new((Sequence::new(), AtomicU64::new(1), AtomicU64::new(1)));
-        let set_key = |(sequence, key, _): &(Sequence, AtomicU64, AtomicU64), to: u64| {
-            let begun = sequence.begin();
+        let frame = Arc::new((SequenceLock::new(), AtomicU64::new(1), AtomicU64::new(1)));
+        let set_key = |(lock, key, _): &(SequenceLock, AtomicU64, AtomicU64), to: u64| {
+            let begun = lock.begin();
             key.store(to, Ordering::Relaxed);
-            sequence.end(begun);
+            lock.end(begun);
         };
         let writer = {
             let frame = Arc::clone(&frame);
             thread::spawn(move || {
                 set_key(&frame, 0);
-                // Nobody is told while nobody may read it.
+                // No sequence number changes while the frame cannot be read.
                 frame.2.store(2, Ordering::Relaxed);
                 set_key(&frame, 2);
             })
         };
-        let (sequence, key, content) = &*frame;
-        if let Some(number) = sequence.read() {
+        let (lock, key, content) = &*frame;
+        if let Some(number) = lock.read() {
             let key = key.load(Ordering::Relaxed);
             let content = content.load(Ordering::Relaxed);
-            if sequence.is_still(number) && key != 0 {
+            if lock.is_still(number) && key != 0 {
                 assert_eq!(content, key);
             }
         }
@@ -192,14 +192,14 @@ fn no_wake_up_is_lost() {
                 lane.1.must_wake(false)
             })
         };
-        lane.1.fall_asleep();
+        lane.1.stop_polling();
         let seen = lane.0.posted().is_some();
-        assert!(client.join().unwrap() || seen, "the daemon sleeps, and nobody wakes it");
+        assert!(client.join().unwrap() || seen, "the daemon sleeps, and no client wakes it");
     });
 }
 
 #[test]
-fn of_two_who_post_while_the_daemon_sleeps_one_wakes_it() {
+fn of_two_posts_while_the_daemon_sleeps_one_wakes_it() {
     loom::model(|| {
         let lane = Arc::new((Ring::new(), Ring::new(), Doorbell::new()));
         let clients = [0, 1].map(|client| {
@@ -210,7 +210,7 @@ fn of_two_who_post_while_the_daemon_sleeps_one_wakes_it() {
                 lane.2.must_wake(false)
             })
         });
-        lane.2.fall_asleep();
+        lane.2.stop_polling();
         let seen = lane.0.posted().is_some() && lane.1.posted().is_some();
         let rang = clients.map(|client| client.join().unwrap());
         assert!(rang.contains(&true) || seen);
@@ -219,15 +219,15 @@ fn of_two_who_post_while_the_daemon_sleeps_one_wakes_it() {
 }
 
 #[test]
-fn who_sees_a_write_below_its_cut_sees_those_before() {
+fn a_scan_that_takes_a_write_takes_the_writes_before_it() {
     loom::model(|| {
-        let lane = Arc::new((Ring::new(), Ring::new(), Stamps::new()));
+        let lane = Arc::new((Ring::new(), Ring::new(), WriteSequence::new()));
         let returned = Arc::new(AtomicU64::new(0));
         let first = {
             let (lane, returned) = (Arc::clone(&lane), Arc::clone(&returned));
             thread::spawn(move || {
-                let stamp = lane.2.take();
-                assert!(lane.0.post(stamp + 10, || true));
+                let sequence = lane.2.take();
+                assert!(lane.0.post(sequence + 10, || true));
                 returned.store(1, Ordering::Release);
             })
         };
@@ -235,12 +235,12 @@ fn who_sees_a_write_below_its_cut_sees_those_before() {
             let (lane, returned) = (Arc::clone(&lane), Arc::clone(&returned));
             thread::spawn(move || {
                 let follows = returned.load(Ordering::Acquire) == 1;
-                let stamp = lane.2.take();
-                assert!(lane.1.post(stamp + 10, || true));
+                let sequence = lane.2.take();
+                assert!(lane.1.post(sequence + 10, || true));
                 follows
             })
         };
-        // A pass.
+        // A scan.
         let cut = lane.2.next();
         let taken = [lane.0.posted(), lane.1.posted()].map(|entry| entry.filter(|e| e - 10 < cut));
         first.join().unwrap();

@@ -1,7 +1,7 @@
 //! The owner of a ring: a thread, identified across PID namespaces (pid_namespaces(7)).
 //!
 //! A thread number is valid in one namespace only. So an owner holds the inode number of the namespace as
-//! well, and only a thread of the same namespace may judge whether the owner still exists. If the inode
+//! well, and only a thread of the same namespace may decide whether the owner still exists. If the inode
 //! number was reused for a new namespace, the former namespace has no processes any more; a dead owner may
 //! then be taken for a live one, never the reverse.
 
@@ -16,7 +16,7 @@ pub struct Owner(u64);
 
 impl Owner {
     /// No thread.
-    pub const NOBODY: Owner = Owner(0);
+    pub const NONE: Owner = Owner(0);
 
     /// The thread `tid` (gettid(2)), not 0, in a PID namespace ([`namespace`]).
     pub fn new(namespace: u32, tid: u32) -> Owner {

@@ -1,9 +1,8 @@
-//! Asking for memory before it is used: where lines come from another CPU, or from far, that is most of what a small
-//! write costs.
+//! Prefetching: fetching cache lines from another CPU, or from memory, is most of what a small write costs.
 
 #![allow(unsafe_code)] // A prefetch is an instruction.
 
-/// Asks for the line at an address that will be read. Nothing is read; any address will do.
+/// Prefetches the cache line at an address that will be read. Any address is allowed: a prefetch does not fault.
 #[inline(always)]
 pub fn read(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -16,12 +15,12 @@ pub fn read(line: *const u8) {
     let _ = line;
 }
 
-/// The same of one that will be written: it is taken from other CPUs at once.
+/// Prefetches the cache line at an address that will be written: the line is invalidated in other CPUs at once.
 #[inline(always)]
 pub fn write(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: as above; processors that do not know the instruction pass over it. The intrinsic would ask for reading
-    // where the build is for any processor.
+    // SAFETY: as above; processors without the instruction ignore it. The intrinsic would prefetch for reading in builds
+    // for the baseline processor.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }

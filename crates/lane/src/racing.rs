@@ -5,11 +5,11 @@
 //! only that the destination is written: the copied bytes are whatever the loads return. On other
 //! architectures, and under Miri, each byte is an atomic load.
 //!
-//! All reads of payloads, and of frames that other processes write, go through here (docs/decisions/0005).
+//! All reads of payloads, and of frames that other processes write, use this module (docs/decisions/0005).
 
 #![allow(unsafe_code)] // Shared memory cannot be read without it.
 
-/// Copies `len` bytes. Each byte is a value that its address held at some moment of the call; the bytes may
+/// Copies `len` bytes. Each byte is a value that its address held at some moment of the call; different bytes may
 /// be from different moments.
 ///
 /// # Safety

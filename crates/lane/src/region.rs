@@ -1,7 +1,7 @@
 //! A client's region: what it and the daemon both write.
 //!
 //! Layout: `Head`, then [`PENDING`] counters, then one mark per frame, then [`RINGS`] of `RingHead`, then the
-//! rings' bytes. The memory is sparse: a ring nobody used takes none.
+//! rings' bytes. The memory is sparse: an unused ring takes none.
 
 #![allow(unsafe_code)] // Shared memory cannot be had without it.
 
@@ -17,10 +17,10 @@ use crate::memory::{self, Access, Memory};
 use crate::owner::Owner;
 use crate::resident::{Part, Resident, Windows};
 use crate::ring::{Ends, HEAD_BYTES, RING_BYTES, distance};
-use crate::stamp::Stamps;
 use crate::wire::VERSION;
+use crate::write_sequence::WriteSequence;
 
-/// Rings in a region: so many threads of a client can post at once.
+/// Rings in a region: the number of threads of a client that can post at once.
 pub const RINGS: usize = if cfg!(miri) { 4 } else { 64 };
 /// Counters of pending writes, shared by pages whose hash is equal.
 pub const PENDING: usize = 4096;
@@ -31,11 +31,11 @@ pub const PENDING: usize = 4096;
 pub(crate) struct Head {
     pub(crate) version: AtomicU32,
     pub(crate) frames: AtomicU32,
-    /// Not 0 once the daemon takes nothing from this region any more.
+    /// Not 0 once the daemon has closed this region.
     closed: Line32,
-    /// A bit for each ring that anybody ever had: the others are empty.
+    /// A bit for each ring that ever had an owner: the others are empty.
     rings: Line64,
-    pub(crate) stamps: Stamps,
+    pub(crate) writes: WriteSequence,
     pub(crate) ends: FileEnds,
     pub(crate) doorbell: Doorbell,
 }
@@ -67,15 +67,15 @@ pub(crate) struct RingHead {
     owner: Line64,
 }
 
-/// An entry's head, as it lies in a ring.
+/// An entry's head, as laid out in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct EntryHead {
-    /// Its place among the client's writes.
-    pub stamp: u64,
-    /// Where in the file, bytes. Of no meaning for [`Kind::Append`].
+    /// Its number in the order of the client's writes.
+    pub sequence: u64,
+    /// Where in the file, bytes. Unused for [`Kind::Append`].
     pub offset: u64,
-    /// The open description it is written by: what the daemon called it when it was attached.
+    /// The open description that it is written by: the number from [`crate::wire::Attachment`].
     pub description: u32,
     /// Bytes of payload.
     pub len: u32,
@@ -90,21 +90,21 @@ const _: () = assert!(size_of::<EntryHead>() == HEAD_BYTES);
 /// Of an entry: a [`Kind::Write`] that ended past the file's size when it was posted.
 pub const EXTENDS: u32 = 1;
 
-/// What is said of a write as long as it is pending.
+/// What a region's counters hold of a write while it is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noted {
-    /// Of a write at an offset.
+    /// A write at an offset.
     Write {
-        /// The file's place on the board; `None` if that is not known any more.
+        /// The file's place on the board; `None` if it is no longer known.
         slot: Option<u32>,
-        /// In the file, bytes. With `len` it does not exceed what a u64 holds.
+        /// In the file, bytes. `offset + len` does not overflow.
         offset: u64,
         /// Bytes.
         len: usize,
         /// Whether it ended past the file's size.
         extends: bool,
     },
-    /// Of an append of so many bytes.
+    /// An append, and its length in bytes.
     Append(usize),
 }
 
@@ -116,7 +116,7 @@ pub enum Kind {
     Filler = 0,
     /// A write at an offset.
     Write = 1,
-    /// A write at the end the file has when its turn comes.
+    /// A write at the end that the file has when the write is applied.
     Append = 2,
 }
 
@@ -152,7 +152,7 @@ impl Region {
     /// A new region, and its descriptor, for the client to have.
     ///
     /// # Errors
-    /// What making and mapping shared memory says.
+    /// Shared memory could not be made or mapped.
     pub fn create(frames: u32) -> io::Result<(Region, OwnedFd)> {
         let fd = memory::create("weir-lane", len_bytes(frames))?;
         let mut region =
@@ -171,8 +171,8 @@ impl Region {
     }
 
     /// Bytes of a region besides its rings, for a board of `frames` frames: counters, and marks of what the
-    /// client read.
-    pub fn standing_bytes(frames: u32) -> usize {
+    /// client read. They do not depend on what the client posts.
+    pub fn fixed_bytes(frames: u32) -> usize {
         bytes_at(frames)
     }
 
@@ -208,10 +208,10 @@ impl Region {
         counted.map_or(Ok(()), |bytes| self.memory.unmap_pages(bytes))
     }
 
-    /// The client's side of one.
+    /// Maps a region as its client.
     ///
     /// # Errors
-    /// What mmap(2) says; `InvalidData` if it is of another version.
+    /// That of mmap(2); `InvalidData` if the region is of another version.
     pub fn map(fd: BorrowedFd<'_>, frames: u32) -> io::Result<Region> {
         let region = Region::over(Memory::map(fd, len_bytes(frames), Access::ReadWrite)?, frames);
         let head = region.head();
@@ -234,7 +234,7 @@ impl Region {
         Region { memory, frames, rings_at, bytes_at, resident: None }
     }
 
-    /// Both sides of one, in this process's heap.
+    /// Both sides of a region, in this process's heap.
     #[cfg(test)]
     pub(crate) fn heap(frames: u32) -> (Region, Region) {
         let memory = Memory::heap(len_bytes(frames));
@@ -278,7 +278,7 @@ impl Region {
         unsafe { &*self.memory.base().add(PENDING_AT).cast::<AtomicU32>().add(counter) }
     }
 
-    /// Client: a write is pending, before it is posted.
+    /// Client: counts a write as pending. Call before it is posted.
     #[inline]
     pub(crate) fn note(&self, noted: Noted) {
         let ends = &self.head().ends;
@@ -299,11 +299,11 @@ impl Region {
         }
     }
 
-    /// A write is pending no more: applied, or never posted. Counters that a client spoilt, or left behind when it
-    /// was killed, wrap or stay: its own reads and appends then go by the kernel.
+    /// Counts a write as pending no more: it was applied, or never posted. Counters that a client corrupted, or left
+    /// behind when it was killed, wrap or stay: that client's reads and appends then go by the kernel.
     #[inline]
     pub(crate) fn settle(&self, noted: Noted) {
-        // Release: who finds a write pending no more sees what it did to frames, and to the file's size.
+        // Release: a client that finds the write no longer pending sees its effect on frames and on the file's size.
         let ends = &self.head().ends;
         match noted {
             Noted::Write { slot, offset, len, extends } => {
@@ -323,18 +323,18 @@ impl Region {
     }
 
     /// Client: changes the ring's owner from `from` to `to`, if `from` owns it.
-    pub(crate) fn pass_ring(&self, ring: usize, from: Owner, to: Owner) -> bool {
+    pub(crate) fn change_owner(&self, ring: usize, from: Owner, to: Owner) -> bool {
         let owner = &self.ring(ring).owner.0;
-        let passed = owner
+        let changed = owner
             .compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
-        if passed && to != Owner::NOBODY {
-            self.ring(ring).ends.mark_as_had();
-            // Before anything is published in it: the server looks at no other rings. Sequentially consistent
-            // for the doorbell.
+        if changed && to != Owner::NONE {
+            self.ring(ring).ends.mark_as_used();
+            // Before anything is published in the ring: the server looks only at rings whose bit is set. Sequentially
+            // consistent for the doorbell.
             self.head().rings.0.fetch_or(1 << ring, Ordering::SeqCst);
         }
-        passed
+        changed
     }
 
     /// The owner of a ring.
@@ -348,7 +348,7 @@ impl Region {
         self.head().rings.0.load(Ordering::SeqCst)
     }
 
-    /// Whether a thread has a ring here, as the client says.
+    /// Whether a thread owns a ring here, by the client's own word.
     pub fn has_thread(&self, thread: Owner) -> bool {
         self.touch_words();
         thread.tid() != 0 && (0..RINGS).any(|ring| self.owner(ring) == thread)
@@ -360,7 +360,7 @@ impl Region {
         unsafe { &*self.memory.base().add(MARKS_AT + frame as usize).cast() }
     }
 
-    /// Notes that a frame was read.
+    /// Marks a frame as read.
     #[inline]
     pub fn set_referenced(&self, frame: u32) {
         let mark = self.mark(frame);
@@ -379,8 +379,8 @@ impl Region {
         mark.load(Ordering::Relaxed) != 0 && mark.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Daemon: nothing is posted any more by who begins after this. [`crate::server::Inbox::withdraw`] sees to
-    /// the others; only the pass after that is the last.
+    /// Daemon: posts that begin after this call fail. [`crate::server::Inbox::revoke`] must follow, for posts that
+    /// began before; then one more scan takes out the rest.
     pub fn close(&self) {
         self.head().closed.0.store(1, Ordering::Release);
     }
@@ -392,7 +392,7 @@ impl Region {
     }
 }
 
-/// The pages in which a range of a file lies.
+/// The pages that a range of a file touches.
 #[inline]
 fn pages_of(offset: u64, len: usize) -> Range<u64> {
     let page = PAGE_BYTES as u64;

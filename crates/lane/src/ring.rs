@@ -1,15 +1,14 @@
 //! A ring of posted writes: one thread of a client puts entries in, the server takes them out.
 //!
-//! The tail is one word: a position and a generation. A producer loads it, looks whether it may post to the
-//! file at all, copies its entry into the ring and publishes it by exchanging the tail it loaded for the new
-//! one. The server withdraws the right to post by saying so on the board and then raising the generation of
-//! every ring of the client: whoever looked before that cannot publish any more, whoever publishes before that
-//! is seen by the server's next look at the tail. Nobody waits for anybody, also if a program is stopped in
-//! between.
+//! The tail is one word: a position and a generation. A producer loads the tail, checks that it may post to the file,
+//! copies its entry into the ring and publishes the entry by a compare-and-exchange of the tail. The server revokes the
+//! right to post by changing the mode on the board and then raising the generation of every ring of the client. A
+//! producer that checked before the change can publish no more; what it published before is seen when the server next
+//! reads the tail. Neither side waits for the other, even if a program is stopped in between.
 //!
-//! Positions count bytes for ever, modulo 2^24; an entry lies in the ring in one piece, after a filler if it would
-//! not fit before the end. Generations have the other 40 bits: a program would have to be stopped for as many
-//! withdrawals to publish by one from before.
+//! Positions count bytes, modulo 2^24. An entry lies in the ring in one piece, after a filler if it would not fit
+//! before the end. Generations have the other 40 bits: a stopped producer could publish under an old generation only
+//! after 2^40 revocations.
 //!
 //! Invariants:
 //! - `head <= tail <= head + RING_BYTES`, all multiples of [`ENTRY_ALIGN`];
@@ -29,13 +28,13 @@ pub const PAYLOAD_BYTES_MAX: usize = RING_BYTES / 8;
 const POSITION_BITS: u32 = 24;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 const GENERATION: u64 = 1 << POSITION_BITS;
-/// With more than this in it, a ring should be looked at.
+/// A ring with more than this in it should be drained soon.
 const FILLING_BYTES: u64 = RING_BYTES as u64 / 2;
 
-// A position out of bounds is told from one inside, and all positions lie in the ring alike.
+// A position out of bounds can be told from one in bounds, and position modulo RING_BYTES is the place in the ring.
 const _: () = assert!(RING_BYTES as u64 * 2 <= POSITION_MASK && RING_BYTES.is_power_of_two());
 
-/// Bytes an entry with so much payload takes.
+/// Bytes that an entry with `payload` bytes of payload takes.
 #[inline]
 pub const fn entry_bytes(payload: usize) -> usize {
     (HEAD_BYTES + payload).next_multiple_of(ENTRY_ALIGN)
@@ -53,7 +52,7 @@ pub struct Ends {
 #[repr(C, align(64))]
 struct ProducerLine {
     tail: AtomicU64,
-    /// A head the producer saw: it looks again only when the ring seems to fill.
+    /// The head that the producer read last: it reads the head again only when the ring seems to fill.
     seen_head: AtomicU64,
 }
 
@@ -81,8 +80,8 @@ pub struct Place {
 pub enum Refused {
     /// There is no room until the server has taken something out.
     Full,
-    /// The server raised the generation in between: look again whether you may.
-    Withdrawn,
+    /// The server raised the generation in between: check the right to post again.
+    Revoked,
 }
 
 impl Default for Ends {
@@ -98,21 +97,21 @@ impl Ends {
         Ends { producer, server: ServerLine { head: AtomicU64::new(0) } }
     }
 
-    /// Finds room for an entry. Only then may the producer look whether it may post.
+    /// Finds room for an entry. The producer must check its right to post after this call.
     ///
     /// # Errors
     /// [`Refused::Full`].
     #[inline]
     pub fn begin(&self, payload: usize) -> Result<Place, Refused> {
         debug_assert!(payload <= PAYLOAD_BYTES_MAX);
-        // Acquire: who sees a generation sees what was said on the board before it was raised.
+        // Acquire: a producer that sees a generation sees the board as it was when the generation was raised.
         let tail = self.producer.tail.load(Ordering::Acquire);
         let position = tail & POSITION_MASK;
         let (at, bytes) = ((position % RING_BYTES as u64) as usize, entry_bytes(payload));
         let to_end = RING_BYTES - at;
         let (at, filler, needed) =
             if bytes > to_end { (0, Some(at), to_end + bytes) } else { (at, None, bytes) };
-        // Acquire, also for a ring's next producer: what the server took out it has read before.
+        // Acquire, also for a ring's next producer: the server has read what it released.
         let seen = self.producer.seen_head.load(Ordering::Acquire);
         let mut used = distance(seen, position) + needed as u64;
         if used > FILLING_BYTES {
@@ -135,17 +134,17 @@ impl Ends {
     /// Publishes the entry written at `place`.
     ///
     /// # Errors
-    /// [`Refused::Withdrawn`]: it is not published, and nobody will read it.
+    /// [`Refused::Revoked`]: the entry is not published, and will not be read.
     #[inline]
     pub fn publish(&self, place: Place) -> Result<(), Refused> {
-        // Release: who sees the tail sees the entry. Sequentially consistent for the doorbell.
+        // Release: a server that sees the tail sees the entry. Sequentially consistent for the doorbell.
         let published = self.producer.tail.compare_exchange(
             place.tail,
             place.next,
             Ordering::SeqCst,
             Ordering::Relaxed,
         );
-        published.map(drop).map_err(|_| Refused::Withdrawn)
+        published.map(drop).map_err(|_| Refused::Revoked)
     }
 
     /// Whether the server has taken everything out.
@@ -166,20 +165,21 @@ impl Ends {
         self.producer.tail.load(Ordering::SeqCst) & POSITION_MASK
     }
 
-    /// Server: whoever began to post before this fails to publish after it, and sees what was stored before.
-    pub fn withdraw(&self) {
+    /// Server: a post that began before this call fails to publish after it, and its retry sees what was stored
+    /// before.
+    pub fn revoke(&self) {
         self.producer.tail.fetch_add(GENERATION, Ordering::AcqRel);
     }
 
     /// Producer: call before the first entry. From then on the tail is not 0, so that an entry begun in this
     /// ring is not published in the zeros that replace it.
-    pub(crate) fn mark_as_had(&self) {
+    pub(crate) fn mark_as_used(&self) {
         if self.producer.tail.load(Ordering::Relaxed) < GENERATION {
-            self.withdraw();
+            self.revoke();
         }
     }
 
-    /// Puts the tail anywhere.
+    /// Sets the tail to any value.
     #[cfg(any(all(test, not(loom)), fuzzing))]
     pub(crate) fn set_tail(&self, tail: u64) {
         self.producer.tail.store(tail, Ordering::SeqCst);
@@ -198,13 +198,13 @@ impl Ends {
     }
 }
 
-/// Bytes from one position to another; more than [`RING_BYTES`] says that one of them is none.
+/// Bytes from one position to another; more than [`RING_BYTES`] if they are not positions of one ring.
 #[inline]
 pub fn distance(from: u64, to: u64) -> u64 {
     to.wrapping_sub(from) & POSITION_MASK
 }
 
-/// The position so many bytes on.
+/// The position `bytes` later.
 #[inline]
 pub fn advance(position: u64, bytes: usize) -> u64 {
     position.wrapping_add(bytes as u64) & POSITION_MASK
@@ -232,11 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_published_after_the_right_was_withdrawn() {
+    fn nothing_is_published_after_the_right_was_revoked() {
         let ends = Ends::new();
         let place = ends.begin(64).unwrap();
-        ends.withdraw();
-        assert_eq!(ends.publish(place), Err(Refused::Withdrawn));
+        ends.revoke();
+        assert_eq!(ends.publish(place), Err(Refused::Revoked));
         assert!(ends.is_empty());
         let again = ends.begin(64).unwrap();
         ends.publish(again).unwrap();

@@ -1,16 +1,16 @@
 //! The server's half: takes posted writes out of a client's region, in the order they were made.
 //!
-//! Writes of a client's threads are in several rings; their stamps say which came first, and a pass takes those
-//! below its cut (`stamp`). What is stamped later is left to the next pass.
+//! Writes of a client's threads are in several rings; their sequence numbers say which came first, and a scan takes those
+//! below its cut (`write_sequence`). The others are left to the next scan.
 //!
-//! Nothing read in a region is believed: heads are copied, then checked, and what does not fit is [`Damage`]; who
-//! is told of that drops the inbox. Nor can a client keep a pass from ending, or make it pointless: a pass goes no
-//! further than the tails its beginning saw, and of two passes over rings in which something is posted one takes
-//! something out or tells of damage.
+//! Nothing read in a region is trusted: heads are copied, then checked. A head that fails the checks is [`Damage`];
+//! after that the caller drops the inbox. A client cannot keep a scan from ending: a scan ends at the tails that were
+//! read when it began. Nor can a client make scans futile: of two scans over rings in which something is posted, one
+//! takes something out or reports damage.
 //!
-//! What takes an entry out is inlined, all of it, whatever its size: returned by way of the stack, in narrow stores
-//! that are read again in wide ones, an entry's head would wait until every store before it, the last entry's page, has
-//! reached the cache.
+//! The functions that take an entry out are always inlined. An entry's head returned on the stack would be stored in
+//! narrow pieces and loaded in wide ones: store forwarding fails, and the load waits until all stores before it, among
+//! them the last entry's page, have reached the cache.
 
 #![allow(unsafe_code)] // Shared memory cannot be read without it.
 
@@ -25,41 +25,41 @@ use crate::ring::{
     ENTRY_ALIGN, HEAD_BYTES, PAYLOAD_BYTES_MAX, RING_BYTES, advance, distance, entry_bytes,
 };
 
-/// A region holds what no client of ours writes: nothing more is taken from it.
+/// A region holds what no correct client writes: nothing more is taken from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ring {ring} of the client's region is damaged at byte {at}")]
 pub struct Damage {
     /// Which ring.
     pub ring: usize,
-    /// Where in it.
+    /// Where in the ring, bytes.
     pub at: usize,
 }
 
 /// A posted write, taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// The open description, as the client says.
+    /// The open description, by the client's word.
     pub description: u32,
-    /// Where to; `None`: at the file's end.
+    /// The offset in the file; `None`: at the file's end.
     pub offset: Option<u64>,
-    /// Bytes of it.
+    /// Bytes of payload.
     pub len: usize,
     ring: usize,
     extends: bool,
 }
 
-/// The server's hold of a client's region. Used by one thread at a time.
+/// The server's half of a client's region. Used by one thread at a time.
 #[derive(Debug)]
 pub struct Inbox {
     region: Arc<Region>,
-    /// What was taken out of each ring: the server's own, whatever the region says.
+    /// The position up to which each ring was taken out: the server's own, whatever the region says.
     heads: [u64; RINGS],
     /// For each ring, the position up to which reads are counted as resident.
     counted: [u64; RINGS],
-    /// Stamps below it were given out. It does not go back, whatever the region says.
-    given_out: u64,
-    /// What rings hold, during a pass.
-    pass: Vec<Waiting>,
+    /// Sequence numbers below it were issued. It does not go back, whatever the region says.
+    issued: u64,
+    /// The rings that have entries in the scan under way.
+    scan: Vec<Waiting>,
     /// Taken out, and not yet settled.
     taken: Vec<(Posted, Option<u32>)>,
     payload: Payload,
@@ -87,10 +87,11 @@ struct Waiting {
     ring: usize,
     tail: u64,
     next: EntryHead,
-    /// Entries before it were told of ahead, so many of which, with so many bytes, were not taken out.
+    /// Prefetch cursor: entries before this position were announced ([`Inbox::look_ahead`]).
     ahead: u64,
-    told: usize,
-    told_bytes: usize,
+    /// Entries announced and not yet taken out, and their bytes.
+    announced: usize,
+    announced_bytes: usize,
 }
 
 impl Inbox {
@@ -100,8 +101,8 @@ impl Inbox {
             region,
             heads: [0; RINGS],
             counted: [0; RINGS],
-            given_out: 0,
-            pass: Vec::new(),
+            issued: 0,
+            scan: Vec::new(),
             taken: Vec::new(),
             payload: Payload::with_room(PAYLOAD_BYTES_MIN),
         }
@@ -119,16 +120,16 @@ impl Inbox {
             .any(|ring| self.region.ring(ring).ends.tail() != self.heads[ring])
     }
 
-    /// Begins a pass over what is posted now.
+    /// Begins a scan over what is posted now.
     ///
     /// # Errors
     /// [`Damage`].
     pub fn begin(&mut self) -> Result<Cut, Damage> {
         self.region.touch_words();
-        // Before the tails: see `stamp`.
-        self.see_stamps();
-        let cut = Cut(self.given_out);
-        self.pass.clear();
+        // Before the tails: see `write_sequence`.
+        self.load_sequence();
+        let cut = Cut(self.issued);
+        self.scan.clear();
         for ring in bits(self.region.rings_used()) {
             let tail = self.region.ring(ring).ends.tail();
             if tail != self.heads[ring] {
@@ -138,27 +139,34 @@ impl Inbox {
                 }
                 if let Some(next) = self.peek(ring, tail)? {
                     let ahead = self.heads[ring];
-                    self.pass.push(Waiting { ring, tail, next, ahead, told: 0, told_bytes: 0 });
+                    self.scan.push(Waiting {
+                        ring,
+                        tail,
+                        next,
+                        ahead,
+                        announced: 0,
+                        announced_bytes: 0,
+                    });
                 }
             }
         }
         Ok(cut)
     }
 
-    /// Tells once of the descriptions, offsets and lengths of the writes that come next, some of each ring, so that what
-    /// they need can be asked for. To be called before each [`Inbox::next`]; mostly there is nothing new. Nothing is
-    /// to be decided by it: a client may change what it tells of.
+    /// Announces the writes that come next, some of each ring, so that what they need can be prefetched: calls `announce`
+    /// once for each, with its description, offset and length. Call it before each [`Inbox::next`]; most calls announce
+    /// nothing. An announcement is only a hint: the client may change the entry before it is taken out.
     #[inline]
-    pub fn look_ahead(&mut self, mut tell: impl FnMut(u32, u64, usize)) {
-        for waiting in &mut self.pass {
-            if waiting.told > AHEAD / 2 || waiting.told_bytes > AHEAD_BYTES / 2 {
+    pub fn look_ahead(&mut self, mut announce: impl FnMut(u32, u64, usize)) {
+        for waiting in &mut self.scan {
+            if waiting.announced > AHEAD / 2 || waiting.announced_bytes > AHEAD_BYTES / 2 {
                 continue;
             }
-            if waiting.told == 0 {
+            if waiting.announced == 0 {
                 waiting.ahead = self.heads[waiting.ring];
             }
-            while waiting.told < AHEAD
-                && waiting.told_bytes < AHEAD_BYTES
+            while waiting.announced < AHEAD
+                && waiting.announced_bytes < AHEAD_BYTES
                 && waiting.ahead != waiting.tail
             {
                 let at = (waiting.ahead % RING_BYTES as u64) as usize;
@@ -167,9 +175,9 @@ impl Inbox {
                 let entry = unsafe { ring.add(at).cast::<EntryHead>().read_volatile() };
                 let left = distance(waiting.ahead, waiting.tail);
                 let bytes = bytes_of(&entry, at).filter(|bytes| *bytes as u64 <= left);
-                // Whoever takes it out will see.
+                // `peek` reports the damage.
                 let Some(bytes) = bytes else { break };
-                if bytes <= ASKED_BYTES_MAX {
+                if bytes <= PREFETCHED_BYTES_MAX {
                     for line in (0..bytes).step_by(64) {
                         let line = (at + PREFETCH_BYTES + line) % RING_BYTES;
                         prefetch::read(ring.wrapping_add(line));
@@ -180,23 +188,23 @@ impl Inbox {
                 waiting.ahead = advance(waiting.ahead, bytes);
                 if entry.kind != Kind::Filler as u32 {
                     let len = entry.len as usize;
-                    waiting.told += 1;
-                    waiting.told_bytes += len;
-                    tell(entry.description, entry.offset, len);
+                    waiting.announced += 1;
+                    waiting.announced_bytes += len;
+                    announce(entry.description, entry.offset, len);
                 }
             }
         }
     }
 
-    /// Takes out the next write of the pass, in the order of stamps. Its bytes are [`Inbox::payload`].
-    /// To be ended with [`Inbox::settle`] before the next.
+    /// Copies the next write of the scan, in the order of sequence numbers. Its bytes are [`Inbox::payload`].
+    /// [`Inbox::take`] or [`Inbox::settle`] must follow before the next call.
     ///
     /// # Errors
     /// [`Damage`].
     #[inline(always)] // See the head of this file.
     pub fn next(&mut self, cut: Cut) -> Result<Option<Posted>, Damage> {
-        let before_cut = |waiting: &&Waiting| waiting.next.stamp < cut.0 || cut == Cut::ALL;
-        let first = self.pass.iter().filter(before_cut).min_by_key(|waiting| waiting.next.stamp);
+        let before_cut = |waiting: &&Waiting| waiting.next.sequence < cut.0 || cut == Cut::ALL;
+        let first = self.scan.iter().filter(before_cut).min_by_key(|waiting| waiting.next.sequence);
         let Some(&Waiting { ring, next, .. }) = first else { return Ok(None) };
         let len = next.len as usize;
         let at = self.at(ring) + HEAD_BYTES;
@@ -209,50 +217,51 @@ impl Inbox {
         Ok(Some(Posted { description: next.description, offset, len, ring, extends }))
     }
 
-    /// The payload of the last write taken out.
+    /// The payload of the write that [`Inbox::next`] returned last.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         self.payload.bytes()
     }
 
-    /// As [`Inbox::take`] and [`Inbox::flush`].
+    /// [`Inbox::take`], then [`Inbox::flush`].
     ///
     /// # Errors
-    /// [`Damage`] of what follows it.
+    /// [`Damage`] of the entry after it.
     pub fn settle(&mut self, posted: Posted, slot: Option<u32>) -> Result<(), Damage> {
         let took = self.take(posted, slot);
         self.flush();
         took
     }
 
-    /// The write is applied (or will never be), and the client is told by [`Inbox::flush`]. `slot` is its file's place
-    /// on the board; without it, pages it was to count as written to for ever.
+    /// Takes a write out: it is applied, or never will be. [`Inbox::flush`] tells the client. `slot` is the file's place
+    /// on the board; if it is `None`, the write's pages count as having a write pending for ever.
     ///
     /// # Errors
-    /// [`Damage`] of what follows it.
+    /// [`Damage`] of the entry after it.
     #[inline(always)] // See the head of this file.
     pub fn take(&mut self, posted: Posted, slot: Option<u32>) -> Result<(), Damage> {
         let ring = posted.ring;
         self.heads[ring] = advance(self.heads[ring], entry_bytes(posted.len));
         self.taken.push((posted, slot));
-        let Some(at) = self.pass.iter().position(|waiting| waiting.ring == ring) else {
+        let Some(at) = self.scan.iter().position(|waiting| waiting.ring == ring) else {
             return Ok(());
         };
-        let Waiting { tail, told, told_bytes, .. } = &mut self.pass[at];
-        *told = told.saturating_sub(1);
-        *told_bytes = if *told == 0 { 0 } else { told_bytes.saturating_sub(posted.len) };
+        let Waiting { tail, announced, announced_bytes, .. } = &mut self.scan[at];
+        *announced = announced.saturating_sub(1);
+        *announced_bytes =
+            if *announced == 0 { 0 } else { announced_bytes.saturating_sub(posted.len) };
         let tail = *tail;
         match self.peek(ring, tail)? {
-            Some(next) => self.pass[at].next = next,
+            Some(next) => self.scan[at].next = next,
             None => {
-                self.pass.swap_remove(at);
+                self.scan.swap_remove(at);
             }
         }
         Ok(())
     }
 
-    /// Tells the client of all writes taken: they are seen by readers, and in the file's size on the board. Together, for
-    /// each step waits for what was stored before it: the applied bytes, which may have to come from far.
+    /// Tells the client of all writes taken out: readers see them, and the file's size on the board includes them. All at
+    /// once, because each atomic operation here waits for the stores before it, the applied bytes, to reach the cache.
     pub fn flush(&mut self) {
         for &(Posted { offset, len, extends, .. }, slot) in &self.taken {
             self.region.settle(match offset {
@@ -268,28 +277,28 @@ impl Inbox {
         }
     }
 
-    /// Whoever began to post before this, and was told he may, fails to publish after it. What was published
-    /// before is in the next pass.
-    pub fn withdraw(&self) {
+    /// A post that began before this call fails to publish after it, even if it had found that it may post. What was
+    /// published before is in the next scan.
+    pub fn revoke(&self) {
         for ring in 0..RINGS {
-            self.region.ring(ring).ends.withdraw();
+            self.region.ring(ring).ends.revoke();
         }
     }
 
-    /// Says that posted writes are looked for within the interval, so that nobody need wake the daemon.
-    pub fn stay_awake(&self) {
+    /// Says that the daemon looks for posted writes at its interval, so that no client need wake it.
+    pub fn start_polling(&self) {
         self.region.head().doorbell.start_polling();
     }
 
-    /// Says that the daemon must be woken from now on. False if something was posted meanwhile: look again.
-    /// Look once in a while also if it is true, for a program may be killed before it wakes the daemon.
-    pub fn fall_asleep(&self) -> bool {
-        self.region.head().doorbell.fall_asleep();
+    /// Says that the daemon must be woken from now on. False if something was posted meanwhile: scan again.
+    /// Scan at long intervals even if it is true: a program may be killed before it wakes the daemon.
+    pub fn stop_polling(&self) -> bool {
+        self.region.head().doorbell.stop_polling();
         !self.has_posted()
     }
 
-    fn see_stamps(&mut self) {
-        self.given_out = self.given_out.max(self.region.head().stamps.next());
+    fn load_sequence(&mut self) {
+        self.issued = self.issued.max(self.region.head().writes.next());
     }
 
     fn at(&self, ring: usize) -> usize {
@@ -319,10 +328,10 @@ impl Inbox {
                 self.heads[ring] = advance(self.heads[ring], bytes);
                 continue;
             }
-            if head.stamp >= self.given_out {
-                self.see_stamps();
-                // It would never be below a cut.
-                if head.stamp >= self.given_out {
+            if head.sequence >= self.issued {
+                self.load_sequence();
+                // It was never issued, and might never be below a cut.
+                if head.sequence >= self.issued {
                     return Err(self.damage(ring));
                 }
             }
@@ -354,7 +363,7 @@ impl Payload {
     }
 }
 
-/// Bytes an entry at `at` takes in its ring; `None` if it is none.
+/// Bytes that an entry at `at` takes in its ring; `None` if the head is not valid.
 #[inline]
 fn bytes_of(head: &EntryHead, at: usize) -> Option<usize> {
     let to_end = RING_BYTES - at;
@@ -369,12 +378,12 @@ fn bytes_of(head: &EntryHead, at: usize) -> Option<usize> {
     (is_kind && fits && is_in_file && head.flags & !EXTENDS == 0).then(|| entry_bytes(len))
 }
 
-/// How far behind an entry told of the ring's memory is asked for: the client's CPU may have had it last.
+/// How far past an announced entry the ring's memory is prefetched: the client's CPU may have it in its cache.
 const PREFETCH_BYTES: usize = 1024;
-/// Of longer entries the processor sees by itself what comes next; what is asked for by instructions would only get in
-/// its way.
-const ASKED_BYTES_MAX: usize = 1024;
-/// So many writes of a ring are told of ahead, or so many bytes of them.
+/// Longer entries are not prefetched as a whole: the processor's own prefetcher follows them, and instructions would
+/// disturb it.
+const PREFETCHED_BYTES_MAX: usize = 1024;
+/// Most writes of a ring announced ahead, and most bytes of them.
 const AHEAD: usize = 32;
 const AHEAD_BYTES: usize = 16 << 10;
 
@@ -388,17 +397,17 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The stamps of a pass are below it.
+/// The upper bound, exclusive, of a scan's sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut(u64);
 
 impl Cut {
-    /// Everything, whatever its stamp: for the last pass over a client that is gone.
+    /// Everything, whatever its sequence number: for the last scan over a client that is gone.
     pub const ALL: Cut = Cut(u64::MAX);
 }
 
-/// The daemon's life, held by a thread: when the thread ends, however it ends, the kernel says so on the board
-/// (get_robust_list(2)), and every client sees it at its next call.
+/// The daemon's life, held by a thread: when the thread ends, for whatever reason, the kernel marks that on the board
+/// (get_robust_list(2)), and every client sees the mark at its next call.
 #[derive(Debug)]
 pub struct Life {
     board: Arc<Board>,
@@ -410,39 +419,39 @@ impl Life {
     /// Holds the board's life by this thread.
     ///
     /// # Errors
-    /// What pthread_mutex_init(3) and pthread_mutex_lock(3) say; `AlreadyExists` if a thread holds it, `Unsupported`
-    /// if the C library keeps its mutexes otherwise than clients expect.
+    /// That of pthread_mutex_init(3) or pthread_mutex_lock(3); `AlreadyExists` if a thread holds it, `Unsupported`
+    /// if the C library's mutexes are not laid out as clients expect.
     pub fn hold(board: Arc<Board>) -> io::Result<Life> {
         const { assert!(size_of::<libc::pthread_mutex_t>() <= 64) };
         const { assert!(align_of::<libc::pthread_mutex_t>() <= 64) };
-        // Making the mutex anew would break the holder's list of what it holds.
+        // Initializing the mutex again would corrupt the holder's list of robust mutexes.
         if board.is_alive() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let mutex = board.life().cast::<libc::pthread_mutex_t>();
-        let told = |code: i32| match code {
+        let checked = |code: i32| match code {
             0 => Ok(()),
             code => Err(io::Error::from_raw_os_error(code)),
         };
-        // SAFETY: the memory is the board's, large and aligned enough, and lives as long as `board`; nobody but this
-        // thread locks it.
+        // SAFETY: the memory is the board's, large and aligned enough, and lives as long as `board`; no other thread
+        // locks it.
         unsafe {
             let mut attributes = std::mem::zeroed::<libc::pthread_mutexattr_t>();
-            told(libc::pthread_mutexattr_init(&raw mut attributes))?;
-            let set = told(libc::pthread_mutexattr_setpshared(
+            checked(libc::pthread_mutexattr_init(&raw mut attributes))?;
+            let set = checked(libc::pthread_mutexattr_setpshared(
                 &raw mut attributes,
                 libc::PTHREAD_PROCESS_SHARED,
             ))
             .and_then(|()| {
-                told(libc::pthread_mutexattr_setrobust(
+                checked(libc::pthread_mutexattr_setrobust(
                     &raw mut attributes,
                     libc::PTHREAD_MUTEX_ROBUST,
                 ))
             })
-            .and_then(|()| told(libc::pthread_mutex_init(mutex, &raw const attributes)));
+            .and_then(|()| checked(libc::pthread_mutex_init(mutex, &raw const attributes)));
             libc::pthread_mutexattr_destroy(&raw mut attributes);
             set?;
-            told(libc::pthread_mutex_lock(mutex))?;
+            checked(libc::pthread_mutex_lock(mutex))?;
         }
         let life = Life { board, _thread: std::marker::PhantomData };
         if life.board.is_alive() { Ok(life) } else { Err(io::ErrorKind::Unsupported.into()) }

@@ -1,11 +1,11 @@
-//! Copying whole pages past the processor's caches: what is read next is somewhere else, most likely, and a page that is
-//! replaced need not be read from memory first.
+//! Copying whole pages past the processor's caches: the copied page is most likely not read soon, and with streaming
+//! stores the replaced page need not be read from memory first.
 
 #![allow(unsafe_code)] // Stores past the cache are instructions.
 
 use crate::PAGE_BYTES;
 
-/// Copies a page. It is ordered with what is stored before and after it as an ordinary copy is.
+/// Copies a page. The copy is ordered with earlier and later stores as an ordinary copy is.
 #[inline]
 pub fn copy_page(to: &mut [u8; PAGE_BYTES], from: &[u8; PAGE_BYTES]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -13,11 +13,11 @@ pub fn copy_page(to: &mut [u8; PAGE_BYTES], from: &[u8; PAGE_BYTES]) {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
         let (mut to, mut from) =
             (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
-        // Streaming stores may be seen before others made earlier, and after others made later.
+        // Without the fences, streaming stores may become visible before earlier stores, and after later ones.
         // SAFETY: every processor of this architecture has the instruction.
         unsafe { _mm_sfence() };
         for _ in 0..PAGE_BYTES / 64 {
-            // SAFETY: four vectors a turn stay within both pages, and `to` is aligned for them.
+            // SAFETY: four vectors per iteration stay within both pages, and `to` is aligned for them.
             unsafe {
                 let line = [0, 1, 2, 3].map(|part| _mm_loadu_si128(from.add(part)));
                 for (part, vector) in line.into_iter().enumerate() {

@@ -5,8 +5,8 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Stands between a store and a load, both sequentially consistent, of which one in two threads must see the
-/// other's store. That they are so is enough; the model checker knows only fences to be.
+/// To be called between a store and a load, both sequentially consistent, where one of two threads must see the
+/// other's store. The orderings alone suffice; the model checker supports sequential consistency for fences only.
 #[inline(always)]
 pub(crate) fn store_before_load() {
     #[cfg(loom)]

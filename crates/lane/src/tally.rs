@@ -1,9 +1,9 @@
-//! What programs under `weir run --report` count, in a file they share with it.
+//! The counters of programs under `weir run --report`, in a file that they share with it.
 //!
-//! Layout: `Head`, then [`PROGRAMS`] of [`Program`]. Each process has a place of its own and adds to it; what was
-//! counted stays when it dies, however it dies, and its place goes to the next process of that name.
+//! Layout: `Head`, then [`PROGRAMS`] of [`Program`]. Each process has a place of its own and adds to it. The counters
+//! stay when the process ends, even if it is killed, and its place goes to the next process of the same name.
 //!
-//! The file is the user's own: what it holds is shown, and nothing else is done by it.
+//! The file is the user's own: its contents are only shown.
 
 #![allow(unsafe_code)] // Shared memory cannot be used without it.
 
@@ -20,11 +20,11 @@ pub const VARIABLE: &std::ffi::CStr = c"WEIR_RUN_TALLY";
 const MAGIC: u64 = u64::from_le_bytes(*b"weirtal1");
 const NAME_BYTES: usize = 16;
 
-/// Why a read or write went by the kernel.
+/// Why a read or write fell back to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Why {
-    /// The description was not used enough yet to be put into the lane.
+pub enum Fallback {
+    /// The description was not yet used often enough to be put into the lane.
     Early,
     /// The mount has no lane, or the daemon did not take this description or this process.
     Refused,
@@ -32,7 +32,7 @@ pub enum Why {
     Absent,
     /// A write to one of the pages was pending.
     Pending,
-    /// The file is used by others, or by others in another way.
+    /// The file's mode does not allow it: other programs use the file, or it is used by the kernel.
     Mode,
     /// The read reaches past the end of the file.
     End,
@@ -58,35 +58,35 @@ pub enum Why {
     Nested,
     /// The process has a limit on the size of files.
     Limited,
-    /// Flags of preadv2(2), a size or an offset that the lane does not do.
+    /// Flags of preadv2(2), a size or an offset that the lane does not handle.
     Special,
 }
 
-impl Why {
+impl Fallback {
     /// All of them, in order.
-    pub const ALL: [Why; 18] = [
-        Why::Early,
-        Why::Refused,
-        Why::Absent,
-        Why::Pending,
-        Why::Mode,
-        Why::End,
-        Why::Reserved,
-        Why::Full,
-        Why::Large,
-        Why::Synchronous,
-        Why::Direct,
-        Why::Mapped,
-        Why::Passed,
-        Why::Gone,
-        Why::NoRing,
-        Why::Nested,
-        Why::Limited,
-        Why::Special,
+    pub const ALL: [Fallback; 18] = [
+        Fallback::Early,
+        Fallback::Refused,
+        Fallback::Absent,
+        Fallback::Pending,
+        Fallback::Mode,
+        Fallback::End,
+        Fallback::Reserved,
+        Fallback::Full,
+        Fallback::Large,
+        Fallback::Synchronous,
+        Fallback::Direct,
+        Fallback::Mapped,
+        Fallback::Passed,
+        Fallback::Gone,
+        Fallback::NoRing,
+        Fallback::Nested,
+        Fallback::Limited,
+        Fallback::Special,
     ];
 }
 
-/// What is counted besides.
+/// The other counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Count {
@@ -98,7 +98,7 @@ pub enum Count {
     LaneWrites,
     /// Their bytes.
     LaneWriteBytes,
-    /// Those of them at the end of a file.
+    /// Appends among the writes posted.
     LaneAppends,
     /// Bytes read by the kernel.
     KernelReadBytes,
@@ -111,7 +111,7 @@ pub enum Count {
 }
 
 const COUNTS: usize = Count::Attached as usize + 1;
-const REASONS: usize = Why::ALL.len();
+const FALLBACKS: usize = Fallback::ALL.len();
 
 #[repr(C, align(64))]
 struct Head {
@@ -120,7 +120,7 @@ struct Head {
     taken: AtomicU32,
 }
 
-/// What one process, or several of the same name one after the other, counted.
+/// The counters of one process, or of several processes of the same name, one after the other.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Program {
@@ -128,8 +128,8 @@ pub struct Program {
     processes: AtomicU32,
     name: [AtomicU8; NAME_BYTES],
     counts: [AtomicU64; COUNTS],
-    reads: [AtomicU64; REASONS],
-    writes: [AtomicU64; REASONS],
+    reads: [AtomicU64; FALLBACKS],
+    writes: [AtomicU64; FALLBACKS],
 }
 
 impl Program {
@@ -140,14 +140,14 @@ impl Program {
     }
 
     /// A read of `bytes` went by the kernel.
-    pub fn add_kernel_read(&self, why: Why, bytes: u64) {
-        self.reads[why as usize].fetch_add(1, Ordering::Relaxed);
+    pub fn add_kernel_read(&self, fallback: Fallback, bytes: u64) {
+        self.reads[fallback as usize].fetch_add(1, Ordering::Relaxed);
         self.add(Count::KernelReadBytes, bytes);
     }
 
     /// A write of `bytes` went by the kernel.
-    pub fn add_kernel_write(&self, why: Why, bytes: u64) {
-        self.writes[why as usize].fetch_add(1, Ordering::Relaxed);
+    pub fn add_kernel_write(&self, fallback: Fallback, bytes: u64) {
+        self.writes[fallback as usize].fetch_add(1, Ordering::Relaxed);
         self.add(Count::KernelWriteBytes, bytes);
     }
 
@@ -157,13 +157,13 @@ impl Program {
     }
 
     /// Reads that went by the kernel for this reason.
-    pub fn kernel_reads(&self, why: Why) -> u64 {
-        self.reads[why as usize].load(Ordering::Relaxed)
+    pub fn kernel_reads(&self, fallback: Fallback) -> u64 {
+        self.reads[fallback as usize].load(Ordering::Relaxed)
     }
 
     /// Writes that went by the kernel for this reason.
-    pub fn kernel_writes(&self, why: Why) -> u64 {
-        self.writes[why as usize].load(Ordering::Relaxed)
+    pub fn kernel_writes(&self, fallback: Fallback) -> u64 {
+        self.writes[fallback as usize].load(Ordering::Relaxed)
     }
 
     /// Processes that had this place.
@@ -182,7 +182,7 @@ impl Program {
     }
 }
 
-/// The file, mapped.
+/// The shared file, mapped.
 #[derive(Debug)]
 pub struct Tally {
     memory: Memory,
@@ -192,15 +192,15 @@ impl Tally {
     /// Bytes of the file, all zero at first.
     pub const BYTES: usize = size_of::<Head>() + PROGRAMS * size_of::<Program>();
 
-    /// Maps the file; begins it if it is new.
+    /// Maps the file; initializes it if it is new.
     ///
     /// # Errors
-    /// What mmap(2) says; `InvalidData` if it is no such file.
+    /// That of mmap(2); `InvalidData` if the file holds something else.
     pub fn map(file: impl AsFd) -> io::Result<Tally> {
         let tally = Tally { memory: Memory::map(file, Tally::BYTES, Access::ReadWrite)? };
         let magic = &tally.head().magic;
-        let told = magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire);
-        match told {
+        let before = magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire);
+        match before {
             Ok(_) | Err(MAGIC) => Ok(tally),
             Err(_) => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -216,7 +216,8 @@ impl Tally {
         unsafe { self.memory.array(size_of::<Head>(), PROGRAMS) }
     }
 
-    /// Takes a place for a process: one that had its name and is dead, else a new one, else the last, which is shared then.
+    /// Takes a place for a process: that of a dead process of the same name, else a new place, else the last one, which
+    /// several processes then share.
     pub fn take(&self, process: u32, name: [u8; 15], is_alive: impl Fn(u32) -> bool) -> &Program {
         let mut whole = [0; NAME_BYTES];
         whole[..15].copy_from_slice(&name);
@@ -244,7 +245,7 @@ impl Tally {
         place
     }
 
-    /// The places that were taken.
+    /// The places that are or were taken.
     pub fn programs(&self) -> &[Program] {
         let taken = (self.head().taken.load(Ordering::Acquire) as usize).min(PROGRAMS);
         &self.places()[..taken]
@@ -257,7 +258,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no memfd_create(2)")]
-    fn a_dead_process_leaves_its_place_to_its_namesakes() {
+    fn the_place_of_a_dead_process_goes_to_the_next_of_the_same_name() {
         let fd = crate::memory::create("tally", Tally::BYTES).unwrap();
         let tally = Tally::map(&fd).unwrap();
         let name = |text: &[u8]| {
@@ -267,7 +268,7 @@ mod tests {
         };
         let first = tally.take(10, name(b"cc1"), |_| true);
         first.add(Count::LaneReads, 3);
-        first.add_kernel_write(Why::Full, 100);
+        first.add_kernel_write(Fallback::Full, 100);
         tally.take(11, name(b"cc1"), |_| true).add(Count::LaneReads, 1);
         tally.take(12, name(b"ld"), |_| false);
         // Another process's view of the file.
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!(other.programs().len(), 3);
         let again = other.take(13, name(b"cc1"), |process| process != 10);
         assert_eq!((again.count(Count::LaneReads), again.processes()), (3, 2));
-        assert_eq!((again.kernel_writes(Why::Full), again.name()), (1, b"cc1".to_vec()));
+        assert_eq!((again.kernel_writes(Fallback::Full), again.name()), (1, b"cc1".to_vec()));
         assert_eq!(again.count(Count::KernelWriteBytes), 100);
         assert_eq!(tally.programs().len(), 3);
     }
@@ -294,9 +295,9 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_in_order() {
-        for (at, why) in Why::ALL.into_iter().enumerate() {
-            assert_eq!(why as usize, at);
+    fn fallbacks_are_in_order() {
+        for (at, fallback) in Fallback::ALL.into_iter().enumerate() {
+            assert_eq!(fallback as usize, at);
         }
     }
 }

@@ -1,19 +1,19 @@
-//! What is said outside the shared memories: by ioctl(2) on files of the mount, and once over a socket.
+//! The messages outside the shared memories: by ioctl(2) on files of the mount, and one over a socket.
 //!
-//! An ioctl proves to the daemon that its caller has the open description: it names the description's handle
-//! itself. So a client can put no file into the lane that it could not use without.
+//! An ioctl proves to the daemon that its caller has the open description: the kernel sends the description's handle
+//! with it. So a client can put no file into the lane that it could not use without the lane.
 //!
-//! 1. [`FIND`] on any regular file of the mount tells whom the lane is for the name of the daemon's socket, in the
-//!    abstract namespace (unix(7)), and what the daemon proves itself by there.
-//! 2. Who connects (SOCK_SEQPACKET), and is one of those users, is sent one [`Welcome`], with three descriptors:
-//!    the board and the frames, both read-only, and the client's region. After that a byte over the socket wakes
-//!    the daemon; the end of the socket is the end of the client.
-//! 3. [`ATTACH`] puts an open description into the lane, [`LEAVE`] takes it out: for good, or until the same process
+//! 1. [`FIND`] on any regular file of the mount returns, to users who may use the lane, the name of the daemon's socket
+//!    in the abstract namespace (unix(7)), and the proof that the daemon will send over that socket.
+//! 2. A program of such a user connects (SOCK_SEQPACKET) and receives one [`Welcome`], with three descriptors: the board
+//!    and the frames, both read-only, and the client's region. After that a byte over the socket wakes the daemon; when
+//!    the socket is closed, the client has ended.
+//! 3. [`ATTACH`] puts an open description into the lane. [`LEAVE`] takes it out: for good, or until the same process
 //!    attaches it again.
 //!
-//! All numbers are in the byte order of the machine, at fixed places.
+//! All numbers are in the byte order of the machine, at fixed offsets.
 
-/// Of the layout of all three memories, and of the messages. Others are refused.
+/// The version of the layout of all three memories, and of the messages. Other versions are refused.
 pub const VERSION: u32 = 4;
 
 const READ_WRITE: u32 = 3 << 30;
@@ -22,14 +22,14 @@ const fn number(command: u32, bytes: usize) -> u32 {
     READ_WRITE | (bytes as u32) << 16 | (b'W' as u32) << 8 | command
 }
 
-/// Of all the messages of ioctls.
+/// Bytes of an ioctl's message.
 pub const MESSAGE_BYTES: usize = 64;
 
-/// ioctl(2): see [`Found`].
+/// ioctl(2): [`Found`] out.
 pub const FIND: u32 = number(1, MESSAGE_BYTES);
 /// ioctl(2): [`Attach`] in, [`Attachment`] out.
 pub const ATTACH: u32 = number(2, MESSAGE_BYTES);
-/// ioctl(2): the description is used by the kernel's way from now on: see [`Leave`].
+/// ioctl(2): [`Leave`] in; the description is used by the kernel from now on.
 pub const LEAVE: u32 = number(3, MESSAGE_BYTES);
 
 /// A message of an ioctl.
@@ -40,7 +40,8 @@ pub type Message = [u8; MESSAGE_BYTES];
 pub struct Found {
     /// Its name in the abstract namespace, without the leading zero: at most 48 bytes.
     pub socket: String,
-    /// What the daemon will say in its [`Welcome`]: who else listens by that name does not know it.
+    /// The number that the daemon will send in its [`Welcome`]: another program that listens by that name does not know
+    /// it.
     pub proof: u64,
 }
 
@@ -56,7 +57,7 @@ impl Found {
         message
     }
 
-    /// As received. `None` if it is of another version, or none at all.
+    /// As received. `None` if the message is of another version, or not valid.
     pub fn decode(message: &Message) -> Option<Found> {
         let socket = std::str::from_utf8(Found::socket_in(message)?).ok()?;
         Some(Found { socket: socket.to_owned(), proof: Found::proof_in(message) })
@@ -67,7 +68,7 @@ impl Found {
         long(message, 8)
     }
 
-    /// The socket's name in a message as received; for who may not allocate.
+    /// The socket's name in a message as received. Does not allocate.
     pub fn socket_in(message: &Message) -> Option<&[u8]> {
         let len = word(message, 4) as usize;
         if word(message, 0) != VERSION || len > 48 {
@@ -80,11 +81,11 @@ impl Found {
 /// A client asks that the description be put into the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attach {
-    /// Who asks.
+    /// The client.
     pub client: u32,
-    /// What only it was told.
+    /// The secret that only this client was told.
     pub token: u64,
-    /// The process, by a number of its own choice: no other of the client's has it.
+    /// The process, by a number of its own choice that no other process of the client has.
     pub process: u32,
 }
 
@@ -111,7 +112,7 @@ impl Attach {
 /// A client takes a description out of the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leave {
-    /// The process that may attach it again, as it calls itself in [`Attach`]; 0: it left for good.
+    /// The process that may attach it again, by its number in [`Attach`]; 0: the description left for good.
     pub process: u32,
 }
 
@@ -127,7 +128,7 @@ impl Leave {
         message
     }
 
-    /// As received. What is no message is one for good.
+    /// As received. A message that is not valid means for good.
     pub fn decode(message: &[u8]) -> Leave {
         let message: Option<&Message> =
             message.get(..MESSAGE_BYTES).and_then(|message| message.try_into().ok());
@@ -138,14 +139,14 @@ impl Leave {
     }
 }
 
-/// Where the daemon put it.
+/// The answer to [`Attach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment {
     /// The file's place on the board.
     pub slot: u32,
-    /// What the description is called in entries.
+    /// The description's number in entries.
     pub description: u32,
-    /// The client had attached it before, by another descriptor.
+    /// The client had already attached the description, by another descriptor.
     pub was_attached: bool,
 }
 
@@ -171,14 +172,14 @@ impl Attachment {
     }
 }
 
-/// What a client is told first, with its three descriptors.
+/// The first message to a client, sent with its three descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Who it is.
+    /// The client's number.
     pub client: u32,
-    /// What it shows to prove that.
+    /// The secret that proves it in [`Attach`].
     pub token: u64,
-    /// Frames there are.
+    /// The number of frames.
     pub frames: u32,
     /// As in [`Found`].
     pub proof: u64,
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_none() {
+    fn invalid_messages_are_refused() {
         for byte in [0, 0xff] {
             let message = [byte; MESSAGE_BYTES];
             assert_eq!(Found::decode(&message), None);
@@ -262,9 +263,9 @@ mod tests {
         assert_eq!(Found::decode(&message), None);
     }
 
-    /// _IOWR('W', 1, char[64]), as the kernel's headers make it.
+    /// _IOWR('W', 1, char[64]), as the kernel's headers define it.
     #[test]
-    fn numbers_of_ioctls_are_those_of_the_kernel() {
+    fn ioctl_numbers_are_built_as_the_kernel_builds_them() {
         assert_eq!([FIND, ATTACH, LEAVE], [0xc040_5701, 0xc040_5702, 0xc040_5703]);
     }
 }

@@ -1,8 +1,8 @@
 //! The lane between processes: this test program is the daemon, and starts itself again as a client.
 //!
-//! A child is told its part by [`PART`] and runs the test `child` alone; memories are inherited as descriptors.
+//! A child gets its role by [`PART`] and runs the test `child` alone; memories are inherited as descriptors.
 
-#![allow(unsafe_code)] // What it tests is not had without it.
+#![allow(unsafe_code)] // Shared memory cannot be used without it.
 #![allow(clippy::unwrap_used)] // What is missing fails the test.
 
 use std::env;
@@ -55,8 +55,8 @@ impl Daemon {
     }
 
     /// Starts a client.
-    fn start(&self, part: &str) -> Dying {
-        // Copies that exec(2) leaves open.
+    fn start(&self, part: &str) -> KillOnDrop {
+        // Duplicates without close-on-exec.
         let inherited = [
             rustix::io::dup(memory::read_only(self.board.fd()).unwrap()).unwrap(),
             rustix::io::dup(memory::read_only(self.frames.as_fd()).unwrap()).unwrap(),
@@ -67,31 +67,31 @@ impl Daemon {
     }
 }
 
-/// A child, killed when it is not needed any more.
-struct Dying(Child);
+/// A child process that is killed when this is dropped.
+struct KillOnDrop(Child);
 
-impl Dying {
+impl KillOnDrop {
     fn kill(&mut self) {
         kill_process(Pid::from_child(&self.0), Signal::KILL).unwrap();
         self.0.wait().unwrap();
     }
 }
 
-impl Drop for Dying {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn start(part: &str, descriptors: &str, output: Stdio) -> Dying {
+fn start(part: &str, descriptors: &str, output: Stdio) -> KillOnDrop {
     let child = Command::new(env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(PART, part)
         .env(DESCRIPTORS, descriptors)
         .stdout(output)
         .spawn();
-    Dying(child.unwrap())
+    KillOnDrop(child.unwrap())
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -102,7 +102,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The bytes of the write so many have been made before.
+/// The bytes of the write of this number.
 fn bytes_of(number: u64) -> Vec<u8> {
     let len = 8 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize;
     (0..len as u64).map(|at| (number + at * 3) as u8).collect()
@@ -133,7 +133,7 @@ fn post_for_ever(client: &Client) {
     let ring = client.take_ring(Owner::here(std::process::id()), |_| true).unwrap();
     // Frames can be read as soon as anything can be posted.
     let mut page = [0; PAGE_BYTES];
-    // SAFETY: as many bytes as there are.
+    // SAFETY: the buffer has that many bytes.
     unsafe { client.read(FILE.slot, 0, page.as_mut_ptr(), page.len()) }.unwrap();
     assert!(page.iter().all(|byte| *byte == 0xa5));
     let mut number = 0;
@@ -150,7 +150,7 @@ fn post_for_ever(client: &Client) {
     }
 }
 
-/// Tries to write what is only to be read; ends with success if none of it can be done.
+/// Tries to write the read-only memories; ends with success if every attempt fails.
 fn tamper(fds: &[BorrowedFd<'_>]) {
     for fd in &fds[..2] {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -165,7 +165,7 @@ fn tamper(fds: &[BorrowedFd<'_>]) {
     std::process::exit(0);
 }
 
-/// Holds a board's life, says by which descriptors the memories are had, and waits to be killed.
+/// Holds a board's life, prints the memories' descriptors, and waits to be killed.
 fn hold_a_life() {
     let board = Arc::new(Board::new(FRAMES).unwrap());
     let frames = memory::create("frames", FRAMES as usize * PAGE_BYTES).unwrap();
@@ -176,7 +176,7 @@ fn hold_a_life() {
 }
 
 #[test]
-fn what_a_killed_client_posted_is_taken_as_far_as_it_was_published() {
+fn published_posts_of_a_killed_client_are_taken() {
     for round in 0..12 {
         let mut daemon = Daemon::new();
         let change = daemon.board.change(0);
@@ -184,7 +184,7 @@ fn what_a_killed_client_posted_is_taken_as_far_as_it_was_published() {
         unsafe { daemon.content.base().write_bytes(0xa5, PAGE_BYTES) };
         drop(change);
         daemon.board.publish(0, FILE.slot, 0);
-        // So that the client lives.
+        // The client needs a living daemon.
         let life = Life::hold(Arc::clone(&daemon.board)).unwrap();
         let mut child = daemon.start("writer");
         let mut next = 0;
@@ -211,20 +211,20 @@ fn what_a_killed_client_posted_is_taken_as_far_as_it_was_published() {
 }
 
 #[test]
-fn clients_cannot_write_what_is_only_to_be_read() {
+fn clients_cannot_write_read_only_memories() {
     let mut tamperer = Daemon::new().start("tamperer");
     assert!(tamperer.0.wait().unwrap().success());
 }
 
 #[test]
-fn the_end_of_the_daemon_is_seen_however_it_ends() {
+fn the_death_of_a_killed_daemon_is_seen() {
     let mut child = start("daemon", "", Stdio::piped());
     let said = BufReader::new(child.0.stdout.take().unwrap());
     let held = said.lines().map(Result::unwrap).find_map(|line| {
         let numbers = line.split_once(HELD)?.1.trim().split(' ').map(str::to_owned);
         Some(numbers.collect::<Vec<_>>())
     });
-    // As they would come over the socket.
+    // In place of the descriptors from the socket.
     let fds: Vec<_> = (held.unwrap().iter())
         .map(|number| File::open(format!("/proc/{}/fd/{number}", child.0.id())).unwrap())
         .collect();

@@ -1,6 +1,6 @@
-//! Puts descriptions into the lane, and connects to daemons for that or before the process forks.
+//! Attaches descriptions to the lane, and connects to daemons, when a description is attached or before the process forks.
 //!
-//! Several threads may want that at once: one does it, the others go by the kernel meanwhile.
+//! If several threads want to attach at once, one does, and the others' calls go by the kernel meanwhile.
 
 use std::ffi::c_int;
 
@@ -16,7 +16,7 @@ use crate::lock::{self, try_lock, unlock};
 use crate::sys::{self, Errno};
 use crate::{credentials, home, position, report, table};
 
-/// Puts a description into the lane, or notes that it is not for it.
+/// Puts a description into the lane, or marks it as refused.
 #[cold]
 pub(crate) fn attach(fd: c_int, description: &Description) {
     if !home::notices_forks() || !home::is_ours() || !try_lock() {
@@ -34,13 +34,13 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
     unlock();
 }
 
-/// Call before fork(2). A process that has seen files of a lane's mount connects now, so that it is one client
+/// Call before fork(2). A process that has used files of a lane's mount connects now, so that it is one client
 /// with the child: files that several clients use are written by the kernel, and servers that fork for each
 /// connection use most files in their children. A process that may become another user connects only to the
-/// lanes of files it has open now: its children must not keep access that they are not entitled to.
+/// lanes of files that it has open now: its children must not keep access that they are not entitled to.
 ///
-/// Pass the result to [`after_fork`]. No child is forked while a thread connects to a daemon: it would
-/// inherit lane memory that it does not know of.
+/// Pass the result to [`after_fork`]. No child is forked while a thread connects to a daemon: the child would
+/// inherit lane memory without a record of it.
 pub(crate) extern "C" fn before_fork() -> bool {
     let is_here = home::notices_forks() && home::is_ours();
     let locked = is_here && table::has_noted() && lock::lock();
@@ -53,14 +53,14 @@ pub(crate) extern "C" fn before_fork() -> bool {
 /// Call after fork(2), in the parent and in the child.
 pub(crate) extern "C" fn after_fork(locked: bool) {
     // The child releases the lock that the parent's thread took.
-    home::settle();
+    home::adopt_if_forked();
     if locked && lock::is_held_here() {
         unlock();
     }
 }
 
 fn connect_before_fork() {
-    if connection::has_departed() || !device::all().any(|(_, device)| device.is_left_out()) {
+    if connection::has_departed() || !device::all().any(|(_, device)| device.is_unconnected()) {
         return;
     }
     let stays = !sys::may_change_user();
@@ -69,7 +69,7 @@ fn connect_before_fork() {
         known.any(|description| description.device() == index)
     };
     for (index, device) in device::all() {
-        if device.is_left_out() && (stays || is_open(index)) && connect(device).is_err() {
+        if device.is_unconnected() && (stays || is_open(index)) && connect(device).is_err() {
             device.set_unreachable();
         }
     }
@@ -82,12 +82,12 @@ fn connected(fd: c_int, device: &Device) -> sys::Result<usize> {
     {
         return Ok(index);
     }
-    // A mount of a new daemon may have the number of one before.
+    // A new daemon's mount may have the device number of an earlier mount.
     device.find(fd)?;
     connect(device).inspect_err(|_| device.set_without_lane())
 }
 
-/// Connects to the daemon of the name that is known.
+/// Connects to the daemon by the name that the device holds.
 fn connect(device: &Device) -> sys::Result<usize> {
     let (name, proof) = device.daemon();
     let len = usize::from(name[0]).min(MESSAGE_BYTES - 1);
@@ -110,8 +110,8 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
     }
     let was_direct = flags & libc::O_DIRECT != 0;
     if !was_direct {
-        // Before it is in the lane: what goes by the kernel then bypasses its page cache, which knows nothing of the lane. And
-        // before that, lest the program sets flags without it meanwhile.
+        // O_DIRECT is set before the description is in the lane: calls by the kernel must bypass its page cache, which knows
+        // nothing of the lane. BYPASSES is set before O_DIRECT: the program may set flags meanwhile, and would clear O_DIRECT.
         description.set(description::BYPASSES);
         if let Err(error) = sys::fcntl(fd, libc::F_SETFL, (flags | libc::O_DIRECT) as usize) {
             description.clear(description::BYPASSES);
@@ -135,7 +135,7 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         }
     };
     if was_direct && !attachment.was_attached {
-        // The program's own wish.
+        // The program set O_DIRECT itself.
         leave(fd, description, description::DIRECT);
         return Ok(());
     }
@@ -147,18 +147,18 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
     match description::find(index, file) {
         Some(place) => {
             let known = description::at(place);
-            if known.gave_way() {
-                known.attach_again(flags);
+            if known.is_revoked() {
+                known.rejoin(flags);
             }
             if !std::ptr::eq(known, description) {
                 table::unite(fd, place);
             }
         }
-        // What a client attaches again it knows.
-        None if description.gave_way() => leave(fd, description, description::PASSED),
+        // A revoked description that rejoins must be known by its number.
+        None if description.is_revoked() => leave(fd, description, description::PASSED),
         None => description.attach(index, file, flags),
     }
-    // As they are by now: the program may have set them meanwhile.
+    // The current flags: the program may have set them meanwhile.
     let attached = table::known(fd).unwrap_or(description);
     let mut flags = flags;
     while let Ok(now) = sys::fcntl(fd, libc::F_GETFL, 0)
@@ -168,7 +168,7 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         attached.note_append(flags);
     }
     if attached.is_kernels() {
-        // It left meanwhile.
+        // It left the lane meanwhile.
         use_cache(fd, attached);
     }
     report::add(Count::Attached, 1);

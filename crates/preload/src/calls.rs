@@ -1,7 +1,7 @@
-//! The C library's names this library takes the place of, by what they do.
+//! The C library's names that this library interposes, by what they do.
 //!
-//! Each has the types of the C declaration, except that what C passes as variable arguments is a fixed number
-//! of them here: in x86-64's convention (System V ABI, 3.2.3) they are in the same registers.
+//! Each has the types of the C declaration, except that variable arguments are a fixed number of arguments here: in
+//! x86-64's convention (System V ABI, 3.2.3) they are in the same registers.
 
 mod credentials;
 mod data;
@@ -10,8 +10,8 @@ mod files;
 mod memory;
 mod programs;
 
-/// Defines C functions. In the body the word after `as` calls the next definition. It must not be called with
-/// anything alive that has a destructor: a thread may be cancelled there, and `C-unwind` lets that pass.
+/// Defines C functions. In the body the name after `as` calls the next definition. No value with a destructor may be
+/// alive during that call: a thread may be cancelled in it, and `C-unwind` lets the cancellation unwind.
 macro_rules! interpose {
     ($(
         fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty as $next:ident $body:block
@@ -26,7 +26,7 @@ macro_rules! interpose {
                     Err(_) => unreachable!(),
                 });
             $crate::next::find_at_load!(NEXT);
-            #[allow(unused)] // closefrom goes on by close_range.
+            #[allow(unused)] // closefrom calls close_range instead.
             let $next = |$($argument: $type),*| -> $result {
                 // SAFETY: the next definition of this name has the type of this one, and is called as the program
                 // called this one.

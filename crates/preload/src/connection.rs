@@ -1,6 +1,6 @@
-//! The daemons this process is a client of: what they sent, mapped, and the sockets they know it by.
+//! The daemons that this process is a client of: the memories they sent, mapped, and the sockets to them.
 //!
-//! Owns the connections, and that none is made after the process left the lane for good.
+//! Owns the connections. Invariant: none is made after the process left the lane for good.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -16,17 +16,17 @@ use weir_lane::wire::{WELCOME_BYTES, Welcome};
 use crate::sys::{self, Errno};
 use crate::{device, history, home, limit, position, table};
 
-/// Daemons a process can be a client of.
+/// Most daemons that a process can be a client of.
 pub(crate) const CLIENTS: usize = 4;
-/// How long a daemon may take to send what it sends at once.
+/// Longest wait for a daemon's [`Welcome`], seconds.
 const WELCOME_S: i64 = 2;
-/// Our sockets' descriptors are the highest free ones below this: few programs use those, and the kernel's table
-/// does not grow for them.
+/// The sockets' descriptors are the highest free ones below this: few programs use these numbers, and the kernel's
+/// descriptor table does not grow for them.
 const SOCKETS_BELOW: u64 = 1024;
 
-/// What a connection consists of.
+/// A connection to a daemon.
 struct Connection {
-    /// Written once, before `state` is [`THERE`]; never dropped.
+    /// Written once, before `state` is [`CONNECTED`]; never dropped.
     client: UnsafeCell<MaybeUninit<Client>>,
     token: AtomicU64,
     socket: AtomicI32,
@@ -36,12 +36,12 @@ struct Connection {
 
 /// States of a connection.
 const FREE: u32 = 0;
-const THERE: u32 = 1;
+const CONNECTED: u32 = 1;
 /// The process left the lane. The client is not dropped, since other threads may be using it; its memories
 /// are zeros.
 const LEFT: u32 = 2;
 
-// SAFETY: `client` is written by the holder of the `lock` before `state` is `THERE`, and only shared
+// SAFETY: `client` is written by the holder of the `lock` before `state` is `CONNECTED`, and only shared
 // after that.
 unsafe impl Sync for Connection {}
 
@@ -58,21 +58,21 @@ static CONNECTIONS: [Connection; CLIENTS] = [const {
 /// The process left the lane for good ([`crate::credentials`]).
 static HAS_DEPARTED: AtomicBool = AtomicBool::new(false);
 
-/// A daemon's client.
+/// The client of a connection, while it is connected.
 #[inline]
 pub(crate) fn client(index: usize) -> Option<&'static Client> {
     let connection = &CONNECTIONS[index];
-    if connection.state.load(Ordering::Acquire) != THERE {
+    if connection.state.load(Ordering::Acquire) != CONNECTED {
         return None;
     }
-    // SAFETY: written before `state` became `THERE`, and never changed after that.
+    // SAFETY: written before `state` became `CONNECTED`, and never changed after that.
     Some(unsafe { (*connection.client.get()).assume_init_ref() })
 }
 
-/// Whether it is one of any.
+/// Whether the process is a client of any daemon.
 #[inline]
 pub(crate) fn is_client() -> bool {
-    // Connections are made in order, and closed together.
+    // Connections are made in order of their index, and closed together.
     client(0).is_some()
 }
 
@@ -87,17 +87,17 @@ pub(crate) fn has_departed() -> bool {
     HAS_DEPARTED.load(Ordering::SeqCst)
 }
 
-/// What its daemon knows the client by.
+/// The token by which the daemon knows the client.
 pub(crate) fn token(index: usize) -> u64 {
     CONNECTIONS[index].token.load(Ordering::Relaxed)
 }
 
-/// From now on no daemon is connected to, and calls that begin use no client.
+/// From now on no connection is made, and calls that begin use no client.
 pub(crate) fn set_departed() {
     HAS_DEPARTED.store(true, Ordering::SeqCst);
     for connection in &CONNECTIONS {
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-        let _ = connection.state.compare_exchange(THERE, LEFT, success, failure);
+        let _ = connection.state.compare_exchange(CONNECTED, LEFT, success, failure);
     }
     for (_, device) in device::all() {
         device.disconnect();
@@ -138,8 +138,8 @@ fn is_socket_of(connection: &Connection, socket: c_int) -> bool {
     sys::fstat(socket).is_ok_and(is_it)
 }
 
-/// Connects to the daemon of that name and proof: its mount may be gone, and the name be taken by another. The caller
-/// holds the [`crate::lock`], and looks whether the process [`has_departed`] meanwhile.
+/// Connects to the daemon's socket `name`. The daemon must send `proof`: its mount may have ended, and another program may
+/// listen by that name. The caller holds the [`crate::lock`], and checks whether the process [`has_departed`] meanwhile.
 pub(crate) fn connect(name: &[u8], proof: u64) -> sys::Result<usize> {
     let is_free = |connection: &Connection| connection.state.load(Ordering::Relaxed) == FREE;
     let index = CONNECTIONS.iter().position(is_free).ok_or(Errno(libc::EMFILE))?;
@@ -163,12 +163,12 @@ pub(crate) fn connect(name: &[u8], proof: u64) -> sys::Result<usize> {
     connection.socket_inode.store(inode.unwrap_or(0), Ordering::Relaxed);
     // SAFETY: this thread holds the `lock`, and no thread reads the client before the next line.
     unsafe { (*connection.client.get()).write(client) };
-    connection.state.store(THERE, Ordering::Release);
+    connection.state.store(CONNECTED, Ordering::Release);
     limit::update();
     Ok(index)
 }
 
-/// What the daemon says first, mapped.
+/// Receives the [`Welcome`] and maps the memories.
 fn receive(socket: c_int, proof: u64) -> sys::Result<(Welcome, Client)> {
     let mut message = [0; WELCOME_BYTES];
     let (len, descriptors) = sys::receive(socket, &mut message, WELCOME_S)?;
@@ -179,7 +179,7 @@ fn receive(socket: c_int, proof: u64) -> sys::Result<(Welcome, Client)> {
         if descriptors.contains(&-1) {
             return None;
         }
-        // SAFETY: received just now, and open until they are closed below.
+        // SAFETY: received above, and closed only below.
         let borrow = |fd| unsafe { BorrowedFd::borrow_raw(fd) };
         let view = View::map(borrow(board), borrow(frames)).ok()?;
         let region = Region::map(borrow(region), welcome.frames).ok()?;
@@ -194,14 +194,14 @@ fn receive(socket: c_int, proof: u64) -> sys::Result<(Welcome, Client)> {
     mapped.ok_or(Errno(libc::EPROTO))
 }
 
-/// A duplicate out of the way of programs that count on low numbers.
+/// A duplicate with a high number: some programs rely on low numbers being free.
 fn move_high(fd: c_int) -> sys::Result<c_int> {
     let limit = sys::limit(libc::RLIMIT_NOFILE)?.min(SOCKETS_BELOW);
     let lowest = limit.saturating_sub(4 * CLIENTS as u64);
     sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest as usize)
 }
 
-/// The program is about to put something else in place of a socket of ours: moves ours away.
+/// The program is about to reuse the number of a connection's socket (dup2(2)): moves the socket to another number.
 pub(crate) fn evade(fd: c_int) {
     let is_it = |connection: &&Connection| connection.socket.load(Ordering::Relaxed) == fd;
     let Some(connection) = CONNECTIONS.iter().find(is_it) else { return };
@@ -215,10 +215,10 @@ pub(crate) fn evade(fd: c_int) {
 
 /// Wakes a daemon.
 #[cold]
-pub(crate) fn ring_bell(index: usize) {
+pub(crate) fn ring_doorbell(index: usize) {
     let connection = &CONNECTIONS[index];
     let socket = connection.socket.load(Ordering::Relaxed);
     if is_socket_of(connection, socket) {
-        sys::ring_bell(socket);
+        sys::ring_doorbell(socket);
     }
 }

@@ -8,9 +8,9 @@
 //! as it is, and the daemon checks its new user when it connects.
 //!
 //! Invariants:
-//! - when such a call begins, no lane memory is mapped in the process, for any of its threads; none is mapped
-//!   until the call has returned, since the lock for connecting to daemons is held;
-//! - the call is made with the program's arguments, whatever happens here, and its `errno` is unchanged.
+//! - when such a call begins, no lane memory is mapped in the process; none is mapped until the call has returned, since
+//!   the lock for connecting to daemons is held;
+//! - the call is made with the program's arguments in every case, and its `errno` is unchanged.
 //!
 //! Not covered: a child of vfork(2), which runs in its parent's memory anyway, and a program that makes such
 //! a call by the `syscall` instruction, which is not seen here.

@@ -1,16 +1,15 @@
 //! Reading and writing by the lane.
 //!
-//! The position of a description is the kernel's, and a call takes its part of the file by moving it, which is
-//! atomic: so positions are right for whoever shares the description, by dup(2), fork(2) or exec(2), and by
-//! whatever way he uses it.
+//! The position of a description is the kernel's. A call reserves its range of the file by moving the position, which is
+//! atomic. So the position is right for every process that shares the description by dup(2), fork(2) or exec(2), with or
+//! without the lane.
 //!
-//! - A read that does not reach the end of the file moves the position, and then copies its part; near the end it
-//!   looks where the position is first, and leaves the rest to read(2). What cannot be copied after the
-//!   position was moved is read by pread(2) there, and what that does not read is given back.
-//! - A write moves the position, and then posts to its part. What cannot be posted is written by pwrite(2) there, and
-//!   what that does not write is given back.
-//! - An append is posted as such ([`crate::position`]). As on Linux pwrite(2) appends, too, if the
-//!   description does.
+//! - A read that does not reach the end of the file moves the position, and then copies its range. Near the end it
+//!   first asks for the position, and leaves the call to read(2). If the range cannot be copied after the position was
+//!   moved, pread(2) reads it, and the position moves back over what pread(2) did not read.
+//! - A write moves the position, and then posts to its range. If the range cannot be posted, pwrite(2) writes it, and
+//!   the position moves back over what pwrite(2) did not write.
+//! - An append is posted as an append ([`crate::position`]). As on Linux, pwrite(2) appends if the description does.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -18,25 +17,24 @@ use std::time::{Duration, Instant};
 use libc::iovec;
 use weir_lane::client::{Attached, Client, Ring, To};
 use weir_lane::ring::PAYLOAD_BYTES_MAX;
-use weir_lane::tally::{Count, Why};
+use weir_lane::tally::{Count, Fallback};
 
-use crate::description::{APPENDS, Description, READS, SYNCHRONOUS, WRITES, Way};
-use crate::outcome::{Outcome, why};
+use crate::description::{APPENDS, Description, READS, Route, SYNCHRONOUS, WRITES};
+use crate::outcome::{Outcome, fallback_for};
 use crate::pieces::Pieces;
 use crate::{attach, connection, home, leave, limit, position, report, sys, table, thread};
 
-/// Longest append that the kernel sends as one request. It sends several at once otherwise, and each is put where the
-/// file ends when it comes.
+/// Longest append that the kernel sends as one request. It sends a longer one as several requests at once, and each is
+/// applied at the end that the file has when the request arrives.
 const APPEND_BYTES_MAX: usize = 1 << 20;
 
-/// Who finds his ring full gives way to the daemon so often, looking again each time; then he sleeps between looks, so
-/// that the daemon has the CPU to itself, for so long; then he goes by the kernel, where he waits until all that he posted
-/// is applied.
+/// Back-pressure, when the thread's ring is full: yield up to `FULL_YIELDS` times, then poll with sleeps of `FULL_SLEEP_NS`
+/// for up to `FULL_PATIENCE`, then make the system call, which waits until everything posted is applied.
 const FULL_YIELDS: u32 = 20;
 const FULL_SLEEP_NS: i64 = 30_000;
 const FULL_PATIENCE: Duration = Duration::from_millis(20);
 
-/// A description in the lane, and the descriptor it is used by.
+/// A description in the lane, and the descriptor by which it is used.
 #[derive(Clone, Copy)]
 struct Open {
     fd: c_int,
@@ -64,10 +62,10 @@ pub(crate) unsafe extern "C" fn read(
     };
     // SAFETY: by this function's contract.
     let Some(pieces) = (unsafe { Pieces::new(pieces, count) }) else {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     };
     if open.flags & READS == 0 {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     }
     match offset {
         None => open.read(pieces),
@@ -93,44 +91,44 @@ pub(crate) unsafe extern "C" fn write(
     let is_append = open.flags & APPENDS != 0;
     // SAFETY: by this function's contract.
     let Some(pieces) = (unsafe { Pieces::new(pieces, count) }) else {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     };
     if open.flags & WRITES == 0 {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     }
-    // Also what the kernel appends: where that ends it does not know either.
+    // Also for an append by the kernel, which does not know the file's end either.
     if is_append && offset.is_none() && !position::note(open.index, open.file) {
-        return Outcome::kernel(Why::Special);
+        return Outcome::kernel(Fallback::Special);
     }
-    if let Some(why) = open.why_not_post(&pieces) {
+    if let Some(fallback) = open.post_fallback(&pieces) {
         if is_append && pieces.len() > APPEND_BYTES_MAX {
-            return open.append_in_parts(pieces, why);
+            return open.append_in_parts(pieces, fallback);
         }
-        return Outcome::kernel(why);
+        return Outcome::kernel(fallback);
     }
     match offset {
         _ if is_append => open.append(pieces, offset.is_none()),
         None => open.write(pieces),
         Some(offset) => match u64::try_from(*offset) {
             Ok(offset) => open.post_patiently(To::Offset(offset), pieces),
-            Err(_) => Outcome::kernel(Why::Special),
+            Err(_) => Outcome::kernel(Fallback::Special),
         },
     }
 }
 
-/// lseek(2) is about to be called, by `offset` and `whence`, which become what the kernel is to be called by: it moves the
-/// position, and what it does not know is told it first.
+/// Call before lseek(2). Changes `offset` and `whence` to what the kernel must be called with: the kernel moves the
+/// position, but may not know the file's end.
 pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c_int) {
     if *whence == libc::SEEK_END && connection::is_client() {
         attach_writer(fd);
     }
     let Some(description) = table::known(fd) else { return };
     let Some((index, file)) = description.attached() else { return };
-    position::settle(fd, index, file);
+    position::set_if_noted(fd, index, file);
     if *whence != libc::SEEK_END {
         return;
     }
-    // The kernel remembers a size from before what was posted.
+    // The kernel may have cached the size from before the posted writes.
     let size = connection::client(index).and_then(|client| client.size(file.slot));
     let end = size.and_then(|size| i64::try_from(size).ok()?.checked_add(*offset));
     match end.filter(|end| *end >= 0) {
@@ -141,8 +139,8 @@ pub(crate) extern "C" fn before_seek(fd: c_int, offset: &mut i64, whence: &mut c
     }
 }
 
-/// A descriptor whose end is looked for counts as used, if it can be written: some programs do no more with it, and as long as
-/// it is by the kernel nobody else has the file in the lane.
+/// Counts a seek to the end as a use, if the descriptor can be written: some programs only seek, and while this descriptor
+/// is used by the kernel no other can use the file by the lane.
 fn attach_writer(fd: c_int) {
     let Some(description) = table::find(fd) else { return };
     let writes = || {
@@ -152,14 +150,14 @@ fn attach_writer(fd: c_int) {
     if description.is_settled() || !writes() {
         return;
     }
-    match description.way(true) {
-        Way::Ripe => attach::attach(fd, description),
-        Way::Inherited => leave::disown(fd, description),
-        Way::Lane(..) | Way::Kernel(_) => {}
+    match description.route(true) {
+        Route::Attach => attach::attach(fd, description),
+        Route::Inherited => leave::disown(fd, description),
+        Route::Lane(..) | Route::Kernel(_) => {}
     }
 }
 
-/// lseek(2) was called, with this result.
+/// Call after lseek(2), with its result.
 #[inline]
 pub(crate) fn after_seek(fd: c_int, result: i64) -> i64 {
     if let (Some(description), Ok(position)) = (table::known(fd), u64::try_from(result)) {
@@ -168,34 +166,34 @@ pub(crate) fn after_seek(fd: c_int, result: i64) -> i64 {
     result
 }
 
-/// The descriptor's description, if it is in the lane or gets there now.
+/// The descriptor's description, if it is in the lane, or is attached now.
 fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
     let mut description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
-    let mut way = description.way(is_write);
-    if way == Way::Ripe {
+    let mut route = description.route(is_write);
+    if route == Route::Attach {
         attach::attach(fd, description);
         description = table::find(fd).ok_or(Outcome::NOT_OURS)?;
-        way = description.way(is_write);
+        route = description.route(is_write);
     }
-    let (index, file, flags) = match way {
-        Way::Lane(index, file, flags) => (index, file, flags),
-        Way::Kernel(why) => return Err(Outcome::kernel(why)),
-        Way::Ripe if description.gave_way() => return Err(Outcome::kernel(Why::Mode)),
-        Way::Ripe => return Err(Outcome::kernel(Why::Early)),
-        Way::Inherited => {
+    let (index, file, flags) = match route {
+        Route::Lane(index, file, flags) => (index, file, flags),
+        Route::Kernel(fallback) => return Err(Outcome::kernel(fallback)),
+        Route::Attach if description.is_revoked() => return Err(Outcome::kernel(Fallback::Mode)),
+        Route::Attach => return Err(Outcome::kernel(Fallback::Early)),
+        Route::Inherited => {
             leave::disown(fd, description);
-            return Err(Outcome::kernel(Why::Passed));
+            return Err(Outcome::kernel(Fallback::Passed));
         }
     };
     if home::is_guest() {
-        return Err(Outcome::kernel(Why::Nested));
+        return Err(Outcome::kernel(Fallback::Nested));
     }
-    let client = connection::client(index).ok_or(Outcome::kernel(Why::Gone))?;
+    let client = connection::client(index).ok_or(Outcome::kernel(Fallback::Gone))?;
     if client.view.is_by_kernel(file.slot) {
-        let gives_way = !client.view.is_rejoining(file.slot) || description.has_waited();
-        if gives_way && client.view.is_alive() {
-            leave::give_way(fd, description);
-            return Err(Outcome::kernel(Why::Mode));
+        let must_revoke = !client.view.is_rejoining(file.slot) || description.waited_too_long();
+        if must_revoke && client.view.is_alive() {
+            leave::revoke(fd, description);
+            return Err(Outcome::kernel(Fallback::Mode));
         }
     }
     Ok(Open { fd, description, client, index, file, flags })
@@ -204,7 +202,7 @@ fn open(fd: c_int, is_write: bool) -> Result<Open, Outcome> {
 impl Open {
     fn read(&self, pieces: Pieces<'_>) -> Outcome {
         if self.flags & APPENDS != 0 {
-            position::settle(self.fd, self.index, self.file);
+            position::set_if_noted(self.fd, self.index, self.file);
         }
         let len = pieces.len();
         let guess = self.description.guess_position();
@@ -212,32 +210,36 @@ impl Open {
             return self.read_next(pieces);
         }
         let Ok(position) = sys::lseek(self.fd, 0, libc::SEEK_CUR) else {
-            return Outcome::kernel(Why::Special);
+            return Outcome::kernel(Fallback::Special);
         };
         self.description.moved_to(position);
-        if self.holds(position, len) { self.read_next(pieces) } else { Outcome::kernel(Why::End) }
+        if self.holds(position, len) {
+            self.read_next(pieces)
+        } else {
+            Outcome::kernel(Fallback::End)
+        }
     }
 
-    /// Reads where the position is, which most likely is not too near the end.
+    /// Reads at the position, which most likely is not too near the end.
     fn read_next(&self, pieces: Pieces<'_>) -> Outcome {
         let len = pieces.len();
         let Ok(end) = sys::lseek(self.fd, len as i64, libc::SEEK_CUR) else {
-            return Outcome::kernel(Why::Special);
+            return Outcome::kernel(Fallback::Special);
         };
         let begin = end.wrapping_sub(len as u64);
         if !self.holds(begin, len) {
-            // Somebody else had moved it.
+            // Another thread or process had moved the position.
             let _ = sys::lseek(self.fd, -(len as i64), libc::SEEK_CUR);
-            return Outcome::kernel(Why::End);
+            return Outcome::kernel(Fallback::End);
         }
         self.description.moved_to(end);
         match self.copy_out(pieces, begin) {
             Ok(()) => Outcome::done(len),
-            Err(why) => self.finish_read(pieces, begin, why),
+            Err(fallback) => self.finish_read(pieces, begin, fallback),
         }
     }
 
-    /// Whether the file is known to have these bytes.
+    /// Whether the file is known to reach that far.
     #[inline]
     fn holds(&self, begin: u64, len: usize) -> bool {
         let size = self.client.view.size(self.file.slot);
@@ -245,24 +247,24 @@ impl Open {
     }
 
     fn read_at(&self, pieces: Pieces<'_>, offset: i64) -> Outcome {
-        let Ok(offset) = u64::try_from(offset) else { return Outcome::kernel(Why::Special) };
+        let Ok(offset) = u64::try_from(offset) else { return Outcome::kernel(Fallback::Special) };
         match self.copy_out(pieces, offset) {
             Ok(()) => Outcome::done(pieces.len()),
-            Err(why) => Outcome::kernel(why),
+            Err(fallback) => Outcome::kernel(fallback),
         }
     }
 
-    /// Copies from frames, all or nothing (but the pieces may hold anything then).
-    fn copy_out(&self, pieces: Pieces<'_>, offset: u64) -> Result<(), Why> {
+    /// Copies from frames, all or nothing. After an error the pieces may hold anything.
+    fn copy_out(&self, pieces: Pieces<'_>, offset: u64) -> Result<(), Fallback> {
         if !self.holds(offset, pieces.len()) {
-            return Err(Why::End);
+            return Err(Fallback::End);
         }
         let mut at = offset;
         for piece in pieces.as_slice() {
             let out = piece.iov_base.cast();
             // SAFETY: by the contract of `read`.
             let read = unsafe { self.client.read(self.file.slot, at, out, piece.iov_len) };
-            read.map_err(why)?;
+            read.map_err(fallback_for)?;
             at += piece.iov_len as u64;
         }
         report::add(Count::LaneReads, 1);
@@ -270,34 +272,34 @@ impl Open {
         Ok(())
     }
 
-    /// Reads by the kernel what lies at a part that was taken already, and gives back what is not there.
+    /// Reads by the kernel at `begin`, after the position was moved, and moves it back over what was not read.
     #[cold]
-    fn finish_read(&self, pieces: Pieces<'_>, begin: u64, why: Why) -> Outcome {
+    fn finish_read(&self, pieces: Pieces<'_>, begin: u64, fallback: Fallback) -> Outcome {
         // SAFETY: by the contract of `read`.
         let read = unsafe { sys::preadv(self.fd, pieces.as_slice(), begin) };
         let read = self.give_back(pieces, read);
-        report::kernel_read(Some(why), read.returned().unwrap_or(0));
+        report::kernel_read(Some(fallback), read.returned().unwrap_or(0));
         read
     }
 
-    /// Why a write must go by the kernel, as far as is known before.
-    fn why_not_post(&self, pieces: &Pieces<'_>) -> Option<Why> {
+    /// Why a write must go by the kernel, as far as that is known before posting.
+    fn post_fallback(&self, pieces: &Pieces<'_>) -> Option<Fallback> {
         match self.flags {
-            flags if flags & WRITES == 0 => Some(Why::Special),
-            flags if flags & SYNCHRONOUS != 0 => Some(Why::Synchronous),
-            _ if pieces.len() > PAYLOAD_BYTES_MAX => Some(Why::Large),
-            _ if limit::is_limited() => Some(Why::Limited),
-            _ if !self.client.view.is_alive() => Some(Why::Gone),
+            flags if flags & WRITES == 0 => Some(Fallback::Special),
+            flags if flags & SYNCHRONOUS != 0 => Some(Fallback::Synchronous),
+            _ if pieces.len() > PAYLOAD_BYTES_MAX => Some(Fallback::Large),
+            _ if limit::is_limited() => Some(Fallback::Limited),
+            _ if !self.client.view.is_alive() => Some(Fallback::Gone),
             _ => {
                 let seen = self.client.view.seen(self.file.slot, self.client.id);
-                (!seen.writable).then_some(Why::Mode)
+                (!seen.writable).then_some(Fallback::Mode)
             }
         }
     }
 
-    /// Appends by the kernel what is too long for one of its requests.
+    /// Appends by the kernel, in parts that it sends as one request each.
     #[cold]
-    fn append_in_parts(&self, pieces: Pieces<'_>, why: Why) -> Outcome {
+    fn append_in_parts(&self, pieces: Pieces<'_>, fallback: Fallback) -> Outcome {
         let mut done = 0;
         for piece in pieces.as_slice() {
             let mut at = 0;
@@ -307,43 +309,43 @@ impl Open {
                     iov_base: piece.iov_base.cast::<u8>().wrapping_add(at).cast(),
                     iov_len: len,
                 }];
-                // Whatever the offset: the description appends.
+                // The offset is ignored: the description appends.
                 match sys::pwritev(self.fd, &part, 0) {
                     Ok(written) => {
                         (at, done) = (at + written, done + written);
                         if written < len {
-                            report::kernel_write(Some(why), done as isize);
+                            report::kernel_write(Some(fallback), done as isize);
                             return Outcome::done(done);
                         }
                     }
                     Err(_) if done > 0 => {
-                        report::kernel_write(Some(why), done as isize);
+                        report::kernel_write(Some(fallback), done as isize);
                         return Outcome::done(done);
                     }
                     Err(error) => return Outcome::failed(error),
                 }
             }
         }
-        report::kernel_write(Some(why), done as isize);
+        report::kernel_write(Some(fallback), done as isize);
         Outcome::done(done)
     }
 
     fn write(&self, pieces: Pieces<'_>) -> Outcome {
-        // Before the position is moved: who is killed while he waits leaves no hole before what others write next.
+        // Before the position is moved: a process that is killed while it waits leaves no hole before the next write.
         self.await_room(pieces.len());
         let Ok(end) = sys::lseek(self.fd, pieces.len() as i64, libc::SEEK_CUR) else {
-            // Past what an offset can be: the kernel knows the error.
-            return Outcome::kernel(Why::Special);
+            // Past the largest offset: the kernel returns the error.
+            return Outcome::kernel(Fallback::Special);
         };
         self.description.moved_to(end);
         let begin = end - pieces.len() as u64;
         let posted = self.post(To::Offset(begin), pieces);
-        match posted.why() {
+        match posted.fallback() {
             None => posted,
-            Some(why) => {
+            Some(fallback) => {
                 let written = sys::pwritev(self.fd, pieces.as_slice(), begin);
                 let written = self.give_back(pieces, written);
-                report::kernel_write(Some(why), written.returned().unwrap_or(0));
+                report::kernel_write(Some(fallback), written.returned().unwrap_or(0));
                 written
             }
         }
@@ -380,18 +382,18 @@ impl Open {
     fn post_patiently(&self, to: To, pieces: Pieces<'_>) -> Outcome {
         let len = pieces.len();
         let posted = self.post(to, pieces);
-        if posted.why() != Some(Why::Full) {
+        if posted.fallback() != Some(Fallback::Full) {
             return posted;
         }
         self.await_room(len);
         self.post(to, pieces)
     }
 
-    /// Appends. `moves` the position, as was noted before: whoever shares the description may have had it set since, while
-    /// this waited for room.
+    /// Appends. If `moves`, the append moves the position, as was noted before; another process that shares the description
+    /// may have set the position while this call waited for room.
     fn append(&self, pieces: Pieces<'_>, moves: bool) -> Outcome {
         let posted = self.post_patiently(To::End, pieces);
-        if moves && posted.why().is_none() && !position::note(self.index, self.file) {
+        if moves && posted.fallback().is_none() && !position::note(self.index, self.file) {
             position::set_to_end(self.fd);
         }
         posted
@@ -401,14 +403,14 @@ impl Open {
     fn post(&self, to: To, pieces: Pieces<'_>) -> Outcome {
         let len = pieces.len();
         let posted = thread::with_ring(self.index, self.client, |ring| {
-            // SAFETY: the ring is this thread's, and `with_ring` lets no handler use it meanwhile; the pieces are
-            // as long as is said, and valid by the contract of `write`.
+            // SAFETY: the ring is this thread's, and `with_ring` lets no handler use it meanwhile; the pieces have `len`
+            // bytes, and are valid by the contract of `write`.
             unsafe { self.client.post_with(ring, self.file, to, len, |out| pieces.copy_to(out)) }
         });
         match posted {
             Ok(Ok(wake)) => {
                 if wake {
-                    connection::ring_bell(self.index);
+                    connection::ring_doorbell(self.index);
                 }
                 report::add(Count::LaneWrites, 1);
                 report::add(Count::LaneWriteBytes, len as u64);
@@ -417,12 +419,12 @@ impl Open {
                 }
                 Outcome::done(len)
             }
-            Ok(Err(miss)) => Outcome::kernel(why(miss)),
-            Err(why) => Outcome::kernel(why),
+            Ok(Err(miss)) => Outcome::kernel(fallback_for(miss)),
+            Err(fallback) => Outcome::kernel(fallback),
         }
     }
 
-    /// Moves the position back over what was taken and not transferred.
+    /// Moves the position back over the bytes that were not transferred.
     fn give_back(&self, pieces: Pieces<'_>, transferred: sys::Result<usize>) -> Outcome {
         let left = pieces.len() - transferred.unwrap_or(0).min(pieces.len());
         if left != 0

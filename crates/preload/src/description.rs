@@ -1,32 +1,32 @@
-//! Open descriptions of files on FUSE mounts: what is known of each, and how it is used.
+//! Open descriptions of files on FUSE mounts: the state of each, and the route of its calls.
 //!
-//! They are never freed: a place is used again when its last descriptor is closed, and only after all others were,
-//! so that a thread that still works on a description which another thread has just closed does not find another
+//! Descriptions are never freed. A place is used again after its last descriptor was closed, and only after all other
+//! free places: a thread that still works on a description that another thread has just closed must not find another
 //! file in its place.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weir_lane::client::Attached;
-use weir_lane::tally::Why;
+use weir_lane::tally::Fallback;
 
 use crate::{device, history, home, sys};
 
-/// Descriptions at once; those above stay with the kernel.
+/// Most descriptions at once; further ones are left to the kernel.
 const PLACES: usize = 16 << 10;
-/// Reads and writes by the kernel before a description is put into the lane: fewer do not pay for that.
+/// Reads and writes by the kernel before a description is put into the lane: fewer would not pay for attaching it.
 const LANE_AFTER: u32 = 8;
-/// A write of a process that has a lane counts as so many: who has a file open for writing, and is not in the lane, keeps
-/// all others of it. Not if the file was empty when it was first used: nobody else has it yet, most likely, and most such
-/// files are written in a few calls and closed.
+/// How many uses a write counts as, in a process that is connected to a lane: a description that is open for writing and
+/// not in the lane keeps all others of its file out of it. Not if the file was empty when it was first used: most likely no
+/// other process has it open yet, and most such files are written in a few calls and closed.
 const WRITE_COUNTS: u32 = LANE_AFTER;
 
-/// At most so many before one that gave way is put into the lane again; twice as many each time, unless it was in the lane for
-/// long.
+/// Most uses by the kernel before a revoked description rejoins. Each revocation doubles the number, unless the description
+/// had been in the lane for at least `LONG_MS`.
 const LANE_AFTER_MAX: u32 = 8 << 10;
 const LONG_MS: u64 = 1000;
-/// So many go by the kernel while others of the program are waited for, which gave way.
-const JOINING_PATIENCE: u32 = 64;
+/// Most calls by the kernel while the program's revoked descriptions are waited for ([`weir_lane::board::Mode::Rejoining`]).
+const REJOIN_PATIENCE: u32 = 64;
 
 /// It is in the lane.
 pub(crate) const ATTACHED: u32 = 1;
@@ -52,16 +52,16 @@ pub(crate) const REFUSED: u32 = 1 << 9;
 /// O_DIRECT as the program set it last, if it is set here.
 pub(crate) const SHOWS_DIRECT: u32 = 1 << 10;
 
-/// It was left to the kernel because the kernel moved its bytes by itself (splice(2) and its like).
+/// It was left to the kernel because of splice(2) or a similar call.
 pub(crate) const SPLICED: u32 = 1 << 11;
 
-/// It gave way to others who use the file by the kernel, and goes by the kernel for a while.
-pub(crate) const GAVE_WAY: u32 = 1 << 12;
+/// Revoked because other programs use the file by the kernel: it is used by the kernel until it rejoins.
+pub(crate) const REVOKED: u32 = 1 << 12;
 
 /// The file was empty when the description was first used.
 const EMPTY: u32 = 1 << 13;
 
-/// For good the kernel's.
+/// The kernel's for good, for any reason.
 const KERNEL: u32 = DIRECT | MAPPED | PASSED | REFUSED | SPLICED;
 
 /// An open description.
@@ -75,19 +75,19 @@ pub(crate) struct Description {
     patience: AtomicU32,
     /// Uses in the lane, wrapping.
     lane_uses: AtomicU32,
-    /// Of the file in [`crate::history`].
+    /// The file's place in [`crate::history`].
     history: AtomicU32,
     /// When it was put into the lane, milliseconds ([`sys::milliseconds`]).
     since: AtomicU64,
-    /// The process that had it give way ([`home::generation`]).
+    /// The process that revoked it ([`home::generation`]).
     generation: AtomicU32,
-    /// Of the device in [`crate::device`].
+    /// The device's index in [`crate::device`].
     device: AtomicU32,
-    /// Of the client in [`crate::device`].
+    /// The client's index in [`crate::connection`].
     client: AtomicU32,
     /// `slot << 32 | description`, if it is attached: one word, so that it is always of one file.
     file: AtomicU64,
-    /// Where the position was last seen: a guess.
+    /// The position as this process moved it last: a guess.
     position: AtomicU64,
 }
 
@@ -109,27 +109,26 @@ static PLACES_ALL: [Description; PLACES] = [const {
 }; PLACES];
 /// Where the search for a free place begins.
 static NEXT: AtomicU32 = AtomicU32::new(0);
-/// Places ever used are below it.
+/// Every place that was ever used is below it.
 static USED: AtomicU32 = AtomicU32::new(0);
 /// Descriptions put into the lane so far.
 static ATTACHED_EVER: AtomicU32 = AtomicU32::new(0);
 
-/// How a description is used.
+/// How a call on a description is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     /// By the lane: the client, the file, and the flags.
     Lane(usize, Attached, u32),
     /// By the kernel, this time or for good.
-    Kernel(Why),
-    /// By the kernel; but it may be put into the lane now.
-    Ripe,
-    /// By the kernel: a process gave way with it from which this one was forked, and may put it into the lane at any time. It is
-    /// to leave for good.
+    Kernel(Fallback),
+    /// By the kernel, unless the description can be attached now.
+    Attach,
+    /// By the kernel: the process from which this one was forked revoked the description, and may attach it again at any
+    /// time. It must leave for good.
     Inherited,
 }
 
-/// Takes a place for a description that one descriptor refers to, of a file that is empty or not, by its inode number. `None`
-/// if all places are taken.
+/// Takes a place for a new description, with one descriptor, of the file `inode`. `None` if all places are taken.
 pub(crate) fn take(device: u32, inode: u64, is_empty: bool) -> Option<u32> {
     let history = history::place(inode);
     let patience = LANE_AFTER << history::level(history);
@@ -162,7 +161,7 @@ pub(crate) fn any_attached() -> bool {
     ATTACHED_EVER.load(Ordering::Relaxed) != 0
 }
 
-/// The place of a description that is in the lane as this file already.
+/// The place of the description that is in the lane as `file`, if any.
 pub(crate) fn find(client: usize, file: Attached) -> Option<u32> {
     let used = USED.load(Ordering::Acquire).min(PLACES as u32);
     (0..used).find(|place| {
@@ -188,7 +187,7 @@ impl Description {
         self.device.load(Ordering::Relaxed)
     }
 
-    /// Where the position was when it was last moved by this process: somebody else may have moved it since.
+    /// The position as this process moved it last: another process may have moved it since.
     #[inline]
     pub(crate) fn guess_position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
@@ -210,12 +209,12 @@ impl Description {
         self.flags.fetch_or(flags, Ordering::AcqRel);
     }
 
-    /// Takes flags back.
+    /// Clears flags.
     pub(crate) fn clear(&self, flags: u32) {
         self.flags.fetch_and(!flags, Ordering::AcqRel);
     }
 
-    /// Its client and file, if it is in the lane, or was.
+    /// Its client and file, if it is or was in the lane.
     #[inline]
     pub(crate) fn attached(&self) -> Option<(usize, Attached)> {
         (self.flags() & ATTACHED != 0).then(|| self.place())
@@ -228,7 +227,7 @@ impl Description {
         (self.client.load(Ordering::Relaxed) as usize, file)
     }
 
-    /// It is in the lane from now on, opened with `flags` of open(2).
+    /// It is in the lane from now on; it was opened with `flags` of open(2).
     pub(crate) fn attach(&self, client: usize, file: Attached, flags: c_int) {
         let packed = u64::from(file.slot) << 32 | u64::from(file.description);
         self.client.store(client as u32, Ordering::Relaxed);
@@ -241,13 +240,13 @@ impl Description {
         self.set(ATTACHED | BYPASSES | of_open(flags));
     }
 
-    /// Whether it is by the kernel for a while.
-    pub(crate) fn gave_way(&self) -> bool {
-        self.flags() & GAVE_WAY != 0
+    /// Whether it was revoked, and has not rejoined.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.flags() & REVOKED != 0
     }
 
-    /// It gives way: by the kernel for a while.
-    pub(crate) fn give_way(&self) {
+    /// Revokes it: it is used by the kernel until it rejoins.
+    pub(crate) fn revoke(&self) {
         let since = self.since.load(Ordering::Relaxed);
         let was_short = sys::milliseconds().saturating_sub(since) < LONG_MS;
         let before = if was_short { self.patience.load(Ordering::Relaxed) } else { LANE_AFTER };
@@ -255,16 +254,16 @@ impl Description {
         self.patience.store(patience, Ordering::Relaxed);
         self.generation.store(home::generation(), Ordering::Relaxed);
         self.uses.store(0, Ordering::Relaxed);
-        self.set(GAVE_WAY);
+        self.set(REVOKED);
     }
 
     /// It is in the lane again, with these flags of open(2).
-    pub(crate) fn attach_again(&self, flags: c_int) {
+    pub(crate) fn rejoin(&self, flags: c_int) {
         self.uses.store(0, Ordering::Relaxed);
         self.since.store(sys::milliseconds(), Ordering::Relaxed);
         self.note_append(flags);
         self.set(BYPASSES);
-        self.clear(GAVE_WAY);
+        self.clear(REVOKED);
     }
 
     /// Notes whether it appends, by flags of open(2).
@@ -274,11 +273,10 @@ impl Description {
         self.set(now);
     }
 
-    /// Counts a read or write by the kernel that waits for others of the program, which gave way. True if there were too
-    /// many.
+    /// Counts a call by the kernel while the program's revoked descriptions are waited for. True if there were too many.
     #[cold]
-    pub(crate) fn has_waited(&self) -> bool {
-        self.uses.fetch_add(1, Ordering::Relaxed) >= JOINING_PATIENCE
+    pub(crate) fn waited_too_long(&self) -> bool {
+        self.uses.fetch_add(1, Ordering::Relaxed) >= REJOIN_PATIENCE
     }
 
     /// Notes other flags of open(2) (fcntl(2), F_SETFL).
@@ -289,9 +287,9 @@ impl Description {
         self.set(now);
     }
 
-    /// Whether no call changes how it is used: it is in the lane, or the kernel's for good.
+    /// Whether further uses do not change its route: it is in the lane, or the kernel's for good.
     pub(crate) fn is_settled(&self) -> bool {
-        let flags = self.flags() & (KERNEL | GAVE_WAY | ATTACHED);
+        let flags = self.flags() & (KERNEL | REVOKED | ATTACHED);
         flags == ATTACHED || flags & KERNEL != 0
     }
 
@@ -300,60 +298,61 @@ impl Description {
         self.flags() & KERNEL != 0
     }
 
-    /// How to do a read or write now; counts it.
+    /// The route of a read or write now. Counts the call.
     #[inline]
-    pub(crate) fn way(&self, is_write: bool) -> Way {
+    pub(crate) fn route(&self, is_write: bool) -> Route {
         let flags = self.flags();
-        if flags & (KERNEL | GAVE_WAY | ATTACHED) != ATTACHED {
-            return self.way_by_kernel(is_write, flags);
+        if flags & (KERNEL | REVOKED | ATTACHED) != ATTACHED {
+            return self.route_by_kernel(is_write, flags);
         }
-        // Not exact, nor need it be.
+        // Need not be exact.
         let uses = self.lane_uses.load(Ordering::Relaxed).wrapping_add(1);
         self.lane_uses.store(uses, Ordering::Relaxed);
         if uses % history::AGAIN == history::LONG {
             history::used_long(self.history.load(Ordering::Relaxed), uses == history::LONG);
         }
         let (client, file) = self.place();
-        Way::Lane(client, file, flags)
+        Route::Lane(client, file, flags)
     }
 
     #[cold]
-    fn way_by_kernel(&self, is_write: bool, flags: u32) -> Way {
+    fn route_by_kernel(&self, is_write: bool, flags: u32) -> Route {
         if flags & KERNEL != 0 {
-            return Way::Kernel(why(flags));
+            return Route::Kernel(fallback_of(flags));
         }
-        let gave_way = flags & GAVE_WAY != 0;
-        if gave_way {
-            home::settle();
+        let is_revoked = flags & REVOKED != 0;
+        if is_revoked {
+            home::adopt_if_forked();
             if self.generation.load(Ordering::Relaxed) != home::generation() {
-                return Way::Inherited;
+                return Route::Inherited;
             }
         }
         let is_new = flags & EMPTY != 0;
-        let counts = match is_write && !gave_way && !is_new && device::is_connected(self.device()) {
-            // Others of the program may have it in the lane, or be about to put it there.
+        let counts = match is_write && !is_revoked && !is_new && device::is_connected(self.device())
+        {
+            // The program's other processes may have the file in the lane, or be about to attach it.
             true if home::was_forked() => LANE_AFTER + 1,
             true => WRITE_COUNTS,
             false => 1,
         };
-        // Not exact, nor need it be.
+        // Need not be exact.
         let uses = self.uses.load(Ordering::Relaxed) + counts;
         self.uses.store(uses, Ordering::Relaxed);
         if uses > self.patience.load(Ordering::Relaxed) {
-            return Way::Ripe;
+            return Route::Attach;
         }
-        Way::Kernel(if gave_way { Why::Mode } else { Why::Early })
+        Route::Kernel(if is_revoked { Fallback::Mode } else { Fallback::Early })
     }
 }
 
 /// Why a description with these flags is the kernel's.
-fn why(flags: u32) -> Why {
+fn fallback_of(flags: u32) -> Fallback {
     match flags {
-        flags if flags & DIRECT != 0 => Why::Direct,
-        flags if flags & MAPPED != 0 => Why::Mapped,
-        flags if flags & PASSED != 0 => Why::Passed,
-        flags if flags & SPLICED != 0 => Why::Mode,
-        _ => Why::Refused,
+        flags if flags & DIRECT != 0 => Fallback::Direct,
+        flags if flags & MAPPED != 0 => Fallback::Mapped,
+        flags if flags & PASSED != 0 => Fallback::Passed,
+        flags if flags & SPLICED != 0 => Fallback::Mode,
+        _ => Fallback::Refused,
     }
 }
 
@@ -375,59 +374,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_ripens_and_leaves_for_good() {
+    fn a_description_is_attached_after_enough_uses_and_leaves_for_good() {
         let description = at(take(3, 1, false).unwrap());
         assert_eq!(description.device(), 3);
         for _ in 0..LANE_AFTER {
-            assert_eq!(description.way(true), Way::Kernel(Why::Early));
+            assert_eq!(description.route(true), Route::Kernel(Fallback::Early));
         }
-        assert_eq!(description.way(false), Way::Ripe);
+        assert_eq!(description.route(false), Route::Attach);
         let file = Attached { slot: 7, description: u32::MAX };
         description.attach(1, file, libc::O_RDWR | libc::O_APPEND);
         let flags = ATTACHED | BYPASSES | READS | WRITES | APPENDS;
-        assert_eq!(description.way(false), Way::Lane(1, file, flags));
+        assert_eq!(description.route(false), Route::Lane(1, file, flags));
         description.set_open_flags(libc::O_RDWR);
         assert_eq!(description.flags() & APPENDS, 0);
         description.share();
         assert!(!description.drop_one());
         description.set(MAPPED);
-        assert_eq!(description.way(false), Way::Kernel(Why::Mapped));
+        assert_eq!(description.route(false), Route::Kernel(Fallback::Mapped));
         assert!(description.drop_one());
     }
 
     #[test]
-    fn who_gives_way_comes_back_with_the_flags_of_then() {
+    fn a_revoked_description_rejoins_with_the_current_flags() {
         let description = at(take(0, 1, false).unwrap());
         let file = Attached { slot: 1, description: 2 };
         description.attach(0, file, libc::O_RDWR | libc::O_APPEND);
         let mut patience = LANE_AFTER;
         for flags in [libc::O_RDWR, libc::O_RDWR | libc::O_APPEND, libc::O_RDWR] {
-            description.give_way();
+            description.revoke();
             description.clear(BYPASSES);
-            assert_eq!(description.attached(), Some((0, file)), "its place is known");
+            assert_eq!(description.attached(), Some((0, file)), "it keeps its place");
             patience *= 2;
             for _ in 0..patience {
-                assert_eq!(description.way(true), Way::Kernel(Why::Mode));
+                assert_eq!(description.route(true), Route::Kernel(Fallback::Mode));
             }
-            assert_eq!(description.way(true), Way::Ripe);
-            description.attach_again(flags);
+            assert_eq!(description.route(true), Route::Attach);
+            description.rejoin(flags);
             let set = ATTACHED | BYPASSES | READS | WRITES | of_open(flags);
-            assert_eq!(description.way(true), Way::Lane(0, file, set));
+            assert_eq!(description.route(true), Route::Lane(0, file, set));
         }
         for _ in 0..20 {
-            description.give_way();
+            description.revoke();
         }
         assert_eq!(description.patience.load(Ordering::Relaxed), LANE_AFTER_MAX);
         description.since.store(sys::milliseconds() - LONG_MS, Ordering::Relaxed);
-        description.give_way();
+        description.revoke();
         assert_eq!(description.patience.load(Ordering::Relaxed), 2 * LANE_AFTER);
         description.set(PASSED);
-        assert_eq!(description.way(true), Way::Kernel(Why::Passed));
+        assert_eq!(description.route(true), Route::Kernel(Fallback::Passed));
         description.drop_one();
     }
 
     #[test]
-    fn a_place_is_used_again_after_all_others() {
+    fn a_place_is_reused_after_all_other_places() {
         let first = take(0, 1, false).unwrap();
         at(first).drop_one();
         let second = take(0, 1, false).unwrap();

@@ -1,7 +1,7 @@
-//! The FUSE file systems files were found on, and which have a daemon with a lane.
+//! The FUSE file systems on which files were found, and which of them have a daemon with a lane.
 //!
-//! A daemon is asked for its name when the first file of its device is found ([`of`]). Connecting to it is
-//! [`crate::attach`]'s.
+//! A daemon is asked for its socket's name when the first file of its device is found ([`of`]). [`crate::attach`]
+//! connects to it.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use weir_lane::wire::{FIND, Found, MESSAGE_BYTES};
 use crate::report;
 use crate::sys::{self, Errno};
 
-/// File systems without a device of their own that are remembered; those above are not looked at.
+/// Most file systems without a block device that are remembered; files on further ones are left to the kernel.
 const DEVICES: usize = 32;
-/// Of FUSE (statfs(2)).
+/// The type of FUSE file systems (statfs(2)).
 const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
-/// States of a device. From [`CLIENT`] on: it is that client's.
+/// States of a device. [`CLIENT`] and above: connected, as the client of index `state - CLIENT`.
 const UNKNOWN: u32 = 0;
 const OTHER: u32 = 1;
 const LANE: u32 = 2;
@@ -27,11 +27,11 @@ pub(crate) struct Device {
     /// stat(2)'s, plus one; 0: the place is free.
     number: AtomicU64,
     state: AtomicU32,
-    /// Of the daemon's socket, its length first.
+    /// The name of the daemon's socket, its length first.
     name: [AtomicU8; MESSAGE_BYTES],
-    /// What the daemon proves itself by.
+    /// The proof that the daemon will send ([`Found`]).
     proof: AtomicU64,
-    /// It could not be connected to before a fork, by a name that may be old.
+    /// Connecting before a fork failed, by a name that may be old.
     is_unreachable: AtomicBool,
 }
 
@@ -45,7 +45,7 @@ static DEVICES_ALL: [Device; DEVICES] = [const {
     }
 }; DEVICES];
 
-/// The device a regular file is on, if it is FUSE's.
+/// The device of a regular file, if it is a FUSE file system.
 pub(crate) fn of(fd: c_int, number: u64) -> Option<u32> {
     if libc::major(number) != 0 {
         return None;
@@ -67,7 +67,7 @@ pub(crate) fn of(fd: c_int, number: u64) -> Option<u32> {
     }
     match device.state.load(Ordering::Relaxed) {
         OTHER => None,
-        // Nothing to do but to count.
+        // Files without a lane are only counted, and only if this process counts.
         NO_LANE if report::program().is_none() => None,
         _ => Some(index as u32),
     }
@@ -91,7 +91,7 @@ pub(crate) fn has_lane(device: u32) -> bool {
     DEVICES_ALL[device as usize].state.load(Ordering::Relaxed) != NO_LANE
 }
 
-/// The device of that index in a description.
+/// The device by its index in a description.
 pub(crate) fn at(index: u32) -> &'static Device {
     &DEVICES_ALL[index as usize]
 }
@@ -102,7 +102,7 @@ pub(crate) fn all() -> impl Iterator<Item = (u32, &'static Device)> {
 }
 
 impl Device {
-    /// Learns the name of the daemon's socket.
+    /// Asks the daemon for its socket's name and proof.
     pub(crate) fn find(&self, fd: c_int) -> sys::Result<()> {
         let mut message = [0; MESSAGE_BYTES];
         sys::ioctl(fd, FIND, &mut message)?;
@@ -115,7 +115,7 @@ impl Device {
         Ok(())
     }
 
-    /// The name of the daemon's socket, its length first, and what the daemon proves itself by.
+    /// The name of the daemon's socket, its length first, and the daemon's proof.
     pub(crate) fn daemon(&self) -> ([u8; MESSAGE_BYTES], u64) {
         let name = std::array::from_fn(|at| self.name[at].load(Ordering::Relaxed));
         (name, self.proof.load(Ordering::Relaxed))
@@ -129,7 +129,7 @@ impl Device {
         }
     }
 
-    /// It is that client's from now on.
+    /// It is connected from now on, as the client of that index.
     pub(crate) fn set_client(&self, index: usize) {
         self.state.store(CLIENT + index as u32, Ordering::Relaxed);
     }
@@ -139,19 +139,19 @@ impl Device {
         self.state.store(NO_LANE, Ordering::Relaxed);
     }
 
-    /// It is no client's any more. Other processes can still use its lane.
+    /// It is not connected any more. Other processes can still use its lane.
     pub(crate) fn disconnect(&self) {
         if self.state.load(Ordering::Relaxed) >= CLIENT {
             self.state.store(LANE, Ordering::Relaxed);
         }
     }
 
-    /// Whether it has a lane that is not connected to, and is worth trying before a fork.
-    pub(crate) fn is_left_out(&self) -> bool {
+    /// Whether it has a lane that this process is not connected to, and that should be tried before a fork.
+    pub(crate) fn is_unconnected(&self) -> bool {
         self.state.load(Ordering::Acquire) == LANE && !self.is_unreachable.load(Ordering::Relaxed)
     }
 
-    /// Not tried again before forks. Who uses a file finds the daemon anew.
+    /// Connecting is not tried again before forks. A use of a file asks for the daemon's name again.
     pub(crate) fn set_unreachable(&self) {
         self.is_unreachable.store(true, Ordering::Relaxed);
     }

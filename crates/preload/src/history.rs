@@ -1,18 +1,18 @@
-//! Whether putting files into the lane has paid, so that programs that lose by it stop asking.
+//! Whether attaching files to the lane has paid off, so that programs that lose by it attach later.
 //!
 //! Putting a description into the lane costs about as much as ten writes by the kernel. It pays if the description
-//! is then used at least [`LONG`] times there. Two things are remembered of that, in memory shared with the processes
+//! is then used at least [`LONG`] times there. Two things are kept about that, in memory shared with the processes
 //! forked since the first connection:
 //!
-//! - for each file, how often it was put into the lane since a description of it was last used that much;
-//! - for all files together, an average: how often descriptions that were put into the lane ended before they were.
+//! - for each file, how often it was put into the lane since a description of it was last used [`LONG`] times;
+//! - for all files together, an average: the share of descriptions put into the lane that were used fewer times.
 //!
 //! From these follows the *level* of a file: a description of it is used `2^level` times as often by the kernel before
 //! it is put into the lane. Files that were never put there have the level of the average. A description counts as
-//! short from the beginning and as long once it was used enough, so that processes that end without closing their
-//! files, or are killed, are counted rightly.
+//! short from the beginning and as long once it was used [`LONG`] times, so that processes that end without closing
+//! their files, or are killed, are counted correctly.
 //!
-//! Files share places; then the level of one is that of both. Nothing but time depends on a level.
+//! Files may share a place; then they share a level. Only speed depends on a level.
 
 use std::io;
 use std::ptr;
@@ -22,7 +22,7 @@ use crate::sys;
 
 /// Uses in the lane that pay for putting a description there.
 pub(crate) const LONG: u32 = 8;
-/// After so many more uses it has paid again.
+/// After this many more uses it has paid again.
 pub(crate) const AGAIN: u32 = 64;
 /// The greatest level.
 const LEVEL_MAX: u32 = 5;
@@ -47,7 +47,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// Shares nothing with other processes any more.
+/// Replaces the shared memory by private zeros.
 pub(crate) fn unmap() -> io::Result<()> {
     let memory = MEMORY.load(Ordering::Acquire);
     if memory.is_null() {
@@ -69,7 +69,7 @@ pub(crate) fn level(place: u32) -> u32 {
     match file.load(Ordering::Relaxed) {
         0 if average.load(Ordering::Relaxed) > SELDOM => SELDOM_LEVEL,
         0 => 0,
-        // The first time has not been found to be in vain before the second.
+        // Whether the first time paid off is known only at the second.
         times => (times - 1).min(LEVEL_MAX),
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn level(place: u32) -> u32 {
 /// A description of the file was put into the lane.
 pub(crate) fn attached(place: u32) {
     let (Some(file), Some(average)) = (word(place), word(0)) else { return };
-    // Not exact where processes meet, nor need it be.
+    // Need not be exact when several processes count at once.
     let times = file.load(Ordering::Relaxed);
     file.store((times + 1).min(LEVEL_MAX + 1), Ordering::Relaxed);
     let before = average.load(Ordering::Relaxed).min(SCALE);
@@ -116,9 +116,9 @@ mod tests {
         let files: Vec<u32> = (1..=200).map(|inode| place(inode * 7919)).collect();
         assert!(files.iter().all(|place| (1..PLACES as u32).contains(place)));
         let (hot, short) = (PLACES as u32 - 1, PLACES as u32 - 2);
-        assert_eq!((level(hot), level(short)), (0, 0), "nothing is known yet");
+        assert_eq!((level(hot), level(short)), (0, 0), "no file has a history yet");
 
-        // A file that is used shortly each time: the first time is free, then the level rises to its bound.
+        // A file that is used briefly each time: the first time is free, then the level rises to its bound.
         let levels: Vec<u32> = (0..9)
             .map(|_| {
                 attached(short);
@@ -127,13 +127,13 @@ mod tests {
             .collect();
         assert_eq!(levels, [0, 1, 2, 3, 4, 5, 5, 5, 5]);
 
-        // Nothing was ever used much: neither will be, most likely, what was never in the lane.
+        // No description was ever used much: files that were never in the lane get a high level, too.
         for _ in 0..20 {
             attached(short);
         }
         assert_eq!(level(hot), SELDOM_LEVEL);
 
-        // A file that is used much stays as early as can be, whoever else has it in vain.
+        // A file that is used much keeps level 0, whatever the other files do.
         for _ in 0..10 {
             attached(hot);
             used_long(hot, true);

@@ -1,9 +1,9 @@
 //! Which process this memory belongs to.
 //!
-//! A child of fork(2) has a copy of everything, and must not use its parent's rings; a child of vfork(2) has the
-//! parent's memory itself, but descriptors of its own, and must not change what is said of the parent's. The
-//! first is told by a page that the kernel wipes on fork, however it is called; the second by getpid(2), asked
-//! where the table of descriptors is about to change.
+//! A child of fork(2) has a copy of the memory, and must not use its parent's rings. A child of vfork(2) shares the
+//! parent's memory, but has descriptors of its own, and must not change the table of the parent's descriptors. A fork is
+//! detected by a page that the kernel wipes on fork, by whatever call; a child of vfork(2) by getpid(2), called before
+//! the table of descriptors changes.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,16 +12,16 @@ use weir_lane::owner;
 
 use crate::{lock, report, sys};
 
-/// Alone on its page.
+/// Fills a page of its own.
 #[repr(C, align(4096))]
 struct Page {
     /// 0: not known yet in this process.
     process: AtomicU32,
-    /// The thread that makes the memory its process's own.
+    /// The thread that adopts the memory for this process.
     adopter: AtomicU32,
-    /// What it is called to the daemon; 0: nothing yet.
+    /// The process's number for the daemon; 0: none yet.
     number: AtomicU32,
-    /// Its PID namespace; 0: not known, or not yet.
+    /// Its PID namespace; 0: not known yet, or cannot be known.
     namespace: AtomicU32,
 }
 
@@ -32,13 +32,15 @@ static PAGE: Page = Page {
     namespace: AtomicU32::new(0),
 };
 thread_local! {
-    /// A child of vfork(2) uses this thread, and has changed descriptors. Constant at first and without a destructor.
+    /// A child of vfork(2) runs in this thread, and has changed descriptors. Initialized by a constant and without a
+    /// destructor.
     static IS_GUEST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Counts forks on the way from the program's first process to this one: rings taken before the last are others'.
+/// Counts the forks between the program's first process and this one. Rings taken in an earlier generation belong to
+/// another process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Whether forks are noticed.
+/// Whether forks are detected.
 static IS_WIPED: AtomicBool = AtomicBool::new(false);
 
 /// Called when the library is loaded.
@@ -48,20 +50,20 @@ pub(crate) fn begin() {
     PAGE.process.store(sys::getpid(), Ordering::Relaxed);
 }
 
-/// Whether forks are noticed; without that nothing enters the lane.
+/// Whether forks are detected; if not, nothing enters the lane.
 pub(crate) fn notices_forks() -> bool {
     IS_WIPED.load(Ordering::Relaxed)
 }
 
-/// Makes the memory this process's own, if it was forked and nobody has done so yet.
+/// Adopts the memory for this process, if it was forked and no thread has adopted the memory yet.
 #[inline]
-pub(crate) fn settle() {
+pub(crate) fn adopt_if_forked() {
     if PAGE.process.load(Ordering::Acquire) == 0 {
         adopt();
     }
 }
 
-/// Which of the processes that came one from the other by fork(2) this is.
+/// The number of forks between the program's first process and this one.
 #[inline]
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
@@ -70,13 +72,13 @@ pub(crate) fn generation() -> u32 {
 /// Whether this process was forked since the program began, or the library was loaded.
 #[inline]
 pub(crate) fn was_forked() -> bool {
-    settle();
+    adopt_if_forked();
     generation() != 0
 }
 
-/// A number that no other process of the program has, also where processes are numbered anew (pid_namespaces(7)); not 0.
+/// A number that no other process of the program has, in any PID namespace (pid_namespaces(7)); not 0.
 pub(crate) fn number() -> u32 {
-    settle();
+    adopt_if_forked();
     let number = PAGE.number.load(Ordering::Relaxed);
     if number != 0 {
         return number;
@@ -91,7 +93,7 @@ pub(crate) fn number() -> u32 {
 /// The PID namespace of this process ([`owner::namespace`]). A child of clone(2) may be in another one than
 /// its parent.
 pub(crate) fn namespace() -> u32 {
-    settle();
+    adopt_if_forked();
     let known = PAGE.namespace.load(Ordering::Relaxed);
     if known != 0 {
         return known;
@@ -101,15 +103,15 @@ pub(crate) fn namespace() -> u32 {
     namespace
 }
 
-/// Whether it was forked and nobody has made it its own yet.
+/// Whether the process was forked and no thread has adopted the memory yet.
 pub(crate) fn is_fresh() -> bool {
     PAGE.process.load(Ordering::Relaxed) == 0
 }
 
 #[cold]
 fn adopt() {
-    // Whoever calls first, which need not be the thread that forked; the others wait, but not a handler for the thread below
-    // it.
+    // The first caller adopts; it need not be the thread that forked. Other threads wait, except a signal handler that
+    // interrupted the adopter.
     if PAGE
         .adopter
         .compare_exchange(0, sys::gettid(), Ordering::Acquire, Ordering::Relaxed)
@@ -128,10 +130,10 @@ fn adopt() {
     PAGE.process.store(process, Ordering::Release);
 }
 
-/// Whether the running process is the one the memory belongs to, and no child of vfork(2). If it is not, the
-/// thread goes by the kernel until it is.
+/// Whether the running process owns the memory, and is no child of vfork(2). If not, the thread's calls go by the kernel
+/// until the process that runs in it owns the memory again.
 pub(crate) fn is_ours() -> bool {
-    settle();
+    adopt_if_forked();
     let ours = PAGE.process.load(Ordering::Relaxed) == sys::getpid();
     if !ours {
         set_guest(true);
@@ -139,12 +141,12 @@ pub(crate) fn is_ours() -> bool {
     ours
 }
 
-/// A child of vfork(2) that runs in this thread's place changed descriptors, or is gone again.
+/// Notes whether a child of vfork(2) runs in this thread and changed descriptors.
 pub(crate) fn set_guest(is_guest: bool) {
     IS_GUEST.set(is_guest);
 }
 
-/// Whether what the table says may not hold, because a child of vfork(2) is running.
+/// Whether the table of descriptors may be wrong, because a child of vfork(2) runs in this thread.
 #[inline]
 pub(crate) fn is_guest() -> bool {
     if !IS_GUEST.get() {

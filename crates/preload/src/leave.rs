@@ -1,4 +1,4 @@
-//! Descriptions that leave the lane: what is done with them from now on the lane cannot do, or does not see.
+//! Taking descriptions out of the lane, before a call that the lane cannot do or does not see.
 
 use std::ffi::c_int;
 
@@ -7,11 +7,11 @@ use weir_lane::wire::{LEAVE, Leave};
 use crate::description::{self, Description};
 use crate::{connection, device, home, lock, position, sys, table, thread};
 
-/// So often who gives way looks whether somebody else is done with it.
+/// How often [`revoke`] yields and tries the lock again.
 const LOCK_YIELDS: u32 = 100;
 
-/// A descriptor is about to be mapped. Shared mappings are served by the kernel's page cache, and the daemon does not see
-/// that there are any: it is told, also by programs that have nothing in the lane.
+/// A descriptor is about to be mapped. Shared mappings use the kernel's page cache, and the daemon does not see them. So
+/// the daemon is told of each, also by programs that have nothing in the lane.
 pub(crate) fn map(fd: c_int, is_shared: bool) {
     let description = if is_shared { table::find(fd) } else { table::known(fd) };
     match description {
@@ -29,30 +29,31 @@ pub(crate) fn map(fd: c_int, is_shared: bool) {
 /// `new` is a duplicate of `old`.
 pub(crate) fn duplicated(old: c_int, new: c_int) {
     if let Some(description) = table::duplicated(old, new) {
-        // A child of vfork(2) gives it to the program that it becomes, or uses it meanwhile.
+        // A child of vfork(2) uses the duplicate, or passes it to the program that it executes.
         pass(old, description);
     }
 }
 
-/// A descriptor is about to be given to another program, which knows nothing of the lane, or will ask itself.
+/// A descriptor is about to be passed to another program, which does not use the lane, or will attach its own description.
 pub(crate) fn pass(fd: c_int, description: &Description) {
     if let Some((client, file)) = description.attached() {
-        position::settle(fd, client, file);
+        position::set_if_noted(fd, client, file);
         leave(fd, description, description::PASSED);
     }
 }
 
-/// Others use the file by the kernel, and may have it mapped: a page that they store to is written back whole, over what
-/// is written past the kernel's page cache beside them. So this description uses that cache, too, for a while.
+/// Revokes a description whose file other programs use by the kernel: it uses the kernel's page cache, as theirs do, until
+/// it rejoins. They may have the file mapped; the kernel writes back whole pages that they store to, and would overwrite
+/// what was written past its page cache.
 #[cold]
-pub(crate) fn give_way(fd: c_int, description: &Description) {
-    // Nobody puts it into the lane in the middle of this; or it leaves for good.
+pub(crate) fn revoke(fd: c_int, description: &Description) {
+    // The lock keeps other threads from attaching it meanwhile. Without the lock it leaves for good.
     let locked = home::is_ours() && try_lock();
     match description.attached() {
         _ if !locked => pass(fd, description),
-        Some((client, file)) if !description.gave_way() => {
-            position::settle(fd, client, file);
-            description.give_way();
+        Some((client, file)) if !description.is_revoked() => {
+            position::set_if_noted(fd, client, file);
+            description.revoke();
             tell(fd, Leave { process: home::number() });
         }
         _ => {}
@@ -63,7 +64,7 @@ pub(crate) fn give_way(fd: c_int, description: &Description) {
     }
 }
 
-/// Has the kernel use its page cache again, if it was told here to bypass it.
+/// Makes the kernel use its page cache again, if this library set O_DIRECT.
 pub(crate) fn use_cache(fd: c_int, description: &Description) {
     if description.flags() & description::SHOWS_DIRECT == 0
         && let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0)
@@ -73,7 +74,8 @@ pub(crate) fn use_cache(fd: c_int, description: &Description) {
     }
 }
 
-/// A process gave way with it from which this one was forked, and may have put it into the lane again: it leaves for good.
+/// A description that was revoked by the process from which this one was forked, and may have rejoined since: it leaves for
+/// good.
 #[cold]
 pub(crate) fn disown(fd: c_int, description: &Description) {
     if !home::is_guest() {
@@ -82,8 +84,7 @@ pub(crate) fn disown(fd: c_int, description: &Description) {
     }
 }
 
-/// Waits a little for who holds the device's lock. False if he goes on holding it, or is this thread itself, below a signal
-/// handler.
+/// Tries to take the lock a few times. False if its holder keeps it, or is this thread itself, below a signal handler.
 fn try_lock() -> bool {
     (0..LOCK_YIELDS).any(|_| {
         let locked = lock::try_lock();
@@ -94,27 +95,27 @@ fn try_lock() -> bool {
     })
 }
 
-/// The program is about to set the description's flags (fcntl(2), F_SETFL), which gave way: whoever has it attached again
-/// meanwhile, perhaps another process, would not bypass the kernel's page cache any more.
+/// The program is about to set a description's flags (fcntl(2), F_SETFL). A revoked description leaves for good: if it
+/// rejoined meanwhile, perhaps by another process, it would no longer bypass the kernel's page cache.
 pub(crate) fn before_flags(fd: c_int, description: &Description) {
-    if description.gave_way() {
+    if description.is_revoked() {
         pass(fd, description);
     }
 }
 
-/// Another program is about to be run, in this process's place or beside it: it has what is not closed then.
+/// Another program is about to be run, in this process or in a child: it inherits descriptors that are not close-on-exec.
 pub(crate) extern "C" fn before_program() {
     before(false);
 }
 
-/// As [`before_program`], by posix_spawn(3), whose actions may pass on what is to be closed.
+/// As [`before_program`], by posix_spawn(3), whose actions may pass on descriptors that are close-on-exec.
 pub(crate) fn before_spawn(has_actions: bool) {
     before(has_actions);
 }
 
 fn before(all: bool) {
     if connection::is_client() && home::is_ours() {
-        // By its ring the daemon takes the thread for the client's, which it is not after exec.
+        // The daemon takes a thread that owns a ring for one of the client's. After exec it is not.
         thread::give_rings_back();
     }
     if !description::any_attached() {
@@ -127,43 +128,43 @@ fn before(all: bool) {
             pass(fd, description);
         } else if let Some((client, file)) = description.attached() {
             // A duplicate of it may be passed on.
-            position::settle(fd, client, file);
+            position::set_if_noted(fd, client, file);
         }
     }
 }
 
-/// A description is the kernel's from now on, for that reason (a flag).
+/// A description is the kernel's for good from now on, for `reason` (a flag).
 pub(crate) fn leave(fd: c_int, description: &Description, reason: u32) {
-    // Before the daemon is told: nothing is posted any more by calls that begin now, and the daemon takes the right away from
-    // those that began before.
+    // Before the daemon is told: calls that begin now post nothing, and the daemon revokes the right of calls that began
+    // before.
     description.set(reason);
     tell(fd, Leave::FOR_GOOD);
 }
 
 fn tell(fd: c_int, leave: Leave) {
     let _ = sys::ioctl(fd, LEAVE, &mut leave.encode());
-    // What was posted may have moved the file's end without the kernel, for whom mappings end where it knows it to be.
+    // Posted writes may have moved the file's end without the kernel; mappings end at the size that the kernel knows.
     let _ = sys::served_size(fd);
 }
 
-/// The kernel is about to do something as far as it knows the file to reach, which may have been posted to: it is told.
+/// Makes the kernel ask for the file's size, before a call that depends on it: posted writes may have moved the end.
 pub(crate) fn tell_size(fd: c_int) {
     if find_connected(fd).is_some() {
         let _ = sys::served_size(fd);
     }
 }
 
-/// The kernel is about to move a file's bytes elsewhere by itself, from its page cache if need be.
+/// The kernel is about to copy a file's bytes elsewhere (splice(2) and similar calls), possibly from its page cache.
 pub(crate) fn transfer(fd: c_int) {
     let Some(description) = find_connected(fd) else { return };
     match description.attached() {
-        // It bypasses the cache (O_DIRECT), or is the kernel's since.
+        // It bypasses the page cache (O_DIRECT), or has left the lane since.
         Some((client, file)) => {
-            position::settle(fd, client, file);
+            position::set_if_noted(fd, client, file);
             let _ = sys::served_size(fd);
         }
-        // What the daemon has the kernel bypass it for is spliced by way of it all the same (fuse_splice_read), and others
-        // of the client's may post over that: not beside one that is the kernel's.
+        // The kernel splices by its page cache even where the daemon told it to bypass it (fuse_splice_read), and the
+        // client's other descriptions may post over the cached pages. They may not beside one that is the kernel's.
         None if !description.is_kernels() => leave(fd, description, description::SPLICED),
         None => {}
     }

@@ -1,25 +1,25 @@
-//! `libweir_preload.so`: stands before the C library's calls in programs run by `weir run`, and does reads and
-//! writes of files in the lane without the kernel ([`weir_lane`]).
+//! `libweir_preload.so`: interposes the C library's calls in programs run by `weir run`, and does reads and writes of
+//! files in the lane without the kernel ([`weir_lane`]).
 //!
-//! Every descriptor stays one of the kernel's, of a file on the mount, and the file position stays in the kernel:
-//! whatever is not known here, or is not known to be right, is left to the call it is instead of. That also
-//! holds for programs that share a description and are not run under this library.
+//! Every descriptor stays a descriptor of the kernel's, of a file on the mount, and the file position stays in the
+//! kernel. A call that is not known here, or not known to be right by the lane, is left to the C library's definition.
+//! So programs that share a description and are not run under this library see no difference.
 //!
-//! The way of a call: `calls` has the C library's name, `table` finds the description, `data` does it by the
-//! lane, or says why it cannot, and the next definition of the name (`next`) is called.
+//! The route of a call: `calls` has the C library's name, `table` finds the description, `data` does the call by the
+//! lane. If `data` cannot, it returns the fallback's reason, and the next definition of the name (`next`) is called.
 //!
 //! Invariants:
 //! - reading and writing by the lane allocates nothing, takes no lock and may be interrupted by a signal handler
 //!   that reads or writes;
 //! - `errno` changes only as the kernel's calls would change it: system calls made here (`sys`) do not touch it;
-//! - the next definition is called from a frame without anything to clean up: threads may be cancelled in it
-//!   (pthread_cancel(3)), and what is called between is `extern "C"`, by which no panic goes out;
-//! - nothing is waited for but what the call itself would wait for: locks are tried, a few times at most.
+//! - the next definition is called from a frame without destructors: threads may be cancelled in it
+//!   (pthread_cancel(3)), and functions called in between are `extern "C"`, out of which no panic unwinds;
+//! - a call waits only for what the kernel's call would wait for: locks are tried, a few times at most.
 
 #![allow(unsafe_code)]
-// It takes the place of C functions.
+// It interposes C functions.
 
-// The names stand only in the library itself: tests would call them.
+// The names are defined in the library only: tests would call them.
 #![cfg_attr(test, allow(dead_code))]
 
 #[cfg(not(target_arch = "x86_64"))]

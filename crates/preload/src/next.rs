@@ -44,7 +44,7 @@ impl Next {
         self.find_at_load();
         let found = self.found.load(Ordering::Relaxed);
         if found.is_null() {
-            // Whoever calls it was linked to a C library that has it.
+            // The caller was linked to a C library that has the name.
             // SAFETY: it takes nothing.
             unsafe { libc::abort() };
         }

@@ -1,13 +1,14 @@
-//! What became of a call: done here, or left to the kernel, and why.
+//! The outcome of a call: done by the lane, or left to the kernel for a reason.
 
 use weir_lane::client::Miss;
-use weir_lane::tally::Why;
+use weir_lane::tally::Fallback;
 
 use crate::sys::Errno;
 
-/// In one word, to be passed through C functions.
+/// One word, so that C functions can return it.
 ///
-/// From 0: done, with this result. From -4095: failed, with this error number. Below: the kernel's, and why.
+/// 0 and above: done, with this result. -4095 to -1: failed, with this error number, negated. Below: left to the kernel;
+/// the value encodes the [`Fallback`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Outcome(isize);
@@ -15,7 +16,7 @@ pub(crate) struct Outcome(isize);
 const KERNEL: isize = -4096;
 
 impl Outcome {
-    /// To be done by the kernel, and nothing to do with Weir.
+    /// Left to the kernel: the descriptor is not of a file that Weir knows.
     pub(crate) const NOT_OURS: Outcome = Outcome(isize::MIN);
 
     /// Done, with this result.
@@ -29,13 +30,13 @@ impl Outcome {
         Outcome(-(errno.0 as isize))
     }
 
-    /// To be done by the kernel.
+    /// Left to the kernel.
     #[inline]
-    pub(crate) fn kernel(why: Why) -> Outcome {
-        Outcome(KERNEL - why as isize)
+    pub(crate) fn kernel(fallback: Fallback) -> Outcome {
+        Outcome(KERNEL - fallback as isize)
     }
 
-    /// What the C function returns, if it was done; sets `errno` if it failed.
+    /// The C function's result, if the call is done or failed; sets `errno` if it failed.
     #[inline]
     pub(crate) fn returned(self) -> Option<isize> {
         match self.0 {
@@ -49,22 +50,22 @@ impl Outcome {
         }
     }
 
-    /// Why it is the kernel's, if it is.
+    /// Why the call is left to the kernel, if it is.
     #[inline]
-    pub(crate) fn why(self) -> Option<Why> {
-        Why::ALL.get(usize::try_from(KERNEL.checked_sub(self.0)?).ok()?).copied()
+    pub(crate) fn fallback(self) -> Option<Fallback> {
+        Fallback::ALL.get(usize::try_from(KERNEL.checked_sub(self.0)?).ok()?).copied()
     }
 }
 
-/// Why the lane could not.
-pub(crate) fn why(miss: Miss) -> Why {
+/// The fallback that a miss in the lane leads to.
+pub(crate) fn fallback_for(miss: Miss) -> Fallback {
     match miss {
-        Miss::Gone => Why::Gone,
-        Miss::Mode => Why::Mode,
-        Miss::Absent => Why::Absent,
-        Miss::Pending => Why::Pending,
-        Miss::Size => Why::Reserved,
-        Miss::Full => Why::Full,
+        Miss::Gone => Fallback::Gone,
+        Miss::Mode => Fallback::Mode,
+        Miss::Absent => Fallback::Absent,
+        Miss::Pending => Fallback::Pending,
+        Miss::Size => Fallback::Reserved,
+        Miss::Full => Fallback::Full,
     }
 }
 
@@ -73,16 +74,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_tells_results_errors_and_reasons_apart() {
+    fn results_errors_and_fallbacks_are_told_apart() {
         assert_eq!(Outcome::done(0).returned(), Some(0));
         assert_eq!(Outcome::done(5).returned(), Some(5));
         assert_eq!(Outcome::failed(Errno(libc::EIO)).returned(), Some(-1));
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EIO));
-        for why in Why::ALL {
-            let outcome = Outcome::kernel(why);
-            assert_eq!((outcome.returned(), outcome.why()), (None, Some(why)));
+        for fallback in Fallback::ALL {
+            let outcome = Outcome::kernel(fallback);
+            assert_eq!((outcome.returned(), outcome.fallback()), (None, Some(fallback)));
         }
-        assert_eq!(Outcome::failed(Errno(4095)).why(), None);
-        assert_eq!((Outcome::NOT_OURS.returned(), Outcome::NOT_OURS.why()), (None, None));
+        assert_eq!(Outcome::failed(Errno(4095)).fallback(), None);
+        assert_eq!((Outcome::NOT_OURS.returned(), Outcome::NOT_OURS.fallback()), (None, None));
     }
 }

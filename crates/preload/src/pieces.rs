@@ -10,7 +10,7 @@ const PIECES_MAX: usize = libc::UIO_MAXIOV as usize;
 /// Most bytes the kernel takes in one call.
 const BYTES_MAX: usize = 0x7fff_f000;
 
-/// Pieces, and how much they are together: more than none.
+/// Pieces, and their total length, which is not 0.
 #[derive(Clone, Copy)]
 pub(crate) struct Pieces<'a> {
     pieces: &'a [iovec],
@@ -23,10 +23,10 @@ pub(crate) fn one(address: *const c_void, len: usize) -> iovec {
 }
 
 impl<'a> Pieces<'a> {
-    /// `None` for what is the kernel's to judge: no bytes, too many, or too many pieces.
+    /// `None` for calls that are left to the kernel: no bytes, too many bytes, or too many pieces.
     ///
     /// # Safety
-    /// If `count` is a number of pieces the kernel takes, `pieces` are so many, and stay for `'a`.
+    /// If the kernel allows `count` pieces, `pieces` must point to that many, valid for `'a`.
     #[inline]
     pub(crate) unsafe fn new(pieces: *const iovec, count: usize) -> Option<Pieces<'a>> {
         if count == 0 || count > PIECES_MAX || pieces.is_null() {
@@ -47,7 +47,7 @@ impl<'a> Pieces<'a> {
         self.len
     }
 
-    /// As the kernel takes them.
+    /// The pieces, for a system call.
     pub(crate) fn as_slice(&self) -> &'a [iovec] {
         self.pieces
     }

@@ -1,12 +1,12 @@
 //! Positions of descriptions opened with O_APPEND.
 //!
-//! After a write with O_APPEND the position is at the end of what was written. Where that is, is not known when
-//! an append is only posted; so the kernel's position is set when somebody asks for it (lseek(2), read(2)), or
-//! closes the description, or gives it to another program: to the end of the file as it is then.
+//! After a write with O_APPEND the position is at the end of the written bytes. When an append is posted, that end is
+//! not known yet. So the kernel's position is set later, to the end that the file has then: when a call needs the
+//! position (lseek(2), read(2)), closes the description, or passes it to another program.
 //!
-//! That a position is to be set is noted in memory shared with the processes forked since the first description was
-//! put into the lane, by client and number of the description. A process forked before that, and sharing the description,
-//! finds the position set later than it should.
+//! A position that is still to be set is noted in memory shared with the processes forked since the first description
+//! was put into the lane, by client and number of the description. A process that was forked before that and shares the
+//! description may see the position change late.
 
 use std::ffi::c_int;
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) fn begin() -> bool {
     true
 }
 
-/// Unmaps the shared notes; nothing is recorded in them after that.
+/// Replaces the shared notes by private zeros.
 pub(crate) fn unmap() -> io::Result<()> {
     let notes = NOTES.load(Ordering::Acquire);
     if notes.is_null() {
@@ -47,16 +47,16 @@ fn place(number: u64) -> Option<&'static AtomicU64> {
     if notes.is_null() {
         return None;
     }
-    // SAFETY: `begin` mapped so many, all zero, for good.
+    // SAFETY: `begin` mapped PLACES words, all zero, for good.
     Some(unsafe { &*notes.add(number as usize % PLACES) })
 }
 
-/// As noted: never 0.
+/// The note for a description: never 0.
 fn number(client: usize, file: Attached) -> u64 {
     (client as u64 + 1) << 32 | u64::from(file.description)
 }
 
-/// Notes that the position is to be set. False if there is no room for that.
+/// Notes that the position is to be set. False if there is no room for the note.
 #[inline]
 pub(crate) fn note(client: usize, file: Attached) -> bool {
     let number = number(client, file);
@@ -68,9 +68,9 @@ pub(crate) fn note(client: usize, file: Attached) -> bool {
     noted.is_ok() || noted == Err(number)
 }
 
-/// Sets the position, if it is to be set.
+/// Sets the position, if a note says that it is to be set.
 #[inline]
-pub(crate) fn settle(fd: c_int, client: usize, file: Attached) {
+pub(crate) fn set_if_noted(fd: c_int, client: usize, file: Attached) {
     let number = number(client, file);
     if let Some(place) = place(number).filter(|place| place.load(Ordering::Relaxed) == number) {
         set(fd, place);
@@ -79,7 +79,7 @@ pub(crate) fn settle(fd: c_int, client: usize, file: Attached) {
 
 #[cold]
 fn set(fd: c_int, place: &AtomicU64) {
-    // Before the size is asked for: an append from then on notes it anew.
+    // Before the size is read: a later append makes a new note.
     place.store(0, Ordering::SeqCst);
     set_to_end(fd);
 }
@@ -92,7 +92,7 @@ pub(crate) fn set_to_end(fd: c_int) {
     }
 }
 
-/// The number is of a new description, which does not append: what was noted by a process that was killed is void.
+/// The number belongs to a new description, which does not append: removes the note of a process that was killed.
 pub(crate) fn forget(client: usize, file: Attached) {
     let number = number(client, file);
     if let Some(place) = place(number) {

@@ -1,4 +1,4 @@
-//! Counters for `weir run --report`: nothing, unless the environment names the file they go to.
+//! Counters for `weir run --report`. Nothing is counted unless the environment names the file for the counters.
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use weir_lane::tally::{Count, Program, Tally, VARIABLE, Why};
+use weir_lane::tally::{Count, Fallback, Program, Tally, VARIABLE};
 
 use crate::sys;
 
-/// Mapped once, by whoever sets `IS_BEGUN`; never dropped.
+/// Mapped once, by the thread that sets `IS_BEGUN`; never dropped.
 struct Mapped(UnsafeCell<MaybeUninit<Tally>>);
 
 // SAFETY: written by one thread, before `PROGRAM` is set, and then only shared.
@@ -22,7 +22,7 @@ static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 /// This process's place, if it counts.
 static PROGRAM: AtomicPtr<Program> = AtomicPtr::new(ptr::null_mut());
 
-/// The first file on a FUSE mount was found: begins to count, if that was asked for.
+/// The first file on a FUSE mount was found: starts counting, if the environment asks for it.
 pub(crate) fn begin() {
     if IS_BEGUN.swap(true, Ordering::AcqRel) {
         return;
@@ -40,13 +40,13 @@ pub(crate) fn begin() {
     let tally = Tally::map(unsafe { BorrowedFd::borrow_raw(fd) });
     sys::close(fd);
     if let Ok(tally) = tally {
-        // SAFETY: `IS_BEGUN` was set by this thread, and nobody reads it before `PROGRAM` is set.
+        // SAFETY: `IS_BEGUN` was set by this thread, and no thread reads `MAPPED` before `PROGRAM` is set.
         let tally = unsafe { (*MAPPED.0.get()).write(tally) };
         take(tally, sys::getpid());
     }
 }
 
-/// In a forked child: a place of its own.
+/// In a forked child: takes a place of its own.
 pub(crate) fn restart(process: u32) {
     if program().is_some() {
         // SAFETY: it was written before `PROGRAM` was set, and stays.
@@ -72,11 +72,11 @@ fn take(tally: &'static Tally, process: u32) {
 /// This process's place, if it counts.
 #[inline]
 pub(crate) fn program() -> Option<&'static Program> {
-    // SAFETY: null, or a place in the mapping, which stays; of atomics alone.
+    // SAFETY: null, or a place in the mapping, which stays mapped; atomics alone.
     unsafe { PROGRAM.load(Ordering::Acquire).as_ref() }
 }
 
-/// Counts.
+/// Adds to a counter, if this process counts.
 #[inline]
 pub(crate) fn add(count: Count, by: u64) {
     if let Some(program) = program() {
@@ -86,16 +86,16 @@ pub(crate) fn add(count: Count, by: u64) {
 
 /// A read went by the kernel, with this result.
 #[inline]
-pub(crate) fn kernel_read(why: Option<Why>, result: isize) {
-    if let (Some(why), Some(program)) = (why, program()) {
-        program.add_kernel_read(why, result.max(0) as u64);
+pub(crate) fn kernel_read(fallback: Option<Fallback>, result: isize) {
+    if let (Some(fallback), Some(program)) = (fallback, program()) {
+        program.add_kernel_read(fallback, result.max(0) as u64);
     }
 }
 
 /// A write went by the kernel, with this result.
 #[inline]
-pub(crate) fn kernel_write(why: Option<Why>, result: isize) {
-    if let (Some(why), Some(program)) = (why, program()) {
-        program.add_kernel_write(why, result.max(0) as u64);
+pub(crate) fn kernel_write(fallback: Option<Fallback>, result: isize) {
+    if let (Some(fallback), Some(program)) = (fallback, program()) {
+        program.add_kernel_write(fallback, result.max(0) as u64);
     }
 }

@@ -1,10 +1,11 @@
-//! System calls by the instruction: no `errno`, no cancellation, none of the names this library takes the place of.
+//! System calls by the instruction: they do not set `errno`, are no cancellation points, and call no name that this
+//! library interposes.
 
 use std::arch::asm;
 use std::ffi::{c_int, c_long};
 use std::mem::MaybeUninit;
 
-/// What a system call failed with (errno(3)).
+/// A system call's error number (errno(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 
@@ -41,7 +42,7 @@ macro_rules! plain {
         let mut arguments = [0_usize; 6];
         let given = [$($argument as usize),*];
         arguments[..given.len()].copy_from_slice(&given);
-        // SAFETY: what is passed is numbers, or pointers to live objects as the call wants them.
+        // SAFETY: the arguments are numbers, or pointers to live objects of the types that the call expects.
         unsafe { call($number, arguments) }
     }};
 }
@@ -58,8 +59,7 @@ pub(crate) fn gettid() -> u32 {
 
 /// Whether the process is root's, or may become another user's (capabilities(7)).
 pub(crate) fn may_change_user() -> bool {
-    // Of `_LINUX_CAPABILITY_VERSION_3`: what it may do now, what it may allow itself, what programs it runs inherit; the first 32
-    // of each.
+    // `_LINUX_CAPABILITY_VERSION_3`: the low 32 bits of the effective, permitted and inheritable sets, then the high 32 bits.
     let (header, mut sets) = ([0x2008_0522_u32, 0], [0_u32; 6]);
     const SETUID: u32 = 1 << 7;
     let mut users = [0_u32; 3];
@@ -70,7 +70,7 @@ pub(crate) fn may_change_user() -> bool {
     asked.is_err() || !is_one || (sets[0] | sets[1]) & SETUID != 0
 }
 
-/// A clock that nobody sets (clock_gettime(2), CLOCK_MONOTONIC_COARSE).
+/// Milliseconds of a monotonic clock (clock_gettime(2), CLOCK_MONOTONIC_COARSE).
 pub(crate) fn milliseconds() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let _ = plain!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC_COARSE, &raw mut time);
@@ -83,7 +83,7 @@ pub(crate) fn random() -> Result<u32> {
     plain!(libc::SYS_getrandom, &raw mut bits, size_of_val(&bits), 0).map(|_| bits)
 }
 
-/// Lets whoever waits for this CPU have it (sched_yield(2)).
+/// Yields the CPU (sched_yield(2)).
 pub(crate) fn sched_yield() {
     let _ = plain!(libc::SYS_sched_yield);
 }
@@ -94,7 +94,7 @@ pub(crate) fn sleep(nanoseconds: i64) {
     let _ = plain!(libc::SYS_nanosleep, &raw const time, 0);
 }
 
-/// Whether a process or thread of that number is there (kill(2), signal 0).
+/// Whether a thread of that number exists (tkill(2), signal 0).
 pub(crate) fn is_alive(id: u32) -> bool {
     plain!(libc::SYS_tkill, id, 0) != Err(Errno(libc::ESRCH))
 }
@@ -119,7 +119,7 @@ pub(crate) fn fstat(fd: c_int) -> Result<libc::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// What tells files apart, and their size as the kernel remembers it, which may be old.
+/// A file's identity, and its size as the kernel has it cached, which may be old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// As in `st_dev` of stat(2).
@@ -129,8 +129,8 @@ pub(crate) struct Identity {
     pub(crate) size: u64,
 }
 
-/// What the kernel knows of a file (statx(2), AT_STATX_DONT_SYNC): no request is sent to its file system. On FUSE, fstat(2) after a
-/// write sends a GETATTR, and its answer costs the next write a GETXATTR: the kernel forgets then that the file has no
+/// A file's cached attributes (statx(2), AT_STATX_DONT_SYNC): no request is sent to the file system. On FUSE, fstat(2) after a
+/// write sends a GETATTR, and its answer makes the next write send a GETXATTR: the kernel then forgets that the file has no
 /// `security.capability`.
 pub(crate) fn identity(fd: c_int) -> Result<Identity> {
     let mut statx = MaybeUninit::<libc::statx>::uninit();
@@ -155,7 +155,7 @@ pub(crate) fn file_system(fd: c_int) -> Result<i64> {
     Ok(unsafe { statfs.assume_init() }.f_type)
 }
 
-/// The size as whoever serves the file says it, not as the kernel remembers it (statx(2)).
+/// The size as the file system's server reports it, not as the kernel has it cached (statx(2), AT_STATX_FORCE_SYNC).
 pub(crate) fn served_size(fd: c_int) -> Result<u64> {
     let mut statx = MaybeUninit::<libc::statx>::uninit();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
@@ -173,7 +173,7 @@ pub(crate) fn ioctl(fd: c_int, number: u32, message: &mut weir_lane::wire::Messa
 /// preadv(2).
 ///
 /// # Safety
-/// Addresses are the kernel's to check. What is there is overwritten.
+/// The pieces' memory is overwritten. The kernel checks the addresses.
 pub(crate) unsafe fn preadv(fd: c_int, pieces: &[libc::iovec], offset: u64) -> Result<usize> {
     plain!(libc::SYS_preadv, fd, pieces.as_ptr(), pieces.len(), offset)
 }
@@ -204,18 +204,18 @@ pub(crate) fn replace_by_zeros(memory: *mut u8, len: usize) -> Result<()> {
     plain!(libc::SYS_mmap, memory, len, access, flags, -1_isize, 0).map(drop)
 }
 
-/// Has a page read as zeros in processes forked from now on (madvise(2), MADV_WIPEONFORK).
+/// Makes a page all zeros in processes forked from now on (madvise(2), MADV_WIPEONFORK).
 pub(crate) fn wipe_on_fork(page: *const u8, len: usize) -> Result<()> {
     plain!(libc::SYS_madvise, page, len, libc::MADV_WIPEONFORK).map(drop)
 }
 
-/// Opens a file that is there, close-on-exec.
+/// Opens an existing file, close-on-exec.
 pub(crate) fn open(path: &std::ffi::CStr, flags: c_int) -> Result<c_int> {
     plain!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0)
         .map(|fd| fd as c_int)
 }
 
-/// read(2) into a buffer of ours.
+/// read(2) into a buffer of this library's.
 pub(crate) fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
     plain!(libc::SYS_read, fd, to.as_mut_ptr(), to.len())
 }
@@ -225,8 +225,8 @@ pub(crate) fn write(fd: c_int, message: &[u8]) {
     let _ = plain!(libc::SYS_write, fd, message.as_ptr(), message.len());
 }
 
-/// A connected socket of whole messages at a name in the abstract namespace (unix(7)). Connecting fails after so many seconds,
-/// or twice as many where signals interrupt it; so does [`receive`].
+/// A SOCK_SEQPACKET socket, connected to a name in the abstract namespace (unix(7)). Connecting fails after `seconds`, or after
+/// twice as long if signals interrupt it; so does [`receive`].
 pub(crate) fn connect(name: &[u8], seconds: i64) -> Result<c_int> {
     // SAFETY: of plain numbers, for which zero is a value.
     let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_un>() };
@@ -261,7 +261,7 @@ fn set_timeout(fd: c_int, option: c_int, seconds: i64) -> Result<()> {
         .map(drop)
 }
 
-/// Makes a system call again that signals interrupt, for so many seconds.
+/// Repeats a system call that signals interrupt, for at most `seconds`.
 fn uninterrupted<T>(seconds: i64, mut call: impl FnMut() -> Result<T>) -> Result<T> {
     let began = milliseconds();
     loop {
@@ -272,8 +272,8 @@ fn uninterrupted<T>(seconds: i64, mut call: impl FnMut() -> Result<T>) -> Result
     }
 }
 
-/// Receives a message and up to three descriptors with it, close-on-exec. The message's length, and the descriptors;
-/// -1 where there was none. Signals make it begin again, for so many seconds.
+/// Receives a message and up to three descriptors with it, close-on-exec. Returns the message's length, and the descriptors;
+/// -1 where there was none. Repeats the call if signals interrupt it, for at most `seconds`.
 pub(crate) fn receive(fd: c_int, message: &mut [u8], seconds: i64) -> Result<(usize, [c_int; 3])> {
     #[repr(C, align(8))]
     struct Control([u8; 64]);
@@ -304,8 +304,8 @@ pub(crate) fn receive(fd: c_int, message: &mut [u8], seconds: i64) -> Result<(us
     Ok((len, descriptors))
 }
 
-/// Sends one byte, and does not wait.
-pub(crate) fn ring_bell(fd: c_int) {
+/// Wakes a daemon: sends one byte, without waiting.
+pub(crate) fn ring_doorbell(fd: c_int) {
     let byte = 0_u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let _ = plain!(libc::SYS_sendto, fd, &raw const byte, 1, flags);
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_as_stat_says() {
+    fn an_identity_agrees_with_stat() {
         let path = std::env::temp_dir().join(format!("weir-preload-{}", std::process::id()));
         std::fs::write(&path, b"12345").unwrap();
         let file = std::fs::File::open(&path).unwrap();

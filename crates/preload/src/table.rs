@@ -1,8 +1,8 @@
-//! Which description each descriptor is of.
+//! The table from descriptors to descriptions.
 //!
-//! A descriptor is looked at when it is first read or written, by one statx(2) that sends its file system no request.
-//! Every call that closes or replaces descriptors forgets what was known of them, before and after, so that at worst
-//! something is looked at twice.
+//! A descriptor is examined at its first read or write, by one statx(2) that sends the file system no request. Every
+//! call that closes or replaces descriptors clears their entries, before and after the call; at worst a descriptor is
+//! examined twice.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,58 +10,58 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::description::{self, Description};
 use crate::{device, home, position, sys};
 
-/// Descriptors above are the kernel's.
+/// Higher descriptors are left to the kernel.
 const DESCRIPTORS: usize = 1 << 20;
 
-/// Not looked at yet.
+/// Not examined yet.
 const UNKNOWN: u32 = 0;
 /// No regular file on a FUSE mount.
 const PLAIN: u32 = 1;
 /// A socket of this library's.
 const OURS: u32 = 2;
-/// The first number that is a description's place, plus this.
+/// Entries from here on are a description's place, plus this.
 const FIRST: u32 = 3;
 
-/// Pages of it that nobody uses take no memory.
+/// Untouched pages of the table take no memory.
 static TABLE: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(UNKNOWN) }; DESCRIPTORS];
-/// Descriptors ever noted are below it.
+/// Every descriptor that ever had an entry is below it.
 static USED: AtomicU32 = AtomicU32::new(0);
 
 fn entry(fd: c_int) -> Option<&'static AtomicU32> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
 
-/// Whether a descriptor is known to be nothing for the lane.
+/// Whether a descriptor is known not to be of a file that can be in the lane.
 #[inline]
 pub(crate) fn is_plain(fd: c_int) -> bool {
     entry(fd).is_none_or(|entry| matches!(entry.load(Ordering::Relaxed), PLAIN | OURS))
 }
 
-/// Whether it is a socket of ours.
+/// Whether it is a socket of this library's.
 pub(crate) fn is_ours(fd: c_int) -> bool {
     entry(fd).is_some_and(|entry| entry.load(Ordering::Relaxed) == OURS)
 }
 
-/// The description of a descriptor, if it was looked at.
+/// The description of a descriptor, if the descriptor was examined.
 #[inline]
 pub(crate) fn known(fd: c_int) -> Option<&'static Description> {
     let place = entry(fd)?.load(Ordering::Acquire).checked_sub(FIRST)?;
     Some(description::at(place))
 }
 
-/// The description of a descriptor, which is looked at if it was not.
+/// The description of a descriptor, which is examined if it was not yet.
 #[inline]
 pub(crate) fn find(fd: c_int) -> Option<&'static Description> {
     let entry = entry(fd)?;
     match entry.load(Ordering::Acquire) {
-        UNKNOWN => look(fd, entry),
+        UNKNOWN => examine(fd, entry),
         PLAIN | OURS => None,
         number => Some(description::at(number - FIRST)),
     }
 }
 
 #[cold]
-fn look(fd: c_int, entry: &AtomicU32) -> Option<&'static Description> {
+fn examine(fd: c_int, entry: &AtomicU32) -> Option<&'static Description> {
     if !home::is_ours() {
         return None;
     }
@@ -88,13 +88,13 @@ pub(crate) fn closing(fd: c_int) {
         if !home::is_ours() {
             return;
         }
-        // The last of this process perhaps, but another one may have the description, too.
-        position::settle(fd, client, file);
+        // Even if this is the process's last descriptor of it: another process may share the description.
+        position::set_if_noted(fd, client, file);
     }
     forget(fd);
 }
 
-/// Nothing is known of the descriptor any more.
+/// Clears the descriptor's entry.
 pub(crate) fn forget(fd: c_int) {
     let Some(entry) = entry(fd) else { return };
     match entry.load(Ordering::Acquire) {
@@ -104,7 +104,7 @@ pub(crate) fn forget(fd: c_int) {
     }
 }
 
-/// Puts a number in place of what is there, whose description has one descriptor less.
+/// Replaces an entry; the description of the old entry has one descriptor less.
 fn replace(entry: &AtomicU32, number: u32) {
     let before = entry.swap(number, Ordering::AcqRel);
     if let Some(place) = before.checked_sub(FIRST) {
@@ -112,7 +112,7 @@ fn replace(entry: &AtomicU32, number: u32) {
     }
 }
 
-/// What opened or received a descriptor returned it: what was known of its number is void.
+/// A call opened or received the descriptor: an old entry of its number is cleared.
 #[inline]
 pub(crate) fn opened(fd: c_int) -> c_int {
     if entry(fd).is_some_and(|entry| entry.load(Ordering::Relaxed) != UNKNOWN) {
@@ -121,8 +121,8 @@ pub(crate) fn opened(fd: c_int) -> c_int {
     fd
 }
 
-/// `new` is a duplicate of `old`. The description if it was duplicated by a child of vfork(2), and is to be passed
-/// on ([`crate::leave::duplicated`]).
+/// `new` is a duplicate of `old`. Returns the description if a child of vfork(2) duplicated it: the caller must take it out
+/// of the lane ([`crate::leave::duplicated`]).
 pub(crate) fn duplicated(old: c_int, new: c_int) -> Option<&'static Description> {
     opened(new);
     let (description, entry) = (known(old)?, entry(new)?);
@@ -136,7 +136,7 @@ pub(crate) fn duplicated(old: c_int, new: c_int) -> Option<&'static Description>
     None
 }
 
-/// The descriptor is of another description, one that is known.
+/// The descriptor's description is the known one at `place`.
 pub(crate) fn unite(fd: c_int, place: u32) {
     if let Some(entry) = entry(fd) {
         description::at(place).share();
@@ -144,7 +144,7 @@ pub(crate) fn unite(fd: c_int, place: u32) {
     }
 }
 
-/// The descriptor is a socket of ours: the program may not close it.
+/// The descriptor is a socket of this library's: the program may not close it.
 pub(crate) fn claim(fd: c_int) -> bool {
     let Some(entry) = entry(fd) else { return false };
     USED.fetch_max(fd as u32 + 1, Ordering::Relaxed);
@@ -152,19 +152,19 @@ pub(crate) fn claim(fd: c_int) -> bool {
     true
 }
 
-/// It is no socket of ours any more.
+/// The descriptor is no socket of this library's any more.
 pub(crate) fn disclaim(fd: c_int) {
     if let Some(entry) = entry(fd) {
         let _ = entry.compare_exchange(OURS, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// Whether any descriptor is known.
+/// Whether any descriptor ever had an entry.
 pub(crate) fn has_noted() -> bool {
     USED.load(Ordering::Relaxed) != 0
 }
 
-/// The descriptors from `first` to `last` of which something is known.
+/// The descriptors from `first` to `last` that have an entry.
 pub(crate) fn noted(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     let end = USED.load(Ordering::Relaxed).min(last.saturating_add(1));
     (first..end)

@@ -1,7 +1,7 @@
-//! What each thread has of its own: its rings, one for each daemon, and what it is in the middle of.
+//! Thread-local state: the thread's rings, one for each daemon, and whether it is posting.
 //!
-//! Constant at first and without destructors, so that using it registers nothing and allocates nothing. Rings
-//! are given back by the destructor of a key that is made when the library is loaded (pthread_key_create(3)).
+//! Initialized by a constant and without destructors, so that using it registers nothing and allocates nothing. Rings
+//! are released by the destructor of a key that is made when the library is loaded (pthread_key_create(3)).
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use weir_lane::client::{Client, Ring};
 use weir_lane::owner::Owner;
-use weir_lane::tally::Why;
+use weir_lane::tally::Fallback;
 
 use crate::connection::{self, CLIENTS};
 use crate::{home, sys};
@@ -18,13 +18,13 @@ use crate::{home, sys};
 struct Thread {
     /// Read and written by the thread alone, and not by a signal handler while `is_posting`.
     rings: [UnsafeCell<Option<Ring>>; CLIENTS],
-    /// The process they are of ([`home::generation`]).
+    /// The process that took the rings ([`home::generation`]).
     generation: Cell<u32>,
     is_posting: Cell<bool>,
 }
 
 impl Thread {
-    /// Forgets rings that are those of the process this one was forked from.
+    /// Forgets rings that belong to the process from which this one was forked.
     #[inline]
     fn forget_if_forked(&self) {
         let generation = home::generation();
@@ -47,27 +47,29 @@ thread_local! {
     };
 }
 
-/// The key whose destructor gives a thread's rings back, plus one; 0 if there is none.
+/// The key whose destructor releases a thread's rings, plus one; 0 if there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Posts with the thread's ring. `Err` if it has none, or is posting already, below a signal handler.
+/// Posts with the thread's ring. `Err` if there is no ring for it, or if it is posting already and this call is in a signal
+/// handler.
 #[inline]
 pub(crate) fn with_ring<T>(
     index: usize,
     client: &Client,
     post: impl FnOnce(&Ring) -> T,
-) -> Result<T, Why> {
-    home::settle();
+) -> Result<T, Fallback> {
+    home::adopt_if_forked();
     THREAD.with(|thread| {
         if thread.is_posting.replace(true) {
-            return Err(Why::Nested);
+            return Err(Fallback::Nested);
         }
-        // A handler that runs from here on sees it.
+        // A signal handler that runs from here on sees `is_posting`.
         compiler_fence(Ordering::SeqCst);
-        // A handler that forked below this process's adoption; or a child whose memory is another thread's to adopt.
+        // Not adopted: this is a signal handler that interrupted the adoption, or a child that a signal handler forked
+        // after it.
         if home::is_fresh() {
             thread.is_posting.set(false);
-            return Err(Why::Nested);
+            return Err(Fallback::Nested);
         }
         thread.forget_if_forked();
         // SAFETY: the thread's own, and `is_posting` keeps handlers out.
@@ -75,7 +77,7 @@ pub(crate) fn with_ring<T>(
         if ring.is_none() {
             *ring = take(client);
         }
-        let posted = ring.as_ref().map(post).ok_or(Why::NoRing);
+        let posted = ring.as_ref().map(post).ok_or(Fallback::NoRing);
         compiler_fence(Ordering::SeqCst);
         thread.is_posting.set(false);
         posted
@@ -87,7 +89,7 @@ fn take(client: &Client) -> Option<Ring> {
     let ring = client.take_ring(Owner::new(home::namespace(), sys::gettid()), sys::is_alive)?;
     let key = KEY.load(Ordering::Relaxed);
     if key != 0 {
-        // Not null, or the destructor is not called.
+        // The value must not be null, or the destructor is not called.
         // SAFETY: the key was made; its destructor does not use the value.
         unsafe { libc::pthread_setspecific(key - 1, ptr::dangling::<u8>().cast()) };
     }
@@ -98,7 +100,7 @@ fn take(client: &Client) -> Option<Ring> {
 /// a key above it is allocated.
 const KEYS_WITHOUT_ALLOCATION: libc::pthread_key_t = 32;
 
-/// When the library is loaded.
+/// Runs when the library is loaded.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -109,8 +111,8 @@ extern "C" fn begin() {
     make_key();
 }
 
-/// Makes the key if a low one is free. Without a key, a thread's rings are
-/// taken over when others find that the thread is gone.
+/// Makes the key if a low one is free. Without a key, other threads take a thread's rings over when they find that the
+/// thread has ended.
 fn make_key() {
     let mut made = 0;
     // SAFETY: `made` is written; the destructor gets the value that `take` sets.
@@ -125,15 +127,15 @@ fn make_key() {
     }
 }
 
-/// The thread ends. What is posted in its rings is still taken.
+/// The thread ends. What is posted in its rings is still taken out.
 extern "C" fn give_back(_: *mut c_void) {
     give_rings_back();
 }
 
-/// Gives the thread's rings back: it ends, or becomes another program by exec, and is no thread of the client's then.
+/// Releases the thread's rings: it ends, or executes another program, and then is no thread of the client's.
 pub(crate) fn give_rings_back() {
     if home::is_fresh() {
-        // They are the parent's.
+        // The rings are the parent's.
         return;
     }
     THREAD.with(|thread| {
@@ -151,7 +153,7 @@ pub(crate) fn give_rings_back() {
     });
 }
 
-/// As if the process had been forked: the rings are another's.
+/// Forgets the rings, as if the process had been forked.
 #[cfg(test)]
 pub(crate) fn forget_rings() {
     THREAD.with(|thread| {

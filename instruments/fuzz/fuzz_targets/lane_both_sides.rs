@@ -1,5 +1,5 @@
-//! Both sides of the lane, in turn: what a client posts is taken out as it was posted, in its order, and what it reads
-//! is what the file holds, or it is told why it must ask the kernel. Compared with a model of one file.
+//! Both sides of the lane, in turn, compared with a model of one file: a client's posts are taken out unchanged and in
+//! order, and a read returns the file's content or the reason why it must go by the kernel.
 
 #![no_main]
 
@@ -24,9 +24,9 @@ const SLOT: u32 = 3;
 const FILE: Attached = Attached { slot: SLOT, description: 11 };
 const FRAMES: u32 = 4;
 const PAGES: usize = 40;
-/// Of those, the first are read.
+/// The pages that are read: the first ones.
 const READ_PAGES: usize = 4;
-/// The file's bytes of which the model has content.
+/// Bytes of the file in the model.
 const FILE_BYTES: usize = PAGES * PAGE_BYTES;
 const THREADS: usize = 3;
 const STEPS_MAX: usize = 200;
@@ -38,12 +38,12 @@ enum Step {
         to: Where,
         len: Len,
     },
-    /// A thread posts until so much of its ring is left.
+    /// A thread posts until `left` units of its ring are left.
     Fill {
         thread: u8,
         left: u8,
     },
-    /// The server takes the right away while a thread posts.
+    /// The server revokes the right while a thread posts.
     Interrupted {
         thread: u8,
         to: Where,
@@ -65,7 +65,7 @@ enum Step {
         at_most: u8,
         together: bool,
     },
-    /// A frame gets a page, in place of what it held.
+    /// A frame gets a page, in place of the page that it held.
     Publish {
         frame: u8,
         page: u8,
@@ -83,19 +83,19 @@ enum Step {
     Grant {
         to: u16,
     },
-    /// A thread's ring goes to another.
-    Pass {
+    /// A thread's ring is released, and a ring is taken again.
+    MoveRing {
         thread: u8,
     },
-    Awake,
-    Asleep,
+    StartPolling,
+    StopPolling,
     Close,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Where {
     Offset(u16),
-    /// So far from what a file can hold, or past it.
+    /// This far from the largest offset; wraps if positive.
     Far(i8),
     End,
 }
@@ -104,7 +104,7 @@ enum Where {
 enum Len {
     Short(u8),
     Long(u16),
-    /// So much less than the most, or more.
+    /// The longest payload plus this, which may be negative.
     Most(i8),
 }
 
@@ -135,7 +135,7 @@ struct Pending {
     offset: Option<u64>,
     bytes: Vec<u8>,
     extends: bool,
-    /// What it takes of its ring, a filler before it counted.
+    /// Bytes that it takes of its ring, with a filler before it.
     takes: usize,
 }
 
@@ -147,11 +147,11 @@ impl Pending {
     }
 }
 
-/// How the daemon sleeps.
+/// The states of the doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bell {
+enum Doorbell {
     Asleep,
-    Awake,
+    Polling,
     Rung,
 }
 
@@ -162,26 +162,26 @@ struct Model {
     mode: Mode,
     is_ours: bool,
     closed: bool,
-    bell: Bell,
+    doorbell: Doorbell,
     /// The page each frame holds.
     frames: [Option<usize>; FRAMES as usize],
     was_read: [bool; FRAMES as usize],
     /// Posted and not taken, in order.
     queue: VecDeque<Pending>,
-    /// How many of them the pass under way has.
-    in_pass: usize,
-    /// Taken, and the client not told.
-    untold: Vec<Pending>,
+    /// How many of them are in the scan under way.
+    in_scan: usize,
+    /// Taken, and not yet flushed.
+    unflushed: Vec<Pending>,
     tails: [usize; THREADS],
 }
 
 impl Model {
     fn used(&self, thread: usize) -> usize {
-        let all = self.queue.iter().chain(&self.untold);
+        let all = self.queue.iter().chain(&self.unflushed);
         all.filter(|write| write.thread == thread).map(|write| write.takes).sum()
     }
 
-    /// What an entry would take of its thread's ring.
+    /// Bytes that an entry would take of its thread's ring.
     fn takes(&self, thread: usize, len: usize) -> usize {
         let to_end = RING_BYTES - self.tails[thread] % RING_BYTES;
         let bytes = entry_bytes(len);
@@ -193,7 +193,7 @@ impl Model {
     }
 
     fn pending(&self) -> impl Iterator<Item = &Pending> {
-        self.queue.iter().chain(&self.untold)
+        self.queue.iter().chain(&self.unflushed)
     }
 
     fn is_writable(&self) -> bool {
@@ -239,9 +239,10 @@ impl Model {
         let is_filling = self.used(thread) + takes > RING_BYTES / 2;
         self.tails[thread] += takes;
         self.queue.push_back(Pending { thread, offset, bytes: bytes.to_vec(), extends, takes });
-        let wakes = self.bell == Bell::Asleep || self.bell == Bell::Awake && is_filling;
+        let wakes =
+            self.doorbell == Doorbell::Asleep || self.doorbell == Doorbell::Polling && is_filling;
         if wakes {
-            self.bell = Bell::Rung;
+            self.doorbell = Doorbell::Rung;
         }
         Ok(wakes)
     }
@@ -304,18 +305,18 @@ impl Lane {
             mode: Mode::Exclusive,
             is_ours: true,
             closed: false,
-            bell: Bell::Asleep,
+            doorbell: Doorbell::Asleep,
             frames: [None; FRAMES as usize],
             was_read: [false; FRAMES as usize],
             queue: VecDeque::new(),
-            in_pass: 0,
-            untold: Vec::new(),
+            in_scan: 0,
+            unflushed: Vec::new(),
             tails: [0; THREADS],
         };
         board.set_size(SLOT, model.size);
         board.set_grant(SLOT, model.grant);
         board.set_mode(SLOT, Mode::Exclusive, CLIENT);
-        let _life = Life::hold(Arc::clone(&board)).expect("nobody holds it");
+        let _life = Life::hold(Arc::clone(&board)).expect("no thread holds it");
         let inbox = Inbox::new(server);
         Lane { board, content, inbox, client, rings, cut: None, model, posts: 0, _life }
     }
@@ -358,8 +359,8 @@ impl Lane {
             }
             Step::WasRead { frame } => {
                 let was_read = &mut self.model.was_read[frame_of(frame) as usize];
-                let told = self.board.take_referenced(frame_of(frame));
-                assert_eq!(told, std::mem::take(was_read));
+                let referenced = self.board.take_referenced(frame_of(frame));
+                assert_eq!(referenced, std::mem::take(was_read));
             }
             Step::SetMode { mode, other } => {
                 let modes =
@@ -370,14 +371,14 @@ impl Lane {
                 self.model.grant = u64::from(to) * 4 % (FILE_BYTES as u64 + 1);
                 self.board.set_grant(SLOT, self.model.grant);
             }
-            Step::Pass { thread } => self.pass(thread_of(thread)),
-            Step::Awake => {
-                self.inbox.stay_awake();
-                self.model.bell = Bell::Awake;
+            Step::MoveRing { thread } => self.move_ring(thread_of(thread)),
+            Step::StartPolling => {
+                self.inbox.start_polling();
+                self.model.doorbell = Doorbell::Polling;
             }
-            Step::Asleep => {
-                assert_eq!(self.inbox.fall_asleep(), self.model.queue.is_empty());
-                self.model.bell = Bell::Asleep;
+            Step::StopPolling => {
+                assert_eq!(self.inbox.stop_polling(), self.model.queue.is_empty());
+                self.model.doorbell = Doorbell::Asleep;
             }
             Step::Close => {
                 self.client.region.close();
@@ -412,13 +413,13 @@ impl Lane {
 
     fn interrupted(&mut self, thread: usize, to: To, len: usize) {
         let bytes = self.bytes(len);
-        // If it comes so far that it is filled in.
+        // Whether the post got as far as filling in the entry.
         let was_filled = Cell::new(false);
         let fill = |out: *mut u8| {
             self.board.set_mode(SLOT, Mode::Shared, 0);
-            self.inbox.withdraw();
+            self.inbox.revoke();
             was_filled.set(true);
-            // SAFETY: as many bytes as were asked for.
+            // SAFETY: `bytes` has `len` bytes.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
         };
         // SAFETY: `fill` writes `len` bytes.
@@ -426,19 +427,19 @@ impl Lane {
         if was_filled.get() {
             self.model.mode = Mode::Shared;
         }
-        // It is not posted twice, nor after the right was taken away.
+        // The write is not posted twice, nor after the right was revoked.
         assert_eq!(posted, self.model.post(thread, to, &bytes));
         assert!(posted.is_err());
     }
 
     fn read(&mut self, offset: u64, len: usize) {
         let mut bytes = vec![0xee; len];
-        // SAFETY: as many bytes as there are.
+        // SAFETY: the vector has `len` bytes.
         let read = unsafe { self.client.read(SLOT, offset, bytes.as_mut_ptr(), len) };
         assert_eq!(read.map(|()| &bytes[..]), self.model.read(offset, len));
     }
 
-    /// Some of each page.
+    /// Reads some bytes of each page.
     fn read_some(&mut self) {
         for page in 0..READ_PAGES {
             self.read((page * PAGE_BYTES) as u64, 8);
@@ -447,30 +448,30 @@ impl Lane {
 
     fn begin(&mut self, all: bool) {
         self.inbox.flush();
-        self.model.untold.clear();
+        self.model.unflushed.clear();
         let cut = self.inbox.begin().expect("nothing is damaged");
         self.cut = Some(if all { Cut::ALL } else { cut });
-        self.model.in_pass = self.model.queue.len();
+        self.model.in_scan = self.model.queue.len();
     }
 
-    /// Applies some of the pass's writes; the client is told of each, or of all together.
+    /// Applies some of the scan's writes; flushes after each, or once after all.
     fn take(&mut self, at_most: usize, together: bool) {
         let Some(cut) = self.cut else { return };
         for _ in 0..at_most {
             self.inbox.look_ahead(|description, _, _| assert_eq!(description, FILE.description));
             let posted = self.inbox.next(cut).expect("nothing is damaged");
             let Some(posted) = posted else {
-                assert_eq!(self.model.in_pass, 0);
+                assert_eq!(self.model.in_scan, 0);
                 break;
             };
-            assert!(self.model.in_pass > 0);
+            assert!(self.model.in_scan > 0);
             let write = self.model.queue.pop_front().expect("it was posted");
-            self.model.in_pass -= 1;
+            self.model.in_scan -= 1;
             assert_eq!((posted.description, posted.offset), (FILE.description, write.offset));
             assert!(self.inbox.payload() == write.bytes);
             self.apply(posted, &write);
             self.inbox.take(posted, Some(SLOT)).expect("nothing is damaged");
-            self.model.untold.push(write);
+            self.model.unflushed.push(write);
             if !together {
                 self.flush();
             }
@@ -480,7 +481,7 @@ impl Lane {
 
     fn flush(&mut self) {
         self.inbox.flush();
-        self.model.untold.clear();
+        self.model.unflushed.clear();
     }
 
     fn apply(&mut self, posted: Posted, write: &Pending) {
@@ -499,7 +500,7 @@ impl Lane {
 
     fn fill(&self, frame: u32, page: usize) {
         let bytes = &self.model.content[page * PAGE_BYTES..(page + 1) * PAGE_BYTES];
-        // SAFETY: a frame's bytes; nobody reads them meanwhile.
+        // SAFETY: a frame's bytes; no thread reads them meanwhile.
         unsafe {
             let to = self.content.base().add(frame as usize * PAGE_BYTES);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, PAGE_BYTES);
@@ -519,13 +520,13 @@ impl Lane {
 
     fn set_mode(&mut self, mode: Mode, is_ours: bool) {
         self.board.set_mode(SLOT, mode, if is_ours { CLIENT } else { CLIENT + 1 });
-        self.inbox.withdraw();
+        self.inbox.revoke();
         (self.model.mode, self.model.is_ours) = (mode, is_ours);
     }
 
-    /// A dead thread's ring is taken over, with what is posted in it, once no other is free; a ring that is given back
-    /// is the first that is free.
-    fn pass(&mut self, thread: usize) {
+    /// Releases a thread's ring and takes a ring again. The released ring, with what is posted in it, is the first that is
+    /// free.
+    fn move_ring(&mut self, thread: usize) {
         let given_back = &self.rings[thread];
         self.client.release_ring(given_back);
         let tid = thread as u32 + 1;

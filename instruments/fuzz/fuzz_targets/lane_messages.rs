@@ -1,13 +1,13 @@
-//! What is said between a program and the daemon, both ways: any bytes are a message or none, a message is received as
-//! it was sent, and what is no message of this version is refused. Then the file in which programs count, which holds
-//! anything its user likes.
+//! The messages between a program and the daemon, both ways: any bytes decode to a message or are refused, a message is
+//! received as it was sent, and messages of other versions are refused. Also the file of the programs' counters, in which
+//! the user may put anything.
 
 #![no_main]
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use weir_lane::memory::{self, Access, Memory};
-use weir_lane::tally::{Count, PROGRAMS, Tally, Why};
+use weir_lane::tally::{Count, Fallback, PROGRAMS, Tally};
 use weir_lane::wire::{
     Attach, Attachment, Found, Leave, MESSAGE_BYTES, Message, VERSION, WELCOME_BYTES, Welcome,
 };
@@ -49,7 +49,7 @@ enum Input {
     },
 }
 
-/// Fields are at fixed places, in the machine's order.
+/// Fields are at fixed offsets, in the machine's byte order.
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
@@ -69,7 +69,7 @@ fn received(version: Option<u32>, bytes: &[u8]) {
     if let Some(found) = found {
         assert_eq!(Found::decode(&found.encode()), Some(found));
     }
-    // The kernel hands on as many bytes as the program said.
+    // The kernel passes as many bytes as the program gave.
     let cut = &message[..bytes.len().min(MESSAGE_BYTES)];
     let attach = Attach::decode(cut);
     assert_eq!(attach.is_some(), is_ours && cut.len() == MESSAGE_BYTES);
@@ -91,7 +91,7 @@ fn received(version: Option<u32>, bytes: &[u8]) {
 fn tally(words: &[(u16, u32)], programs: &[([u8; 2], u32)], alive: u32) {
     let fd = memory::create("tally", Tally::BYTES).expect("there is memory");
     let file = Memory::map(&fd, Tally::BYTES, Access::ReadWrite).expect("there is memory");
-    let spoil = |words: &[(u16, u32)]| {
+    let corrupt = |words: &[(u16, u32)]| {
         for &(at, value) in words {
             let at = usize::from(at) * 4 % Tally::BYTES;
             // SAFETY: inside, aligned, and an atomic.
@@ -100,21 +100,21 @@ fn tally(words: &[(u16, u32)], programs: &[([u8; 2], u32)], alive: u32) {
         }
     };
     let (before, after) = words.split_at(words.len() / 2);
-    spoil(before);
+    corrupt(before);
     let Ok(tally) = Tally::map(&fd) else { return };
     for &(short, process) in programs.iter().take(40) {
         let mut name = [0; 15];
         name[..2].copy_from_slice(&short);
         let place = tally.take(process, name, |process| process & alive != 0);
         place.add(Count::LaneReads, u64::MAX);
-        place.add_kernel_write(Why::Full, 1);
-        spoil(after);
+        place.add_kernel_write(Fallback::Full, 1);
+        corrupt(after);
     }
     assert!(tally.programs().len() <= PROGRAMS);
     for program in tally.programs() {
         assert!(program.name().len() <= 16);
-        for why in Why::ALL {
-            std::hint::black_box((program.kernel_reads(why), program.kernel_writes(why)));
+        for fallback in Fallback::ALL {
+            std::hint::black_box((program.kernel_reads(fallback), program.kernel_writes(fallback)));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The server's side of a region whose client keeps to nothing: heads, tails, stamps and entries are anything, and
-//! change between any two of the server's looks at them.
+//! The server's side of a region whose client follows no rules: heads, tails, sequence numbers and entries are
+//! anything, and change between any two of the server's looks at them.
 //!
-//! What the server does is compared with a model that reads the same memory at the same moments: it takes what is
-//! there, in the order of stamps, or tells of the damage; it reads inside a ring, takes no more than a ring holds, and
-//! a pass ends.
+//! What the server does is compared with a model that reads the same memory at the same moments. The server takes
+//! the entries in the order of sequence numbers, or reports damage. It reads inside a ring, takes no more than a
+//! ring holds, and a scan ends.
 
 #![no_main]
 
@@ -29,19 +29,19 @@ enum Step {
         at: u32,
         value: Number,
     },
-    Stamps(Number),
-    /// The client puts entries where the server looks next, and says that they are there.
+    NextSequence(Number),
+    /// The client puts entries where the server looks next, and publishes them.
     Post {
         ring: u8,
         entries: Vec<Entry>,
         tail: Tail,
     },
-    /// A ring is used well until so little is left before its end.
+    /// A ring is used correctly until `left` units are left before its end.
     NearEnd {
         ring: u8,
         left: u8,
     },
-    /// The client changes an entry that may have been looked at.
+    /// The client changes an entry that the server may have read.
     Change {
         ring: u8,
         entry: Entry,
@@ -50,7 +50,7 @@ enum Step {
         all: bool,
     },
     LookAhead {
-        spoils: Option<(u8, Number)>,
+        corrupts: Option<(u8, Number)>,
     },
     Next,
     /// What was taken out last is applied.
@@ -61,12 +61,12 @@ enum Step {
     Settle {
         slot: Option<u16>,
     },
-    Withdraw,
-    Awake,
-    Asleep,
+    Revoke,
+    StartPolling,
+    StopPolling,
 }
 
-/// A number that programs get wrong, or any other.
+/// A number at which programs fail, or any other.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Number {
     Small(u16),
@@ -89,14 +89,14 @@ impl Number {
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Tail {
     Right,
-    /// Bytes more than are there.
+    /// This many bytes more than were put.
     Off(i16),
     Any(Number),
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Entry {
-    stamp: u8,
+    sequence: u8,
     offset: u32,
     description: u32,
     len: Len,
@@ -109,15 +109,15 @@ struct Entry {
 enum Len {
     Short(u8),
     Long(u32),
-    /// So much less than an entry's most.
+    /// The longest payload less this.
     Most(u8),
-    /// So that it ends so many units past the ring's end, or before.
+    /// The entry ends this many units past the ring's end; before it, if negative.
     ToEnd(i8),
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Field {
-    Stamp,
+    Sequence,
     Offset,
     Len,
     Kind,
@@ -137,7 +137,7 @@ impl Entry {
         };
         let (kinds, flags) = ([1, 2, 1, 2, 0], if self.extends { EXTENDS } else { 0 });
         let mut head = EntryHead {
-            stamp: self.stamp.into(),
+            sequence: self.sequence.into(),
             offset: self.offset.into(),
             description: self.description,
             len: len as u32,
@@ -147,7 +147,7 @@ impl Entry {
         if let Some((field, number)) = self.wrong {
             let number = number.get();
             match field {
-                Field::Stamp => head.stamp = number,
+                Field::Sequence => head.sequence = number,
                 Field::Offset => head.offset = number,
                 Field::Len => head.len = number as u32,
                 Field::Kind => head.kind = number as u32,
@@ -158,11 +158,11 @@ impl Entry {
     }
 }
 
-/// What the server knows, if it does what it should.
+/// What a correct server knows.
 struct Model {
     heads: [u64; RINGS],
-    given_out: u64,
-    pass: Vec<Waiting>,
+    issued: u64,
+    scan: Vec<Waiting>,
 }
 
 struct Waiting {
@@ -181,8 +181,8 @@ impl Model {
     }
 
     fn begin(&mut self, region: &Hostile<'_>) -> Result<(), Damage> {
-        self.given_out = self.given_out.max(region.stamps());
-        self.pass.clear();
+        self.issued = self.issued.max(region.next_sequence());
+        self.scan.clear();
         for ring in (0..RINGS).filter(|ring| region.rings_used() >> ring & 1 != 0) {
             let tail = region.tail(ring);
             let posted = distance(self.heads[ring], tail);
@@ -190,7 +190,7 @@ impl Model {
                 return Err(self.damage(ring));
             }
             if let Some(next) = self.peek(region, ring, tail)? {
-                self.pass.push(Waiting { ring, tail, next });
+                self.scan.push(Waiting { ring, tail, next });
             }
         }
         Ok(())
@@ -218,32 +218,32 @@ impl Model {
                 return Err(self.damage(ring));
             }
             if !is_filler {
-                self.given_out = match entry.stamp < self.given_out {
-                    true => self.given_out,
-                    false => self.given_out.max(region.stamps()),
+                self.issued = match entry.sequence < self.issued {
+                    true => self.issued,
+                    false => self.issued.max(region.next_sequence()),
                 };
-                let was_given = entry.stamp < self.given_out;
-                return if was_given { Ok(Some(entry)) } else { Err(self.damage(ring)) };
+                let was_issued = entry.sequence < self.issued;
+                return if was_issued { Ok(Some(entry)) } else { Err(self.damage(ring)) };
             }
             self.heads[ring] = advance(self.heads[ring], bytes);
         }
         Ok(None)
     }
 
-    /// Which ring's entry is next: of those with the least stamp, the first in the pass.
+    /// Which ring's entry is next: of those with the least sequence number, the first in the scan.
     fn next(&self, below: u64) -> Option<usize> {
-        let is_below = |nth: &usize| self.pass[*nth].next.stamp < below || below == u64::MAX;
-        (0..self.pass.len()).filter(is_below).min_by_key(|nth| self.pass[*nth].next.stamp)
+        let is_below = |nth: &usize| self.scan[*nth].next.sequence < below || below == u64::MAX;
+        (0..self.scan.len()).filter(is_below).min_by_key(|nth| self.scan[*nth].next.sequence)
     }
 
     fn take(&mut self, region: &Hostile<'_>, ring: usize, len: usize) -> Result<(), Damage> {
         self.heads[ring] = advance(self.heads[ring], entry_bytes(len));
-        let Some(nth) = self.pass.iter().position(|waiting| waiting.ring == ring) else {
+        let Some(nth) = self.scan.iter().position(|waiting| waiting.ring == ring) else {
             return Ok(());
         };
-        match self.peek(region, ring, self.pass[nth].tail)? {
-            Some(next) => self.pass[nth].next = next,
-            None => drop(self.pass.swap_remove(nth)),
+        match self.peek(region, ring, self.scan[nth].tail)? {
+            Some(next) => self.scan[nth].next = next,
+            None => drop(self.scan.swap_remove(nth)),
         }
         Ok(())
     }
@@ -253,13 +253,13 @@ struct Run {
     region: Arc<Region>,
     inbox: Inbox,
     model: Model,
-    /// The pass under way, and below which stamp it takes.
+    /// The scan under way, and the sequence number below which it takes.
     cut: Option<(Cut, u64)>,
     /// Taken out and not applied, from this ring.
     last: Option<(Posted, usize)>,
-    /// Taken, and the client not told.
+    /// Taken out, and not yet flushed.
     taken: Vec<usize>,
-    /// Since the pass began.
+    /// Since the scan began.
     taken_bytes: usize,
 }
 
@@ -267,12 +267,12 @@ impl Run {
     fn new() -> Run {
         let (region, _) = Region::create(FRAMES).expect("there is memory");
         let region = Arc::new(region);
-        let model = Model { heads: [0; RINGS], given_out: 0, pass: Vec::new() };
+        let model = Model { heads: [0; RINGS], issued: 0, scan: Vec::new() };
         let inbox = Inbox::new(Arc::clone(&region));
         Run { region, inbox, model, cut: None, last: None, taken: Vec::new(), taken_bytes: 0 }
     }
 
-    /// Does a step; the server drops the inbox of a region that is damaged.
+    /// Does a step. After damage the server drops the inbox.
     fn step(&mut self, step: &Step) -> Result<(), Damage> {
         let region = Arc::clone(&self.region);
         let region = Hostile(&region);
@@ -281,7 +281,7 @@ impl Run {
                 let bytes = region.memory().len() - (RINGS - 1) * RING_BYTES;
                 region.word(at as usize % bytes / 8 * 8).store(value.get(), Ordering::Relaxed);
             }
-            Step::Stamps(next) => region.set_stamps(next.get()),
+            Step::NextSequence(next) => region.set_next_sequence(next.get()),
             Step::Post { ring, ref entries, tail } => self.post(&region, ring, entries, tail),
             Step::NearEnd { ring, left } => self.go_near_end(&region, ring, left)?,
             Step::Change { ring, entry } => {
@@ -290,11 +290,11 @@ impl Run {
                 region.put_entry(ring, at, entry.head(at));
             }
             Step::Begin { all } => self.begin(&region, all)?,
-            Step::LookAhead { spoils } => {
+            Step::LookAhead { corrupts } => {
                 self.inbox.look_ahead(|_, offset, len| {
                     assert!((1..=PAYLOAD_BYTES_MAX).contains(&len));
                     assert!(offset <= i64::MAX as u64 - len as u64);
-                    if let Some((ring, tail)) = spoils {
+                    if let Some((ring, tail)) = corrupts {
                         region.set_tail(usize::from(ring) % RINGS, tail.get());
                     }
                 });
@@ -316,9 +316,9 @@ impl Run {
                 self.check_told(&region);
                 took?;
             }
-            Step::Withdraw => self.inbox.withdraw(),
-            Step::Awake => self.inbox.stay_awake(),
-            Step::Asleep => assert_eq!(self.inbox.fall_asleep(), !self.inbox.has_posted()),
+            Step::Revoke => self.inbox.revoke(),
+            Step::StartPolling => self.inbox.start_polling(),
+            Step::StopPolling => assert_eq!(self.inbox.stop_polling(), !self.inbox.has_posted()),
         }
         Ok(())
     }
@@ -348,7 +348,7 @@ impl Run {
     fn go_near_end(&mut self, region: &Hostile<'_>, ring: u8, left: u8) -> Result<(), Damage> {
         let (ring, left) = (usize::from(ring) % RINGS, (1 + usize::from(left)) * ENTRY_ALIGN);
         region.use_ring(ring, 1);
-        region.set_stamps(region.stamps().max(1));
+        region.set_next_sequence(region.next_sequence().max(1));
         loop {
             let at = self.model.at(ring);
             let bytes = (RING_BYTES - at).saturating_sub(left).min(entry_bytes(PAYLOAD_BYTES_MAX));
@@ -356,7 +356,7 @@ impl Run {
                 return Ok(());
             }
             let (len, kind) = ((bytes - HEAD_BYTES) as u32, Kind::Write as u32);
-            let head = EntryHead { stamp: 0, offset: 0, description: 0, len, kind, flags: 0 };
+            let head = EntryHead { sequence: 0, offset: 0, description: 0, len, kind, flags: 0 };
             region.put_entry(ring, at, head);
             region.set_tail(ring, advance(self.model.heads[ring], bytes));
             self.drain()?;
@@ -364,12 +364,12 @@ impl Run {
     }
 
     fn begin(&mut self, region: &Hostile<'_>, all: bool) -> Result<(), Damage> {
-        // Who applies a write ends it before the next pass.
+        // The server settles a write before the next scan.
         self.last = None;
         self.flush(region);
         let began = self.inbox.begin();
         assert_eq!(began.map(drop), self.model.begin(region));
-        self.cut = Some(if all { (Cut::ALL, u64::MAX) } else { (began?, self.model.given_out) });
+        self.cut = Some(if all { (Cut::ALL, u64::MAX) } else { (began?, self.model.issued) });
         self.taken_bytes = 0;
         began.map(drop)
     }
@@ -377,7 +377,7 @@ impl Run {
     fn next(&mut self, region: &Hostile<'_>) -> Result<(), Damage> {
         let (Some((cut, below)), None) = (self.cut, self.last) else { return Ok(()) };
         let posted = self.inbox.next(cut)?;
-        let expected = self.model.next(below).map(|nth| &self.model.pass[nth]);
+        let expected = self.model.next(below).map(|nth| &self.model.scan[nth]);
         let (Some(posted), Some(Waiting { ring, next, .. })) = (posted, expected) else {
             assert!(posted.is_none() && expected.is_none());
             return Ok(());
@@ -385,7 +385,7 @@ impl Run {
         let is_write = next.kind == Kind::Write as u32;
         let wanted = (next.description, is_write.then_some(next.offset), next.len as usize);
         assert_eq!((posted.description, posted.offset, posted.len), wanted);
-        // Of a long one, both ends: where it lies is what may be wrong.
+        // Of a long payload, both ends: they show a wrong place.
         let (at, len) = (self.model.at(*ring) + HEAD_BYTES, posted.len);
         let (payload, part) = (self.inbox.payload(), len.min(256));
         assert!(payload.len() == len && payload[..part] == region.bytes(*ring, at, part));
@@ -405,7 +405,7 @@ impl Run {
     fn drain(&mut self) -> Result<(), Damage> {
         self.step(&Step::Begin { all: true })?;
         loop {
-            self.step(&Step::LookAhead { spoils: None })?;
+            self.step(&Step::LookAhead { corrupts: None })?;
             self.step(&Step::Next)?;
             if self.last.is_none() {
                 assert!(!self.inbox.has_posted());
@@ -415,7 +415,7 @@ impl Run {
         }
     }
 
-    /// The client knows what was taken out.
+    /// The client was told what was taken out.
     fn check_told(&mut self, region: &Hostile<'_>) {
         for ring in self.taken.drain(..) {
             assert_eq!(region.released(ring), self.model.heads[ring]);
@@ -431,6 +431,6 @@ fuzz_target!(|steps: Vec<Step>| {
             return;
         }
     }
-    // Whatever is there, it comes to an end.
+    // Whatever the region holds, draining it ends.
     let _ = run.drain();
 });

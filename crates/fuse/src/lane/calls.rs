@@ -35,8 +35,8 @@ impl FileSystem {
             FIND => done(lane.find(caller)),
             ATTACH => self.attach(&open, message, done),
             _ => {
-                let told = move || done(Ok([0; MESSAGE_BYTES]));
-                self.description_left(&open, Leave::decode(message), told);
+                let answer = move || done(Ok([0; MESSAGE_BYTES]));
+                self.description_left(&open, Leave::decode(message), answer);
             }
         }
     }
@@ -57,7 +57,7 @@ impl FileSystem {
         };
         let attached = self.attach_description(open, &client, process);
         let (fs, of) = (Arc::clone(self), Arc::clone(open));
-        // Also if it failed: what was revoked may be the kernel's for good.
+        // Also if it failed: a refusal may have made a revoked description the kernel's for good.
         self.reconsider(&open.inode, move || match (attached, of.inode.lane.slot()) {
             (Err(errno), _) => done(Err(errno)),
             (Ok((description, was_attached)), Some(slot)) => {

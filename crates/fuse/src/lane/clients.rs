@@ -14,7 +14,7 @@ use weir_lane::server::{Inbox, Posted};
 use crate::lane::opens::ClientId;
 use crate::open_file::OpenFile;
 
-/// Clients at most: each has a region, of which what it uses is resident.
+/// Most clients: the used part of each client's region is resident.
 pub(crate) const CLIENTS_MAX: usize = 512;
 /// Open descriptions one client may have in the lane.
 const DESCRIPTIONS_MAX: usize = 16 << 10;
@@ -22,7 +22,7 @@ const DESCRIPTIONS_MAX: usize = 16 << 10;
 /// A program, and the processes it forked.
 pub(crate) struct Client {
     pub(crate) id: ClientId,
-    /// Its user, who connected.
+    /// The user that connected.
     uid: u32,
     pub(crate) token: u64,
     pub(crate) socket: OwnedFd,
@@ -31,23 +31,24 @@ pub(crate) struct Client {
     descriptions: RwLock<Descriptions>,
 }
 
-/// Numbers are given once: an entry by a descriptor that was closed meanwhile is to no other file.
+/// Open descriptions by their numbers. Numbers are not reused: an entry by a description that was closed meanwhile is never
+/// applied to another file.
 #[derive(Debug, Default)]
 struct Descriptions {
     known: HashMap<u32, Arc<OpenFile>>,
     next: u32,
-    /// The client is gone: none is added any more.
+    /// The client has ended: no description is added any more.
     retired: bool,
 }
 
-/// How far a client's posts are taken out.
+/// The state of draining a client's posts.
 pub(crate) struct Drain {
     pub(crate) inbox: Inbox,
-    /// A write waits for the engine: those after it wait for that.
+    /// A write that waits for the engine; the writes after it wait for it.
     pub(crate) stuck: Option<Stuck>,
-    /// To be run when what was posted so far is applied.
+    /// Callbacks to run when everything posted so far is applied.
     pub(crate) waiting: Vec<Box<dyn FnOnce() + Send>>,
-    /// Nothing is taken from it any more.
+    /// Nothing is taken out any more.
     pub(crate) closed: bool,
 }
 
@@ -89,7 +90,7 @@ impl Client {
         Some(number)
     }
 
-    /// The number is of no description any more.
+    /// Removes a description's number.
     pub(crate) fn remove(&self, number: u32) {
         let removed = {
             let mut descriptions =
@@ -99,7 +100,7 @@ impl Client {
         drop(removed);
     }
 
-    /// What an entry means by its number.
+    /// The description of a number.
     pub(crate) fn description(&self, number: u32) -> Option<Arc<OpenFile>> {
         let descriptions = self.descriptions.read().unwrap_or_else(PoisonError::into_inner);
         descriptions.known.get(&number).cloned()
@@ -111,7 +112,7 @@ impl Client {
         !descriptions.retired && descriptions.known.contains_key(&number)
     }
 
-    /// Gives it no description any more; all it has.
+    /// Adds no description any more. Returns all it has.
     pub(crate) fn retire(&self) -> Vec<Arc<OpenFile>> {
         let mut descriptions = self.descriptions.write().unwrap_or_else(PoisonError::into_inner);
         descriptions.retired = true;
@@ -125,7 +126,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The clients there are.
+/// The clients of a mount.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     known: RwLock<HashMap<ClientId, Arc<Client>>>,
@@ -139,8 +140,8 @@ impl Clients {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether another client of user `uid` may connect, with at most `most` in all. A user other than the
-    /// daemon's own, `owner`, may take at most half of the places.
+    /// Whether another client of user `uid` may connect, if at most `most` clients may in all. A user other than
+    /// `owner`, the daemon's own, may have at most half of them.
     pub(crate) fn have_room_for(&self, uid: u32, owner: u32, most: usize) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let of_user = || known.values().filter(|client| client.uid == uid).count();
@@ -169,7 +170,8 @@ impl Clients {
         self.known.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether a thread of a user is one of a client's that posts. Clients say so themselves: but of their own user's.
+    /// Whether a thread of user `uid` owns a ring of that user's client. Clients report their threads themselves, so only the
+    /// clients of the same user are asked.
     pub(crate) fn have_thread(&self, tid: u32, uid: u32) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         // The kernel reports process numbers in the daemon's own namespace.

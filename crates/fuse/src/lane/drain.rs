@@ -1,10 +1,11 @@
-//! Taking posted writes out of rings, and what must happen after that.
+//! Takes posted writes out of rings and applies them.
 //!
-//! A client's posts are applied in the order they were made, by whichever thread needs them applied: one that serves
-//! a request on a file the client may post to, or the lane's own. A write that the engine makes wait (memory is
-//! full, space must be reserved) holds up those after it; who needs them waits in line.
+//! A client's posts are applied in the order in which they were made, by the thread that needs them applied: one that serves
+//! a request on a file that the client may post to, or the lane's thread. If the engine makes a write wait (memory is full,
+//! space must be reserved), the write is *stuck*: the client's later writes wait behind it, and so do callbacks that need
+//! them applied.
 //!
-//! Invariant: while a write is stuck nothing of its client is taken out, and the answer to it goes on.
+//! Invariant: while a write is stuck, nothing of its client is taken out; the engine's answer to it resumes the drain.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -19,48 +20,48 @@ use crate::inode::{DataNode, Inode};
 use crate::lane::clients::{Client, Drain, Stuck};
 use crate::open_file::OpenFile;
 
-/// Writes applied under one hold of the shard's lock, at most, and bytes of them: who waits for room in his ring has it
-/// after each.
+/// Most writes applied under one hold of the shard's lock, and most bytes of them. After each batch the client is told, so
+/// that a thread that waits for room in its ring can post again.
 const BATCH: usize = 64;
 const BATCH_BYTES: usize = 64 << 10;
-/// Longest wait of a request that can only wait in place. Posts that are stuck for longer are not in its answer.
+/// Longest wait of a request that must block its thread. Posts that are stuck for longer are not in its answer.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Why a batch ended.
 enum End {
     /// Everything before the cut is applied.
     Done,
-    /// There may be more.
+    /// There may be more writes.
     More,
-    /// A write waits.
+    /// A write is stuck.
     Stuck,
-    /// The file about to be written, one of the cursor's, may have privileges it must lose first.
+    /// The file about to be written, that target of the cursor, may have privileges that a write must remove first.
     Privileges(usize),
-    /// The region holds what no client of ours writes.
+    /// The region holds what no correct client writes.
     Damaged(Damage),
 }
 
-/// What stays the same from one write to the next, mostly.
+/// State of a drain that is mostly the same from one write to the next.
 #[derive(Default)]
 struct Cursor {
-    /// What was written to lately: threads of a program take turns.
+    /// Recent targets: the threads of a program take turns.
     targets: Vec<Target>,
-    /// The page the write expected last ends in, and by which description.
+    /// The description and the last page of the write that was announced last.
     expected: Option<(u32, u64)>,
     failed: Vec<(FileId, ErrorKind)>,
 }
 
-/// What posted writes are to.
+/// An open description that posted writes go to.
 struct Target {
-    /// As the client says.
+    /// Its number, by the client's word.
     description: u32,
     open: Arc<OpenFile>,
     slot: u32,
-    /// Privileges of its file were looked at.
-    looked_at: bool,
+    /// The file's privileges were removed, as far as this opener's writes remove them.
+    privileges_dropped: bool,
 }
 
-/// Targets remembered; with more, all are forgotten.
+/// Most targets in a cursor; when there are more, all are dropped.
 const TARGETS_MAX: usize = 16;
 
 impl FileSystem {
@@ -72,7 +73,7 @@ impl FileSystem {
         }
     }
 
-    /// Applies what was posted to a file. False if that has to wait: see [`FileSystem::settled`].
+    /// Applies what was posted to a file. False if a write is stuck: see [`FileSystem::settled`].
     pub(crate) fn try_settle(self: &Arc<Self>, inode: &Inode) -> bool {
         self.poster(inode).is_none_or(|client| self.drain(&client))
     }
@@ -82,7 +83,7 @@ impl FileSystem {
         let Some(client) = self.poster(inode) else { return };
         let (sender, receiver) = mpsc::channel();
         self.drained(&client, move || {
-            // Nobody is there to be told who waited too long.
+            // Fails if the receiver has stopped waiting.
             let _ = sender.send(());
         });
         let _ = receiver.recv_timeout(WAIT_MAX);
@@ -109,7 +110,7 @@ impl FileSystem {
                 drain.waiting.push(Box::new(then));
                 return;
             }
-            // It went on in between.
+            // The stuck write was answered in between.
             then
         };
         self.drained(client, then);
@@ -118,7 +119,7 @@ impl FileSystem {
     /// Runs `then` when what all clients posted before this is applied.
     pub(crate) fn all_drained(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
         let clients = self.lane.as_ref().map(|lane| lane.clients.all()).unwrap_or_default();
-        // Run by the last of them.
+        // `then` runs when the last of these callbacks has run.
         let last = Last(Some(Box::new(then)));
         let last = Arc::new(Mutex::new(last));
         for client in clients {
@@ -165,7 +166,7 @@ impl FileSystem {
                 End::Privileges(at) => {
                     let target = &mut cursor.targets[at];
                     self.drop_privileges_for(&target.open.inode, &target.open.opener);
-                    target.looked_at = true;
+                    target.privileges_dropped = true;
                 }
             }
         };
@@ -191,7 +192,7 @@ impl FileSystem {
             }
             let Cursor { targets, expected, .. } = cursor;
             drain.inbox.look_ahead(|description, offset, len| {
-                // Small ones one after the other need the same.
+                // Small writes that follow each other need the same page.
                 let place = Some((description, (offset + len as u64) / PAGE_BYTES as u64));
                 if place == *expected {
                     return;
@@ -208,7 +209,7 @@ impl FileSystem {
             };
             bytes += posted.len;
             let Some(at) = cursor.find(client, posted) else {
-                // Nobody may post there: it is not a client of ours that did, or it closed the description meanwhile.
+                // The client may not post there: it is not a correct client, or it closed the description meanwhile.
                 if let Some(open) = client.description(posted.description) {
                     cursor.failed.push((open.inode.node().file(), ErrorKind::Io));
                 }
@@ -217,8 +218,8 @@ impl FileSystem {
                 }
                 continue;
             };
-            let Target { open, slot, looked_at, .. } = &cursor.targets[at];
-            if !open.inode.is_unprivileged() && !looked_at {
+            let Target { open, slot, privileges_dropped, .. } = &cursor.targets[at];
+            if !open.inode.is_unprivileged() && !privileges_dropped {
                 return End::Privileges(at);
             }
             let (file, slot) = (open.inode.node().file(), *slot);
@@ -244,8 +245,8 @@ impl FileSystem {
         End::More
     }
 
-    /// The engine answered the write that was stuck: goes on with those after it, on a worker, since this may be the
-    /// thread on which everything else is answered.
+    /// The engine answered the stuck write: applies the writes after it, on a worker, since this may be the thread that
+    /// delivers all completions.
     fn unstuck(self: &Arc<Self>, client: &Arc<Client>, result: Result<(), Error>) {
         let (fs, client) = (Arc::clone(self), Arc::clone(client));
         self.shard.directory().defer(Box::new(move || fs.go_on(&client, result)));
@@ -256,7 +257,7 @@ impl FileSystem {
             let mut drain = client.inbox();
             let Some(stuck) = drain.stuck.take() else { return };
             if let Err(error) = result {
-                // Its writer was told that it was taken: whoever syncs or closes the file is told.
+                // The writer was told that the write succeeded: the next sync or close of the file reports the error.
                 self.shard.note_error(stuck.file, kind_of(error));
             }
             if let Err(damage) = drain.inbox.settle(stuck.posted, Some(stuck.slot)) {
@@ -283,7 +284,7 @@ impl Drop for Last {
 }
 
 impl Cursor {
-    /// Finds what a write is to, among the targets. `None` if its client may not post there.
+    /// The index of a write's target, which is added if it is new. `None` if its client may not post there.
     fn find(&mut self, client: &Client, posted: Posted) -> Option<usize> {
         let may_post = |open: &OpenFile| open.inode.lane.poster() == Some(client.id);
         let is_known = |target: &Target| target.description == posted.description;
@@ -296,14 +297,14 @@ impl Cursor {
             return None;
         }
         if let Some(home) = open.inode.file() {
-            // Before it is written, so that a destage ending right after does not restore the time from before.
+            // Before the write, so that a destage that ends right after it does not restore the earlier time.
             home.times().note_write(attr::now());
         }
         if self.targets.len() == TARGETS_MAX {
             self.targets.clear();
         }
         let description = posted.description;
-        self.targets.push(Target { description, open, slot, looked_at: false });
+        self.targets.push(Target { description, open, slot, privileges_dropped: false });
         Some(self.targets.len() - 1)
     }
 }

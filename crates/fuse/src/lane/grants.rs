@@ -1,13 +1,13 @@
-//! Executes what a file's lease says ([`super::lease`]), after each change of who has the file open ([`super::opens`]).
+//! Executes the steps of a file's lease ([`super::lease`]), after each change of the open descriptions ([`super::opens`]).
 //!
 //! A client that finds a file in the mode [`Mode::Kernel`] revokes its own description: it takes it out of the lane, so that
-//! it uses the kernel's page cache as the others do. They may have the file mapped, and a page they store to is written back
-//! whole. It need not for a revoked description of its own client: of that the daemon would be told before it is mapped, and
-//! it would be the kernel's for good. So workers of a server, which open a file one after the other, come together in the
-//! lane.
+//! it uses the kernel's page cache as the others do. The others may have the file mapped, and the kernel writes back whole
+//! pages that they store to. The client need not revoke its description when only its own revoked descriptions use the file
+//! by the kernel ([`Mode::Rejoining`]): before such a description is mapped, the daemon is told, and the description becomes
+//! the kernel's for good. So the workers of a server, which open a file one after the other, rejoin the lane together.
 //!
-//! Changes are made step by step, each under the inode's lock, from what holds by then ([`FileSystem::reconsider`]): steps of
-//! several changes at once may mingle.
+//! Changes are made step by step, each under the inode's lock, from the state at that moment ([`FileSystem::reconsider`]):
+//! steps of concurrent changes may interleave.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,23 +20,23 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::lane::clients::Client;
+use crate::lane::lane_state::LaneState;
 use crate::lane::lease::Step;
 use crate::lane::opens::{ClientId, Refusal};
-use crate::lane::standing::Standing;
 use crate::open_file::OpenFile;
 use crate::reclaimer::Pages;
 
 impl FileSystem {
-    /// Whether a description that is about to be made for a thread is to be a direct one: if the file is used by the kernel
-    /// alone there is no lane that it could keep open.
+    /// Whether a description that is about to be opened by a thread must be a direct one. Not if the file is used by the
+    /// kernel: then no client posts that a description could disturb.
     pub(crate) fn opens_direct(&self, inode: &Inode, opener: &Caller) -> bool {
         let Some(lane) = &self.lane else { return false };
         let is_used = inode.lane.slot().is_some()
-            && !matches!(inode.lane.standing().lease.mode(), Some(Mode::Kernel | Mode::Rejoining));
+            && !matches!(inode.lane.state().lease.mode(), Some(Mode::Kernel | Mode::Rejoining));
         is_used && lane.clients.have_thread(opener.pid, opener.uid)
     }
 
-    /// Counts a new open description, and runs `then` when nobody posts to the file who may not any more.
+    /// Counts a new open description, and runs `then` when no client can post to the file that may no longer do so.
     pub(crate) fn description_made(
         self: &Arc<Self>,
         open: &OpenFile,
@@ -48,37 +48,38 @@ impl FileSystem {
         }
         let in_lane = {
             let mut kind = open.lane.kind();
-            let mut standing = open.inode.lane.standing();
-            standing.opens.open(&mut kind, open.writes, direct);
-            !direct && standing.lease.mode().is_some()
+            let mut state = open.inode.lane.state();
+            state.opens.open(&mut kind, open.writes, direct);
+            !direct && state.lease.mode().is_some()
         };
         if in_lane { self.reconsider(&open.inode, then) } else { then() }
     }
 
-    /// Discounts an open description that is closed, all its posts applied.
+    /// Discounts a closed description; all posts by it are applied.
     pub(crate) fn description_closed(self: &Arc<Self>, open: &OpenFile) {
         let Some(lane) = &self.lane else { return };
         let in_lane = {
             let mut kind = open.lane.kind();
-            let mut standing = open.inode.lane.standing();
-            for (client, number) in standing.opens.close(&mut kind, open.writes) {
+            let mut state = open.inode.lane.state();
+            for (client, number) in state.opens.close(&mut kind, open.writes) {
                 if let Some(client) = lane.clients.get(client) {
                     client.remove(number);
                 }
             }
-            standing.lease.mode().is_some()
+            state.lease.mode().is_some()
         };
         if in_lane {
             self.reconsider(&open.inode, || {});
         }
     }
 
-    /// One of a client's processes attaches an open description; [`FileSystem::reconsider`] is to
-    /// follow, also after an error. If all places on the board are taken the file then has none, and the description must be
-    /// made to leave. The number the client goes by, and whether it had attached the description already.
+    /// One of a client's processes attaches an open description; [`FileSystem::reconsider`] must follow, also after an error.
+    /// If all places on the board are taken, the file has none after that, and the description must leave. Returns the
+    /// description's number for the client, and whether the client had attached it already.
     ///
     /// # Errors
-    /// EPERM: it is the kernel's for good, now if not before, or closed. ENFILE: the client has as many as it may, or is gone.
+    /// EPERM: the description is closed, or the kernel's for good. ENFILE: the client has the most descriptions that it may
+    /// have, or has ended.
     pub(crate) fn attach_description(
         &self,
         open: &Arc<OpenFile>,
@@ -86,8 +87,8 @@ impl FileSystem {
         process: u32,
     ) -> Result<(u32, bool), Errno> {
         let mut kind = open.lane.kind();
-        let mut standing = open.inode.lane.standing();
-        let attached = standing.opens.attach(
+        let mut state = open.inode.lane.state();
+        let attached = state.opens.attach(
             &mut kind,
             open.writes,
             (client.id, process),
@@ -98,12 +99,12 @@ impl FileSystem {
             Refusal::Kernels => Errno::EPERM,
             Refusal::TooMany => Errno::ENFILE,
         })?;
-        self.take_place(&open.inode, &mut standing);
+        self.take_place(&open.inode, &mut state);
         Ok(attached)
     }
 
-    /// A description is the kernel's from now on, for good or until its process attaches it again; runs `then` when everything
-    /// posted is applied and the kernel holds nothing old.
+    /// A description is the kernel's from now on, for good or until its process attaches it again. Runs `then` when everything
+    /// posted is applied and the kernel holds no outdated pages.
     pub(crate) fn description_left(
         self: &Arc<Self>,
         open: &OpenFile,
@@ -116,29 +117,29 @@ impl FileSystem {
         let process = (leave != Leave::FOR_GOOD).then_some(leave.process);
         let revoked = {
             let mut kind = open.lane.kind();
-            let mut standing = open.inode.lane.standing();
-            standing.opens.revoke(&mut kind, open.writes, process)
+            let mut state = open.inode.lane.state();
+            state.opens.revoke(&mut kind, open.writes, process)
         };
         if revoked { self.reconsider(&open.inode, then) } else { then() }
     }
 
-    /// A client is gone, all it posted is applied: its descriptions, if others still have them, are the kernel's.
+    /// A client has ended: a description that it had, and that other programs may still have, is the kernel's.
     pub(crate) fn client_left(self: &Arc<Self>, open: &OpenFile, client: ClientId) {
         let had_it = {
             let mut kind = open.lane.kind();
-            open.inode.lane.standing().opens.end_client(&mut kind, open.writes, client)
+            open.inode.lane.state().opens.end_client(&mut kind, open.writes, client)
         };
         if had_it {
             self.reconsider(&open.inode, || {});
         }
     }
 
-    /// A client closed its socket: takes its rights away, applies all it posted, and forgets it.
+    /// A client closed its socket: revokes its leases, applies all it posted, and removes it.
     pub(crate) fn client_gone(self: &Arc<Self>, client: &Arc<Client>) {
         let descriptions = client.retire();
-        // Before its places on the board are others'.
+        // Before its places on the board are given to other files.
         client.region.close();
-        client.inbox().inbox.withdraw();
+        client.inbox().inbox.revoke();
         for open in descriptions {
             self.client_left(&open, client.id);
         }
@@ -151,19 +152,19 @@ impl FileSystem {
         });
     }
 
-    /// Gives a file a place on the board, unless it has one or there is none.
-    fn take_place(&self, inode: &Inode, standing: &mut Standing) {
-        let is_out = standing.lease.mode().is_none();
+    /// Gives a file a place on the board, unless it has one or all are taken.
+    fn take_place(&self, inode: &Inode, state: &mut LaneState) {
+        let is_out = state.lease.mode().is_none();
         let Some(lane) = self.lane.as_ref().filter(|_| is_out) else { return };
         let Some(slot) = lane.take_slot() else { return };
         lane.board.set_mode(slot, Mode::Changing, 0);
         self.shard.share(inode.node().file(), slot);
         inode.lane.set_slot(Some(slot));
-        standing.lease.enter();
+        state.lease.enter();
         lane.counts.entered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Brings the lease to what follows from who has the file open, and runs `then` when no revocation is under way.
+    /// Brings the lease to the mode that follows from the open descriptions, and runs `then` when no revocation is under way.
     pub(crate) fn reconsider(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
@@ -171,11 +172,11 @@ impl FileSystem {
     ) {
         let Some(lane) = &self.lane else { return then() };
         let step = {
-            let mut standing = inode.lane.standing();
-            let step = self.step(inode, &mut standing);
+            let mut state = inode.lane.state();
+            let step = self.step(inode, &mut state);
             let is_done = !matches!(step, Step::Revoke(..) | Step::DropAttributes(_));
-            if is_done && standing.lease.is_being_revoked() {
-                standing.waiting.push(Box::new(then));
+            if is_done && state.lease.is_being_revoked() {
+                state.waiting.push(Box::new(then));
                 return;
             }
             step
@@ -194,29 +195,29 @@ impl FileSystem {
                 let (fs, inode) = (Arc::clone(self), Arc::clone(inode));
                 let node = inode.node();
                 self.reclaimer.forget_attributes(node, move || {
-                    inode.lane.standing().lease.attributes_dropped(drop);
+                    inode.lane.state().lease.attributes_dropped(drop);
                     fs.reconsider(&inode, then);
                 });
             }
         }
     }
 
-    /// Takes one step under the lock, as far as that is done at once.
-    fn step(&self, inode: &Inode, standing: &mut Standing) -> Step {
+    /// Takes one step, under the lock, and executes the part of it that does not wait.
+    fn step(&self, inode: &Inode, state: &mut LaneState) -> Step {
         let (Some(lane), Some(slot)) = (&self.lane, inode.lane.slot()) else {
             return Step::Nothing;
         };
-        let step = standing.lease.step(standing.opens.wanted());
+        let step = state.lease.step(state.opens.wanted());
         match step {
             Step::Grant(client) => {
-                inode.lane.publish(&standing.lease);
+                inode.lane.publish(&state.lease);
                 lane.board.set_mode(slot, Mode::Exclusive, client);
                 lane.counts.granted.fetch_add(1, Ordering::Relaxed);
             }
             Step::Revoke(client, _) => {
                 lane.board.set_mode(slot, Mode::Changing, 0);
                 if let Some(client) = lane.clients.get(client) {
-                    client.inbox().inbox.withdraw();
+                    client.inbox().inbox.revoke();
                 }
                 lane.counts.revoked.fetch_add(1, Ordering::Relaxed);
             }
@@ -228,11 +229,11 @@ impl FileSystem {
             }
             Step::Nothing | Step::DropAttributes(_) => {}
         }
-        inode.lane.publish(&standing.lease);
+        inode.lane.publish(&state.lease);
         step
     }
 
-    /// Everything is applied that was posted before the revocation.
+    /// Everything posted before the revocation is applied.
     fn posts_applied(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
@@ -240,18 +241,18 @@ impl FileSystem {
         then: impl FnOnce() + Send + 'static,
     ) {
         {
-            let mut standing = inode.lane.standing();
-            standing.lease.posts_applied();
-            inode.lane.publish(&standing.lease);
+            let mut state = inode.lane.state();
+            state.lease.posts_applied();
+            inode.lane.publish(&state.lease);
         }
         let (fs, of) = (Arc::clone(self), Arc::clone(inode));
         self.reclaimer.forget_pages(inode.node(), Pages::All, move || {
             let waiting = {
-                let mut standing = of.lane.standing();
-                standing.lease.pages_dropped(revocation);
-                of.lane.publish(&standing.lease);
-                match standing.lease.is_being_revoked() {
-                    false => std::mem::take(&mut standing.waiting),
+                let mut state = of.lane.state();
+                state.lease.pages_dropped(revocation);
+                of.lane.publish(&state.lease);
+                match state.lease.is_being_revoked() {
+                    false => std::mem::take(&mut state.waiting),
                     true => Vec::new(),
                 }
             };

@@ -1,7 +1,7 @@
 //! A file's lease: the right of one client to post writes to it. A table of states and steps, without locks or I/O.
 //!
-//! [`Lease::step`] says what to do next so that the lease becomes what [`Wanted`] says; whoever calls it does that
-//! ([`super::grants`]) and reports when it is done:
+//! [`Lease::step`] returns the next step towards the mode in [`Wanted`]; the caller ([`super::grants`]) executes the step and
+//! reports when it is done:
 //!
 //! | holder | wanted | step | reported by |
 //! |---|---|---|---|
@@ -12,43 +12,42 @@
 //! | a client | anything but its lease | [`Step::Revoke`], once | [`Lease::posts_applied`], then [`Lease::pages_dropped`] |
 //! | a client, revoked | anything | none until its posts are applied | |
 //!
-//! Before a client may post, the kernel has dropped the file's attributes, and from then on it is told that they are valid for
-//! no time: sizes change without it. After a client may no longer post, and everything it posted is applied, the kernel drops
-//! the file's pages; whoever opens the file before that is done does not keep them either.
+//! Before a client may post, the kernel drops the file's attributes, and while the lease lasts the daemon tells the kernel that
+//! they are valid for no time: sizes change without the kernel. When the lease is revoked and everything posted is applied, the
+//! kernel drops the file's pages; an open of the file before that is done does not keep the cached pages either.
 //!
 //! Invariants, which the test of all reachable states checks:
-//! - one client at a time may post to a file, and only while everybody else who has it open bypasses the kernel's page
-//!   cache;
+//! - one client at a time may post to a file, and only while all others that have it open bypass the kernel's page cache;
 //! - the lease is granted only to a client that asked for it, and only after everything posted before was applied;
-//! - when nothing is under way any more, the mode is the one that is wanted.
+//! - when nothing is under way any more, the mode is the wanted one.
 
 use weir_lane::board::Mode;
 
 use crate::lane::opens::{ClientId, Wanted};
 
-/// What the kernel knows of the file's attributes.
+/// The file's attributes in the kernel's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Attributes {
     /// They are valid.
     #[default]
     Valid,
-    /// It was asked to drop them, for this time, and is told that they are valid for no time.
+    /// The kernel was asked to drop them, by the request of this number, and is told that they are valid for no time.
     Dropping(u64),
-    /// It has dropped them, and is told that they are valid for no time.
+    /// The kernel has dropped them, and is told that they are valid for no time.
     Dropped,
 }
 
-/// How the lease of a file stands.
+/// The state of a file's lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lease {
     /// As on the board; `None` for a file that is not in the lane.
     mode: Option<Mode>,
-    /// Who may post, or may have posted what is not applied yet.
+    /// The client that may post, or may have posted writes that are not applied yet.
     holder: Option<ClientId>,
     attributes: Attributes,
-    /// The kernel may hold pages that are not what they were.
+    /// The kernel may hold outdated pages.
     is_stale: bool,
-    /// Counts the times the kernel was asked to drop the attributes.
+    /// Counts the requests to the kernel to drop the attributes.
     drops: u64,
     /// Counts the revocations.
     revocations: u64,
@@ -56,18 +55,18 @@ pub(crate) struct Lease {
     under_way: u32,
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// The mode is as it should be, or another step that is under way leads there.
+    /// The mode is the wanted one, or a step that is under way leads to it.
     Nothing,
     /// The client may post from now on.
     Grant(ClientId),
-    /// The client may no longer post: apply what it posted. The revocation's number.
+    /// The client may no longer post: apply what it posted. With the revocation's number.
     Revoke(ClientId, u64),
-    /// Have the kernel drop the attributes; which time that is.
+    /// Ask the kernel to drop the attributes. With the request's number.
     DropAttributes(u64),
-    /// The mode is another one; nobody holds the lease.
+    /// Show this mode on the board; no client holds the lease.
     Show(Mode),
     /// The file is no longer in the lane.
     Leave,
@@ -79,22 +78,22 @@ impl Lease {
         self.mode
     }
 
-    /// Who may have posted to the file what is not applied.
+    /// The client that may post, or may have posted writes that are not applied.
     pub(crate) fn holder(&self) -> Option<ClientId> {
         self.holder
     }
 
-    /// Whether the file's attributes change without the kernel.
+    /// Whether the file's attributes may change without the kernel's knowledge.
     pub(crate) fn is_volatile(&self) -> bool {
         self.attributes != Attributes::Valid
     }
 
-    /// Whether the kernel may hold pages that are not what they were.
+    /// Whether the kernel may hold outdated pages.
     pub(crate) fn is_stale(&self) -> bool {
         self.is_stale
     }
 
-    /// Whether a revocation is under way: something posted may not be applied, or the kernel hold something old.
+    /// Whether a revocation is under way: posted writes may not be applied, or the kernel may hold outdated pages.
     pub(crate) fn is_being_revoked(&self) -> bool {
         self.under_way > 0
     }
@@ -105,14 +104,14 @@ impl Lease {
         self.mode = Some(Mode::Changing);
     }
 
-    /// The next step towards what is wanted.
+    /// The next step towards `wanted`.
     pub(crate) fn step(&mut self, wanted: Wanted) -> Step {
         let Some(mode) = self.mode else { return Step::Nothing };
         if let (Mode::Exclusive, Some(holder)) = (mode, self.holder) {
             if wanted == Wanted::Lease(holder) {
                 return Step::Nothing;
             }
-            // Others may read frames when what was posted is in them.
+            // Others may read frames only after the posted writes are in them.
             self.mode = Some(Mode::Changing);
             self.revocations += 1;
             self.under_way += 1;
@@ -150,20 +149,20 @@ impl Lease {
         }
     }
 
-    /// The kernel has dropped the attributes, as it was asked for that time. A step is to follow.
+    /// The kernel has dropped the attributes, as the request of number `drop` asked. A step must follow.
     pub(crate) fn attributes_dropped(&mut self, drop: u64) {
         if self.attributes == Attributes::Dropping(drop) {
             self.attributes = Attributes::Dropped;
         }
     }
 
-    /// Everything is applied that was posted before the revocation.
+    /// Everything posted before the revocation is applied.
     pub(crate) fn posts_applied(&mut self) {
-        // Nobody was granted the lease since: there was a holder still.
+        // The lease was not granted since: it still had a holder.
         self.holder = None;
     }
 
-    /// The kernel has dropped its pages after a revocation. A step is to follow.
+    /// The kernel has dropped its pages after a revocation. A step must follow.
     pub(crate) fn pages_dropped(&mut self, revocation: u64) {
         if self.revocations == revocation && self.holder.is_none() {
             self.is_stale = false;

@@ -1,24 +1,24 @@
-//! The lane's front end: programs that use files by memory shared with the daemon (EvFS; `weir_lane`).
+//! The daemon's side of the lane: programs that use files by memory shared with the daemon (EvFS; `weir_lane`).
 //!
 //! Every file in the lane is also open by FUSE. [`opens`] counts how a file's open descriptions are used, [`lease`] decides from
-//! that who may post to it, and [`grants`] executes the decisions on what is in [`standing`]. [`drain`] takes the writes out
-//! that clients posted, [`calls`] answers the ioctls, [`server`] lets clients in and out.
+//! that which client may post to it, and [`grants`] executes the decisions on the state in [`lane_state`]. [`drain`] takes out
+//! the writes that clients posted, [`calls`] answers the ioctls, [`server`] accepts and removes clients.
 //!
-//! One order for all: before a request on a file is served, what was posted to it before the request is applied
-//! ([`FileSystem::settled`]). Who holds the lease of a file is in its inode; for all other files that costs one load.
+//! One order for all writes: before a request on a file is served, everything posted to the file before the request is applied
+//! ([`FileSystem::settled`]). The lease's holder is in the inode: for files that are not in the lane the check costs one load.
 //!
 //! Invariants: those of [`lease`].
 //!
-//! Lock order: an inode's standing, then a client's inbox, then its descriptions, then what the shard takes.
+//! Lock order: an inode's lane state, then a client's inbox, then its descriptions, then the shard's locks.
 
 pub(crate) mod calls;
 pub(crate) mod clients;
 pub(crate) mod drain;
 mod grants;
+pub(crate) mod lane_state;
 mod lease;
 mod opens;
 pub(crate) mod server;
-pub(crate) mod standing;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,25 +32,25 @@ use weir_shard::{Posted, Shard};
 
 use self::clients::Clients;
 
-/// What all files and clients of a mount share.
+/// The lane of a mount: the state that its files and clients share.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) board: Arc<Board>,
-    /// Both for clients: read-only.
+    /// Read-only descriptors of the board and the frames, for clients.
     board_fd: OwnedFd,
     frames_fd: OwnedFd,
     pub(crate) clients: Clients,
-    /// Besides the daemon's own.
+    /// The users that may use the lane, besides the daemon's own.
     users: Vec<u32>,
     slots: Mutex<Slots>,
     /// The name of the socket, in the abstract namespace.
     pub(crate) socket: String,
-    /// What is said to who connects, and to nobody who may not.
+    /// Proves the daemon to clients: only users that may use the lane are told it ([`weir_lane::wire::FIND`]).
     pub(crate) proof: u64,
     pub(crate) counts: Counts,
 }
 
-/// What happened so far.
+/// Events since the mount.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Times a file was put into the lane.
@@ -58,11 +58,11 @@ pub(crate) struct Counts {
     /// Leases granted, and revoked.
     pub(crate) granted: AtomicU64,
     pub(crate) revoked: AtomicU64,
-    /// Clients turned away or cut off.
+    /// Connections refused.
     pub(crate) refused: AtomicU64,
 }
 
-/// How the lane of a mount stands.
+/// The status of a mount's lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneStatus {
     /// Programs, with the processes each forked.
@@ -79,11 +79,11 @@ pub struct LaneStatus {
     pub granted: u64,
     /// Leases revoked because others opened the file, or closed it.
     pub revoked: u64,
-    /// Programs turned away.
+    /// Connections refused.
     pub refused: u64,
 }
 
-/// Places on the board.
+/// The allocation of places on the board.
 #[derive(Debug, Default)]
 struct Slots {
     free: Vec<u32>,
@@ -91,8 +91,7 @@ struct Slots {
 }
 
 impl Lane {
-    /// The lane of a shard that was started with one, for the daemon's own user and others; `None` for a shard that was
-    /// started without.
+    /// The lane of a shard, for the daemon's own user and `users`; `None` if the shard was started without a lane.
     pub(crate) fn new(shard: &Shard, users: Vec<u32>) -> io::Result<Option<Lane>> {
         let (Some(board), Some(frames)) = (shard.board(), shard.frames_fd()) else {
             return Ok(None);
@@ -117,7 +116,7 @@ impl Lane {
         }
     }
 
-    /// Whether a user's programs may use it.
+    /// Whether a user's programs may use the lane.
     pub(crate) fn is_for(&self, uid: u32) -> bool {
         uid == geteuid().as_raw() || self.users.contains(&uid)
     }
@@ -138,7 +137,7 @@ impl Lane {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).free.push(slot);
     }
 
-    /// How it stands.
+    /// Its status.
     pub(crate) fn status(&self, posted: Posted) -> LaneStatus {
         let files = {
             let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +160,7 @@ impl Lane {
     }
 }
 
-/// A number nobody can guess.
+/// A random number.
 fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

@@ -1,34 +1,34 @@
-//! How the open descriptions of a file are used, and which mode follows from that: counts, without locks or I/O.
+//! Counts how the open descriptions of a file are used, and derives the mode from the counts. Without locks or I/O.
 //!
 //! A description is the *kernel's* at first: its program may use the kernel's page cache. It is *attached* when clients
 //! use it through the lane; they have told the kernel to bypass its page cache (O_DIRECT). It is *direct* if a client's
 //! thread opened it while the file was in the lane and not in the mode [`Mode::Kernel`]: the daemon told the kernel to
 //! bypass the page cache. It is *revoked* if its process took it out of the lane because others use the file by the kernel;
-//! it uses the page cache and may rejoin. And it is the kernel's *for good* if it is mapped, or another program has it.
+//! it uses the page cache and may rejoin. It is the kernel's *for good* if it is mapped, or another program has it.
 //!
 //! | attached by | kernel, may write | kernel, read only | mode |
 //! |---|---|---|---|
-//! | nobody, and nobody has been | | | not in the lane |
-//! | nobody any more | | | Kernel |
-//! | one client | only revoked ones of its own | | Rejoining: by the kernel until they are attached again |
+//! | no client, now or before | | | not in the lane |
+//! | no client any more | | | Kernel |
+//! | one client | only that client's revoked ones | | Rejoining: by the kernel until they are attached again |
 //! | | others | | Kernel |
 //! | | none | some | Shared: frames are read, writes go by the kernel |
 //! | several clients, or one that asked for no lease | none | any | Shared |
 //! | one client that asked for the lease | none | none | Exclusive: that client posts |
 //!
-//! Only one process may attach a revoked description again, the one that revoked it. If another process revokes the same
-//! description meanwhile, it is the kernel's for good: between telling the daemon and telling the kernel (O_DIRECT) each
-//! would undo what the other did.
+//! Only the process that revoked a description may attach it again. If another process revokes the same description
+//! meanwhile, it is the kernel's for good: each process tells first the daemon and then the kernel (O_DIRECT), and in
+//! between each would undo what the other did.
 //!
 //! Invariant: each description is counted once, among the kernel's or as attached by at least one client; or it is direct.
 
 use smallvec::{SmallVec, smallvec};
 use weir_lane::board::Mode;
 
-/// Who a client is. Never 0, and never given twice.
+/// A client's number. Never 0, and never reused.
 pub(crate) type ClientId = u32;
 
-/// Numbers that clients know a description by.
+/// The numbers by which clients know a description.
 pub(crate) type Numbers = SmallVec<[(ClientId, u32); 1]>;
 
 /// How an open description is used.
@@ -39,9 +39,9 @@ pub(crate) enum Kind {
     New,
     Kernel,
     Direct,
-    /// By these clients, under these numbers.
+    /// Attached by these clients, under these numbers.
     Attached(Numbers),
-    /// The kernel's until this process of the client attaches it again, under this number.
+    /// The kernel's, until this process of the client attaches it again under this number.
     Revoked {
         client: ClientId,
         number: u32,
@@ -55,19 +55,19 @@ pub(crate) enum Kind {
 /// Why a description cannot be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is the kernel's for good, now if not before, or closed.
+    /// It is closed, or the kernel's for good; the refusal itself may have made it so.
     Kernels,
-    /// The client has as many as it may.
+    /// The client has the most descriptions that it may have.
     TooMany,
 }
 
-/// The mode that follows from who has the file open.
+/// The mode that follows from the open descriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     OutOfLane,
     /// The client holds the lease.
     Lease(ClientId),
-    /// Nobody holds it.
+    /// No client holds the lease.
     Mode(Mode),
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum Wanted {
 struct User {
     client: ClientId,
     descriptions: u32,
-    /// It asked for the lease: it attached one that is open for writing, and had some attached ever since.
+    /// It asked for the lease: it attached a description that is open for writing, and has had one attached ever since.
     asked: bool,
 }
 
@@ -85,16 +85,16 @@ struct User {
 pub(crate) struct Opens {
     kernel_readers: u32,
     kernel_writers: u32,
-    /// Revoked ones among the writers, all of one client.
+    /// The revoked ones among `kernel_writers`, all of one client.
     revoked: (ClientId, u32),
-    /// Descriptions that were attached, and are the kernel's and not closed: clients may still go by the file's place on the
+    /// Descriptions that were attached, are now the kernel's, and are not closed: clients may still use the file's place on the
     /// board.
     left: u32,
     attached: SmallVec<[User; 2]>,
 }
 
 impl Opens {
-    /// The mode that follows from who has the file open.
+    /// The mode that follows from the counts.
     pub(crate) fn wanted(&self) -> Wanted {
         match self.attached[..] {
             [] if self.left == 0 => Wanted::OutOfLane,
@@ -108,13 +108,13 @@ impl Opens {
         }
     }
 
-    /// Whether there is any description that is counted.
+    /// Whether any description is counted.
     pub(crate) fn any(&self) -> bool {
         let by_kernel = self.kernel_readers + self.kernel_writers;
         by_kernel > 0 || self.left > 0 || !self.attached.is_empty()
     }
 
-    /// A description is made.
+    /// Counts a new description.
     pub(crate) fn open(&mut self, kind: &mut Kind, writes: bool, direct: bool) {
         debug_assert_eq!(*kind, Kind::New);
         if direct {
@@ -125,7 +125,7 @@ impl Opens {
         }
     }
 
-    /// A description is closed: the numbers that it no longer has.
+    /// Discounts a closed description. Returns the numbers that it no longer has.
     pub(crate) fn close(&mut self, kind: &mut Kind, writes: bool) -> Numbers {
         match std::mem::replace(kind, Kind::Closed) {
             Kind::Kernel => {
@@ -151,9 +151,9 @@ impl Opens {
         }
     }
 
-    /// A client's process attaches a description, and asks for the lease if that is open for writing. `number` makes a number for it, if the client
-    /// may have one more; `has` says whether the client still knows a number. The number, and whether the client had
-    /// attached the description before.
+    /// A client's process attaches a description, and asks for the lease if the description is open for writing. `number`
+    /// makes a number for it, if the client may have one more; `has` says whether the client still has a number. Returns
+    /// the number, and whether the client had attached the description already.
     pub(crate) fn attach(
         &mut self,
         kind: &mut Kind,
@@ -204,8 +204,8 @@ impl Opens {
         Ok((number, false))
     }
 
-    /// A description is the kernel's from now on: until `process` attaches it again, or for good if that is `None`. False if
-    /// that is so already.
+    /// Revokes a description: it is the kernel's from now on, until `process` attaches it again, or for good if that is
+    /// `None`. False if nothing changed.
     pub(crate) fn revoke(&mut self, kind: &mut Kind, writes: bool, process: Option<u32>) -> bool {
         let (numbers, was_attached) = match kind {
             Kind::New | Kind::Closed | Kind::KernelForGood(_) => return false,
@@ -238,7 +238,7 @@ impl Opens {
         true
     }
 
-    /// A client is gone. False if it had not attached the description.
+    /// A client has ended. False if it had not attached the description.
     pub(crate) fn end_client(&mut self, kind: &mut Kind, writes: bool, client: ClientId) -> bool {
         let Kind::Attached(by) = kind else { return false };
         let before = by.len();
@@ -278,7 +278,7 @@ impl Opens {
         }
     }
 
-    /// For the test of all states: whether the kernel's descriptions could disturb the client, the only one, that posts.
+    /// For the test of all states: whether the client may post, because no description of others uses the page cache.
     #[cfg(test)]
     pub(super) fn allows_posts_by(&self, client: ClientId) -> bool {
         let is_alone = matches!(self.attached[..], [user] if user.client == client && user.asked);

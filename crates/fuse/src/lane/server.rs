@@ -1,10 +1,11 @@
-//! The lane's thread: lets clients in, notices when they are gone, and takes out what nobody else has taken out.
+//! The lane's thread: accepts clients, notices when they end, and takes out posts that no request has taken out.
 //!
-//! While a client posts, its rings are looked at every millisecond, and again soon after something was found; after
-//! some quiet it is told that the daemon sleeps, and then wakes it by a byte over its socket. All rings are looked at
-//! every second, for a process may be killed between deciding to wake us and doing so.
+//! While a client posts, its rings are scanned every millisecond, and more often right after a scan found something. When
+//! the client has not posted for [`QUIET`], it is told that the daemon sleeps; it then wakes the daemon by a byte over its
+//! socket. All rings are scanned every second, because a process may be killed between deciding to wake the daemon and
+//! doing so.
 //!
-//! The thread holds the daemon's life on the board ([`Life`]): when it ends, however it ends, clients see that.
+//! The thread holds the daemon's life on the board ([`Life`]): when the thread ends, for whatever reason, clients see that.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,23 +34,23 @@ use crate::lane::clients::{CLIENTS_MAX, Client};
 use crate::lane::opens::ClientId;
 use crate::lane::{Lane, random};
 
-/// How often the rings of a client that posts are looked at.
+/// How often the rings of a client that posts are scanned.
 const INTERVAL: Duration = Duration::from_millis(1);
-/// For how long after something was found the thread stays on its CPU, and how long it leaves the rings alone
-/// meanwhile. A program that fills its ring would have to wake it again and again: across CPUs that costs both of them
-/// more than many writes do. Looked at all the time, a ring's tail would never stay in the cache of who posts.
-const LINGER: Duration = Duration::from_micros(60);
-const BETWEEN_LOOKS: Duration = Duration::from_micros(15);
+/// Busy poll: how long the thread polls after a scan found something, without sleeping. A program that fills its ring would
+/// otherwise wake the thread again and again; across CPUs one wake-up costs both sides more than many writes.
+const BUSY_POLL: Duration = Duration::from_micros(60);
+/// Pause between the scans of a busy poll: with constant scans, a ring's tail would never stay in the poster's cache.
+const BUSY_POLL_PAUSE: Duration = Duration::from_micros(15);
 /// The thread's nice value (setpriority(2), for a thread).
 const PRIORITY: i32 = -10;
-/// How often all rings are looked at.
+/// How often all rings are scanned.
 const INTERVAL_ALL: Duration = Duration::from_secs(1);
-/// After so long without a post the client has to wake us.
+/// After this time without a post, a client must wake the thread.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// Share of the memory for frames that clients' counters and marks may take in addition. It bounds the number
-/// of clients.
-const STANDING_SHARE: usize = 8;
+/// The fixed parts of all clients' regions ([`Region::fixed_bytes`]) may take one part in this many of the memory for
+/// frames, in addition to it. This bounds the number of clients.
+const FIXED_SHARE: usize = 8;
 /// This many refused connections within [`REFUSALS_IN`] suspend accepting for the rest of that time. A peer's
 /// user is known only after accept(2), and refusals must not take this thread's time.
 const REFUSALS_MAX: u32 = 50;
@@ -79,24 +80,24 @@ impl Server {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         watch(&epoll, stop.as_fd(), STOP)?;
         watch(&epoll, socket.as_fd(), LISTEN)?;
-        let door = Door { refused: 0, since: Instant::now(), shut: false };
+        let refusals = Refusals { count: 0, since: Instant::now(), suspended: false };
         let (fs, busy) = (Arc::clone(fs), HashMap::new());
-        let serving = Serving { fs, epoll, socket, door, busy };
+        let serving = Serving { fs, epoll, socket, refusals, busy };
         let thread = Builder::new().name("weir-lane".to_owned()).spawn(move || serving.run())?;
         Ok(Some(Server { stop, thread }))
     }
 
     /// Ends the thread; what was posted is applied.
     pub(crate) fn stop(self) {
-        let told = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        debug_assert!(told.is_ok());
+        let written = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        debug_assert!(written.is_ok());
         if self.thread.join().is_err() {
             tracing::error!("the lane's thread panicked");
         }
     }
 }
 
-/// Lets whoever wants this CPU have it, for so long at least.
+/// Yields the CPU to other threads, for at least `time`.
 fn yield_cpu(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -106,8 +107,8 @@ fn yield_cpu(time: Duration) {
 
 /// Maximum number of clients, for a board of `frames` frames.
 fn clients_max(frames: u32) -> usize {
-    let standing = frames as usize * PAGE_BYTES / STANDING_SHARE;
-    (standing / Region::standing_bytes(frames)).min(CLIENTS_MAX)
+    let bytes = frames as usize * PAGE_BYTES / FIXED_SHARE;
+    (bytes / Region::fixed_bytes(frames)).min(CLIENTS_MAX)
 }
 
 fn listen_at(name: &str) -> io::Result<OwnedFd> {
@@ -126,29 +127,30 @@ struct Serving {
     fs: Arc<FileSystem>,
     epoll: OwnedFd,
     socket: OwnedFd,
-    door: Door,
-    /// Clients that posted lately, and when they are taken for quiet.
+    refusals: Refusals,
+    /// Clients that posted lately, and when they will count as quiet.
     busy: HashMap<ClientId, Instant>,
 }
 
 /// Counts recently refused connections.
-struct Door {
-    refused: u32,
+struct Refusals {
+    count: u32,
     since: Instant,
-    shut: bool,
+    /// Accepting is suspended.
+    suspended: bool,
 }
 
-impl Door {
-    /// Counts a refusal at `now`. Returns whether to suspend accepting until [`Door::opens_at`].
-    fn refuse(&mut self, now: Instant) -> bool {
-        if now >= self.opens_at() {
-            (self.refused, self.since) = (0, now);
+impl Refusals {
+    /// Counts a refusal at `now`. Returns whether to suspend accepting until [`Refusals::resumes_at`].
+    fn add(&mut self, now: Instant) -> bool {
+        if now >= self.resumes_at() {
+            (self.count, self.since) = (0, now);
         }
-        self.refused += 1;
-        self.refused >= REFUSALS_MAX
+        self.count += 1;
+        self.count >= REFUSALS_MAX
     }
 
-    fn opens_at(&self) -> Instant {
+    fn resumes_at(&self) -> Instant {
         self.since + REFUSALS_IN
     }
 }
@@ -161,30 +163,30 @@ impl Serving {
         if let Err(error) = &life {
             tracing::error!("programs cannot use the lane: {error}");
         }
-        // Who posts runs beside it, and is held up when it does not run. An ordinary user may not ask for that.
+        // Programs that post wait when this thread does not run. An ordinary user may not raise the priority.
         let _ = setpriority_process(Some(gettid()), PRIORITY);
         let mut events = Vec::with_capacity(64);
-        let mut looked_at_all = Instant::now();
-        let mut lingers_until = None;
+        let mut scanned_all = Instant::now();
+        let mut polls_until = None;
         loop {
-            if lingers_until.is_some() {
-                yield_cpu(BETWEEN_LOOKS);
+            if polls_until.is_some() {
+                yield_cpu(BUSY_POLL_PAUSE);
             }
             let now = Instant::now();
-            if self.door.shut && now >= self.door.opens_at() {
-                self.set_door(false);
+            if self.refusals.suspended && now >= self.refusals.resumes_at() {
+                self.set_suspended(false);
             }
-            let interval = match lingers_until {
+            let interval = match polls_until {
                 Some(_) => Duration::ZERO,
-                None if self.door.shut && self.busy.is_empty() => {
-                    self.door.opens_at().saturating_duration_since(now).max(INTERVAL)
+                None if self.refusals.suspended && self.busy.is_empty() => {
+                    self.refusals.resumes_at().saturating_duration_since(now).max(INTERVAL)
                 }
                 None if self.busy.is_empty() => INTERVAL_ALL,
                 None => INTERVAL,
             };
             let interval =
                 Timespec { tv_sec: interval.as_secs() as _, tv_nsec: interval.subsec_nanos() as _ };
-            let timeout = (self.door.shut || lane.clients.len() > 0).then_some(&interval);
+            let timeout = (self.refusals.suspended || lane.clients.len() > 0).then_some(&interval);
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout) {
                 Ok(_) | Err(HomeErrno::INTR) => {}
@@ -204,18 +206,18 @@ impl Serving {
             if stopped {
                 break;
             }
-            if looked_at_all.elapsed() >= INTERVAL_ALL {
-                looked_at_all = Instant::now();
+            if scanned_all.elapsed() >= INTERVAL_ALL {
+                scanned_all = Instant::now();
                 for client in lane.clients.all() {
-                    self.busy.entry(client.id).or_insert(looked_at_all);
+                    self.busy.entry(client.id).or_insert(scanned_all);
                 }
             }
-            let found = self.look();
+            let found = self.scan_busy();
             // Marks are read even if nothing is posted.
             lane.bound_resident();
             let now = Instant::now();
-            lingers_until = match lingers_until {
-                _ if found => Some(now + LINGER),
+            polls_until = match polls_until {
+                _ if found => Some(now + BUSY_POLL),
                 until => until.filter(|until| now < *until),
             };
         }
@@ -223,28 +225,28 @@ impl Serving {
         for client in &clients {
             self.gone(client.id);
         }
-        // What is stuck has closes waiting behind it; all that must be over before the files are closed.
+        // Closes may wait behind a stuck write; they must finish before the files are closed.
         let (sender, receiver) = mpsc::channel::<()>();
         for client in &clients {
             let sender = sender.clone();
             fs.drained(client, move || drop(sender));
         }
         drop(sender);
-        // Nothing is ever sent: it ends when all are gone.
+        // Nothing is ever sent: this returns when all senders are dropped.
         let _ = receiver.recv();
         drop(life);
     }
 
-    /// Lets in whom the lane is for.
+    /// Accepts connections of users that may use the lane.
     fn accept(&mut self, lane: &Lane) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
             let socket = match accept_with(&self.socket, flags) {
                 Ok(socket) => socket,
                 Err(HomeErrno::MFILE | HomeErrno::NFILE | HomeErrno::NOMEM) => {
-                    // It stays at the door, and would have us look again at once.
-                    self.door.since = Instant::now();
-                    return self.set_door(true);
+                    // The connection stays in the backlog, and epoll would report it again at once.
+                    self.refusals.since = Instant::now();
+                    return self.set_suspended(true);
                 }
                 Err(HomeErrno::INTR | HomeErrno::CONNABORTED) => continue,
                 Err(_) => return,
@@ -255,8 +257,8 @@ impl Serving {
             let most = clients_max(lane.board.frames());
             let Some(uid) = uid.filter(|&uid| lane.clients.have_room_for(uid, owner, most)) else {
                 lane.refuse();
-                if self.door.refuse(Instant::now()) {
-                    return self.set_door(true);
+                if self.refusals.add(Instant::now()) {
+                    return self.set_suspended(true);
                 }
                 continue;
             };
@@ -268,10 +270,10 @@ impl Serving {
     }
 
     /// Suspends accepting connections, or resumes it.
-    fn set_door(&mut self, shut: bool) {
-        let flags = if shut { EventFlags::empty() } else { EventFlags::IN };
+    fn set_suspended(&mut self, suspended: bool) {
+        let flags = if suspended { EventFlags::empty() } else { EventFlags::IN };
         match epoll::modify(&self.epoll, &self.socket, EventData::new_u64(LISTEN), flags) {
-            Ok(()) => self.door.shut = shut,
+            Ok(()) => self.refusals.suspended = suspended,
             Err(error) => tracing::error!("cannot watch the lane's socket: {error}"),
         }
     }
@@ -288,7 +290,7 @@ impl Serving {
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
         let region = Arc::new(region);
         watch(&self.epoll, socket.as_fd(), CLIENT + u64::from(id))?;
-        // Known before it is told who it is.
+        // Added before the client learns its number.
         let client = Arc::new(Client::new(id, uid, token, socket, Arc::clone(&region)));
         if !lane.clients.add(Arc::clone(&client)) {
             return Err(io::Error::other("too many programs use the lane"));
@@ -303,7 +305,7 @@ impl Serving {
         Ok(())
     }
 
-    /// A client woke us, or is gone.
+    /// A client woke the thread, or has closed its socket.
     fn heard(&mut self, id: ClientId) {
         let Some(lane) = &self.fs.lane else { return };
         let Some(client) = lane.clients.get(id) else { return };
@@ -312,7 +314,7 @@ impl Serving {
             match recv(&client.socket, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return self.gone(id),
                 Ok(_) => {
-                    client.inbox().inbox.stay_awake();
+                    client.inbox().inbox.start_polling();
                     self.busy.insert(id, Instant::now() + QUIET);
                 }
                 Err(HomeErrno::AGAIN) => return,
@@ -322,8 +324,8 @@ impl Serving {
         }
     }
 
-    /// Applies what busy clients posted. Says whether there was anything.
-    fn look(&mut self) -> bool {
+    /// Applies what busy clients posted. Returns whether any had posted.
+    fn scan_busy(&mut self) -> bool {
         let Some(lane) = &self.fs.lane else { return false };
         let fs = &self.fs;
         let mut found = false;
@@ -336,22 +338,22 @@ impl Serving {
             if client.inbox().inbox.has_posted() {
                 *quiet_from = now + QUIET;
                 if fs.drain(&client) {
-                    // Looked at again at once: who fills his ring meanwhile need not wake us.
+                    // Scanned again at once: a client that fills its ring meanwhile need not wake the thread.
                     found = true;
                     return true;
                 }
             }
             let drain = client.inbox();
-            if now >= *quiet_from && drain.inbox.fall_asleep() {
+            if now >= *quiet_from && drain.inbox.stop_polling() {
                 return false;
             }
-            drain.inbox.stay_awake();
+            drain.inbox.start_polling();
             true
         });
         found
     }
 
-    /// A client is gone: applies all it posted, and takes back what it had.
+    /// A client has ended: applies all it posted, and revokes its leases.
     fn gone(&mut self, id: ClientId) {
         let Some(lane) = &self.fs.lane else { return };
         self.busy.remove(&id);
@@ -370,15 +372,15 @@ mod tests {
     #[test]
     fn accepting_is_suspended_after_many_refusals() {
         let start = Instant::now();
-        let mut door = Door { refused: 0, since: start, shut: false };
+        let mut refusals = Refusals { count: 0, since: start, suspended: false };
         for _ in 1..REFUSALS_MAX {
-            assert!(!door.refuse(start));
+            assert!(!refusals.add(start));
         }
-        assert!(door.refuse(start));
-        assert!(!door.refuse(door.opens_at()), "the count starts anew");
-        let now = door.opens_at() + REFUSALS_IN;
+        assert!(refusals.add(start));
+        assert!(!refusals.add(refusals.resumes_at()), "the count starts anew");
+        let now = refusals.resumes_at() + REFUSALS_IN;
         for second in 0..1000 {
-            assert!(!door.refuse(now + second * REFUSALS_IN), "occasional refusals are allowed");
+            assert!(!refusals.add(now + second * REFUSALS_IN), "occasional refusals are allowed");
         }
     }
 
@@ -388,7 +390,7 @@ mod tests {
             let frames = ((mebibytes << 20) / PAGE_BYTES) as u32;
             let clients = clients_max(frames);
             assert!(clients >= 64, "{clients} with {mebibytes} MiB");
-            assert!(clients * Region::standing_bytes(frames) <= mebibytes << 17);
+            assert!(clients * Region::fixed_bytes(frames) <= mebibytes << 17);
         }
     }
 }

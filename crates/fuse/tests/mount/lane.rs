@@ -1,4 +1,4 @@
-//! The lane: a client in this process, beside programs that use the kernel's way.
+//! The lane: a client in this process, beside programs that use files by the kernel.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSliceMut, Read, Write};
@@ -21,17 +21,20 @@ use crate::Test;
 use crate::fixture::{Fixture, open};
 
 pub const TESTS: &[Test] = &[
-    ("lane_posts_are_seen_by_the_kernels_way", posts_are_seen_by_the_kernels_way),
+    ("lane_posts_are_seen_by_the_kernel", posts_are_seen_by_the_kernel),
     ("lane_reads_come_from_frames", reads_come_from_frames),
     ("lane_appends_grow_the_file", appends_grow_the_file),
-    ("lane_others_who_open_take_the_right_away", others_who_open_take_the_right_away),
+    ("lane_an_open_by_others_revokes_the_lease", an_open_by_others_revokes_the_lease),
     ("lane_a_second_client_shares", a_second_client_shares),
     ("lane_mapping_leaves_for_good", mapping_leaves_for_good),
-    ("lane_who_gave_way_comes_back", who_gave_way_comes_back),
-    ("lane_posts_of_a_client_that_is_gone_stay", posts_of_a_client_that_is_gone_stay),
-    ("lane_the_kernel_keeps_nothing_old", the_kernel_keeps_nothing_old),
-    ("lane_strangers_are_not_let_in", strangers_are_not_let_in),
-    ("lane_garbage_harms_only_who_writes_it", garbage_harms_only_who_writes_it),
+    ("lane_revoked_descriptions_rejoin", revoked_descriptions_rejoin),
+    ("lane_posts_of_a_client_that_ended_stay", posts_of_a_client_that_ended_stay),
+    ("lane_the_kernel_keeps_no_outdated_pages", the_kernel_keeps_no_outdated_pages),
+    ("lane_unauthorized_programs_are_refused", unauthorized_programs_are_refused),
+    (
+        "lane_garbage_harms_only_the_client_that_writes_it",
+        garbage_harms_only_the_client_that_writes_it,
+    ),
     ("lane_truncation_and_posts_keep_their_order", truncation_and_posts_keep_their_order),
 ];
 
@@ -105,11 +108,14 @@ impl Program {
         Ok(())
     }
 
-    /// Posts as soon as another client's right is gone with it.
+    /// Posts as soon as another client no longer holds the lease.
     fn post_in_turn(&self, file: Attached, to: To, data: &[u8]) {
         let started = Instant::now();
         while self.post(file, to, data) == Err(Miss::Mode) {
-            assert!(started.elapsed() < Duration::from_secs(30), "the right is not given on");
+            assert!(
+                started.elapsed() < Duration::from_secs(30),
+                "the lease is not granted to the next client"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -121,7 +127,7 @@ impl Program {
         Ok(bytes)
     }
 
-    /// What is posted is taken out without anybody asking for it.
+    /// Waits until what was posted is taken out, without a request on the file.
     fn await_taken(&self, file: Attached, offset: u64, len: usize) {
         let started = Instant::now();
         while self.read(file, offset, len) == Err(Miss::Pending) {
@@ -140,7 +146,7 @@ fn leave(file: &File, process: u32) {
     control(file, LEAVE, &mut Leave { process }.encode()).unwrap();
 }
 
-fn posts_are_seen_by_the_kernels_way() {
+fn posts_are_seen_by_the_kernel() {
     let fixture = Fixture::new();
     let file = prepared(&fixture, "file", &[b'.'; 10_000]);
     let program = Program::start(&file);
@@ -171,7 +177,7 @@ fn reads_come_from_frames() {
     assert_eq!(program.read(lane, 100, 5000).unwrap(), content[100..5100]);
     assert_eq!(program.read(lane, 39_999, 2), Err(Miss::Absent), "past the end");
     program.post(lane, To::Offset(4090), b"twelve bytes").unwrap();
-    // Pending still, or taken already: never what was before.
+    // Still pending, or applied: never the bytes from before.
     let read = program.read(lane, 4096, 4);
     assert!(matches!(&read, Err(Miss::Pending)) || read.as_deref() == Ok(b" byt"), "{read:?}");
     program.await_taken(lane, 4090, 12);
@@ -205,13 +211,13 @@ fn appends_grow_the_file() {
     }
 }
 
-fn others_who_open_take_the_right_away() {
+fn an_open_by_others_revokes_the_lease() {
     let fixture = Fixture::new();
     let file = prepared(&fixture, "file", &[b'.'; 8192]);
     let program = Program::start(&file);
     let lane = program.attach(&file).unwrap();
     program.post(lane, To::Offset(0), b"posted").unwrap();
-    // Not this thread, which the daemon knows for one of the client's.
+    // By another thread: the daemon takes this one for the client's.
     let path = fixture.at("file");
     let reader = std::thread::spawn(move || {
         let reader = File::open(&path).unwrap();
@@ -232,7 +238,7 @@ fn others_who_open_take_the_right_away() {
     drop(reader);
     let started = Instant::now();
     while program.post(lane, To::Offset(0), b"again!") == Err(Miss::Mode) {
-        assert!(started.elapsed() < Duration::from_secs(30), "the right does not come back");
+        assert!(started.elapsed() < Duration::from_secs(30), "the lease is not granted again");
         std::thread::sleep(Duration::from_millis(1));
     }
     let path = fixture.at("file");
@@ -276,8 +282,8 @@ fn mapping_leaves_for_good() {
     assert!(program.attach(&file).is_err());
 }
 
-/// Two workers open a file before one of them uses it, and both find the other in the way.
-fn who_gave_way_comes_back() {
+/// Two workers open a file before one of them uses it: each must revoke its description, and both rejoin.
+fn revoked_descriptions_rejoin() {
     let fixture = Fixture::new();
     let [first, second] = [prepared(&fixture, "file", b"start..."), open(&fixture.at("file"))];
     let program = Program::start(&first);
@@ -289,21 +295,21 @@ fn who_gave_way_comes_back() {
     let of_second = program.attach_by(&second, 2).unwrap();
     assert!(program.client.view.is_rejoining(of_second.slot));
     assert_eq!(program.post(of_second, To::Offset(0), b"x"), Err(Miss::Mode));
-    // By another process, or under another number, nobody comes back; the first's own finds its place.
+    // The process that revoked the description attaches it again, under the same number.
     assert_eq!(program.attach_by(&first, 1).unwrap(), of_first);
     program.post_in_turn(of_second, To::Offset(0), b"S");
     program.post(of_first, To::Offset(1), b"T").unwrap();
     assert_eq!(fs::read(fixture.at("file")).unwrap(), b"STart...");
 
     leave(&first, 1);
-    assert!(!kernel(of_second), "who gave way tells before he maps the file");
+    assert!(!kernel(of_second), "a revoked description leaves before it is mapped");
     assert_eq!(program.attach_by(&first, 9).unwrap_err().raw_os_error(), Some(libc::EPERM));
-    assert!(kernel(of_second), "whoever has it now may have it mapped");
+    assert!(kernel(of_second), "another process may have it mapped");
     drop(first);
     let first = open(&fixture.at("file"));
     program.attach_by(&first, 1).unwrap();
 
-    // What two processes had give way is the kernel's for good, as what another attaches.
+    // A description is the kernel's for good if two processes revoked it, or if another process attaches it.
     leave(&first, 1);
     leave(&first, 2);
     assert_eq!(program.attach_by(&first, 1).unwrap_err().raw_os_error(), Some(libc::EPERM));
@@ -314,7 +320,7 @@ fn who_gave_way_comes_back() {
     let of_third = program.attach(&third).unwrap();
     assert!(kernel(of_third));
     drop((first, second));
-    // Nobody is left whom the kernel's page cache could serve.
+    // No description is left that uses the kernel's page cache.
     let started = Instant::now();
     while program.post(of_third, To::Offset(2), b"A") == Err(Miss::Mode) {
         assert!(started.elapsed() < Duration::from_secs(30), "the file stays by the kernel");
@@ -323,7 +329,7 @@ fn who_gave_way_comes_back() {
     assert_eq!(fs::read(fixture.at("file")).unwrap(), b"STArt...");
 }
 
-fn posts_of_a_client_that_is_gone_stay() {
+fn posts_of_a_client_that_ended_stay() {
     let fixture = Fixture::new();
     let file = prepared(&fixture, "file", &[b'.'; 1 << 20]);
     for round in 0..50u8 {
@@ -334,7 +340,7 @@ fn posts_of_a_client_that_is_gone_stay() {
         }
         drop(program);
     }
-    // The kernel is not told when a client is gone: the daemon is, by the socket.
+    // Only the daemon learns that a client ended, by the socket: the kernel does not.
     let started = Instant::now();
     loop {
         let mut bytes = [0; 100];
@@ -349,7 +355,7 @@ fn posts_of_a_client_that_is_gone_stay() {
     }
 }
 
-fn the_kernel_keeps_nothing_old() {
+fn the_kernel_keeps_no_outdated_pages() {
     let fixture = Fixture::new();
     let file = prepared(&fixture, "file", &[b'a'; 8192]);
     let path = fixture.at("file");
@@ -369,7 +375,7 @@ fn the_kernel_keeps_nothing_old() {
     assert_eq!(read(&path), [b'b'; 8192], "when it is in the lane no more");
 }
 
-fn strangers_are_not_let_in() {
+fn unauthorized_programs_are_refused() {
     let fixture = Fixture::new();
     let file = prepared(&fixture, "file", b"content");
     let program = Program::start(&file);
@@ -381,12 +387,12 @@ fn strangers_are_not_let_in() {
     assert_eq!(unknown.raw_os_error(), Some(libc::ENOTTY));
     fs::set_permissions(fixture.at("file"), std::os::unix::fs::PermissionsExt::from_mode(0o666))
         .unwrap();
-    // python3 is part of every set-up of the tests.
+    // Every set-up for the tests has python3.
     let find = "python3 -c 'import fcntl; fcntl.ioctl(open(\"file\"), 0xc0405701, bytes(64))'";
     assert!(!fixture.stranger(&format!("{find} 2>/dev/null")));
 }
 
-fn garbage_harms_only_who_writes_it() {
+fn garbage_harms_only_the_client_that_writes_it() {
     let fixture = Fixture::new();
     let (own, others) =
         (prepared(&fixture, "own", &[b'.'; 8192]), prepared(&fixture, "others", &[b'o'; 8192]));
@@ -396,7 +402,7 @@ fn garbage_harms_only_who_writes_it() {
         let bad = Program::start(&own);
         let of_bad = bad.attach(&own).unwrap();
         bad.post_in_turn(of_bad, To::Offset(0), b"well-formed");
-        // Entries that name descriptions it does not have, and such as it may not write to.
+        // Entries that name descriptions that the client does not have, or may not write to.
         for description in [1u32, 77, u32::MAX] {
             let forged = Attached { slot: of_bad.slot, description };
             let _ = bad.post(forged, To::Offset(seed * 100), &[seed as u8; 100]);
@@ -425,7 +431,7 @@ fn truncation_and_posts_keep_their_order() {
         let mut bytes = [7; 1000];
         file.read_exact_at(&mut bytes, 99_000).unwrap();
         assert_eq!(bytes, [0; 1000], "round {round}: what was cut off came back");
-        // What is past the end is a hole now: its space is taken by the kernel's way.
+        // The range past the old end is a hole now: a write by the kernel reserves its space.
         file.write_all_at(&[2; 50_000], 50_000).unwrap();
     }
     let custom =

@@ -1,5 +1,4 @@
-//! Regions that hold what no client of ours writes: the server neither panics, nor reads outside, nor goes on for
-//! ever.
+//! Regions that hold what no correct client writes: the server does not panic, does not read outside, and its scans end.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,12 +8,12 @@ use crate::region::{EntryHead, RINGS};
 use crate::ring::{ENTRY_ALIGN, HEAD_BYTES, PAYLOAD_BYTES_MAX, RING_BYTES, entry_bytes};
 
 const SEEDS: u64 = if cfg!(miri) { 5 } else { 4000 };
-/// Passes over one region; between two of them it is spoilt once more.
-const PASSES: usize = 4;
-/// Of what a pass may take at most: entries of the least size in full rings.
+/// Scans of one region; it may be corrupted again during each.
+const SCANS: usize = 4;
+/// Most entries that a scan may take: those of the least size in full rings.
 const TAKEN_MAX: usize = RINGS * RING_BYTES / (2 * ENTRY_ALIGN) + RINGS;
 
-/// A number that some check may have forgotten.
+/// A number that some check may have missed.
 fn number(random: &mut Random) -> u64 {
     match random.below(6) {
         0 => 0,
@@ -25,12 +24,12 @@ fn number(random: &mut Random) -> u64 {
     }
 }
 
-/// A head that may be right, or nearly.
+/// A head that is valid, or wrong in one field.
 fn entry(random: &mut Random) -> EntryHead {
     let wrong = random.below(300);
     let pick =
         |random: &mut Random, which, right| if wrong == which { number(random) } else { right };
-    let stamp = random.next() % 64;
+    let sequence = random.next() % 64;
     let offset = random.next() % (1 << 30);
     let len = match random.below(8) {
         0 => 1 + random.next() % PAYLOAD_BYTES_MAX as u64,
@@ -38,36 +37,36 @@ fn entry(random: &mut Random) -> EntryHead {
     };
     let kind = [1, 2, 1, 2, 1, 2, 1, 2, 0, 1][random.below(10)];
     EntryHead {
-        stamp: pick(random, 0, stamp),
+        sequence: pick(random, 0, sequence),
         offset: pick(random, 1, offset),
         description: number(random) as u32,
         len: pick(random, 2, len) as u32,
         kind: pick(random, 3, kind) as u32,
-        flags: pick(random, 4, stamp & 1) as u32,
+        flags: pick(random, 4, sequence & 1) as u32,
     }
 }
 
-/// Writes what a client could: anything, anywhere.
-fn spoil(region: &Region, random: &mut Random) {
+/// Writes what a client could write: anything, anywhere.
+fn corrupt(region: &Region, random: &mut Random) {
     let memory = region.memory();
     for _ in 0..random.below(8).saturating_sub(5) {
         let at = random.below(region.ring_bytes(1) as usize - memory.base() as usize) / 8 * 8;
-        // SAFETY: inside, and atomic: the server may look at it.
+        // SAFETY: inside, and atomic: the server may read it.
         unsafe { memory.at::<AtomicU64>(at) }.store(number(random), Relaxed);
     }
     if random.below(6) == 0 {
-        region.head().stamps.set(number(random));
+        region.head().writes.set(number(random));
     }
     for _ in 0..1 + random.below(6) {
         let ring = random.below(RINGS);
-        region.pass_ring(ring, region.owner(ring), Owner::new(0, number(random) as u32 | 1));
-        // Entries one after the other, from the server's head on.
+        region.change_owner(ring, region.owner(ring), Owner::new(0, number(random) as u32 | 1));
+        // Consecutive entries from the server's head on.
         let ends = &region.ring(ring).ends;
         let (from, mut bytes) = (ends.released(), 0);
         for _ in 0..random.below(20) {
             let at = (from as usize + bytes) % RING_BYTES / ENTRY_ALIGN * ENTRY_ALIGN;
             let entry = entry(random);
-            // SAFETY: inside the ring, aligned, and no thread looks at it now.
+            // SAFETY: inside the ring, aligned, and no other thread uses it now.
             unsafe { region.ring_bytes(ring).add(at).cast::<EntryHead>().write(entry) };
             bytes += match entry.kind {
                 0 => RING_BYTES - at,
@@ -83,13 +82,13 @@ fn spoil(region: &Region, random: &mut Random) {
     }
 }
 
-/// How a region was done with: whether there was damage, and how much was taken.
+/// Drains a region. Returns whether there was damage, and how many writes were taken.
 fn drain(inbox: &mut Inbox, random: &mut Random) -> (bool, usize) {
     let mut taken = 0;
-    for _ in 0..PASSES {
+    for _ in 0..SCANS {
         let Ok(cut) = inbox.begin() else { return (true, taken) };
         let cut = if random.below(8) == 0 { Cut::ALL } else { cut };
-        let mut in_pass = 0;
+        let mut in_scan = 0;
         loop {
             inbox.look_ahead(|_, _, len| assert!(len <= PAYLOAD_BYTES_MAX));
             let posted = match inbox.next(cut) {
@@ -98,20 +97,20 @@ fn drain(inbox: &mut Inbox, random: &mut Random) -> (bool, usize) {
                 Err(_) => return (true, taken),
             };
             assert!(posted.len == inbox.payload().len() && posted.len <= PAYLOAD_BYTES_MAX);
-            in_pass += 1;
-            assert!(in_pass <= TAKEN_MAX);
+            in_scan += 1;
+            assert!(in_scan <= TAKEN_MAX);
             taken += 1;
             if random.below(50) == 0 {
-                spoil(&Arc::clone(inbox.region()), random);
+                corrupt(&Arc::clone(inbox.region()), random);
             }
             let slot = (random.below(4) != 0).then(|| random.below(crate::board::FILES) as u32);
             if inbox.settle(posted, slot).is_err() {
                 return (true, taken);
             }
         }
-        inbox.withdraw();
-        inbox.stay_awake();
-        inbox.fall_asleep();
+        inbox.revoke();
+        inbox.start_polling();
+        inbox.stop_polling();
     }
     (false, taken)
 }
@@ -122,29 +121,29 @@ fn garbage_in_a_region_is_damage_at_worst() {
     let mut random = Random(1);
     let mut lane = Lane::new(4);
     for _ in 0..SEEDS {
-        // The server's own state is new; what the one before left in the region is more garbage.
+        // The server's own state is new; what earlier seeds left in the region is more garbage.
         let region = Arc::clone(lane.inbox.region());
         for ring in 0..RINGS {
             region.ring(ring).ends.release(0);
             region.ring(ring).ends.set_tail(0);
         }
-        region.head().stamps.set(64);
+        region.head().writes.set(64);
         lane.inbox = Inbox::new(region);
         let region = Arc::clone(lane.inbox.region());
-        spoil(&region, &mut random);
+        corrupt(&region, &mut random);
         let (is_damaged, count) = drain(&mut lane.inbox, &mut random);
         *(if is_damaged { &mut damaged } else { &mut whole }) += 1;
         taken += count;
     }
     if !cfg!(miri) {
-        // It tests little if it only ever meets the first check, or none.
+        // The test covers little if every region fails the first check, or none fails any.
         assert!(damaged > SEEDS / 10 && whole > SEEDS / 50, "{damaged} damaged, {whole} not");
         assert!(taken as u64 > SEEDS, "{taken}");
     }
 }
 
 #[test]
-fn noise_all_over_a_region_is_damage_or_nothing() {
+fn random_bytes_all_over_a_region_are_damage() {
     let mut random = Random(2);
     for _ in 0..(if cfg!(miri) { 1 } else { 40 }) {
         let mut lane = Lane::new(4);
@@ -159,18 +158,18 @@ fn noise_all_over_a_region_is_damage_or_nothing() {
 }
 
 #[test]
-fn a_stamp_that_nobody_was_given_is_damage() {
+fn a_sequence_number_that_was_never_issued_is_damage() {
     let mut lane = Lane::with_file(4, 0);
     let ring = lane.ring(1);
     post(&lane.client, &ring, FILE, To::Offset(0), b"x").unwrap();
-    lane.client.region.head().stamps.set(0);
-    // Otherwise something would be posted for ever, and never taken.
+    lane.client.region.head().writes.set(0);
+    // Otherwise the write would never be taken.
     assert!(take_all(&mut lane.inbox).is_err());
-    // Of a counter that goes back later nothing is believed.
+    // A sequence that goes back after the scan began is ignored.
     let mut lane = Lane::with_file(4, 0);
     let ring = lane.ring(1);
     post(&lane.client, &ring, FILE, To::Offset(0), b"x").unwrap();
     lane.inbox.begin().unwrap();
-    lane.client.region.head().stamps.set(0);
+    lane.client.region.head().writes.set(0);
     assert_eq!(lane.take_all().len(), 1);
 }

@@ -1,9 +1,9 @@
 //! Tests of both halves together, in one process. Those of `tests/processes.rs` are in several.
 //!
-//! They run under Miri as well, then on heap memory and with smaller rings; what relies on races that the
-//! sequence lock makes harmless does not.
+//! They run under Miri as well, then on heap memory and with smaller rings; tests that rely on races which the
+//! sequence lock makes harmless do not.
 
-#![allow(unsafe_code)] // What they test is not had without it.
+#![allow(unsafe_code)] // Shared memory cannot be used without it.
 #![allow(clippy::unwrap_used)] // What is missing fails the test.
 
 mod garbage;
@@ -27,7 +27,7 @@ const SLOT: u32 = 3;
 const FILE: Attached = Attached { slot: SLOT, description: 11 };
 const FAR: u64 = 1 << 40;
 
-/// A daemon's memories and one client's.
+/// A daemon's and a client's memories.
 struct Lane {
     board: Board,
     content: Memory,
@@ -65,7 +65,7 @@ impl Lane {
         Lane { board, content, inbox: Inbox::new(region), client }
     }
 
-    /// With the file exclusive to the client, of this size, and room up to [`FAR`].
+    /// A lane whose client holds the lease of the file, of size `size`, with room up to [`FAR`].
     fn with_file(frames: u32, size: u64) -> Lane {
         let lane = Lane::new(frames);
         lane.board.set_size(SLOT, size);
@@ -102,7 +102,7 @@ fn post(client: &Client, ring: &Ring, file: Attached, to: To, bytes: &[u8]) -> R
 
 fn read(client: &Client, slot: u32, offset: u64, len: usize) -> Result<Vec<u8>, Miss> {
     let mut bytes = vec![0; len];
-    // SAFETY: as many bytes as there are.
+    // SAFETY: the vector has `len` bytes.
     unsafe { client.read(slot, offset, bytes.as_mut_ptr(), len) }.map(|()| bytes)
 }
 
@@ -112,16 +112,16 @@ fn take_all(inbox: &mut Inbox) -> Result<Vec<Taken>, Damage> {
 }
 
 fn take_to(inbox: &mut Inbox, cut: Cut) -> Result<Vec<Taken>, Damage> {
-    let (mut taken, mut told) = (Vec::new(), Vec::new());
+    let (mut taken, mut announced) = (Vec::new(), Vec::new());
     loop {
-        inbox.look_ahead(|description, offset, len| told.push((description, offset, len)));
+        inbox.look_ahead(|description, offset, len| announced.push((description, offset, len)));
         let Some(posted) = inbox.next(cut)? else { break };
         assert_eq!(posted.len, inbox.payload().len());
         let (description, offset) = (posted.description, posted.offset);
-        // Each was told of before, once.
-        let of = (description, offset.unwrap_or(0), posted.len);
-        let at = told.iter().position(|told| *told == of).expect("it was told of");
-        told.remove(at);
+        // Each write was announced before, once.
+        let write = (description, offset.unwrap_or(0), posted.len);
+        let at = announced.iter().position(|known| *known == write).expect("it was announced");
+        announced.remove(at);
         taken.push(Taken { description, offset, bytes: inbox.payload().to_vec() });
         inbox.settle(posted, Some(SLOT))?;
     }

@@ -41,7 +41,7 @@ fn writes_of_several_rings_are_taken_in_the_order_they_were_made() {
 }
 
 #[test]
-fn what_is_posted_during_a_pass_is_left_to_the_next() {
+fn what_is_posted_during_a_scan_is_left_to_the_next() {
     let mut lane = Lane::with_file(4, 0);
     let (ring, late) = (lane.ring(1), lane.ring(2));
     post(&lane.client, &ring, FILE, To::Offset(0), b"a").unwrap();
@@ -53,7 +53,7 @@ fn what_is_posted_during_a_pass_is_left_to_the_next() {
 }
 
 #[test]
-fn nobody_posts_without_the_right() {
+fn a_post_without_the_right_fails() {
     let lane = Lane::with_file(4, 0);
     let ring = lane.ring(1);
     let post = |file| post(&lane.client, &ring, file, To::Offset(0), b"x");
@@ -63,7 +63,7 @@ fn nobody_posts_without_the_right() {
         [(Mode::Kernel, 0), (Mode::Rejoining, 0), (Mode::Shared, CLIENT), (Mode::Exclusive, 8)]
     {
         lane.board.set_mode(SLOT, mode, client);
-        lane.inbox.withdraw();
+        lane.inbox.revoke();
         assert_eq!(post(FILE), Err(Miss::Mode));
         assert_eq!(read(&lane.client, SLOT, 0, 0).is_ok(), mode == Mode::Shared);
     }
@@ -89,7 +89,7 @@ fn lengths_and_room_are_checked() {
 }
 
 #[test]
-fn appends_never_go_past_what_there_is_room_for() {
+fn appends_never_exceed_the_reserved_room() {
     let mut lane = Lane::with_file(4, 100);
     lane.board.set_grant(SLOT, 130);
     let (one, other) = (lane.ring(1), lane.ring(2));
@@ -130,7 +130,7 @@ fn counters_return_to_zero() {
     assert_eq!(region.head().ends.appending.load(Relaxed), 200);
     lane.take_all();
     assert_eq!((pending(), region.head().ends.appending.load(Relaxed)), (0, 0));
-    // What was refused is not pending.
+    // A refused write is not pending.
     lane.board.set_grant(SLOT, 0);
     post(&lane.client, &ring, FILE, To::Offset(4000), &[1; 200]).unwrap_err();
     post(&lane.client, &ring, FILE, To::End, &[1; 200]).unwrap_err();
@@ -138,7 +138,7 @@ fn counters_return_to_zero() {
 }
 
 #[test]
-fn a_full_ring_says_so_and_goes_on_after_it_was_emptied() {
+fn posts_to_a_full_ring_fail_until_it_is_drained() {
     let mut lane = Lane::with_file(4, 0);
     let ring = lane.ring(1);
     for round in 0..5 {
@@ -158,7 +158,7 @@ fn a_full_ring_says_so_and_goes_on_after_it_was_emptied() {
 }
 
 #[test]
-fn rings_are_given_back_and_taken_over() {
+fn rings_are_released_and_taken_over() {
     let mut lane = Lane::with_file(4, 0);
     let rings: Vec<_> = (1..=RINGS as u32).map(|tid| lane.ring(tid)).collect();
     assert!(lane.client.take_ring(Owner::new(1, 100), |_| true).is_none());
@@ -172,7 +172,7 @@ fn rings_are_given_back_and_taken_over() {
         lane.inbox.region().has_thread(Owner::new(1, 100))
             && !lane.inbox.region().has_thread(Owner::new(1, 3))
     );
-    // Whose it was cannot give it away any more.
+    // The former owner cannot release it any more.
     lane.client.release_ring(&rings[2]);
     assert!(lane.client.take_ring(Owner::new(1, 101), |_| true).is_none());
     post(&lane.client, &taken_over, FILE, To::Offset(1), b"new").unwrap();
@@ -182,17 +182,17 @@ fn rings_are_given_back_and_taken_over() {
 }
 
 #[test]
-fn the_bell_is_rung_once_and_only_if_need_be() {
+fn the_doorbell_is_rung_once_and_only_if_needed() {
     let mut lane = Lane::with_file(4, 0);
     let ring = lane.ring(1);
     let post =
         |lane: &Lane, len| post(&lane.client, &ring, FILE, To::Offset(0), &vec![0; len]).unwrap();
     assert!(post(&lane, 1) && !post(&lane, 1));
-    assert!(!lane.inbox.fall_asleep());
+    assert!(!lane.inbox.stop_polling());
     lane.take_all();
-    assert!(lane.inbox.fall_asleep());
+    assert!(lane.inbox.stop_polling());
     assert!(post(&lane, 1) && !post(&lane, 1));
-    lane.inbox.stay_awake();
+    lane.inbox.start_polling();
     // Half full.
     let posts_to_ring = (0..10).position(|_| post(&lane, PAYLOAD_BYTES_MAX)).unwrap();
     assert_eq!(posts_to_ring, 3);
@@ -228,7 +228,7 @@ fn pages_are_read_from_frames_while_they_are_published() {
 }
 
 #[test]
-fn a_page_written_to_is_not_read_until_that_is_applied() {
+fn a_page_with_a_pending_write_is_not_read_until_it_is_applied() {
     let mut lane = Lane::with_file(4, 4 * 4096);
     let ring = lane.ring(1);
     for page in 0..4 {
@@ -243,7 +243,7 @@ fn a_page_written_to_is_not_read_until_that_is_applied() {
 }
 
 #[test]
-fn what_was_read_is_noted() {
+fn a_read_marks_the_frame_as_referenced() {
     let lane = Lane::with_file(4, 4096);
     lane.board.add_client(Arc::clone(lane.inbox.region()));
     lane.board.publish(2, SLOT, 0);
@@ -306,7 +306,7 @@ fn long_memory_takes_huge_pages_and_keeps_its_bytes() {
         unsafe { at(offset).write(offset.trailing_zeros() as u8) };
     }
     for offset in [0, HUGE_BYTES] {
-        // Where there are none the bytes are what counts.
+        // Huge pages may be unavailable; the bytes must be kept in any case.
         let _ = memory.make_huge(offset);
     }
     for offset in (0..len).step_by(PAGE_BYTES) {
@@ -326,7 +326,7 @@ fn a_first_post_begun_before_unmap_is_not_published_after_it() {
     assert!(ends.publish(place).is_err(), "the write would be lost");
 }
 
-/// Whether a thread of another PID namespace exists is unknown here, whatever its number means here.
+/// Whether a thread of another PID namespace exists is unknown here: its number means nothing here.
 #[test]
 fn a_ring_of_another_pid_namespace_is_not_taken_over() {
     let lane = Lane::with_file(4, 0);
@@ -334,7 +334,7 @@ fn a_ring_of_another_pid_namespace_is_not_taken_over() {
         lane.client.take_ring(Owner::new(2, ring + 1), |_| true).unwrap();
     }
     assert!(lane.client.take_ring(Owner::new(3, 1000), |_| false).is_none());
-    // An owner of an unknown namespace judges no ring, and no other owner judges its ring.
+    // An owner of an unknown namespace takes over no ring, and its ring is not taken over.
     assert!(lane.client.take_ring(Owner::new(0, 1000), |_| false).is_none());
     let taken = lane.client.take_ring(Owner::new(2, 1000), |tid| tid != 5).unwrap();
     lane.client.release_ring(&taken);

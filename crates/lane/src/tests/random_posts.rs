@@ -18,18 +18,18 @@ enum Step {
         offset: u64,
         len: usize,
     },
-    /// The server takes the right away while a thread is posting, and gives it back.
+    /// The server revokes the right while a thread is posting, and grants it again.
     Interrupt {
         thread: usize,
         len: usize,
     },
-    /// The right is taken away, and everything taken out, before it is given back.
-    Withdraw,
+    /// The right is revoked and everything taken out, before it is granted again.
+    Revoke,
     Take {
         at_most: usize,
     },
     TakeAll,
-    /// A thread's ring is given back, and another taken.
+    /// A thread's ring is released, and a ring is taken again.
     Move {
         thread: usize,
     },
@@ -46,14 +46,14 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (thread.clone(), any::<bool>(), 0..1_u64 << 20, len.clone())
             .prop_map(|(thread, to_end, offset, len)| Step::Post { thread, to_end, offset, len }),
         1 => (thread.clone(), len).prop_map(|(thread, len)| Step::Interrupt { thread, len }),
-        1 => Just(Step::Withdraw),
+        1 => Just(Step::Revoke),
         2 => (0..20_usize).prop_map(|at_most| Step::Take { at_most }),
         1 => Just(Step::TakeAll),
         1 => thread.prop_map(|thread| Step::Move { thread }),
     ]
 }
 
-/// One ring as it should be: where its tail is, and what every entry takes of it, filler included.
+/// The expected state of a ring: its tail, and the bytes that each entry takes, filler included.
 #[derive(Default)]
 struct Expected {
     tail: usize,
@@ -61,7 +61,7 @@ struct Expected {
 }
 
 impl Expected {
-    /// Bytes an entry would take; `None` if they are not there.
+    /// Bytes that an entry would take; `None` if there is no room.
     fn room_for(&self, len: usize) -> Option<usize> {
         let (bytes, to_end) = (entry_bytes(len), RING_BYTES - self.tail % RING_BYTES);
         let needed = if bytes > to_end { to_end + bytes } else { bytes };
@@ -78,7 +78,7 @@ struct Model {
     lane: Lane,
     rings: Vec<Ring>,
     expected: Vec<Expected>,
-    /// Which ring each write is in, and the write.
+    /// The writes in order, each with its ring.
     queue: VecDeque<(usize, Taken)>,
     posted: u64,
 }
@@ -133,14 +133,14 @@ impl Model {
             Step::Interrupt { thread, len } => {
                 let ends = &self.lane.client.region.ring(self.rings[thread].number()).ends;
                 let place = ends.begin(len);
-                self.lane.inbox.withdraw();
+                self.lane.inbox.revoke();
                 if let Ok(place) = place {
                     assert!(ends.publish(place).is_err());
                 }
             }
-            Step::Withdraw => {
+            Step::Revoke => {
                 self.lane.board.set_mode(SLOT, Mode::Kernel, 0);
-                self.lane.inbox.withdraw();
+                self.lane.inbox.revoke();
                 self.take_all();
                 let refused = post(&self.lane.client, &self.rings[0], FILE, To::End, b"x");
                 assert_eq!(refused, Err(Miss::Mode));
@@ -150,7 +150,7 @@ impl Model {
             Step::Take { at_most } => self.take(at_most),
             Step::TakeAll => self.take_all(),
             Step::Move { thread } => {
-                // Its number is that of the lowest free: the same again.
+                // The lowest free ring is taken: the same again.
                 self.lane.client.release_ring(&self.rings[thread]);
                 self.rings[thread] = self.lane.ring(thread as u32 + 1);
             }

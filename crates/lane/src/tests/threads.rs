@@ -1,4 +1,4 @@
-//! Both halves at once.
+//! Both halves in concurrent threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use super::*;
 const POSTS: u64 = if cfg!(miri) { 25 } else { 50_000 };
 const THREADS: u32 = 3;
 
-/// Posts, and goes on when the ring is full or the right is away for a moment.
-fn post_at_last(client: &Client, ring: &Ring, to: To, bytes: &[u8], wake: impl Fn()) {
+/// Posts, and tries again while the ring is full or the right is revoked.
+fn post_with_retry(client: &Client, ring: &Ring, to: To, bytes: &[u8], wake: impl Fn()) {
     let begun = Instant::now();
     loop {
         assert!(cfg!(miri) || begun.elapsed() < Duration::from_secs(60), "nothing is taken out");
@@ -27,8 +27,8 @@ fn post_at_last(client: &Client, ring: &Ring, to: To, bytes: &[u8], wake: impl F
     }
 }
 
-/// A write that returned before another began, whichever thread's they were, is taken before it; and the doorbell
-/// alone wakes the server.
+/// A write that returned before another began, in any thread, is taken before it; and the doorbell alone wakes the
+/// server.
 #[test]
 fn writes_that_follow_each_other_are_taken_in_that_order() {
     let Lane { mut inbox, client, board, .. } = Lane::with_file(4, 0);
@@ -47,7 +47,7 @@ fn writes_that_follow_each_other_are_taken_in_that_order() {
                     }
                     bytes[..8].copy_from_slice(&count.to_ne_bytes());
                     let len = 8 + *count as usize % 90;
-                    post_at_last(client, &ring, To::Offset(*count), &bytes[..len], || {
+                    post_with_retry(client, &ring, To::Offset(*count), &bytes[..len], || {
                         is_rung.store(true, Ordering::SeqCst);
                         server.unpark();
                     });
@@ -62,12 +62,12 @@ fn writes_that_follow_each_other_are_taken_in_that_order() {
                 assert_eq!(taken.bytes[..8], expected.to_ne_bytes());
                 expected += 1;
             }
-            if expected < POSTS && inbox.fall_asleep() {
+            if expected < POSTS && inbox.stop_polling() {
                 let mut waits = 0;
                 while !is_rung.swap(false, Ordering::SeqCst) {
                     thread::park_timeout(Duration::from_millis(100));
                     waits += 1;
-                    assert!(cfg!(miri) || waits < 100 || !inbox.has_posted(), "nobody rang");
+                    assert!(cfg!(miri) || waits < 100 || !inbox.has_posted(), "no client rang");
                 }
             }
         }
@@ -75,10 +75,10 @@ fn writes_that_follow_each_other_are_taken_in_that_order() {
     drop(board);
 }
 
-/// Once the right is withdrawn and a pass was made, nothing comes any more until it is given back; and nothing
-/// is lost or taken twice.
+/// After the right was revoked and the rings were scanned, nothing more is posted until the right is granted again;
+/// no write is lost or taken twice.
 #[test]
-fn nothing_comes_after_the_right_was_withdrawn() {
+fn nothing_is_posted_after_the_right_was_revoked() {
     let Lane { mut inbox, client, board, .. } = Lane::with_file(4, 0);
     let left = AtomicU64::new(u64::from(THREADS));
     thread::scope(|scope| {
@@ -88,7 +88,7 @@ fn nothing_comes_after_the_right_was_withdrawn() {
                 let ring = client.take_ring(Owner::new(1, tid), |_| true).unwrap();
                 for number in 0..POSTS {
                     let to = To::Offset(u64::from(tid) << 32 | number);
-                    post_at_last(client, &ring, to, &number.to_ne_bytes(), || {});
+                    post_with_retry(client, &ring, to, &number.to_ne_bytes(), || {});
                 }
                 left.fetch_sub(1, Ordering::Release);
             });
@@ -106,7 +106,7 @@ fn nothing_comes_after_the_right_was_withdrawn() {
         while left.load(Ordering::Acquire) != 0 {
             count_in(take_all(&mut inbox).unwrap());
             board.set_mode(SLOT, Mode::Kernel, 0);
-            inbox.withdraw();
+            inbox.revoke();
             while inbox.has_posted() {
                 count_in(take_all(&mut inbox).unwrap());
             }
@@ -120,7 +120,7 @@ fn nothing_comes_after_the_right_was_withdrawn() {
     });
 }
 
-/// Every page's bytes say whose they are and of what time: a read is of one page and of one time, or none.
+/// Every page's bytes name the page and a time: a read returns bytes of one page and one time, or fails.
 #[test]
 #[cfg_attr(miri, ignore = "reads race with changes, which the sequence lock makes harmless")]
 fn reads_are_of_one_page_and_of_one_time() {

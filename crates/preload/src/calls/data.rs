@@ -14,14 +14,15 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// What the lane makes of a read of `pieces`; the kernel is to do it if that is `None`.
+/// Does a read or write of `pieces` by the lane and returns its result, or evaluates to the outcome if the kernel must do
+/// the call.
 macro_rules! by_lane {
-    ($way:path, $fd:expr, $pieces:expr, $count:expr, $offset:expr) => {{
-        // SAFETY: the pieces are the program's own word, as the kernel would take it.
+    ($call:path, $fd:expr, $pieces:expr, $count:expr, $offset:expr) => {{
+        // SAFETY: the program vouches for the pieces, as it does to the kernel.
         let outcome = unsafe {
-            // The call is where a thread may be cancelled, whoever does it.
+            // The call is a cancellation point, also when the lane does it.
             pthread_testcancel();
-            $way($fd, $pieces, $count, $offset)
+            $call($fd, $pieces, $count, $offset)
         };
         match outcome.returned() {
             Some(result) => return result,
@@ -32,13 +33,13 @@ macro_rules! by_lane {
 
 #[inline]
 fn read_by_kernel(outcome: Outcome, result: isize) -> isize {
-    report::kernel_read(outcome.why(), result);
+    report::kernel_read(outcome.fallback(), result);
     result
 }
 
 #[inline]
 fn written_by_kernel(outcome: Outcome, result: isize) -> isize {
-    report::kernel_write(outcome.why(), result);
+    report::kernel_write(outcome.fallback(), result);
     result
 }
 
@@ -119,7 +120,7 @@ interpose! {
         if table::is_plain(fd) || flags != 0 {
             return next(fd, pieces, count, at, flags);
         }
-        // At -1: where the position is.
+        // -1 means at the position.
         let place = Some(&at).filter(|at| **at != -1);
         let outcome = by_lane!(data::read, fd, pieces, count as usize, place);
         read_by_kernel(outcome, next(fd, pieces, count, at, flags))
@@ -212,7 +213,7 @@ interpose! {
         data::after_seek(fd, next(fd, offset, whence))
     }
 
-    // The daemon takes out what was posted before it serves any of these.
+    // The daemon applies what was posted before it serves any of these.
 
     fn fsync(fd: c_int) -> c_int as next {
         synced(fd);

@@ -47,7 +47,7 @@ interpose! {
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int as next {
         let closes = flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0;
-        // Between sockets of ours.
+        // The ranges between this library's sockets.
         let mut from = first;
         while closes && let Some(ours) = ours_in(from, last) {
             if ours > from {
@@ -137,14 +137,14 @@ fn changes_credentials(number: c_long) -> bool {
     )
 }
 
-/// The program does not know of the descriptor.
+/// The descriptor is this library's: to the program it is not open.
 fn not_open() -> c_int {
     // SAFETY: the thread's own.
     unsafe { *libc::__errno_location() = libc::EBADF };
     -1
 }
 
-/// The number is about to be given to something else.
+/// The number is about to be reused for another file.
 fn make_room(fd: c_int) {
     if table::is_ours(fd) {
         connection::evade(fd);
@@ -169,7 +169,7 @@ fn forget_range(first: c_uint, last: c_uint) {
     }
 }
 
-/// The argument as the kernel is to have it.
+/// The argument for the kernel's call.
 fn before_fcntl(fd: c_int, command: c_int, argument: usize) -> usize {
     if command == libc::F_SETFL
         && let Some(description) = table::known(fd)
@@ -179,15 +179,15 @@ fn before_fcntl(fd: c_int, command: c_int, argument: usize) -> usize {
             return argument;
         }
         if let Some((client, file)) = description.attached() {
-            // Before it appends no more.
-            position::settle(fd, client, file);
+            // While it still appends.
+            position::set_if_noted(fd, client, file);
         }
         return argument | libc::O_DIRECT as usize;
     }
     argument
 }
 
-/// The result as the program is to have it.
+/// The result for the program.
 fn after_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) -> c_int {
     if result < 0 {
         return result;
@@ -215,7 +215,7 @@ fn after_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) -> c_i
     }
 }
 
-/// The terminal's or the null device's descriptors are put in place of the first three, inside the C library.
+/// The C library replaced the first three descriptors, by a terminal's or the null device's.
 pub(super) fn standard_replaced() {
     for fd in 0..3 {
         table::forget(fd);

@@ -1,5 +1,5 @@
-//! What opens files and other things with descriptors: the number may have been known as something else, if it was closed where
-//! this library does not see it.
+//! Calls that open descriptors: the number may have an old entry in the table, if it was closed by a call that this library
+//! does not see.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -149,10 +149,10 @@ fn stream_opened(stream: *mut FILE) -> *mut FILE {
     stream
 }
 
-/// Its descriptor is about to be closed, inside the C library.
+/// The stream's descriptor is about to be closed, inside the C library.
 fn stream_closing(stream: *mut FILE) {
     if !stream.is_null() {
-        // SAFETY: the program's word that it is a stream. `errno` is the next call's to set.
+        // SAFETY: the program vouches that it is a stream. The next call sets `errno`.
         table::closing(unsafe { libc::fileno(stream) });
     }
 }

@@ -1,4 +1,4 @@
-//! What makes processes, and runs other programs in them.
+//! Calls that make processes, and that execute programs.
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
@@ -128,8 +128,8 @@ interpose! {
     }
 }
 
-/// The calls whose arguments are a list of any length: done what is to be done, the next definition finds
-/// registers and stack as the program left them.
+/// Calls whose arguments are a list of any length. After [`before_program`], the next definition finds registers and stack
+/// as the program left them.
 macro_rules! pass_on {
     ($($name:ident, $address:ident, $text:literal;)*) => {$(
         extern "C" fn $address() -> *mut c_void {

@@ -1,5 +1,5 @@
-//! Reading and writing by the lane, against the server's half in the same process and a file that stands for the
-//! kernel's way.
+//! Reading and writing by the lane, against the server's half in the same process; a plain file takes the calls by the
+//! kernel.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -82,7 +82,7 @@ impl Daemon {
         self.board.retract(frame);
         let mut bytes = [0; PAGE_BYTES];
         let len = self.file.read_at(&mut bytes, page * PAGE_BYTES as u64).unwrap();
-        // SAFETY: the frame is in the mapping, and nobody is told of it yet.
+        // SAFETY: the frame is in the mapping, and not published yet.
         unsafe {
             let to = self.frames.base().add(frame as usize * PAGE_BYTES);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -126,7 +126,7 @@ fn a_write_is_posted_where_the_position_is_and_moves_it() {
 }
 
 #[test]
-fn what_cannot_be_posted_is_written_in_its_place() {
+fn a_write_that_cannot_be_posted_is_written_by_the_kernel_at_its_offset() {
     let daemon = Daemon::new(libc::O_RDWR);
     daemon.board.set_grant(SLOT, 10);
     assert_eq!(write(&daemon.open, b"12345678"), Outcome::done(8));
@@ -138,7 +138,7 @@ fn what_cannot_be_posted_is_written_in_its_place() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_given_back() {
+fn the_position_moves_back_over_a_write_that_the_kernel_refuses() {
     let mut daemon = Daemon::new(libc::O_RDWR);
     daemon.board.set_grant(SLOT, 0);
     let read_only = File::open(format!("/proc/self/fd/{}", daemon.open.fd)).unwrap();
@@ -160,13 +160,13 @@ fn reads_take_what_is_in_memory_and_leave_the_end_to_the_kernel() {
     // Page 1 is not in memory: the position was moved, and the rest is read there.
     assert_eq!(read(&daemon.open, &mut out[..500]), Outcome::done(500));
     assert_eq!(daemon.position(), 4500);
-    assert_eq!(read(&daemon.open, &mut out), Outcome::kernel(Why::End));
+    assert_eq!(read(&daemon.open, &mut out), Outcome::kernel(Fallback::End));
     assert_eq!(daemon.position(), 4500);
-    // Somebody else moves the position, and the guess is wrong.
+    // The position is moved without the library, and the guess is wrong.
     sys::lseek(daemon.open.fd, 4990, libc::SEEK_SET).unwrap();
-    assert_eq!(read(&daemon.open, &mut out[..400]), Outcome::kernel(Why::End));
+    assert_eq!(read(&daemon.open, &mut out[..400]), Outcome::kernel(Fallback::End));
     daemon.open.description.moved_to(0);
-    assert_eq!(read(&daemon.open, &mut out[..400]), Outcome::kernel(Why::End));
+    assert_eq!(read(&daemon.open, &mut out[..400]), Outcome::kernel(Fallback::End));
     assert_eq!(daemon.position(), 4990);
 }
 
@@ -182,12 +182,12 @@ fn the_position_of_an_append_is_set_when_it_is_asked_for() {
         assert_eq!(posted, Outcome::done(8));
     }
     assert_eq!(daemon.position(), 0);
-    // The kernel's way to ask would have the daemon drain first.
+    // On a mount, asking for the size makes the daemon drain first.
     daemon.drain();
-    position::settle(daemon.open.fd, 0, daemon.open.file);
+    position::set_if_noted(daemon.open.fd, 0, daemon.open.file);
     assert_eq!(daemon.position(), 24);
     sys::lseek(daemon.open.fd, 3, libc::SEEK_SET).unwrap();
-    position::settle(daemon.open.fd, 0, daemon.open.file);
+    position::set_if_noted(daemon.open.fd, 0, daemon.open.file);
     assert_eq!(daemon.position(), 3);
 }
 
@@ -197,13 +197,14 @@ fn a_write_inside_a_write_and_one_without_the_right_go_by_the_kernel() {
     let nested = thread::with_ring(0, daemon.open.client, |_| {
         with_pieces(b"xy".as_ptr().cast_mut(), 2, |pieces| daemon.open.post(To::Offset(0), pieces))
     });
-    assert_eq!(nested, Ok(Outcome::kernel(Why::Nested)));
+    assert_eq!(nested, Ok(Outcome::kernel(Fallback::Nested)));
     daemon.board.set_mode(SLOT, Mode::Shared, 0);
-    let why = with_pieces(b"xy".as_ptr().cast_mut(), 2, |pieces| daemon.open.why_not_post(&pieces));
-    assert_eq!(why, Some(Why::Mode));
+    let fallback =
+        with_pieces(b"xy".as_ptr().cast_mut(), 2, |pieces| daemon.open.post_fallback(&pieces));
+    assert_eq!(fallback, Some(Fallback::Mode));
 }
 
-/// Everything the program reads is as if there were the kernel alone, however the daemon drains and fetches.
+/// The program reads what it would read with the kernel alone, whenever the daemon drains and fetches.
 #[test]
 fn random_calls_do_what_the_kernel_does() {
     for seed in 1..40_u64 {
@@ -221,7 +222,7 @@ fn random_calls_do_what_the_kernel_does() {
             match next(6) {
                 0 | 1 => {
                     let data = vec![step as u8; next(3000) as usize + 2];
-                    // What the kernel writes it writes after what was posted.
+                    // On a mount, posted writes are applied before a write by the kernel.
                     if next(4) == 0 {
                         daemon.drain();
                         daemon.board.set_grant(SLOT, next(2) << 20);
@@ -251,11 +252,11 @@ fn random_calls_do_what_the_kernel_does() {
                     let there = out.len().min(model.len().saturating_sub(at));
                     let is_posted = daemon.inbox.has_posted();
                     if is_posted && daemon.open.client.view.size(SLOT) >= (at + out.len()) as u64 {
-                        // Only the kernel's request would have it drained.
+                        // On a mount, the kernel's request makes the daemon drain.
                         daemon.drain();
                     }
                     let outcome = read(&daemon.open, &mut out);
-                    if outcome.why().is_some() {
+                    if outcome.fallback().is_some() {
                         daemon.drain();
                         assert_eq!(daemon.position(), at as u64, "seed {seed}, step {step}");
                         let fd = daemon.open.fd;

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde::Serialize;
-use weir_lane::tally::{Count, Program, Tally, Why};
+use weir_lane::tally::{Count, Fallback, Program, Tally};
 
 use crate::cli::RunArguments;
 use crate::failure::Failure;
@@ -93,15 +93,15 @@ impl Line {
         self.kernel.read_bytes += program.count(Count::KernelReadBytes);
         self.kernel.write_bytes += program.count(Count::KernelWriteBytes);
         self.syncs += program.count(Count::Syncs);
-        for why in Why::ALL {
-            let (reads, writes) = (program.kernel_reads(why), program.kernel_writes(why));
+        for fallback in Fallback::ALL {
+            let (reads, writes) = (program.kernel_reads(fallback), program.kernel_writes(fallback));
             self.kernel.reads += reads;
             self.kernel.writes += writes;
             if reads != 0 {
-                *self.kernel_reads_because.entry(key(why)).or_default() += reads;
+                *self.kernel_reads_because.entry(key(fallback)).or_default() += reads;
             }
             if writes != 0 {
-                *self.kernel_writes_because.entry(key(why)).or_default() += writes;
+                *self.kernel_writes_because.entry(key(fallback)).or_default() += writes;
             }
         }
     }
@@ -164,36 +164,38 @@ fn render_line(text: &mut String, name: &str, line: &Line) {
 }
 
 /// A reason's name in JSON, and its text.
-fn words(why: Why) -> (&'static str, &'static str) {
-    match why {
-        Why::Early => ("early", "the file had not been used often enough for the lane"),
-        Why::Refused => ("refused", "the mount has no lane, or not for this file or process"),
-        Why::Absent => ("absent", "not all of the pages were in memory"),
-        Why::Pending => ("pending", "a write to one of the pages was pending"),
-        Why::Mode => ("mode", "the file is also used by other programs, or by the kernel"),
-        Why::End => ("end", "past the end of the file"),
-        Why::Reserved => ("reserved", "past what is reserved for the file"),
-        Why::Full => ("full", "the ring was full"),
-        Why::Large => ("large", "more bytes than the lane takes at once"),
-        Why::Synchronous => ("synchronous", "opened with O_SYNC or O_DSYNC"),
-        Why::Direct => ("direct", "opened with O_DIRECT"),
-        Why::Mapped => ("mapped", "the file is mapped"),
-        Why::Passed => ("passed", "the descriptor was passed on to another program"),
-        Why::Gone => ("gone", "the daemon is gone"),
-        Why::NoRing => ("no_ring", "more threads than there are rings"),
-        Why::Nested => ("nested", "in a signal handler inside a write, or in a child of vfork"),
-        Why::Limited => ("limited", "the process has a limit on the size of files"),
-        Why::Special => ("special", "flags, sizes or offsets that only the kernel handles"),
+fn words(fallback: Fallback) -> (&'static str, &'static str) {
+    match fallback {
+        Fallback::Early => ("early", "the file had not been used often enough for the lane"),
+        Fallback::Refused => ("refused", "the mount has no lane, or not for this file or process"),
+        Fallback::Absent => ("absent", "not all of the pages were in memory"),
+        Fallback::Pending => ("pending", "a write to one of the pages was pending"),
+        Fallback::Mode => ("mode", "the file is also used by other programs, or by the kernel"),
+        Fallback::End => ("end", "past the end of the file"),
+        Fallback::Reserved => ("reserved", "past what is reserved for the file"),
+        Fallback::Full => ("full", "the ring was full"),
+        Fallback::Large => ("large", "more bytes than the lane takes at once"),
+        Fallback::Synchronous => ("synchronous", "opened with O_SYNC or O_DSYNC"),
+        Fallback::Direct => ("direct", "opened with O_DIRECT"),
+        Fallback::Mapped => ("mapped", "the file is mapped"),
+        Fallback::Passed => ("passed", "the descriptor was passed on to another program"),
+        Fallback::Gone => ("gone", "the daemon is gone"),
+        Fallback::NoRing => ("no_ring", "more threads than there are rings"),
+        Fallback::Nested => {
+            ("nested", "in a signal handler inside a write, or in a child of vfork")
+        }
+        Fallback::Limited => ("limited", "the process has a limit on the size of files"),
+        Fallback::Special => ("special", "flags, sizes or offsets that only the kernel handles"),
     }
 }
 
-fn key(why: Why) -> &'static str {
-    words(why).0
+fn key(fallback: Fallback) -> &'static str {
+    words(fallback).0
 }
 
 fn described(key: &str) -> &'static str {
-    let why = Why::ALL.into_iter().find(|why| words(*why).0 == key);
-    why.map_or("", |why| words(why).1)
+    let fallback = Fallback::ALL.into_iter().find(|fallback| words(*fallback).0 == key);
+    fallback.map_or("", |fallback| words(fallback).1)
 }
 
 #[cfg(test)]
@@ -207,10 +209,10 @@ mod tests {
         place.add(Count::Attached, 1);
         place.add(Count::LaneWrites, 7);
         place.add(Count::LaneWriteBytes, 4096);
-        place.add_kernel_write(Why::Early, 100);
-        place.add_kernel_write(Why::Full, 100);
-        place.add_kernel_write(Why::Full, 100);
-        file.tally.take(2, name, |_| true).add_kernel_read(Why::End, 10);
+        place.add_kernel_write(Fallback::Early, 100);
+        place.add_kernel_write(Fallback::Full, 100);
+        place.add_kernel_write(Fallback::Full, 100);
+        file.tally.take(2, name, |_| true).add_kernel_read(Fallback::End, 10);
         gather(&file.tally, &["cp".into(), "a".into()], 0)
     }
 
@@ -237,8 +239,8 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_own_text() {
-        let keys: std::collections::BTreeSet<_> = Why::ALL.into_iter().map(key).collect();
-        assert_eq!(keys.len(), Why::ALL.len());
-        assert!(Why::ALL.into_iter().all(|why| !described(key(why)).is_empty()));
+        let keys: std::collections::BTreeSet<_> = Fallback::ALL.into_iter().map(key).collect();
+        assert_eq!(keys.len(), Fallback::ALL.len());
+        assert!(Fallback::ALL.into_iter().all(|fallback| !described(key(fallback)).is_empty()));
     }
 }

@@ -1,6 +1,6 @@
-//! All states that up to three clients and a program of the kernel can bring a file to, each checked.
+//! Visits and checks all states of a file that up to three clients and a program that uses the kernel can reach.
 //!
-//! What is under way is part of a state, and may be done at any time after: steps, draining a client's posts, the kernel's
+//! Jobs under way are part of a state, and may finish at any later time: steps, draining a client's posts, the kernel's
 //! dropping of attributes and pages.
 
 use std::collections::{HashSet, VecDeque};
@@ -8,10 +8,10 @@ use std::collections::{HashSet, VecDeque};
 use super::*;
 use crate::lane::opens::{Kind, Opens};
 
-/// What is under way. Numbers of drops and revocations are how many came after: so there are finitely many states.
+/// A job under way. Drops and revocations are numbered by how many came after them, so that there are finitely many states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Job {
-    /// Somebody is about to reconsider the file.
+    /// A thread is about to reconsider the file.
     Reconsider,
     /// A client's posts are being applied.
     Apply(u64),
@@ -23,12 +23,12 @@ enum Job {
 struct File {
     opens: Opens,
     lease: Lease,
-    /// Of the clients, numbered from 1, and last of the kernel's program.
+    /// One of each client, numbered from 1, then one of the program that uses the kernel; and whether it is open for writing.
     descriptions: Vec<(Kind, bool)>,
     jobs: Vec<Job>,
-    /// Who asked, as the test itself notes it.
+    /// The clients that asked for the lease, as the test itself notes it.
     asked: [bool; 4],
-    /// Somebody holds the lease, or had it, and what was posted may not be applied.
+    /// A client holds or held the lease, and its posts may not be applied.
     unapplied: bool,
 }
 
@@ -49,7 +49,10 @@ impl File {
         match step {
             Step::Grant(client) => {
                 assert!(!self.unapplied, "granted before what was posted is applied: {self:?}");
-                assert!(self.asked[client as usize], "granted to who did not ask: {self:?}");
+                assert!(
+                    self.asked[client as usize],
+                    "granted to a client that did not ask: {self:?}"
+                );
                 assert!(self.opens.allows_posts_by(client), "granted beside others: {self:?}");
                 assert!(self.lease.is_volatile(), "granted while attributes are valid: {self:?}");
                 self.unapplied = true;
@@ -81,7 +84,7 @@ impl File {
         }
     }
 
-    /// Counts jobs' numbers from the last.
+    /// Renumbers jobs by their age.
     fn normal(mut self) -> File {
         let (drops, revocations) = (self.lease.drops, self.lease.revocations);
         // Only whether a job is the last of its kind makes a difference.
@@ -101,7 +104,7 @@ impl File {
         self
     }
 
-    /// The states that what is under way leads to.
+    /// The states to which the jobs under way lead.
     fn after_jobs(&self) -> impl Iterator<Item = File> {
         let distinct: HashSet<Job> = self.jobs.iter().copied().collect();
         distinct.into_iter().map(|job| {
@@ -112,7 +115,7 @@ impl File {
         })
     }
 
-    /// The states that an event on one of the descriptions leads to. Numbers of processes are those of clients.
+    /// The states to which an event on one of the descriptions leads. Each client has one process, of the same number.
     fn after_events(&self, clients: u32) -> Vec<File> {
         let mut found = Vec::new();
         for at in 0..self.descriptions.len() {
@@ -152,7 +155,7 @@ impl File {
                 *kind = Kind::Closed;
                 true
             });
-            // Maps it, or passes it on.
+            // The program maps the description, or passes it on.
             event(&|file, kind, writes| file.opens.revoke(kind, writes, None));
             if at as u32 >= clients {
                 continue;
@@ -167,7 +170,7 @@ impl File {
                         file.lease.enter();
                     }
                 }
-                // A refusal changes what is counted, too.
+                // A refusal changes the counts, too.
                 attached != Ok((client, true))
             });
             event(&|file, kind, writes| {
@@ -184,19 +187,19 @@ impl File {
         let holder = self.lease.holder();
         assert_eq!(self.unapplied, holder.is_some(), "{self:?}");
         if posts {
-            let holder = holder.expect("somebody posts");
+            let holder = holder.expect("a client holds the lease");
             assert!(self.lease.is_stale() && self.lease.is_volatile(), "{self:?}");
-            // Whoever opened it is not answered before it is reconsidered.
+            // An open is not answered before the file is reconsidered.
             let is_considered = !self.jobs.contains(&Job::Reconsider);
             assert!(!is_considered || self.opens.allows_posts_by(holder), "{self:?}");
         }
-        // What waits for revocations waits for a job.
+        // A revocation is under way exactly while it has a job.
         let revoking = self.jobs.iter().any(|job| matches!(job, Job::Apply(_) | Job::DropPages(_)));
         assert_eq!(self.lease.is_being_revoked(), revoking, "{self:?}");
         self.settles();
     }
 
-    /// When all that is under way is done, the mode is the wanted one.
+    /// When all jobs are done, the mode is the wanted one.
     fn settles(&self) {
         let mut file = self.clone();
         for _ in 0..100 {
@@ -219,7 +222,7 @@ impl File {
     }
 }
 
-/// Visits all states that can be reached with so many jobs under way at once, and says how many there are.
+/// Visits all states that can be reached with at most `jobs_max` jobs under way at once. Returns their number.
 fn visit(clients: u32, descriptions: usize, jobs_max: usize) -> usize {
     let mut seen = HashSet::new();
     let mut next = VecDeque::from([File::new(descriptions).normal()]);
@@ -240,13 +243,13 @@ fn visit(clients: u32, descriptions: usize, jobs_max: usize) -> usize {
 }
 
 #[test]
-fn two_clients_and_a_program_of_the_kernel_reach_no_bad_state() {
+fn two_clients_and_a_program_by_the_kernel_reach_no_bad_state() {
     let states = visit(2, 3, 2);
     assert!(states > 10_000, "{states} states only");
 }
 
 #[test]
-fn three_clients_and_a_program_of_the_kernel_reach_no_bad_state() {
+fn three_clients_and_a_program_by_the_kernel_reach_no_bad_state() {
     let states = visit(3, 4, 1);
     assert!(states > 10_000, "{states} states only");
 }

@@ -1,45 +1,46 @@
-//! A sequence lock's word (Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
+//! A sequence lock (Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
 //!
-//! One writer; readers at any time, who write nothing. The number is odd while what it guards changes, and never
-//! the same twice.
+//! One writer; readers read at any time and write nothing. The number is odd while the guarded data changes, and
+//! each change raises it.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct Sequence(AtomicU64);
+pub(crate) struct SequenceLock(AtomicU64);
 
-impl Sequence {
+impl SequenceLock {
     #[cfg(loom)]
-    pub(crate) fn new() -> Sequence {
-        Sequence(AtomicU64::new(0))
+    pub(crate) fn new() -> SequenceLock {
+        SequenceLock(AtomicU64::new(0))
     }
 
-    /// Writer: what is guarded changes from now on. To be given to [`Sequence::end`].
+    /// Writer: the guarded data changes from now on. Pass the result to [`SequenceLock::end`].
     #[inline]
     pub(crate) fn begin(&self) -> u64 {
         let number = self.0.load(Ordering::Relaxed);
         assert!(number.is_multiple_of(2), "two changes at once under one sequence lock");
         self.0.store(number + 1, Ordering::Relaxed);
-        // Release: who sees what is written next sees that the number is odd.
+        // Release: a reader that sees what is written next sees that the number is odd.
         fence(Ordering::Release);
         number
     }
 
-    /// Writer: it is whole again.
+    /// Writer: the guarded data is consistent again.
     #[inline]
     pub(crate) fn end(&self, begun: u64) {
         self.0.store(begun + 2, Ordering::Release);
     }
 
-    /// Reader: to be asked first; `None` while it changes.
+    /// Reader: call before reading; `None` while the guarded data changes.
     #[inline]
     pub(crate) fn read(&self) -> Option<u64> {
         let number = self.0.load(Ordering::Acquire);
         number.is_multiple_of(2).then_some(number)
     }
 
-    /// Reader: whether what was read since [`Sequence::read`] returned `number` is of one time.
+    /// Reader: whether the data did not change since [`SequenceLock::read`] returned `number`, so that what was read is
+    /// consistent.
     #[inline]
     pub(crate) fn is_still(&self, number: u64) -> bool {
         fence(Ordering::Acquire);
