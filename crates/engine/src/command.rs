@@ -283,37 +283,37 @@ pub enum Output {
     Detached(FileId),
 }
 
-/// What a freeze needs; see [`crate::Engine::freeze`].
+/// What a freeze flushes, and what may change while the file is frozen; see [`crate::Engine::freeze`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Section {
-    /// Byte range `[from, to)` whose dirty data must be home before the section begins.
+pub struct FreezeScope {
+    /// Byte range `[from, to)` whose dirty data must be home before the file is frozen.
     pub flush: Option<(u64, u64)>,
-    /// The section cuts or rearranges the file at home from this byte on. Before it begins, the file's
-    /// records from there on are written home, synced and revoked, durably. `None` if the section changes no
-    /// written data.
+    /// The caller truncates or rearranges the file at home from this byte on. Before the file is frozen, its
+    /// log records from there on are written home, synced, and durably revoked. `None` if the caller changes
+    /// no written data.
     pub changes_from: Option<u64>,
 }
 
-impl Section {
-    /// A section that does not change written data: for a lookup, or to reserve space.
-    pub fn unchanging(flush: Option<(u64, u64)>) -> Section {
-        Section { flush, changes_from: None }
+impl FreezeScope {
+    /// A freeze under which no written data changes: for a lookup, or to reserve space.
+    pub fn unchanging(flush: Option<(u64, u64)>) -> FreezeScope {
+        FreezeScope { flush, changes_from: None }
     }
 
-    /// A section that changes the file from byte `from` on.
-    pub fn changing(flush: Option<(u64, u64)>, from: u64) -> Section {
-        Section { flush, changes_from: Some(from) }
-    }
-}
-
-/// A section that may change anything.
-impl From<Option<(u64, u64)>> for Section {
-    fn from(flush: Option<(u64, u64)>) -> Section {
-        Section::changing(flush, 0)
+    /// A freeze under which the file may change from byte `from` on.
+    pub fn changing(flush: Option<(u64, u64)>, from: u64) -> FreezeScope {
+        FreezeScope { flush, changes_from: Some(from) }
     }
 }
 
-/// What became of a freeze; see [`crate::Engine::thaw`].
+/// A freeze under which the whole file may change.
+impl From<Option<(u64, u64)>> for FreezeScope {
+    fn from(flush: Option<(u64, u64)>) -> FreezeScope {
+        FreezeScope::changing(flush, 0)
+    }
+}
+
+/// What changed while a file was frozen; see [`crate::Engine::thaw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreezeEnd {
     /// Cached data in `[from, to)`, dirty or not, no longer stands for the file and is dropped:

@@ -146,7 +146,7 @@ impl Engine {
 
     /// A command of a file ended: what waited for that goes on.
     pub(crate) fn after_end(&mut self, file: FileIx, now: Time) {
-        self.reopen_gates(now);
+        self.end_abandoned_freezes(now);
         self.progress(file, now);
         self.pump(now);
         self.pump_log(now);

@@ -18,7 +18,7 @@ use crate::journal::logged::Logged;
 use crate::journal::settled::Settled;
 use crate::time::Time;
 use crate::waiters::file::FileWaiters;
-use crate::waiters::gate::{Gate, Target};
+use crate::waiters::freeze_state::{FreezeState, Target};
 use crate::write_back::sweeps::FileSweeps;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -204,10 +204,10 @@ impl File {
         self.shared.as_ref().map(|shared| shared.slot)
     }
 
-    /// Up to where a write needs no reservation. A write past it is accepted, too, and a later one learns that there
-    /// is no room. A section may take away any reservation.
+    /// The offset up to which a write needs no reservation. A write past it is also accepted; if home has no room, a
+    /// later write fails. A freeze may take away any reservation.
     fn grant(&self) -> u64 {
-        if self.waiters.gate != Gate::Open {
+        if self.waiters.freeze != FreezeState::Thawed {
             return 0;
         }
         match self.first_unreserved(0, UNBOUNDED) {
@@ -216,7 +216,7 @@ impl File {
         }
     }
 
-    /// Also when the gate closes or opened.
+    /// Puts the grant on the board. To be called also when the file's freeze state changes.
     pub(crate) fn tell_grant(&self) {
         if let Some(shared) = &self.shared {
             shared.board.set_grant(shared.slot, self.grant());

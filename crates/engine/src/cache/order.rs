@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::cache::dirty::{Class, PageSet};
 use crate::cache::file::File;
 use crate::place::{FIRST, FileIx, PageIx, Place};
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
 /// Files passed over in search of one that is not held still.
 const FILES_PASSED_MAX: usize = 256;
@@ -42,7 +42,8 @@ impl Cache {
 
     /// The next page whose patches came back from the log for the sweep.
     pub(crate) fn next_returned(&self) -> Option<Place> {
-        let swept = |file: &File| file.waiters.gate == Gate::Open && !file.waiters.is_urgent();
+        let swept =
+            |file: &File| file.waiters.freeze == FreezeState::Thawed && !file.waiters.is_urgent();
         self.next_of(&self.dirty.returned, self.dirty.patched.swept_to, swept)
     }
 
@@ -58,13 +59,13 @@ impl Cache {
     /// synced: there a sweep is under way that need not be crossed.
     pub(crate) fn next_swept(&self, class: &Class) -> Option<Place> {
         self.next_of_class(class, |file| {
-            file.waiters.gate == Gate::Open && !file.waiters.is_urgent()
+            file.waiters.freeze == FreezeState::Thawed && !file.waiters.is_urgent()
         })
     }
 
     /// The same of all files that are not held still.
     pub(crate) fn next_open(&self, class: &Class) -> Option<Place> {
-        self.next_of_class(class, |file| file.waiters.gate == Gate::Open)
+        self.next_of_class(class, |file| file.waiters.freeze == FreezeState::Thawed)
     }
 
     /// Whether a sync's sweep may go on with a patched page, or is to wait for the windows of spilled

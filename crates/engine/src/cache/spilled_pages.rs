@@ -8,7 +8,7 @@ use crate::cache::page::PageIo;
 use crate::cache::spill::LOOKED_AT_MAX;
 use crate::cache::spilled::SpilledPage;
 use crate::place::{FIRST, FileIx, PageIx, Place};
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -63,7 +63,7 @@ impl Cache {
         let open = |at| {
             let mut places = self.spill.index.from(at).take(LOOKED_AT_MAX).map(|(place, _)| place);
             places.find(|place| {
-                self.files[place.0].waiters.gate == Gate::Open
+                self.files[place.0].waiters.freeze == FreezeState::Thawed
                     && !self.spill.reading.contains_key(place)
             })
         };

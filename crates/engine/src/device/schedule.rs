@@ -234,15 +234,15 @@ impl<T: Join> Scheduler<T> {
     }
 
     /// Takes out those that wait of which `wanted` is true: they are not to be dispatched.
-    pub(crate) fn withdraw(&mut self, wanted: impl Fn(&T) -> bool) -> Vec<Request<T>> {
-        let mut withdrawn = Vec::new();
+    pub(crate) fn cancel(&mut self, wanted: impl Fn(&T) -> bool) -> Vec<Request<T>> {
+        let mut cancelled = Vec::new();
         for set in [&mut self.sync, &mut self.later] {
             let waiting = set.by_place.iter();
             let keys: Vec<_> =
                 waiting.filter(|(_, of)| wanted(&of.payload)).map(|(&key, _)| key).collect();
-            withdrawn.extend(keys.into_iter().map(|key| set.remove(key)));
+            cancelled.extend(keys.into_iter().map(|key| set.remove(key)));
         }
-        withdrawn
+        cancelled
     }
 
     /// The request that is to go next, if one may.
@@ -418,8 +418,8 @@ mod tests {
         }
         scheduler.promote(|piece| piece.from == 20);
         assert_eq!((scheduler.waiting(Rank::Sync), scheduler.waiting(Rank::Async)), (1, 2));
-        let withdrawn = scheduler.withdraw(|piece| piece.from == 10);
-        assert_eq!(withdrawn.len(), 1);
+        let cancelled = scheduler.cancel(|piece| piece.from == 10);
+        assert_eq!(cancelled.len(), 1);
         assert_eq!(places(&mut scheduler, Time::ZERO), [20, 30]);
     }
 

@@ -72,7 +72,7 @@ impl Engine {
                 self.settle(file, seq, Ok(()));
             }
         }
-        self.withdraw(file);
+        self.cancel(file);
     }
 
     /// The file changed at home behind Weir's back: forgets what is cached of it and takes its
@@ -124,7 +124,7 @@ impl Engine {
 
     /// Something of the file ended: a freeze may start, or the file may go.
     pub(crate) fn progress(&mut self, file: FileIx, now: Time) {
-        self.try_grant(file, now);
+        self.try_freeze(file, now);
         self.try_detach(file, now);
     }
 
@@ -137,7 +137,7 @@ impl Engine {
         self.drop_pages(ix);
         self.write_back.sweeps.urgent.remove(&ix);
         self.write_back.sweeps.wanted.remove(&ix);
-        self.waiters.reopened.retain(|&reopened| reopened != ix);
+        self.waiters.abandoned_freezes.retain(|&abandoned| abandoned != ix);
         self.left_log(ix);
         self.device.layouts.forget(ix);
         self.cache.files.remove(ix);

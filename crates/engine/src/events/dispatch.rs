@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::FileIx;
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -138,7 +138,7 @@ impl Engine {
         let mut left = ALONG_MAX;
         for (file, pages) in self.device.layouts.pages(near) {
             let of_file = &self.cache.files[file];
-            if of_file.waiters.gate != Gate::Open || of_file.waiters.is_urgent() {
+            if of_file.waiters.freeze != FreezeState::Thawed || of_file.waiters.is_urgent() {
                 continue;
             }
             let mut at = pages.start;
@@ -171,10 +171,10 @@ impl Engine {
     }
 
     /// Takes back the commands of a file that wait for their turn: they end without having been given out.
-    pub(crate) fn withdraw(&mut self, file: FileIx) {
+    pub(crate) fn cancel(&mut self, file: FileIx) {
         let id = self.cache.files[file].id;
         let mut ends = Vec::new();
-        for request in self.device.scheduler.withdraw(|command| command.file() == id) {
+        for request in self.device.scheduler.cancel(|command| command.file() == id) {
             let completion = match request.payload {
                 Command::Fetch { frames, .. } => {
                     Completion::Fetched { frames, result: Err(ErrorKind::Io) }
@@ -183,7 +183,7 @@ impl Engine {
             };
             ends.extend(split(request.members, completion));
         }
-        for command in self.withdraw_behind(id) {
+        for command in self.cancel_behind(id) {
             ends.push((command.io(), Completion::Written { result: Ok(()) }));
         }
         if ends.is_empty() {

@@ -9,7 +9,7 @@ use crate::device::transfer::FetchFor;
 use crate::engine::Engine;
 use crate::place::FileIx;
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 use crate::write_back::need::Need;
 
 /// Most pages of a background fetch while somebody waits for another one.
@@ -123,7 +123,7 @@ impl Engine {
         let of_file = &self.cache.files[file];
         let may = !self.write_back.sweeps.window_under_way
             && of_file.readable
-            && of_file.waiters.gate == Gate::Open;
+            && of_file.waiters.freeze == FreezeState::Thawed;
         // After each a destage follows, whatever became of it.
         let again = self.write_back.sweeps.window_read.take() == Some((file, number));
         if !useful || !may || again || self.device.failures.fetches > 0 {

@@ -7,7 +7,7 @@ use crate::device::home::Mapped;
 use crate::device::transfer::Io;
 use crate::engine::Engine;
 use crate::place::FileIx;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
 /// The back end is not asked more often where a file is, however often that changes.
 const MAP_EVERY: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ impl Engine {
         if mapped.asked
             || !useful
             || !due
-            || of_file.waiters.gate != Gate::Open
+            || of_file.waiters.freeze != FreezeState::Thawed
             || of_file.discarded
         {
             return;

@@ -49,7 +49,7 @@ impl Engine {
                 self.lose_home(kind);
             }
         }
-        self.reopen_gates(now);
+        self.end_abandoned_freezes(now);
         self.pump(now);
         self.pump_log(now);
         self.feed_starved(now);

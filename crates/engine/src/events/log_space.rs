@@ -115,15 +115,15 @@ impl Engine {
     /// Whether a sync of home alone would free a good part of the log: while a checkpoint goes on, what
     /// was logged long before it passed by is home.
     pub(crate) fn home_sync_frees(&self, file: FileIx) -> bool {
-        let Logged { retention: needs, freeing, .. } = &self.cache.files[file].logged;
+        let Logged { retention, freeing, .. } = &self.cache.files[file].logged;
         let Some(log) = &self.journal else { return false };
-        let Some(settling) = needs.settling.first() else { return false };
-        let held = needs.away.first().is_some_and(|away| away <= settling);
-        if *freeing || held || !needs.syncing.is_empty() {
+        let Some(settling) = retention.settling.first() else { return false };
+        let held = retention.away.first().is_some_and(|away| away <= settling);
+        if *freeing || held || !retention.syncing.is_empty() {
             return false;
         }
         let left =
-            needs.away.first().map_or(log.shared.durable(), |away| log.shared.start_of(away));
+            retention.away.first().map_or(log.shared.durable(), |away| log.shared.start_of(away));
         let worthwhile = match log.behind.lacks_room {
             Some(_) => 1,
             None => 2 * log.shared.writer().capacity_bytes() / FREED_SHARE,

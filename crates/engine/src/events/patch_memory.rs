@@ -5,7 +5,7 @@ use weir_frames::PAGE_BYTES;
 use crate::config::FetchPolicy;
 use crate::engine::Engine;
 use crate::place::FileIx;
-use crate::waiters::gate::Event;
+use crate::waiters::freeze_state::Event;
 
 impl Engine {
     /// Whether a write has to wait until patches go: what it leaves does not fit. What would never

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
-use crate::waiters::gate::{Event, Gate};
+use crate::waiters::freeze_state::{Event, FreezeState};
 use crate::waiters::request::{Pending, ReadStep, Step};
 use crate::write_back::need::Need;
 
@@ -41,7 +41,7 @@ impl Engine {
         self.clock = now;
         self.stats.reads += 1;
         self.note_reads(file, offset, len);
-        if self.cache.files[file].waiters.gate != Gate::Open {
+        if self.cache.files[file].waiters.freeze != FreezeState::Thawed {
             self.cache.files[file].waiters.queue.push_back((request, Event::Read { offset, len }));
             return Outcome::Pending;
         }
@@ -59,7 +59,7 @@ impl Engine {
         outcome
     }
 
-    /// A read on an open gate; see [`Engine::read`].
+    /// A read of a file that is not frozen; see [`Engine::read`].
     pub(crate) fn try_read(
         &mut self,
         request: RequestId,

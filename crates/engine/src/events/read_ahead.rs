@@ -7,7 +7,7 @@ use crate::command::Urgency;
 use crate::engine::Engine;
 use crate::place::{FileIx, PageIx, Piece, pieces};
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 use crate::write_back::need::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -24,7 +24,11 @@ impl Engine {
     pub(crate) fn read_ahead(&mut self, file: FileIx, offset: u64, len: usize, now: Time) {
         let max = self.config.readahead_pages_max;
         let of_file = &mut self.cache.files[file];
-        if max == 0 || len == 0 || !of_file.readable || of_file.waiters.gate != Gate::Open {
+        if max == 0
+            || len == 0
+            || !of_file.readable
+            || of_file.waiters.freeze != FreezeState::Thawed
+        {
             return;
         }
         let ahead = &mut of_file.readahead;

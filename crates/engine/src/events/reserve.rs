@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::FileIx;
 use crate::time::Time;
-use crate::waiters::gate::Event;
+use crate::waiters::freeze_state::Event;
 use crate::waiters::request::Pending;
 
 const PAGE: u64 = PAGE_BYTES as u64;

@@ -8,12 +8,12 @@ use crate::place::FileIx;
 impl Engine {
     /// A content of a file needs the log from a segment on.
     pub(crate) fn retain(&mut self, file: FileIx, segment: Segment) {
-        self.change_retention(file, |needs| needs.away.add(segment));
+        self.change_retention(file, |retention| retention.away.add(segment));
     }
 
     /// It does not any more: others of the same page do.
     pub(crate) fn retain_no_more(&mut self, file: FileIx, segment: Segment) {
-        self.change_retention(file, |needs| needs.away.remove(segment));
+        self.change_retention(file, |retention| retention.away.remove(segment));
     }
 
     /// Two contents of a page become one: which of the segments that they need it needs.

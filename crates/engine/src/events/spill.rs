@@ -32,7 +32,7 @@ use crate::config::FetchPolicy;
 use crate::engine::Engine;
 use crate::place::{FIRST, PageIx, Place};
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -95,7 +95,7 @@ impl Engine {
                 continue;
             };
             let (file, number) = place;
-            if !self.may_log(file) || self.cache.files[file].waiters.gate != Gate::Open {
+            if !self.may_log(file) || self.cache.files[file].waiters.freeze != FreezeState::Thawed {
                 at = (file.next(), 0);
                 continue;
             }

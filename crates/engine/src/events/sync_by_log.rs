@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::events::records::unlogged_bytes;
 use crate::place::FileIx;
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 use crate::waiters::request::Step;
 use crate::waiters::sync::SyncFor;
 
@@ -60,8 +60,8 @@ impl Engine {
         if let Some(kind) = log.failed {
             return Some(Step::Done(Err(Error::Home(kind))));
         }
-        // A section under way may cut what would be logged.
-        let held = self.cache.files[file].waiters.gate != Gate::Open;
+        // A freeze in progress may cut what would be logged.
+        let held = self.cache.files[file].waiters.freeze != FreezeState::Thawed;
         if held || !self.may_log(file) || self.is_home_ahead(file) {
             return None;
         }

@@ -112,7 +112,7 @@ impl Engine {
     /// The sync succeeded.
     pub(crate) fn home_sync_ended(&mut self, file: FileIx, covered: &Counts) {
         if !covered.is_empty() {
-            self.change_retention(file, |needs| needs.end_sync(covered));
+            self.change_retention(file, |retention| retention.end_sync(covered));
         }
     }
 }

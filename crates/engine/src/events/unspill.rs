@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 use crate::write_back::need::Need;
 
 /// Patch memory a window may always take if nothing else is under way that frees some.
@@ -70,7 +70,7 @@ impl Engine {
             let of_file = &self.cache.files[file];
             if of_file.spilled_pages == 0
                 || !of_file.waiters.is_urgent()
-                || of_file.waiters.gate == Gate::Frozen
+                || of_file.waiters.freeze == FreezeState::Frozen
             {
                 continue;
             }
@@ -204,7 +204,7 @@ impl Engine {
             self.wake(ix, result.as_ref().err().copied(), now);
             self.update(ix, |page| page.pins -= 1);
         }
-        self.reopen_gates(now);
+        self.end_abandoned_freezes(now);
         self.progress(file, now);
         self.pump(now);
         self.pump_log(now);

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
-use crate::waiters::gate::{Event, Gate};
+use crate::waiters::freeze_state::{Event, FreezeState};
 use crate::waiters::request::{Pending, Step, Waited};
 
 /// Fetches that failed one after the other before writers that wait for patch memory are told.
@@ -85,8 +85,8 @@ impl Engine {
                 Step::Pending => {}
                 Step::Starved => self.starve(request, file, event),
             },
-            Event::Freeze { section } => {
-                if self.close_gate(Some(request), file, section, now) {
+            Event::Freeze { scope } => {
+                if self.begin_freeze(Some(request), file, scope, now) {
                     self.reply(request, Reply::Frozen(Ok(())));
                 }
             }
@@ -105,7 +105,7 @@ impl Engine {
             let Some((request, file, event)) = self.waiters.starved.pop_front() else { return };
             let waiting = self.waiters.starved.len();
             self.cache.files[file].waiters.starved -= 1;
-            if self.cache.files[file].waiters.gate == Gate::Open {
+            if self.cache.files[file].waiters.freeze == FreezeState::Thawed {
                 self.run(request, file, event, now);
             } else {
                 self.cache.files[file].waiters.queue.push_back((request, event));

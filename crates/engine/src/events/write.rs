@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::place::{FileIx, PageIx, Piece, pieces};
 use crate::time::Time;
-use crate::waiters::gate::{Event, Gate, Target};
+use crate::waiters::freeze_state::{Event, FreezeState, Target};
 use crate::waiters::request::{Pending, Step, Waited};
 use crate::waiters::sync::SyncFor;
 use crate::write_back::need::Need;
@@ -111,7 +111,7 @@ impl Engine {
         self.stats.writes += 1;
         self.stats.write_bytes += data.len() as u64;
         let queued = || Event::Write { target, data: data.into(), durability };
-        if self.cache.files[file].waiters.gate != Gate::Open {
+        if self.cache.files[file].waiters.freeze != FreezeState::Thawed {
             self.cache.files[file].waiters.queue.push_back((request, queued()));
             return Outcome::Pending;
         }
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// A write on an open gate; see [`Engine::write`].
+    /// A write to a file that is not frozen; see [`Engine::write`].
     pub(crate) fn try_write(
         &mut self,
         request: RequestId,

@@ -95,8 +95,8 @@ impl Engine {
         }
         let Some(file) = log.shared.first_holder() else { return };
         let of_file = &self.cache.files[file];
-        let needs = &of_file.logged.retention;
-        let awaits_pages = needs.first() == needs.away.first();
+        let retention = &of_file.logged.retention;
+        let awaits_pages = retention.first() == retention.away.first();
         let is_going_home = of_file.destaging_pages > 0 && now < since + PATIENCE;
         if awaits_pages && !is_going_home && of_file.home.syncs_in_flight == 0 {
             self.journal_mut().repairs.insert(file);
@@ -147,7 +147,7 @@ impl Engine {
     }
 
     /// Removes and returns the commands on a file that wait for the log.
-    pub(crate) fn withdraw_behind(&mut self, file: FileId) -> Vec<Command> {
+    pub(crate) fn cancel_behind(&mut self, file: FileId) -> Vec<Command> {
         let Some(log) = &mut self.journal else { return Vec::new() };
         log.behind.commands.take(|_, command| command.file() == file)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustix::fs::StatVfs;
 use weir_backend::home_names::space;
 use weir_backend::{HomeFile, Timestamp};
-use weir_engine::{Error, FreezeEnd, Section};
+use weir_engine::{Error, FreezeEnd, FreezeScope};
 use weir_names::command::{NameCommand, SetTime};
 
 use crate::attr::{self, Attributes};
@@ -173,7 +173,7 @@ impl FileSystem {
         let fs = Arc::clone(self);
         let file = inode.node().file();
         let from = if cached == Cached::Stale { 0 } else { size };
-        self.shard.freeze(file, Section::changing(None, from), move |granted| {
+        self.shard.freeze(file, FreezeScope::changing(None, from), move |granted| {
             let (mut end, resized) = resize_at_home(&inode, granted, size);
             if cached == Cached::Stale {
                 end.discard = Some((0, u64::MAX));
@@ -193,7 +193,7 @@ impl FileSystem {
     }
 }
 
-/// Gives a file its new size at home, in an exclusive section that was `granted` or not.
+/// Gives a file its new size at home if the freeze was `granted`.
 pub(crate) fn resize_at_home(
     inode: &Inode,
     granted: Result<(), Error>,

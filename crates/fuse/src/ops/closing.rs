@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use weir_engine::{FreezeEnd, Section};
+use weir_engine::{FreezeEnd, FreezeScope};
 
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
@@ -58,7 +58,7 @@ impl FileSystem {
     /// Writes what is dirty of a file home, without making it durable.
     fn write_home(&self, inode: Arc<Inode>, done: impl FnOnce(Arc<Inode>) + Send + 'static) {
         let file = inode.node().file();
-        self.shard.freeze(file, Section::unchanging(Some((0, u64::MAX))), move |_| {
+        self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |_| {
             // A file that could not be written stays dirty, and is met again.
             (FreezeEnd { discard: None, size: None }, move || done(inode))
         });

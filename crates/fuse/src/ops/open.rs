@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_backend::HomeFile;
 use weir_backend::home_names::{Looked, open_again};
-use weir_engine::{Durability, FreezeEnd, Section};
+use weir_engine::{Durability, FreezeEnd, FreezeScope};
 use weir_names::command::NameCommand;
 
 use crate::attr::Attributes;
@@ -100,7 +100,7 @@ impl FileSystem {
         }
         let fs = Arc::clone(self);
         let file = inode.node().file();
-        self.shard.freeze(file, Section::changing(None, 0), move |granted| {
+        self.shard.freeze(file, FreezeScope::changing(None, 0), move |granted| {
             let (end, prepared) = if access.truncate {
                 resize_at_home(&inode, granted, 0)
             } else {
@@ -274,7 +274,7 @@ impl FileSystem {
         if !inode.is_attached() || !self.shard.has_dirty(file) {
             return then();
         }
-        self.shard.freeze(file, Section::unchanging(Some((0, u64::MAX))), move |_flushed| {
+        self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |_flushed| {
             (FreezeEnd { discard: None, size: None }, then)
         });
     }
