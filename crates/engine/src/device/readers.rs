@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::device::Device;
 use crate::time::Time;
 
-/// Whoever waited for a fetch this recently is likely to wait for another one soon.
+/// A reader that waited for a fetch this recently is likely to wait for another one soon.
 const QUIET_MAX: Duration = Duration::from_millis(4);
 
 impl Device {
@@ -15,7 +15,7 @@ impl Device {
         self.in_flight.waited_fetches > 0 || now.since(self.in_flight.waited_ended) < quiet
     }
 
-    /// A reader's pages are fetched ahead of it.
+    /// Notes that pages are being read ahead.
     pub(crate) fn note_ahead(&mut self, now: Time) {
         self.share.ahead_at = Some(now);
     }
