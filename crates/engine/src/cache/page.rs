@@ -54,18 +54,18 @@ pub(crate) enum ListKind {
 
 const LIST_KINDS: usize = 2;
 
-/// The bits of a page's membership that are no list's.
+/// The other bits of a page's `member`: it is in the ghost hit cache.
 const GHOST_HIT: u8 = 1 << 7;
 
 const BETWEEN: u8 = 1 << 6;
 
-/// In a page's `member`: it came into memory to be written with those around it, for nothing else.
+/// In a page's `member`: it was fetched only to be written together with its neighbours.
 const PASSING: u8 = 1 << 5;
 
-/// In a page's `member`: it was read ahead, and nobody read it since.
+/// In a page's `member`: it was read ahead and has not been read since.
 const AHEAD: u8 = 1 << 4;
 
-/// In a page's `member`: it was about to go, but for a program that had read it.
+/// In a page's `member`: it was next to be evicted, and was spared because a program had read it.
 const SPARED: u8 = 1 << 3;
 
 /// Where a dirty, idle page waits to go home (`dirty`).
