@@ -15,18 +15,18 @@ use crate::file_system::FileSystem;
 use crate::inode::{Inode, NodeId};
 use crate::listings::{Listed, Listing, Position, SETTLED};
 
-/// A home that takes longer than this for the attributes of one entry has to fetch them from somewhere.
+/// If home takes longer than this for the attributes of one entry, it does not have them in memory.
 const SLOW: Duration = Duration::from_micros(200);
 
-/// Slow entries after which an answer lists the rest by name alone, so that whoever wants no attributes does not wait
-/// for them. More than one: a busy machine interrupts us now and then.
+/// Number of slow entries after which an answer lists the rest by name only, so that programs that want no attributes do
+/// not wait for them. More than one, because an entry may seem slow on a busy machine.
 const SLOW_MAX: u32 = 4;
 
 impl FileSystem {
     /// opendir(3).
     ///
     /// # Errors
-    /// ENOSYS: the kernel is to open directories by itself, now and in future, and to keep listings.
+    /// ENOSYS: the kernel does not send OPENDIR again, and caches listings.
     pub(crate) fn open_directory(&self) -> Result<(), Errno> {
         let keeps = self.listings.are_stateless() && !self.options.entry_timeout.is_zero();
         if keeps { Err(Errno::ENOSYS) } else { Ok(()) }
@@ -43,7 +43,7 @@ impl FileSystem {
             Some(cursor) => cursor,
             None => self.home.list(inode.path_fd(), inode.device(), from.cookie)?,
         };
-        // Before home is read: what changes from here on may be missed.
+        // Before home is read, since changes from here on may be missed.
         self.keep_listing(&inode, from.cookie)?;
         let (mut slow, mut listed) = (0, false);
         while let Some(entry) = cursor.peek()? {
@@ -61,7 +61,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Sees to it that the kernel drops the listing that it is about to be told.
+    /// Makes sure that the kernel will drop the listing that is about to be sent.
     fn keep_listing(&self, directory: &Inode, cookie: u64) -> Result<(), Errno> {
         if !self.listings.are_stateless() {
             return Ok(());
@@ -77,7 +77,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Lists one entry. Says whether the listing had room for it.
+    /// Lists one entry. Returns whether the listing had room for it.
     fn list_entry<L: Listing>(
         self: &Arc<Self>,
         directory: &Arc<Inode>,
@@ -98,7 +98,7 @@ impl FileSystem {
         };
         let mut listed = Listed { node, kind: entry.kind, next: entry.cookie, name };
         if is_dot {
-            // Home may not tell the type of any entry.
+            // Home's listing may lack the types of entries.
             listed.kind = FileType::Directory;
         }
         if L::WITH_ATTRIBUTES && is_dot {
@@ -110,7 +110,7 @@ impl FileSystem {
             *slow += u32::from(began.elapsed() > SLOW);
             match looked_up {
                 Err(Errno::ENOENT) => return Ok(true),
-                // A directory may be readable but not searchable: its names are listed all the same.
+                // A directory may be readable but not searchable: its names are listed nevertheless.
                 Err(_) => {}
                 listed => return listed,
             }
@@ -152,7 +152,7 @@ impl FileSystem {
     }
 }
 
-/// The type of an entry that home's listing does not tell.
+/// The type of an entry for which home's listing gives none.
 fn kind_of(directory: &Inode, name: &OsStr) -> FileType {
     match Status::at(directory.path_fd(), name) {
         Ok(status) => FileType::from_raw_mode(status.mode),

@@ -18,7 +18,7 @@ use crate::open_file::OpenFile;
 /// requests on the file run in between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
-/// An end that leaves what the engine knows of the file as it is.
+/// The end of a freeze under which nothing changed.
 const UNCHANGED: FreezeEnd = FreezeEnd { discard: None, size: None };
 
 /// One side of a copy.
