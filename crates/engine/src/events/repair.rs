@@ -10,9 +10,9 @@
 //! The same procedure frees a log that is full of records whose pages cannot go home (`write_ahead`):
 //! afterwards they are home.
 //!
-//! What was never in the log and has left memory cannot be rewritten, nor can data that was at home before
-//! the file was attached: it is *gone*. Every sync of the file fails from then on, until the file is cut to
-//! nothing or no program has it open.
+//! Data that was never in the log and has left memory cannot be rewritten, nor can data that was at home before
+//! the file was attached: it is *gone*. Every sync of the file fails from then on, until the file is truncated to
+//! zero bytes or no program has it open.
 
 use weir_frames::PAGE_BYTES;
 use weir_journal::{Counts, Retention};
@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// Starts to rewrite what was lost, if the pause after the last failure is over.
+    /// Starts the repairs, if the pause after the last failure is over.
     pub(crate) fn start_repairs(&mut self, now: Time) {
         if self.journal_mut().repairs.is_empty() {
             return;
@@ -148,8 +148,8 @@ impl Engine {
         }
     }
 
-    /// Whether the file needs nothing of the log any more: what filled the log has gone home in the usual way.
-    /// Then it is not to be repaired.
+    /// Whether the file needs nothing of the log any more, because its data has gone home in the usual way. Then it need
+    /// not be repaired.
     pub(crate) fn is_repaired(&mut self, file: FileIx) -> bool {
         let is_repaired = self.cache.files[file].logged.retention.first().is_none();
         if is_repaired && self.journal_mut().repairs.remove(&file) {
@@ -175,7 +175,7 @@ impl Engine {
         }
     }
 
-    /// Continues or fails what waits for a file's repair.
+    /// Continues or fails the syncs that wait for a file's repair.
     pub(crate) fn end_waits_for_repair(&mut self, file: FileIx, failed: Option<ErrorKind>) {
         let waiting =
             self.cache.files[file].waiters.syncs.iter_mut().filter(|sync| sync.awaits_repair);
