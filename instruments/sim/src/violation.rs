@@ -5,7 +5,7 @@ use weir_engine::{Error, ErrorKind, FileId, RequestId};
 use crate::device::Breach;
 use crate::model::Mismatch;
 
-/// Something the engine did that it must not, or did not do that it must.
+/// A violation by the engine of what it must or must not do.
 #[derive(Debug, thiserror::Error)]
 pub enum Violation {
     /// A promise to the back end was broken.

@@ -8,7 +8,7 @@ use crate::side_by_side::{SideBySide, Unrunnable};
 
 /// What a system call on the mount takes when the engine answers at once: a trip through FUSE and back.
 pub const TRIP: Ns = 7 * US;
-/// Trips there are at a time; who finds as many under way waits its turn.
+/// Most trips at a time; further requests wait for their turn.
 pub const PROCESSORS: usize = 2;
 
 /// One run.
@@ -27,7 +27,7 @@ pub struct Setup {
 /// Something that goes wrong, in time since the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The drive takes so many times as long for everything.
+    /// The drive takes several times as long for everything.
     Slow {
         /// Since then.
         from: Ns,

@@ -28,7 +28,7 @@ enum Turn {
 /// The request of everything's sync, which is no program's.
 const SYNC_ALL: RequestId = RequestId(u64::MAX);
 
-/// Reads of those who look on, which are no program's either.
+/// Reads of observers, which belong to no program either.
 const PROBE: RequestId = RequestId(u64::MAX - 1);
 
 /// A run under way.
@@ -113,7 +113,7 @@ impl Simulation {
         self.machine.pages_not_home()
     }
 
-    /// Lets so much time pass since the beginning.
+    /// Advances virtual time to this much since the beginning.
     pub fn run_until(&mut self, at: Ns) {
         while self.next_event().is_some_and(|next| next <= at) {
             self.step();

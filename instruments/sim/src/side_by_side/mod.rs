@@ -13,8 +13,8 @@
 //!
 //! The paper's processes end when their gigabyte is done; here a load has its time, in which a
 //! writer goes around. It is over early if a lone sequential reader has read its file once: nothing
-//! that it reads was in memory before. Of clients that come and go each reads at most its file's
-//! length in a session, lest all that is measured is memory.
+//! that it reads was in memory before. Each of the clients that come and go reads at most its file's
+//! length in a session, so that not only memory is measured.
 //!
 //! Invariant: no two clients have a file in common, and no file that is read is written.
 
@@ -30,7 +30,7 @@ pub use order::{Access, Order};
 pub use schedule::{CLIENTS, Session};
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// Of several clients' files the least is so much of the greatest: the paper's have 100 to 512 MB.
+/// The size of the smallest of several clients' files, as a share of the largest: the paper's have 100 to 512 MB.
 const LEAST: (u64, u64) = (100, 512);
 /// What the sizes of several clients' files follow from: the same for all loads, so that they can
 /// share files.
