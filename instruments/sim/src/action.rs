@@ -9,7 +9,7 @@ use crate::device::Faults;
 /// One step. The world skips a step that is impossible at the time, for example reading a file that is not attached.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
-    /// A program writes bytes nobody wrote before.
+    /// A program writes bytes that were never written before.
     Write {
         /// The file.
         file: FileId,

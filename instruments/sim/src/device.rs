@@ -203,8 +203,8 @@ pub struct Ended {
 pub struct Failure {
     /// With what.
     pub kind: ErrorKind,
-    /// Whether descriptions open now must hear of it: data they wrote is not home. Otherwise
-    /// whoever waited is told, and others may be.
+    /// Whether descriptions open now must get the error, because data that they wrote is not home. Otherwise the
+    /// request that waited gets it, and descriptions may.
     pub owed: bool,
 }
 
@@ -252,7 +252,7 @@ impl Device {
         self.doomed.insert(file);
     }
 
-    /// Removes a file nobody uses any more.
+    /// Removes a file that is not in use.
     pub fn remove(&mut self, file: FileId) {
         assert!(!self.is_busy(file));
         self.doomed.remove(&file);

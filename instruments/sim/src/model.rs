@@ -446,7 +446,7 @@ pub struct ErrorLedger {
 struct ErrorEvent {
     moment: Moment,
     kind: ErrorKind,
-    /// Descriptions open at the time must be told; otherwise they may.
+    /// Descriptions open at the time must get the error; otherwise they may get it.
     owed: bool,
 }
 
@@ -461,10 +461,10 @@ impl ErrorLedger {
         self.events.iter().any(|event| event.moment >= start && event.kind == kind)
     }
 
-    /// Checks what a description was told that was last told something at `seen`.
+    /// Checks the error that a description got, if it last got one at `seen`.
     ///
     /// # Errors
-    /// The kind it should have been told, or `None` if it should have been told nothing.
+    /// The kind that it should have got, or `None` if it should have got none.
     pub fn judge(&self, seen: Moment, told: Option<ErrorKind>) -> Result<(), Option<ErrorKind>> {
         let since = || self.events.iter().filter(|event| event.moment > seen);
         match told {

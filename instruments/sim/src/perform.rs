@@ -194,7 +194,7 @@ impl World {
         };
         self.trace.line(format_args!("{} end {action:?} {file:?} {end:?}", self.now.as_nanos()));
         self.device.thaw(file);
-        // Whoever changed the file saw to its times.
+        // The caller that changed the file has set its times.
         self.files.get_mut(&file).expect("found above").disturbed = false;
         self.engine.thaw(file, end, self.now);
         self.observe_sizes()?;

@@ -38,7 +38,7 @@ pub struct WorldConfig {
     pub engine: Config,
     /// The device's ways.
     pub device: DeviceConfig,
-    /// The engine's invariants are checked every so many steps.
+    /// The engine's invariants are checked once in this many steps.
     pub check_every: u32,
     /// Answers to reads whose frames are held on to for a while.
     pub reads_held_max: usize,
@@ -70,7 +70,7 @@ pub(crate) enum Phase {
 /// An open description.
 pub(crate) struct Description {
     pub(crate) cursor: ErrorCursor,
-    /// When it was last told of errors.
+    /// When an error was last reported to it.
     pub(crate) seen: Moment,
 }
 

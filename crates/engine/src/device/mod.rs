@@ -62,7 +62,7 @@ pub(crate) struct InFlight {
     pub(crate) sweep_fetches: usize,
     /// Patched pages in them.
     pub(crate) converting: usize,
-    /// Fetches that somebody waits for.
+    /// Fetches that a request waits for.
     pub(crate) waited_fetches: usize,
     /// When the last one of that kind ended.
     pub(crate) waited_ended: Time,

@@ -1,4 +1,4 @@
-//! Whether somebody waits for the device to read.
+//! Whether a reader waits for the device.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::time::Time;
 const QUIET_MAX: Duration = Duration::from_millis(4);
 
 impl Device {
-    /// Somebody waits for a fetch, or did a moment ago.
+    /// Whether a reader waits for a fetch, or did a moment ago.
     pub(crate) fn readers_wait(&self, now: Time) -> bool {
         let quiet = self.costs.fetch.latency().map_or(QUIET_MAX, |alone| QUIET_MAX.min(4 * alone));
         self.in_flight.waited_fetches > 0 || now.since(self.in_flight.waited_ended) < quiet

@@ -35,8 +35,8 @@ impl Engine {
         self.update(victim, |page| page.frame = None);
     }
 
-    /// Whether patches take more than their bound even without those whose writers wait for the
-    /// pages: fetches failed, or the file cannot be read.
+    /// Whether patches take more than their bound, even without the patches of blocked writers. This happens when fetches
+    /// fail, or the file cannot be read.
     pub(crate) fn patches_exceed(&self) -> bool {
         self.cache.census.patch_bytes
             > self.config.patch_bytes_max as usize + self.waiters.blocked_patch_bytes

@@ -47,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// Makes a file's syncs go home until the file is identified anew: its identity for recovery is about to
+    /// Makes a file's syncs go home until the file is identified again: its identity for recovery is about to
     /// change. The file's records in the log must be revoked first, by a freeze that changes the file or by
     /// [`Engine::revoke`].
     pub fn pause_log(&mut self, file: FileId) {

@@ -88,7 +88,7 @@ impl Engine {
         self.run(request, file, Event::Write { target, data, durability }, now);
     }
 
-    /// A reservation that nobody waits for ended.
+    /// A reservation ahead of writers ended.
     pub(crate) fn reserved_ahead(
         &mut self,
         file: FileIx,
