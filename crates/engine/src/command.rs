@@ -1,4 +1,4 @@
-//! The engine's vocabulary at its border: identifiers, events' answers, and device commands.
+//! The engine's interface types: identifiers, answers, and device commands.
 
 use smallvec::SmallVec;
 use weir_frames::Frame;
@@ -14,11 +14,11 @@ pub struct FileId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// A device command under way. Chosen by the engine, never reused.
+/// A device command in flight. Chosen by the engine, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoId(pub u64);
 
-/// What the engine needs to know of a file's home location when it is attached.
+/// Attributes of a file at home when it is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeAttributes {
     /// Size of the file at home, bytes.
@@ -26,10 +26,10 @@ pub struct HomeAttributes {
     /// Whether every block below `size` is allocated (no holes), so that writing there needs no
     /// reservation of space.
     pub dense: bool,
-    /// Smallest aligned unit the back end writes without reading first, bytes: a power of two
+    /// Smallest aligned unit that the back end writes without reading first, bytes: a power of two
     /// from 512 to 4096. Patches that cover whole units are destaged without a fetch.
     pub write_unit: u32,
-    /// Whether the file can be read at home. If not (a file its owner may only write), patches
+    /// Whether the file can be read at home. If not (the daemon may only write it), patches
     /// are destaged byte-exact and never wait for a fetch.
     pub readable: bool,
 }
@@ -62,30 +62,29 @@ pub enum Reply {
     Written(Result<(), Error>),
     /// A read was satisfied.
     Read(Result<ReadData, Error>),
-    /// A sync of a file or of everything ended. The error, if any, is the first that this sync
-    /// itself met; per-description reporting is [`crate::Engine::take_error`]'s.
+    /// A sync of a file or of everything ended. The error, if any, is the first of this sync; errors for open
+    /// descriptions come from [`crate::Engine::take_error`].
     Synced(Result<(), Error>),
-    /// [`crate::Engine::freeze`] was granted: nothing of the file is in flight, and
-    /// nothing will be until [`crate::Engine::thaw`]. An error means a flush that was
-    /// asked for failed; the file is not frozen then.
+    /// [`crate::Engine::freeze`] was granted: no I/O on the file is in flight, and none starts until
+    /// [`crate::Engine::thaw`]. An error means that the flush failed; the file is not frozen then.
     Frozen(Result<(), Error>),
 }
 
-/// How soon a fetch is wanted.
+/// How urgent a fetch is, and which thread submits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Somebody waits for it.
+    /// A request waits for it.
     Waited,
-    /// Nobody waits; submit it now, in the context of the event that caused it.
+    /// No request waits; submit it now, in the context of the event that caused it.
     Foreground,
-    /// Nobody waits; submit it from a worker, not in the context of the event.
+    /// No request waits; submit it from a worker, not in the context of the event.
     Background,
 }
 
-/// A piece of a destage: bytes of a frame, contiguous in the file with the pieces around it.
+/// A piece of a destage: bytes of a frame, contiguous in the file with the pieces before and after.
 #[derive(Debug)]
 pub struct Part {
-    /// The frame, shared with the engine, which copies before it changes it.
+    /// The frame, shared with the engine, which does not change it but writes to a copy.
     pub frame: Frame,
     /// First byte in the frame.
     pub start: u16,
@@ -93,11 +92,11 @@ pub struct Part {
     pub len: u16,
 }
 
-/// Something for the back end to do. Each carries the [`IoId`] to answer it with, exactly once,
-/// through [`crate::Engine::complete`].
+/// A command for the back end. It carries the [`IoId`] with which it must be completed exactly once, through
+/// [`crate::Engine::complete`].
 ///
-/// The engine never has two commands under way that touch the same page, so commands may be
-/// executed in any order and at the same time.
+/// The engine never has two commands in flight that touch the same page, so commands may be executed in any order and
+/// at the same time.
 #[derive(Debug)]
 pub enum Command {
     /// Read whole pages from `offset` (page-aligned) into `frames`, which are unshared. Bytes past
@@ -126,7 +125,7 @@ pub enum Command {
         /// What to write.
         parts: Vec<Part>,
     },
-    /// Make what was written durable: fdatasync(2) if `datasync`, else fsync(2).
+    /// Make the file's written data durable: fdatasync(2) if `datasync`, else fsync(2).
     Sync {
         /// Answer with [`Completion::Synced`].
         io: IoId,
@@ -136,7 +135,7 @@ pub enum Command {
         datasync: bool,
     },
     /// Allocate the range without changing the file's size or content (fallocate(2),
-    /// FALLOC_FL_KEEP_SIZE), so that a later write there cannot meet a full disk. A writer waits.
+    /// FALLOC_FL_KEEP_SIZE), so that a later write there cannot fail because the disk is full. A writer waits for it.
     Reserve {
         /// Answer with [`Completion::Reserved`].
         io: IoId,
@@ -147,7 +146,7 @@ pub enum Command {
         /// Bytes.
         len: u64,
     },
-    /// Say where on the device the file's content is, as far as that is known (FIEMAP). Nobody waits.
+    /// Report where on the device the file's content is, as far as that is known (FIEMAP). No request waits for it.
     Map {
         /// Answer with [`Completion::Mapped`].
         io: IoId,
@@ -191,14 +190,14 @@ impl Command {
     }
 }
 
-/// Something to do for the redo log, to be answered through [`crate::Engine::log_completed`].
+/// A command for the redo log, to be completed through [`crate::Engine::log_completed`].
 #[derive(Debug)]
 pub enum LogCommand {
     /// Write the blocks to the log and make them durable.
     Write {
         /// Answer with this.
         io: IoId,
-        /// What goes where.
+        /// The blocks and their places.
         commit: Commit,
     },
     /// Make everything at home durable, names and removals too (syncfs(2)).
@@ -206,8 +205,8 @@ pub enum LogCommand {
         /// Answer with this.
         io: IoId,
     },
-    /// Read blocks of the log, to be answered through [`crate::Engine::log_read`]. Need not keep its
-    /// turn among the others.
+    /// Read blocks of the log, to be completed through [`crate::Engine::log_read`]. May be executed in any order with the
+    /// other commands of the log.
     Read {
         /// Answer with this.
         io: IoId,
@@ -216,20 +215,20 @@ pub enum LogCommand {
     },
 }
 
-/// How a command ended. Each gives back what its command carried.
+/// The completion of a command. It gives back the frames of its command.
 #[derive(Debug)]
 pub enum Completion {
     /// Of [`Command::Fetch`]: the same frames, and how many bytes from its offset were read.
-    /// Fewer than asked means the end of the file was met there.
+    /// Fewer than asked for means that the file ends there.
     Fetched {
         /// The command's frames, unshared.
         frames: Vec<Frame>,
         /// Bytes read.
         result: Result<usize, ErrorKind>,
     },
-    /// Of [`Command::Write`]: everything was written, or some of it may have been.
+    /// Of [`Command::Write`].
     Written {
-        /// All or unknown.
+        /// All was written; on error, any part may have been.
         result: Result<(), ErrorKind>,
     },
     /// Of [`Command::Sync`].
@@ -237,20 +236,20 @@ pub enum Completion {
         /// Durable, or not known to be.
         result: Result<(), ErrorKind>,
     },
-    /// Of [`Command::Reserve`]. [`ErrorKind::Unsupported`] means the back end cannot reserve: the
-    /// engine then writes without.
+    /// Of [`Command::Reserve`]. [`ErrorKind::Unsupported`] means that the back end cannot reserve: the
+    /// engine then writes without a reservation.
     Reserved {
         /// Reserved, or why not.
         result: Result<(), ErrorKind>,
     },
     /// Of [`Command::Map`]. Empty if nothing is known.
     Mapped {
-        /// In any order, apart from each other in the file.
+        /// Extents in any order, which do not overlap in the file.
         extents: Vec<Extent>,
     },
 }
 
-/// What an event left for the caller to do.
+/// An output of an event, for the caller to execute.
 #[derive(Debug)]
 pub enum Output {
     /// Answer a request that was pending.
@@ -264,8 +263,8 @@ pub enum Output {
     Command(Command),
     /// Execute a command on the redo log.
     Log(LogCommand),
-    /// Write a file's records in the redo log to the file at home, in order: home may have lost them, or the
-    /// log is full. Nothing else of the file is under way. Answer through [`crate::Engine::redone`].
+    /// Write a file's records in the redo log to the file at home, in order: home may have lost their data, or the
+    /// log is full. No other I/O on the file is in flight. Complete it through [`crate::Engine::redone`].
     Redo {
         /// The file.
         file: FileId,
@@ -279,45 +278,44 @@ pub enum Output {
     /// The file has no dirty data left at this moment. The caller may restore its modification
     /// time at home, which destaging disturbed.
     Cleaned(FileId),
-    /// A file given to [`crate::Engine::detach`] is gone from the engine.
+    /// The engine has detached a file given to [`crate::Engine::detach`].
     Detached(FileId),
 }
 
-/// What a freeze needs; see [`crate::Engine::freeze`].
+/// What a freeze flushes, and what may change while the file is frozen; see [`crate::Engine::freeze`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Section {
-    /// Byte range `[from, to)` whose dirty data must be home before the section begins.
+pub struct FreezeScope {
+    /// Byte range `[from, to)` whose dirty data must be home before the file is frozen.
     pub flush: Option<(u64, u64)>,
-    /// The section cuts or rearranges the file at home from this byte on. Before it begins, the file's
-    /// records from there on are written home, synced and revoked, durably. `None` if the section changes no
-    /// written data.
+    /// The caller truncates or rearranges the file at home from this byte on. Before the file is frozen, its
+    /// log records from there on are written home, synced, and durably revoked. `None` if the caller changes
+    /// no written data.
     pub changes_from: Option<u64>,
 }
 
-impl Section {
-    /// A section that does not change written data: for a lookup, or to reserve space.
-    pub fn unchanging(flush: Option<(u64, u64)>) -> Section {
-        Section { flush, changes_from: None }
+impl FreezeScope {
+    /// A freeze under which no written data changes: for a lookup, or to reserve space.
+    pub fn unchanging(flush: Option<(u64, u64)>) -> FreezeScope {
+        FreezeScope { flush, changes_from: None }
     }
 
-    /// A section that changes the file from byte `from` on.
-    pub fn changing(flush: Option<(u64, u64)>, from: u64) -> Section {
-        Section { flush, changes_from: Some(from) }
-    }
-}
-
-/// A section that may change anything.
-impl From<Option<(u64, u64)>> for Section {
-    fn from(flush: Option<(u64, u64)>) -> Section {
-        Section::changing(flush, 0)
+    /// A freeze under which the file may change from byte `from` on.
+    pub fn changing(flush: Option<(u64, u64)>, from: u64) -> FreezeScope {
+        FreezeScope { flush, changes_from: Some(from) }
     }
 }
 
-/// What became of a freeze; see [`crate::Engine::thaw`].
+/// A freeze under which the whole file may change.
+impl From<Option<(u64, u64)>> for FreezeScope {
+    fn from(flush: Option<(u64, u64)>) -> FreezeScope {
+        FreezeScope::changing(flush, 0)
+    }
+}
+
+/// What changed while a file was frozen; see [`crate::Engine::thaw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreezeEnd {
-    /// Cached data in `[from, to)`, dirty or not, no longer stands for the file and is dropped:
-    /// what is at home now counts.
+    /// Cached data in `[from, to)`, dirty or not, is invalid and is dropped; the file's data is at home.
     pub discard: Option<(u64, u64)>,
     /// The file's size now, at home and as programs see it; `None` if unchanged. Cached data past
     /// it is dropped, and the rest of its last page reads as zeros.
@@ -360,7 +358,7 @@ pub struct ReadData {
 }
 
 impl ReadData {
-    /// Bytes in all.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.segments.iter().map(|segment| segment.as_slice().len()).sum()
     }

@@ -1,9 +1,9 @@
-//! The engine's bounds and policies, checked once.
+//! The engine's bounds and policies. They are checked when the engine is made.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Most bytes in one read or write: small against the least memory an engine can have.
+/// Most bytes in one read or write: a small part of the least memory of an engine.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// When the page under a partial write to a page that is not up to date is fetched
@@ -12,11 +12,10 @@ pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 pub enum FetchPolicy {
     /// The writer waits for the fetch: the baseline, and what a kernel page cache does.
     Blocking,
-    /// The fetch is submitted in the writer's context; nobody waits for it.
+    /// The fetch is submitted in the writer's context; the writer does not wait for it.
     AsyncForeground,
-    /// The fetch is handed to a worker, so that not even its submission can block the writer. A
-    /// few are under way at a time, in the order of the file, so that readers need not queue
-    /// behind them all.
+    /// The fetch is submitted by a worker, so that the submission cannot block the writer either. Only a few are in
+    /// flight at a time, in the order of the file, so that readers do not queue behind all of them.
     AsyncBackground,
     /// The page is fetched only when a read, a sync or a destage needs it, or patch memory fills.
     Lazy,
@@ -59,15 +58,14 @@ impl FromStr for FetchPolicy {
     }
 }
 
-/// When dirty data that is not old goes home.
+/// When dirty data goes home before it is old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WriteBackPolicy {
-    /// From a fixed share of memory on, as a kernel does: the baseline.
+    /// When a fixed share of memory is dirty, as in a kernel: the baseline.
     #[default]
     Static,
-    /// Between watermarks that follow the rates of writing and of going home, below a ceiling that follows
-    /// what readers need of the memory (AWOL, FAST'08, section 3). Writers are paced before they
-    /// have to wait.
+    /// Between watermarks that follow the rates of writing and of write-back, below a ceiling that follows the memory
+    /// that readers need (AWOL, FAST'08, section 3). Writers are paced before they have to wait.
     Adaptive,
 }
 
@@ -100,9 +98,9 @@ impl FromStr for WriteBackPolicy {
 pub struct Undone {
     /// Home is written without waiting for the records that supersede older ones in the log.
     pub supersede: bool,
-    /// Files are cut and rearranged at home while the log has records of them.
+    /// Files are truncated and rearranged at home while the log has records of them.
     pub cut: bool,
-    /// Contents that a failed sync of home covered count as settling again.
+    /// Contents that a failed sync of home covered may be settled by a later sync without being rewritten.
     pub home_sync: bool,
 }
 
@@ -114,22 +112,22 @@ pub struct Config {
     pub undone: Undone,
     /// Bytes for page frames, patches and their descriptors together.
     pub memory_bytes_max: u64,
-    /// Bytes for patches, their overhead counted, within `memory_bytes_max`. Short of this
-    /// bound patches spill to the redo log, if there is one. At the bound a partial write to a page that is
-    /// not in memory waits until some of it is free; one that would never fit behaves as under [`FetchPolicy::Blocking`].
+    /// Bytes for patches, their overhead counted, within `memory_bytes_max`. Below this bound, patches spill to the redo
+    /// log, if there is one. At the bound, a partial write to a page that is not in memory waits until patch memory is
+    /// free; a write that would never fit behaves as under [`FetchPolicy::Blocking`].
     pub patch_bytes_max: u64,
     /// When pages under patches are fetched.
     pub fetch_policy: FetchPolicy,
     /// Dirty data older than this is destaged.
     pub dirty_expire: Duration,
-    /// When dirty data that is not old is destaged.
+    /// When dirty data is destaged before it is old.
     pub write_back: WriteBackPolicy,
-    /// How often adaptive write-back looks at the load: 10 ms to a minute. A second did well in the paper
-    /// (section 5.2); much less follows every burst.
+    /// How often adaptive write-back samples the load: 10 ms to a minute. The paper recommends a second (section 5.2);
+    /// with a much shorter interval the watermarks follow every burst.
     pub write_back_interval: Duration,
     /// h_max: the dirty share of the memory for frames, in percent, that adaptive write-back's high
-    /// watermark never exceeds; at most `dirty_hard_percent`. Writers are paced from halfway between it
-    /// and 100 on, or, should they wait before that, halfway between it and `dirty_hard_percent`.
+    /// watermark never exceeds; at most `dirty_hard_percent`. Writers are paced above the point halfway between it
+    /// and 100, or, if they would wait before that, halfway between it and `dirty_hard_percent`.
     pub dirty_max_percent: u8,
     /// Dirty share of `memory_bytes_max`, in percent, above which destaging starts. Adaptive write-back's
     /// high watermark begins there.
@@ -144,14 +142,13 @@ pub struct Config {
     pub readahead_pages_max: u32,
     /// Pause before a failed destage or background fetch is tried again.
     pub retry_delay: Duration,
-    /// The back end is known to be rotational, however quick its cache makes it look.
+    /// The back end is known to be rotational, even if its cache makes it look fast.
     pub rotational: bool,
-    /// Dirty pages that the arm is about to pass go along with the request it is on its way for (AWOL,
-    /// section 4). Without effect on a device that is not rotational.
+    /// Dirty pages that the disk arm is about to pass are written together with the next request (AWOL, section 4). No
+    /// effect on a device that is not rotational.
     pub opportunistic: bool,
-    /// Most transfers with the back end at once that somebody waits for, and most of the others. A device
-    /// that is rotational is never given more than its own queue holds, nor any device more of the others than
-    /// keep it busy: that is found by measuring.
+    /// Most sync transfers in flight, and most async ones. A rotational device never gets more sync ones than its own
+    /// queue holds, and no device gets more async ones than keep it busy, which the cost model measures.
     pub requests_in_flight_max: u32,
 }
 
@@ -160,10 +157,10 @@ impl Config {
     pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
     /// Default of `patch_bytes_max`.
     pub const PATCH_BYTES_DEFAULT: u64 = 64 << 20;
-    /// `dirty_hard_percent` that leaves adaptive write-back room to pace writers below it, for every
+    /// The value of `dirty_hard_percent` for adaptive write-back: it leaves room to pace writers below it, for every
     /// `dirty_max_percent` up to [`Config::DIRTY_MAX_PERCENT_MOST`].
     pub const DIRTY_HARD_PERCENT_ADAPTIVE: u8 = 80;
-    /// Most that `dirty_max_percent` should be: then the pressure point is at 75 %.
+    /// Largest sensible `dirty_max_percent`: the pressure point is then at 75 %.
     pub const DIRTY_MAX_PERCENT_MOST: u8 = 50;
     /// Shortest `write_back_interval`.
     pub const WRITE_BACK_INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -195,7 +192,7 @@ impl Default for Config {
     }
 }
 
-/// A configuration the engine cannot run with.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Memory below [`Config::MEMORY_BYTES_MIN`].
@@ -204,10 +201,10 @@ pub enum ConfigError {
         Config::MEMORY_BYTES_MIN
     )]
     MemoryTooSmall {
-        /// What was asked for.
+        /// Memory asked for, bytes.
         given: u64,
     },
-    /// Patch memory is not below half of the memory it is part of.
+    /// Patch memory is more than half of all memory.
     #[error("patch memory of {patch} bytes must be at most half of the memory of {memory} bytes")]
     PatchMemoryTooLarge {
         /// Patch memory asked for.
@@ -309,7 +306,7 @@ mod tests {
             let config = Config { write_back_interval: interval, ..adaptive.clone() };
             assert_eq!(config.validate(), Err(ConfigError::OutOfRange("write_back_interval")));
         }
-        // They mean nothing to the static policy.
+        // The static policy ignores these bounds.
         let config = Config { dirty_max_percent: 0, ..Config::default() };
         assert_eq!(config.validate(), Ok(()));
     }

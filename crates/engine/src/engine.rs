@@ -1,16 +1,16 @@
-//! The engine: its five parts, and the events that end commands and tell the time.
+//! The engine: its five parts, and the completion and tick events.
 //!
-//! Each part owns its state and keeps its own invariants: [`crate::cache`] the pages and files, [`crate::journal`]
-//! what the redo log needs and holds, [`crate::write_back`] when dirty data goes home, [`crate::device`] what is under
-//! way and what it costs, [`crate::waiters`] who waits for what. A part knows only what it owns. Where an event
-//! concerns two of them, the event connects them: the events are the files of [`crate::events`].
+//! Each part owns its state and keeps its own invariants: [`crate::cache`] the pages and files, [`crate::journal`] the
+//! records of files in the redo log, [`crate::write_back`] when dirty data goes home, [`crate::device`] the commands and
+//! their costs, [`crate::waiters`] the requests that wait. A part knows only what it owns. An event that concerns two
+//! parts connects them: the events are the files of [`crate::events`].
 //!
 //! Invariants ([`Engine::check_invariants`]):
 //! - a page is part of at most one transfer; a dirty page that is idle is in exactly one of the sets of
 //!   `cache::dirty`, and no other page is;
-//! - patches and a frame never coexist, and patches are dirty or on their way home;
+//! - patches and a frame never coexist, and patches are dirty or in transfer to home;
 //! - a frame's bytes past the end of the file are zero;
-//! - nothing is forgotten while it is dirty, except by truncate and discard;
+//! - no dirty data is dropped, except by truncate and discard;
 //! - nothing becomes clean because an error was reported.
 
 use std::collections::VecDeque;
@@ -38,21 +38,20 @@ pub struct Engine {
     pub(crate) write_back: WriteBack,
     pub(crate) device: Device,
     pub(crate) waiters: Waiters,
-    /// When the last event happened.
+    /// The time of the last event.
     pub(crate) clock: Time,
-    /// The last tick.
+    /// The time of the last tick.
     pub(crate) ticked: Time,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) stats: Stats,
 }
 
 impl Engine {
-    /// An engine with nothing attached. `pool` needs at least `config.memory_bytes_max / 4096`
-    /// frames, which leaves as many as patch memory takes for frames shared with transfers and
-    /// answers under way.
+    /// An engine without attached files. `pool` needs at least `config.memory_bytes_max / 4096` frames. As many of these
+    /// as patch memory takes are not used by pages, and are left for frames that transfers and answers share.
     ///
     /// # Errors
-    /// What [`Config::validate`] finds, or a pool that is too small.
+    /// Those of [`Config::validate`], or a pool that is too small.
     pub fn new(config: Config, pool: FramePool) -> Result<Engine, ConfigError> {
         config.validate()?;
         let frame_memory = config.memory_bytes_max - config.patch_bytes_max;
@@ -78,17 +77,17 @@ impl Engine {
         })
     }
 
-    /// The configuration it runs with.
+    /// The engine's configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Number of frames at creation.
+    /// The pool of frames.
     pub fn frames(&self) -> &FramePool {
         &self.cache.pool
     }
 
-    /// What to do next; `None` when nothing is left to do. What the last events want of the device comes after
+    /// The next output; `None` if there is none. The transfers that the last events asked for become outputs only by
     /// [`Engine::dispatch`].
     pub fn next_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
@@ -103,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// What a command's end means for its file, which is returned.
+    /// Handles a command's completion. Returns the command's file.
     pub(crate) fn ended(&mut self, io: IoId, completion: Completion, now: Time) -> FileIx {
         let record = self.device.ios.remove(&io).expect("a command is completed once");
         match (record, completion) {
@@ -144,9 +143,9 @@ impl Engine {
         }
     }
 
-    /// A command of a file ended: what waited for that goes on.
+    /// A command of a file ended: continues what waited for it.
     pub(crate) fn after_end(&mut self, file: FileIx, now: Time) {
-        self.reopen_gates(now);
+        self.end_abandoned_freezes(now);
         self.progress(file, now);
         self.pump(now);
         self.pump_log(now);
@@ -166,9 +165,9 @@ impl Engine {
 
     /// When [`Engine::tick`] has something to do next; `None` while nothing is dirty or waits.
     pub fn next_tick(&self, now: Time) -> Option<Time> {
-        /// A frame may come back from an answer's reader without any event; and what the last tick
-        /// could not start (enough is under way, no frame is free, a file is frozen) is looked at
-        /// again no sooner than this.
+        /// Least time between two ticks. It polls for frames that answers give back, which causes no event, and for
+        /// work that the last tick could not start because too much was in flight, no frame was free, or a file was
+        /// frozen.
         const POLL: std::time::Duration = std::time::Duration::from_millis(10);
         let oldest = [
             self.cache.dirty.patched.oldest_ms(),
@@ -178,7 +177,7 @@ impl Engine {
         let expires = oldest.into_iter().filter_map(|oldest| self.expires_ms(oldest));
         let retries = (!self.cache.dirty.retry.is_empty()).then_some(self.device.failures.retry_at);
         let starved = (!self.waiters.starved.is_empty()).then_some(now);
-        // They may have been left alone for the sake of readers.
+        // These pages may have been left for later because readers waited.
         let left =
             !self.write_back.sweeps.wanted.is_empty() || !self.cache.dirty.returned.is_empty();
         let wanted = left.then_some(now);
@@ -193,7 +192,7 @@ impl Engine {
         self.outputs.push_back(Output::Reply { request, reply });
     }
 
-    /// Samples, if it is time to.
+    /// Takes a sample for write-back if an interval has passed.
     pub(crate) fn tick_write_back(&mut self, now: Time) {
         self.write_back.tick(self.cache.turnover, now);
     }

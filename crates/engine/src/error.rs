@@ -1,12 +1,12 @@
-//! What can go wrong at a home location, by what the caller must do about it.
+//! Errors of home, by what the caller must do about them.
 
 /// Why a transfer to or from the back end failed. errno values live in `weir-fuse` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ErrorKind {
-    /// The device or server could not do it (EIO and whatever has no better name).
+    /// An I/O error of the device or server (EIO, and every error without a kind of its own).
     #[error("input/output error")]
     Io,
-    /// No space left (ENOSPC): make room; the data is kept and tried again.
+    /// No space left (ENOSPC). Make room; the data is kept and retried.
     #[error("no space left in the back end")]
     NoSpace,
     /// Over quota (EDQUOT): as [`ErrorKind::NoSpace`].
@@ -15,7 +15,7 @@ pub enum ErrorKind {
     /// The back end became read-only (EROFS).
     #[error("the back end is read-only")]
     ReadOnly,
-    /// Past the largest file size the back end takes (EFBIG).
+    /// Past the largest file size of the back end (EFBIG).
     #[error("file too large for the back end")]
     FileTooLarge,
     /// The back end refused access (EACCES, EPERM).
@@ -43,7 +43,7 @@ pub enum Error {
     OutOfRange,
 }
 
-/// How far one open description has seen its file's error sequence.
+/// The position of one open description in its file's error sequence.
 ///
 /// Like the kernel's errseq_t: an error of write-back or of a fetch behind a non-blocking write is
 /// reported once to each description that was open when it happened, by its next sync or close.

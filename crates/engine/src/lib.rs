@@ -1,14 +1,13 @@
 //! Weir's write path, sans-I/O.
 //!
-//! The engine decides; it never does. It keeps pages, patches and write-back state for a set of
-//! files, takes *events* (writes, reads, syncs, I/O completions, ticks) and leaves *outputs*
-//! (replies and device commands) in a queue for its caller. It starts no thread, reads no clock,
-//! makes no system call on a file and knows no path, no errno and no FUSE. The same engine runs in
-//! the daemon, and under one seed and virtual time in the simulator.
+//! The engine makes decisions and does no I/O. It keeps pages, patches and write-back state for a set of files, takes
+//! *events* (writes, reads, syncs, I/O completions, ticks) and leaves *outputs* (replies and device commands) in a queue
+//! for its caller. It starts no thread, reads no clock, makes no system call on a file, and does not depend on paths,
+//! errno or FUSE. The same engine runs in the daemon, and in the simulator under a seed and virtual time.
 //!
-//! Use: call an event method, then [`Engine::dispatch`], then drain [`Engine::next_output`]. An event that can be answered at
-//! once returns [`Outcome::Done`]; otherwise it returns [`Outcome::Pending`] and the answer comes
-//! later as [`Output::Reply`] under the [`RequestId`] the caller gave.
+//! Use: call an event method, then [`Engine::dispatch`], then drain [`Engine::next_output`]. An event that can be answered
+//! at once returns [`Outcome::Done`]. Otherwise it returns [`Outcome::Pending`], and the answer comes later as
+//! [`Output::Reply`] with the caller's [`RequestId`].
 //!
 //! Architecture invariant: nothing here depends on FUSE, threads, wall time or host paths.
 //!
@@ -56,8 +55,8 @@ mod write_back;
 pub use cache::page::{DESCRIPTOR_BYTES, PageState};
 pub use cache::two_lists::TwoLists;
 pub use command::{
-    Command, Completion, Durability, Extent, FileId, FreezeEnd, HomeAttributes, IoId, LogCommand,
-    Outcome, Output, Part, ReadData, Reply, RequestId, Section, Segment, Urgency,
+    Command, Completion, Durability, Extent, FileId, FreezeEnd, FreezeScope, HomeAttributes, IoId,
+    LogCommand, Outcome, Output, Part, ReadData, Reply, RequestId, Segment, Urgency,
 };
 pub use config::{Config, ConfigError, FetchPolicy, REQUEST_BYTES_MAX, Undone, WriteBackPolicy};
 pub use engine::Engine;

@@ -2,18 +2,18 @@
 
 use weir_frames::PAGE_BYTES;
 
-/// A file's place in the engine's file table.
+/// A file's index in the engine's file table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileIx(pub(crate) u32);
 
 impl FileIx {
-    /// The place after this one.
+    /// The next index.
     pub(crate) fn next(self) -> FileIx {
         FileIx(self.0 + 1)
     }
 }
 
-/// A page's place in the table.
+/// A page's index in the page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PageIx(pub(crate) u32);
 
@@ -23,7 +23,7 @@ pub(crate) type Place = (FileIx, u64);
 /// The first place of all.
 pub(crate) const FIRST: Place = (FileIx(0), 0);
 
-/// What of one page a byte range of its file touches.
+/// The part of one page that a byte range of its file touches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) number: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Piece {
     pub(crate) len: usize,
 }
 
-/// A byte range of a file, page by page; none if it ends before it begins.
+/// A byte range of a file, page by page; empty if the range ends before it begins.
 pub(crate) fn pieces(from: u64, to: u64) -> impl Iterator<Item = Piece> {
     const PAGE: u64 = PAGE_BYTES as u64;
     let first = from / PAGE;
@@ -43,7 +43,7 @@ pub(crate) fn pieces(from: u64, to: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// Adjacent bytes of a page that hold all of several others.
+/// A range of bytes of a page that covers several ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: u16,
@@ -55,7 +55,7 @@ impl Span {
         self.from == self.to
     }
 
-    /// Holds `len` bytes from `start` on as well; the two are inside one page.
+    /// Extends the span to cover `len` bytes from `start` on, inside the same page.
     pub(crate) fn cover(&mut self, start: usize, len: usize) {
         let (from, to) = (start as u16, (start + len) as u16);
         *self = match self.is_empty() {
@@ -64,7 +64,7 @@ impl Span {
         };
     }
 
-    /// Holds nothing from byte `end` on.
+    /// Removes the bytes from byte `end` on.
     pub(crate) fn truncate(&mut self, end: usize) {
         self.to = self.to.min(end as u16);
         if self.from >= self.to {

@@ -1,4 +1,4 @@
-//! Instants as the engine sees them: nanoseconds since an origin its caller chose.
+//! The engine's time: nanoseconds since an origin that its caller chose.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Time {
         Time(millis.saturating_mul(1_000_000))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// The time since `earlier`; zero if this is not later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

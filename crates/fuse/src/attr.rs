@@ -36,12 +36,12 @@ pub(crate) struct Attributes {
     pub(crate) mtime: Timestamp,
     /// Last change of status.
     pub(crate) ctime: Timestamp,
-    /// They change without the kernel, which must not rely on them.
+    /// The attributes change without the kernel's knowledge: it must not cache them.
     pub(crate) volatile: bool,
 }
 
 impl Attributes {
-    /// What home says of `node`.
+    /// The attributes of `node` from its status at home.
     pub(crate) fn from_status(node: NodeId, status: &Status) -> Attributes {
         Attributes {
             node,
@@ -84,8 +84,8 @@ impl Attributes {
     }
 }
 
-/// The time a file is stamped with now: the coarse clock the kernel's file systems use, so that
-/// times set here and times set by home never step back against each other.
+/// The current time for a file's times: the coarse clock that the kernel's file systems use, so that times set here
+/// and times set by home are in order.
 pub(crate) fn now() -> Timestamp {
     clock_gettime(ClockId::RealtimeCoarse)
 }

@@ -1,9 +1,9 @@
 //! Files that were still dirty when their last descriptor was closed.
 //!
-//! Their data descriptors at home are needed until what is dirty has been written, which may be
-//! half a minute later. A program that makes many small files would use up all descriptors of the
-//! process; hence the bounds (kept in [`crate::ops::closing`]): above the lower one the oldest files are written home at once, above
-//! the higher one whoever opens or makes another file waits for that.
+//! Their data descriptors at home are needed until the dirty data has been written, which may be half a minute later.
+//! A program that makes many small files would use up all descriptors of the daemon. So there are two bounds (enforced
+//! in [`crate::ops::closing`]): above the lower one the oldest files are written home at once, above the higher one a
+//! program that opens or makes another file waits for that.
 //!
 //! Owns the queue of these files. Invariant: an inode is in it at most once, and says so in its
 //! open state.
@@ -28,7 +28,7 @@ impl Closing {
         Closing { files: Mutex::default(), files_max: files_max.max(2) }
     }
 
-    /// Adds a file whose `state` is locked, unless it is there. Says whether it is the first.
+    /// Adds a file whose `state` is locked, unless it is in the queue. Returns whether it is the first.
     pub(crate) fn add(&self, inode: &Arc<Inode>, state: &mut OpenState) -> bool {
         if std::mem::replace(&mut state.closing, true) {
             return false;
@@ -38,7 +38,7 @@ impl Closing {
         files.len() == 1
     }
 
-    /// Files that the queue should have at most.
+    /// The most files that the queue should have.
     pub(crate) fn files_max(&self) -> usize {
         self.files_max
     }
@@ -48,7 +48,7 @@ impl Closing {
         self.files().len()
     }
 
-    /// Takes the oldest file out.
+    /// Removes and returns the oldest file.
     pub(crate) fn take(&self) -> Option<Arc<Inode>> {
         let inode = self.files().pop_front()?;
         inode.open().closing = false;

@@ -1,4 +1,4 @@
-//! The program that a request came from: who it is, and what it may do beyond what the kernel has checked.
+//! The program that made a request: its user and group, and privileges that the kernel has not checked.
 
 use weir_names::command::Creator;
 
@@ -9,7 +9,7 @@ pub(crate) struct Caller {
     pub(crate) uid: u32,
     /// File-system group.
     pub(crate) gid: u32,
-    /// Process, 0 if it is in no PID namespace the daemon sees.
+    /// Process; 0 if the daemon's PID namespace does not contain it.
     pub(crate) pid: u32,
 }
 
@@ -17,13 +17,12 @@ pub(crate) struct Caller {
 const CAP_FSETID: u32 = 4;
 
 impl Caller {
-    /// The program as one that an inode is made for, under `umask`.
+    /// The program as the creator of an inode, with `umask`.
     pub(crate) fn creator(&self, umask: u32) -> Creator {
         Creator { uid: self.uid, gid: self.gid, umask }
     }
 
-    /// Whether the program may write to setuid and setgid files without these bits being taken
-    /// away (CAP_FSETID).
+    /// Whether setuid and setgid files keep these bits when the program writes to them (CAP_FSETID).
     pub(crate) fn keeps_privileges(&self) -> bool {
         if self.uid == 0 {
             return true;
@@ -44,7 +43,7 @@ impl Caller {
         groups.split_ascii_whitespace().any(|group| group.parse() == Ok(gid))
     }
 
-    /// A line of /proc/PID/status, without its key. `None` also if the process is not seen.
+    /// A line of /proc/PID/status, without its key. `None` also if the process cannot be seen.
     fn status(&self, key: &str) -> Option<String> {
         if self.pid == 0 {
             return None;

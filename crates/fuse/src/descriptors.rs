@@ -1,10 +1,9 @@
 //! The process's descriptors: how many are left, and how many a program may use.
 //!
-//! Files that programs hold open cost the daemon descriptors of its own, and all programs of a
-//! mount share the daemon's limit. So a program may open another file or directory only while it
-//! holds fewer descriptors than are left: a single program stops at half of them, and the next
-//! program always finds some. A reserve is left for the control socket, the transport, the log and
-//! syncs.
+//! For each file that a program holds open, the daemon needs descriptors, and all programs of a mount share the daemon's
+//! limit. So a program may open another file or directory only while it holds fewer descriptors than are left: a single
+//! program gets at most half of them, and other programs always find some. A reserve is left for the control socket,
+//! the transport, the log and syncs.
 //!
 //! Owns the count of open descriptions by the thread that opened them. Lock order: taken alone.
 
@@ -19,7 +18,7 @@ use crate::credentials::Caller;
 /// descriptor and about 600 bytes of memory.
 const INODES_MAX: usize = 48 << 10;
 
-/// Bounds of inodes held because they were used last, one descriptor each.
+/// Bounds on idle inodes that are held because they were used recently, one descriptor each.
 const IDLE_MIN: usize = 32;
 const IDLE_MAX: usize = 4096;
 
@@ -30,7 +29,7 @@ const CLOSING_MAX: usize = 32 << 10;
 const RESERVE_MIN: usize = 32;
 const RESERVE_MAX: usize = 1024;
 
-/// What an open file costs: one descriptor with `O_PATH`, and one for data.
+/// Descriptors for an open file: one with `O_PATH`, and one for data.
 pub(crate) const PER_DESCRIPTION: usize = 2;
 
 /// The descriptors of the process.
@@ -38,7 +37,7 @@ pub(crate) const PER_DESCRIPTION: usize = 2;
 pub(crate) struct Descriptors {
     /// The process's limit.
     limit: usize,
-    /// Those left for other purposes than programs' files.
+    /// Descriptors reserved for purposes other than programs' files.
     pub(crate) reserve: usize,
     /// Open descriptions by the thread that opened them.
     opened: Mutex<HashMap<u32, usize>>,
@@ -46,7 +45,7 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// For a process with a limit of `limit` descriptors.
+    /// The descriptors of a process with a limit of `limit`.
     pub(crate) fn new(limit: usize) -> Descriptors {
         let reserve = (limit / 16).clamp(RESERVE_MIN, RESERVE_MAX);
         Descriptors { limit, reserve, opened: Mutex::default(), opened_total: AtomicUsize::new(0) }
@@ -57,7 +56,7 @@ impl Descriptors {
         INODES_MAX.min(self.limit / 2)
     }
 
-    /// Inodes that may be held because they were used last, though nothing of them is.
+    /// Idle inodes that may be held because they were used recently.
     pub(crate) fn idle_max(&self) -> usize {
         (self.limit / 8).clamp(IDLE_MIN, IDLE_MAX)
     }
@@ -85,8 +84,8 @@ impl Descriptors {
         self.opened_total.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether there are certainly enough, from counters alone: `inodes` are held open, and
-    /// `closing` files wait to be closed.
+    /// Whether there are certainly enough descriptors, judged only by counters: `inodes` are held open, and `closing`
+    /// files wait to be closed.
     pub(crate) fn are_plenty(&self, inodes: usize, closing: usize) -> bool {
         let opened = self.opened_total.load(Ordering::Relaxed);
         inodes + PER_DESCRIPTION * (opened + closing) < self.limit / 2

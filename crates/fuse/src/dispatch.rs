@@ -1,5 +1,5 @@
-//! The one place where requests become calls of the file system, and what these give becomes answers: the same for
-//! every transport. Each operation ends in its [`Reply`], at once or later.
+//! Dispatch: turns each request into a call of the file system, and the call's result into an answer. It is the same
+//! for every transport. Each operation ends with its [`Reply`], at once or later.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::transport::WRITE_BYTES_MAX;
 use crate::transport::wire::answer::{self, Body, Names, NamesAndAttributes, Valid};
 use crate::transport::wire::request::{CopyAnswer, Operation, Request};
 
-/// Does what `request` asks, and answers it with `reply`, now or later.
+/// Executes `request`, and answers it with `reply`, now or later.
 pub(crate) fn dispatch(fs: &Arc<FileSystem>, request: &Request<'_>, reply: Reply) {
     match request.operation() {
         Ok(operation) => Call { fs, request, reply }.run(operation),
@@ -112,8 +112,8 @@ impl Call<'_> {
             Operation::Ioctl { handle, command, data, len_max } => {
                 self.ioctl(handle, command, data, len_max);
             }
-            // The kernel does without, and asks no more after this: access(2), which it checks
-            // itself, poll(2), for which it takes files for always ready, and the like.
+            // After this answer the kernel does not send such requests again: for example access(2), which it checks
+            // itself, and poll(2), for which it treats files as always ready.
             Operation::Unserved => self.reply.send(Err(Errno::ENOSYS)),
         }
     }
@@ -128,7 +128,7 @@ impl Call<'_> {
                 });
             }
             Operation::Write { handle, offset, data, mode } => {
-                // It came in one request.
+                // The data came in one request.
                 let len = data.len() as u32;
                 fs.write(caller, handle, offset, data, mode, move |written| {
                     reply.send(written.map(|()| answer::written(len)));

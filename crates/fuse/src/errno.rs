@@ -40,11 +40,11 @@ impl Errno {
         self.0
     }
 
-    /// What a program is told when a home system call made for it said `code`.
+    /// The errno for the program when a system call at home failed with `code`.
     ///
-    /// Three values would mislead. ENOSYS makes the kernel's FUSE client give the operation up for
-    /// the whole mount; EBADF would be about Weir's descriptor, not the program's; and it is the
-    /// system of open files that is full, not the program's table, when Weir runs out.
+    /// Three values would mislead and are replaced. After ENOSYS the kernel's FUSE client would never send the operation
+    /// again. EBADF would concern the daemon's descriptor, not the program's. EMFILE would mean that the program's table
+    /// of descriptors is full, but it is the daemon's.
     fn of_home(code: i32) -> Errno {
         match code {
             libc::ENOSYS => Errno::EOPNOTSUPP,
@@ -55,7 +55,8 @@ impl Errno {
         }
     }
 
-    /// What the kernel is told when copy_file_range(2) at home said `error`: it copies by itself only after EOPNOTSUPP.
+    /// The errno for the kernel when copy_file_range(2) at home failed with `error`. The kernel copies by itself only
+    /// after EOPNOTSUPP.
     pub(crate) fn of_copy(error: io::Error) -> Errno {
         match error.raw_os_error() {
             Some(libc::EXDEV | libc::EINVAL | libc::ENOSYS) => Errno::EOPNOTSUPP,

@@ -1,16 +1,16 @@
-//! The front end's state, and what becomes of a file's data when programs open and close it.
+//! The state of a mount's file system, and the handling of a file's data when programs open and close it.
 //!
 //! A [`FileSystem`] owns the inodes, the open descriptions and the listings of one mount. The
 //! operations on them are in [`crate::ops`]; the transport calls those and knows nothing else.
 //!
-//! A regular file is attached to the engine when it is first opened and stays so until the kernel
-//! forgets it, so that what is cached of it outlives a close. Its data descriptors are closed when
-//! nobody has it open and nothing of it is dirty.
+//! A regular file is attached to the engine when it is first opened and stays attached until the kernel forgets it, so
+//! that its cached data outlives a close. Its data descriptors are closed when no program has it open and none of its
+//! data is dirty.
 //!
 //! Invariants:
 //! - a file with open descriptions is attached, and its home has data descriptors open;
-//! - under an inode's `open` lock only such calls of the shard are made as do not wait, and as run
-//!   no continuation of ours that takes a lock.
+//! - under an inode's `open` lock, only those calls of the shard are made that do not wait and do not run a
+//!   continuation that takes a lock.
 //!
 //! Lock order: see [`crate::inode`]. The shard's own locks come after all of them.
 
@@ -41,7 +41,7 @@ use crate::write_behind::{Shown, WriteBehind};
 /// Name of Weir's own directory in SOURCE, which the mount does not show.
 pub(crate) const RESERVED_NAME: &str = ".weir";
 
-/// How a mount behaves.
+/// The options of a mount.
 #[derive(Clone, Debug)]
 pub(crate) struct MountOptions {
     /// Nothing may be changed.
@@ -65,19 +65,18 @@ impl MountOptions {
     }
 }
 
-/// What is cached of a file that is being opened.
+/// The state of the cached data of a file that is being opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cached {
-    /// It holds.
+    /// The cached data is valid.
     Good,
-    /// The file was changed behind Weir's back; the engine has dropped what it had of it.
+    /// The file was changed directly at home; the engine has dropped its cached data.
     Dropped,
-    /// The file was changed behind Weir's back, and the engine still has some of what was before:
-    /// it must be made to drop that.
+    /// The file was changed directly at home, and the engine still has old data, which must be dropped.
     Stale,
 }
 
-/// The front end of one mount.
+/// The file system of one mount.
 pub(crate) struct FileSystem {
     pub(crate) shard: Arc<Shard>,
     pub(crate) home: HomeNames,
@@ -88,7 +87,7 @@ pub(crate) struct FileSystem {
     pub(crate) closing: Closing,
     pub(crate) descriptors: Descriptors,
     pub(crate) reclaimer: Reclaimer,
-    /// Direct writes after which the kernel is dropping pages.
+    /// Number of direct writes for which the kernel is dropping pages now.
     pub(crate) dropping: AtomicUsize,
     /// Programs may use files by shared memory.
     pub(crate) lane: Option<Lane>,
@@ -102,7 +101,7 @@ pub(crate) struct FileSystem {
 }
 
 impl FileSystem {
-    /// The front end of `source`, a directory opened for reading.
+    /// The file system of `source`, a directory opened for reading.
     pub(crate) fn new(
         shard: Arc<Shard>,
         lane: Option<Lane>,
@@ -142,15 +141,15 @@ impl FileSystem {
         self.files.get(handle).ok_or(Errno::ESTALE)
     }
 
-    /// Refuses a change of a mount that is read-only. The kernel does so itself; this is for the
-    /// requests it would let through after a remount.
+    /// Refuses a change of a read-only mount. The kernel does so itself; this is for requests that it lets through after a
+    /// remount.
     pub(crate) fn check_writable(&self) -> Result<(), Errno> {
         if self.options.read_only { Err(Errno::EROFS) } else { Ok(()) }
     }
 
-    /// What stat(2) shows of an inode: what home says, under what Weir knows better.
+    /// The attributes of an inode as stat(2) shows them: those at home, except those for which Weir has newer values.
     pub(crate) fn attributes(self: &Arc<Self>, inode: &Inode) -> Result<Attributes, Errno> {
-        // Before anything else: what is looked at later can only be newer.
+        // Read first: the attributes read after this can only be newer.
         let volatile = inode.lane.is_volatile();
         self.settle(inode);
         let (shown, status) = match &self.write_behind {
@@ -184,7 +183,7 @@ impl FileSystem {
             attributes.size = size;
         }
         if attributes.blocks == 0 && attributes.size > 0 && self.shard.has_dirty(file) {
-            // Archivers take a file without blocks for one that is all hole.
+            // Archivers treat a file without blocks as one hole.
             attributes.blocks = attributes.size.div_ceil(512);
         }
         Ok(attributes)
@@ -196,11 +195,11 @@ impl FileSystem {
         attributes.ctime = ctime.unwrap_or(attributes.ctime);
     }
 
-    /// Counts one more user of a regular file's data, so that the engine knows it and its home is
-    /// open. Says whether what is cached of it still holds.
+    /// Counts one more user of a regular file's data: attaches the file to the engine and opens its home if necessary.
+    /// Returns the state of its cached data.
     ///
     /// # Errors
-    /// What opening the file at home says.
+    /// The error of opening the file at home.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
@@ -221,25 +220,24 @@ impl FileSystem {
         let mut state = inode.open();
         let was_attached = state.attached;
         if state.discarded {
-            // The name was looked up before it was removed. On ESTALE the kernel looks it up once more.
+            // The name was removed after its lookup. After ESTALE the kernel looks it up again.
             return Err(Errno::ESTALE);
         }
         home.open_data(write)?;
-        // A file on its way out of the engine is attached anew, which calls that off. A file that
-        // is attached may have become readable.
+        // Attaching cancels a detachment in progress. A file that is attached already may have become readable.
         if let Err(error) = self.shard.attach(inode.node().file(), home) {
             self.close_if_idle(inode, home, &mut state);
             return Err(error.into());
         }
         state.epoch += 1;
         self.inodes.attached(inode, &mut state);
-        // What the kernel has of it is older than what the engine will fetch.
+        // The kernel's cached pages are older than the data that the engine will fetch.
         let mut cached = match !was_attached && inode.take_unsure() {
             true => Cached::Dropped,
             false => Cached::Good,
         };
         if state.descriptions == 0 {
-            // Others may have set these bits at home, too.
+            // The bits may have been set directly at home.
             inode.set_unprivileged(false);
             if state.seen.is_some() {
                 cached = self.check_cached(inode, home, &state)?;
@@ -250,7 +248,7 @@ impl FileSystem {
         Ok(cached)
     }
 
-    /// Looks whether a closed file was changed at home, and has the engine drop it if so.
+    /// Checks whether a closed file was changed at home, and has the engine drop its cached data if so.
     fn check_cached(
         &self,
         inode: &Inode,
@@ -268,7 +266,7 @@ impl FileSystem {
         })
     }
 
-    /// Gives back what [`FileSystem::acquire`] took.
+    /// Undoes one [`FileSystem::acquire`].
     pub(crate) fn release(self: &Arc<Self>, inode: &Arc<Inode>) {
         {
             let mut state = inode.open();
@@ -281,8 +279,8 @@ impl FileSystem {
         self.trim_closing();
     }
 
-    /// Closes a file's data descriptors if nobody has it open and it is clean; if it is not, it is
-    /// looked at again later.
+    /// Closes a file's data descriptors if no program has it open and it is clean. A dirty file is queued, to be checked
+    /// again later.
     fn close_if_idle(&self, inode: &Arc<Inode>, home: &HomeFile, state: &mut OpenState) {
         if state.descriptions > 0 {
             return;
@@ -291,7 +289,7 @@ impl FileSystem {
         let mut status = inode.status();
         if self.shard.has_dirty(file) {
             match &status {
-                // No name, no description: nobody can ever read it.
+                // The file has no name and no open description: it can never be read again.
                 Ok(status) if self.is_nameless(inode, status) => self.discard(inode, state),
                 _ => {
                     if self.closing.add(inode, state) {
@@ -319,7 +317,7 @@ impl FileSystem {
         }
     }
 
-    /// Notes what home says of a closed file after Weir changed it there.
+    /// Notes the status at home of a closed file after Weir changed it there.
     pub(crate) fn see_again(&self, inode: &Inode) {
         let mut state = inode.open();
         if state.seen.is_some() {
@@ -334,17 +332,17 @@ impl FileSystem {
         }
     }
 
-    /// Whether so many descriptors are in use that inodes should be forgotten soon.
+    /// Whether few descriptors are left, so that idle inodes should be released soon.
     pub(crate) fn is_short_of_descriptors(&self) -> bool {
         self.inodes.held() > self.descriptors.inodes_max()
     }
 
-    /// Has the engine let go a file that nobody has open, though the kernel knows it: its descriptor is needed.
+    /// Has the engine detach a file that no program has open, though the kernel still knows it: its descriptor is needed.
     pub(crate) fn release_idle(self: &Arc<Self>, inode: &Arc<Inode>) {
         self.detach_if(inode, |_| true);
     }
 
-    /// Has the engine let go a file the kernel does not know any more, and then removes it.
+    /// Has the engine detach a file that the kernel has forgotten, and then removes its inode.
     fn detach(self: &Arc<Self>, inode: &Arc<Inode>) {
         self.detach_if(inode, |fs| fs.inodes.lookups(inode.node()) == 0);
     }
@@ -429,7 +427,7 @@ impl FileSystem {
         }
     }
 
-    /// Closes what is still open of files that are clean. To be called when the mount is gone.
+    /// Closes the remaining data descriptors of clean files. To be called after the mount has ended.
     pub(crate) fn close_all(&self) {
         self.inodes.visit(|inode| {
             inode.open().descriptions = 0;
@@ -438,8 +436,8 @@ impl FileSystem {
         });
     }
 
-    /// Drops what is dirty of files that have no name any more. To be called when the mount is
-    /// gone: the kernel releases and forgets nothing after that.
+    /// Drops the dirty data of files that have no name any more. To be called after the mount has ended, since the kernel
+    /// then sends no RELEASE or FORGET for them.
     pub(crate) fn discard_nameless(&self) {
         self.inodes.visit(|inode| {
             if inode.is_attached() && self.has_no_name(inode) {
@@ -483,7 +481,7 @@ fn is_directory(mode: u32) -> bool {
     mode & libc::S_IFMT == libc::S_IFDIR
 }
 
-/// Whether home says otherwise of a closed file than when it was closed.
+/// Whether the status of a closed file at home differs from that when it was closed.
 fn was_changed_at_home(state: &OpenState, status: &Status) -> bool {
     state.attached && state.seen.is_some_and(|before| before != seen(status))
 }

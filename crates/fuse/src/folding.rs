@@ -1,7 +1,7 @@
-//! Names that are equal where home takes upper and lower case for the same.
+//! Names that are equal where home ignores case.
 //!
-//! Making `name` there makes `NAME` appear, of which the kernel would go on to say that it is missing, had it been let
-//! remember that.
+//! Making `name` in such a directory makes `NAME` exist as well. If the kernel had cached that `NAME` is missing, it
+//! would continue to report that.
 
 /// Whether some file system may treat `name` as equal to `ascii`, a name in lower case. Characters outside
 /// ASCII are skipped: case folding by Unicode drops invisible marks such as U+200D.
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_may_be_the_same_are_told_from_others() {
+    fn names_that_may_be_equal_are_recognised() {
         for same in [".weir", ".WEIR", ".Weir", ".we\u{200d}ir", "\u{feff}.wEIr"] {
             assert!(may_equal(same.as_bytes(), ".weir"), "{same}");
         }

@@ -1,9 +1,9 @@
 //! Numbers for what the kernel holds open: open descriptions of files, and directory streams.
 //!
-//! Looked up once for each read and write, by all threads at once: hence parts with a lock of
-//! their own, and no hashing.
+//! Each read and write looks up a number, on all threads at once. So there are several parts, each with its own lock,
+//! and no hashing.
 //!
-//! Invariant: a number is given out again only after it was removed.
+//! Invariant: a number is used again only after it was removed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -52,14 +52,14 @@ impl<T> Handles<T> {
         (index as u64) << PART_BITS | part as u64
     }
 
-    /// What has this number.
+    /// The value with this number.
     pub(crate) fn get(&self, handle: u64) -> Option<Arc<T>> {
         let (part, index) = locate(handle);
         let slots = self.parts[part].read().unwrap_or_else(PoisonError::into_inner);
         slots.used.get(index)?.clone()
     }
 
-    /// Takes the number back.
+    /// Removes and returns the value with this number.
     pub(crate) fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let (part, index) = locate(handle);
         let mut slots = self.parts[part].write().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! One inode that is held: its descriptors, and how it stands with the engine, the kernel and the lane.
+//! One inode that is held: its descriptors, and its state in the engine, the kernel and the lane.
 //!
 //! Owns one `O_PATH` descriptor (inside its [`HomeFile`] for regular files), or none while home does not have the inode
 //! ([`crate::write_behind`]). An inode that is merely known has no value of this type, and holds no descriptor: see
@@ -35,7 +35,7 @@ impl DataNode for NodeId {
     }
 }
 
-/// What holds an inode at home.
+/// The descriptors that hold an inode at home.
 #[derive(Debug)]
 enum Home {
     File(Arc<HomeFile>),
@@ -43,8 +43,8 @@ enum Home {
     Other(OnceLock<OwnedFd>),
 }
 
-/// What home said of a clean file nobody had open: the file was changed behind Weir's back if it
-/// says otherwise the next time.
+/// The status at home of a clean file that no program had open. If the status differs at the next open, the file was
+/// changed directly at home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) size: u64,
@@ -58,11 +58,11 @@ pub(crate) struct OpenState {
     pub(crate) descriptions: u32,
     /// The engine knows the file.
     pub(crate) attached: bool,
-    /// Counts attachments, so that the end of a detachment that was overtaken is recognised.
+    /// Counts attachments, so that the end of a detachment is ignored if the file has been attached again since.
     pub(crate) epoch: u64,
-    /// It is among the files that are closed when they are clean.
+    /// The file is queued to be closed when it is clean.
     pub(crate) closing: bool,
-    /// Set while nobody has the file open and it is clean.
+    /// Set while no program has the file open and it is clean.
     pub(crate) seen: Option<Seen>,
     /// The file lost its last name while it was not open, and its dirty data was dropped.
     pub(crate) discarded: bool,
@@ -83,18 +83,18 @@ pub(crate) struct Inode {
     made: Mutex<Option<Box<Status>>>,
     attached: AtomicBool,
     privileges: AtomicU8,
-    /// Used since the table was last searched for idle inodes.
+    /// The inode was used since the table was last searched for idle inodes.
     used: AtomicBool,
     /// It has no name any more, so that it is not found again once its descriptor is closed.
     nameless: AtomicBool,
-    /// The engine let the file go, so that nothing tells whether home changed it since.
+    /// The engine has detached the file, so changes at home since then are not known.
     unsure: AtomicBool,
     open: Mutex<OpenState>,
-    /// How it stands in the lane.
+    /// Its state in the lane.
     pub(crate) lane: InodeLane,
-    /// What the kernel caches of its data.
+    /// Whether the kernel may cache pages of its data.
     pub(crate) kernel_pages: KernelPages,
-    /// Of a directory, once somebody asked: whether its names are the same in upper and lower case.
+    /// For a directory: whether names in it ignore case. Empty until it is first asked for.
     folds_names: OnceLock<bool>,
     /// Of a directory: whether what becomes of names in it depends on nothing but what the kernel checks.
     plain: AtomicU8,
@@ -149,7 +149,7 @@ impl Inode {
         }
     }
 
-    /// What is to be remembered of it when it is no longer held; `None` if it must be held.
+    /// The marks to remember when the inode is no longer held; `None` if it must stay held.
     pub(crate) fn marks_to_keep(&self) -> Option<Marks> {
         let must_be_held = self.node == NodeId::ROOT
             || !self.is_at_home()
@@ -178,7 +178,7 @@ impl Inode {
         self.kind
     }
 
-    /// The `O_PATH` descriptor, by which the back end knows it.
+    /// The `O_PATH` descriptor, by which the back end finds it.
     ///
     /// # Errors
     /// EIO if home does not have it yet.
@@ -237,7 +237,7 @@ impl Inode {
         }
     }
 
-    /// Whether a directory's names are, or may be, the same in upper and lower case.
+    /// Whether names in a directory ignore case, or may do so.
     pub(crate) fn folds_names(&self) -> bool {
         // What is made here is in a directory that does not.
         let folds = || self.path().is_some_and(folds_names);
@@ -285,7 +285,7 @@ impl Inode {
         self.attached.load(Ordering::Acquire)
     }
 
-    /// Notes in both places whether the engine knows the file.
+    /// Notes, here and in the open state, whether the engine knows the file.
     pub(crate) fn set_attached(&self, state: &mut OpenState, attached: bool) {
         state.attached = attached;
         self.attached.store(attached, Ordering::Release);
@@ -312,12 +312,12 @@ impl Inode {
         self.nameless.load(Ordering::Acquire)
     }
 
-    /// Notes that nothing tells any more whether home changed the file.
+    /// Notes that changes of the file at home are not known from now on.
     pub(crate) fn set_unsure(&self) {
         self.unsure.store(true, Ordering::Release);
     }
 
-    /// Whether what the kernel has of the file's data may be old; not so from now on.
+    /// Clears that mark. Returns whether it was set: the kernel's cached pages may then be old.
     pub(crate) fn take_unsure(&self) -> bool {
         self.unsure.swap(false, Ordering::AcqRel)
     }

@@ -1,9 +1,9 @@
 //! The inodes the kernel knows, and those among them that are held.
 //!
-//! A known inode is an entry of the namespace ([`weir_names::Namespace`]): its number, and the way back to
-//! it at home. While it is used it is *held*: there is an [`Inode`], which has a descriptor. Inodes that the
-//! engine or the lane has, that somebody has open, and those without a name stay held; of the others those
-//! used last do, up to a bound.
+//! A known inode is an entry of the namespace ([`weir_names::Namespace`]): its number, and the way to find it again at
+//! home. While it is used it is *held*: there is an [`Inode`], which has a descriptor. An inode stays held while the
+//! engine or the lane uses it, while a program has it open, and if it has no name. Of the other inodes, those used last
+//! stay held, up to a bound.
 //!
 //! Invariants:
 //! - a held inode is known: it leaves the table together with the namespace's entry;
@@ -24,10 +24,10 @@ use weir_names::{Forgot, Identity, Marks, Namespace, NodeId, Way};
 
 use crate::inode::{Inode, OpenState};
 
-/// Idle inodes looked at for each that is added, while there are more than the bound allows.
+/// Idle inodes checked for each one added, while there are more than the bound allows.
 const LOOKED_AT: usize = 8;
 
-/// Spreads node numbers: inode numbers come in sequences, which the multiplication scatters.
+/// Hashes node numbers by multiplication, since inode numbers are often consecutive.
 #[derive(Default)]
 struct NodeHasher(u64);
 
@@ -55,13 +55,14 @@ pub(crate) struct Inodes {
     names: Mutex<Namespace>,
     parts: Box<[RwLock<Part>]>,
     held: AtomicUsize,
-    /// Nodes that may be let go, those added last at the end. Some are not held any more, or are busy.
+    /// Nodes that may be released, those added last at the end. Some are not held any more, or are busy.
     idle: Mutex<VecDeque<NodeId>>,
     idle_max: usize,
 }
 
 impl Inodes {
-    /// Knows the root alone: `fd` is its `O_PATH` descriptor. Holds about `idle_max` that are not in use.
+    /// A table that knows only the root, whose `O_PATH` descriptor is `fd`. It holds about `idle_max` inodes that are not
+    /// in use.
     pub(crate) fn new(fd: OwnedFd, status: &Status, root: Identity, idle_max: usize) -> Inodes {
         let inodes = Inodes {
             names: Mutex::new(Namespace::new(root)),
@@ -114,7 +115,7 @@ impl Inodes {
         part.get(&node.0).cloned()
     }
 
-    /// Counts one lookup of an inode, which is not held for that.
+    /// Counts one lookup of an inode, without holding it.
     pub(crate) fn count(&self, looked: &Looked) -> NodeId {
         self.names().count(looked.identity, looked.way.clone())
     }
@@ -153,7 +154,7 @@ impl Inodes {
         Some(inode)
     }
 
-    /// Notes that the engine knows a file, which is then held until [`Inodes::detached`].
+    /// Notes that the engine knows a file. The file is held until [`Inodes::detached`].
     pub(crate) fn attached(&self, inode: &Inode, state: &mut OpenState) {
         if state.attached {
             return;
@@ -164,7 +165,7 @@ impl Inodes {
         inode.set_attached(state, true);
     }
 
-    /// Removes an inode that the engine has let go, unless the kernel knows it: then it may be let go.
+    /// Removes an inode that the engine has detached. If the kernel still knows the inode, it becomes idle instead.
     pub(crate) fn detached(&self, inode: &Arc<Inode>) {
         let node = inode.node();
         let mut part = self.part(node).write().unwrap_or_else(PoisonError::into_inner);
@@ -228,9 +229,8 @@ impl Inodes {
         removed
     }
 
-    /// Takes back `lookups` lookups. Returns the inode if none is left and the engine still knows it, so that
-    /// it stays in the table until [`Inodes::detached`]; else one that is not known to the kernel any more is
-    /// removed.
+    /// Subtracts `lookups` lookups. If none is left, the inode is removed. But if the engine still knows it, it stays in
+    /// the table until [`Inodes::detached`], and is returned.
     pub(crate) fn forget(&self, node: NodeId, lookups: u64) -> Option<Arc<Inode>> {
         if node == NodeId::ROOT {
             return None;
@@ -252,8 +252,7 @@ impl Inodes {
         }
     }
 
-    /// Lets idle inodes go while there are too many: those not used since they were looked at last, or that
-    /// were added first.
+    /// Releases idle inodes while there are too many: those not used since the last check first, then those added first.
     fn trim(&self) {
         for _ in 0..LOOKED_AT {
             let node = {
@@ -270,7 +269,7 @@ impl Inodes {
         }
     }
 
-    /// Lets go every inode that nothing uses right now.
+    /// Releases every inode that is not in use.
     pub(crate) fn let_go_idle(&self) {
         let all = std::mem::take(&mut *self.idle());
         for node in all {
@@ -280,14 +279,14 @@ impl Inodes {
         }
     }
 
-    /// Lets an inode go if nothing uses it, and if it was not used since the last call if `spare_used`.
+    /// Releases an inode if it is not in use. With `spare_used`, only if it was also not used since the last call.
     fn let_go(&self, node: NodeId, spare_used: bool) -> LetGo {
         let mut part = self.part(node).write().unwrap_or_else(PoisonError::into_inner);
         let Some(held) = part.get_mut(&node.0) else { return LetGo::Done };
         if spare_used && held.swap_used(false) {
             return LetGo::Busy;
         }
-        // Nobody else can get it while the part is locked.
+        // No other thread can get it while the part is locked.
         if Arc::get_mut(held).is_none() {
             return LetGo::Busy;
         }
@@ -303,7 +302,7 @@ impl Inodes {
         LetGo::Done
     }
 
-    /// Calls `visit` with every inode that is held, no lock held, until it says `false`.
+    /// Calls `visit` with every held inode, under no lock, until it returns `false`.
     pub(crate) fn visit(&self, mut visit: impl FnMut(&Arc<Inode>) -> bool) {
         let mut inodes = Vec::new();
         for part in &self.parts {
@@ -328,7 +327,7 @@ impl Inodes {
     }
 
     fn part(&self, node: NodeId) -> &RwLock<Part> {
-        // The high bits of the product are those the map inside a part does not look at first.
+        // The high bits of the product, because the map inside a part uses the low bits first.
         let mixed = node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.parts[(mixed >> 58) as usize % PARTS]
     }
@@ -336,7 +335,7 @@ impl Inodes {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LetGo {
-    /// It is not held any more, or need not be looked at again.
+    /// It is not held any more, or need not be checked again.
     Done,
     /// It is in use.
     Busy,
@@ -395,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attached_inode_is_held_until_the_engine_lets_it_go() {
+    fn an_attached_inode_is_held_until_it_is_detached() {
         let scene = scene(0);
         let node = scene.inodes.count(&scene.look("passwd"));
         let held = scene.hold(node, "passwd").unwrap();
@@ -412,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_idle_inodes_are_held_and_what_is_remembered_comes_back() {
+    fn idle_inodes_are_bounded_and_keep_their_marks() {
         let scene = scene(1);
         let names = ["passwd", "group", "hosts", "hostname"];
         let nodes = names.map(|name| scene.inodes.count(&scene.look(name)));

@@ -1,7 +1,7 @@
-//! The kernel's caches of names, attributes, pages and listings: telling it to drop from them.
+//! Invalidating the kernel's caches of names, attributes, pages and listings.
 //!
-//! For the reclaimer's thread only: every call may wait for a lock that is held while a request of ours is being
-//! answered.
+//! Only for the reclaimer's thread: each call may wait for a kernel lock that is held until a request to the daemon has
+//! been answered.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,12 +19,12 @@ pub(crate) struct KernelCache {
 }
 
 impl KernelCache {
-    /// Those behind `device`. `requests` counts what the kernel is told.
+    /// The caches behind `device`. `requests` counts the notifications.
     pub(crate) fn new(device: File, requests: Arc<Requests>) -> KernelCache {
         KernelCache { device, requests }
     }
 
-    /// Has the kernel drop a name, and the inode with it if nobody uses that.
+    /// Has the kernel drop a name, and its inode if that is not in use.
     pub(crate) fn drop_name(&self, parent: NodeId, name: &OsStr) {
         self.tell(&notice::entry(parent, name));
     }
@@ -42,12 +42,13 @@ impl KernelCache {
         self.tell(&notice::inode(node, offset, len));
     }
 
-    /// Has the kernel drop an inode's attributes and data, which of a directory is its listing.
+    /// Has the kernel drop an inode's attributes and data; for a directory, the data is its listing.
     pub(crate) fn drop_pages(&self, node: NodeId) {
         self.tell(&notice::inode(node, 0, 0));
     }
 
-    /// What the kernel does not cache need not be dropped; and when the mount is gone, nothing is cached.
+    /// Sends a notification. Errors are ignored: they mean that the kernel does not cache the object, or that the mount
+    /// has ended.
     fn tell(&self, message: &[u8]) {
         self.requests.count_notification();
         match (&self.device).write(message) {

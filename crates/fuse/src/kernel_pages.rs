@@ -1,9 +1,9 @@
-//! Whether the kernel may cache pages of a file, and what it has to drop after a direct write.
+//! Whether the kernel may cache pages of a file, and which pages it must drop after a direct write.
 //!
 //! The kernel drops the cached pages of a range before it sends a direct write, and after a synchronous one. After an
-//! asynchronous one (io_submit(2), io_uring) it does not: a page that was read in between keeps the old bytes. So the
-//! pages are dropped by us, before the write is answered. A file that is only used by direct I/O has no pages and pays
-//! nothing; one that was used by buffered I/O before pays once.
+//! asynchronous one (io_submit(2), io_uring) it does not: a page that was read in between keeps the old bytes. So Weir
+//! has the kernel drop the pages before it answers the write. A file that is only used by direct I/O has no cached pages,
+//! and this costs nothing; for a file that was used by buffered I/O before, it is done once.
 //!
 //! Invariant: in the states `NONE` and `NONE_AGAIN` no page is cached whose content is older than the last direct
 //! write. Buffered accesses are noted before the engine is asked, direct writes look after it has answered.
@@ -16,15 +16,15 @@ const NONE: u8 = 0;
 const CACHED: u8 = 1;
 /// The kernel is dropping all pages, and none was cached since that began.
 const DROPPING: u8 = 2;
-/// It has dropped them.
+/// The kernel has dropped all pages.
 const NONE_AGAIN: u8 = 3;
 /// Pages may be cached; buffered and direct accesses alternate.
 const MIXED: u8 = 4;
 
-/// Direct writes in a row after which all pages are dropped once more: buffered access has probably ended.
+/// Number of consecutive direct writes after which all pages are dropped again: buffered access has probably ended.
 const QUIET: u32 = 256;
 
-/// What the kernel has to drop before a direct write is answered.
+/// The pages that the kernel must drop before a direct write is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stale {
     Nothing,
@@ -43,7 +43,7 @@ pub(crate) struct KernelPages {
 }
 
 impl KernelPages {
-    /// Of a file that was used before; whether pages of it may be cached.
+    /// The state of a file that was used before; `cached` says whether pages of it may be cached.
     pub(crate) fn resumed(cached: bool) -> KernelPages {
         KernelPages { state: AtomicU8::new(if cached { CACHED } else { NONE }), ..Self::default() }
     }
@@ -53,7 +53,7 @@ impl KernelPages {
         !matches!(self.state.load(Ordering::SeqCst), NONE | NONE_AGAIN)
     }
 
-    /// The kernel reads or writes by its page cache. To be called before the data is looked at or changed.
+    /// The kernel reads or writes through its page cache. To be called before the data is read or changed.
     #[inline]
     pub(crate) fn buffered_access(&self) {
         let state = self.state.load(Ordering::SeqCst);
@@ -95,7 +95,7 @@ impl KernelPages {
     /// The kernel has dropped all pages it had when [`KernelPages::direct_write`] asked for that.
     pub(crate) fn all_dropped(&self) {
         let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
-        // If it fails, a page was cached meanwhile.
+        // Fails if a page was cached in the meantime.
         let _ = self.state.compare_exchange(DROPPING, NONE_AGAIN, success, failure);
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_laid_out_by_buffered_writes_pays_once() {
+    fn after_buffered_writes_all_pages_are_dropped_once() {
         let pages = KernelPages::default();
         assert_eq!(pages.direct_write(), Stale::Nothing);
         pages.buffered_access();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn where_accesses_alternate_only_the_range_is_dropped_until_buffered_ones_end() {
+    fn alternating_accesses_drop_only_the_range_until_buffered_ones_end() {
         let pages = KernelPages::default();
         pages.buffered_access();
         assert_eq!(pages.direct_write(), Stale::All);

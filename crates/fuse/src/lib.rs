@@ -1,11 +1,10 @@
-//! The FUSE front end: a mount of a directory, served with a [`weir_shard::Shard`].
+//! The FUSE file system: a mount of a directory, served with a [`weir_shard::Shard`].
 //!
-//! Names and attributes are home's: on the thread that serves the request, the back end answers what home says
-//! of them, and executes commands that change them. The data of regular files goes through the shard. [`mount()`] makes a
-//! mount, [`Session`] is one.
+//! Names and attributes are read and changed at home, by the back end, on the thread that serves the request. The data of
+//! regular files goes through the shard. [`mount()`] makes a mount, [`Session`] is one.
 //!
-//! The way of a request: a `transport` reads it, `dispatch` calls the operation it asks for, `ops` do
-//! that on the state that `file_system` owns, and a `reply` takes the answer back through the transport.
+//! The path of a request: a `transport` reads it, `dispatch` calls the operation that it asks for, `ops` execute the
+//! operation on the state that `file_system` owns, and a `reply` sends the answer through the transport.
 //!
 //! Architecture invariants: errno is decided in `errno` alone; FUSE's own types are seen in
 //! `transport` alone; no system call on home is made here; unsafe code is in `transport::device::channel` and in

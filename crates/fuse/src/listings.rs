@@ -1,23 +1,22 @@
-//! Directory listings without open directories: the kernel asks for entries by node and position alone, and keeps what
-//! it was told.
+//! Directory listings without open directories: the kernel asks for entries by node and position, and caches them.
 //!
-//! OPENDIR is answered with ENOSYS, after which the kernel neither opens nor closes directories here any more. It then
-//! caches every listing. It drops one itself when it changes the directory, and when it learns of another modification
-//! time. What changes at home behind the mount it can miss; so every listing is dropped when it is as old as names may
-//! be, and after two seconds if the directory had just been changed when it was listed: another change might leave the
-//! same time. A mount whose names are not to be remembered at all opens directories as before, and nothing is kept.
+//! OPENDIR is answered with ENOSYS, after which the kernel does not open or close directories here any more. It then
+//! caches every listing. It drops a listing itself when it changes the directory, and when it learns of a new
+//! modification time. It can miss changes that are made directly at home. So every listing is dropped when it is as old
+//! as names may be. If the directory had just been changed when it was listed, its listing is also dropped after two
+//! seconds, because another change might leave the same modification time. In a mount without a timeout for names,
+//! directories are opened, and no listing is cached.
 //!
-//! Positions are home's own cookies, so that what is neither made nor removed while a directory is read is seen exactly
-//! once, and telldir(3), seekdir(3) and rewinddir(3) work. A cursor ([`Cursor`]) is home's stream at such a position, kept
-//! from one request to the next, also at the end: the kernel asks there once more. Where there is none, home is asked for
-//! a new one.
+//! Positions are home's own cookies. So a name that exists during the whole listing is seen exactly once, and telldir(3),
+//! seekdir(3) and rewinddir(3) work. A cursor ([`Cursor`]) is home's stream at such a position, kept from one request to
+//! the next, also at the end, where the kernel asks once more. If there is no cursor at a position, a new one is opened.
 //!
-//! Owns the cursors, and when which listing is to be dropped. Lock order: each lock is taken alone.
+//! Owns the cursors, and the times when listings are to be dropped. Lock order: each lock is taken alone.
 //!
 //! Invariants:
-//! - a cursor goes on with the listing of the thread that it was made for, where it stands. What it has read ahead is
-//!   older than another thread's listing may be, and so may be what home keeps for it; of several that stand in one place
-//!   the one used last goes on;
+//! - a cursor continues only the listing of the thread that it was made for, at its position, because the entries that
+//!   it or home has read ahead may be too old for another thread's listing; of several cursors at one position, the one
+//!   used last continues;
 //! - at most [`CURSORS_MAX`] are kept, each with one descriptor, and none for longer than [`CURSOR_IDLE`] without use.
 
 use std::collections::HashMap;
@@ -32,14 +31,14 @@ use weir_backend::home_names::Cursor;
 use crate::attr::Attributes;
 use crate::inode::NodeId;
 
-/// Cursors kept. More are not needed than directories are read at once, but for what was begun and given up.
+/// Most cursors kept. Each directory that is being read needs one; abandoned listings leave some too.
 const CURSORS_MAX: usize = 64;
 /// How long a cursor is kept without use.
 const CURSOR_IDLE: Duration = Duration::from_secs(60);
 /// Listings kept by the kernel before all are dropped early: a few megabytes here.
 const KEPT_MAX: usize = 1 << 16;
-/// A directory that was not changed for longer than this shows every change after that by its times, however coarse
-/// the clock of its file system.
+/// If a directory was not changed for longer than this, every later change shows in its times, even on a file system
+/// with a coarse clock.
 pub(crate) const SETTLED: Duration = Duration::from_secs(2);
 
 /// One entry of a directory, as a listing shows it.
@@ -49,27 +48,27 @@ pub(crate) struct Listed<'a> {
     pub(crate) node: NodeId,
     /// Type.
     pub(crate) kind: FileType,
-    /// Where the listing goes on after it.
+    /// Where the listing continues after it.
     pub(crate) next: u64,
     /// Name.
     pub(crate) name: &'a OsStr,
 }
 
-/// Takes what a listing shows. Each says whether there was room for the entry; the listing ends
-/// when there was none.
+/// Takes the entries of a listing. Each method returns whether there was room for the entry; the listing ends when there
+/// was none.
 pub(crate) trait Listing {
     /// Whether attributes are wanted too, and entries counted as looked up.
     const WITH_ATTRIBUTES: bool;
 
-    /// Takes an entry without its attributes: one that cannot be looked at, or any, if attributes
-    /// are not wanted. The kernel must not rely on it.
+    /// Takes an entry without its attributes: one whose attributes cannot be read, or any if attributes are not wanted.
+    /// The kernel must not cache it.
     fn add(&mut self, entry: &Listed<'_>) -> bool;
 
     /// Takes an entry with its attributes, and a lookup of it unless its name is `.` or `..`.
     fn add_with(&mut self, entry: &Listed<'_>, attributes: &Attributes) -> bool;
 }
 
-/// Where a listing goes on.
+/// Where a listing continues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
     /// The directory.
@@ -87,7 +86,7 @@ struct Kept {
     due: Instant,
     /// When entries were listed last.
     last: Instant,
-    /// It was dropped while it was being listed, and is dropped once more unless a new one has begun.
+    /// It was dropped while it was being listed, and is dropped again unless a new listing has begun.
     again: bool,
 }
 
@@ -127,12 +126,12 @@ impl Listings {
         self.stateless.store(stateless, Ordering::Relaxed);
     }
 
-    /// Whether the kernel opens no directories, if it is told so.
+    /// Whether the kernel lists directories without opening them, once OPENDIR has been answered with ENOSYS.
     pub(crate) fn are_stateless(&self) -> bool {
         self.stateless.load(Ordering::Relaxed)
     }
 
-    /// Takes the cursor that stands at `from`. A listing that begins takes none.
+    /// Removes and returns the cursor at `from`. A listing that begins gets none.
     pub(crate) fn take(&self, from: &Position) -> Option<Cursor> {
         if from.cookie == 0 {
             return None;
@@ -147,7 +146,7 @@ impl Listings {
         taken.filter(|(_, used)| used.elapsed() < CURSOR_IDLE).map(|(cursor, _)| cursor)
     }
 
-    /// Keeps a cursor for the request that goes on where it stands. Says whether the reclaimer is to begin to call
+    /// Keeps a cursor for the request that continues at its position. Returns whether the reclaimer must start to call
     /// [`Listings::expire`].
     #[must_use]
     pub(crate) fn put(&self, of: &Position, cursor: Cursor) -> bool {
@@ -160,8 +159,8 @@ impl Listings {
         !std::mem::replace(&mut state.watched, true)
     }
 
-    /// Notes that entries of a directory are about to be listed from `cookie` on, which the kernel may keep for
-    /// `time`. Says what [`Listings::put`] says.
+    /// Notes that entries of a directory are about to be listed from `cookie` on, and that the kernel may cache them for
+    /// `time`. Returns the same as [`Listings::put`].
     #[must_use]
     pub(crate) fn keep(&self, directory: NodeId, cookie: u64, time: Duration) -> bool {
         let now = Instant::now();
@@ -175,8 +174,8 @@ impl Listings {
         !std::mem::replace(&mut state.watched, true)
     }
 
-    /// Closes cursors that are idle, and gives the directories whose listings the kernel is to drop now. False if there
-    /// is nothing left to look at until [`Listings::keep`] or [`Listings::put`] says so again.
+    /// Closes idle cursors, and returns the directories whose listings the kernel must drop now. False if no cursor and no
+    /// listing is left: [`Listings::keep`] or [`Listings::put`] says when to call this again.
     pub(crate) fn expire(&self, now: Instant) -> (Vec<NodeId>, bool) {
         let mut state = self.state();
         let State { cursors, kept, watched } = &mut *state;
@@ -191,7 +190,7 @@ impl Listings {
                 return true;
             }
             dropped.push(directory);
-            // The kernel may just be taking up what it was told: it is told to drop that once more.
+            // The kernel may be adding the entries to its cache right now: the listing is dropped once more later.
             let listed_now = now.saturating_duration_since(kept.last) < SETTLED;
             (kept.due, kept.again) = (now + SETTLED, true);
             listed_now && !too_many
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_goes_on_with_its_cursor_or_with_a_new_one() {
+    fn a_listing_continues_with_its_cursor_or_with_a_new_one() {
         let directory = Scratch::new("cursor", 100);
         let all = {
             let mut cursor = Cursor::new(open(&directory.0), 0).unwrap();
@@ -293,7 +292,7 @@ mod tests {
         cursor.advance();
         let _ = listings.put(&position(1, 0), cursor);
         assert!(listings.take(&position(2, cookie)).is_none(), "another thread's");
-        assert!(listings.take(&position(1, 0)).is_none(), "it begins anew");
+        assert!(listings.take(&position(1, 0)).is_none(), "it begins again");
         let mut second = at(0);
         second.peek().unwrap();
         second.advance();
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_is_being_told_is_dropped_once_more() {
+    fn a_listing_dropped_while_it_is_sent_is_dropped_again() {
         let listings = Listings::default();
         let _ = listings.keep(NodeId(7), 0, Duration::ZERO);
         let now = Instant::now();

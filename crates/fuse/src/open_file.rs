@@ -14,14 +14,14 @@ use crate::lane::lane_state::DescriptionLane;
 pub(crate) struct OpenFile {
     /// The file.
     pub(crate) inode: Arc<Inode>,
-    /// The kernel does not cache what goes through this description, and sends no fsync of its
-    /// own after a synchronous write.
+    /// The kernel does not cache data read or written through this description, and sends no fsync of its own after a
+    /// synchronous write.
     pub(crate) uncached: bool,
     /// It can write.
     pub(crate) writes: bool,
     /// The program that opened it.
     pub(crate) opener: Caller,
-    /// How it stands in the lane.
+    /// Its state in the lane.
     pub(crate) lane: DescriptionLane,
     errors: Mutex<ErrorCursor>,
 }
@@ -39,7 +39,7 @@ impl OpenFile {
         OpenFile { inode, uncached, writes, opener, lane: DescriptionLane::default(), errors }
     }
 
-    /// The write-back error this description has not been told of yet, if there is one.
+    /// The write-back error that was not reported to this description yet, if there is one.
     pub(crate) fn take_error(&self, shard: &Shard) -> Option<ErrorKind> {
         shard.take_error(self.inode.node().file(), &mut self.errors())
     }

@@ -1,9 +1,8 @@
-//! What must not be done on a thread that serves requests: closing files that have become clean,
-//! and telling the kernel to drop what it caches.
+//! The reclaimer: a thread that closes files that have become clean, and has the kernel drop cached objects. Threads
+//! that serve requests must not do this.
 //!
-//! A message to the kernel can wait for a lock that a program holds while it waits for an answer
-//! from us. It is therefore sent from the reclaimer's own thread, which holds no lock meanwhile and
-//! on which nothing waits.
+//! A notification to the kernel can wait for a lock that a program holds while it waits for an answer from the daemon.
+//! It is therefore sent from the reclaimer's own thread, which holds no lock at that time and on which no request waits.
 //!
 //! Owns that thread's queue, whose sending half the file system holds. What the thread does is in
 //! [`crate::ops::reclaim`].
@@ -14,14 +13,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::inode::NodeId;
 
-/// What the thread is to do.
+/// A job for the thread.
 pub(crate) enum Job {
     WatchClosing,
     WatchListings,
     DropAttributes(NodeId),
     /// A name in a directory.
     DropName(NodeId, OsString),
-    /// The inode's attributes and these pages; then what is to be done after that.
+    /// Drops the inode's attributes and these pages, then calls the function.
     Forget(NodeId, Pages, Box<dyn FnOnce() + Send>),
     Reclaim,
     Stop,
@@ -42,8 +41,8 @@ pub(crate) struct Reclaimer {
     jobs: Sender<Job>,
     /// Upper bound of inodes held open before some are reclaimed.
     pub(crate) inodes_max: usize,
-    /// Inodes at which reclaiming is worth trying next: more than `inodes_max` if not enough could be
-    /// let go the last time.
+    /// The number of inodes at which reclaiming is tried next: more than `inodes_max` if not enough could be released the
+    /// last time.
     next_reclaim: AtomicUsize,
     reclaiming: AtomicBool,
 }
@@ -79,13 +78,13 @@ impl Reclaimer {
         self.send(Job::DropAttributes(node));
     }
 
-    /// Has the kernel look up a name anew: it was made, and the kernel told that it was not.
+    /// Has the kernel look up a name again: it was made, but the kernel got an error.
     pub(crate) fn drop_name(&self, directory: NodeId, name: &OsStr) {
         self.send(Job::DropName(directory, name.to_owned()));
     }
 
-    /// Has the kernel drop an inode's attributes, then runs `then` on the reclaimer's thread. Never run if the mount is
-    /// gone before.
+    /// Has the kernel drop an inode's attributes, then runs `then` on the reclaimer's thread. `then` does not run if the
+    /// mount ends before.
     pub(crate) fn forget_attributes(&self, node: NodeId, then: impl FnOnce() + Send + 'static) {
         self.forget_pages(node, Pages::None, then);
     }
@@ -100,31 +99,31 @@ impl Reclaimer {
         self.send(Job::Forget(node, pages, Box::new(then)));
     }
 
-    /// Has files that nobody has open let go if too many inodes are held.
+    /// Releases files that no program has open, if too many inodes are held.
     pub(crate) fn inodes_grew(&self, held: usize) {
         if held > self.next_reclaim.load(Ordering::Relaxed) {
             self.reclaim();
         }
     }
 
-    /// Has files that nobody has open let go: there are no descriptors left.
+    /// Releases files that no program has open, because no descriptors are left.
     pub(crate) fn reclaim(&self) {
         if !self.reclaiming.swap(true, Ordering::AcqRel) {
             self.send(Job::Reclaim);
         }
     }
 
-    /// Ends the thread after what was asked before.
+    /// Ends the thread after the jobs sent before.
     pub(crate) fn stop(&self) {
         self.send(Job::Stop);
     }
 
-    /// A stopped reclaimer takes no job: the mount is gone, and with it what the job was about.
+    /// Sends a job. After the reclaimer has stopped, jobs are dropped: the mount has ended.
     fn send(&self, job: Job) {
         let _ = self.jobs.send(job);
     }
 
-    /// So many inodes are held after some were reclaimed.
+    /// Notes that `held` inodes are held after some were reclaimed.
     pub(crate) fn reclaimed(&self, held: usize) {
         let next =
             if held > self.inodes_max { held + self.inodes_max / 16 } else { self.inodes_max };

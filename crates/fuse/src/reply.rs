@@ -1,5 +1,4 @@
-//! The right, and the duty, to answer one request: the same for answers at once and late ones, whichever way the
-//! request came.
+//! The right, and the duty, to answer one request, at once or later, on either transport.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use crate::transport::wire::answer::Body;
 
 /// What sends answers to the kernel.
 pub(crate) trait Answers: Send + Sync {
-    /// Sends the answer to the request `unique`, which came in `slot`, whatever that is to the transport.
+    /// Sends the answer to the request `unique`, which came in `slot`. The transport decides what a slot is.
     fn answer(&self, slot: u32, unique: u64, result: Result<Body, Errno>);
 
     /// The request `unique` is of a kind that gets no answer, and is done.
@@ -44,7 +43,7 @@ impl Reply {
 }
 
 impl Drop for Reply {
-    /// A program must not wait for ever: a request nobody will answer any more has failed.
+    /// A request whose reply is dropped without an answer fails, so that the program does not wait for ever.
     fn drop(&mut self) {
         if !self.sent {
             self.to.answer(self.slot, self.unique, Err(Errno::EIO));

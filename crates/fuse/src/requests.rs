@@ -1,7 +1,6 @@
-//! Counts of what the kernel asked, by kind of request, and of what it was told unasked.
+//! Counts of the kernel's requests by kind, and of the notifications sent to it.
 //!
-//! Requests are counted as they are read, by both transports; what the kernel answers itself from its caches is not
-//! seen here.
+//! Both transports count requests as they read them. Calls that the kernel answers from its caches are not counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -98,7 +97,7 @@ impl Requests {
         self.notifications.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was counted so far. A kind without a name counts as `other`.
+    /// The counts so far. A kind without a name counts as `other`.
     pub(crate) fn counts(&self) -> RequestCounts {
         let mut by_name = Vec::new();
         let mut other = self.other.load(Ordering::Relaxed);

@@ -27,12 +27,12 @@ use crate::transport::mount::{
 use crate::transport::uring::{KernelSetting, Queues};
 use crate::write_behind::Awaited;
 
-/// How long the kernel relies on names and attributes by default. It sees every change made
-/// through the mount; the bound is for changes made behind its back.
+/// How long the kernel relies on names and attributes by default. It sees every change made through the mount; the bound
+/// is for changes made directly at home.
 pub const CACHE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// How long the kernel relies on a name's absence if nothing else is said: most that look for one that is missing look
-/// again at once, and what is made behind the mount shows soon.
+/// How long the kernel relies on a name's absence by default. Most programs that look for a missing name look again at
+/// once, and names made directly at home should show soon.
 pub const NEGATIVE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 
 /// What to mount, and how.
@@ -44,7 +44,7 @@ pub struct Options {
     pub name: String,
     /// Let other users than the daemon's use the mount.
     pub allow_other: bool,
-    /// Let nobody change anything.
+    /// Refuse all changes.
     pub read_only: bool,
     /// Keep data out of the kernel's page cache.
     pub direct_io: bool,
@@ -52,7 +52,7 @@ pub struct Options {
     pub entry_timeout: Duration,
     /// How long the kernel may rely on attributes.
     pub attr_timeout: Duration,
-    /// How long the kernel may rely on there being no such name, where case counts in names.
+    /// How long the kernel may rely on a name's absence, in directories that do not ignore case.
     pub negative_timeout: Duration,
     /// Changes of names and attributes do not wait for home.
     pub names_behind: bool,
@@ -167,7 +167,7 @@ pub fn mount(
             Ok(Session { mountpoint, number, transport, server, fs })
         }
         Err(error) => {
-            // Nobody answers there, so that it cannot be in use for long.
+            // No thread serves the mount, so it cannot stay in use for long.
             if let Err(error) = unmount(&mountpoint, true) {
                 tracing::warn!("{error}");
             }
@@ -183,17 +183,17 @@ impl Session {
     }
 
     /// The device number that stat(2) shows of files in the mount, for finding the mount again.
-    /// `None` if it could not be found out.
+    /// `None` if it is not known.
     pub fn device_number(&self) -> Option<DeviceNumber> {
         self.number
     }
 
-    /// What tells of the mount, as long as it is kept.
+    /// Reports on the mount. May be kept longer than the session.
     pub fn observer(&self) -> Observer {
         Observer(Arc::clone(&self.fs))
     }
 
-    /// How requests come.
+    /// The transport in use.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -203,13 +203,12 @@ impl Session {
         self.server.is_finished()
     }
 
-    /// Unmounts. With `lazy` also if it is in use: it then vanishes from sight at once, and is
-    /// over when the last user is gone. What is dirty stays in the shard: call
-    /// [`Shard::sync_all`] before, to tell of errors, and again after.
+    /// Unmounts. With `lazy` also if the mount is in use: it then disappears from the tree of names at once, and ends with
+    /// its last user. Dirty data stays in the shard: call [`Shard::sync_all`] before, to report errors, and again after.
     ///
     /// # Errors
-    /// [`MountError::Unmount`] if it is in use, or the helper refused. Nothing, if the mount is
-    /// gone already.
+    /// [`MountError::Unmount`] if the mount is in use, or the helper refused. It is not an error if the mount has ended
+    /// already.
     pub fn unmount(&self, lazy: bool) -> Result<(), MountError> {
         if self.is_over() {
             return Ok(());
@@ -221,9 +220,8 @@ impl Session {
         unmount(&self.mountpoint, lazy)
     }
 
-    /// Waits until the mount is gone, by whomever it is unmounted; then has what was written last
-    /// brought home, and closes the files. Whatever home refuses to take stays in the shard: call
-    /// [`Shard::sync_all`] once more to be told. The shard must not be stopped before.
+    /// Waits until the mount has ended, in any way; then brings the remaining data home, and closes the files. Data that
+    /// home refuses stays in the shard: [`Shard::sync_all`] reports it. The shard must not be stopped before.
     ///
     /// # Errors
     /// The connection to the kernel failed, or a thread panicked.
@@ -237,10 +235,10 @@ impl Session {
         }
         let (sender, receiver) = channel();
         self.fs.shard.sync_all(move |synced| {
-            // The receiver lives until it is told.
+            // The receiver lives until this is sent.
             let _ = sender.send(synced);
         });
-        // Nothing comes if the shard is stopped meanwhile.
+        // Fails only if the shard is stopped in the meantime.
         if let Ok(Err(error)) = receiver.recv() {
             tracing::warn!("not everything could be written home: {error}");
         }
@@ -253,12 +251,12 @@ impl Session {
     }
 }
 
-/// Tells of a mount's requests and of its lane.
+/// Reports on a mount's requests and on its lane.
 #[derive(Clone)]
 pub struct Observer(Arc<FileSystem>);
 
 impl Observer {
-    /// How the lane stands; `None` if there is no lane.
+    /// The state of the lane; `None` if there is no lane.
     pub fn lane(&self) -> Option<LaneStatus> {
         let lane = self.0.lane.as_ref()?;
         Some(lane.status(self.0.shard.posted()))
@@ -269,7 +267,8 @@ impl Observer {
         self.0.requests.counts()
     }
 
-    /// Runs `then` when all that programs posted before this is applied: a sync of everything is to follow.
+    /// Runs `then` when all writes that programs posted before this call are applied. To be called before a sync of
+    /// everything.
     pub fn when_applied(&self, then: impl FnOnce() + Send + 'static) {
         self.0.all_drained(then);
     }
@@ -307,10 +306,10 @@ impl fmt::Debug for Session {
     }
 }
 
-/// The queues of FUSE over io_uring, if they are wanted and can be had.
+/// The queues of FUSE over io_uring, if they are wanted and available.
 ///
 /// # Errors
-/// [`MountError::NoIoUring`] if nothing else is wanted.
+/// [`MountError::NoIoUring`] if io_uring was asked for and is not available.
 fn prepare_queues(
     fs: &Arc<FileSystem>,
     device: &OwnedFd,
@@ -339,7 +338,7 @@ fn default_threads() -> NonZeroUsize {
     available_parallelism().unwrap_or(TWO).max(TWO)
 }
 
-/// Raises the limit of open descriptors to what is allowed at most, and returns what it is.
+/// Raises the limit of open descriptors to the most that is allowed, and returns it.
 fn raise_descriptor_limit() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     if geteuid().is_root() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, WholeSync, error_kind};
 use weir_engine::{
     Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, FileId, FramePool,
-    FreezeEnd, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Section, Stats,
+    FreezeEnd, FreezeScope, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Stats,
 };
 use weir_log::Identity;
 
@@ -297,7 +297,7 @@ impl Shard {
         // This thread waits for every answer. A send fails only if the thread has stopped waiting.
         for &file in &attached {
             let sender = sender.clone();
-            self.freeze(file, Section::changing(None, 0), move |granted| {
+            self.freeze(file, FreezeScope::changing(None, 0), move |granted| {
                 let unchanged = FreezeEnd { discard: None, size: None };
                 (unchanged, move || sender.send(granted).unwrap_or(()))
             });
@@ -585,7 +585,7 @@ impl Shard {
     pub fn freeze<Reply: FnOnce() + Send + 'static>(
         &self,
         file: FileId,
-        scope: impl Into<Section>,
+        scope: impl Into<FreezeScope>,
         action: impl FnOnce(Result<(), Error>) -> (FreezeEnd, Reply) + Send + 'static,
     ) {
         let scope = scope.into();

@@ -6,11 +6,10 @@ use weir_engine::{Durability, FileId};
 
 use crate::device::Faults;
 
-/// One step. A step that makes no sense at the moment (reading a file that is not attached, say)
-/// is skipped by the world.
+/// One step. The world skips a step that is impossible at the time, for example reading a file that is not attached.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
-    /// A program writes bytes nobody wrote before.
+    /// A program writes bytes that were never written before.
     Write {
         /// The file.
         file: FileId,
@@ -48,17 +47,17 @@ pub enum Action {
         /// Which of them.
         durability: Durability,
     },
-    /// Everything is to go home.
+    /// Sync of everything.
     SyncAll,
-    /// The front end asks for the file alone.
-    BeginSection {
+    /// The file system asks to freeze the file.
+    Freeze {
         /// The file.
         file: FileId,
-        /// What for.
-        section: Section,
+        /// The action to execute while the file is frozen.
+        action: FrozenAction,
     },
-    /// The front end does what it asked for the file for.
-    EndSection {
+    /// The file system executes the frozen action and thaws the file.
+    Thaw {
         /// The file.
         file: FileId,
     },
@@ -96,7 +95,7 @@ pub enum Action {
         /// The file.
         file: FileId,
     },
-    /// Somebody changes the file at home, not through the mount, and the front end notices.
+    /// The file is changed directly at home, and the file system notices.
     ChangeBehind {
         /// The file.
         file: FileId,
@@ -115,21 +114,20 @@ pub enum Action {
         /// The file.
         file: FileId,
     },
-    /// A reader's hold on frames ends.
+    /// A reader releases the frames that it holds.
     ReleaseReads,
-    /// Time goes on to the next completion or tick, and it happens; as often as said.
+    /// Time advances to the next completion or tick, which happens; several times.
     Advance {
         /// How often.
         events: u32,
     },
-    /// Time goes on by this much, with all that happens meanwhile.
+    /// Time advances by this much, and the events in that time happen.
     Sleep(Duration),
-    /// Time goes on by this much before anybody looks at the clock: every completion and tick due
-    /// meanwhile comes late.
+    /// Time advances by this much at once: every completion and tick due in that time comes late.
     Stall(Duration),
     /// The device fails differently from now on.
     SetFaults(Faults),
-    /// Somebody else takes or frees space: this many pages are left.
+    /// Other users of the disk take or free space: this many pages are left.
     SetFreePages(Option<u64>),
 }
 
@@ -140,9 +138,9 @@ impl Action {
     }
 }
 
-/// What the front end does with a file it has for itself.
+/// What the file system does while a file is frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
+pub enum FrozenAction {
     /// ftruncate(2).
     Truncate {
         /// The new size.
@@ -162,7 +160,7 @@ pub enum Section {
         /// Bytes.
         len: usize,
     },
-    /// fallocate(2), FALLOC_FL_COLLAPSE_RANGE: bytes go and the rest moves down.
+    /// fallocate(2), FALLOC_FL_COLLAPSE_RANGE: bytes are removed and the rest moves down.
     Collapse {
         /// First byte; page-aligned.
         from: u64,
@@ -173,14 +171,16 @@ pub enum Section {
     Seek,
 }
 
-impl Section {
-    /// The range whose dirty data must be home before the section.
+impl FrozenAction {
+    /// The range whose dirty data must be home before the file is frozen.
     pub fn flush(self) -> Option<(u64, u64)> {
         match self {
-            Section::Truncate { .. } => None,
+            FrozenAction::Truncate { .. } => None,
             // The pages at the edges keep a part of their bytes.
-            Section::Punch { from, to } => Some((from, to)),
-            Section::Copy { .. } | Section::Collapse { .. } | Section::Seek => Some((0, u64::MAX)),
+            FrozenAction::Punch { from, to } => Some((from, to)),
+            FrozenAction::Copy { .. } | FrozenAction::Collapse { .. } | FrozenAction::Seek => {
+                Some((0, u64::MAX))
+            }
         }
     }
 }

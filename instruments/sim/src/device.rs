@@ -8,7 +8,7 @@
 //! Owns the home files, the commands in flight and the space. Checks, as [`Breach`]es, what the
 //! engine promises the back end: no two commands on one page at a time, unshared frames to fetch
 //! into, parts that do not change while they are written, the transfer bounds, no transfer of a
-//! file whose section is exclusive, and no write to space that was neither there nor reserved.
+//! file that is frozen, and no write to space that was neither there nor reserved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ use crate::rng::{Rng, checksum};
 /// A promise to the back end that the engine did not keep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
-    /// Two commands under way touch one page.
+    /// Two commands in flight touch one page.
     #[error("commands {first:?} and {second:?} are both under way on page {page} of {file:?}")]
     Overlap {
         /// The file.
@@ -38,7 +38,7 @@ pub enum Breach {
         second: IoId,
     },
     /// A frame to fetch into is shared.
-    #[error("{0:?} fetches into a frame that somebody else holds")]
+    #[error("{0:?} fetches into a frame that is shared")]
     SharedFrame(IoId),
     /// Bytes of a write changed while it was under way.
     #[error("the bytes of {0:?} changed while it was under way")]
@@ -46,8 +46,8 @@ pub enum Breach {
     /// A command for a file that is not there.
     #[error("{0:?} is for {1:?}, which the device does not have")]
     UnknownFile(IoId, FileId),
-    /// A command for a file whose section is exclusive.
-    #[error("{0:?} is for {1:?}, whose section is exclusive")]
+    /// A command for a frozen file.
+    #[error("{0:?} is for {1:?}, which is frozen")]
     Frozen(IoId, FileId),
     /// A transfer of a file that was unlinked.
     #[error("{0:?} transfers pages of {1:?}, which was discarded")]
@@ -76,17 +76,17 @@ pub enum Breach {
 /// How long a command takes, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub enum Latency {
-    /// Always the same: completions come in the order of submission.
+    /// Constant: completions come in the order of submission.
     Fixed(u64),
     /// Anything between.
     Uniform(u64, u64),
     /// Mostly the first, one time in ten the second: a disk with hiccups.
     Bimodal(u64, u64),
-    /// A disk with one arm, which does one thing after the other: the first to move it to where
-    /// the last transfer did not end, the second for each page.
+    /// A rotational disk, which executes one transfer at a time: the first value is for a seek if a transfer does not
+    /// begin where the last one ended, the second for each page.
     OneArm(u64, u64),
-    /// A drive of flash: fetches take the first, any number side by side; writes the second, one
-    /// after the other.
+    /// A flash drive: a fetch takes the first value, any number in parallel; a write takes the second, one after the
+    /// other.
     Flash(u64, u64),
 }
 
@@ -159,7 +159,7 @@ pub struct Faults {
     pub reserve: Option<Fault>,
 }
 
-/// What a device is like.
+/// The properties of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceConfig {
     /// How long commands take.
@@ -194,7 +194,7 @@ pub struct Ended {
     pub file: FileId,
     /// What to tell the engine.
     pub completion: Completion,
-    /// What the file's descriptions are, or may be, owed.
+    /// The error that the file's descriptions must or may report.
     pub failure: Option<Failure>,
 }
 
@@ -203,8 +203,8 @@ pub struct Ended {
 pub struct Failure {
     /// With what.
     pub kind: ErrorKind,
-    /// Whether descriptions open now must hear of it: data they wrote is not home. Otherwise
-    /// whoever waited is told, and others may be.
+    /// Whether descriptions open now must get the error, because data that they wrote is not home. Otherwise the
+    /// request that waited gets it, and descriptions may.
     pub owed: bool,
 }
 
@@ -252,7 +252,7 @@ impl Device {
         self.doomed.insert(file);
     }
 
-    /// Removes a file nobody uses any more.
+    /// Removes a file that is not in use.
     pub fn remove(&mut self, file: FileId) {
         assert!(!self.is_busy(file));
         self.doomed.remove(&file);
@@ -265,7 +265,7 @@ impl Device {
         &self.files[&file]
     }
 
-    /// What the front end finds out when it attaches the file.
+    /// What the file system finds out when it attaches the file.
     pub fn attributes(&self, file: FileId) -> HomeAttributes {
         self.files[&file].attributes()
     }
@@ -293,7 +293,7 @@ impl Device {
         self.config.free_pages = free_pages;
     }
 
-    /// No command for the file may come, and none may be under way.
+    /// No command for the file may come, and none may be in flight.
     pub fn freeze(&mut self, file: FileId) -> Result<(), Breach> {
         if let Some((&io, _)) = self.flight.iter().find(|(_, flying)| flying.command.file() == file)
         {
@@ -308,12 +308,12 @@ impl Device {
         self.frozen.remove(&file);
     }
 
-    /// Whether a command of the file is under way.
+    /// Whether a command of the file is in flight.
     pub fn is_busy(&self, file: FileId) -> bool {
         self.flight.values().any(|flying| flying.command.file() == file)
     }
 
-    /// Commands under way.
+    /// Commands in flight.
     pub fn in_flight(&self) -> impl Iterator<Item = &Command> {
         self.flight.values().map(|flying| &flying.command)
     }
@@ -328,25 +328,25 @@ impl Device {
         self.flight.values().map(|flying| flying.due).min()
     }
 
-    /// ftruncate(2) by the front end, in an exclusive section.
+    /// ftruncate(2) by the file system, while the file is frozen.
     pub fn truncate(&mut self, file: FileId, size: u64) {
         let freed = self.home_mut(file).truncate(size);
         self.give_back(freed);
     }
 
-    /// fallocate(2), FALLOC_FL_PUNCH_HOLE, by the front end, in an exclusive section.
+    /// fallocate(2), FALLOC_FL_PUNCH_HOLE, by the file system, while the file is frozen.
     pub fn punch(&mut self, file: FileId, from: u64, to: u64) {
         let freed = self.home_mut(file).punch(from, to);
         self.give_back(freed);
     }
 
-    /// fallocate(2), FALLOC_FL_COLLAPSE_RANGE, by the front end, in an exclusive section.
+    /// fallocate(2), FALLOC_FL_COLLAPSE_RANGE, by the file system, while the file is frozen.
     pub fn collapse(&mut self, file: FileId, from: u64, len: u64) {
         let freed = self.home_mut(file).collapse(from, len);
         self.give_back(freed);
     }
 
-    /// pwrite(2) or copy_file_range(2) by the front end, in an exclusive section.
+    /// pwrite(2) or copy_file_range(2) by the file system, while the file is frozen.
     ///
     /// # Errors
     /// No space: nothing changed.
@@ -359,7 +359,7 @@ impl Device {
     /// Takes a command on.
     ///
     /// # Errors
-    /// What the engine promised and did not keep.
+    /// The promise of the engine that was broken.
     pub fn submit(&mut self, mut command: Command, now: Time) -> Result<(), Breach> {
         let (io, file) = (command.io(), command.file());
         let home = self.files.get(&file).ok_or(Breach::UnknownFile(io, file))?;
@@ -412,7 +412,7 @@ impl Device {
     /// Ends the command that is due first, if one is due by `now`.
     ///
     /// # Errors
-    /// What the engine promised and did not keep while the command was under way.
+    /// What the engine promised and did not keep while the command was in flight.
     pub fn end_next(&mut self, now: Time) -> Result<Option<Ended>, Breach> {
         let first = self.flight.iter().min_by_key(|(io, flying)| (flying.due, **io));
         match first {
@@ -459,7 +459,7 @@ impl Device {
         let mut read = 0;
         for frame in &mut frames {
             let page = frame.bytes_mut().ok_or(Breach::SharedFrame(io))?;
-            // What was not read is whatever it was, and on failure everything is.
+            // Bytes that were not read are left as they were; on failure all are.
             page.fill(0xa5);
             if fault.is_none() {
                 let chunk = &stored[read.min(stored.len())..stored.len().min(read + PAGE_BYTES)];

@@ -1,4 +1,4 @@
-//! The liveness phase: with a device that works, everything that was asked for comes to its end.
+//! The liveness phase: with a device that works, every request is answered and all data goes home.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ impl World {
     /// to the model, and finally gone.
     ///
     /// # Errors
-    /// What did not.
+    /// The check that failed.
     pub fn finish(&mut self) -> Result<(), Violation> {
         self.trace_mut().line(format_args!("finish"));
         self.release_reads()?;
-        // However the device fails, nobody waits for ever.
+        // However the device fails, no request waits for ever.
         self.rest("requests to be answered somehow", |world| world.waiting.is_empty())?;
         self.device.heal();
         self.rest("requests to be answered", |world| world.waiting.is_empty())?;
@@ -43,7 +43,7 @@ impl World {
         self.let_everything_go()
     }
 
-    /// Lets time pass until `done`, ending sections as they are granted.
+    /// Lets time pass until `done`, ending freezes when they are granted.
     fn rest(&mut self, what: &str, done: impl Fn(&World) -> bool) -> Result<(), Violation> {
         let mut left = (usize::MAX, u64::MAX);
         let mut deadline = self.now + REST_MAX;
@@ -54,10 +54,10 @@ impl World {
                 deadline = self.now + REST_MAX;
             }
             self.release_reads()?;
-            // The end of one section may let the next one begin.
+            // The end of one freeze may let the next one begin.
             loop {
-                let Some(file) = self.sections().next() else { break };
-                self.end_section(file)?;
+                let Some(file) = self.frozen_files().next() else { break };
+                self.thaw(file)?;
             }
             if done(self) {
                 return Ok(());

@@ -36,7 +36,7 @@ impl Home {
         Home { bytes, durable, version: 0, durable_version: 0, allocated, write_unit, readable }
     }
 
-    /// What the front end finds out when it attaches the file.
+    /// What the file system finds out when it attaches the file.
     pub fn attributes(&self) -> HomeAttributes {
         let pages = self.bytes.len().div_ceil(PAGE_BYTES);
         HomeAttributes {

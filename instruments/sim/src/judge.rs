@@ -24,8 +24,8 @@ impl World {
             (WaitingKind::Sync { .. } | WaitingKind::SyncAll, Reply::Synced(result)) => {
                 self.judge_sync(request, waiting, result)
             }
-            (WaitingKind::Section { .. }, Reply::Frozen(result)) => {
-                self.judge_section(request, waiting, result)
+            (WaitingKind::Freeze { .. }, Reply::Frozen(result)) => {
+                self.judge_frozen(request, waiting, result)
             }
             (kind, reply) => {
                 Err(Violation::Output(format!("{reply:?} to {request:?}, which is {kind:?}")))
@@ -143,23 +143,23 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn judge_section(
+    pub(crate) fn judge_frozen(
         &mut self,
         request: RequestId,
         waiting: Waiting,
         result: Result<(), Error>,
     ) -> Result<(), Violation> {
-        let WaitingKind::Section { file, section } = waiting.kind else {
+        let WaitingKind::Freeze { file, action } = waiting.kind else {
             unreachable!("the caller matched")
         };
-        self.note(request, format_args!("section {result:?}"));
+        self.note(request, format_args!("freeze {result:?}"));
         self.last_answer = Some(result);
         if let Err(error) = result {
-            return self.judge_error(request, waiting, "section", error);
+            return self.judge_error(request, waiting, "freeze", error);
         }
         self.device.freeze(file)?;
         let start = waiting.start;
-        if let Some((from, to)) = section.flush() {
+        if let Some((from, to)) = action.flush() {
             let home = self.device.file(file).bytes();
             let to = to.min(self.files[&file].model.size());
             let mut flushed = vec![0; to.saturating_sub(from) as usize];
@@ -167,8 +167,8 @@ impl World {
             self.judge_image("home after a flush", file, start, from, &flushed)?;
         }
         let state = self.files.get_mut(&file).expect("requests are on files that are there");
-        if state.section.replace(section).is_some() {
-            return Err(Violation::Output(format!("{request:?}: two sections of {file:?}")));
+        if state.frozen.replace(action).is_some() {
+            return Err(Violation::Output(format!("{request:?}: two freezes of {file:?}")));
         }
         Ok(())
     }
@@ -213,7 +213,7 @@ impl World {
         self.judge_home(file)
     }
 
-    /// Whoever restores times at home is told when a destaged file has become clean.
+    /// The engine reports when a destaged file has become clean, so that its times can be restored at home.
     pub(crate) fn judge_disturbed(&self) -> Result<(), Violation> {
         let untold = self.files.iter().find(|(file, state)| {
             state.disturbed && state.phase == Phase::Attached && !self.engine.has_dirty(**file)

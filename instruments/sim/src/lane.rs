@@ -1,6 +1,6 @@
-//! The lane as a program maps it, and which of its files' numbers are free.
+//! The lane as a program maps it, and its free slots for files.
 //!
-//! Has random numbers of its own: reading in the lane changes nothing else, except which pages are evicted.
+//! Has its own random numbers, because reading in the lane must change nothing else, except which pages are evicted.
 
 use std::sync::Arc;
 

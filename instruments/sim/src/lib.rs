@@ -1,9 +1,9 @@
 //! Reference model, faulty device and deterministic scheduler for Weir's engine.
 //!
 //! One seed makes one run: the real engine under virtual time, a device that delays, reorders and
-//! fails, and programs that do anything to a few files. After every step the answers are compared
-//! with a model that is nothing but arrays of bytes; at the end the device heals and everything
-//! must come to rest, home and equal. A failing seed replays exactly.
+//! fails, and programs that do random operations on a few files. After every step the answers are compared
+//! with a model that consists of arrays of bytes. At the end the device works again, and all data must be home
+//! and equal to the model. A failing seed replays exactly.
 //!
 //! Not linked into `weir`.
 
@@ -30,7 +30,7 @@ mod trace;
 mod violation;
 mod world;
 
-pub use action::{Action, Section};
+pub use action::{Action, FrozenAction};
 pub use device::Latency;
 pub use device::{Breach, Device, DeviceConfig, Ended, Failure as DeviceFailure, Fault, Faults};
 pub use home::Home;

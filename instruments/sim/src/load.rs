@@ -1,8 +1,7 @@
-//! A small load under a looking glass: one file, a device that takes a millisecond for each
-//! command, and nothing happens before time is let pass, so that what is under way can be counted.
+//! A small load whose commands can be counted: one file, and a device that takes a millisecond for each command.
+//! Nothing happens until time is advanced, so that a test can count the commands in flight.
 //!
-//! For tests of one behaviour each; every answer is compared with the model on the side, and every
-//! divergence panics.
+//! For tests of one behaviour each. Every answer is also compared with the model, and every divergence panics.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,7 +23,7 @@ pub const FILE: FileId = FileId(1);
 
 /// A world with one file, none of it cached.
 pub struct Load {
-    /// The world, for what has no shorter way.
+    /// The world, for actions without a method here.
     pub world: World,
 }
 
@@ -126,7 +125,7 @@ impl Load {
         self.world.engine().stats(self.world.now())
     }
 
-    /// Where a page stands.
+    /// The state of a page.
     pub fn state(&self, page: u64) -> PageState {
         self.world.engine().page_state(FILE, page)
     }
@@ -141,7 +140,7 @@ impl Load {
         self.act(Action::SetFaults(faults));
     }
 
-    /// Pages of the fetches under way, by command.
+    /// Pages of the fetches in flight, by command.
     pub fn fetches(&self) -> Vec<(usize, Urgency)> {
         let fetch = |command: &Command| match command {
             Command::Fetch { frames, urgency, .. } => Some((frames.len(), *urgency)),
@@ -150,7 +149,7 @@ impl Load {
         self.world.device().in_flight().filter_map(fetch).collect()
     }
 
-    /// Parts of the destages under way, by command.
+    /// Parts of the destages in flight, by command.
     pub fn destages(&self) -> Vec<usize> {
         let destage = |command: &Command| match command {
             Command::Write { parts, .. } => Some(parts.len()),

@@ -7,12 +7,11 @@
 //! after it ended (a regular register, byte by byte). What is ambiguous stays so only until a read
 //! that overlaps no change observes it: from then on the observed value is the only one allowed.
 //!
-//! Truncating, punching and writing at home happen at one instant, since the engine grants them
-//! the file alone.
+//! Truncating, punching and writing at home happen at one instant, since the file is frozen.
 //!
 //! Owns the expected content, size history and error history. Knows nothing of pages, patches,
-//! fetches or devices: there is one definition of correctness, and it has none of the cleverness
-//! it judges.
+//! fetches or devices: there is one definition of correctness, which is independent of the engine's
+//! optimisations.
 //!
 //! Invariants:
 //! - bytes past the end of the file are zero in every allowed content;
@@ -437,7 +436,7 @@ impl FileModel {
     }
 }
 
-/// The errors that happened to one file, and what each description was told of them.
+/// The errors of one file, and those that were reported to each description.
 #[derive(Debug, Default)]
 pub struct ErrorLedger {
     events: Vec<ErrorEvent>,
@@ -447,7 +446,7 @@ pub struct ErrorLedger {
 struct ErrorEvent {
     moment: Moment,
     kind: ErrorKind,
-    /// Descriptions open at the time must be told; otherwise they may.
+    /// Descriptions open at the time must get the error; otherwise they may get it.
     owed: bool,
 }
 
@@ -462,10 +461,10 @@ impl ErrorLedger {
         self.events.iter().any(|event| event.moment >= start && event.kind == kind)
     }
 
-    /// Checks what a description was told that was last told something at `seen`.
+    /// Checks the error that a description got, if it last got one at `seen`.
     ///
     /// # Errors
-    /// The kind it should have been told, or `None` if it should have been told nothing.
+    /// The kind that it should have got, or `None` if it should have got none.
     pub fn judge(&self, seen: Moment, told: Option<ErrorKind>) -> Result<(), Option<ErrorKind>> {
         let since = || self.events.iter().filter(|event| event.moment > seen);
         match told {

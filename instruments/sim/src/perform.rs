@@ -1,9 +1,9 @@
-//! Doing what programs and the front end do: requests, sections, descriptions, files coming and
-//! going. Each method says whether the action made sense now; if not, nothing was done.
+//! Performing the actions of programs and of the file system: requests, freezes, descriptions, attaching and detaching
+//! files. Each method returns whether the action was possible; if not, nothing was done.
 
 use weir_engine::{Durability, Error, FileId, FreezeEnd, Outcome, PAGE_BYTES, RequestId};
 
-use crate::action::Section;
+use crate::action::FrozenAction;
 use crate::home::Home;
 use crate::model::FileModel;
 use crate::violation::Violation;
@@ -17,7 +17,7 @@ impl World {
     /// Whether the inode lock, if there is one, is free.
     pub(crate) fn unlocked(&self, file: FileId) -> bool {
         !self.config.inode_lock
-            || self.files[&file].section.is_none()
+            || self.files[&file].frozen.is_none()
                 && !self
                     .waiting
                     .values()
@@ -130,47 +130,43 @@ impl World {
         self.settle().map(|()| true)
     }
 
-    pub(crate) fn begin_section(
-        &mut self,
-        file: FileId,
-        section: Section,
-    ) -> Result<bool, Violation> {
+    pub(crate) fn freeze(&mut self, file: FileId, action: FrozenAction) -> Result<bool, Violation> {
         if !self.usable(file) || !self.unlocked(file) {
             return Ok(false);
         }
-        let (request, waiting) = self.new_request(WaitingKind::Section { file, section });
+        let (request, waiting) = self.new_request(WaitingKind::Freeze { file, action });
         self.trace
-            .line(format_args!("{} {request:?} begin {section:?} {file:?}", self.now.as_nanos()));
-        let outcome = self.engine.freeze(request, file, section.flush(), self.now);
+            .line(format_args!("{} {request:?} begin {action:?} {file:?}", self.now.as_nanos()));
+        let outcome = self.engine.freeze(request, file, action.flush(), self.now);
         self.observe_sizes()?;
         match outcome {
-            Outcome::Done(result) => self.judge_section(request, waiting, result)?,
+            Outcome::Done(result) => self.judge_frozen(request, waiting, result)?,
             Outcome::Pending => drop(self.waiting.insert(request, waiting)),
         }
         self.settle().map(|()| true)
     }
 
-    /// Does at home what the section is for, and tells the engine and the model.
-    pub(crate) fn end_section(&mut self, file: FileId) -> Result<bool, Violation> {
-        let Some(section) = self.files.get_mut(&file).and_then(|state| state.section.take()) else {
+    /// Executes the frozen action at home, then thaws the file in the engine and the model.
+    pub(crate) fn thaw(&mut self, file: FileId) -> Result<bool, Violation> {
+        let Some(action) = self.files.get_mut(&file).and_then(|state| state.frozen.take()) else {
             return Ok(false);
         };
         let moment = self.next_moment();
         let unchanged = FreezeEnd { discard: None, size: None };
         let size = self.files[&file].model.size();
-        let end = match section {
-            Section::Seek => unchanged,
-            Section::Truncate { size } => {
+        let end = match action {
+            FrozenAction::Seek => unchanged,
+            FrozenAction::Truncate { size } => {
                 self.device.truncate(file, size);
                 self.model(file).truncate(moment, size);
                 FreezeEnd { size: Some(size), ..unchanged }
             }
-            Section::Punch { from, to } => {
+            FrozenAction::Punch { from, to } => {
                 self.device.punch(file, from, to);
                 self.model(file).zero(moment, from, to);
                 FreezeEnd { discard: Some((from, to)), ..unchanged }
             }
-            Section::Copy { offset, len } => {
+            FrozenAction::Copy { offset, len } => {
                 let data = self.rng.bytes(len);
                 let to = offset + len as u64;
                 if self.device.overwrite(file, offset, &data).is_err() {
@@ -184,7 +180,7 @@ impl World {
                     FreezeEnd { discard: Some((offset, to)), size }
                 }
             }
-            Section::Collapse { from, len } if from + len < size => {
+            FrozenAction::Collapse { from, len } if from + len < size => {
                 let kept = self.device.file(file).bytes()[(from + len) as usize..].to_vec();
                 // What moves must be what the file holds: it was flushed.
                 self.judge_image("home to be collapsed", file, moment, from + len, &kept)?;
@@ -194,11 +190,11 @@ impl World {
                 self.moment += 1;
                 FreezeEnd { discard: Some((from, u64::MAX)), size: Some(size - len) }
             }
-            Section::Collapse { .. } => unchanged,
+            FrozenAction::Collapse { .. } => unchanged,
         };
-        self.trace.line(format_args!("{} end {section:?} {file:?} {end:?}", self.now.as_nanos()));
+        self.trace.line(format_args!("{} end {action:?} {file:?} {end:?}", self.now.as_nanos()));
         self.device.thaw(file);
-        // Whoever changed the file saw to its times.
+        // The caller that changed the file has set its times.
         self.files.get_mut(&file).expect("found above").disturbed = false;
         self.engine.thaw(file, end, self.now);
         self.observe_sizes()?;
@@ -252,7 +248,7 @@ impl World {
     /// Whether something but a sync of everything waits for the file.
     pub(crate) fn is_waited_for(&self, file: FileId) -> bool {
         self.waiting.values().any(|waiting| waiting.file() == Some(file))
-            || self.files[&file].section.is_some()
+            || self.files[&file].frozen.is_some()
     }
 
     pub(crate) fn detach(&mut self, file: FileId) -> Result<bool, Violation> {
@@ -309,8 +305,8 @@ impl World {
         self.settle().map(|()| true)
     }
 
-    /// Changes the file at home behind the engine's back, where nothing of it is cached dirty or
-    /// in use, and tells the engine to look again.
+    /// Changes the file at home without the engine, if it has no dirty data and is not in use, and tells the engine
+    /// to check it.
     pub(crate) fn change_behind(
         &mut self,
         file: FileId,

@@ -1,4 +1,4 @@
-//! The only source of chance in a simulation: what is drawn from a small generator with a fixed algorithm.
+//! The only source of randomness in a simulation: a small generator with a fixed algorithm.
 //!
 //! A seed must mean the same run on every machine and after every dependency update.
 
@@ -74,7 +74,7 @@ impl Rng {
     }
 }
 
-/// A checksum to compare contents by, not to defend against anybody (FNV-1a over 8-byte words).
+/// A checksum to compare contents, not to resist attacks (FNV-1a over 8-byte words).
 pub fn checksum(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut mix = |word: u64| hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);

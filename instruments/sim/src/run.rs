@@ -1,4 +1,4 @@
-//! One seed, from its profile to its end, and how a failure is told.
+//! One seed, from its profile to its end, and the report of a failure.
 
 use std::any::Any;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct Options {
     pub operations: Option<u32>,
 }
 
-/// A run that went well.
+/// A run without a failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// Stands for everything that happened.
@@ -40,7 +40,7 @@ pub struct Summary {
     pub lane_hits: u64,
 }
 
-/// A run that did not.
+/// A run that failed.
 #[derive(Debug)]
 pub struct Failure {
     /// The seed.

@@ -10,7 +10,7 @@ use weir_engine::{
     Config, Durability, ErrorKind, FetchPolicy, FileId, PAGE_BYTES, Undone, WriteBackPolicy,
 };
 
-use crate::action::{Action, Section};
+use crate::action::{Action, FrozenAction};
 use crate::device::{DeviceConfig, Fault, Faults, Latency};
 use crate::home::Home;
 use crate::rng::Rng;
@@ -207,13 +207,13 @@ impl Scheduler {
     /// The next action.
     pub fn next(&mut self, world: &World) -> Action {
         if world.requests_waiting() >= self.profile.waiting_max && self.rng.chance(800) {
-            return match world.sections().next() {
-                Some(file) if self.rng.chance(500) => Action::EndSection { file },
+            return match world.frozen_files().next() {
+                Some(file) if self.rng.chance(500) => Action::Thaw { file },
                 _ => Action::Advance { events: 1 },
             };
         }
-        if let Some(file) = world.sections().next().filter(|_| self.rng.chance(250)) {
-            return Action::EndSection { file };
+        if let Some(file) = world.frozen_files().next().filter(|_| self.rng.chance(250)) {
+            return Action::Thaw { file };
         }
         let file = FileId(1 + self.rng.below(self.profile.files));
         let kind = self.rng.weighted(&self.profile.weights).expect("some weight is not zero");
@@ -242,7 +242,7 @@ impl Scheduler {
             }
             2 => Action::Sync { file, durability: self.sync_durability() },
             3 => Action::SyncAll,
-            4 => Action::BeginSection { file, section: self.section(world, file) },
+            4 => Action::Freeze { file, action: self.frozen_action(world, file) },
             5 => Action::Open { file },
             6 => Action::TakeError { file, description },
             7 => Action::Advance { events: self.rng.between(2, 20) as u32 },
@@ -258,7 +258,7 @@ impl Scheduler {
             14 => Action::Advance { events: 1 },
             15 => Action::Sleep(self.duration()),
             16 => Action::Stall(self.duration()),
-            // What was let go comes back, lest the run has no files left.
+            // Detached files are attached again, so that the run always has files.
             _ => Action::Attach { file },
         }
     }
@@ -316,20 +316,20 @@ impl Scheduler {
         (offset, len as usize)
     }
 
-    fn section(&mut self, world: &World, file: FileId) -> Section {
+    fn frozen_action(&mut self, world: &World, file: FileId) -> FrozenAction {
         let size = world.usable_size(file).unwrap_or(0);
         let (offset, len) = self.range(world, file);
         match self.rng.below(8) {
-            0 => Section::Truncate { size: 0 },
-            1 => Section::Truncate { size: self.rng.below(size + 1) },
-            2 => Section::Truncate { size: size + self.rng.below(5 * PAGE) },
-            3 | 4 => Section::Punch { from: offset, to: offset + len as u64 },
-            5 => Section::Copy { offset, len },
+            0 => FrozenAction::Truncate { size: 0 },
+            1 => FrozenAction::Truncate { size: self.rng.below(size + 1) },
+            2 => FrozenAction::Truncate { size: size + self.rng.below(5 * PAGE) },
+            3 | 4 => FrozenAction::Punch { from: offset, to: offset + len as u64 },
+            5 => FrozenAction::Copy { offset, len },
             6 => {
                 let from = self.rng.below(size / PAGE + 1) * PAGE;
-                Section::Collapse { from, len: self.rng.between(1, 4) * PAGE }
+                FrozenAction::Collapse { from, len: self.rng.between(1, 4) * PAGE }
             }
-            _ => Section::Seek,
+            _ => FrozenAction::Seek,
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Programs that read files in the lane: whatever is on the board, at any time, is what the model has.
+//! Programs that read files in the lane: all pages on the board must at any time equal the model.
 //!
-//! After every step each file in the lane is read at a few random places through the board. A page that is
-//! missing is no fault; bytes that are not the file's are one, and so is a wrong size.
+//! After every step each file in the lane is read at a few random places through the board. A missing page is correct;
+//! wrong bytes and a wrong size are violations.
 
 use weir_engine::{FileId, PAGE_BYTES};
 

@@ -1,4 +1,4 @@
-//! What happened in a run, as lines: their hash, the last of them, and all of them if asked for.
+//! The events of a run as lines: their hash, the last lines, and all lines if asked for.
 //!
 //! Two runs of one seed must have the same hash: that is what makes a failure replay.
 

@@ -5,7 +5,7 @@ use weir_engine::{Error, ErrorKind, FileId, RequestId};
 use crate::device::Breach;
 use crate::model::Mismatch;
 
-/// Something the engine did that it must not, or did not do that it must.
+/// A violation by the engine of what it must or must not do.
 #[derive(Debug, thiserror::Error)]
 pub enum Violation {
     /// A promise to the back end was broken.
@@ -19,7 +19,7 @@ pub enum Violation {
         mismatch.allowed
     )]
     Content {
-        /// Whose bytes.
+        /// The source of the bytes.
         what: String,
         /// The file.
         file: FileId,
@@ -29,7 +29,7 @@ pub enum Violation {
     /// A read returned too much or too little, or an image is too long or too short.
     #[error("{what} of {file:?} is {got} bytes long; the file's size is {size}")]
     Length {
-        /// Whose length.
+        /// What has this length.
         what: String,
         /// The file.
         file: FileId,
@@ -58,14 +58,14 @@ pub enum Violation {
         /// The answer.
         error: Error,
     },
-    /// A description was told too much or too little of its file's errors.
+    /// A description got too many or too few of its file's errors.
     #[error("a description of {file:?} was told {told:?}; due was {due:?}")]
     Report {
         /// The file.
         file: FileId,
-        /// What it was told.
+        /// The error that it got.
         told: Option<ErrorKind>,
-        /// What it should have been told.
+        /// The error that it should have got.
         due: Option<ErrorKind>,
     },
     /// A gauge above its bound.

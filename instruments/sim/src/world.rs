@@ -19,7 +19,7 @@ use weir_engine::{
     FileId, FramePool, Output, PAGE_BYTES, PageState, ReadData, RequestId, Time,
 };
 
-use crate::action::{Action, Section};
+use crate::action::{Action, FrozenAction};
 use crate::device::{Device, DeviceConfig};
 use crate::home::{Home, pages};
 use crate::lane::Lane;
@@ -38,13 +38,13 @@ pub struct WorldConfig {
     pub engine: Config,
     /// The device's ways.
     pub device: DeviceConfig,
-    /// The engine's invariants are checked every so many steps.
+    /// The engine's invariants are checked once in this many steps.
     pub check_every: u32,
     /// Answers to reads whose frames are held on to for a while.
     pub reads_held_max: usize,
     /// Frames beyond the fewest the engine takes.
     pub frames_spare: u64,
-    /// The file descriptors' owner keeps writes and sections of one file apart, as the kernel's
+    /// The file descriptors' owner keeps writes and freezes of one file apart, as the kernel's
     /// inode lock does.
     pub inode_lock: bool,
     /// At the end dirty data is left to age before anything is synced.
@@ -70,7 +70,7 @@ pub(crate) enum Phase {
 /// An open description.
 pub(crate) struct Description {
     pub(crate) cursor: ErrorCursor,
-    /// When it was last told of errors.
+    /// When an error was last reported to it.
     pub(crate) seen: Moment,
 }
 
@@ -83,8 +83,8 @@ pub(crate) struct FileState {
     pub(crate) sync_failed: Option<ErrorKind>,
     pub(crate) phase: Phase,
     pub(crate) descriptions: Vec<Description>,
-    /// The section granted and not ended yet.
-    pub(crate) section: Option<Section>,
+    /// The action for which the file is frozen.
+    pub(crate) frozen: Option<FrozenAction>,
     /// Where it is on the board, if it is in the lane.
     pub(crate) slot: Option<u32>,
     /// A destage changed home since the engine last said that the file is clean.
@@ -106,7 +106,7 @@ pub(crate) enum WaitingKind {
     Read { file: FileId, offset: u64, len: u64 },
     Sync { file: FileId },
     SyncAll,
-    Section { file: FileId, section: Section },
+    Freeze { file: FileId, action: FrozenAction },
 }
 
 impl Waiting {
@@ -115,7 +115,7 @@ impl Waiting {
             WaitingKind::Write { file, .. }
             | WaitingKind::Read { file, .. }
             | WaitingKind::Sync { file }
-            | WaitingKind::Section { file, .. } => Some(file),
+            | WaitingKind::Freeze { file, .. } => Some(file),
             WaitingKind::SyncAll => None,
         }
     }
@@ -126,7 +126,7 @@ impl Waiting {
 
     /// Takes the inode lock.
     pub(crate) fn is_exclusive(&self) -> bool {
-        matches!(self.kind, WaitingKind::Write { .. } | WaitingKind::Section { .. })
+        matches!(self.kind, WaitingKind::Write { .. } | WaitingKind::Freeze { .. })
     }
 }
 
@@ -193,7 +193,7 @@ impl World {
             sync_failed: None,
             phase: Phase::Attached,
             descriptions: Vec::new(),
-            section: None,
+            frozen: None,
             slot: None,
             disturbed: false,
             born: moment,
@@ -250,9 +250,9 @@ impl World {
         self.waiting.keys().next().copied()
     }
 
-    /// The files with a section granted and not ended.
-    pub fn sections(&self) -> impl Iterator<Item = FileId> {
-        self.files.iter().filter(|(_, state)| state.section.is_some()).map(|(&file, _)| file)
+    /// The files that are frozen.
+    pub fn frozen_files(&self) -> impl Iterator<Item = FileId> {
+        self.files.iter().filter(|(_, state)| state.frozen.is_some()).map(|(&file, _)| file)
     }
 
     /// Size of a file that can be used now.
@@ -278,8 +278,8 @@ impl World {
             Action::Read { file, offset, len } => self.read(file, offset, len)?,
             Action::Sync { file, durability } => self.sync(file, durability)?,
             Action::SyncAll => self.sync_all()?,
-            Action::BeginSection { file, section } => self.begin_section(file, section)?,
-            Action::EndSection { file } => self.end_section(file)?,
+            Action::Freeze { file, action } => self.freeze(file, action)?,
+            Action::Thaw { file } => self.thaw(file)?,
             Action::Open { file } => self.open(file),
             Action::TakeError { file, description } => self.take_error(file, description, false)?,
             Action::Close { file, description } => self.take_error(file, description, true)?,

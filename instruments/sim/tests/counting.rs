@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use weir_engine::{Config, Durability, ErrorKind, FetchPolicy, PAGE_BYTES, PageState, Urgency};
-use weir_sim::{Action, FILE, Fault, Faults, Load, Section};
+use weir_sim::{Action, FILE, Fault, Faults, FrozenAction, Load};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -14,7 +14,7 @@ fn always(kind: ErrorKind) -> Option<Fault> {
 }
 
 #[test]
-fn lazy_writes_to_cold_pages_fetch_nothing_and_block_nobody() {
+fn lazy_writes_to_cold_pages_fetch_nothing_and_block_no_writer() {
     const N: u64 = 500;
     let mut load = Load::new(FetchPolicy::Lazy, N);
     load.write_to_each(0..N);
@@ -105,8 +105,8 @@ fn an_unlinked_file_is_neither_fetched_nor_destaged() {
 fn what_a_truncation_cuts_off_is_not_fetched() {
     let mut load = Load::new(FetchPolicy::Lazy, 64);
     load.write_to_each(0..64);
-    load.act(Action::BeginSection { file: FILE, section: Section::Truncate { size: 4 * PAGE } });
-    load.act(Action::EndSection { file: FILE });
+    load.act(Action::Freeze { file: FILE, action: FrozenAction::Truncate { size: 4 * PAGE } });
+    load.act(Action::Thaw { file: FILE });
     assert_eq!(load.stats().fetches_avoided, 60);
     assert_eq!(load.finish().fetched_pages, 4, "of the pages that are left, for the last sync");
 }
@@ -300,7 +300,7 @@ fn a_scan_does_not_push_out_what_is_used_again_and_again() {
 }
 
 #[test]
-fn a_full_disk_is_told_to_the_writer() {
+fn a_writer_gets_the_error_of_a_full_disk() {
     let mut load = Load::new(FetchPolicy::Lazy, 4);
     load.act(Action::SetFreePages(Some(0)));
     load.write(4 * PAGE, 100);
@@ -388,7 +388,7 @@ fn a_failed_fetch_behind_a_write_is_reported_once_and_tried_again() {
 }
 
 #[test]
-fn a_reader_is_told_of_its_failed_fetch_and_nobody_else_is() {
+fn only_the_reader_gets_the_error_of_its_failed_fetch() {
     let mut load = Load::new(FetchPolicy::Lazy, 16);
     let mut cursor = load.world.engine().error_cursor(FILE);
     load.set_faults(Faults { fetch: always(ErrorKind::Io), ..Faults::default() });

@@ -93,10 +93,10 @@ impl Rig {
         frame.inspect(|&frame| self.region.set_referenced(frame)).is_some()
     }
 
-    fn section(&mut self, end: FreezeEnd) {
+    fn freeze(&mut self, end: FreezeEnd) {
         let begun = self.engine.freeze(RequestId(3), FILE, None, self.now);
         assert_eq!(begun, Outcome::Done(Ok(())));
-        assert_eq!(self.view.grant(SLOT), 0, "a section may take space away");
+        assert_eq!(self.view.grant(SLOT), 0, "a freeze may take space away");
         self.engine.thaw(FILE, end, self.now);
         self.settle();
     }
@@ -135,7 +135,7 @@ fn after_a_scan(looks: u64) -> (usize, u64) {
 }
 
 #[test]
-fn what_programs_read_again_and_again_stays() {
+fn pages_that_programs_read_repeatedly_stay() {
     let (resident, hits) = after_a_scan(40);
     assert_eq!(resident, 100);
     // But for a few that went because so many were spared for each.
@@ -143,7 +143,7 @@ fn what_programs_read_again_and_again_stays() {
 }
 
 #[test]
-fn what_programs_do_not_read_any_more_goes() {
+fn pages_that_programs_stop_reading_are_evicted() {
     assert_eq!(after_a_scan(0), (0, 0));
     // Once, soon after it came: it goes round once more, and then goes.
     assert_eq!(after_a_scan(1).0, 0);
@@ -170,9 +170,9 @@ fn the_grant_is_what_needs_no_reservation() {
     assert_eq!(rig.view.grant(SLOT), 5 * PAGE);
     rig.write(5 * PAGE, 5 * PAGE_BYTES);
     assert_eq!(rig.view.grant(SLOT), 11 * PAGE);
-    rig.section(FreezeEnd { discard: Some((2 * PAGE, 3 * PAGE)), size: None });
+    rig.freeze(FreezeEnd { discard: Some((2 * PAGE, 3 * PAGE)), size: None });
     assert_eq!(rig.view.grant(SLOT), 2 * PAGE);
-    rig.section(FreezeEnd { discard: None, size: Some(PAGE + 1) });
+    rig.freeze(FreezeEnd { discard: None, size: Some(PAGE + 1) });
     assert_eq!((rig.view.size(SLOT), rig.view.grant(SLOT)), (PAGE + 1, 2 * PAGE));
     // A longer file has more in store, until that is given back.
     rig.write(PAGE, 100 * PAGE_BYTES);

@@ -1,6 +1,6 @@
-//! Bad input under the policies: a device that is suddenly ten times slower, one that stalls, a clock that
-//! jumps. Memory stays bounded, what is in memory is read, every write is answered and comes home, and the
-//! policy is itself again soon after.
+//! Faults under the policies: a device that is suddenly ten times slower, one that stalls, a clock that jumps. Memory
+//! stays bounded, reads of pages in memory are answered, every write is answered and goes home, and the policy soon
+//! works as before.
 
 use weir_drive::Model;
 use weir_drive::parameters::{MS, Ns, SECOND};
@@ -75,9 +75,9 @@ impl Watched {
         seconds.iter().sum::<u64>() as f64 / seconds.len() as f64
     }
 
-    /// Writers and watermarks are themselves again: the first a second after `since`, the others within three
-    /// samples. How fast writers are in that first second depends on where in an interval it begins: they are
-    /// paced by what came home in the last one.
+    /// Writers and watermarks have recovered: writers a second after `since`, watermarks within three samples. The speed
+    /// of writers in that first second depends on where in an interval it begins, since they are paced by the pages that
+    /// went home in the last interval.
     fn assert_recovered(&self, since: Ns) {
         let before = self.rate(FROM - 2 * SECOND, FROM);
         assert!(self.rate(since, since + SECOND) > 0.5 * before, "{:?}", self.writes);

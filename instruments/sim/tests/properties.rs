@@ -8,7 +8,8 @@ use weir_engine::{
     Config, Durability, ErrorKind, FetchPolicy, FileId, PAGE_BYTES, WriteBackPolicy,
 };
 use weir_sim::{
-    Action, DeviceConfig, Fault, Faults, Home, Latency, Rng, Section, Violation, World, WorldConfig,
+    Action, DeviceConfig, Fault, Faults, FrozenAction, Home, Latency, Rng, Violation, World,
+    WorldConfig,
 };
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -28,14 +29,14 @@ fn durability() -> impl Strategy<Value = Durability> {
     prop_oneof![Just(Durability::Data), Just(Durability::All)]
 }
 
-fn section() -> impl Strategy<Value = Section> {
+fn frozen_action() -> impl Strategy<Value = FrozenAction> {
     prop_oneof![
-        (0u64..12 * PAGE).prop_map(|size| Section::Truncate { size }),
-        range().prop_map(|(from, len)| Section::Punch { from, to: from + len as u64 }),
-        range().prop_map(|(offset, len)| Section::Copy { offset, len }),
+        (0u64..12 * PAGE).prop_map(|size| FrozenAction::Truncate { size }),
+        range().prop_map(|(from, len)| FrozenAction::Punch { from, to: from + len as u64 }),
+        range().prop_map(|(offset, len)| FrozenAction::Copy { offset, len }),
         (0u64..4, 1u64..3)
-            .prop_map(|(from, len)| Section::Collapse { from: from * PAGE, len: len * PAGE }),
-        Just(Section::Seek),
+            .prop_map(|(from, len)| FrozenAction::Collapse { from: from * PAGE, len: len * PAGE }),
+        Just(FrozenAction::Seek),
     ]
 }
 
@@ -78,9 +79,9 @@ fn action() -> impl Strategy<Value = Action> {
         6 => read,
         2 => (file(), durability()).prop_map(|(file, durability)| Action::Sync { file, durability }),
         1 => Just(Action::SyncAll),
-        3 => (file(), section())
-            .prop_map(|(file, section)| Action::BeginSection { file, section }),
-        3 => file().prop_map(|file| Action::EndSection { file }),
+        3 => (file(), frozen_action())
+            .prop_map(|(file, action)| Action::Freeze { file, action }),
+        3 => file().prop_map(|file| Action::Thaw { file }),
         1 => file().prop_map(|file| Action::Open { file }),
         1 => (file(), 0usize..3)
             .prop_map(|(file, description)| Action::TakeError { file, description }),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_engine::{Config, Durability, ErrorKind, FetchPolicy, PAGE_BYTES};
-use weir_sim::{Action, FILE, Fault, Faults, Home, Load, Rng, Section};
+use weir_sim::{Action, FILE, Fault, Faults, FrozenAction, Home, Load, Rng};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -46,27 +46,27 @@ fn patches_of_one_page_go_home_one_after_the_other() {
     load.finish();
 }
 
-/// A write that waited for space was applied after the flush and dropped with the section's range.
+/// A write that waited for space was applied after the flush and dropped with the freeze's range.
 #[test]
-fn a_flush_before_a_section_misses_no_write_that_waited_for_space() {
+fn a_flush_before_a_freeze_misses_no_write_that_waited_for_space() {
     let mut load = Load::new(FetchPolicy::Lazy, 4);
     // Leaves a hole, so that the next write there waits for a reservation.
-    load.act(Action::BeginSection {
+    load.act(Action::Freeze {
         file: FILE,
-        section: Section::Punch { from: PAGE, to: 2 * PAGE },
+        action: FrozenAction::Punch { from: PAGE, to: 2 * PAGE },
     });
-    load.act(Action::EndSection { file: FILE });
+    load.act(Action::Thaw { file: FILE });
     load.write(PAGE, 100);
     assert_eq!(load.waiting(), 1);
     // Something to flush first, which comes home before the write is applied.
     load.write(0, PAGE);
-    load.act(Action::BeginSection {
+    load.act(Action::Freeze {
         file: FILE,
-        section: Section::Punch { from: 200, to: PAGE + 2000 },
+        action: FrozenAction::Punch { from: 200, to: PAGE + 2000 },
     });
     load.drain();
-    assert!(!load.world.engine().has_dirty(FILE), "the section was granted on a clean range");
-    load.act(Action::EndSection { file: FILE });
+    assert!(!load.world.engine().has_dirty(FILE), "the freeze was granted on a clean range");
+    load.act(Action::Thaw { file: FILE });
     load.read(PAGE, 100);
     load.finish();
 }
@@ -82,8 +82,8 @@ fn a_truncation_to_the_same_size_forgets_what_was_reserved_past_the_end() {
     assert_eq!(load.waiting(), 0, "space was reserved ahead");
     load.sleep(2);
     let size = 65 * PAGE + 1;
-    load.act(Action::BeginSection { file: FILE, section: Section::Truncate { size } });
-    load.act(Action::EndSection { file: FILE });
+    load.act(Action::Freeze { file: FILE, action: FrozenAction::Truncate { size } });
+    load.act(Action::Thaw { file: FILE });
     load.write(66 * PAGE, PAGE);
     assert_eq!(load.waiting(), 1, "the writer reserves again");
     // The device fails on a destage to space that is not there.

@@ -1,4 +1,4 @@
-//! Counts with a redo log: what a sync costs, what leaves memory for the log, and that it comes back.
+//! Counts with a redo log: the cost of syncs, the patches that leave memory for the log, and their return.
 //!
 //! One engine over homes and a log in memory, every command ended when the test says so.
 
@@ -199,7 +199,7 @@ impl Rig {
         }
     }
 
-    /// Writes of the log under way.
+    /// Writes of the log in flight.
     fn groups_in_flight(&self) -> usize {
         let is_group = |output: &&Output| matches!(output, Output::Log(LogCommand::Write { .. }));
         self.outputs.iter().filter(is_group).count()
@@ -372,7 +372,7 @@ fn a_sync_of_patched_cold_pages_is_one_group_and_no_fetch() {
 fn a_small_file_whose_home_is_to_be_synced_anyway_goes_there_and_not_to_the_log() {
     let mut rig = Rig::new(1, 0, 4 << 20, 16 << 20);
     let logged = |rig: &Rig| (rig.stats().log_groups, rig.stats().log_bytes);
-    // As one that was just made: its name is not durable.
+    // Like a new file: its name is not durable.
     let before = logged(&rig);
     rig.engine.attributes_changed(FileId(1));
     // It waits for space.
@@ -635,7 +635,7 @@ fn writers_go_on_when_the_log_is_full() {
     assert!(stats.log_redos > 0, "the log was freed by writing home what it held");
     let (logged, capacity) = (stats.log_blocks * BLOCK_BYTES as u64, stats.log_capacity_bytes);
     assert!(logged > capacity, "the log went round: {logged} of {capacity} bytes");
-    assert_eq!(stats.writers_blocked_fetch, 0, "nobody waited for a fetch of his own");
+    assert_eq!(stats.writers_blocked_fetch, 0, "no writer waited for a fetch");
     assert_eq!(rig.sync_all(), Ok(()));
     assert!(rig.homes[&FileId(1)] == expected, "home differs");
 }

@@ -1,5 +1,5 @@
-//! What sweeps promise, most of it on a disk with one arm: it moves seldom, readers wait little, writers are
-//! served in order, and what is old goes home.
+//! What sweeps promise, mostly on a rotational disk: few seeks, short waits for readers, writers served in order, and old
+//! data goes home.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// 32 MB, twice what has a place in memory.
 const PAGES: u64 = 8192;
 
-/// A file on a disk whose arm takes 10 ms to move and that transfers 100 MB/s.
+/// A file on a disk with a seek time of 10 ms that transfers 100 MB/s.
 fn on_rotational(pages: u64, set: impl FnOnce(&mut Config)) -> Load {
     on_drive(Latency::OneArm(10_000_000, 40_000), pages, set)
 }
@@ -201,7 +201,7 @@ fn what_is_old_goes_home_however_much_is_written_elsewhere() {
 }
 
 #[test]
-fn what_lies_between_is_let_go_when_frames_are_short() {
+fn pages_between_patched_ones_are_dropped_when_frames_are_short() {
     let mut load = on_rotational(PAGES, |_| {});
     let mut rng = Rng::new(5);
     // What programs use fills memory.
@@ -283,14 +283,14 @@ fn requests_for_scattered_pages(opportunistic: bool) -> u64 {
 }
 
 #[test]
-fn a_stretch_in_which_much_is_dirty_is_read_and_written_whole() {
+fn a_window_with_many_dirty_pages_is_read_and_written_whole() {
     let (alone, together) =
         (requests_for_scattered_pages(false), requests_for_scattered_pages(true));
     assert!(10 * together <= alone, "{together} requests instead of {alone}");
 }
 
 #[test]
-fn what_the_arm_passes_on_its_way_goes_along() {
+fn dirty_pages_that_the_arm_passes_are_written_too() {
     let mut load =
         on_rotational(PAGES, |config| (config.rotational, config.opportunistic) = (true, true));
     // Where the file is gets known; the device of this load has it in small pieces.
@@ -309,10 +309,9 @@ fn what_the_arm_passes_on_its_way_goes_along() {
     load.finish();
 }
 
-/// A file with a hole, of which it is not known where it has space: what lies between dirty pages must not be
-/// written.
+/// A file with a hole whose place is not known: clean pages between dirty ones must not be written.
 #[test]
-fn a_stretch_that_must_not_be_written_whole_goes_home_in_pieces() {
+fn a_window_that_must_not_be_written_whole_goes_home_in_pieces() {
     const STRETCH: u64 = 64;
     let mut bytes = Rng::new(7).bytes((PAGES * PAGE) as usize);
     bytes[((PAGES - 1) * PAGE) as usize..].fill(0);

@@ -1,5 +1,5 @@
 //! What adaptive write-back promises: it begins at the high watermark and stops at the low one, leaves
-//! readers their memory, paces writers instead of stopping them, and takes no harm from a device that
+//! readers their memory, paces writers instead of stopping them, and recovers from a device that
 //! stalls.
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! What the lane's board shows of pages.
+//! Publishing pages on the lane's board.
 //!
 //! Invariants:
-//! - a published frame is that of the page its key names, and the page's file is in the lane;
+//! - a published frame is the frame of the page that its key names, and the page's file is in the lane;
 //! - no page of a file that left the lane is on the board.
 
 use crate::cache::Cache;
@@ -12,8 +12,9 @@ use crate::place::PageIx;
 const PAGES_AROUND: u64 = 64;
 
 impl Cache {
-    /// A page was read: programs find it themselves the next time. If it was not on the board, those around it are not
-    /// either, most likely, and are read soon: each would cost its reader a trip through the kernel.
+    /// A page was read: publishes it, so that programs find it without the kernel the next time. If it was not on the
+    /// board, its neighbours are published too: they are probably not on the board either, and are likely to be read
+    /// soon.
     #[inline]
     pub(crate) fn publish_read(&self, ix: PageIx) {
         let page = &self.pages[ix];
@@ -39,8 +40,8 @@ impl Cache {
         }
     }
 
-    /// The same of one that was written. If it is on the board already, but hard to find there, its readers
-    /// will see to that.
+    /// A page was written: publishes it unless it is on the board. If it is on the board but slow to find there, the next
+    /// read publishes it again.
     #[inline]
     pub(crate) fn publish_written(&self, ix: PageIx) {
         let page = &self.pages[ix];
@@ -57,7 +58,7 @@ impl Cache {
         let mut by_slot = std::collections::HashMap::new();
         for (ix, file) in self.files.iter() {
             if let Some(slot) = file.slot() {
-                assert!(by_slot.insert(slot, ix).is_none(), "a number is one file's");
+                assert!(by_slot.insert(slot, ix).is_none(), "a slot belongs to one file");
             }
         }
         for frame in 0..board.frames() {
@@ -65,7 +66,11 @@ impl Cache {
             let file = *by_slot.get(&slot).expect("a published page's file is in the lane");
             let page = self.pages.find(file, number).expect("a published page is in the table");
             let resident = self.pages[page].frame.as_ref().expect("a published page is resident");
-            assert_eq!(resident.frame().index(), frame, "page {number} is published where it is");
+            assert_eq!(
+                resident.frame().index(),
+                frame,
+                "page {number} is published under its own frame"
+            );
         }
     }
 }

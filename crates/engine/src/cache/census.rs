@@ -1,4 +1,4 @@
-//! Sums over all pages, kept true as pages change.
+//! Sums over all pages, updated when a page changes.
 
 use crate::cache::page::{Page, PageIo};
 
@@ -8,11 +8,11 @@ pub(crate) struct Census {
     pub(crate) frames: usize,
     pub(crate) unclean: usize,
     pub(crate) unclean_frames: usize,
-    /// Of these, those that are clean once they are home.
+    /// Of these, those that will be clean once they are home.
     pub(crate) homebound: usize,
     pub(crate) patched: usize,
     pub(crate) patch_bytes: usize,
-    /// Of these, those of pages that came back from the log.
+    /// Of these, the bytes of pages that came back from the log.
     pub(crate) returned_bytes: usize,
 }
 

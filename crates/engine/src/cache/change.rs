@@ -1,4 +1,4 @@
-//! Changes of pages: whatever a page becomes, the census, the dirty sets and the replacement order are made true to it.
+//! Changes of pages: after each change, the census, the dirty sets and the replacement order are updated.
 
 use weir_journal::Segment;
 
@@ -8,20 +8,20 @@ use crate::cache::page::{ListKind, Listed, Page, PageIo};
 use crate::cache::turnover::Counted;
 use crate::place::{FileIx, PageIx};
 
-/// What a change of a page means for others.
+/// The effects of a page's change on other parts.
 pub(crate) struct Changed<T> {
     pub(crate) result: T,
     pub(crate) file: FileIx,
-    /// The content is home, or dropped both there and here: the log was needed for it from here on.
+    /// The content is home, or was dropped. The log was kept for it from this segment on.
     pub(crate) settled: Option<Segment>,
-    /// Content left memory that came home in this epoch and was not in the log.
+    /// Content left memory that had gone home in this epoch and was not in the log.
     pub(crate) evicted: Option<u32>,
-    /// The page waits to go home, and did not in this way before.
+    /// The page joined a set of pages that wait to go home.
     pub(crate) became_ready: bool,
 }
 
 impl Cache {
-    /// Changes a page and makes counters and lists agree with it again.
+    /// Changes a page, then updates counters and lists.
     #[inline]
     pub(crate) fn change<T>(
         &mut self,
@@ -59,8 +59,8 @@ impl Cache {
         Changed { result, file, settled, evicted, became_ready }
     }
 
-    /// Puts a page on the lists it belongs on, and forgets it if nothing of it is left.
-    /// Answers whether it waits to go home in another way than before.
+    /// Puts a page on its lists, and removes it if it holds nothing. Returns whether it joined another set of pages that
+    /// wait to go home.
     fn place(&mut self, ix: PageIx) -> bool {
         let page = &self.pages[ix];
         let clean = page.io == PageIo::None && page.dirty_seq == 0;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_memory_after_it_came_home_unlogged_is_told_with_its_epoch() {
+    fn evicting_a_page_that_went_home_unlogged_reports_its_epoch() {
         let (mut cache, file) = cache();
         let ix = cache.page_or_add(file, 0);
         let frame = Resident::new(cache.take_frame());

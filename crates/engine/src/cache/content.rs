@@ -1,4 +1,4 @@
-//! What pages hold, for reads and for destages that take clean pages along with dirty ones.
+//! The bytes of pages, for reads and for destages that write clean pages together with dirty ones.
 
 use weir_frames::{Frame, PAGE_BYTES};
 
@@ -52,8 +52,8 @@ impl Cache {
         if misses.is_empty() { Ok(data) } else { Err(misses) }
     }
 
-    /// Whether a page is clean and here, and to write it changes nothing at home: a hole stays one, and
-    /// the file as long as it is.
+    /// Whether a page is clean and in memory, and writing it would change nothing at home: it would neither fill a hole
+    /// nor extend the file.
     pub(crate) fn may_write_clean(&self, ix: PageIx) -> bool {
         let page = &self.pages[ix];
         page.frame.is_some()
@@ -63,7 +63,7 @@ impl Cache {
             && self.keeps_its_place(page.file, page.number)
     }
 
-    /// The same of a page that is not here, should it be read.
+    /// The same for a page that is not in memory, if it were read.
     pub(crate) fn keeps_its_place(&self, file: FileIx, number: u64) -> bool {
         let of_file = &self.files[file];
         let (start, end) = (number * PAGE, (number + 1) * PAGE);

@@ -1,11 +1,11 @@
-//! What could go home: dirty, idle pages by their place, and how old the oldest are.
+//! Pages that could go home: dirty, idle pages in order of file and page number, and the age of the oldest.
 //!
-//! Kept apart by what going home takes: *patched* pages have to be fetched first (most of them),
-//! *resident* ones can be written. Owns the order, not the pages; which page stands where is
-//! decided by [`crate::Engine::update`] and noted in the page.
+//! There are several sets, by what must be done first: most *patched* pages have to be fetched, *resident* pages can be
+//! written. Owns the order, not the pages; [`crate::Engine::update`] decides the set of each page and notes it in the
+//! page.
 //!
 //! Invariants:
-//! - a page stands in at most one of the sets, the one its `listed` names;
+//! - a page is in at most one of the sets, the one its `listed` names;
 //! - an age is counted for exactly the pages in its class.
 
 use std::collections::BTreeMap;
@@ -72,18 +72,18 @@ impl PageSet {
     }
 }
 
-/// Ages kept apart in one `dirty_expire`: how exactly it is known when the next page is due.
+/// Number of age classes in one `dirty_expire`: the precision with which the next due time is known.
 const AGES: u64 = 64;
 
 /// Pages that became dirty at about the same time.
 #[derive(Debug)]
 struct Age {
     pages: usize,
-    /// When the first of them did, milliseconds.
+    /// When the first of them became dirty, milliseconds.
     earliest_ms: u64,
 }
 
-/// How many pages of a kind became dirty when.
+/// The number of pages of one set that became dirty in each age class.
 #[derive(Debug)]
 pub(crate) struct Ages {
     step_ms: u64,
@@ -125,12 +125,12 @@ impl Ages {
     }
 }
 
-/// Dirty, idle pages of one kind, and how far the sweep through them is.
+/// Dirty, idle pages of one kind, and the position of the sweep through them.
 #[derive(Debug)]
 pub(crate) struct Class {
     pages: PageSet,
     ages: Ages,
-    /// Where the sweep goes on.
+    /// Where the sweep continues.
     pub(crate) swept_to: Place,
 }
 
@@ -166,17 +166,17 @@ impl Class {
 /// Dirty, idle pages, each in the set that its `listed` names, and the pages with bytes that are not in the log.
 #[derive(Debug)]
 pub(crate) struct DirtySets {
-    /// Without a frame.
+    /// Pages without a frame.
     pub(crate) patched: Class,
-    /// With one.
+    /// With a frame.
     pub(crate) resident: Class,
-    /// With patches in memory and older ones in the log.
+    /// Pages with patches in memory and older ones in the log.
     pub(crate) over: PageSet,
-    /// Whose patches came back from the log.
+    /// Pages whose patches came back from the log.
     pub(crate) returned: PageSet,
-    /// Whose transfer failed.
+    /// Pages whose transfer failed.
     pub(crate) retry: PageSet,
-    /// With bytes that are to be logged should their file be synced.
+    /// Pages with bytes that are to be logged if their file is synced.
     pub(crate) unlogged: PageSet,
 }
 

@@ -1,8 +1,8 @@
-//! Files: what the cache knows of each, and the state that the other parts keep for each file.
+//! Files: the cache's state of each file, and the state that the other parts keep for each file.
 //!
 //! Invariants:
 //! - the board, if the file is in the lane, shows the size and the grant that are here;
-//! - a file that is removed has no page, nothing under way and nobody waiting.
+//! - a file that is removed has no page, no I/O in flight and no waiting request.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::journal::logged::Logged;
 use crate::journal::settled::Settled;
 use crate::time::Time;
 use crate::waiters::file::FileWaiters;
-use crate::waiters::gate::{Gate, Target};
+use crate::waiters::freeze_state::{FreezeState, Target};
 use crate::write_back::sweeps::FileSweeps;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// A file in the lane. What the board says of it follows every change here.
+/// A file in the lane. Each change here is put on the board.
 #[derive(Debug)]
 struct Shared {
     board: Arc<Board>,
@@ -48,20 +48,20 @@ pub(crate) struct File {
     reservable: bool,
     shared: Option<Shared>,
     pub(crate) pages: List,
-    /// Contents that are not at home and not on their way, in pages: of one page, what is in memory
-    /// and what was spilled count each.
+    /// Contents that are not at home and not in transfer, in pages. If a page has content in memory and content that
+    /// was spilled, both count.
     pub(crate) dirty_pages: usize,
     /// Of these, spilled ones.
     pub(crate) spilled_pages: usize,
-    /// Pages' contents on their way home.
+    /// Page contents that are being destaged.
     pub(crate) destaging_pages: usize,
-    /// The device's.
+    /// The device's state of the file.
     pub(crate) home: Home,
-    /// Write-back's.
+    /// Write-back's state of the file.
     pub(crate) sweeps: FileSweeps,
-    /// The waiters'.
+    /// The requests that wait for the file.
     pub(crate) waiters: FileWaiters,
-    /// The journal's.
+    /// The journal's state of the file.
     pub(crate) logged: Logged,
     pub(crate) settled: Settled,
     /// Error sequence; a description's cursor trails it.
@@ -72,7 +72,7 @@ pub(crate) struct File {
     pub(crate) detaching: bool,
     /// It is not at home yet: its dirty pages are not listed, and home is not synced.
     pub(crate) unbound: bool,
-    /// Nobody will ever read it again: failures to bring it home are not tried again.
+    /// The file has no name and no open description left: failed destages are not retried.
     pub(crate) discarded: bool,
 }
 
@@ -108,7 +108,7 @@ impl File {
         file
     }
 
-    /// Takes over what home says of a file that has nothing cached.
+    /// Takes the attributes at home of a file that has nothing cached.
     pub(crate) fn set_home(&mut self, home: HomeAttributes) {
         assert!(home.write_unit.is_power_of_two() && (512..=4096).contains(&home.write_unit));
         self.set_size(home.size);
@@ -119,7 +119,7 @@ impl File {
         if home.dense {
             self.set_allocated(0, home.size.next_multiple_of(u64::from(home.write_unit)));
         }
-        // What happened before is not known.
+        // Earlier changes are not known.
         self.home.unsynced = true;
         self.home.layout.stale = true;
         self.readahead = ReadAhead::default();
@@ -131,7 +131,8 @@ impl File {
         self.size
     }
 
-    /// To be called when the bytes of a file that grew are there, and before those of one that shrinks go.
+    /// To be called after the new bytes of a growing file are in place, and before the bytes of a shrinking file are
+    /// removed.
     #[inline]
     pub(crate) fn set_size(&mut self, size: u64) {
         self.size = size;
@@ -140,7 +141,7 @@ impl File {
         }
     }
 
-    /// Where a write begins that is applied now.
+    /// The offset of a write that is applied now.
     #[inline]
     pub(crate) fn offset_of(&self, target: Target) -> u64 {
         match target {
@@ -149,7 +150,7 @@ impl File {
         }
     }
 
-    /// The file holds what was written up to `end`.
+    /// Notes that the file has been written up to `end`.
     #[inline]
     pub(crate) fn grow_to(&mut self, end: u64) {
         if end > self.size {
@@ -188,7 +189,7 @@ impl File {
         self.tell_grant();
     }
 
-    /// Programs learn of it by the board, as `slot`.
+    /// Puts the file in the lane: the board shows it in `slot`.
     pub(crate) fn share(&mut self, board: Arc<Board>, slot: u32) {
         assert!(self.shared.is_none(), "a file is in the lane once");
         board.set_size(slot, self.size);
@@ -196,21 +197,21 @@ impl File {
         self.tell_grant();
     }
 
-    /// They do not any more: its pages are retracted next.
+    /// Takes the file out of the lane. The caller then retracts its pages.
     pub(crate) fn unshare(&mut self) {
         self.shared = None;
     }
 
-    /// Where it is on the board, if it is in the lane.
+    /// The file's slot on the board, if it is in the lane.
     #[inline]
     pub(crate) fn slot(&self) -> Option<u32> {
         self.shared.as_ref().map(|shared| shared.slot)
     }
 
-    /// Up to where a write needs no reservation. A write past it is accepted, too, and a later one learns that there
-    /// is no room. A section may take away any reservation.
+    /// The offset up to which a write needs no reservation. A write past it is also accepted; if home has no room, a
+    /// later write fails. A freeze may take away any reservation.
     fn grant(&self) -> u64 {
-        if self.waiters.gate != Gate::Open {
+        if self.waiters.freeze != FreezeState::Thawed {
             return 0;
         }
         match self.first_unreserved(0, UNBOUNDED) {
@@ -219,7 +220,7 @@ impl File {
         }
     }
 
-    /// Also when the gate closes or opened.
+    /// Puts the grant on the board. To be called also when the file's freeze state changes.
     pub(crate) fn tell_grant(&self) {
         if let Some(shared) = &self.shared {
             shared.board.set_grant(shared.slot, self.grant());
@@ -230,7 +231,7 @@ impl File {
         self.dirty_pages > 0 || self.destaging_pages > 0
     }
 
-    /// Nothing is under way or waits.
+    /// No I/O is in flight and no request waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.home.io_in_flight == 0 && self.waiters.is_idle()
     }
@@ -248,7 +249,7 @@ impl File {
     }
 }
 
-/// Where a sequential reader is.
+/// The position of a sequential reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReadAhead {
     pub(crate) next_page: u64,

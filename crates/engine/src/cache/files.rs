@@ -12,7 +12,7 @@ pub(crate) struct Files {
     by_id: hashbrown::HashMap<FileId, FileIx, IdHash>,
 }
 
-/// File identifiers are inode numbers: dense, and chosen by nobody hostile.
+/// File identifiers are inode numbers: dense, and not chosen by programs.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct IdHash;
 

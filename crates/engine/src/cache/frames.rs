@@ -1,4 +1,4 @@
-//! Frames that pages hold, are free, or may be taken.
+//! Counts of frames: held by pages, free, and available.
 
 use weir_frames::Frame;
 
@@ -9,30 +9,30 @@ impl Cache {
         self.pool.take().expect("ensure_frames found enough, and only the engine takes frames")
     }
 
-    /// Frames there may be beside the index of what is spilled.
+    /// The number of frames that fit the memory beside the index of spilled patches.
     pub(crate) fn frames_bound(&self) -> usize {
         self.frames_max.saturating_sub(self.spill.index.bytes() / FRAME_BYTES)
     }
 
-    /// Frames that are free or hold what can be dropped.
+    /// Frames that are free or hold a clean page that can be dropped.
     pub(crate) fn frames_available(&self) -> usize {
         let free = self.frames_bound().saturating_sub(self.census.frames + self.frames_in_flight);
         free.min(self.pool.free() as usize) + self.replacement.len()
     }
 
-    /// How many patched pages may be fetched to go home, or because they were written: each
-    /// becomes a dirty frame. Some frames are always left for readers.
+    /// The number of patched pages that may be fetched in order to go home, or because they were written. Each becomes
+    /// a dirty frame; some frames are always left for readers.
     pub(crate) fn convertible(&self) -> usize {
         let most = self.frames_bound() - self.frames_max / 8;
         most.saturating_sub(self.census.unclean_frames + self.frames_in_flight)
     }
 
-    /// Frames that patches would be.
+    /// The number of frames that patch memory amounts to.
     pub(crate) fn patch_frames(&self) -> usize {
         self.census.patch_bytes.div_ceil(FRAME_BYTES)
     }
 
-    /// Dirty memory, frames.
+    /// Dirty memory, in frames.
     pub(crate) fn dirty_frames(&self) -> usize {
         self.census.unclean_frames + self.patch_frames()
     }

@@ -1,21 +1,18 @@
-//! Ghost caches: what the memory for reading would be like if it were smaller, or larger (AWOL, FAST'08,
-//! section 3.2).
+//! Ghost caches: which reads would hit in a smaller memory, and which in a larger one (AWOL, FAST'08, section 3.2).
 //!
-//! [`GhostHits`] is the smaller one: all that is dirty, and the clean pages that the replacement
-//! policy would keep longest, as many as fit besides. A reader's hit outside of it would be a miss
-//! if dirty data took all it may. It is a mark in the policy's own order and a bit in each page.
+//! [`GhostHits`] is the smaller cache: all dirty pages, and as many of the clean pages that the replacement policy
+//! would keep longest as fit beside them. A read that hits outside of it would miss if dirty data took all the memory
+//! it may. It is a mark in the policy's own order and a bit in each page.
 //!
-//! [`GhostMisses`] is the larger one: the names of the last clean pages that had to go because
-//! memory was needed for writing. A reader's miss that is among them would have been a hit if less had
-//! been dirty.
+//! [`GhostMisses`] is the larger cache: the names of the last clean pages that were evicted because memory was needed
+//! for writing. A read that misses and finds its page here would have hit if less had been dirty.
 //!
-//! Both take constant time a reference: the mark moves by as many pages as the order, or the room
-//! beside dirty data, changes by. No memory is allocated after the start; a name takes
-//! [`GHOST_BYTES_MAX`] at most.
+//! Both take constant time per reference: the mark moves by as many pages as the order, or the room beside dirty data,
+//! changes by. No memory is allocated after the start; a name takes [`GHOST_BYTES_MAX`] at most.
 //!
 //! Invariants:
-//! - the pages inside are the first ones of the order, `inside` many, and `last` is the last of them;
-//! - after [`GhostHits::settle`] that is as many as there is room for, or all;
+//! - the pages inside are the first `inside` pages of the order, and `last` is the last of them;
+//! - after [`GhostHits::settle`], `inside` is the number of pages there is room for, or all;
 //! - a name is in the chain of its hash exactly while it is live, and in no chain twice.
 
 use crate::cache::page::{List, ListKind, Pages};
@@ -59,19 +56,19 @@ impl Order<'_> {
 /// The clean part of the ghost hit cache.
 #[derive(Debug, Default)]
 pub(crate) struct GhostHits {
-    /// Clean pages that fit.
+    /// The number of clean pages that fit.
     room: usize,
     inside: usize,
     last: Option<PageIx>,
 }
 
 impl GhostHits {
-    /// Whether a resident page is in the ghost hit cache. One on no list is dirty, or just used.
+    /// Whether a resident page is in the ghost hit cache. A page on no list is dirty or in use, and counts as inside.
     pub(crate) fn contains(&self, pages: &Pages, ix: PageIx) -> bool {
         !pages[ix].is_on(KIND) || pages[ix].is_ghost_hit()
     }
 
-    /// The page has been put where it belongs in the order. To be followed by `settle`.
+    /// The page has been inserted into the order. To be followed by `settle`.
     pub(crate) fn entered(&mut self, pages: &mut Pages, order: Order<'_>, ix: PageIx) {
         if self.room == 0 {
             return;
@@ -87,7 +84,7 @@ impl GhostHits {
         }
     }
 
-    /// The page is about to be taken out of the order. To be followed by `settle`, once it is.
+    /// The page is about to be removed from the order. To be followed by `settle` after the removal.
     pub(crate) fn leaves(&mut self, pages: &mut Pages, order: Order<'_>, ix: PageIx) {
         if pages[ix].is_ghost_hit() {
             if self.last == Some(ix) {
@@ -98,13 +95,13 @@ impl GhostHits {
         }
     }
 
-    /// There is room for so many clean pages.
+    /// Sets the number of clean pages there is room for.
     pub(crate) fn set_room(&mut self, pages: &mut Pages, order: Order<'_>, room: usize) {
         self.room = room;
         self.settle(pages, order);
     }
 
-    /// Moves the mark to where it belongs.
+    /// Moves the mark so that as many pages are inside as there is room for.
     pub(crate) fn settle(&mut self, pages: &mut Pages, order: Order<'_>) {
         while self.inside > self.room {
             let last = self.last.expect("some page is inside");
@@ -151,24 +148,24 @@ struct Name {
     number: u64,
     /// The next one with this hash.
     next: u32,
-    /// It has not been taken out.
+    /// The name has not been removed.
     live: bool,
 }
 
-/// Clean pages that made room for written ones, the last `capacity` of them, less those that came
-/// back. A table with chains of its own, because one that grows has no bound to speak of.
+/// The last `capacity` clean pages that were evicted for written ones, without those that came back. A hash table of
+/// fixed size, because the memory of one that grows is not bounded well enough.
 #[derive(Debug, Default)]
 pub(crate) struct GhostMisses {
     /// A ring: the oldest is overwritten.
     names: Vec<Name>,
     capacity: usize,
     oldest: usize,
-    /// First of each chain; a power of two of them, or none.
+    /// The first name of each chain. Their number is a power of two, or zero.
     heads: Box<[u32]>,
 }
 
 impl GhostMisses {
-    /// Room for so many names.
+    /// A table for `capacity` names.
     pub(crate) fn new(capacity: usize) -> GhostMisses {
         assert!(capacity < NONE as usize, "memory bounds the number of pages");
         // The largest power of two that is not more.
@@ -186,7 +183,7 @@ impl GhostMisses {
         self.names.capacity() * size_of::<Name>() + self.heads.len() * size_of::<u32>()
     }
 
-    /// The page had to go for a written one.
+    /// Notes that the page was evicted for a written one.
     pub(crate) fn insert(&mut self, file: FileId, number: u64) {
         if self.capacity == 0 {
             return;
@@ -204,14 +201,14 @@ impl GhostMisses {
             }
             let at = self.oldest;
             self.oldest = (at + 1) % self.capacity;
-            // The chain may be the one that just lost a name.
+            // This may be the chain that just lost a name.
             self.names[at] = Name { next: self.heads[head], ..name };
             at
         };
         self.heads[head] = at as u32;
     }
 
-    /// Takes a page out; whether it was in.
+    /// Removes a page; returns whether it was present.
     pub(crate) fn take(&mut self, file: FileId, number: u64) -> bool {
         if self.heads.is_empty() {
             return false;
@@ -386,7 +383,7 @@ mod tests {
             })
             .count()
         });
-        assert!(longest.max() <= Some(16), "a chain has few names");
+        assert!(longest.max() <= Some(16), "chains are short");
         assert!((0..2 * CAPACITY).all(|number| !ghosts.take(FileId(7), number)));
         assert!((2 * CAPACITY..3 * CAPACITY).all(|number| ghosts.take(FileId(7), number)));
     }

@@ -1,14 +1,14 @@
-//! The cache: pages in memory, the frames and patches that hold them, and the files they are of.
+//! The cache: pages in memory, the frames and patches that hold them, and their files.
 //!
-//! Owns which pages there are, which of them are dirty and since when, which clean page goes next, and what reads
-//! would find in a smaller or a larger memory (ghosts). Does not own when anything moves: fetches and destages are the
-//! device's, their timing is write-back's.
+//! Owns the pages, which of them are dirty and since when, which clean page is evicted next, and which reads would hit
+//! in a smaller or a larger memory (ghosts). Does not own transfers: fetches and destages belong to the device, their
+//! timing to write-back.
 //!
 //! Invariants:
-//! - a page is changed by [`crate::Engine::update`] alone, which keeps the census, the dirty sets and the replacement
-//!   order true to it;
+//! - a page is changed by [`crate::Engine::update`] alone, which updates the census, the dirty sets and the replacement
+//!   order;
 //! - frames held and in flight are `frames_max` at most;
-//! - a number in the order of dirtying is given once.
+//! - each number in the order of dirtying is used once.
 
 mod board;
 pub(crate) mod census;
@@ -49,23 +49,23 @@ use crate::cache::turnover::Turnover;
 /// Memory of a resident page.
 pub(crate) const FRAME_BYTES: usize = PAGE_BYTES + DESCRIPTOR_BYTES;
 
-/// Pages, and what they are made of.
+/// Pages, and their frames and patches.
 pub(crate) struct Cache {
     pub(crate) pool: FramePool,
     /// A frame of zeros, for reads of holes past the end of the file at home.
     pub(crate) zeros: Frame,
     /// Frames that pages may hold.
     pub(crate) frames_max: usize,
-    /// Frames handed out with fetches under way.
+    /// Frames in fetches in flight.
     pub(crate) frames_in_flight: usize,
     pub(crate) files: Files,
     pub(crate) pages: Pages,
     pub(crate) census: Census,
     pub(crate) turnover: Turnover,
     pub(crate) replacement: Replacement,
-    /// Pages that had to go for data that was written.
+    /// Pages that were evicted for written data.
     pub(crate) ghosts: GhostMisses,
-    /// Dirty, idle pages, by what going home takes.
+    /// Dirty, idle pages.
     pub(crate) dirty: DirtySets,
     /// Patches that left memory for the log.
     pub(crate) spill: Spill,

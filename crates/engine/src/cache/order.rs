@@ -4,13 +4,13 @@ use crate::cache::Cache;
 use crate::cache::dirty::{Class, PageSet};
 use crate::cache::file::File;
 use crate::place::{FIRST, FileIx, PageIx, Place};
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
-/// Files passed over in search of one that is not held still.
+/// Most files passed over in search of one that is not frozen.
 const FILES_PASSED_MAX: usize = 256;
 
-/// Clean pages between two dirty ones that are written with them on a slow device, at most. A constant,
-/// because a drive's cache hides what a write costs the arm.
+/// Most clean pages between two dirty ones that are written with them on a slow device. A constant, because a drive's
+/// cache hides the cost of a write's seek.
 pub(crate) const GAP_WRITTEN_MAX: u64 = 16;
 
 impl Cache {
@@ -42,7 +42,8 @@ impl Cache {
 
     /// The next page whose patches came back from the log for the sweep.
     pub(crate) fn next_returned(&self) -> Option<Place> {
-        let swept = |file: &File| file.waiters.gate == Gate::Open && !file.waiters.is_urgent();
+        let swept =
+            |file: &File| file.waiters.freeze == FreezeState::Thawed && !file.waiters.is_urgent();
         self.next_of(&self.dirty.returned, self.dirty.patched.swept_to, swept)
     }
 
@@ -54,30 +55,30 @@ impl Cache {
         self.next_of(class.pages(), class.swept_to, wanted)
     }
 
-    /// The next page of a class in the order of its sweep, of files that are not held still, nor being
-    /// synced: there a sweep is under way that need not be crossed.
+    /// The next page of a class in the order of its sweep. Skips files that are frozen, and files that are being synced,
+    /// since the sync sweeps them itself.
     pub(crate) fn next_swept(&self, class: &Class) -> Option<Place> {
         self.next_of_class(class, |file| {
-            file.waiters.gate == Gate::Open && !file.waiters.is_urgent()
+            file.waiters.freeze == FreezeState::Thawed && !file.waiters.is_urgent()
         })
     }
 
-    /// The same of all files that are not held still.
+    /// The same for all files that are not frozen.
     pub(crate) fn next_open(&self, class: &Class) -> Option<Place> {
-        self.next_of_class(class, |file| file.waiters.gate == Gate::Open)
+        self.next_of_class(class, |file| file.waiters.freeze == FreezeState::Thawed)
     }
 
-    /// Whether a sync's sweep may go on with a patched page, or is to wait for the windows of spilled
-    /// pages, which go before it: the arm then goes over all of them once.
+    /// Whether a sync's sweep may continue with a patched page. Otherwise it waits for the windows of spilled pages
+    /// before it, so that the disk arm passes over all of them once.
     pub(crate) fn goes_with_windows(&self, file: FileIx, number: u64) -> bool {
         let of_file = &self.files[file];
         let (swept, windows) = (of_file.sweeps.synced_to[0], of_file.sweeps.returned_to);
-        // Windows that have begun anew leave the rest of the file to the sweep.
+        // Windows that have started again from the file's beginning leave the rest of the file to the sweep.
         let ahead = number < windows || (windows < swept && swept <= number);
         of_file.spilled_pages == 0 || ahead
     }
 
-    /// Whether another page so near that the gap is written through is to go home, too.
+    /// Whether another dirty page is near enough that the gap between them is written through.
     pub(crate) fn has_dirty_neighbour(&self, ix: PageIx) -> bool {
         let (file, number) = (self.pages[ix].file, self.pages[ix].number);
         let near = |pages: &PageSet| {

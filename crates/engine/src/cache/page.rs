@@ -1,10 +1,10 @@
-//! Pages: their descriptors, the table that finds them, and the lists they stand on.
+//! Pages: their descriptors, the table that finds them, and the lists they are on.
 //!
-//! Owns every [`Page`]. Does not decide anything: state changes are the engine's.
+//! Owns every [`Page`]. Does not decide anything: the engine changes their states.
 //!
 //! Invariants:
 //! - a page is in the index exactly while it is live, under its file and number;
-//! - a page stands on a list exactly if its membership bit for that kind of list is set.
+//! - a page is on a list exactly if its membership bit for that kind of list is set.
 
 use hashbrown::HashTable;
 use weir_journal::Segment;
@@ -14,13 +14,13 @@ use crate::cache::resident::Resident;
 use crate::place::{FileIx, PageIx, Span};
 use crate::time::Time;
 
-/// Where a page stands, as seen from outside.
+/// The state of a page, as the engine's callers see it.
 ///
-/// The design's *Outdated* (read, patches not yet applied) is not listed: it begins and ends inside
-/// the completion of a fetch.
+/// The design's *Outdated* (fetched, patches not yet applied) is not listed: it begins and ends inside the completion of
+/// a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
-    /// Not known: only the back end has it.
+    /// Not in memory.
     Absent,
     /// Patches in memory, no frame.
     Patched,
@@ -37,13 +37,13 @@ const NONE: u32 = u32::MAX;
 pub(crate) enum PageIo {
     None,
     Fetch,
-    /// The frame is on its way home.
+    /// The frame is being written home.
     Destage,
-    /// Patches alone are on their way home; there is no frame.
+    /// Patches are being written home; there is no frame.
     DestagePatches,
 }
 
-/// Kinds of lists a page can stand on, one list of each kind at a time.
+/// Kinds of lists a page can be on, one list of each kind at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListKind {
     /// All pages of the file.
@@ -54,24 +54,24 @@ pub(crate) enum ListKind {
 
 const LIST_KINDS: usize = 2;
 
-/// The bits of a page's membership that are no list's.
+/// The other bits of a page's `member`: it is in the ghost hit cache.
 const GHOST_HIT: u8 = 1 << 7;
 
 const BETWEEN: u8 = 1 << 6;
 
-/// In a page's `member`: it came into memory to be written with those around it, for nothing else.
+/// In a page's `member`: it was fetched only to be written together with its neighbours.
 const PASSING: u8 = 1 << 5;
 
-/// In a page's `member`: it was read ahead, and nobody read it since.
+/// In a page's `member`: it was read ahead and has not been read since.
 const AHEAD: u8 = 1 << 4;
 
-/// In a page's `member`: it was about to go, but for a program that had read it.
+/// In a page's `member`: it was next to be evicted, and was spared because a program had read it.
 const SPARED: u8 = 1 << 3;
 
 /// Where a dirty, idle page waits to go home (`dirty`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// Nowhere: it is clean, or in transfer.
+    /// In no set: it is clean, or in transfer.
     No,
     Patched,
     /// It has patches, and older ones in the log that must come back first.
@@ -79,7 +79,7 @@ pub(crate) enum Listed {
     /// Its patches came back from the log, to go home.
     Returned,
     Resident,
-    /// Its transfer failed: it is left alone for a while.
+    /// Its transfer failed: it is retried after a pause.
     Retry,
 }
 
@@ -121,7 +121,7 @@ impl List {
     }
 }
 
-/// As the time a page became dirty: it is due whatever the time.
+/// As the time when a page became dirty: it is due at once.
 pub(crate) const OVERDUE: u64 = 0;
 
 /// A page that is resident, patched, or in transfer.
@@ -132,27 +132,26 @@ pub(crate) struct Page {
     pub(crate) io: PageIo,
     /// The frame holds the page as programs see it. A page without one is not resident.
     pub(crate) frame: Option<Resident>,
-    /// Newer than the back end; empty once there is a frame.
+    /// Bytes newer than home; empty if there is a frame.
     pub(crate) patches: PatchSet,
-    /// Order in which the page became dirty; 0 if what is here is at home or on its way.
+    /// The page's number in the order of dirtying; 0 if its content is at home or in transfer to home.
     pub(crate) dirty_seq: u64,
-    /// When, in milliseconds.
+    /// When it became dirty, milliseconds.
     pub(crate) dirty_since_ms: u64,
-    /// What was written to it and is not in the log. Empty unless the page is unclean, and for
-    /// files that are not logged.
+    /// Bytes that were written and are not in the log. Empty if the page is clean, or the file is not logged.
     pub(crate) unlogged: Span,
-    /// Where in the log the oldest record is that its content needs: none if it was never logged since
-    /// it was last home, or is all there.
+    /// The segment of the oldest log record that its content needs; `None` if nothing was logged since the page last
+    /// went home, or if all of it is at home.
     pub(crate) rec: Option<Segment>,
-    /// The file's epoch in which the page last came home; 0 if irrelevant (`repair`).
+    /// The file's epoch in which the page last went home; 0 if irrelevant (`repair`).
     pub(crate) home_epoch: u32,
-    /// Some of what came home then was not in the log.
+    /// Some bytes that went home then were not in the log.
     pub(crate) home_unlogged: bool,
     /// The spill its patches are part of, unless they changed since; 0 if there is none.
     pub(crate) spilling: u32,
-    /// Older patches of the page are in the log and not here.
+    /// Older patches of the page are in the log and not in memory.
     pub(crate) spilled: bool,
-    /// Its patches came back from there, to go home.
+    /// Its patches came back from the log, to go home.
     pub(crate) returned: bool,
     /// Replacement: the list the page belongs on, and its insertion sequence there.
     pub(crate) hot: bool,
@@ -162,10 +161,10 @@ pub(crate) struct Page {
     /// Its last transfer failed, and its pause is not over.
     pub(crate) retrying: bool,
     pub(crate) listed: Listed,
-    /// Somebody is in the engine's table of waiters for this page.
+    /// Requests wait for this page (`waiters`).
     pub(crate) awaited: bool,
-    /// Lists it is on, [`GHOST_HIT`], [`BETWEEN`], [`PASSING`], [`AHEAD`] and [`SPARED`]. No fields of their own: a page is to
-    /// take as little as it can.
+    /// The lists it is on, and [`GHOST_HIT`], [`BETWEEN`], [`PASSING`], [`AHEAD`] and [`SPARED`]. They share a byte to
+    /// keep pages small.
     member: u8,
     links: [Link; LIST_KINDS],
 }
@@ -176,7 +175,7 @@ impl Page {
         self.dirty_seq != 0 || matches!(self.io, PageIo::Destage | PageIo::DestagePatches)
     }
 
-    /// Notes that the page was written: it is dirty since it first was.
+    /// Notes that the page was written. The age of a page that is dirty already does not change.
     pub(crate) fn dirtied(&mut self, seq: u64, now: Time) {
         if self.dirty_seq == 0 {
             self.dirty_seq = seq;
@@ -192,7 +191,7 @@ impl Page {
         }
     }
 
-    /// Where the page is to wait for going home, as it is now.
+    /// The set in which the page is to wait to go home.
     pub(crate) fn to_be_listed(&self) -> Listed {
         if self.io != PageIo::None || self.dirty_seq == 0 {
             Listed::No
@@ -239,7 +238,7 @@ impl Page {
         self.mark(BETWEEN, between);
     }
 
-    /// It came into memory to be written with those around it, and nobody used it since.
+    /// It was fetched only to be written together with its neighbours, and has not been used since.
     pub(crate) fn is_passing(&self) -> bool {
         self.has(PASSING)
     }
@@ -248,7 +247,7 @@ impl Page {
         self.mark(PASSING, passing);
     }
 
-    /// It was read ahead, and nobody read it since.
+    /// It was read ahead and has not been read since.
     pub(crate) fn is_ahead(&self) -> bool {
         self.has(AHEAD)
     }
@@ -257,7 +256,7 @@ impl Page {
         self.mark(AHEAD, ahead);
     }
 
-    /// It was about to go, but for a program that had read it.
+    /// It was next to be evicted, and was spared because a program had read it.
     pub(crate) fn is_spared(&self) -> bool {
         self.has(SPARED)
     }
@@ -277,8 +276,8 @@ impl Page {
     }
 }
 
-/// Bytes a page costs beside its frame or its patches' bytes: descriptor, and its share of the
-/// table of pages and of the sets of dirty pages.
+/// Bytes that a page takes in addition to its frame or its patches' bytes: its descriptor, and its share of the table
+/// of pages and of the sets of dirty pages.
 pub const DESCRIPTOR_BYTES: usize = size_of::<Page>() + 16;
 
 /// All live pages.
@@ -354,13 +353,13 @@ impl Pages {
         PageIx(ix)
     }
 
-    /// Forgets a page that stands on no list.
+    /// Removes a page that is on no list.
     pub(crate) fn remove(&mut self, ix: PageIx) {
         let page = &mut self.slab[ix.0 as usize];
         page.member &= !(PASSING | AHEAD | SPARED);
-        assert_eq!(page.member, 0, "a page that goes stands on no list");
-        assert_eq!(page.listed, Listed::No, "a page that goes is not dirty");
-        assert!(page.unlogged.is_empty(), "a page that goes is not dirty");
+        assert_eq!(page.member, 0, "a removed page is on no list");
+        assert_eq!(page.listed, Listed::No, "a removed page is not dirty");
+        assert!(page.unlogged.is_empty(), "a removed page is not dirty");
         page.frame = None;
         page.patches = PatchSet::default();
         let found = self.index.find_entry(hash(page.file, page.number), |&other| other == ix.0);
@@ -390,14 +389,14 @@ impl Pages {
 
     fn enter(&mut self, kind: ListKind, ix: PageIx, link: Link) {
         let page = &mut self.slab[ix.0 as usize];
-        assert!(!page.is_on(kind), "a page stands on one {kind:?} list at a time");
+        assert!(!page.is_on(kind), "a page is on one {kind:?} list at a time");
         page.member |= 1 << kind as u8;
         page.links[kind as usize] = link;
     }
 
     pub(crate) fn unlink(&mut self, kind: ListKind, list: &mut List, ix: PageIx) {
         let page = &mut self.slab[ix.0 as usize];
-        assert!(page.is_on(kind), "the page stands on a {kind:?} list");
+        assert!(page.is_on(kind), "the page is on a {kind:?} list");
         page.member &= !(1 << kind as u8);
         let Link { prev, next } = page.links[kind as usize];
         match prev {

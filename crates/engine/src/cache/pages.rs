@@ -1,11 +1,11 @@
-//! Pages found, added and listed.
+//! Finding, adding and listing pages.
 
 use crate::cache::Cache;
 use crate::cache::page::ListKind;
 use crate::place::{FileIx, PageIx};
 
 impl Cache {
-    /// The page of a file, added if it is absent.
+    /// A page of a file; it is added if it is absent.
     pub(crate) fn page_or_add(&mut self, file: FileIx, number: u64) -> PageIx {
         if let Some(ix) = self.pages.find(file, number) {
             return ix;
@@ -26,7 +26,7 @@ impl Cache {
         self.seq
     }
 
-    /// The number a page's dirtiness has, or the next one if it is clean.
+    /// A page's number in the order of dirtying, or the next number if the page is clean.
     pub(crate) fn dirty_seq_of(&mut self, ix: PageIx) -> u64 {
         match self.pages[ix].dirty_seq {
             0 => self.next_seq(),

@@ -1,9 +1,8 @@
 //! The patches of one page: bytes written to a page whose content is not in memory.
 //!
 //! Invariants (checked by [`PatchSet::check_invariants`]):
-//! - runs are sorted, not empty, do not overlap and do not touch: what touches is one run;
-//! - `bytes` holds exactly the runs' bytes, in order, so memory follows the bytes changed and never
-//!   the bytes written;
+//! - runs are sorted and not empty, and do not overlap or touch: adjacent runs are merged;
+//! - `bytes` holds exactly the runs' bytes, in order, so rewriting the same bytes takes no more memory;
 //! - a set never covers its whole page: such a page becomes up to date instead.
 //!
 //! Source: NBW section 3.1 (patches) and 4.2 (merging).
@@ -31,7 +30,7 @@ pub(crate) struct PatchSet {
     bytes: Box<[u8]>,
 }
 
-/// What the allocator keeps beside an allocation: a header, and on average half of its rounding.
+/// The allocator's overhead for an allocation: a header, and on average half of its rounding.
 pub(crate) const ALLOCATION_BYTES: usize = 16;
 
 impl PatchSet {
@@ -48,7 +47,7 @@ impl PatchSet {
         self.bytes.len() == PAGE_BYTES
     }
 
-    /// Memory this set has allocated beside itself, overhead counted; zero when empty.
+    /// Heap memory of this set, overhead counted; zero when empty.
     pub(crate) fn allocated_bytes(&self) -> usize {
         if self.runs.is_empty() {
             return 0;
@@ -61,7 +60,7 @@ impl PatchSet {
         self.bytes.len() + ALLOCATION_BYTES + spilled
     }
 
-    /// At most how much more a set may allocate for taking in `len` bytes.
+    /// The most memory that inserting `len` bytes may allocate.
     pub(crate) fn growth_bytes_max(&self, len: usize) -> usize {
         let runs = if self.runs.len() < self.runs.capacity() {
             0
@@ -81,11 +80,11 @@ impl PatchSet {
         })
     }
 
-    /// Takes in `data` at `start`: newer than whatever it overlaps, merged with what it touches.
+    /// Inserts `data` at `start`. It replaces the bytes that it overlaps, and is merged with adjacent runs.
     pub(crate) fn insert(&mut self, start: usize, data: &[u8]) {
         debug_assert!(!data.is_empty() && start + data.len() <= PAGE_BYTES);
         let end = start + data.len();
-        // Runs [first, last) overlap or touch the new one; `at` is where the first one's bytes are.
+        // Runs [first, last) overlap or touch the new one; the first one's bytes begin at `at`.
         let mut at = 0;
         let mut first = 0;
         while first < self.runs.len() && usize::from(self.runs[first].end()) < start {
@@ -136,7 +135,7 @@ impl PatchSet {
         self.bytes = bytes.into_boxed_slice();
     }
 
-    /// Takes in `data` at `start` if one run holds all of the bytes there already.
+    /// Overwrites with `data` at `start` if one run holds all of these bytes; returns whether it does.
     pub(crate) fn overwrite(&mut self, start: usize, data: &[u8]) -> bool {
         let mut at = 0;
         for run in &self.runs {
@@ -227,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn runs_are_inside_what_holds_the_first_and_the_last() {
+    fn runs_are_inside_a_range_that_holds_the_first_and_the_last() {
         let patches = set(&[(100, 50, 1), (300, 20, 2)]);
         assert!(patches.is_inside(100, 320) && patches.is_inside(0, 4096));
         assert!(!patches.is_inside(101, 320) && !patches.is_inside(100, 319));

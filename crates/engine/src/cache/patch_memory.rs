@@ -1,4 +1,4 @@
-//! Memory for patches: what a write would take of it.
+//! The patch memory that a write would take.
 
 use weir_frames::PAGE_BYTES;
 
@@ -10,14 +10,14 @@ use crate::place::{FileIx, PageIx};
 const PAGE: u64 = PAGE_BYTES as u64;
 
 impl Cache {
-    /// At most how much patch memory a patch of `len` bytes takes on a page without a frame.
+    /// The most patch memory that a patch of `len` bytes takes on a page without a frame.
     pub(crate) fn page_growth(&self, ix: PageIx, len: usize) -> usize {
         let patches = &self.pages[ix].patches;
         let descriptor = if patches.is_empty() { DESCRIPTOR_BYTES } else { 0 };
         descriptor + patches.growth_bytes_max(len)
     }
 
-    /// At most how much patch memory a write takes.
+    /// The most patch memory that a write takes.
     pub(crate) fn patch_growth(&self, file: FileIx, offset: u64, end: u64) -> usize {
         let of_page = |number: u64| {
             let start = offset.max(number * PAGE);
@@ -41,7 +41,7 @@ impl Cache {
         self.patch_growth(file, offset, end) > 0
     }
 
-    /// Whether the page lies wholly past the end of the file at home: zeros, nothing to fetch.
+    /// Whether the page lies wholly past the end of the file at home: it is zeros, and need not be fetched.
     pub(crate) fn is_new(&self, file: FileIx, ix: PageIx) -> bool {
         let page = &self.pages[ix];
         page.number * PAGE >= self.files[file].home_size

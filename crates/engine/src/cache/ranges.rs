@@ -1,4 +1,4 @@
-//! A set of byte ranges: what of a file is known to be allocated at home.
+//! A set of byte ranges: the parts of a file that are known to be allocated at home.
 
 use std::collections::BTreeMap;
 

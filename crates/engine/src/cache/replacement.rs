@@ -1,12 +1,12 @@
-//! Which clean page goes when a frame is needed: two lists, resistant to scans.
+//! Which clean page is evicted when a frame is needed: two lists, resistant to scans.
 //!
-//! A page enters the *inactive* list; a later use moves it to the *active* one. Uses shortly after
-//! entering count as one with it (correlated references; 2Q, VLDB'94, section 3), so neither a
-//! scan, nor a small-record pass over a page, pushes out what is used again and again. The inactive
-//! list is kept at a third or more of all clean pages, fed from the active list's cold end.
+//! A page enters the *inactive* list; a later use moves it to the *active* one. Uses shortly after the page entered do
+//! not count (correlated references; 2Q, VLDB'94, section 3). So neither a scan nor reading a page record by record
+//! evicts pages that are used repeatedly. The inactive list is kept at a third or more of all clean pages, fed from the
+//! cold end of the active list.
 //!
-//! Owns the two lists' ends, not the pages. Dirty, pinned and busy pages are on neither list, so
-//! finding a victim takes constant time.
+//! Owns the ends of the two lists, not the pages. Dirty, pinned and busy pages are on neither list, so finding a victim
+//! takes constant time.
 
 use crate::cache::ghost::{GhostHits, Order};
 use crate::cache::page::{List, ListKind, Pages};
@@ -20,12 +20,12 @@ pub(crate) struct Replacement {
     active: List,
     /// Counts insertions; a page's sequence is its value when the page came in.
     clock: u32,
-    /// Which of the pages a smaller memory would hold.
+    /// The pages that a smaller memory would hold.
     ghost_hits: GhostHits,
 }
 
 impl Replacement {
-    /// All pages, those that would stay longest first.
+    /// All clean pages, those that would be kept longest first.
     pub(crate) fn order(&self) -> Order<'_> {
         Order { active: &self.active, inactive: &self.inactive }
     }
@@ -35,7 +35,7 @@ impl Replacement {
         self.ghost_hits.contains(pages, ix)
     }
 
-    /// The ghost hit cache has room for so many clean pages; 0 where there is none.
+    /// Sets the number of clean pages that fit the ghost hit cache; 0 if there is none.
     pub(crate) fn set_ghost_room(&mut self, pages: &mut Pages, room: usize) {
         let order = Order { active: &self.active, inactive: &self.inactive };
         self.ghost_hits.set_room(pages, order, room);
@@ -58,7 +58,7 @@ impl Replacement {
         self.ghost_hits.settle(pages, order);
     }
 
-    /// Clean pages that could go.
+    /// The number of clean pages that could be evicted.
     pub(crate) fn len(&self) -> usize {
         self.inactive.len() + self.active.len()
     }
@@ -101,14 +101,14 @@ impl Replacement {
         self.link(pages, ix);
     }
 
-    /// Takes a page off the lists: it became dirty, busy or pinned, or goes.
+    /// Takes a page off the lists: it became dirty, busy or pinned, or is removed.
     pub(crate) fn remove(&mut self, pages: &mut Pages, ix: PageIx) {
         self.unlink(pages, ix);
     }
 
-    /// The next page to go was used, nobody knows when: it has been a candidate since. The first time it goes
-    /// round the inactive list once more, because that use may have been part of what brought it here; the
-    /// second time it is one that is used again and again.
+    /// Spares the next victim because it was used, at an unknown time, while it was a candidate. The first time, it goes
+    /// to the front of the inactive list, because that use may belong to the one that brought it into memory. The second
+    /// time, it counts as used repeatedly and goes to the active list.
     pub(crate) fn spare(&mut self, pages: &mut Pages, ix: PageIx) {
         pages[ix].set_passing(false);
         self.unlink(pages, ix);
@@ -118,11 +118,11 @@ impl Replacement {
         self.link(pages, ix);
     }
 
-    /// The next page to go, left on its list; `None` if there is no candidate.
+    /// The next victim, left on its list; `None` if there is no candidate.
     pub(crate) fn victim(&mut self, pages: &mut Pages) -> Option<PageIx> {
         while self.inactive.len() * 2 < self.active.len() {
             let ix = self.active.back()?;
-            // In the order of both it stays where it is, and so does the ghost hit cache.
+            // Its place in the order of both lists does not change, and so the ghost hit cache does not.
             pages.unlink(KIND, &mut self.active, ix);
             pages[ix].hot = false;
             pages[ix].sequence = self.clock;
@@ -136,7 +136,7 @@ impl Replacement {
             let mut count = 0;
             for ix in pages.on_list(KIND, list) {
                 let page = &pages[ix];
-                assert_eq!(page.hot, hot, "a page's list is its temperature's");
+                assert_eq!(page.hot, hot, "a page is on the list that `hot` names");
                 assert!(page.frame.is_some() && !page.is_unclean() && page.pins == 0);
                 count += 1;
             }

@@ -1,12 +1,11 @@
-//! The frame a page is up to date in, as the page holds it.
+//! A page's frame with the page's current bytes.
 //!
-//! What programs read without asking is on the board; this is all that puts it there. Reads and transfers
-//! get plain [`Frame`]s, which nobody publishes.
+//! Only this type publishes frames on the lane's board, where programs read them without a request. Reads and transfers
+//! get plain [`Frame`]s, which cannot be published.
 //!
 //! Invariants:
-//! - a frame is published only while a [`Resident`] holds it, under the page whose it is: whatever replaces
-//!   or drops that retracts it;
-//! - the bytes of a published frame change only while the board says that they do.
+//! - a frame is published only while the [`Resident`] of its page holds it; replacing or dropping that retracts it;
+//! - the bytes of a published frame change only while the board marks them as changing.
 
 use weir_frames::{Changing, Frame};
 
@@ -15,7 +14,7 @@ use weir_frames::{Changing, Frame};
 pub(crate) struct Resident(Frame);
 
 impl Resident {
-    /// Programs do not find it before [`Resident::publish`].
+    /// A frame that is not published yet.
     pub(crate) fn new(frame: Frame) -> Resident {
         Resident(frame)
     }
@@ -31,21 +30,21 @@ impl Resident {
         self.0.change()
     }
 
-    /// Programs find the frame as this page of the file in `slot` from now on.
+    /// Publishes the frame as this page of the file in `slot`.
     #[inline]
     pub(crate) fn publish(&self, slot: u32, page: u64) {
         let board = self.0.board().expect("a file is shared only where there is a board");
         board.publish(self.0.index(), slot, page);
     }
 
-    /// Programs do not find the frame any more.
+    /// Takes the frame off the board.
     pub(crate) fn retract(&self) {
         if let Some(board) = self.0.board() {
             board.retract(self.0.index());
         }
     }
 
-    /// Whether programs may find it.
+    /// Whether the frame is on the board.
     #[inline]
     pub(crate) fn is_published(&self) -> bool {
         self.0.board().is_some_and(|board| board.is_published(self.0.index()))

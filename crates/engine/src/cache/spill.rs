@@ -1,11 +1,12 @@
-//! The state of spilling: which patches are leaving memory for the log, which are in it, which are on their way back.
+//! The state of spilling: patches that are leaving memory for the log, that are in the log only, and that are being
+//! read back.
 //!
-//! Owns the index of what is in the log alone (`spilled`), the spill under way and the reads of the log. The events
-//! `spill` and `unspill` decide what leaves and what comes back.
+//! Owns the index of patches that are in the log only (`spilled`), the spill in progress and the reads of the log. The
+//! events `spill` and `unspill` decide what leaves and what comes back.
 //!
 //! Invariants:
-//! - one spill is under way at a time;
-//! - a page is in `reading` exactly while a read for it is under way whose outcome counts.
+//! - one spill is in progress at a time;
+//! - a page is in `reading` exactly while a read for it is in flight whose result will be used.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -17,38 +18,38 @@ use crate::command::IoId;
 use crate::place::{FIRST, FileIx, Place};
 use crate::time::Time;
 
-/// Pages looked at for one spill, or one window.
+/// Most pages looked at for one spill, or one window.
 pub(crate) const LOOKED_AT_MAX: usize = 8192;
 
-/// Share of patch memory that is kept for patches on their way back.
+/// Patch memory divided by this is kept for patches that are read back.
 pub(crate) const RETURN_SHARE: usize = 2;
 
-/// What is spilled, leaves, or comes back.
+/// The state of spilling.
 #[derive(Debug)]
 pub(crate) struct Spill {
     pub(crate) index: Spilled,
-    /// Where the next spill goes on.
+    /// Where the next spill begins.
     pub(crate) next: Place,
-    /// The number of the last page that was appended.
+    /// The spill number of the last page that was appended.
     pub(crate) last: u32,
-    /// Pages that may leave when the log is durable up to where they were appended, in its order.
+    /// Pages whose patches may leave memory when their records are durable, in the log's order.
     pub(crate) leaving: VecDeque<Leaving>,
-    /// The spill under way ends here.
+    /// The end of the spill in progress.
     pub(crate) spill_end: Option<Lsn>,
     pub(crate) rest_until: Time,
     pub(crate) reads: HashMap<IoId, Return>,
     pub(crate) reading: HashMap<Place, IoId>,
-    /// Patch memory that reads under way will take at most.
+    /// The most patch memory that reads in flight will take.
     pub(crate) returning_bytes: usize,
-    /// Windows being read: one at a time, since two would be two passes over the log.
+    /// Windows being read: one at a time, since two would need two scans of the log.
     pub(crate) windows: usize,
-    /// The last one.
+    /// The last window.
     pub(crate) window: Option<Window>,
-    /// Where the sweep that brings back goes on.
+    /// Where the sweep that brings patches back continues.
     pub(crate) swept_to: Place,
     /// Reads of the log that failed since one succeeded.
     pub(crate) failed_in_a_row: usize,
-    /// No window is read before.
+    /// No window is read before this time.
     pub(crate) retry_at: Time,
 }
 
@@ -72,27 +73,27 @@ impl Spill {
         }
     }
 
-    /// A spill is on its way to the log.
+    /// Whether a spill is being written to the log.
     pub(crate) fn is_under_way(&self) -> bool {
         self.spill_end.is_some()
     }
 
-    /// A window is on its way back: its reads need the log's disk, and then there is more to sweep.
+    /// Whether a window is being read back: its reads need the log's disk, and will give the sweep more to do.
     pub(crate) fn awaits_window(&self) -> bool {
         self.windows > 0
     }
 
-    /// Reads of the log are under way.
+    /// Whether reads of the log are in flight.
     pub(crate) fn is_reading(&self) -> bool {
         !self.reads.is_empty()
     }
 
-    /// The log cannot be read.
+    /// Whether the log cannot be read.
     pub(crate) fn is_stuck(&self) -> bool {
         self.failed_in_a_row > 0 && self.reads.is_empty()
     }
 
-    /// When a window that failed is tried again.
+    /// When a window that failed is retried.
     pub(crate) fn retry_tick(&self) -> Option<Time> {
         (self.failed_in_a_row > 0 && !self.index.is_empty()).then_some(self.retry_at)
     }
@@ -103,23 +104,23 @@ impl Spill {
 pub(crate) struct Leaving {
     pub(crate) place: Place,
     pub(crate) extents: LogExtents,
-    /// The page's `spilling`, if its patches are still those.
+    /// The page's `spilling`, if its patches have not changed since.
     pub(crate) number: u32,
-    /// The log is to be durable up to here.
+    /// The position up to which the log must be durable.
     pub(crate) end: Lsn,
 }
 
-/// Pages of a file that were brought back together, and those between them.
+/// A range of a file whose spilled pages were brought back together.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) file: FileIx,
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// A good part of these pages came back.
+    /// A large share of the range's pages came back.
     pub(crate) is_dense: bool,
 }
 
-/// A read of the log under way.
+/// A read of the log in flight.
 #[derive(Debug)]
 pub(crate) struct Return {
     pub(crate) file: FileIx,

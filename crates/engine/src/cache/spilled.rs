@@ -1,12 +1,12 @@
-//! Where in the redo log the patches are that left memory: an index by page.
+//! An index by page of the patches that left memory: where they are in the redo log.
 //!
-//! Owns the index and the count of its memory. Which patches leave and when they come back is
-//! `spill`'s; what the records hold is the log's.
+//! Owns the index and the count of its memory. `spill` decides which patches leave and when they come back; the content
+//! of the records belongs to the log.
 //!
 //! Invariants ([`Spilled::check_invariants`]):
 //! - a page has at least one extent, and no run outside the page;
-//! - of a page's extents a later one is newer: where two overlap, its bytes count;
-//! - `bytes` is what the entries take, and an age is counted for each.
+//! - of a page's extents, a later one is newer, and its bytes count where two overlap;
+//! - `bytes` is the memory of the entries, and an age is counted for each.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,7 +21,7 @@ use crate::cache::page::DESCRIPTOR_BYTES;
 use crate::cache::patch::{ALLOCATION_BYTES, Run};
 use crate::place::{FileIx, Place};
 
-/// A run of a page, and where in the log its bytes are.
+/// A run of a page, and the position of its bytes in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogExtent {
     /// The LSN in two halves: an extent then takes 12 bytes and not 16.
@@ -30,17 +30,17 @@ pub(crate) struct LogExtent {
 }
 
 impl LogExtent {
-    /// The run is what the record at `lsn` writes.
+    /// The run that the record at `lsn` writes.
     pub(crate) fn of_record(lsn: Lsn, run: Run) -> LogExtent {
         LogExtent::new(Lsn(lsn.0 + RECORD_OVERHEAD_BYTES as u64), run)
     }
 
-    /// The run's first byte is at `lsn`.
+    /// A run whose first byte is at `lsn`.
     fn new(lsn: Lsn, run: Run) -> LogExtent {
         LogExtent { lsn: [(lsn.0 >> 32) as u32, lsn.0 as u32], run }
     }
 
-    /// Where the record begins, if the run is what it writes.
+    /// The position of the record, if the run is all that the record writes.
     pub(crate) fn record(self) -> Lsn {
         Lsn(self.lsn().0 - RECORD_OVERHEAD_BYTES as u64)
     }
@@ -57,7 +57,7 @@ impl LogExtent {
 /// LogExtents of one page, oldest first.
 pub(crate) type LogExtents = SmallVec<[LogExtent; 1]>;
 
-/// What of one page is in the log and not in memory.
+/// The patches of one page that are in the log and not in memory.
 #[derive(Debug)]
 pub(crate) struct SpilledPage {
     /// As [`Page`] has them.
@@ -66,7 +66,7 @@ pub(crate) struct SpilledPage {
     pub(crate) extents: LogExtents,
 }
 
-/// An entry's share of the tree, which is two thirds full if pages come in any order.
+/// An entry's share of the tree, which is two thirds full if pages are inserted in random order.
 const ENTRY_BYTES: usize = size_of::<(Place, SpilledPage)>() * 3 / 2;
 
 impl SpilledPage {
@@ -78,7 +78,7 @@ impl SpilledPage {
         ENTRY_BYTES + heap
     }
 
-    /// At most how much patch memory the page takes when it is back.
+    /// The most patch memory that the page takes when it is back in memory.
     pub(crate) fn patch_bytes_max(&self) -> usize {
         DESCRIPTOR_BYTES
             + 2 * ALLOCATION_BYTES
@@ -86,7 +86,7 @@ impl SpilledPage {
             + 2 * self.extents.len() * size_of::<Run>()
     }
 
-    /// Whether the page may be covered wholly when it is back.
+    /// Whether patches may cover the whole page when it is back in memory.
     pub(crate) fn may_cover_page(&self) -> bool {
         self.covered_max() == PAGE_BYTES
     }
@@ -118,7 +118,7 @@ impl Spilled {
         self.pages.is_empty()
     }
 
-    /// Memory it takes.
+    /// Memory of the index.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -152,8 +152,8 @@ impl Spilled {
         self.ages.oldest_ms()
     }
 
-    /// Notes that a page's content, dirty since then, is at `extents`; on top of what is known of the
-    /// page already, whose age counts then. False if it was known.
+    /// Adds a page's content. If the page is in the index already, the extents are added as newer ones and the older age
+    /// is kept. Returns false in that case.
     pub(crate) fn add(&mut self, place: Place, content: SpilledPage) -> bool {
         match self.pages.entry(place) {
             Entry::Vacant(entry) => {
@@ -182,13 +182,13 @@ impl Spilled {
         Some(page)
     }
 
-    /// Gives a page another place in the order of dirtying; answers the one it had.
+    /// Gives a page another number in the order of dirtying; returns its former one.
     pub(crate) fn set_seq(&mut self, place: Place, seq: u64) -> u64 {
         let page = self.pages.get_mut(&place).expect("the page is spilled");
         std::mem::replace(&mut page.dirty_seq, seq)
     }
 
-    /// Forgets what a page holds from byte `from` on; it holds something before that.
+    /// Forgets the bytes of a page from byte `from` on. The page must have bytes before that.
     pub(crate) fn truncate(&mut self, place: Place, from: usize) {
         let page = self.pages.get_mut(&place).expect("the page is spilled");
         self.bytes -= page.bytes();

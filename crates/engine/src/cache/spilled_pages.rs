@@ -1,4 +1,4 @@
-//! Which pages have patches in the log alone, and which of them may leave or come back.
+//! Pages whose patches are in the log only, and pages whose patches may leave or come back.
 
 use weir_frames::PAGE_BYTES;
 use weir_log::RECORD_OVERHEAD_BYTES;
@@ -8,11 +8,11 @@ use crate::cache::page::PageIo;
 use crate::cache::spill::LOOKED_AT_MAX;
 use crate::cache::spilled::SpilledPage;
 use crate::place::{FIRST, FileIx, PageIx, Place};
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Pages right ahead of a sweep of spilled patches: they are not replaced before the sweep has reached them.
+/// Pages directly ahead of the sweep of spilled patches. They are not replaced until the sweep has passed them.
 const NEXT_SWEPT_PAGES: u64 = 2048;
 
 impl Cache {
@@ -21,7 +21,7 @@ impl Cache {
         !self.spill.index.is_empty() && self.spill.index.contains((file, number))
     }
 
-    /// Takes a page out of the index; the page itself is still to be told.
+    /// Removes a page from the index. The caller updates the page itself.
     pub(crate) fn remove_spilled(&mut self, place: Place) -> Option<SpilledPage> {
         let spilled = self.spill.index.remove(place)?;
         self.spill.reading.remove(&place);
@@ -39,8 +39,8 @@ impl Cache {
             && !self.is_in_window(place)
     }
 
-    /// Whether a sweep is about to take the page home, with those around it that came back: were it to
-    /// leave now, it would part them.
+    /// Whether a sweep is about to write the page home together with its neighbours that came back. If its patches left
+    /// now, there would be a gap between these.
     pub(crate) fn is_in_window(&self, (file, number): Place) -> bool {
         let Some(window) = &self.spill.window else { return false };
         let Some(next) = self.dirty.returned.next_of(file, window.first) else {
@@ -50,7 +50,7 @@ impl Cache {
         file == window.file && (next..=window.last.min(ahead)).contains(&number)
     }
 
-    /// Bytes of the log that a page's patches take at most.
+    /// The most bytes of the log that a page's patches take.
     pub(crate) fn spill_cost(&self, ix: PageIx) -> usize {
         let page = &self.pages[ix];
         let name = RECORD_OVERHEAD_BYTES + self.files[page.file].logged.identity.len() + 8;
@@ -58,19 +58,19 @@ impl Cache {
         name + records.sum::<usize>()
     }
 
-    /// The next spilled page in the sweep's order of a file that is not held still.
+    /// The next spilled page in the sweep's order, of a file that is not frozen.
     pub(crate) fn next_spilled(&self) -> Option<Place> {
         let open = |at| {
             let mut places = self.spill.index.from(at).take(LOOKED_AT_MAX).map(|(place, _)| place);
             places.find(|place| {
-                self.files[place.0].waiters.gate == Gate::Open
+                self.files[place.0].waiters.freeze == FreezeState::Thawed
                     && !self.spill.reading.contains_key(place)
             })
         };
         open(self.spill.swept_to).or_else(|| open(FIRST))
     }
 
-    /// The spill under way does not get to disk: its patches stay.
+    /// The spill in progress failed: its patches stay in memory.
     pub(crate) fn fail_spill(&mut self) {
         self.spill.leaving.clear();
         self.spill.spill_end = None;

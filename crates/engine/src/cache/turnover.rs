@@ -1,17 +1,17 @@
-//! How many pages were written anew and how many came home, since the start.
+//! The number of pages that became dirty, and of pages that went home, since the start.
 
 use crate::cache::page::{Page, PageIo};
 
 /// Counts of pages; they only grow. Write-back samples them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turnover {
-    /// Became dirty by being written.
+    /// Pages that became dirty by being written.
     pub(crate) dirtied: u64,
-    /// Came home.
+    /// Pages that went home.
     pub(crate) cleaned: u64,
 }
 
-/// What of a page the turnover counts, before and after a change.
+/// The state of a page that the turnover counts, before and after a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     dirty: bool,
@@ -36,15 +36,15 @@ fn is_destaging(page: &Page) -> bool {
 }
 
 impl Turnover {
-    /// Notes what a change of a page was: written anew, come home, or neither. What failed and what came
-    /// back from the log is dirty as it was before; what is written home once more, with those around it, is
-    /// nothing that came home.
+    /// Counts a change of a page: it was written, it went home, or neither. A page whose transfer failed, or that came
+    /// back from the log, was dirty before and is not counted again. A clean page that is written home together with its
+    /// neighbours is not counted.
     pub(crate) fn changed(&mut self, before: Counted, page: &mut Page) {
         let is_dirty = page.dirty_seq != 0;
         let returned = page.returned && !before.returned;
         let between = before.between || page.is_between();
         let dirtied = !before.dirty && is_dirty && !page.retrying && !returned;
-        // A program may have written to it on its way home.
+        // A program may have written to it during the transfer.
         let dirtied = dirtied && (before.between || !between);
         let ended = before.destaging && page.io == PageIo::None && !page.retrying;
         let cleaned = ended && !between;

@@ -1,6 +1,6 @@
-//! The replacement policy by itself, to be compared with others on traces: pages without data, no engine.
+//! The replacement policy alone, without data or an engine, to compare it with others on traces.
 //!
-//! Owns the descriptors. What is called when is what [`crate::Engine`] does as pages change.
+//! Owns the descriptors. Callers make the same calls that [`crate::Engine`] makes when pages change.
 
 use crate::cache::page::{ListKind, Pages};
 use crate::cache::replacement::Replacement;
@@ -21,32 +21,32 @@ impl TwoLists {
         self.pages.find(FILE, page).is_some()
     }
 
-    /// It comes into memory, where it was not. It does not go before [`TwoLists::insert`].
+    /// Brings a page into memory. It is not evicted before [`TwoLists::insert`].
     pub fn admit(&mut self, page: u64) {
         let ix = self.pages.add(FILE, page);
         self.replacement.admit(&mut self.pages, ix);
     }
 
-    /// It is used.
+    /// Notes a use of a page.
     pub fn touch(&mut self, page: u64) {
         let ix = self.find(page);
         self.replacement.touch(&mut self.pages, ix);
     }
 
-    /// It is clean from now on, and may go.
+    /// Notes that a page became clean: it may be evicted.
     pub fn insert(&mut self, page: u64) {
         let ix = self.find(page);
         self.replacement.insert(&mut self.pages, ix);
     }
 
-    /// It is dirty from now on, and stays.
+    /// Notes that a page became dirty: it is not evicted.
     pub fn remove(&mut self, page: u64) {
         let ix = self.find(page);
         assert!(self.pages[ix].is_on(ListKind::Clean), "it was clean");
         self.replacement.remove(&mut self.pages, ix);
     }
 
-    /// A page goes; `None` if none may.
+    /// Evicts a page; `None` if there is no candidate.
     pub fn evict(&mut self) -> Option<u64> {
         let ix = self.replacement.victim(&mut self.pages)?;
         let page = self.pages[ix].number;

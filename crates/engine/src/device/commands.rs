@@ -1,4 +1,4 @@
-//! Commands given out, and what their ends tell.
+//! Commands given to the back end, and what their completions say of the device.
 
 use crate::command::{Completion, IoId};
 use crate::device::Device;
@@ -24,7 +24,7 @@ impl Device {
         Issue { at: now, ahead: self.scheduler.under_way(), silent: false, more_pages: 0 }
     }
 
-    /// Notes that a transfer ended; how it went, unless that tells nothing.
+    /// Notes that a transfer ended. Returns its timing, or `None` if the timing says nothing of the device.
     pub(crate) fn transfer_ended(
         &mut self,
         issue: Issue,
@@ -46,7 +46,7 @@ impl Device {
         }
     }
 
-    /// What a completion says of each of the commands that were joined.
+    /// The completions of the single commands that were joined to one.
     pub(crate) fn parts(&mut self, io: IoId, completion: Completion) -> Vec<(IoId, Completion)> {
         match self.scheduler.ended(io) {
             Some(members) if members.len() > 1 => split(members, completion),

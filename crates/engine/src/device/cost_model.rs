@@ -1,8 +1,8 @@
-//! What the device has shown of itself, and what follows from it: how wide a gap is cheaper read
-//! through than passed over, and how much may be under way before it only makes others wait.
+//! The cost model: what transfers cost on this device. From it follow the widest gap that is cheaper to read
+//! through than to skip, and how many transfers may be in flight before another one only makes the others wait.
 //!
-//! One [`Pace`] for fetches and one for destages. Nothing is asked of the device for its own sake:
-//! all is learned from transfers as they end.
+//! One [`CostModel`] for fetches and one for destages. No I/O is done to measure the device: all is learned from
+//! transfers as they end.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ const SHORT_PAGES_MAX: usize = 4;
 /// Transfers of at least this many pages show what a page costs.
 const LONG_PAGES_MIN: usize = 32;
 
-/// Taken for the cost of a page until a long transfer has ended: what a slow disk needs for one.
+/// The assumed cost of a page until a long transfer has ended: that of a slow disk.
 const PAGE_NS_UNKNOWN: u64 = 64_000;
 
-/// No page costs less: several ends delivered together look free.
+/// The least cost of a page: completions that are delivered together would otherwise seem to cost nothing.
 const PAGE_NS_MIN: u64 = 500;
 
-/// A wait this short is nobody's concern, however quick the device.
+/// Transfers may always queue this long, even on a fast device.
 const WAIT_NS_MIN: u64 = 1_000_000;
 
 /// Transfers in flight at first.
 const DEPTH_FIRST: usize = 8;
 
-/// How a transfer went.
+/// The timing of a transfer that ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) pages: usize,
     /// From its issue to its end.
     pub(crate) took: Duration,
-    /// From its issue, or the end before its own if that was later: what the device, busy with one
-    /// transfer after the other, or with many at once, needed for this one.
+    /// From its issue, or from the end of the transfer that ended before it if that was later: the time that the
+    /// device spent on this transfer.
     pub(crate) service: Duration,
     /// Transfers under way when it was issued.
     pub(crate) ahead: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Ended {
 pub(crate) struct CostModel {
     /// Time of a short transfer with the device to itself, nanoseconds; 0 if none has ended.
     alone_ns: u64,
-    /// What a short transfer costs the device, nanoseconds: less than its time where several are
+    /// The cost of a short transfer to the device, nanoseconds: less than its time where several are
     /// executed at once.
     short_ns: u64,
     /// What each page of a long transfer costs, nanoseconds; 0 if none has ended.
@@ -77,13 +77,12 @@ impl CostModel {
                 self.alone_ns = average(self.alone_ns, took);
             }
         } else if ended.pages >= LONG_PAGES_MIN {
-            // Without what it took to get there; which may be nothing, if it went on from the one
-            // before.
+            // Without the seek, which may take no time if the transfer follows the one before it.
             let moving = service.saturating_sub(self.short_ns).max(service / 4);
             let page_ns = (moving / ended.pages as u64).max(PAGE_NS_MIN);
             self.page_ns = average(self.page_ns, page_ns);
         }
-        // Deeper only while that does not make each transfer slower.
+        // Increase the depth only while that does not make each transfer slower.
         let expected = self.alone_ns + ended.pages as u64 * self.page_ns;
         if took > (2 * expected).max(WAIT_NS_MIN) {
             self.depth = (self.depth - 1).max(self.depth_min);
@@ -92,7 +91,7 @@ impl CostModel {
         }
     }
 
-    /// Transfers that keep the device busy; more would only queue.
+    /// The number of transfers that keep the device busy; more would only queue.
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
@@ -102,18 +101,18 @@ impl CostModel {
         (self.alone_ns > 0).then(|| Duration::from_nanos(self.alone_ns))
     }
 
-    /// What a short transfer costs the device, which may execute several at once; `None` if that is
+    /// The cost of a short transfer to the device, which may execute several at once; `None` if that is
     /// not known yet.
     pub(crate) fn cost(&self) -> Option<Duration> {
         (self.short_ns > 0).then(|| Duration::from_nanos(self.short_ns))
     }
 
-    /// What a page of a long transfer costs; a guess if none has ended yet.
+    /// The cost of a page in a long transfer; a guess if none has ended yet.
     pub(crate) fn page(&self) -> Duration {
         Duration::from_nanos(self.page_ns())
     }
 
-    /// Pages that cost as much as another transfer does.
+    /// The number of pages that cost as much as one more transfer.
     pub(crate) fn gap_pages(&self) -> u64 {
         self.short_ns / self.page_ns()
     }
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_device_that_takes_many_is_given_many() {
+    fn a_remote_device_with_many_channels_is_given_many_transfers() {
         let mut model = CostModel::new(2, 32);
         run(&mut model, 20_000, 40, 1000, 100);
         assert_eq!(model.depth(), 32);

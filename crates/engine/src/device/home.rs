@@ -1,4 +1,4 @@
-//! What is under way at a file's home, and what is known of the file there.
+//! The I/O in flight at a file's home, and what is known of the file there.
 
 use crate::time::Time;
 
@@ -9,7 +9,7 @@ pub(crate) struct Mapped {
     pub(crate) asked: bool,
     /// When it was asked last.
     pub(crate) at: Option<Time>,
-    /// It may have been laid out anew since.
+    /// The file may have been laid out differently since.
     pub(crate) stale: bool,
 }
 
@@ -17,20 +17,19 @@ pub(crate) struct Mapped {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ahead {
     pub(crate) in_flight: bool,
-    /// There was no room for it: writers ask for what they need.
+    /// Home had no room for it: each writer reserves only what it needs.
     pub(crate) refused: bool,
-    /// Counts how often space past the end was given back; what was asked for before then is not
-    /// to be relied on.
+    /// Counts how often space past the end was given back. A reservation of an earlier epoch does not count.
     pub(crate) epoch: u32,
 }
 
 /// A file's home, as far as the device is concerned.
 #[derive(Debug)]
 pub(crate) struct Home {
-    /// Commands under way.
+    /// Commands in flight.
     pub(crate) io_in_flight: usize,
     pub(crate) syncs_in_flight: usize,
-    /// Syncs that are answered by the sync of home under way.
+    /// Syncs that are answered by the sync of home in flight.
     pub(crate) sync_for: Vec<u64>,
     /// Syncs that wait for the next one.
     pub(crate) sync_next: Vec<u64>,

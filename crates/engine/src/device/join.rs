@@ -1,4 +1,4 @@
-//! Joining commands that touch while they wait, and taking their completion apart again.
+//! Joining adjacent commands while they wait, and splitting the completion of the joined command.
 
 use weir_frames::PAGE_BYTES;
 
@@ -10,7 +10,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 impl Join for Command {
     fn goes_on_with(&self, next: &Command) -> bool {
         match (self, next) {
-            // What somebody waits for comes by itself: no sooner with others, and without their errors.
+            // A fetch that a request waits for is not joined: joining would not speed it up, and would add others' errors.
             (
                 Command::Fetch { file, offset, frames, urgency: Urgency::Background, .. },
                 Command::Fetch {
@@ -38,7 +38,7 @@ impl Join for Command {
     }
 }
 
-/// What a completion of all says of each.
+/// The completions of the members of a joined command.
 pub(crate) fn split(members: Members, completion: Completion) -> Vec<(IoId, Completion)> {
     let each = members.into_iter();
     match completion {

@@ -1,10 +1,10 @@
-//! Where files are on their device: what an arm passes over in which order.
+//! Where files are on their device: the order in which a disk arm passes them.
 //!
-//! The back end tells (FIEMAP), where it can; it is asked when a request of the file is to be put
-//! in its place, and again when the file may have been laid out anew since. What is not known is taken
-//! to lie in the order of file and offset, behind all that is.
+//! The back end says so (FIEMAP), where it can. It is asked when a request of the file is scheduled, and again when
+//! the file may have been laid out differently since. Data whose place is not known is taken to lie in the order of
+//! file and offset, behind all data whose place is known.
 //!
-//! Owns the extents of attached files, both ways. A guess that is out of date costs time, nothing else.
+//! Owns the extents of attached files, by file and by place. A place that is out of date costs time, nothing else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -17,11 +17,10 @@ use crate::place::FileIx;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Places of what is not known begin here: no device is so long.
+/// Unknown places begin here, beyond the end of every device.
 const UNKNOWN: u64 = 1 << 62;
 
-/// Pages of a file beyond which places of what is not known would run into the next file's; no file
-/// is so long.
+/// Base-2 logarithm of the number of unknown places set aside for each file, in pages; no file is longer.
 const FILE_PAGES: u32 = 31;
 
 /// Consecutive pages of a file that are consecutive on the device.
@@ -36,7 +35,7 @@ struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
     by_file: HashMap<FileIx, Vec<Run>>,
-    /// The first block of each run: whose it is.
+    /// The file and run that begin at each block.
     by_block: BTreeMap<u64, (FileIx, Run)>,
 }
 
@@ -47,7 +46,7 @@ impl Layouts {
         let mut runs: Vec<Run> = extents.iter().filter_map(run).collect();
         runs.sort_unstable_by_key(|run| run.first);
         for &run in &runs {
-            // Extents may be shared between files: whoever comes last has them.
+            // Extents may be shared between files: the last file that reports one has it.
             self.by_block.insert(run.block, (file, run));
         }
         self.by_file.insert(file, runs);
@@ -85,7 +84,7 @@ impl Layouts {
                 found.push((file, run.first + (from - block)..run.first + (to - block)));
             }
         }
-        // One file at a time: between two places of different ones lies nothing that is known.
+        // Only within one file: between the unknown places of two files, nothing is known.
         let [first, last] = [blocks.start, blocks.end].map(|at| at.checked_sub(UNKNOWN));
         if let (Some(first), Some(last)) = (first, last)
             && first >> FILE_PAGES == last >> FILE_PAGES

@@ -1,10 +1,10 @@
-//! The device: what waits for it, what is under way, what its transfers cost, and what failed.
+//! The device: commands that wait for it, commands in flight, the cost of transfers, and failures.
 //!
-//! Owns the scheduler, the places of files on the device, the cost models and every command that was given out and not
-//! completed. Does not own what a command is for: who issues one, and what its end means, is the events'.
+//! Owns the scheduler, the places of files on the device, the cost models and every command that was issued and not
+//! completed. Does not own what a command is for: the events issue commands and handle their completions.
 //!
 //! Invariants:
-//! - a command's number is given once, and is in `ios` until its completion;
+//! - a command's number is never used again, and is in `ios` until its completion;
 //! - the counts of transfers are those of the transfers in `ios` and in the scheduler.
 
 mod commands;
@@ -31,7 +31,7 @@ use crate::error::ErrorKind;
 use crate::place::PageIx;
 use crate::time::Time;
 
-/// Fetches of sweeps in flight, however slow or quick the device.
+/// Bounds on the fetches of sweeps in flight, on any device.
 const FETCH_DEPTH_MIN: usize = 2;
 const FETCH_DEPTH_MAX: usize = 32;
 
@@ -62,7 +62,7 @@ pub(crate) struct InFlight {
     pub(crate) sweep_fetches: usize,
     /// Patched pages in them.
     pub(crate) converting: usize,
-    /// Fetches that somebody waits for.
+    /// Fetches that a request waits for.
     pub(crate) waited_fetches: usize,
     /// When the last one of that kind ended.
     pub(crate) waited_ended: Time,
@@ -92,7 +92,7 @@ pub(crate) struct Failures {
 }
 
 impl Device {
-    /// Nothing is under way, and nothing is known.
+    /// A device with nothing in flight, of which nothing is known.
     pub(crate) fn new(config: &Config) -> Device {
         Device {
             scheduler: Scheduler::new(u64::from(config.transfer_pages_max)),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_under_way_under_a_number_of_its_own() {
+    fn each_command_in_flight_has_its_own_number() {
         let mut device = Device::new(&Config::default());
         let first = device.next_io(Io::Map { file: FileIx(0) });
         let of_log = device.next_log_io();
@@ -148,7 +148,10 @@ mod tests {
         assert_eq!((second.took, second.service), (at(7).since(at(0)), at(2).since(at(0))));
         assert_eq!(second.pages, 4);
         let joined = Issue { silent: true, ..issue(5, 0) };
-        assert!(device.transfer_ended(joined, 1, at(12)).is_none(), "another one speaks for it");
+        assert!(
+            device.transfer_ended(joined, 1, at(12)).is_none(),
+            "the leader of the join reports for it"
+        );
     }
 
     #[test]

@@ -1,20 +1,20 @@
-//! The request scheduler: which of the requests that wait the device gets next (AWOL, section 4).
+//! The request scheduler: which waiting request the device gets next (AWOL, section 4).
 //!
-//! Requests wait in two sets, each in the order of their places on the device: *sync* ones, which
-//! somebody waits for, and *async* ones, which nobody does. Sync ones go first. The third set of the
-//! paper, the *opportunistic* one, is every other dirty page: it is not kept here, but asked for
-//! (`opportunity`) when a request is about to be dispatched.
+//! Requests wait in two sets, each in the order of their places on the device: *sync* requests, which a program or a
+//! sync waits for, and *async* requests, which nothing waits for. Sync requests go first. The third set of the paper,
+//! the *opportunistic* one, is every other dirty page: it is not kept here, but asked for (`opportunity`) when a
+//! request is about to be dispatched.
 //!
-//! Within a set the order is that of an elevator that goes one way: on from the request dispatched
-//! last, and from the first place again after the last. Nobody starves: a request past its deadline
-//! goes before the order of its set, and an async one past it takes its turn after a few sync ones.
+//! The order within a set is that of a one-way elevator (C-SCAN): on from the request dispatched last, and back to the
+//! lowest place after the highest. No request starves: one past its deadline goes before the others of its set, and an
+//! async one past its deadline goes after at most [`PASSED_OVER_MAX`] sync ones.
 //!
-//! Requests that touch are joined while they wait. Knows no device and no file: what a request is,
-//! and whether two are one, is [`Join`]'s.
+//! Adjacent requests are joined while they wait. Knows no device and no file: what a request is, and whether two can
+//! be joined, is decided by [`Join`].
 //!
 //! Invariants:
-//! - of each set at most as many requests are under way as were allowed when the last was chosen in its
-//!   turn: what goes along with another one is not counted against that;
+//! - the requests of each set in flight do not exceed the depth at the time of the last choice; a request dispatched
+//!   out of its turn, together with another one, does not count;
 //! - a request is in one set, under its place and under its age.
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,37 +25,37 @@ use smallvec::{SmallVec, smallvec};
 use crate::command::IoId;
 use crate::time::Time;
 
-/// A sync request that waited so long goes before the order of places.
+/// A sync request that has waited this long goes before the others.
 const SYNC_DEADLINE: Duration = Duration::from_millis(100);
 
-/// An async one. As in the kernel's deadline scheduler a write may wait ten times as long as a read.
+/// The same for an async request. As in the kernel's deadline scheduler, a write may wait ten times as long as a read.
 const ASYNC_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Sync requests dispatched before an async one past its deadline, at most.
+/// Most sync requests dispatched before an async one that is past its deadline.
 const PASSED_OVER_MAX: u32 = 4;
 
 /// Where a request is on its device, in pages: the order the device is passed over in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DeviceBlock(pub(crate) u64);
 
-/// Whether somebody waits.
+/// Whether a program or a sync waits for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rank {
     Sync,
     Async,
 }
 
-/// What requests carry.
+/// The payload of a request.
 pub(crate) trait Join {
-    /// Whether `next`, which follows this on the device, goes on where this ends.
+    /// Whether `next`, which follows this on the device, also follows it in the file.
     fn goes_on_with(&self, next: &Self) -> bool;
 
-    /// Makes one of the two.
+    /// Appends `next` to this.
     fn join(&mut self, next: Self);
 }
 
-/// The requests that were made one, each with its pages, in the order of their places. The first names the
-/// whole.
+/// Requests that were joined, each with its number of pages, in the order of their places. The joined request has the
+/// identifier of the first.
 pub(crate) type Members = SmallVec<[(IoId, usize); 1]>;
 
 /// A request that waits, or several that were joined.
@@ -65,7 +65,7 @@ pub(crate) struct Request<T> {
     pub(crate) place: DeviceBlock,
     pub(crate) pages: u64,
     pub(crate) payload: T,
-    /// When the oldest came.
+    /// When the oldest member was submitted.
     since: Time,
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct Chosen {
 }
 
 impl<T: Join> Scheduler<T> {
-    /// Requests are joined up to so many pages.
+    /// A scheduler that joins requests up to `pages_max` pages.
     pub(crate) fn new(pages_max: u64) -> Scheduler<T> {
         Scheduler {
             sync: Set::new(SYNC_DEADLINE),
@@ -192,7 +192,7 @@ impl<T: Join> Scheduler<T> {
         }
     }
 
-    /// Requests that wait.
+    /// The number of requests that wait.
     pub(crate) fn waiting(&self, rank: Rank) -> usize {
         match rank {
             Rank::Sync => self.sync.by_place.len(),
@@ -200,12 +200,12 @@ impl<T: Join> Scheduler<T> {
         }
     }
 
-    /// Requests under way, joined ones as one.
+    /// The number of requests in flight, joined ones counted as one.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Takes a request in.
+    /// Adds a request.
     pub(crate) fn submit(
         &mut self,
         rank: Rank,
@@ -221,7 +221,7 @@ impl<T: Join> Scheduler<T> {
         self.set(rank).insert(request, pages_max);
     }
 
-    /// Somebody waits for those of which `wanted` is true from now on.
+    /// Makes the async requests sync for which `wanted` is true.
     pub(crate) fn promote(&mut self, wanted: impl Fn(&T) -> bool) {
         let of_later = |(key, request): (&(DeviceBlock, IoId), &Request<T>)| {
             wanted(&request.payload).then_some(*key)
@@ -233,19 +233,19 @@ impl<T: Join> Scheduler<T> {
         }
     }
 
-    /// Takes out those that wait of which `wanted` is true: they are not to be dispatched.
-    pub(crate) fn withdraw(&mut self, wanted: impl Fn(&T) -> bool) -> Vec<Request<T>> {
-        let mut withdrawn = Vec::new();
+    /// Removes and returns the waiting requests for which `wanted` is true.
+    pub(crate) fn cancel(&mut self, wanted: impl Fn(&T) -> bool) -> Vec<Request<T>> {
+        let mut cancelled = Vec::new();
         for set in [&mut self.sync, &mut self.later] {
             let waiting = set.by_place.iter();
             let keys: Vec<_> =
                 waiting.filter(|(_, of)| wanted(&of.payload)).map(|(&key, _)| key).collect();
-            withdrawn.extend(keys.into_iter().map(|key| set.remove(key)));
+            cancelled.extend(keys.into_iter().map(|key| set.remove(key)));
         }
-        withdrawn
+        cancelled
     }
 
-    /// The request that is to go next, if one may.
+    /// The request to dispatch next, if the depth allows one.
     pub(crate) fn choose(&self, depth: Depth, now: Time) -> Option<Chosen> {
         let may = |set: &Set<T>, depth| set.under_way < depth && !set.by_place.is_empty();
         let (sync, later) = (may(&self.sync, depth.sync), may(&self.later, depth.later));
@@ -262,19 +262,19 @@ impl<T: Join> Scheduler<T> {
         Some(Chosen { rank, place, id })
     }
 
-    /// The places between the request dispatched last and `chosen`, which the arm is about to pass.
+    /// The places that the disk arm is about to pass: those between the request dispatched last and `chosen`.
     pub(crate) fn opportunity(&self, chosen: Chosen) -> std::ops::Range<u64> {
         self.head.0.min(chosen.place.0)..self.head.0.max(chosen.place.0)
     }
 
-    /// An async request that waits, chosen out of its turn.
+    /// Chooses a waiting async request out of its turn.
     pub(crate) fn find(&self, id: IoId) -> Option<Chosen> {
         let has = |request: &Request<T>| request.members.iter().any(|(member, _)| *member == id);
         let (&(place, id), _) = self.later.by_place.iter().find(|(_, request)| has(request))?;
         Some(Chosen { rank: Rank::Async, place, id })
     }
 
-    /// Takes out what was chosen. To be dispatched now.
+    /// Removes the chosen request, which the caller gives to the device now.
     pub(crate) fn dispatch(&mut self, chosen: Chosen) -> Request<T> {
         let request = self.set(chosen.rank).remove((chosen.place, chosen.id));
         self.passed_over = match chosen.rank {
@@ -287,9 +287,7 @@ impl<T: Join> Scheduler<T> {
         request
     }
 
-    /// A request that was dispatched ended; its members.
-    ///
-    /// `None` if it did not go through here.
+    /// Notes that a dispatched request ended. Returns its members, or `None` if the scheduler did not dispatch it.
     pub(crate) fn ended(&mut self, id: IoId) -> Option<Members> {
         let (rank, members) = self.under_way.remove(&id)?;
         self.set(rank).under_way -= 1;
@@ -349,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn each_set_goes_one_way_on_from_the_last_and_sync_goes_first() {
+    fn each_set_is_a_one_way_elevator_and_sync_goes_first() {
         let mut scheduler = scheduler();
         put(&mut scheduler, Rank::Sync, 1, 50, Time::ZERO);
         assert_eq!(places(&mut scheduler, Time::ZERO), [50]);
@@ -362,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_past_its_deadline_goes_before_the_order_of_its_set() {
+    fn a_request_past_its_deadline_goes_before_the_others_of_its_set() {
         let mut scheduler = scheduler();
         put(&mut scheduler, Rank::Sync, 1, 90, Time::ZERO);
         put(&mut scheduler, Rank::Sync, 2, 10, Time::from_millis(50));
@@ -384,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_touch_are_one_while_they_wait() {
+    fn adjacent_requests_are_joined_while_they_wait() {
         let mut scheduler = scheduler();
         for (id, place) in (1..).zip([3, 1, 2, 7]) {
             put(&mut scheduler, Rank::Async, id, place, Time::from_millis(id));
@@ -411,20 +409,20 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_comes_to_wait_for_is_sync_and_what_is_void_does_not_go() {
+    fn promoted_requests_are_sync_and_cancelled_ones_are_not_dispatched() {
         let mut scheduler = scheduler();
         for id in 1..4 {
             put(&mut scheduler, Rank::Async, id, 10 * id, Time::ZERO);
         }
         scheduler.promote(|piece| piece.from == 20);
         assert_eq!((scheduler.waiting(Rank::Sync), scheduler.waiting(Rank::Async)), (1, 2));
-        let withdrawn = scheduler.withdraw(|piece| piece.from == 10);
-        assert_eq!(withdrawn.len(), 1);
+        let cancelled = scheduler.cancel(|piece| piece.from == 10);
+        assert_eq!(cancelled.len(), 1);
         assert_eq!(places(&mut scheduler, Time::ZERO), [20, 30]);
     }
 
     #[test]
-    fn an_opportunity_is_what_lies_between_two_that_are_dispatched_in_turn() {
+    fn an_opportunity_lies_between_two_requests_dispatched_in_turn() {
         let mut scheduler = scheduler();
         put(&mut scheduler, Rank::Sync, 1, 50, Time::ZERO);
         assert_eq!(places(&mut scheduler, Time::ZERO), [50]);
@@ -457,7 +455,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_request_goes_once_within_its_depth_and_in_bounded_turns(
+        fn every_request_is_dispatched_once_within_its_depth_and_in_bounded_turns(
             steps in steps(),
             sync in 1..4usize,
             later in 1..4usize,
@@ -467,8 +465,8 @@ mod tests {
             let mut now = Time::ZERO;
             let (mut next, mut gone) = (0, 0);
             let mut under_way: Vec<(IoId, Rank)> = Vec::new();
-            // For each request that waits: rank, since when, how many as old ones of its rank waited when
-            // its deadline passed, and how many went before it since.
+            // For each waiting request: its rank, its submission time, how many requests of its rank and at least
+            // its age waited when its deadline passed, and how many were dispatched since.
             let mut waiting: BTreeMap<IoId, (Rank, Time, usize, usize)> = BTreeMap::new();
             let finish = (0..2000).map(|nth| match nth % 2 {
                 0 => Step::Dispatch,
@@ -503,7 +501,7 @@ mod tests {
                             };
                             *before = older.iter().filter(first).count().max(*before);
                             *passed += 1;
-                            // Those before it, each with a few of the other set.
+                            // The older ones, each with a few of the other set.
                             let bound = (*before + 2) * (PASSED_OVER_MAX as usize + 2);
                             prop_assert!(*passed <= bound, "{id:?} starves");
                         }

@@ -1,15 +1,15 @@
-//! A share of the device's time for what nobody waits for, while somebody reads.
+//! The share of the device's time for async transfers while readers wait.
 
 use crate::device::schedule::DeviceBlock;
 use crate::time::Time;
 
-/// A share of the device's time, for what nobody waits for.
+/// The share of the device's time for async transfers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Share {
-    /// When what was asked for so far is paid for.
+    /// The time from which another async transfer may be charged.
     pub(crate) paid_at: Time,
-    /// Behind it.
+    /// The place behind the last transfer that was charged.
     pub(crate) end: DeviceBlock,
-    /// When somebody read ahead last.
+    /// The time of the last read-ahead.
     pub(crate) ahead_at: Option<Time>,
 }

@@ -1,4 +1,4 @@
-//! What is known of a command while it is under way.
+//! The state of a command in flight.
 
 use weir_frames::Frame;
 use weir_journal::Segment;
@@ -13,9 +13,9 @@ use crate::time::Time;
 pub(crate) struct Issue {
     pub(crate) at: Time,
     pub(crate) ahead: usize,
-    /// Its end tells nothing: another transfer, which it was joined to, speaks for it, or it never went.
+    /// Its end says nothing of the device: it was joined to another transfer, or was never dispatched.
     pub(crate) silent: bool,
-    /// Pages of others that it speaks for.
+    /// Pages of the transfers that were joined to it.
     pub(crate) more_pages: usize,
 }
 
@@ -24,10 +24,10 @@ pub(crate) struct Issue {
 pub(crate) enum FetchFor {
     /// Its pages.
     Pages,
-    /// A sweep, with its number of patched pages. The others are read because they lie between, and may
+    /// A sweep, with its number of patched pages. The other pages are read because they lie between these, and may
     /// be resident.
     Sweep { patched: usize },
-    /// The sweep's window: the same of a stretch that is then written whole.
+    /// The sweep's window: a part of a file that is read, and then written as a whole.
     Window { patched: usize },
 }
 
@@ -37,13 +37,13 @@ pub(crate) struct Fetch {
     pub(crate) file: FileIx,
     pub(crate) first: u64,
     pub(crate) issue: Issue,
-    /// Somebody waits for it.
+    /// A request waits for it.
     pub(crate) waited: bool,
-    /// Pages it is to make dirty frames of, if it is a sweep's.
+    /// For a sweep: the patched pages that it turns into dirty frames.
     pub(crate) swept: Option<usize>,
-    /// Those between patched ones are written with them.
+    /// The pages between patched ones are written with them.
     pub(crate) gaps_written: bool,
-    /// It is that of the sweep's window.
+    /// Whether it fetches the sweep's window.
     pub(crate) window: bool,
 }
 
@@ -51,24 +51,24 @@ pub(crate) struct Fetch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content {
     pub(crate) page: PageIx,
-    /// Its place in the order of dirtying.
+    /// Its sequence number in the order of dirtying.
     pub(crate) seq: u64,
-    /// Where the log is needed from until it is durable at home.
+    /// The first segment of the log that must be kept until the content is durable at home.
     pub(crate) rec: Option<Segment>,
 }
 
-/// How far the destage of one page's patches is. Runs go one after the other: two transfers of one
-/// page at a time, one past the page cache and one through it, could lose one of them.
+/// The progress of the destage of one page's patches. Runs are written one after the other: two transfers of one
+/// page at a time, one by direct I/O and one through the page cache, could lose one of them.
 #[derive(Debug)]
 pub(crate) struct PatchDestage {
     pub(crate) content: Content,
-    /// Holds the runs' bytes where they belong in the page.
+    /// Holds the runs' bytes at their places in the page.
     pub(crate) frame: Frame,
     /// Runs not sent yet, last first.
     pub(crate) runs: Vec<Run>,
 }
 
-/// What a command under way is about.
+/// What a command in flight is for.
 #[derive(Debug)]
 pub(crate) enum Io {
     Fetch(Fetch),

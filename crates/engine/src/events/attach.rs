@@ -1,4 +1,4 @@
-//! Files that come and go: attach, detach, discard, and what is asked of them in between.
+//! Attaching, detaching and discarding files, and questions about attached files.
 
 use crate::cache::file::File;
 use crate::cache::page::PageIo;
@@ -9,8 +9,8 @@ use crate::place::FileIx;
 use crate::time::Time;
 
 impl Engine {
-    /// Makes a file known, or keeps it if it is: its home attributes are then not looked at,
-    /// except that it may have become readable.
+    /// Attaches a file. If it is attached already, its home attributes are ignored, except that it may have become
+    /// readable.
     pub fn attach(&mut self, file: FileId, home: HomeAttributes) {
         match self.cache.files.find(file) {
             Some(ix) => {
@@ -30,8 +30,8 @@ impl Engine {
         self.cache.files.find(file).is_some()
     }
 
-    /// Lets a file go: at once if it is clean and idle, else when its dirty data is home. Either
-    /// way [`Output::Detached`] follows. Attaching it again before that cancels it.
+    /// Detaches a file: at once if it is clean and idle, else when its dirty data is home. In both cases
+    /// [`Output::Detached`] follows. Attaching the file again before that cancels the detachment.
     pub fn detach(&mut self, file: FileId, now: Time) {
         if let Some(ix) = self.cache.files.find(file) {
             self.cache.files[ix].detaching = true;
@@ -39,8 +39,8 @@ impl Engine {
         }
     }
 
-    /// The file has no name and no open description any more: what is dirty is dropped, without
-    /// fetch or destage. To be followed by [`Engine::detach`].
+    /// The file has no name and no open description any more: its dirty data is dropped, without fetch or destage. To be
+    /// followed by [`Engine::detach`].
     pub fn discard(&mut self, file: FileId) {
         let Some(file) = self.cache.files.find(file) else { return };
         self.cache.files[file].discarded = true;
@@ -72,11 +72,11 @@ impl Engine {
                 self.settle(file, seq, Ok(()));
             }
         }
-        self.withdraw(file);
+        self.cancel(file);
     }
 
-    /// The file changed at home behind Weir's back: forgets what is cached of it and takes its
-    /// attributes anew. Does nothing and returns false if the file has dirty data or is in use.
+    /// The file was changed directly at home: drops its cached pages and takes its new attributes. Does nothing and returns
+    /// false if the file has dirty data or is in use.
     pub fn drop_clean(&mut self, file: FileId, home: HomeAttributes) -> bool {
         let Some(ix) = self.cache.files.find(file) else { return false };
         if self.cache.files[ix].is_unclean() || !self.cache.files[ix].is_idle() {
@@ -98,21 +98,21 @@ impl Engine {
         self.cache.files.find(file).is_some_and(|ix| self.cache.files[ix].is_unclean())
     }
 
-    /// Space that was reserved past the end of the file has been given back: the next write there
-    /// reserves it anew. To be called before it is given back.
+    /// Space that was reserved past the end of the file is about to be given back: the next write there reserves it again.
+    /// To be called before the space is given back.
     pub fn forget_reserved_past_end(&mut self, file: FileId) {
         if let Some(ix) = self.cache.files.find(file) {
             self.cache.files[ix].forget_reserved_past_end();
         }
     }
 
-    /// Where a newly opened description starts to look for errors: now.
+    /// The cursor of a newly opened description: it gets only errors from now on.
     pub fn error_cursor(&self, file: FileId) -> ErrorCursor {
         ErrorCursor(self.cache.files.find(file).map_or(0, |ix| self.cache.files[ix].errors))
     }
 
-    /// The latest error of write-back, or of a fetch behind a non-blocking write, since `cursor`;
-    /// advances the cursor, so that each description is told once.
+    /// The latest error of write-back, or of a fetch behind a non-blocking write, since `cursor`. Advances the cursor, so
+    /// that each description gets the error once.
     pub fn take_error(&self, file: FileId, cursor: &mut ErrorCursor) -> Option<ErrorKind> {
         let file = &self.cache.files[self.cache.files.find(file)?];
         if file.errors == cursor.0 {
@@ -122,9 +122,9 @@ impl Engine {
         file.last_error
     }
 
-    /// Something of the file ended: a freeze may start, or the file may go.
+    /// A request or I/O of the file ended: a freeze may be granted, or the file may be detached.
     pub(crate) fn progress(&mut self, file: FileIx, now: Time) {
-        self.try_grant(file, now);
+        self.try_freeze(file, now);
         self.try_detach(file, now);
     }
 
@@ -137,7 +137,7 @@ impl Engine {
         self.drop_pages(ix);
         self.write_back.sweeps.urgent.remove(&ix);
         self.write_back.sweeps.wanted.remove(&ix);
-        self.waiters.reopened.retain(|&reopened| reopened != ix);
+        self.waiters.abandoned_freezes.retain(|&abandoned| abandoned != ix);
         self.left_log(ix);
         self.device.layouts.forget(ix);
         self.cache.files.remove(ix);
@@ -151,8 +151,7 @@ impl Engine {
         }
     }
 
-    /// The file's owner, mode, names or other attributes changed at home: its next sync is to make
-    /// that durable as well.
+    /// The file's owner, mode, names or other attributes changed at home: its next sync must make them durable as well.
     pub fn attributes_changed(&mut self, file: FileId) {
         if let Some(file) = self.cache.files.find(file) {
             self.cache.files[file].home.unsynced = true;

@@ -57,7 +57,7 @@ impl Engine {
         assert!(page.frame.is_none() || page.patches.is_empty(), "patches or a frame");
         if !page.patches.is_empty() {
             page.patches.check_invariants();
-            assert!(page.is_unclean(), "patches are dirty or on their way home");
+            assert!(page.is_unclean(), "patches are dirty or in transfer to home");
         }
         if let Some(frame) = &page.frame {
             let inside = file.size().saturating_sub(start).min(PAGE_BYTES as u64) as usize;
@@ -88,7 +88,7 @@ impl Engine {
         log.shared.check_invariants(holders);
     }
 
-    /// What the pages of a file need, those on their way home and those in the log alone counted.
+    /// The log retention of a file's page contents, including those in transfer and those in the log only.
     pub(crate) fn contents_away(&self, file: FileIx) -> Counts {
         let mut away = Counts::default();
         let pages = self.cache.pages_of(file).into_iter().filter_map(|ix| self.cache.pages[ix].rec);

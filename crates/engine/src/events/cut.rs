@@ -1,4 +1,4 @@
-//! What is cached of a file is dropped or cut as its home was.
+//! Dropping or truncating a file's cached pages after its home has changed.
 
 use weir_frames::PAGE_BYTES;
 
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// The file has this size now, here and at home.
+    /// Sets the file's size, which is the size at home now.
     pub(crate) fn resize(&mut self, file: FileIx, size: u64) {
         let old = self.cache.files[file].size();
         self.cache.files[file].set_size(size);
@@ -62,7 +62,7 @@ impl Engine {
         file.readahead = Default::default();
     }
 
-    /// Drops what a page holds from byte `from` on: it reads as zeros should the file grow again.
+    /// Drops the bytes of a page from byte `from` on: they read as zeros if the file grows again.
     pub(crate) fn cut_page(&mut self, file: FileIx, ix: PageIx, from: usize) {
         if from == 0 {
             self.drop_page(file, ix);

@@ -1,7 +1,7 @@
-//! Destages: dirty data on its way home, and what happens when it does not get there.
+//! Destages: writing dirty data home, and handling writes that failed.
 //!
-//! What goes when is `sweep`'s. Adjacent dirty pages go out as one request. Patches that cover whole
-//! write units go home as they are; other patched pages are fetched first.
+//! `sweep` decides which pages go home when. Adjacent dirty pages are written by one request. Patches that cover whole
+//! write units are written as they are; other patched pages are fetched first.
 
 use weir_frames::{Frame, PAGE_BYTES};
 
@@ -47,8 +47,8 @@ impl Engine {
         io
     }
 
-    /// Starts to send a page's patches home, run after run. They stay readable, and a write
-    /// meanwhile makes the page dirty again. False if no frame is free to carry them.
+    /// Starts to write a page's patches home, run after run. They stay readable, and a write in the meantime makes the
+    /// page dirty again. False if no frame is free to carry them.
     pub(crate) fn destage_patches(&mut self, ix: PageIx, now: Time) -> bool {
         if !self.log_superseding(ix, now) {
             return true;
@@ -70,7 +70,7 @@ impl Engine {
         true
     }
 
-    /// A page's content starts on its way home.
+    /// A page's content enters transfer to home.
     pub(crate) fn send_home(&mut self, ix: PageIx, io: PageIo) -> Content {
         self.update(ix, |page| {
             page.io = io;
@@ -79,7 +79,7 @@ impl Engine {
         })
     }
 
-    /// A page's content did not get home: the page needs of the log what the content did.
+    /// A page's content was not written home: the page takes over the content's log retention.
     pub(crate) fn take_back_retained(&mut self, content: Content) {
         let (file, own) = (self.cache.pages[content.page].file, self.cache.pages[content.page].rec);
         let rec = self.merge_retained(file, content.rec, own);
@@ -153,7 +153,7 @@ impl Engine {
         self.report_clean(file);
     }
 
-    /// A page that came into memory only to be written makes room again: readers' pages would else go for it.
+    /// Drops a page that was fetched only to be written, so that it does not displace readers' pages.
     pub(crate) fn let_pass(&mut self, ix: PageIx) {
         let page = &mut self.cache.pages[ix];
         if !page.is_passing() {
@@ -165,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// One run of a page's patches is home, or is not: then the rest is not sent.
+    /// The write of one run of a page's patches ended. If it failed, the other runs are not sent.
     pub(crate) fn patches_destaged(
         &mut self,
         file: FileIx,
@@ -217,8 +217,8 @@ impl Engine {
         self.report_clean(file);
     }
 
-    /// A page's content is home. If some of it was never in the log, and no newer bytes of it are waiting to
-    /// be logged, the file's next sync has to sync home.
+    /// A page's content is home. If some of it was never in the log, and no newer bytes of the page are waiting to be
+    /// logged, the file's next sync must sync home.
     pub(crate) fn home_without_log(&mut self, file: FileIx, ix: PageIx) {
         let logs = self.logs(file);
         let page = &mut self.cache.pages[ix];
@@ -232,7 +232,7 @@ impl Engine {
         }
     }
 
-    /// What every ended write does to its file.
+    /// The effect of every ended write on its file.
     pub(crate) fn write_ended(
         &mut self,
         file: FileIx,
@@ -243,10 +243,10 @@ impl Engine {
         self.device.in_flight.destages -= 1;
         let file = &mut self.cache.files[file];
         file.home.io_in_flight -= 1;
-        // What is in the log is durable without home.
+        // A logged file's data is durable without a sync of home.
         file.home.unsynced |= file.logged.identity.is_empty();
         match result {
-            // What was withdrawn is nowhere.
+            // A discarded file's writes may have been cancelled: they say nothing of its size at home.
             Ok(()) if file.discarded => {}
             Ok(()) => {
                 self.device.failures.in_a_row = 0;

@@ -1,4 +1,4 @@
-//! Runs of dirty pages that go home in one request, with clean pages between them where that is cheaper.
+//! Runs of dirty pages that are written home by one request, with clean pages between them where that is cheaper.
 
 use crate::cache::order::GAP_WRITTEN_MAX;
 use crate::cache::page::Listed;
@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
 
-/// A run on its way home.
+/// A run that is being written home.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destaged {
     pub(crate) io: IoId,
@@ -17,8 +17,8 @@ pub(crate) struct Destaged {
 }
 
 impl Engine {
-    /// The dirty resident pages around `number`, ascending, at most one transfer; on a slow device
-    /// with clean ones between them, where writing these again costs less than another request.
+    /// The dirty resident pages around `number`, ascending, at most one transfer. On a slow device, with clean pages
+    /// between them, where writing these again costs less than another request.
     pub(crate) fn dirty_run(&self, file: FileIx, number: u64) -> Vec<u64> {
         let is_dirty = |number: u64| {
             let found = self.cache.pages.find(file, number);
@@ -88,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// Makes a clean page dirty, to be written with those around it.
+    /// Makes a clean page dirty, to be written together with its neighbours.
     pub(crate) fn dirty_clean(&mut self, ix: PageIx, now: Time) {
         let seq = self.cache.next_seq();
         self.update(ix, |page| {

@@ -1,12 +1,11 @@
-//! From what the engine wants of the device to what it is given: commands wait in the scheduler, and
-//! go when their turn comes.
+//! Dispatch: commands wait in the scheduler and are given to the device in its order.
 //!
-//! A command that moves pages is put in its place, by where its file is on the device (`layout`);
-//! whether it is *sync* follows from whether somebody waits. All others, which move nothing, go at once.
+//! Commands that move pages wait there, ordered by the file's place on the device (`layout`). They are *sync* if a
+//! request or a sync waits for them. All other commands go at once.
 //!
-//! On a device that is rotational dirty pages that lie between two requests dispatched in turn go along
-//! (AWOL, section 4), and what nobody waits for gets a share of the arm's time while somebody reads, no
-//! more (`Share`): a drive takes writes into its cache at once and later lets reads wait for them.
+//! On a rotational device, dirty pages that lie between two requests dispatched in turn are written too (AWOL,
+//! section 4). While readers wait, async transfers get a limited share of the disk's time (`Share`), because a drive
+//! takes writes into its cache at once and later makes reads wait for them.
 
 use weir_frames::PAGE_BYTES;
 
@@ -18,22 +17,22 @@ use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::FileIx;
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Requests somebody waits for that are with a device that is rotational: as many as its own queue holds.
+/// Most sync requests in flight on a rotational device: as many as its own queue holds.
 const SYNC_DEPTH_ARM: usize = 32;
 
-/// A dirty page is written by the same request if it is at most this many pages away: about as far as a
-/// rotational device moves its head in the time of one turn.
+/// Dirty pages at most this many pages before or after a dispatched request are written with it: about the distance that
+/// a disk arm moves in the time of one revolution.
 const ALONG_REACH: u64 = 256;
 
-/// Requests that go along with one other, at most.
+/// Most opportunistic writes dispatched together with one request.
 const ALONG_MAX: usize = 4;
 
 impl Engine {
-    /// Has a command executed: at once, or when the scheduler says.
+    /// Has a command executed: at once, or when the scheduler chooses it.
     pub(crate) fn issue(&mut self, command: Command) {
         self.count_issued(&command);
         self.submit(command);
@@ -68,8 +67,8 @@ impl Engine {
         self.device.scheduler.submit(rank, command.io(), place, pages, command, self.clock);
     }
 
-    /// Gives the device what it may have now. To be called after one event or several, before their outputs are
-    /// taken: all that they want of the device is put in order together.
+    /// Dispatches as many commands as the device may have now. To be called after one or more events, before their outputs
+    /// are taken, so that the scheduler orders all of their commands together.
     pub fn dispatch(&mut self) {
         while let Some(chosen) = self.device.scheduler.choose(self.depth(), self.clock) {
             self.take_along(chosen);
@@ -91,7 +90,7 @@ impl Engine {
         if let (Rank::Sync, Command::Fetch { urgency, .. }) = (chosen.rank, &mut command)
             && *urgency == Urgency::Background
         {
-            // Somebody came to wait for it.
+            // A request has begun to wait for it.
             *urgency = Urgency::Waited;
         }
         let (leader, pages) = request.members[0];
@@ -121,8 +120,8 @@ impl Engine {
         }
     }
 
-    /// Sends home what is dirty and lies where the arm is about to pass on its way to what was
-    /// chosen, near its end.
+    /// Writes dirty pages home that lie between the last request and the chosen one, near the chosen one: the disk arm is
+    /// about to pass them.
     pub(crate) fn take_along(&mut self, chosen: Chosen) {
         let useful = self.config.opportunistic && self.config.rotational;
         if !useful || chosen.rank == Rank::Async || !self.device_is_paid(self.clock) {
@@ -138,7 +137,7 @@ impl Engine {
         let mut left = ALONG_MAX;
         for (file, pages) in self.device.layouts.pages(near) {
             let of_file = &self.cache.files[file];
-            if of_file.waiters.gate != Gate::Open || of_file.waiters.is_urgent() {
+            if of_file.waiters.freeze != FreezeState::Thawed || of_file.waiters.is_urgent() {
                 continue;
             }
             let mut at = pages.start;
@@ -162,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// Somebody waits for what of a file is on its way.
+    /// A request waits for transfers of a file: makes the waiting ones sync.
     pub(crate) fn hurry(&mut self, file: FileIx) {
         if self.device.scheduler.waiting(Rank::Async) > 0 {
             let id = self.cache.files[file].id;
@@ -170,11 +169,11 @@ impl Engine {
         }
     }
 
-    /// Takes back the commands of a file that wait for their turn: they end without having been given out.
-    pub(crate) fn withdraw(&mut self, file: FileIx) {
+    /// Cancels the commands of a file that have not been dispatched: they complete without being executed.
+    pub(crate) fn cancel(&mut self, file: FileIx) {
         let id = self.cache.files[file].id;
         let mut ends = Vec::new();
-        for request in self.device.scheduler.withdraw(|command| command.file() == id) {
+        for request in self.device.scheduler.cancel(|command| command.file() == id) {
             let completion = match request.payload {
                 Command::Fetch { frames, .. } => {
                     Completion::Fetched { frames, result: Err(ErrorKind::Io) }
@@ -183,7 +182,7 @@ impl Engine {
             };
             ends.extend(split(request.members, completion));
         }
-        for command in self.withdraw_behind(id) {
+        for command in self.cancel_behind(id) {
             ends.push((command.io(), Completion::Written { result: Ok(()) }));
         }
         if ends.is_empty() {

@@ -1,4 +1,4 @@
-//! Transfers that failed: what was on its way stays dirty and is tried again after a pause.
+//! Transfers that failed: the data stays dirty and is retried after a pause.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::place::{FIRST, FileIx, PageIx, Place};
 use crate::time::Time;
 
 impl Engine {
-    /// A page's transfer failed. What is dirty, or was on its way home, is kept and tried again
-    /// after a pause; syncs under way are told and do not wait for that.
+    /// A page's transfer failed. Data that is dirty, or was in transfer, is kept and retried after a pause. Syncs in
+    /// progress get the error and do not wait for the retry.
     pub(crate) fn transfer_failed(&mut self, ix: PageIx, kind: ErrorKind, now: Time) {
         let page = &self.cache.pages[ix];
         let (file, io, dirty_seq) = (page.file, page.io, page.dirty_seq);
@@ -48,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// Puts what failed back among the dirty, due at once, when its pause is over.
+    /// Puts failed pages back into the dirty sets, due at once, when the pause is over.
     pub(crate) fn revive_failed(&mut self, now: Time) {
         if now < self.device.failures.retry_at {
             return;
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// The same for one file, whose failed pages a sync does not leave alone for their pause.
+    /// The same for one file, without the pause: a sync retries its failed pages at once.
     pub(crate) fn revive_failed_of(&mut self, file: FileIx) {
         while let Some(number) = self.cache.dirty.retry.next_of(file, 0) {
             self.revive((file, number), u64::MAX);

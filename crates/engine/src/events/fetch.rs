@@ -16,10 +16,10 @@ use crate::write_back::need::Need;
 const PAGE: u64 = PAGE_BYTES as u64;
 
 impl Engine {
-    /// Fetches those of the pages (in ascending order) that are neither resident nor in transfer,
-    /// neighbours in one command; spilled ones are brought back instead if somebody waits, who is
-    /// woken then. Absent pages are added. False, with nothing done, if frames are
-    /// missing. `need` says whether it is for a read or for what was written.
+    /// Fetches those of the pages (in ascending order) that are neither resident nor in transfer, adjacent ones by one
+    /// command. If a request waits, spilled pages are read back from the log instead, and the request is woken then.
+    /// Absent pages are added. False, with nothing done, if frames are missing. `need` says whether the fetch is for a
+    /// read or for written data.
     pub(crate) fn fetch_pages(
         &mut self,
         file: FileIx,
@@ -56,7 +56,7 @@ impl Engine {
         true
     }
 
-    /// Fetches a run of adjacent pages, none of them in transfer; frames for it are there.
+    /// Fetches a run of adjacent pages, none of them in transfer. There must be free frames for all of them.
     pub(crate) fn issue_fetch(
         &mut self,
         file: FileIx,
@@ -104,8 +104,8 @@ impl Engine {
         self.issue(Command::Fetch { io, file: id, offset: first * PAGE, frames, urgency });
     }
 
-    /// A fetch ended: Fetching -> (Outdated -> patches applied ->) up to date, and the waiters go
-    /// on. With an error the patches stay, and are tried again.
+    /// A fetch ended: Fetching -> (Outdated -> patches applied ->) up to date, and waiting requests continue. After an
+    /// error the patches stay, and the fetch is retried.
     pub(crate) fn fetched(
         &mut self,
         fetch: Fetch,
@@ -151,7 +151,7 @@ impl Engine {
                 window && !self.cache.pages[ix].awaited && self.cache.pages[ix].frame.is_none();
             let error = result.err().filter(|_| self.cache.pages[ix].frame.is_none());
             match result {
-                // Patches that are in the log alone go before what is at home.
+                // Patches that are in the log only are newer than the fetched page.
                 Ok(_) if self.cache.pages[ix].spilled => {
                     self.update(ix, |page| page.io = PageIo::None)
                 }
@@ -159,7 +159,7 @@ impl Engine {
                     self.update(ix, |page| page.io = PageIo::None);
                 }
                 Ok(read) => self.install(ix, frame, read.saturating_sub(nth * PAGE_BYTES)),
-                // Overwritten whole meanwhile: the fetch's failure is nobody's concern.
+                // Overwritten whole in the meantime: the failure has no effect.
                 Err(_) if self.cache.pages[ix].frame.is_some() => {
                     self.update(ix, |page| page.io = PageIo::None);
                 }
@@ -171,7 +171,7 @@ impl Engine {
             self.wake(ix, error, now);
             let whole = result.is_ok_and(|read| read >= (nth + 1) * PAGE_BYTES);
             if gaps_written && whole && self.cache.may_write_clean(ix) {
-                // At once, lest it is dropped before those around it are written.
+                // At once, so that it is not dropped before its neighbours are written.
                 self.dirty_clean(ix, now);
                 self.cache.pages[ix].set_passing(passing);
             }
@@ -182,8 +182,8 @@ impl Engine {
         }
     }
 
-    /// Whether a page that a sweep read is kept: it is patched, somebody waits for it, frames are
-    /// plenty, or it will be written with those around it.
+    /// Whether a page that a sweep read is kept: it is patched, a request waits for it, enough frames are free, or it
+    /// will be written together with its neighbours.
     pub(crate) fn worth_a_frame(&self, ix: PageIx) -> bool {
         let page = &self.cache.pages[ix];
         let plenty =
@@ -197,7 +197,7 @@ impl Engine {
     /// Gives a page its fetched content, of which `read` bytes (or more) came from home.
     pub(crate) fn install(&mut self, ix: PageIx, mut frame: Frame, read: usize) {
         if self.cache.pages[ix].frame.is_some() {
-            // Overwritten whole meanwhile: what was fetched is out of date.
+            // Overwritten whole in the meantime: the fetched bytes are out of date.
             self.update(ix, |page| page.io = PageIo::None);
             return;
         }

@@ -1,4 +1,4 @@
-//! Fetches of sweeps: several patched pages, and what lies between them, in one request.
+//! Fetches of sweeps: several patched pages, and the pages between them, by one request.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use crate::device::transfer::FetchFor;
 use crate::engine::Engine;
 use crate::place::FileIx;
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 use crate::write_back::need::Need;
 
-/// Most pages of a background fetch while somebody waits for another one.
+/// Most pages of a background fetch while a reader waits for another fetch.
 const PAGES_MAX_BEHIND_READERS: u64 = 64;
 
-/// Pages that a sweep's fetch should be able to make dirty frames of, on a device that is rotational, which has
-/// to travel for each, and on others.
+/// Least number of dirty frames that there should be room for when a sweep fetches: on a rotational device, which needs
+/// a seek for each fetch, and on others.
 const ROOM_MIN_ARM: usize = 256;
 
 const ROOM_MIN: usize = 64;
 
-/// One in this many fetches of a sweep reads no gap, to measure what that costs.
+/// One in this many fetches of a sweep reads no gap, to measure the cost without one.
 const PROBE_EVERY: u64 = 32;
 
 impl Engine {
-    /// Fetches a patched page and those after it that one request reaches. The last page read;
-    /// `None` if there is no room for any.
+    /// Fetches a patched page, and the patched pages after it that the same request reaches. Returns the last page read;
+    /// `None` if there is no room.
     pub(crate) fn fetch_patched(
         &mut self,
         file: FileIx,
@@ -42,7 +42,7 @@ impl Engine {
                 .min(self.converted_max().saturating_sub(self.unclean_soon())),
         };
         let frames = self.cache.frames_available();
-        // Not page by page as room is made for it.
+        // Wait until there is room for several pages, instead of fetching page by page.
         let worthwhile = match self.config.rotational {
             true => ROOM_MIN_ARM.min(self.write_back.hard / 4),
             false => ROOM_MIN.min(self.write_back.hard / 8),
@@ -78,8 +78,8 @@ impl Engine {
         Some(last)
     }
 
-    /// How far a fetch from the patched page `number` on goes, and how many patched pages it then
-    /// takes in: at most `room`, not more than `gap` pages apart, nothing in transfer among them.
+    /// The last page of a fetch that begins with the patched page `number`, and the number of patched pages in it: at most
+    /// `room`, not more than `gap` pages apart, with no page in transfer between them.
     pub(crate) fn reach(
         &self,
         file: FileIx,
@@ -115,16 +115,15 @@ impl Engine {
         (last, wanted)
     }
 
-    /// Reads a stretch of the file from a dirty page on, if so much is dirty in it that reading it and
-    /// writing it whole takes an arm less time than to go to each run of dirty pages. What comes is made
-    /// dirty, and is then a single run.
+    /// Reads a window of the file that begins with a dirty page, if reading and writing all of it takes a disk arm less
+    /// time than a seek to each run of dirty pages. The pages read are made dirty, so that the window is one run.
     pub(crate) fn fetch_window(&mut self, file: FileIx, number: u64, now: Time) -> bool {
         let useful = self.config.opportunistic && self.config.rotational;
         let of_file = &self.cache.files[file];
         let may = !self.write_back.sweeps.window_under_way
             && of_file.readable
-            && of_file.waiters.gate == Gate::Open;
-        // After each a destage follows, whatever became of it.
+            && of_file.waiters.freeze == FreezeState::Thawed;
+        // A destage follows each window, also if its fetch failed.
         let again = self.write_back.sweeps.window_read.take() == Some((file, number));
         if !useful || !may || again || self.device.failures.fetches > 0 {
             return false;
@@ -146,11 +145,10 @@ impl Engine {
         true
     }
 
-    /// The last page of the stretch from `number` on that is to be read and written whole, if one is, and
-    /// what that costs.
+    /// The last page of the window that begins with `number`, and its cost; `None` if a window is not worth its cost.
     pub(crate) fn window(&self, file: FileIx, number: u64) -> Option<(u64, Duration)> {
         let pages_max = u64::from(self.config.transfer_pages_max);
-        // Up to what cannot be read now, or is not to be written.
+        // A window ends before a page that cannot be read now, or must not be written.
         let stays = |number: &u64| match self.cache.pages.find(file, *number) {
             None => {
                 !self.cache.is_spilled(file, *number) && self.cache.keeps_its_place(file, *number)
@@ -176,7 +174,7 @@ impl Engine {
         (access * runs > whole).then_some((last, whole))
     }
 
-    /// What the sweep's window was read for can go.
+    /// The sweep's window was read: its dirty pages may be written.
     pub(crate) fn window_fetched(&mut self, file: FileIx, first: u64) {
         self.write_back.sweeps.window_under_way = false;
         self.write_back.sweeps.window_read = Some((file, first));

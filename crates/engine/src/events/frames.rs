@@ -1,11 +1,11 @@
-//! Frames for pages: room for them is made by dropping clean pages.
+//! Frames for pages: clean pages are dropped to make room.
 
 use crate::cache::spill::RETURN_SHARE;
 use crate::engine::Engine;
 use crate::place::PageIx;
 use crate::write_back::need::Need;
 
-/// Pages spared in a row because they were read; the next one is replaced although it was read.
+/// Most pages spared in a row because they were read; the next one is replaced even if it was read.
 const SPARED_MAX: usize = 32;
 
 impl Engine {
@@ -18,7 +18,7 @@ impl Engine {
             let Some(victim) = self.victim() else { return false };
             self.replace(victim, need);
         }
-        // Frames shared with transfers and answers under way may still be missing from the pool.
+        // Frames that transfers and answers still share may be missing from the pool.
         for _ in 0..count {
             if self.cache.pool.free() as usize >= count {
                 return true;
@@ -35,14 +35,14 @@ impl Engine {
         self.update(victim, |page| page.frame = None);
     }
 
-    /// Whether patches take more than their bound even without those whose writers wait for the
-    /// pages: fetches failed, or the file cannot be read.
+    /// Whether patches take more than their bound, even without the patches of blocked writers. This happens when fetches
+    /// fail, or the file cannot be read.
     pub(crate) fn patches_exceed(&self) -> bool {
         self.cache.census.patch_bytes
             > self.config.patch_bytes_max as usize + self.waiters.blocked_patch_bytes
     }
 
-    /// What writers may take. While patches are in the log, a share is kept for their way back.
+    /// The patch memory that writers may take. While patches are in the log, a share is kept for reading them back.
     pub(crate) fn patch_memory_left(&self) -> usize {
         let in_use = self.cache.census.patch_bytes - self.cache.census.returned_bytes;
         self.patch_memory_for_writers().saturating_sub(in_use)
@@ -54,8 +54,8 @@ impl Engine {
         most - kept.max(self.cache.census.returned_bytes.min(most))
     }
 
-    /// The next page to go, left on its list; `None` if there is no candidate. Those that programs were
-    /// found to have read are spared, up to a bound.
+    /// The next victim, left on its list; `None` if there is no candidate. Pages that programs have read through the lane
+    /// are spared, up to a bound.
     pub(crate) fn victim(&mut self) -> Option<PageIx> {
         for _ in 0..SPARED_MAX {
             let ix = self.cache.replacement.victim(&mut self.cache.pages)?;
@@ -70,7 +70,7 @@ impl Engine {
         self.cache.replacement.victim(&mut self.cache.pages)
     }
 
-    /// A clean page is about to go, because its frame is needed.
+    /// A clean page is about to be dropped, because its frame is needed.
     pub(crate) fn note_replaced(&mut self, ix: PageIx, need: Need) {
         if need == Need::Write && self.write_back.is_adaptive() {
             let page = &self.cache.pages[ix];
@@ -78,13 +78,13 @@ impl Engine {
         }
     }
 
-    /// Dirty frames once what is being fetched for going home has come.
+    /// The number of dirty frames after the fetches in flight that are for going home.
     pub(crate) fn unclean_soon(&self) -> usize {
         self.cache.census.unclean_frames + self.device.in_flight.converting
     }
 
-    /// Dirty frames at which writers wait. What is in the log alone is dirty, too, and its index takes
-    /// frames: with all of the others dirty there would be none for readers.
+    /// The number of dirty frames at which writers wait. The index of spilled patches also takes memory for frames: if all
+    /// the other frames were dirty, none would be left for readers.
     pub(crate) fn dirty_bound(&self) -> usize {
         self.write_back
             .hard

@@ -1,11 +1,11 @@
-//! Files in the lane: what programs read and write of them by shared memory.
+//! Files in the lane: programs read and write them by shared memory.
 //!
-//! The board says how large a file is, how far it may be written without asking (`file`), and in which
-//! frames its pages are (`resident`). Pages are put there as they are read and written; that one was
-//! read there is noticed when it is about to be replaced.
+//! The board shows the size of a file, the offset up to which it may be written without a reservation (`file`), and the
+//! frames of its pages (`resident`). Pages are published when they are read or written. The engine notices that a
+//! program has read a page through the lane when the page is about to be replaced.
 //!
 //! Invariants:
-//! - a published frame is that of the page its key names, and the page's file is in the lane;
+//! - a published frame is the frame of the page that its key names, and the page's file is in the lane;
 //! - no page of a file that left the lane is on the board.
 
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::{Piece, pieces};
 
-/// Pages published when a file enters the lane; the others are when they are next read or written.
+/// Pages published when a file enters the lane; the others are published when they are next read or written.
 const PAGES_AT_ONCE_MAX: usize = 1024;
 
 impl Engine {
-    /// Puts an attached file in the lane, under a number no other file has. Its size and grant are on the
-    /// board from then on. Says whether it is attached.
+    /// Puts an attached file in the lane, in a slot that no other file has. Its size and grant are on the board from then
+    /// on. Returns whether the file is attached.
     pub fn share(&mut self, file: FileId, slot: u32) -> bool {
         let Some(ix) = self.cache.files.find(file) else { return false };
         let board =
@@ -39,9 +39,8 @@ impl Engine {
         true
     }
 
-    /// Takes a file out of the lane: none of its pages is on the board any more, and its number is free.
-    /// Takes time for each of its pages. Nothing happens to a file that is not there; one that is detached
-    /// leaves by itself.
+    /// Takes a file out of the lane: its pages leave the board, and its slot is free. Takes time in proportion to the
+    /// file's pages. Does nothing if the file is not in the lane; a detached file has left it.
     pub fn unshare(&mut self, file: FileId, slot: u32) {
         let Some(ix) = self.cache.files.find(file) else { return };
         if self.cache.files[ix].slot() != Some(slot) {
@@ -55,16 +54,16 @@ impl Engine {
         }
     }
 
-    /// A write failed after its writer had gone on: the file's descriptions are told, each once, as of a
-    /// destage that failed.
+    /// A write failed after its writer had continued: reports the error once to each of the file's descriptions, like a
+    /// failed destage.
     pub fn note_error(&mut self, file: FileId, kind: ErrorKind) {
         if let Some(ix) = self.cache.files.find(file) {
             self.cache.files[ix].record_error(kind);
         }
     }
 
-    /// A write comes soon: asks for the memory that it will need. Several such waits are one, where the writes themselves
-    /// would wait one after the other.
+    /// Prefetches into the CPU's cache the memory that a write will use soon. The cache misses of several writes then
+    /// overlap.
     #[inline]
     pub fn expect_write(&self, file: FileId, offset: u64, len: usize) {
         let Some(file) = self.cache.files.find(file) else { return };

@@ -1,4 +1,4 @@
-//! Where files are on their device: asked for when a request is to be put in its place.
+//! Where files are on their device: the back end is asked when a request of the file is scheduled.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use crate::device::home::Mapped;
 use crate::device::transfer::Io;
 use crate::engine::Engine;
 use crate::place::FileIx;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
-/// The back end is not asked more often where a file is, however often that changes.
+/// The least time between two questions about the same file, however often its layout changes.
 const MAP_EVERY: Duration = Duration::from_secs(1);
 
-/// Files shorter than this are where one request reaches all of them.
+/// Files shorter than this are not asked for: one request reaches all of them.
 const MAPPED_BYTES_MIN: u64 = 1 << 20;
 
 impl Engine {
-    /// Asks where a file is, if that is of use and not known.
+    /// Asks where a file is, if that is useful and not known.
     pub(crate) fn ask_for_layout(&mut self, file: FileIx) {
         let of_file = &self.cache.files[file];
         let mapped = of_file.home.layout;
@@ -25,7 +25,7 @@ impl Engine {
         if mapped.asked
             || !useful
             || !due
-            || of_file.waiters.gate != Gate::Open
+            || of_file.waiters.freeze != FreezeState::Thawed
             || of_file.discarded
         {
             return;

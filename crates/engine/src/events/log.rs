@@ -1,8 +1,8 @@
 //! The redo log of an engine: its start and end, its groups, and the requests that wait for them.
 //!
-//! One group is under way at a time; what is appended meanwhile shares the next one (group commit). Once a write of the
-//! log has failed, no sync of a file succeeds any more; a sync of everything does, and its caller sees to it that the
-//! log is not replayed.
+//! One group is in flight at a time; records appended in the meantime share the next one (group commit). Once a write of
+//! the log has failed, no sync of a file succeeds any more. A sync of everything still does, and its caller makes sure
+//! that the log is not replayed.
 
 use weir_log::{Commit, Lsn, Writer};
 
@@ -49,14 +49,14 @@ impl Engine {
                 self.lose_home(kind);
             }
         }
-        self.reopen_gates(now);
+        self.end_abandoned_freezes(now);
         self.pump(now);
         self.pump_log(now);
         self.feed_starved(now);
     }
 
-    /// Everything is home and durable there: says so in the log, which then has nothing to replay.
-    /// The last command on the log; false if there is none to wait for.
+    /// Everything is home and durable there: marks the log as empty. This is the last command on the log; false if there
+    /// is none to wait for.
     pub fn close_log(&mut self) -> bool {
         let Some(log) = &mut self.journal else { return false };
         let Some(commit) = log.shared.close() else { return false };
@@ -65,21 +65,20 @@ impl Engine {
         true
     }
 
-    /// Whether a write of the log has failed: no sync of a file succeeds any more, and only
-    /// [`Engine::sync_all`] does. What the log holds must then not be replayed over what that brought
-    /// home.
+    /// Whether a write of the log has failed. Then no sync of a file succeeds any more, only [`Engine::sync_all`], and the
+    /// log must not be replayed over the data which that brought home.
     pub fn log_has_failed(&self) -> bool {
         self.journal.as_ref().is_some_and(|log| log.failed.is_some())
     }
 
-    /// Whether commands on the log are under way.
+    /// Whether commands on the log are in flight.
     pub fn log_is_busy(&self) -> bool {
         self.journal
             .as_ref()
             .is_some_and(|log| log.shared.is_under_way() || self.cache.spill.is_reading())
     }
 
-    /// Whether a position is durable, or nobody need wait for it.
+    /// Whether a position is durable, or there is no log to wait for.
     pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
         self.journal.as_ref().is_none_or(|log| log.shared.is_durable(lsn))
     }
@@ -98,7 +97,7 @@ impl Engine {
         self.commit_group();
     }
 
-    /// Closes the open group and sends it, unless another one is under way.
+    /// Closes the open group and sends it, unless another one is in flight.
     pub(crate) fn commit_group(&mut self) {
         if let Some(commit) = self.journal_mut().shared.commit() {
             self.stats.log_groups += 1;

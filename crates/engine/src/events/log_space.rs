@@ -7,14 +7,14 @@ use crate::place::FileIx;
 use crate::time::Time;
 use crate::waiters::sync::SyncFor;
 
-/// The log's share that is freed at once.
+/// The log's size divided by this is freed at a time.
 const FREED_SHARE: u64 = 16;
 
 /// Files brought home at once to free the log.
 const CHECKPOINTS_MAX: usize = 8;
 
 impl Engine {
-    /// Whether a file on its way out of the engine has records to be freed first; starts that.
+    /// Whether a file that is being detached has records that must be freed first; starts to free them.
     pub(crate) fn must_release(&mut self, file: FileIx, now: Time) -> bool {
         if !self.has_records(file) {
             self.change_retention(file, std::mem::take);
@@ -25,8 +25,8 @@ impl Engine {
         }
         let log = self.journal.as_mut().expect("records are in a log");
         if self.cache.files[file].discarded || log.failed.is_some() {
-            // Gone for programs. Its removal may not be durable at home yet: if it comes back,
-            // so must what was synced of it.
+            // Programs have removed the file, but its removal may not be durable at home. If a crash undoes the
+            // removal, the synced data must come back with the file.
             let logged = &mut self.cache.files[file].logged;
             logged.first = None;
             log.shared.orphan(file, &mut logged.retention);
@@ -62,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// Has the log freed, in time before somebody waits for its space.
+    /// Frees the log before a request waits for its space.
     pub(crate) fn pump_log(&mut self, now: Time) {
         let Some(log) = &mut self.journal else { return };
         if !log.is_usable() {
@@ -112,18 +112,18 @@ impl Engine {
         }
     }
 
-    /// Whether a sync of home alone would free a good part of the log: while a checkpoint goes on, what
-    /// was logged long before it passed by is home.
+    /// Whether a sync of home alone would free a large part of the log. While a checkpoint is in progress, older records
+    /// of the file are at home already.
     pub(crate) fn home_sync_frees(&self, file: FileIx) -> bool {
-        let Logged { retention: needs, freeing, .. } = &self.cache.files[file].logged;
+        let Logged { retention, freeing, .. } = &self.cache.files[file].logged;
         let Some(log) = &self.journal else { return false };
-        let Some(settling) = needs.settling.first() else { return false };
-        let held = needs.away.first().is_some_and(|away| away <= settling);
-        if *freeing || held || !needs.syncing.is_empty() {
+        let Some(settling) = retention.settling.first() else { return false };
+        let held = retention.away.first().is_some_and(|away| away <= settling);
+        if *freeing || held || !retention.syncing.is_empty() {
             return false;
         }
         let left =
-            needs.away.first().map_or(log.shared.durable(), |away| log.shared.start_of(away));
+            retention.away.first().map_or(log.shared.durable(), |away| log.shared.start_of(away));
         let worthwhile = match log.behind.lacks_room {
             Some(_) => 1,
             None => 2 * log.shared.writer().capacity_bytes() / FREED_SHARE,
@@ -140,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// When the log has something to do though nothing happens.
+    /// When the log next has something to do without an event.
     pub(crate) fn log_tick(&self) -> Option<Time> {
         let log = self.journal.as_ref()?;
         let wanted =

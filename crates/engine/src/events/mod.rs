@@ -1,6 +1,6 @@
-//! The events of an engine: what a call, a completion or a tick does, by the parts.
+//! The events of an engine: what a call, a completion or a tick does.
 //!
-//! Each file is one kind of event or one step that several events share. Only here the parts meet.
+//! Each file is one kind of event, or one step that several events share. Only events use more than one part.
 
 mod attach;
 mod bind;

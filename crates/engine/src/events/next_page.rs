@@ -6,9 +6,9 @@ use crate::config::FetchPolicy;
 use crate::engine::Engine;
 use crate::place::{FileIx, PageIx, Place};
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
-/// Files passed over in search of one that is not held still.
+/// Most files passed over in search of one that is not frozen.
 const FILES_PASSED_MAX: usize = 256;
 
 impl Engine {
@@ -26,7 +26,7 @@ impl Engine {
             if of_file.waiters.is_urgent() && of_file.waiters.is_awaited() != awaited {
                 continue;
             }
-            if of_file.waiters.gate != Gate::Frozen && of_file.waiters.is_urgent() {
+            if of_file.waiters.freeze != FreezeState::Frozen && of_file.waiters.is_urgent() {
                 let next = |pages: &PageSet, at| pages.next_of(file, at).or(pages.next_of(file, 0));
                 let patched = next(&self.cache.dirty.returned, of_file.sweeps.synced_to[0])
                     .or_else(|| {
@@ -34,7 +34,7 @@ impl Engine {
                             .filter(|&number| self.cache.goes_with_windows(file, number))
                     });
                 let resident = next(self.cache.dirty.resident.pages(), of_file.sweeps.synced_to[1]);
-                // In turns: writers may go on to add to either, and what fails comes back.
+                // In turns: writers may keep adding to either set, and pages that fail are listed again.
                 let found = match of_file.sweeps.resident_next {
                     true => resident.or(patched),
                     false => patched.or(resident),
@@ -43,7 +43,7 @@ impl Engine {
                     return Some(self.cache.listed(file, number));
                 }
             }
-            // It comes back when a page of it becomes ready, or its gate opens.
+            // The file is listed again when one of its pages becomes ready, or when it thaws.
             if of_file.spilled_pages == 0 || !of_file.waiters.is_urgent() {
                 self.write_back.sweeps.urgent.remove(&file);
             }
@@ -70,7 +70,7 @@ impl Engine {
 
     pub(crate) fn next_resident(&mut self, now: Time) -> Option<PageIx> {
         if self.write_back.sweeps.window_under_way {
-            // It is what goes next.
+            // The pages of the window go next.
             return None;
         }
         let pressed = self.write_back_is_on() && !self.frames_yield();
@@ -96,7 +96,7 @@ impl Engine {
             let from = if file == at { number } else { 0 };
             let pages = self.cache.dirty.patched.pages();
             match pages.next_of(file, from).or(pages.next_of(file, 0)) {
-                Some(number) if self.cache.files[file].waiters.gate == Gate::Open => {
+                Some(number) if self.cache.files[file].waiters.freeze == FreezeState::Thawed => {
                     return Some((file, number));
                 }
                 Some(_) => held += 1,
@@ -119,7 +119,7 @@ impl Engine {
         self.expires_ms(class.oldest_ms())
     }
 
-    /// When what became dirty then, milliseconds, is to go home.
+    /// When data that became dirty at `oldest_ms` is to go home.
     pub(crate) fn expires_ms(&self, oldest_ms: Option<u64>) -> Option<Time> {
         oldest_ms.map(|oldest| match oldest {
             OVERDUE => Time::ZERO,

@@ -21,20 +21,19 @@ impl Engine {
         wanted.then(|| begun.map_or(Time::ZERO, |begun| begun + self.write_back.interval))
     }
 
-    /// The pressure point: dirty frames above which adaptive write-back paces writers. Patches are no part of
-    /// that: readers have no use for their memory, and with or without a log it is made use of to its own
-    /// bound, where writers wait in turn.
+    /// The pressure point: the number of dirty frames above which adaptive write-back paces writers. Patches do not count:
+    /// readers cannot use their memory, and it has its own bound, at which writers wait in turn.
     pub(crate) fn pressure(&self) -> usize {
         let bound = self.dirty_bound();
         pressure_point(self.write_back.max.min(bound), self.cache.frames_bound(), bound)
     }
 
-    /// Whether sweeps are to bring home what is not due yet. To be asked before they go on.
+    /// Whether sweeps are to write pages home that are not due yet. To be asked before each step of a sweep.
     ///
-    /// Adaptive: from when dirty memory that is not on its way home is at the high watermark until it is
-    /// below the low one, by a transfer at most. It does not begin for less than what lies between the
-    /// two ("the amount of data to destage upon activation", section 3.1): patches that wait for the log
-    /// would else have every frame written as it becomes dirty.
+    /// Adaptive: from the time when dirty memory that is not in transfer reaches the high watermark, until it is below the
+    /// low one by at most one transfer. It begins only if at least the pages between the two watermarks could be written
+    /// ("the amount of data to destage upon activation", section 3.1). Otherwise, while patches wait for the log, every
+    /// frame would be written as soon as it becomes dirty.
     pub(crate) fn write_back_is_on(&mut self) -> bool {
         if !self.write_back.is_adaptive() {
             return self.cache.census.unclean_frames >= self.write_back.background;
@@ -52,13 +51,13 @@ impl Engine {
         self.write_back.on
     }
 
-    /// Whether write-back fetches patched pages to bring them home, rather than leave them to the log or
-    /// to their own bound: where a fetch is quick, or no log takes them.
+    /// Whether write-back fetches patched pages to write them home, instead of leaving them to the log or to their own
+    /// bound: if fetches are fast, or no log takes the patches.
     pub(crate) fn sweeps_take_patches(&self) -> bool {
         !self.fetches_are_slow() || !self.can_spill()
     }
 
-    /// Whether write-back takes patched pages now: when there is nothing it could simply write.
+    /// Whether write-back takes patched pages now: if there is no resident page to write.
     pub(crate) fn write_back_takes_patches(&mut self) -> bool {
         self.write_back.is_adaptive()
             && self.cache.dirty.resident.pages().is_empty()
@@ -67,8 +66,8 @@ impl Engine {
             && self.write_back_is_on()
     }
 
-    /// Dirty frames from which on bringing them home goes before everything but readers' own fetches:
-    /// before writers are paced, or wait.
+    /// The number of dirty frames above which destages go before everything but readers' own fetches. It is below the
+    /// numbers at which writers are paced, or wait.
     pub(crate) fn pressing_frames(&self) -> usize {
         match self.write_back.policy {
             WriteBackPolicy::Static => (self.write_back.background + self.write_back.hard) / 2,
@@ -76,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Dirty frames that sweeps may make of patched pages: no writer is to be paced for that.
+    /// The number of dirty frames up to which sweeps may fetch patched pages, so that this causes no writer to be paced.
     pub(crate) fn converted_max(&self) -> usize {
         match self.write_back.policy {
             WriteBackPolicy::Static => self.write_back.hard,
@@ -84,20 +83,20 @@ impl Engine {
         }
     }
 
-    /// Whether a write has to wait for those before it to be paid for.
+    /// Whether a write has to wait because of the pauses of earlier writes.
     pub(crate) fn is_held(&self, file: FileIx, offset: u64, end: u64, now: Time) -> bool {
         self.paces_writers()
             && self.write_back.throttle.holds(now)
             && self.is_paced(file, offset, end)
     }
 
-    /// Where home takes nothing, there is no pace to keep: the sooner writers come to their bound, the sooner
-    /// they are told.
+    /// Whether writers are paced at all. Not while every write home fails: then writers should reach the bound soon, where
+    /// they get the error.
     pub(crate) fn paces_writers(&self) -> bool {
         self.write_back.is_adaptive() && self.device.failures.in_a_row == 0
     }
 
-    /// Whether writes like this one are paced: too much is dirty, and it makes more so.
+    /// Whether this write is paced: dirty frames are above the pressure point, and the write makes more pages dirty.
     pub(crate) fn is_paced(&self, file: FileIx, offset: u64, end: u64) -> bool {
         let is_clean = |number| {
             self.cache.pages.find(file, number).is_none_or(|ix| self.cache.pages[ix].dirty_seq == 0)
@@ -107,26 +106,26 @@ impl Engine {
             && (offset / PAGE..end.div_ceil(PAGE)).any(is_clean)
     }
 
-    /// Pages that ever became dirty by being written.
+    /// The number of times that pages became dirty by being written, since the start.
     pub(crate) fn pages_dirtied(&self) -> u64 {
         self.cache.turnover.dirtied
     }
 
-    /// A write was admitted, and made dirty what has become so since [`Engine::pages_dirtied`] was asked.
+    /// A write was admitted. The pages that became dirty since `dirtied_before` are charged to it.
     pub(crate) fn pace_writers(&mut self, dirtied_before: u64, now: Time) {
         if !self.paces_writers() {
             return;
         }
         let dirty = self.cache.census.unclean_frames;
         let (pressure, bound) = (self.pressure(), self.dirty_bound());
-        // Nearly always so.
+        // The common case.
         if dirty <= pressure {
             return;
         }
         let cleaned = self.cache.turnover.cleaned - self.write_back.sampled.cleaned;
         let pages = self.cache.turnover.dirtied - dirtied_before;
         let state = &mut self.write_back;
-        // Little came home in an interval in which little was to.
+        // In an interval in which little was to go home, little did: the rate is at least that of an earlier interval.
         let rate = state.marks.cleaned().max(Some(cleaned));
         let interval = state.interval;
         let pause = pause(pages, rate, interval, dirty, pressure, bound);

@@ -1,4 +1,4 @@
-//! Changes of pages, and what they mean for the journal and for write-back.
+//! Changes of pages, and their effects on the journal and on write-back.
 
 use crate::cache::change::Changed;
 use crate::cache::page::Page;
@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::place::PageIx;
 
 impl Engine {
-    /// Changes a page: the cache keeps its counters and lists true to it, and the other parts learn what they need.
+    /// Changes a page, and updates the cache's counters and lists, the journal and write-back.
     pub(crate) fn update<T>(&mut self, ix: PageIx, change: impl FnOnce(&mut Page) -> T) -> T {
         let Changed { result, file, settled, evicted, became_ready } =
             self.cache.change(ix, change);
@@ -24,7 +24,7 @@ impl Engine {
         result
     }
 
-    /// The ghost hit cache has room for as many clean pages as dirty ones leave of it.
+    /// Sets the room for clean pages in the ghost hit cache to what the dirty pages leave.
     pub(crate) fn fit_ghost_hits(&mut self) {
         if self.write_back.is_adaptive() {
             let room = self.write_back.max.saturating_sub(self.cache.dirty_frames());

@@ -1,7 +1,7 @@
-//! Reads: from frames, from inside patches, as zeros past the end at home; else fetched.
+//! Reads: from frames, from inside patches, as zeros past the end at home; otherwise after a fetch.
 //!
-//! A read that misses several pages has them all fetched together. It pins its pages while it
-//! waits, and when the last of them changed state it is simply tried again.
+//! A read that misses several pages has all of them fetched together. It pins its pages while it waits, and is tried
+//! again when the last of them has arrived or failed.
 
 use weir_frames::PAGE_BYTES;
 
@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
-use crate::waiters::gate::{Event, Gate};
+use crate::waiters::freeze_state::{Event, FreezeState};
 use crate::waiters::request::{Pending, ReadStep, Step};
 use crate::write_back::need::Need;
 
@@ -41,7 +41,7 @@ impl Engine {
         self.clock = now;
         self.stats.reads += 1;
         self.note_reads(file, offset, len);
-        if self.cache.files[file].waiters.gate != Gate::Open {
+        if self.cache.files[file].waiters.freeze != FreezeState::Thawed {
             self.cache.files[file].waiters.queue.push_back((request, Event::Read { offset, len }));
             return Outcome::Pending;
         }
@@ -59,7 +59,7 @@ impl Engine {
         outcome
     }
 
-    /// A read on an open gate; see [`Engine::read`].
+    /// A read of a file that is not frozen; see [`Engine::read`].
     pub(crate) fn try_read(
         &mut self,
         request: RequestId,
@@ -92,7 +92,7 @@ impl Engine {
         now: Time,
     ) -> ReadStep {
         let end = offset.saturating_add(len as u64).min(self.cache.files[file].size());
-        // What the read needs stays until it is answered, while room is made for the rest.
+        // Pages that the read needs must not be dropped while room is made for the others.
         let mut pinned: Vec<PageIx> = (offset / PAGE..=(end - 1) / PAGE)
             .filter_map(|number| self.cache.pages.find(file, number))
             .collect();
@@ -131,7 +131,7 @@ impl Engine {
         Step::Pending
     }
 
-    /// The pages a read waited for have changed their state.
+    /// The pages that a read waited for have arrived or failed.
     #[allow(clippy::too_many_arguments)] // The fields of one pending read.
     pub(crate) fn resume_read(
         &mut self,
@@ -150,7 +150,7 @@ impl Engine {
                 self.reply(request, Reply::Read(Err(kind.into())));
             }
             None => {
-                // Tried again before the pins go, so that what was fetched is still there.
+                // Tried again before the pages are unpinned, so that they are still in memory.
                 self.run(request, file, Event::Read { offset, len }, now);
                 self.unpin(pinned);
             }

@@ -1,4 +1,4 @@
-//! Read-ahead, and what reads tell write-back.
+//! Read-ahead, and the counts of reads for write-back.
 
 use weir_frames::PAGE_BYTES;
 
@@ -7,31 +7,35 @@ use crate::command::Urgency;
 use crate::engine::Engine;
 use crate::place::{FileIx, PageIx, Piece, pieces};
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 use crate::write_back::need::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// First read-ahead of a reader that looks sequential, pages.
+/// First read-ahead window of a reader that looks sequential, pages.
 const READAHEAD_PAGES_MIN: u32 = 8;
 
-/// A sequential reader's requests come on several threads, and so a little out of order: two of the
-/// kernel's own read-ahead requests at most.
+/// A sequential reader's requests arrive on several threads, and so slightly out of order: by at most two of the
+/// kernel's own read-ahead requests.
 const OUT_OF_ORDER_PAGES_MAX: u64 = 64;
 
 impl Engine {
-    /// Reads ahead of a reader that goes through the file in order, in a window that doubles.
+    /// Reads ahead of a sequential reader, in a window that doubles.
     pub(crate) fn read_ahead(&mut self, file: FileIx, offset: u64, len: usize, now: Time) {
         let max = self.config.readahead_pages_max;
         let of_file = &mut self.cache.files[file];
-        if max == 0 || len == 0 || !of_file.readable || of_file.waiters.gate != Gate::Open {
+        if max == 0
+            || len == 0
+            || !of_file.readable
+            || of_file.waiters.freeze != FreezeState::Thawed
+        {
             return;
         }
         let ahead = &mut of_file.readahead;
         let first = offset / PAGE;
         let next = (offset + len as u64).div_ceil(PAGE);
         let in_order = first == ahead.next_page || first + 1 == ahead.next_page;
-        // Only of a reader known to be sequential: random reads may be near each other, too.
+        // Only for a reader that is known to be sequential: random reads may be near each other, too.
         let late = ahead.window > READAHEAD_PAGES_MIN
             && first.abs_diff(ahead.next_page) <= OUT_OF_ORDER_PAGES_MAX;
         if !in_order && !late {
@@ -66,8 +70,7 @@ impl Engine {
         }
     }
 
-    /// A program wants to read a range, none of it past the end of the file: counts the pages of it in
-    /// memory, in the ghost caches, and in neither.
+    /// A program reads a range within the file: counts its pages that are in memory, in the ghost caches, or in neither.
     pub(crate) fn note_reads(&mut self, file: FileIx, offset: u64, len: usize) {
         if !self.write_back.is_adaptive() {
             return;
@@ -78,8 +81,8 @@ impl Engine {
             if let Some(ix) = found
                 && self.cache.pages[ix].is_ahead()
             {
-                // No memory of what was read before answers it: the paper counts references to pages that
-                // were there for one.
+                // The first read of a page that was read ahead is not a hit: the paper counts references to pages that
+                // an earlier reference brought into memory.
                 self.cache.pages[ix].set_ahead(false);
                 continue;
             }
@@ -88,7 +91,7 @@ impl Engine {
                     Some(self.cache.replacement.is_ghost_hit(&self.cache.pages, ix))
                 }
                 Some((_, page)) => page.patches.get(start, len).map(|_| true),
-                // Zeros past the end at home are in no memory, and need none.
+                // Zeros past the end at home take no memory.
                 None if number * PAGE >= self.cache.files[file].home_size => continue,
                 None => None,
             };
@@ -105,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// Programs read a page that is in memory without asking, once or more: as one hit.
+    /// Programs have read a page through the lane, once or more: counts as one hit.
     pub(crate) fn note_read_in_lane(&mut self, ix: PageIx) {
         if self.write_back.is_adaptive() {
             let inside = self.cache.replacement.is_ghost_hit(&self.cache.pages, ix);

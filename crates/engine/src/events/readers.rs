@@ -1,16 +1,16 @@
-//! Whether somebody reads, and how quick the device is for that.
+//! Whether readers wait, and whether fetches are fast.
 
 use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::time::Time;
 
-/// Where a fetch takes less than this, patched pages are fetched early: it costs nobody much.
+/// Where a fetch takes less than this, patched pages are fetched early, since that delays others little.
 const FAST_FETCH_MAX: Duration = Duration::from_micros(300);
 
 impl Engine {
-    /// Somebody waits for a fetch, or did a moment ago; or for the log, with which
-    /// a rotational disk may be busy.
+    /// Whether a reader waits for a fetch, or did a moment ago, or a sync waits for the log, with which a rotational
+    /// disk may be busy.
     pub(crate) fn readers_first(&self, now: Time) -> bool {
         let log = self.log_is_awaited() && !self.fetches_are_fast();
         log || self.device.readers_wait(now)

@@ -1,4 +1,4 @@
-//! Records of files: pages' bytes, names and revocations are appended, and what is known of each file's records.
+//! Records of files: appending pages' bytes, names and revocations, and the state of each file's records.
 
 use weir_frames::PAGE_BYTES;
 use weir_log::{Lsn, RECORD_OVERHEAD_BYTES, Record};
@@ -18,13 +18,13 @@ use weir_journal::Segment;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// At most what a page's unlogged bytes take in the log.
+/// The most space that a page's unlogged bytes take in the log.
 pub(crate) fn unlogged_bytes(page: &Page) -> usize {
     let pieces = unlogged_of(page);
     pieces.map(|(_, data)| RECORD_OVERHEAD_BYTES + data.len().next_multiple_of(8)).sum()
 }
 
-/// The unlogged bytes of a page, each piece with where in the page it begins.
+/// The unlogged bytes of a page: pieces, each with its offset in the page.
 pub(crate) fn unlogged_of(page: &Page) -> impl Iterator<Item = (usize, &[u8])> {
     let (from, to) = (usize::from(page.unlogged.from), usize::from(page.unlogged.to));
     let resident = page.frame.as_ref().map(|frame| (from, &frame.frame().bytes()[from..to]));
@@ -37,8 +37,8 @@ pub(crate) fn unlogged_of(page: &Page) -> impl Iterator<Item = (usize, &[u8])> {
 }
 
 impl Engine {
-    /// Says by which bytes recovery finds an attached file again. A file without them is not
-    /// logged: its syncs bring it home.
+    /// Sets the bytes by which recovery finds an attached file. A file without them is not logged: its syncs bring it
+    /// home.
     pub fn identify(&mut self, file: FileId, identity: &[u8]) {
         let Some(file) = self.cache.files.find(file) else { return };
         let logged = self.logs(file);
@@ -54,8 +54,8 @@ impl Engine {
         }
     }
 
-    /// Makes a file's syncs go home until the file is identified anew: its identity for recovery is about to
-    /// change. The file's records in the log must be revoked first, by a section that changes the file or by
+    /// Makes a file's syncs go home until the file is identified again: its identity for recovery is about to
+    /// change. The file's records in the log must be revoked first, by a freeze that changes the file or by
     /// [`Engine::revoke`].
     pub fn pause_log(&mut self, file: FileId) {
         if let Some(file) = self.cache.files.find(file) {
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Appends what is unlogged of a page; there is room. Where it is.
+    /// Appends the unlogged bytes of a page, for which there must be room. Returns their positions.
     pub(crate) fn log_page(&mut self, ix: PageIx) -> LogExtents {
         let page = &self.cache.pages[ix];
         let (file, number) = (page.file, page.number);
@@ -115,7 +115,7 @@ impl Engine {
         extents
     }
 
-    /// All that was unlogged of a page was appended.
+    /// All unlogged bytes of a page were appended.
     pub(crate) fn page_logged(&mut self, ix: PageIx, extents: &LogExtents) {
         let (file, number) = (self.cache.pages[ix].file, self.cache.pages[ix].number);
         let rec = extents.last().map(|last| {
@@ -133,7 +133,7 @@ impl Engine {
         });
     }
 
-    /// A record that changes the file was appended to the open group. The group's segment.
+    /// A record that changes the file was appended to the open group. Returns the group's segment.
     pub(crate) fn changed_in_log(&mut self, file: FileIx, number: u64, lsn: Lsn) -> Segment {
         let replayable = self.has_records(file);
         let log = self.journal.as_mut().expect("there is a log");
@@ -144,7 +144,7 @@ impl Engine {
         if !replayable {
             logged.first = Some(head);
             logged.end = 0;
-            // What went home before is older than any record now.
+            // Data that went home before is older than this record.
             logged.ahead = 0;
         }
         logged.end = logged.end.max((number + 1) * PAGE);
@@ -156,7 +156,7 @@ impl Engine {
         self.journal.as_ref().is_some_and(|log| log.shared.has_room(bytes))
     }
 
-    /// At most what naming a file takes.
+    /// The most space that a file's name takes in the log.
     pub(crate) fn name_bytes(&self, file: FileIx) -> usize {
         RECORD_OVERHEAD_BYTES + self.cache.files[file].logged.identity.len().next_multiple_of(8)
     }
@@ -188,7 +188,7 @@ impl Engine {
         self.cache.files[file].logged.ahead != 0 && self.has_records(file)
     }
 
-    /// What a full sync that begins now will free.
+    /// What a full sync that begins now will free; `None` if the file is not logged.
     pub(crate) fn full_sync_begins(&self, file: FileIx) -> Option<Full> {
         let log = self.journal.as_ref().filter(|_| self.logs(file))?;
         let ahead = self.cache.files[file].logged.ahead;
@@ -219,11 +219,11 @@ impl Engine {
         self.has_records(file) && self.cache.files[file].logged.end > from
     }
 
-    /// A full sync of the file ended well: records from before it are void. Answers the position of
-    /// the record that says so, if one is needed.
+    /// A full sync of the file succeeded: records from before it are void. Returns the position of the record that says
+    /// so, if one is needed.
     ///
     /// # Errors
-    /// The log is full or has failed: the sync must not be said to have succeeded.
+    /// The log is full or has failed: the sync must be reported as failed.
     pub(crate) fn release(&mut self, file: FileIx, full: Full) -> Result<Option<Lsn>, ErrorKind> {
         if let Some(kind) = self.journal.as_ref().and_then(|log| log.failed) {
             return Err(kind);
@@ -248,7 +248,7 @@ impl Engine {
         Ok(Some(lsn))
     }
 
-    /// The records agree with home again, unless it went past them once more.
+    /// The records are as new as home again, unless home was changed without Weir since.
     pub(crate) fn caught_up(&mut self, file: FileIx, ahead: u64) {
         let logged = &mut self.cache.files[file].logged;
         if logged.ahead == ahead {

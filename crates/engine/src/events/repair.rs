@@ -10,20 +10,20 @@
 //! The same procedure frees a log that is full of records whose pages cannot go home (`write_ahead`):
 //! afterwards they are home.
 //!
-//! What was never in the log and has left memory cannot be rewritten, nor can data that was at home before
-//! the file was attached: it is *gone*. Every sync of the file fails from then on, until the file is cut to
-//! nothing or no program has it open.
+//! Data that was never in the log and has left memory cannot be rewritten, nor can data that was at home before
+//! the file was attached: it is *gone*. Every sync of the file fails from then on, until the file is truncated to
+//! zero bytes or no program has it open.
 
 use weir_frames::PAGE_BYTES;
 use weir_journal::{Counts, Retention};
 
 use crate::cache::page::PageIo;
-use crate::command::{FileId, Output, Section};
+use crate::command::{FileId, FreezeScope, Output};
 use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::{FileIx, Span};
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
 impl Engine {
     /// A sync of SOURCE's whole file system failed (syncfs(2)): what came home since each file's last sync
@@ -47,16 +47,16 @@ impl Engine {
     pub(crate) fn home_lost(&mut self, file: FileIx, kind: ErrorKind) {
         self.cache.files[file].home.unsynced = true;
         if self.cache.files[file].discarded || self.config.undone.home_sync {
-            let covered = |needs: &mut Retention| {
-                needs.lose();
-                needs.rewritten();
+            let covered = |retention: &mut Retention| {
+                retention.lose();
+                retention.rewritten();
             };
             if self.journal.is_some() {
                 self.change_retention(file, covered);
             }
         } else {
             if self.journal.is_some() {
-                self.change_retention(file, |needs| needs.lose());
+                self.change_retention(file, |retention| retention.lose());
             }
             self.dirty_unsettled(file);
             self.cache.files[file].settled.losses += 1;
@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// Starts to rewrite what was lost, if the pause after the last failure is over.
+    /// Starts the repairs, if the pause after the last failure is over.
     pub(crate) fn start_repairs(&mut self, now: Time) {
         if self.journal_mut().repairs.is_empty() {
             return;
@@ -130,26 +130,26 @@ impl Engine {
             self.commit_group();
         }
         let is_repaired = self.is_repaired(file);
-        match self.cache.files[file].waiters.gate {
-            Gate::Closing { request: None, .. } => self.try_grant(file, now),
+        match self.cache.files[file].waiters.freeze {
+            FreezeState::Freezing { request: None, .. } => self.try_freeze(file, now),
             _ if is_repaired => {}
-            Gate::Open => {
-                if self.close_gate(None, file, Section::unchanging(None), now) {
+            FreezeState::Thawed => {
+                if self.begin_freeze(None, file, FreezeScope::unchanging(None), now) {
                     self.repair(file);
                 }
             }
-            // The section's flush may wait for the repair.
-            closing @ Gate::Closing { flushing: true, .. } if self.is_quiet(file, true) => {
+            // The flush before a freeze may wait for the repair.
+            closing @ FreezeState::Freezing { flushing: true, .. } if self.is_quiet(file, true) => {
                 self.cache.files[file].waiters.interrupted = Some(closing);
-                self.cache.files[file].waiters.gate = Gate::Frozen;
+                self.cache.files[file].waiters.freeze = FreezeState::Frozen;
                 self.repair(file);
             }
-            Gate::Closing { .. } | Gate::Frozen => {}
+            FreezeState::Freezing { .. } | FreezeState::Frozen => {}
         }
     }
 
-    /// Whether the file needs nothing of the log any more: what filled the log has gone home in the usual way.
-    /// Then it is not to be repaired.
+    /// Whether the file needs nothing of the log any more, because its data has gone home in the usual way. Then it need
+    /// not be repaired.
     pub(crate) fn is_repaired(&mut self, file: FileIx) -> bool {
         let is_repaired = self.cache.files[file].logged.retention.first().is_none();
         if is_repaired && self.journal_mut().repairs.remove(&file) {
@@ -165,15 +165,17 @@ impl Engine {
             let settled = &mut self.cache.files[file].settled;
             let failed = settled.gone.or(settled.broken.take());
             settled.gone = failed;
-            if let Gate::Closing { request: None, .. } = self.cache.files[file].waiters.gate {
-                self.cache.files[file].waiters.gate = Gate::Open;
-                self.waiters.reopened.push(file);
+            if let FreezeState::Freezing { request: None, .. } =
+                self.cache.files[file].waiters.freeze
+            {
+                self.cache.files[file].waiters.freeze = FreezeState::Thawed;
+                self.waiters.abandoned_freezes.push(file);
             }
             self.end_waits_for_repair(file, failed);
         }
     }
 
-    /// Continues or fails what waits for a file's repair.
+    /// Continues or fails the syncs that wait for a file's repair.
     pub(crate) fn end_waits_for_repair(&mut self, file: FileIx, failed: Option<ErrorKind>) {
         let waiting =
             self.cache.files[file].waiters.syncs.iter_mut().filter(|sync| sync.awaits_repair);
@@ -214,8 +216,8 @@ impl Engine {
         let file = self.cache.files.find(file).expect("a frozen file stays attached");
         let settled = &self.cache.files[file].settled;
         let again = settled.losses != settled.repaired;
-        self.cache.files[file].waiters.gate =
-            self.cache.files[file].waiters.interrupted.take().unwrap_or(Gate::Open);
+        self.cache.files[file].waiters.freeze =
+            self.cache.files[file].waiters.interrupted.take().unwrap_or(FreezeState::Thawed);
         match result {
             // Another sync of home failed in the meantime, or the log did.
             Ok(()) if again || !self.journal_mut().repairs.contains(&file) => {}
@@ -224,7 +226,7 @@ impl Engine {
                 self.cache.files[file].settled.broken = None;
                 self.cache.files[file].home.unsynced = true;
                 self.cache.files[file].home.layout.stale = true;
-                self.change_retention(file, |needs| needs.rewritten());
+                self.change_retention(file, |retention| retention.rewritten());
                 self.logged_is_home(file);
                 if self.journal_mut().behind.lacks_room.is_some() {
                     self.start_freeing(file);
@@ -238,8 +240,8 @@ impl Engine {
             }
         }
         self.end_waits_for_repair(file, result.err());
-        if self.cache.files[file].waiters.gate == Gate::Open {
-            self.open_gate(file, now);
+        if self.cache.files[file].waiters.freeze == FreezeState::Thawed {
+            self.run_queued(file, now);
         } else {
             if self.cache.files[file].waiters.is_urgent() {
                 self.write_back.sweeps.urgent.insert(file);
@@ -255,7 +257,7 @@ impl Engine {
     pub(crate) fn logged_is_home(&mut self, file: FileIx) {
         for ix in self.cache.pages_of(file) {
             if let Some(segment) = self.update(ix, |page| page.rec.take()) {
-                self.change_retention(file, |needs| needs.settle(segment));
+                self.change_retention(file, |retention| retention.settle(segment));
             }
         }
         self.drop_spilled(file, 0, u64::MAX);

@@ -1,8 +1,7 @@
-//! Reservation of space, so that a full disk is told to the writer and not found out at destage.
+//! Reservation of space, so that the writer, and not a later destage, gets the error of a full disk.
 //!
-//! A write into a hole or past the end waits until its blocks are allocated at home. A file that
-//! grows has more allocated ahead of its writer, who then need not wait; what of that is not used
-//! is given back when the file is closed.
+//! A write into a hole or past the end waits until its blocks are allocated at home. For a file that grows, space is
+//! allocated ahead, so that its writer need not wait; unused space is given back when the file is closed.
 
 use weir_frames::PAGE_BYTES;
 
@@ -13,7 +12,7 @@ use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::FileIx;
 use crate::time::Time;
-use crate::waiters::gate::Event;
+use crate::waiters::freeze_state::Event;
 use crate::waiters::request::Pending;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -21,7 +20,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Space reserved ahead of a growing file is half its size, up to this.
 const AHEAD_BYTES_MAX: u64 = 32 << 20;
 
-/// Files smaller than this have nothing reserved ahead: most never grow further.
+/// No space is reserved ahead for files smaller than this: most never grow further.
 const AHEAD_FILE_BYTES_MIN: u64 = 64 << 10;
 
 impl Engine {
@@ -47,7 +46,7 @@ impl Engine {
         }
         let ahead = (end / 2).min(AHEAD_BYTES_MAX).next_multiple_of(PAGE);
         let start = end.next_multiple_of(PAGE);
-        // At least a write of the longest kind is kept in store.
+        // Space for at least one write of the largest size is kept reserved.
         let Some((from, _)) = of_file.first_free(start, start.saturating_add(ahead / 2)) else {
             return;
         };
@@ -61,7 +60,7 @@ impl Engine {
         self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
     }
 
-    /// A reservation ended: the write goes on, or its writer is told why it cannot.
+    /// A reservation ended: the write continues or fails.
     pub(crate) fn reserved(
         &mut self,
         file: FileIx,
@@ -89,7 +88,7 @@ impl Engine {
         self.run(request, file, Event::Write { target, data, durability }, now);
     }
 
-    /// A reservation that nobody waits for ended.
+    /// A reservation ahead of writers ended.
     pub(crate) fn reserved_ahead(
         &mut self,
         file: FileIx,

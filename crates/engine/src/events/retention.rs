@@ -1,4 +1,4 @@
-//! Which segments of the log a file's contents need.
+//! The log retention of a file: which segments of the log its contents need.
 
 use weir_journal::{Retention, Segment};
 
@@ -8,15 +8,15 @@ use crate::place::FileIx;
 impl Engine {
     /// A content of a file needs the log from a segment on.
     pub(crate) fn retain(&mut self, file: FileIx, segment: Segment) {
-        self.change_retention(file, |needs| needs.away.add(segment));
+        self.change_retention(file, |retention| retention.away.add(segment));
     }
 
-    /// It does not any more: others of the same page do.
+    /// The content no longer needs the segment.
     pub(crate) fn retain_no_more(&mut self, file: FileIx, segment: Segment) {
-        self.change_retention(file, |needs| needs.away.remove(segment));
+        self.change_retention(file, |retention| retention.away.remove(segment));
     }
 
-    /// Two contents of a page become one: which of the segments that they need it needs.
+    /// Two contents of a page become one. Returns the segment that the result needs: the older one.
     pub(crate) fn merge_retained(
         &mut self,
         file: FileIx,
@@ -37,7 +37,7 @@ impl Engine {
         let retention = &mut self.cache.files[file].logged.retention;
         match &mut self.journal {
             Some(log) => log.shared.change(file, retention, change),
-            // Nothing is needed of a log that is not there.
+            // Without a log, retention has no effect.
             None => change(retention),
         }
     }

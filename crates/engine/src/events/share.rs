@@ -1,4 +1,5 @@
-//! The share of the device that readers leave to what nobody waits for.
+//! The share of the device's time for async transfers while readers wait. Each async transfer is charged its cost,
+//! and the next one waits until that is paid.
 
 use std::time::Duration;
 
@@ -6,39 +7,39 @@ use crate::device::schedule::DeviceBlock;
 use crate::engine::Engine;
 use crate::time::Time;
 
-/// A write keeps the next one waiting for this many times its own cost, so that readers have half of the disk's time.
+/// After an async write, the next one waits this many times its cost: readers have half of the disk's time.
 const TURN: u32 = 2;
 
-/// The same of a stretch that is read and written whole, which brings home so much more in its time that an
-/// eighth is enough.
+/// The same for a window that is read and written whole. It brings home far more pages in its time, so an eighth of
+/// the time is enough.
 const WINDOW_TURN: u32 = 8;
 
-/// On a device that is not rotational, a write keeps the next one waiting for so long, percent of what it took, while
-/// somebody reads ahead: somewhat more than a third of the device is the writers'.
+/// On a device that is not rotational, while pages are read ahead: the pause after a write, in percent of the time
+/// that the write took. Writers have somewhat more than a third of the device's time.
 const REST: u32 = 175;
 
-/// Who read ahead this recently goes on to.
+/// A reader that read ahead this recently is taken to continue.
 const AHEAD_RECENT: Duration = Duration::from_millis(20);
 
 /// Assumed cost of an access of a rotational device of which nothing is known.
 const ACCESS_UNKNOWN: Duration = Duration::from_millis(8);
 
-/// No access costs more, nor the page of a transfer, nor is a destage rested after for longer: what took so
-/// long was a device in trouble, and tells nothing of what comes after.
+/// Most that is charged for an access: a longer one means a stalled device, and does not predict the next one.
 const ACCESS_MAX: Duration = Duration::from_millis(30);
 
+/// Most that is charged for a page of a transfer.
 const PAGE_MAX: Duration = Duration::from_millis(1);
 
+/// Longest time of a destage that counts for the pause after it.
 const TOOK_MAX: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Whether what nobody waits for may go to the device: while somebody reads only once what went before
-    /// is paid for.
+    /// Whether an async transfer may go to the device. While readers wait, only when the earlier ones are paid.
     pub(crate) fn device_is_paid(&self, now: Time) -> bool {
         self.device.share.paid_at <= now || !self.shares_device(now)
     }
 
-    /// When something that could go is paid for; `None` if that was at a tick already.
+    /// When the next async transfer may go; `None` if nothing waits, or if the last tick was late enough.
     pub(crate) fn share_tick(&self) -> Option<Time> {
         let waits = !self.cache.dirty.resident.pages().is_empty()
             || !self.cache.dirty.patched.pages().is_empty()
@@ -46,9 +47,9 @@ impl Engine {
         (waits && self.device.share.paid_at > self.ticked).then_some(self.device.share.paid_at)
     }
 
-    /// A rotational device is shared with readers that wait. Those that read ahead find their way there: beside a writer
-    /// in order, too, the arm is as well used by one as by the other. On other devices it is those whom
-    /// writes in long transfers would take the channels from.
+    /// Whether the device's time is shared with readers. On a rotational device, with readers that wait; sequential
+    /// readers need no share there, since their transfers are as efficient as a writer's. On other devices, with
+    /// readers that read ahead, because long writes would occupy the device's channels.
     pub(crate) fn shares_device(&self, now: Time) -> bool {
         let beside = match self.config.rotational {
             true => self.device.readers_wait(now),
@@ -57,7 +58,7 @@ impl Engine {
         beside && self.write_back.is_adaptive()
     }
 
-    /// A destage took so long.
+    /// Pauses async transfers after a destage that took `took`.
     pub(crate) fn rest_after(&mut self, took: Duration, now: Time) {
         if !self.config.rotational && self.shares_device(now) {
             self.device.share.paid_at =
@@ -65,8 +66,7 @@ impl Engine {
         }
     }
 
-    /// What a stretch costs that is read and written whole is charged as any other; this is what it keeps
-    /// others waiting beyond that.
+    /// Charges the extra wait after a window, in addition to the cost of its transfers.
     pub(crate) fn charge_window(&mut self, cost: Duration) {
         if self.shares_device(self.clock) {
             let cost = cost.min(TOOK_MAX);
@@ -75,11 +75,12 @@ impl Engine {
         }
     }
 
+    /// Charges an async transfer on a rotational device.
     pub(crate) fn charge_arm(&mut self, place: DeviceBlock, pages: usize) {
         if !self.config.rotational || !self.shares_device(self.clock) {
             return;
         }
-        // In the order of places, an access is about half of one at random.
+        // In the order of places, an access costs about half of a random one.
         let access = match self.device.share.end == place {
             true => Duration::ZERO,
             false => self.device.costs.fetch.cost().unwrap_or(ACCESS_UNKNOWN).min(ACCESS_MAX) / 2,

@@ -1,20 +1,19 @@
 //! Spill: patches that leave memory for the redo log, and come back when they are needed.
 //!
-//! When little patch memory is left, patches are appended to the log in the order of their pages, a
-//! group at a time; once the group is durable their memory is free, and only where they are is kept
-//! (`spilled`). So a writer of many small pieces waits for nothing but the log's bandwidth, until
-//! the log is full.
+//! When little patch memory is left, patches are appended to the log in the order of their pages, a group at a time.
+//! Once the group is durable, their memory is freed, and only their positions in the log are kept (`spilled`). So a
+//! writer of many small pieces waits only for the log's bandwidth, until the log is full.
 //!
-//! A page with spilled patches has no frame and goes nowhere: what a fetch or a destage needs of it comes back first
-//! (`unspill`), and is then a patch like any other.
+//! A page with spilled patches has no frame and is not destaged. Before a fetch or a destage, its patches are read back
+//! (`unspill`), and are then patches like any other.
 //!
 //! Invariants:
-//! - one spill is under way at a time; a page whose patches changed since it was appended stays;
-//! - what is in the index is durable in the log, and its file's records are not let go;
-//! - what is spilled lies before the end of the file at home: past it there is nothing to patch;
-//! - `over` holds the dirty, idle pages with patches in memory and older ones in the log, `returned`
-//!   those whose patches are back;
-//! - a page is in `reading` exactly while a read for it is under way whose outcome counts.
+//! - one spill is in progress at a time; a page whose patches changed since they were appended keeps them in memory;
+//! - patches in the index are durable in the log, and the log keeps their file's records;
+//! - spilled patches lie before the end of the file at home: past it there is nothing to patch;
+//! - `over` holds the dirty, idle pages with patches in memory and older ones in the log, `returned` those whose patches
+//!   came back;
+//! - a page is in `reading` exactly while a read for it is in flight whose result will be used.
 
 use std::time::Duration;
 
@@ -32,16 +31,16 @@ use crate::config::FetchPolicy;
 use crate::engine::Engine;
 use crate::place::{FIRST, PageIx, Place};
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Bytes of one spill: enough that the log is written at its bandwidth, little for a sync that waits
-/// behind it.
+/// Most bytes of one spill: enough to write the log at its full bandwidth, few enough that a sync behind it waits
+/// little.
 const SPILL_BYTES_MAX: usize = 1 << 20;
 
-/// Patches spill when less than this share of what writers may take is left. The more there is of them
-/// in a spill, the fewer pieces a window is in.
+/// Patches spill when less than this share of the writers' patch memory is left. The more patches a spill has, the fewer
+/// pieces a window consists of.
 const SPILL_SHARE: usize = 4;
 
 /// The log's share that spills leave to syncs.
@@ -59,7 +58,7 @@ pub(crate) fn spill_bytes(writer: &Writer) -> usize {
 }
 
 impl Engine {
-    /// Whether patches can leave for the log: then nobody need be in a hurry to fetch their pages.
+    /// Whether patches can spill to the log. Then their pages need not be fetched soon.
     pub(crate) fn can_spill(&self) -> bool {
         let Some(log) = self.journal.as_ref().filter(|log| log.is_usable()) else { return false };
         let share = log.shared.writer().capacity_bytes() / SYNCS_SHARE;
@@ -95,7 +94,7 @@ impl Engine {
                 continue;
             };
             let (file, number) = place;
-            if !self.may_log(file) || self.cache.files[file].waiters.gate != Gate::Open {
+            if !self.may_log(file) || self.cache.files[file].waiters.freeze != FreezeState::Thawed {
                 at = (file.next(), 0);
                 continue;
             }
@@ -147,8 +146,8 @@ impl Engine {
         self.cache.spill.leaving.push_back(Leaving { place, extents, number, end });
     }
 
-    /// Whether a page's patches, all of which a sync is about to append, had better leave memory then:
-    /// a spill would append them once more.
+    /// Whether a page's patches, all of which a sync is about to append, should leave memory afterwards: otherwise a spill
+    /// would append them again.
     pub(crate) fn logged_may_leave(&self, ix: PageIx) -> bool {
         let page = &self.cache.pages[ix];
         page.frame.is_none()
@@ -166,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// The log is durable up to a position: if the spill under way is, its patches leave memory.
+    /// The log is durable up to a position: if that includes the spill in progress, its patches leave memory.
     pub(crate) fn finish_spill(&mut self, durable: Lsn) {
         self.cache.spill.spill_end = self.cache.spill.spill_end.filter(|&end| end > durable);
         while self.cache.spill.leaving.front().is_some_and(|leaving| leaving.end <= durable) {
@@ -189,13 +188,13 @@ impl Engine {
             self.stats.spilled += 1;
             let content = SpilledPage { dirty_seq, dirty_since_ms, extents };
             let added = self.change_spilled(place, |index| index.add(place, content));
-            // What was logged of it before is in the log anew.
+            // The newer records supersede the page's earlier ones: release their segment.
             rec.into_iter().for_each(|rec| self.retain_no_more(file, rec));
             if added {
                 self.cache.files[file].dirty_pages += 1;
                 self.cache.files[file].spilled_pages += 1;
             } else {
-                // One content with what was spilled before, which whoever waits counted as well.
+                // It is one content now with the patches spilled before, which syncs counted as well.
                 self.settle(file, dirty_seq, Ok(()));
             }
             if self.cache.files[file].waiters.is_urgent() {
@@ -204,8 +203,7 @@ impl Engine {
         }
     }
 
-    /// Changes what of a page is in the index, where it stays if it was, and what is needed of the log
-    /// for it.
+    /// Changes a page's entry in the index, and updates the log retention for it. The entry must not be removed.
     pub(crate) fn change_spilled<T>(
         &mut self,
         place: Place,
@@ -219,7 +217,7 @@ impl Engine {
         result
     }
 
-    /// Where the log is needed from for a spilled page.
+    /// The first segment of the log that a spilled page needs.
     pub(crate) fn rec_of(&self, page: &SpilledPage) -> Segment {
         let oldest = page.extents.iter().map(|extent| extent.lsn()).min();
         let log = self.journal.as_ref().expect("what is spilled is in a log");

@@ -1,4 +1,4 @@
-//! Pages with patches in the log: rewritten, dropped, cut.
+//! Pages with patches in the log: rewriting, dropping and truncating them.
 
 use weir_frames::PAGE_BYTES;
 
@@ -10,8 +10,7 @@ use crate::place::{FileIx, PageIx};
 const PAGE: u64 = PAGE_BYTES as u64;
 
 impl Engine {
-    /// Makes one dirty content of what is in memory of a page and what was spilled of it, as old as
-    /// the older one.
+    /// Merges a page's content in memory and its spilled content to one dirty content, which is as old as the older one.
     pub(crate) fn inherit(
         &mut self,
         ix: PageIx,
@@ -20,7 +19,7 @@ impl Engine {
     ) {
         let page = &self.cache.pages[ix];
         let rec = self.merge_retained(page.file, page.rec, Some(self.rec_of(spilled)));
-        // In one step: the page stands nowhere under the age it had.
+        // In one step, so that the page is on no list under its former age.
         let own = self.update(ix, |page| {
             change(page);
             page.spilled = false;
@@ -31,13 +30,13 @@ impl Engine {
             own
         });
         if own != 0 {
-            // Whoever waits for the newer one counted both, and goes on waiting.
+            // A sync that waits for the newer one counted both, and continues to wait.
             self.settle(self.cache.pages[ix].file, own.max(spilled.dirty_seq), Ok(()));
         }
     }
 
-    /// A page is about to be overwritten whole: what was spilled of it is not needed any more, but
-    /// whoever waits for it to come home now waits for what replaces it.
+    /// A page is about to be overwritten whole: its spilled patches are not needed any more. A sync that waits for them
+    /// waits for the new content instead.
     pub(crate) fn supersede_spilled(&mut self, ix: PageIx) {
         if !self.cache.pages[ix].spilled {
             return;
@@ -47,7 +46,7 @@ impl Engine {
         self.inherit(ix, &spilled, |_| {});
     }
 
-    /// What was spilled of the pages that a byte range touches does not count any more.
+    /// Forgets the spilled patches of the pages that a byte range touches.
     pub(crate) fn drop_spilled(&mut self, file: FileIx, from: u64, to: u64) {
         let touched = self.cache.spill.index.of(file, from / PAGE).map(|(number, _)| number);
         let numbers: Vec<u64> = touched.take_while(|number| number * PAGE < to).collect();
@@ -67,7 +66,7 @@ impl Engine {
         self.settle(file, spilled.dirty_seq, Ok(()));
     }
 
-    /// A page is cut at byte `from`.
+    /// Truncates a page's spilled patches at byte `from`.
     pub(crate) fn cut_spilled(&mut self, file: FileIx, number: u64, from: usize) {
         let place = (file, number);
         match self.cache.spill.index.get(place) {

@@ -1,4 +1,4 @@
-//! Gauges and counters, as of a moment.
+//! Gauges and counters, at a given time.
 
 use weir_frames::PAGE_BYTES;
 
@@ -56,7 +56,7 @@ impl Engine {
         stats
     }
 
-    /// Where a page stands.
+    /// The state of a page.
     pub fn page_state(&self, file: FileId, page: u64) -> PageState {
         let found = self.cache.files.find(file).and_then(|ix| self.cache.pages.find(ix, page));
         found.map_or(PageState::Absent, |ix| self.cache.pages[ix].state())
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Fills in what of the statistics is known here. Under the static policy the ratios are shown.
+    /// Fills in the statistics of write-back. Under the static policy the ratios take the watermarks' places.
     pub(crate) fn write_back_stats(&self, stats: &mut Stats) {
         let state = &self.write_back;
         stats.dirty_memory_pages = self.cache.dirty_frames() as u64;

@@ -1,17 +1,15 @@
-//! Sweeps: which dirty page goes home, or is fetched for that, next.
+//! Sweeps: which dirty page is written home, or fetched for that, next.
 //!
-//! Like an elevator, and one for pages that have to be fetched and one for pages that can be
-//! written: each goes on where it ended, in ascending order of file and page, and begins anew at
-//! the first. A disk then passes over everything once instead of crossing itself for each page; and
-//! nothing that is due is passed over for more than one sweep. What a sync waits for goes first,
-//! in the same order within its file.
+//! There are two sweeps, one through pages that have to be fetched and one through pages that can be written. Each works
+//! like a one-way elevator: it continues where it ended, in ascending order of file and page, and starts again at the
+//! first page. A disk arm then passes over all pages once instead of seeking for each, and no page that is due waits for
+//! more than one sweep. Pages that a sync waits for go first, in the same order within their file.
 //!
-//! A sweep's fetch takes in several patched pages and reads through what lies between them, where
-//! that costs less than another request (`pace`). What it reads in between is kept while frames
-//! are plenty, and else let go at once.
+//! A sweep's fetch covers several patched pages, and reads the pages between them where that costs less than another
+//! request (`cost_model`). Pages between them are kept if enough frames are free, and dropped at once otherwise.
 //!
-//! Everything here is in nobody's way: only so much is under way that the device is kept busy, and
-//! next to nothing while somebody waits for a fetch.
+//! Sweeps yield to programs: they have only as many transfers in flight as keep the device busy, and few or none while a
+//! reader waits for a fetch.
 
 use crate::cache::page::PageIo;
 use crate::command::Urgency;
@@ -19,20 +17,20 @@ use crate::engine::Engine;
 use crate::place::PageIx;
 use crate::time::Time;
 
-/// Background fetches at once while somebody waits for another one, where fetches are fast: a
-/// device that is not rotational executes several side by side.
+/// Most background fetches at once while a reader waits for another fetch, where fetches are fast: a device that is not
+/// rotational executes several in parallel.
 const FAST_BEHIND_READERS: usize = 4;
 
-/// What a page is brought home for.
+/// The reason for writing a page home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It is its turn.
+    /// A sweep has reached it.
     Sweep,
-    /// A sync of its file, which a program waits for or only the log.
+    /// A sync of its file. `awaited` if a program waits for the sync, not only the log.
     Sync { awaited: bool },
 }
 
-/// How an attempt to start something ended.
+/// The result of an attempt to start writing a page home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     Started,
@@ -41,7 +39,7 @@ pub(crate) enum Start {
 }
 
 impl Engine {
-    /// Starts as much as is wanted and allowed.
+    /// Starts as many transfers as are needed and allowed.
     pub(crate) fn pump(&mut self, now: Time) {
         self.start_spill(now);
         self.return_windows(now);
@@ -50,7 +48,7 @@ impl Engine {
         self.sweep_resident(now);
     }
 
-    /// Starts what syncs wait for, all of it together.
+    /// Starts the transfers that syncs wait for.
     pub(crate) fn pump_urgent(&mut self, now: Time) {
         let destages_max = self.config.destages_in_flight_max as usize;
         while self.device.in_flight.destages < destages_max
@@ -68,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// Sends patched pages on their way home: most have to be fetched first.
+    /// Starts to bring patched pages home: most have to be fetched first.
     pub(crate) fn sweep_patched(&mut self, now: Time) {
         while self.sweeps_may_start(now) {
             let Some(ix) = self.next_patched(now) else { return };
@@ -89,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Starts to bring a listed page home, with others around it.
+    /// Starts to bring a listed page home, together with its neighbours.
     pub(crate) fn start(&mut self, ix: PageIx, purpose: Purpose, now: Time) -> Start {
         let urgency = match purpose {
             Purpose::Sync { awaited: true } => Urgency::Waited,
@@ -128,12 +126,12 @@ impl Engine {
         Start::Started
     }
 
-    /// Deals with a patched page that cannot be fetched for want of frames: something that has a
-    /// frame goes home instead, and if all of that has failed, so has this page. False if there is
-    /// nothing to do but wait for what is under way.
+    /// Handles a patched page that cannot be fetched because no frame is free. A resident dirty page is written instead.
+    /// If all of these have failed, this page fails as well. False if the only thing to do is to wait for transfers in
+    /// flight.
     pub(crate) fn make_room_for(&mut self, ix: PageIx, now: Time) -> bool {
         let file = self.cache.pages[ix].file;
-        // In the sweep's order; of this page's own file also while that is to be held still.
+        // In the sweep's order. A page of the same file may be taken also while that file is about to freeze.
         let of_file =
             || self.cache.dirty.resident.pages().next_of(file, 0).map(|number| (file, number));
         if let Some((file, number)) =
@@ -146,14 +144,14 @@ impl Engine {
         if under_way || self.device.failures.in_a_row == 0 {
             return false;
         }
-        // As if the fetch had been tried: that takes the page off its lists.
+        // As if a fetch had been issued, so that the page leaves its lists.
         self.update(ix, |page| page.io = PageIo::Fetch);
         self.transfer_failed(ix, self.device.failures.last, now);
         true
     }
 
     pub(crate) fn sweeps_may_start(&self, now: Time) -> bool {
-        // A rotational device reads the log in one go first.
+        // On a rotational device, the log is first read in one scan.
         let log_first = self.config.rotational && self.cache.spill.awaits_window();
         !log_first
             && self.device_is_paid(now)
@@ -172,16 +170,16 @@ impl Engine {
         if self.readers_first(now) && !short { 1 } else { self.device.costs.destage.depth() }
     }
 
-    /// Patches that could go home by themselves take a write each. Where patch memory is short, a
-    /// fetch may free it sooner: it takes in many at once where it reads through gaps, and on a
-    /// drive that writes more slowly than it reads even one costs less than the write it spares.
+    /// Whether to fetch a page whose patches could be written home without a fetch. Each such page takes a write of its
+    /// own. If patch memory is short, a fetch may free it sooner: one fetch covers many pages where it reads through gaps,
+    /// and on a drive that writes more slowly than it reads, a fetch costs less than the write that it saves.
     pub(crate) fn rather_fetched(&self, ix: PageIx, urgency: Urgency) -> bool {
         let page = &self.cache.pages[ix];
         if urgency != Urgency::Background || !self.cache.files[page.file].readable {
             return false;
         }
         if self.config.rotational && (page.returned || self.cache.has_dirty_neighbour(ix)) {
-            // Read through, what lies close together is written in long runs.
+            // Pages that lie close together are then written in long runs.
             return true;
         }
         if !(self.patches_press() || page.returned) {
@@ -189,15 +187,15 @@ impl Engine {
         }
         let sooner = match (self.device.costs.fetch.cost(), self.device.costs.destage.cost()) {
             (Some(fetch), Some(destage)) => fetch * 2 < destage,
-            // To see what it costs.
+            // To measure its cost.
             (None, Some(_)) => true,
             (_, None) => false,
         };
         sooner || self.device.costs.fetch.gap_pages() > 1
     }
 
-    /// While patch memory is short, a slow device had better fetch than write, as long as enough
-    /// frames can be dirty.
+    /// Whether writing resident pages waits: if patch memory is short, a slow device fetches patched pages first, as long
+    /// as enough frames may be dirty.
     pub(crate) fn frames_yield(&self) -> bool {
         let slow = self.fetches_are_slow();
         slow && !self.cache.dirty.patched.pages().is_empty()
@@ -205,8 +203,8 @@ impl Engine {
             && self.cache.census.unclean_frames < self.pressing_frames()
     }
 
-    /// Whether patch memory should be brought down: early, lest a writer has to wait for it. The log
-    /// does that sooner than a slow device.
+    /// Whether sweeps should free patch memory: early, so that no writer has to wait for it. The log frees it sooner than a
+    /// slow device.
     pub(crate) fn patches_press(&self) -> bool {
         let quick = self.fetches_are_fast();
         let share = if quick { 4 } else { 2 };

@@ -1,8 +1,8 @@
-//! Syncs: everything written before is home, then the back end is told to make it durable.
+//! Syncs: everything written before goes home, then the back end makes it durable.
 //!
-//! A sync counts the contents that are dirty or on their way home when it begins, by their place
-//! in the engine's order of dirtying, and waits for those alone: writers that go on do not hold it
-//! up. Contents that fail are reported to it and do not hold it up either.
+//! A sync counts the contents that are dirty or in transfer when it begins, by their number in the order of dirtying, and
+//! waits for only these: later writes do not delay it. It gets the errors of contents that fail, and does not wait for
+//! their retries.
 
 use weir_journal::Counts;
 use weir_log::Lsn;
@@ -16,7 +16,7 @@ use crate::time::Time;
 use crate::waiters::request::{Pending, Step};
 use crate::waiters::sync::{SyncFor, SyncWaiter};
 
-/// All of a file.
+/// The byte range of a whole file.
 pub(crate) const WHOLE: (u64, u64) = (0, u64::MAX);
 
 impl Engine {
@@ -24,8 +24,8 @@ impl Engine {
     /// with [`Durability::Data`]). Answered as [`Reply::Synced`] unless there is nothing to do.
     ///
     /// # Errors
-    /// The first that bringing the data home, or syncing it there, met. The data stays dirty and
-    /// is tried again; a later sync says how that went.
+    /// The first error of writing the data home, or of syncing it there. The data stays dirty and is retried; a later
+    /// sync reports the result.
     pub fn sync(
         &mut self,
         request: RequestId,
@@ -47,7 +47,7 @@ impl Engine {
     /// durable the caller then syncs the back end as a whole (syncfs(2)).
     ///
     /// # Errors
-    /// The first that bringing the data home met.
+    /// The first error of writing the data home.
     pub fn sync_all(&mut self, request: RequestId, now: Time) -> Outcome<()> {
         self.clock = now;
         let concerned: Vec<FileIx> = self
@@ -70,7 +70,7 @@ impl Engine {
         for file in concerned {
             let done = SyncFor::All(request);
             match self.undurable_record(file) {
-                // What home has must not be undone by records that lack those after them.
+                // A replay without the last records would undo newer data at home: they must be durable first.
                 Some(lsn) if self.has_only_records(file) => {
                     self.add_log_waiter(file, Durability::None, done, Some(lsn));
                 }
@@ -123,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// Registers a waiter for what is in the log, and for what it then asks home for.
+    /// Registers a waiter for records of the log, and for the sync of home that may follow.
     pub(crate) fn add_log_waiter(
         &mut self,
         file: FileIx,
@@ -195,8 +195,7 @@ impl Engine {
         id
     }
 
-    /// A page's content is home, has failed to get there, or was dropped: whoever waits for it
-    /// counts it off.
+    /// A page's content is home, has failed to get there, or was dropped: syncs that counted it wait for one content less.
     pub(crate) fn settle(&mut self, file: FileIx, seq: u64, result: Result<(), ErrorKind>) {
         let mut home: Vec<u64> = Vec::new();
         for sync in &mut self.cache.files[file].waiters.syncs {
@@ -214,14 +213,14 @@ impl Engine {
         }
     }
 
-    /// All a waiter counted is settled.
+    /// All contents that a waiter counted have settled.
     pub(crate) fn all_home(&mut self, file: FileIx, id: u64) {
         let Settled { broken, gone, .. } = self.cache.files[file].settled;
         let sync = self.waiter(file, id);
         let for_program = matches!(sync.done, SyncFor::Sync(_) | SyncFor::Write(_));
         let for_all = matches!(sync.done, SyncFor::All(_));
         if sync.error.is_none() {
-            // No sync counts until what home may have lost is rewritten.
+            // No sync of home counts until the data that home may have lost is rewritten.
             sync.error = gone.filter(|_| for_program || for_all);
         }
         if broken.is_some() && sync.error.is_none() {
@@ -252,7 +251,7 @@ impl Engine {
         syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays")
     }
 
-    /// Ends a sync unless something of it is outstanding.
+    /// Ends a sync unless it still waits for something.
     pub(crate) fn advance_sync(&mut self, file: FileIx, id: u64) {
         let sync = self.waiter(file, id);
         let busy = sync.remaining > 0 || sync.syncing_home || sync.awaits_repair;
@@ -262,7 +261,7 @@ impl Engine {
         }
     }
 
-    /// The log does not get a sync's records to disk.
+    /// The log failed to write a sync's records.
     pub(crate) fn fail_sync(&mut self, file: FileIx, id: u64, kind: ErrorKind) {
         let sync = self.waiter(file, id);
         sync.error.get_or_insert(kind);

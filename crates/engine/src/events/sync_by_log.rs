@@ -1,4 +1,4 @@
-//! Syncs by the log: what was written and is not in the log is appended to the open group.
+//! Syncs by the log: written bytes that are not in the log are appended to the open group.
 //!
 //! Bytes of frames and patches are appended as they are, without a fetch. A sync of much data brings everything home
 //! instead (a *full* sync), and then revokes the file's records, which are not needed any more.
@@ -13,33 +13,32 @@ use crate::error::Error;
 use crate::events::records::unlogged_bytes;
 use crate::place::FileIx;
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 use crate::waiters::request::Step;
 use crate::waiters::sync::SyncFor;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// A sync of no more than this is logged, whatever it costs.
+/// A sync of no more than this is logged, at any cost.
 const LOGGED_BYTES_MIN: usize = 256 << 10;
 
 /// A sync of no more than this goes home where home is to be synced anyway.
 const ALONG_BYTES_MAX: usize = 64 << 10;
 
-/// A sync of more than this goes home directly, written once and not twice, while the costs of the
-/// two are not known.
+/// While the costs of logging and of going home are not known, a sync of more than this goes home directly: it is then
+/// written once and not twice.
 const LOGGED_BYTES_UNKNOWN: usize = 1 << 20;
 
-/// A sync is logged where that takes no more than this share of the time that going home does: what is
-/// logged still has to go there.
+/// A sync is logged if that takes at most this share of the time of going home, since logged data still has to go home.
 const LOGGED_COST_SHARE: u32 = 2;
 
-/// What logging some of a file comes to.
+/// The amount of unlogged data in a part of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unlogged {
-    /// In the log, at most, its name counted.
+    /// The most bytes that it takes in the log, including the file's name.
     pub(crate) bytes: usize,
     pub(crate) pages: u32,
-    /// Of neighbouring pages.
+    /// Runs of adjacent pages.
     pub(crate) runs: u32,
     /// Pages without a frame.
     pub(crate) patched: u32,
@@ -60,8 +59,8 @@ impl Engine {
         if let Some(kind) = log.failed {
             return Some(Step::Done(Err(Error::Home(kind))));
         }
-        // A section under way may cut what would be logged.
-        let held = self.cache.files[file].waiters.gate != Gate::Open;
+        // A freeze in progress may cut what would be logged.
+        let held = self.cache.files[file].waiters.freeze != FreezeState::Thawed;
         if held || !self.may_log(file) || self.is_home_ahead(file) {
             return None;
         }
@@ -88,8 +87,7 @@ impl Engine {
         Some(Step::Pending)
     }
 
-    /// What is unlogged of the pages of a file that a byte range touches; no more than a group takes is
-    /// looked at.
+    /// The unlogged data of the pages of a file that a byte range touches. Stops when it exceeds the size of a group.
     pub(crate) fn unlogged_in(&self, file: FileIx, (from, to): (u64, u64)) -> Unlogged {
         let most = self.journal.as_ref().map_or(0, |log| log.shared.writer().group_bytes_max());
         let mut unlogged = Unlogged { bytes: self.name_bytes(file), ..Unlogged::default() };
@@ -111,7 +109,7 @@ impl Engine {
         unlogged
     }
 
-    /// Whether to log is much quicker than to go home at once, as far as either is known.
+    /// Whether logging is much faster than going home at once, as far as the costs are known.
     pub(crate) fn is_worth_logging(&self, unlogged: Unlogged) -> bool {
         let Unlogged { bytes, pages, runs, patched } = unlogged;
         if bytes <= LOGGED_BYTES_MIN {
@@ -122,7 +120,7 @@ impl Engine {
             return bytes <= LOGGED_BYTES_UNKNOWN;
         };
         let logging = group + log.cost.page() * (bytes / PAGE_BYTES) as u32;
-        // Patched pages are fetched first, and lie as the others do.
+        // Patched pages are fetched first. They are assumed to be spread like the other pages.
         let fetching = match self.device.costs.fetch.cost() {
             Some(fetch) if patched > 0 => {
                 (fetch * runs + self.device.costs.fetch.page() * pages) * patched / pages
@@ -133,8 +131,8 @@ impl Engine {
         logging * LOGGED_COST_SHARE <= fetching + writing + self.device.costs.home_sync
     }
 
-    /// Whether a sync brings the file's data home instead of logging it: home is to be synced anyway, for a new
-    /// file's name say, and what is unlogged is little and all that is unclean. It would go home soon in any case.
+    /// Whether a sync brings the file's data home instead of logging it. True if home must be synced anyway (for example
+    /// for a new file's name), and the unlogged data is small and is all the dirty data of the file.
     pub(crate) fn goes_along_home(&self, file: FileIx, unlogged: Unlogged) -> bool {
         let of_file = &self.cache.files[file];
         of_file.home.unsynced
@@ -146,7 +144,7 @@ impl Engine {
             && unlogged.bytes <= ALONG_BYTES_MAX
     }
 
-    /// Appends what is unlogged of the pages of a file that a byte range touches; there is room.
+    /// Appends the unlogged bytes of the pages of a file that a byte range touches. The log must have room for them.
     pub(crate) fn log_unlogged(&mut self, file: FileIx, (from, to): (u64, u64)) {
         let mut at = from / PAGE;
         while let Some(number) =

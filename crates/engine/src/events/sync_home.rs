@@ -1,4 +1,4 @@
-//! Syncs of a file's home: one at a time, for all who wait when it begins.
+//! Syncs of a file's home: one at a time, for all syncs that wait when it begins.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::error::ErrorKind;
 use crate::place::FileIx;
 
 impl Engine {
-    /// Has a file's home synced for a sync, after the sync of home that is under way: Linux reports an error of
-    /// write-back to one of several syncs, and the success of another one would say nothing.
+    /// Has a file's home synced for a sync, after the sync of home in flight. Linux reports an error of write-back to only
+    /// one of several concurrent syncs, so the success of another one would prove nothing.
     pub(crate) fn sync_home(&mut self, file: FileIx, id: u64) {
         self.waiter(file, id).syncing_home = true;
         self.cache.files[file].home.sync_next.push(id);
@@ -62,7 +62,7 @@ impl Engine {
             }
             Err(kind) => {
                 of_file.record_error(kind);
-                // They have failed, too: what they count on may be lost.
+                // The syncs that wait have failed, too: data that they cover may be lost.
                 ended.append(&mut of_file.home.sync_next);
                 self.stats.sync_errors += 1;
                 for &id in &ended {
@@ -90,8 +90,8 @@ impl Engine {
             match self.release(file, full) {
                 Ok(Some(lsn)) if !self.is_durable(lsn) => self.wait_for_log(lsn, file, id),
                 Ok(_) => {}
-                // Everything is home: whoever asked for that sees to it that a log that failed is not
-                // replayed any more.
+                // Everything is home. The caller of the sync of everything makes sure that a failed log is not
+                // replayed.
                 Err(_) if self.log_has_failed() && self.is_of_all(file, id) => {}
                 Err(kind) => {
                     self.waiter(file, id).error = Some(kind);
@@ -113,7 +113,7 @@ impl Engine {
     /// The sync succeeded.
     pub(crate) fn home_sync_ended(&mut self, file: FileIx, covered: &Counts) {
         if !covered.is_empty() {
-            self.change_retention(file, |needs| needs.end_sync(covered));
+            self.change_retention(file, |retention| retention.end_sync(covered));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Patches come back from the log: for a reader or a writer page by page, for sweeps and syncs in windows.
+//! Reading patches back from the log: page by page for a reader or a writer, in windows for sweeps and syncs.
 //!
-//! A window is as many pages in ascending order as there is patch memory for. Each spill lies in the log in the order
-//! of its pages, so a window is one piece of each spill, and is read in one pass over the log.
+//! A window is as many pages in ascending order as there is patch memory for. Each spill is in the log in the order of
+//! its pages, so a window is one piece of each spill, and is read in one scan of the log.
 
 use weir_log::{BLOCK_BYTES, Block, Lsn, Writer};
 
@@ -14,10 +14,10 @@ use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
-use crate::waiters::gate::Gate;
+use crate::waiters::freeze_state::FreezeState;
 use crate::write_back::need::Need;
 
-/// Patch memory a window may always take if nothing else is under way that frees some.
+/// Patch memory that a window may always take if no transfer in flight will free some.
 const WINDOW_BYTES_MIN: usize = 64 << 10;
 
 pub(crate) fn place_of(writer: &Writer, block: Lsn) -> u64 {
@@ -44,7 +44,7 @@ pub(crate) fn bytes_of<'a>(extent: LogExtent, block_at: impl Fn(Lsn) -> &'a Bloc
 }
 
 impl Engine {
-    /// Brings spilled pages back that somebody waits for, unless that is under way.
+    /// Starts to read back spilled pages that a request waits for, unless they are being read.
     pub(crate) fn return_awaited(&mut self, file: FileIx, numbers: &[u64]) {
         let wanted: Vec<u64> = numbers
             .iter()
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// Brings back what syncs wait for, what is due, and what keeps the log full.
+    /// Reads back spilled pages that syncs wait for, that are due, or that keep the log full.
     pub(crate) fn return_windows(&mut self, now: Time) {
         if self.cache.spill.index.is_empty() || now < self.cache.spill.retry_at {
             return;
@@ -70,7 +70,7 @@ impl Engine {
             let of_file = &self.cache.files[file];
             if of_file.spilled_pages == 0
                 || !of_file.waiters.is_urgent()
-                || of_file.waiters.gate == Gate::Frozen
+                || of_file.waiters.freeze == FreezeState::Frozen
             {
                 continue;
             }
@@ -87,8 +87,8 @@ impl Engine {
         }
     }
 
-    /// Starts to bring back a window of a file from page `from` on, or from its first. The last page
-    /// of it; `None` if there is nothing to bring back, or no room.
+    /// Starts to read back a window of a file from page `from` on, or else from its first spilled page. Returns the last
+    /// page of the window; `None` if no page is spilled, or there is no room.
     pub(crate) fn return_window(&mut self, file: FileIx, from: u64) -> Option<u64> {
         let room = self.window_bytes()?;
         let frames =
@@ -120,7 +120,7 @@ impl Engine {
         Some(last)
     }
 
-    /// Patch memory the next window may take.
+    /// The patch memory that the next window may take.
     pub(crate) fn window_bytes(&self) -> Option<usize> {
         if self.cache.spill.windows > 0 {
             return None;
@@ -128,7 +128,7 @@ impl Engine {
         let in_use = self.cache.census.returned_bytes + self.cache.spill.returning_bytes;
         let most = self.config.patch_bytes_max as usize / RETURN_SHARE;
         let left = most.saturating_sub(in_use);
-        // Where sweeps wait for windows, what they have been given goes first.
+        // On a rotational device, sweeps write the pages of a window before the next window is read.
         let swept = self.cache.dirty.returned.is_empty() || !self.config.rotational;
         let idle =
             self.device.in_flight.sweep_fetches + self.device.in_flight.destages == 0 && swept;
@@ -141,7 +141,7 @@ impl Engine {
         }
     }
 
-    /// Reads what is spilled of a file's pages.
+    /// Reads the spilled patches of a file's pages.
     pub(crate) fn read_log(&mut self, file: FileIx, numbers: Vec<u64>, window: bool) {
         let io = self.device.next_log_io();
         let writer = self.journal.as_ref().expect("what is spilled is in a log").shared.writer();
@@ -166,7 +166,7 @@ impl Engine {
         self.cache.spill.reads.insert(io, Return { file, numbers, places, bytes, window });
     }
 
-    /// A read of the log ended: with the blocks it asked for, in their order.
+    /// A read of the log ended, with the blocks that it asked for, in their order.
     pub fn log_read(&mut self, io: IoId, result: Result<Vec<Block>, ErrorKind>, now: Time) {
         self.clock = now;
         let read = self.cache.spill.reads.remove(&io).expect("a read of the log ends once");
@@ -187,10 +187,10 @@ impl Engine {
         for number in numbers {
             let place = (file, number);
             if self.cache.spill.reading.get(&place) != Some(&io) {
-                continue; // Overwritten whole, cut off or dropped meanwhile.
+                continue; // Overwritten whole, truncated or dropped in the meantime.
             }
             self.cache.spill.reading.remove(&place);
-            // The page is there for its waiters, who hold it there.
+            // The page is in the table, or is added: requests wait for it.
             let ix = self.cache.page_or_add(file, number);
             self.update(ix, |page| page.pins += 1);
             match &result {
@@ -204,15 +204,15 @@ impl Engine {
             self.wake(ix, result.as_ref().err().copied(), now);
             self.update(ix, |page| page.pins -= 1);
         }
-        self.reopen_gates(now);
+        self.end_abandoned_freezes(now);
         self.progress(file, now);
         self.pump(now);
         self.pump_log(now);
         self.feed_starved(now);
     }
 
-    /// Makes patches of what was read of a page, under those it got since; left where it is if it
-    /// takes a frame and none is free.
+    /// Merges the patches read from the log into a page, under those written since. They stay spilled if they need a frame
+    /// and none is free.
     pub(crate) fn take_back(&mut self, ix: PageIx, places: &[u64], blocks: &[Block]) {
         let (file, number) = (self.cache.pages[ix].file, self.cache.pages[ix].number);
         let writer = self.journal.as_ref().expect("what is spilled is in a log").shared.writer();

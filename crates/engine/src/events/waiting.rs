@@ -1,4 +1,4 @@
-//! Requests that wait for pages, for memory or for their turn, and go on.
+//! Requests that wait for pages, for memory or for their turn, and how they continue.
 
 use crate::cache::page::PageIo;
 use crate::command::{Reply, RequestId};
@@ -6,20 +6,20 @@ use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::{FileIx, PageIx};
 use crate::time::Time;
-use crate::waiters::gate::{Event, Gate};
+use crate::waiters::freeze_state::{Event, FreezeState};
 use crate::waiters::request::{Pending, Step, Waited};
 
-/// Fetches that failed one after the other before writers that wait for patch memory are told.
+/// Number of consecutive failed fetches after which writers that wait for patch memory fail.
 pub(crate) const FETCHES_FAILED_MAX: usize = 16;
 
 impl Engine {
-    /// Wakes what waits for a page. With an error, requests that needed the page fail.
+    /// Wakes the requests that wait for a page. With an error, requests that needed the page fail.
     pub(crate) fn wake(&mut self, ix: PageIx, error: Option<ErrorKind>, now: Time) {
         if !self.cache.pages[ix].awaited {
             return;
         }
         let waiters = self.waiters.of_pages.remove(&ix).expect("an awaited page has waiters");
-        // The pin keeps the page in the table while what it wakes comes and goes.
+        // The pin keeps the page in the table while the woken requests run.
         self.cache.pages[ix].awaited = false;
         self.update(ix, |page| page.pins += 1);
         for request in waiters {
@@ -85,8 +85,8 @@ impl Engine {
                 Step::Pending => {}
                 Step::Starved => self.starve(request, file, event),
             },
-            Event::Freeze { section } => {
-                if self.close_gate(Some(request), file, section, now) {
+            Event::Freeze { scope } => {
+                if self.begin_freeze(Some(request), file, scope, now) {
                     self.reply(request, Reply::Frozen(Ok(())));
                 }
             }
@@ -98,14 +98,14 @@ impl Engine {
         self.waiters.starved.push_back((request, file, event));
     }
 
-    /// Tries again what found too much dirty or no frame, in order, until one finds it still so.
+    /// Tries starved requests again, in order, until one is starved again.
     pub(crate) fn feed_starved(&mut self, now: Time) {
         self.fail_hopeless();
         for _ in 0..self.waiters.starved.len() {
             let Some((request, file, event)) = self.waiters.starved.pop_front() else { return };
             let waiting = self.waiters.starved.len();
             self.cache.files[file].waiters.starved -= 1;
-            if self.cache.files[file].waiters.gate == Gate::Open {
+            if self.cache.files[file].waiters.freeze == FreezeState::Thawed {
                 self.run(request, file, event, now);
             } else {
                 self.cache.files[file].waiters.queue.push_back((request, event));
@@ -120,14 +120,13 @@ impl Engine {
         }
     }
 
-    /// Tells writers that wait for dirty data to go home that it does not: every dirty page has
-    /// failed since one last came home, or what they wait for is patches whose pages cannot be
-    /// fetched. Their data was not taken.
+    /// Fails writers that wait for dirty data to go home if it cannot: every dirty page has failed since the last success,
+    /// or they wait for patches whose pages cannot be fetched. Their data was not taken.
     pub(crate) fn fail_hopeless(&mut self) {
         let Some((_, file, event)) = self.waiters.starved.front() else { return };
         let patches_full = self.lacks_patch_memory(*file, event);
         let full = self.cache.census.unclean_frames >= self.dirty_bound() || patches_full;
-        // Patches over spilled ones cannot be tried before those are back.
+        // Patches over spilled ones cannot be tried before the spilled ones are read back.
         let tried = self.cache.census.unclean - self.cache.dirty.over.len();
         let all_failed = full && self.device.failures.in_a_row >= tried.max(1);
         let none_left = self.cache.dirty.patched.pages().is_empty()
@@ -136,9 +135,9 @@ impl Engine {
         let unfetched = patches_full
             && !self.cache.dirty.retry.is_empty()
             && self.device.failures.fetches > if none_left { 0 } else { FETCHES_FAILED_MAX };
-        // They lie over others in a log that cannot be read.
+        // The patches lie over spilled ones in a log that cannot be read.
         let stuck = patches_full && none_left && self.cache.spill.is_stuck();
-        // Every frame holds what failed: there is none for a reader either.
+        // Every frame holds a page that failed: readers cannot get one either.
         let no_frames =
             all_failed && self.cache.frames_in_flight == 0 && self.cache.replacement.len() == 0;
         if !all_failed && !unfetched && !stuck {

@@ -1,8 +1,8 @@
 //! Writes (NBW section 3): to a frame if the page is up to date, else as a patch.
 //!
-//! A write is applied to pages at once under every fetch policy; what a policy decides is whether
-//! a fetch is started for it and whether its answer waits for that fetch. So the order of writes
-//! is the order of events, and a blocked writer's bytes are visible before it is answered.
+//! A write is applied to pages at once under every fetch policy. The policy decides whether a fetch is started for it,
+//! and whether the answer waits for that fetch. So the order of writes is the order of events, and a blocked writer's
+//! bytes are visible before the write is answered.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::place::{FileIx, PageIx, Piece, pieces};
 use crate::time::Time;
-use crate::waiters::gate::{Event, Gate, Target};
+use crate::waiters::freeze_state::{Event, FreezeState, Target};
 use crate::waiters::request::{Pending, Step, Waited};
 use crate::waiters::sync::SyncFor;
 use crate::write_back::need::Need;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// The largest file, as the kernel has it (`loff_t`).
+/// The largest size of a file in the kernel (`loff_t`).
 pub(crate) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// Puts bytes into a page.
@@ -37,7 +37,7 @@ pub(crate) fn put(page: &mut [u8; PAGE_BYTES], start: usize, bytes: &[u8]) {
     }
 }
 
-/// What a policy chose for one partial write.
+/// The policy's decision for one partial write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetching {
     Blocking,
@@ -50,15 +50,16 @@ impl Engine {
     /// Writes `data` at `offset`, growing the file if need be (write(2)). Answered when the bytes
     /// are visible to every later read and, if `durability` asks for it, durable at home.
     ///
-    /// Answered later, as [`Reply::Written`], if the fetch policy blocks (the page's fetch is waited
-    /// for), if patch memory is full or too much is dirty (the write is taken when its turn comes),
-    /// if space must be reserved, or if the file is frozen.
+    /// Answered later, as [`Reply::Written`], if the fetch policy makes it wait for a fetch, if patch memory is full or the
+    /// dirty bound is reached (the write is taken when its turn comes), if space must be reserved, or if the file is
+    /// frozen.
     ///
     /// # Errors
-    /// `OutOfRange` past the largest file or above [`REQUEST_BYTES_MAX`]; [`ErrorKind::NoSpace`] and its like if space for the
-    /// write cannot be had, or if nothing dirty can be brought home and memory is full of it; with
-    /// `durability`, what the sync met; under a blocking policy the fetch's error, the bytes being
-    /// kept and tried again like any other dirty data.
+    /// - `OutOfRange` past the largest file size or above [`REQUEST_BYTES_MAX`];
+    /// - [`ErrorKind::NoSpace`] and similar errors if space for the write cannot be reserved;
+    /// - the error of write-back if memory is full of dirty data and none of it can be written home;
+    /// - with `durability`, the error of the sync;
+    /// - under a blocking policy, the error of the fetch. The bytes are kept and retried like other dirty data.
     pub fn write(
         &mut self,
         request: RequestId,
@@ -71,8 +72,8 @@ impl Engine {
         self.write_to(request, file, Target::Offset(offset), data, durability, now)
     }
 
-    /// Writes `data` at the end the file has when they are applied (open(2), O_APPEND): if they wait, after all that
-    /// is written meanwhile.
+    /// Writes `data` at the end of the file (open(2), O_APPEND). The end is that at the time when the write is applied: if
+    /// the write waits, it goes after all writes that are applied before it.
     ///
     /// # Errors
     /// As for [`Engine::write`].
@@ -111,7 +112,7 @@ impl Engine {
         self.stats.writes += 1;
         self.stats.write_bytes += data.len() as u64;
         let queued = || Event::Write { target, data: data.into(), durability };
-        if self.cache.files[file].waiters.gate != Gate::Open {
+        if self.cache.files[file].waiters.freeze != FreezeState::Thawed {
             self.cache.files[file].waiters.queue.push_back((request, queued()));
             return Outcome::Pending;
         }
@@ -138,8 +139,7 @@ impl Engine {
         }
     }
 
-    /// The short way: bytes of one page that is dirty already, over what its frame (shared with
-    /// nobody) or one of its patches holds.
+    /// The fast path: overwrites bytes of one page that is dirty already, in its unshared frame or in one of its patches.
     pub(crate) fn overwrite(&mut self, file: FileIx, offset: u64, data: &[u8]) -> bool {
         let start = (offset % PAGE) as usize;
         if start + data.len() > PAGE_BYTES {
@@ -151,7 +151,7 @@ impl Engine {
             return false;
         }
         let Some(frame) = &mut page.frame else {
-            // Where a policy may want a fetch for every partial write, it is asked.
+            // Other policies may start a fetch for every partial write.
             let lazy = matches!(self.config.fetch_policy, FetchPolicy::Lazy | FetchPolicy::Auto);
             let over = lazy && page.patches.overwrite(start, data);
             self.stats.patch_writes += u64::from(over);
@@ -170,7 +170,7 @@ impl Engine {
         true
     }
 
-    /// Bytes of a page were written that are not in the log.
+    /// Notes that bytes of a page were written that are not in the log.
     pub(crate) fn note_unlogged(&mut self, file: FileIx, ix: PageIx, start: usize, len: usize) {
         if self.logs(file) {
             let page = &mut self.cache.pages[ix];
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// A write on an open gate; see [`Engine::write`].
+    /// A write to a file that is not frozen; see [`Engine::write`].
     pub(crate) fn try_write(
         &mut self,
         request: RequestId,
@@ -240,7 +240,7 @@ impl Engine {
         self.await_fetches(request, file, waited, now)
     }
 
-    /// The write is visible; what is left is to make it durable if that was asked for.
+    /// The write is visible; makes it durable if that was asked for.
     pub(crate) fn written(
         &mut self,
         request: RequestId,
@@ -255,8 +255,8 @@ impl Engine {
         self.start_sync(file, range, durability, SyncFor::Write(request), now)
     }
 
-    /// Puts the bytes into pages. Returns the partially written pages the policy wants to wait
-    /// for; fetches of the others that the policy wants are issued.
+    /// Puts the bytes into pages. Issues the fetches that the policy asks for. Returns the partially written pages that the
+    /// write must wait for.
     pub(crate) fn apply(
         &mut self,
         file: FileIx,
@@ -296,7 +296,7 @@ impl Engine {
     pub(crate) fn write_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
         let fresh = match self.cache.pages[ix].frame.as_ref().map(Resident::frame) {
             Some(frame) if !frame.is_unique() => {
-                // A destage or an answer under way still uses the frame: it keeps it, we copy.
+                // A destage or an answer still uses the frame: write to a copy.
                 let mut fresh = self.cache.take_frame();
                 if bytes.len() < PAGE_BYTES {
                     let to = fresh.bytes_mut().expect("a frame just taken is not shared");
@@ -322,7 +322,7 @@ impl Engine {
         self.cache.replacement.touch(&mut self.cache.pages, ix);
     }
 
-    /// Gives the page a frame of its patches and `bytes` over zeros: nothing else of it counts.
+    /// Gives the page a frame with its patches and `bytes` over zeros.
     pub(crate) fn fill_frame(&mut self, ix: PageIx, start: usize, bytes: &[u8], now: Time) {
         let mut frame = self.cache.take_frame();
         let page = frame.bytes_mut().expect("a frame just taken is not shared");
@@ -347,8 +347,8 @@ impl Engine {
         self.note_unlogged(self.cache.pages[ix].file, ix, start, bytes.len());
     }
 
-    /// Adds a patch. Answers what the policy wants done about the page, `None` if it became
-    /// up to date or a fetch is under way anyhow and nobody need wait.
+    /// Adds a patch. Returns the policy's decision for the page; `None` if the page became up to date, or a fetch is in
+    /// flight already and the write need not wait for it.
     pub(crate) fn write_patch(
         &mut self,
         file: FileIx,
@@ -363,7 +363,7 @@ impl Engine {
         let covered = self.update(ix, |page| {
             page.patches.insert(start, bytes);
             page.dirtied(seq, now);
-            // A page covered wholly is turned into a frame at once, before anyone looks.
+            // A page that is wholly covered by patches gets a frame at once.
             page.patches.covers_page()
         });
         self.note_unlogged(file, ix, start, bytes.len());
@@ -388,10 +388,10 @@ impl Engine {
     }
 
     pub(crate) fn policy(&self, file: FileIx, now: Time) -> Fetching {
-        /// A file read this recently is likely to have this page read too.
+        /// If the file was read this recently, this page is likely to be read too.
         const READ_RECENTLY: Duration = Duration::from_secs(1);
-        /// Where a fetch takes less than this, whoever reads the page next loses little by waiting
-        /// for it, and fetching ahead of that would cost all writers more.
+        /// Where a fetch takes less than this, the next reader of the page loses little by waiting for it, and fetching
+        /// ahead would cost writers more.
         const FAST_DEVICE: Duration = Duration::from_micros(200);
         match self.config.fetch_policy {
             FetchPolicy::Blocking => Fetching::Blocking,
@@ -410,7 +410,7 @@ impl Engine {
         }
     }
 
-    /// Makes a blocked write wait for its partial pages, fetching those that nobody fetches.
+    /// Makes a blocked write wait for its partial pages, and fetches those that are not being fetched.
     pub(crate) fn await_fetches(
         &mut self,
         request: RequestId,
@@ -427,7 +427,7 @@ impl Engine {
         if waiting.is_empty() {
             return self.written(request, file, range, durability, now);
         }
-        // Required: without a fetch under way, nobody would wake the request.
+        // Required: without a fetch in flight, nothing would wake the request.
         if !self.fetch_pages(file, &partial_pages, Urgency::Waited, Need::Write, now) {
             return self.written(request, file, range, durability, now);
         }
@@ -451,7 +451,7 @@ impl Engine {
         Step::Pending
     }
 
-    /// The pages a blocked write waited for have changed their state.
+    /// The pages that a blocked write waited for have arrived or failed.
     pub(crate) fn resume_write(
         &mut self,
         request: RequestId,

@@ -3,8 +3,8 @@
 //!
 //! Owns the commands that wait for such records, and the log space reserved for them. When a page with
 //! records goes home and its newest bytes are not logged, they are logged first; its destage is sent when
-//! that record is durable. A section that cuts or rearranges a file at home first has the file's records
-//! revoked (`exclusive`).
+//! that record is durable. A freeze under which a file is truncated or rearranged at home first has the file's
+//! records revoked (`freeze`).
 //!
 //! If the log has no room for that, the page stays dirty and is retried when there is room. The log may then
 //! be full of records that no page going home can free, for example because the pages held back occupy all
@@ -31,7 +31,7 @@ use crate::time::Time;
 /// Approximate log space of a whole page's record, with its head and its file's name.
 const RECORD_BYTES: u64 = PAGE_BYTES as u64 + 512;
 
-/// How long a full log waits for destages under way to free it.
+/// How long a full log waits for destages in flight to free it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Engine {
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Starts to write a file home from the log, if pages are held back, nothing under way frees the log, and
+    /// Starts to write a file home from the log, if pages are held back, no I/O in flight will free the log, and
     /// the file needs the log's oldest segment.
     pub(crate) fn free_by_replay(&mut self, now: Time) {
         let log = self.journal.as_ref().expect("there is a log");
@@ -95,8 +95,8 @@ impl Engine {
         }
         let Some(file) = log.shared.first_holder() else { return };
         let of_file = &self.cache.files[file];
-        let needs = &of_file.logged.retention;
-        let awaits_pages = needs.first() == needs.away.first();
+        let retention = &of_file.logged.retention;
+        let awaits_pages = retention.first() == retention.away.first();
         let is_going_home = of_file.destaging_pages > 0 && now < since + PATIENCE;
         if awaits_pages && !is_going_home && of_file.home.syncs_in_flight == 0 {
             self.journal_mut().repairs.insert(file);
@@ -147,7 +147,7 @@ impl Engine {
     }
 
     /// Removes and returns the commands on a file that wait for the log.
-    pub(crate) fn withdraw_behind(&mut self, file: FileId) -> Vec<Command> {
+    pub(crate) fn cancel_behind(&mut self, file: FileId) -> Vec<Command> {
         let Some(log) = &mut self.journal else { return Vec::new() };
         log.behind.commands.take(|_, command| command.file() == file)
     }

@@ -1,16 +1,16 @@
-//! What is known of one file's records in the log.
+//! The journal's state of one file: its records in the log.
 
 use weir_journal::{Journal, Named, Retention};
 use weir_log::Lsn;
 
 use crate::place::FileIx;
 
-/// What the engine knows of a file's records.
+/// A file's records in the log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Logged {
     /// How recovery finds the file; empty if it is not to be logged.
     pub(crate) identity: Box<[u8]>,
-    /// Its number in the log, once it was identified.
+    /// Its number in the log, after it was identified.
     node: Option<u64>,
     /// The group that names the file, by its position.
     pub(crate) named_in: Named,
@@ -27,23 +27,23 @@ pub(crate) struct Logged {
     /// The last event in which home became newer than the records, because it was changed without Weir. 0 if
     /// home is not newer.
     pub(crate) ahead: u64,
-    /// What of it keeps the tail where it is.
+    /// The file's log retention: the segments that the tail must not pass.
     pub(crate) retention: Retention,
-    /// A full sync is under way to free the log.
+    /// A full sync is in progress to free the log.
     pub(crate) checkpointing: bool,
-    /// A sync of home alone is.
+    /// A sync of home alone is in progress to free the log.
     pub(crate) freeing: bool,
-    /// Only what supersedes its records is logged: its name is changing.
+    /// Only data that supersedes the file's records is logged, because its name is changing.
     pub(crate) paused: bool,
 }
 
 impl Logged {
-    /// The file's number in the log. It was identified.
+    /// The file's number in the log. The file must have been identified.
     pub(crate) fn node(&self) -> u64 {
         self.node.expect("only a file that was identified is logged")
     }
 
-    /// Says how recovery finds the file. A file that gets no number is not logged.
+    /// Sets how recovery finds the file. A file that gets no number is not logged.
     pub(crate) fn identify(&mut self, identity: &[u8], journal: &mut Journal<FileIx>) {
         self.node = self.node.or_else(|| journal.new_node());
         self.identity = if self.node.is_some() { identity.into() } else { Box::default() };
@@ -52,13 +52,13 @@ impl Logged {
     }
 }
 
-/// Where a full sync of a file began.
+/// The state of the log at the beginning of a file's full sync.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
-    /// What is before this position will be void.
+    /// The file's records before this position will be void.
     pub(crate) before: Lsn,
-    /// The group that was open, or the next one: what came since is not before it.
+    /// The group that was open, or the next one: later records are not before it.
     pub(crate) group: Lsn,
-    /// What was the last event by which home was ahead.
+    /// The value of [`Logged::ahead`] at that time.
     pub(crate) ahead: u64,
 }

@@ -1,11 +1,11 @@
 //! The journal as the engine uses it: files are its holders.
 //!
 //! Owns what concerns files: which pages have records, which commands and syncs wait for records, which files are to be
-//! written home from the log, and what groups have cost. What is needed of the log, what is in a group and where the
-//! tail may go is `weir_journal`'s, which knows no files.
+//! written home from the log, and the cost of groups. `weir_journal` owns retention, the groups and the tail; it does
+//! not know files.
 //!
 //! Invariants:
-//! - a command on the log under way is one of `group`, `superblock` and `home`;
+//! - a command on the log in flight is one of `group`, `superblock` and `home`;
 //! - once a write of the log has failed, nothing is appended any more.
 
 pub(crate) mod behind;
@@ -30,7 +30,7 @@ use crate::time::Time;
 
 /// The log of one engine.
 pub(crate) struct FileJournal {
-    /// What is needed of the log, what is in it, and how far it is durable.
+    /// Retention, the log's content, and how far it is durable.
     pub(crate) shared: Journal<FileIx>,
     pub(crate) failed: Option<ErrorKind>,
     pub(crate) recorded: Recorded,
@@ -40,24 +40,24 @@ pub(crate) struct FileJournal {
     pub(crate) behind: Behind,
     /// Syncs that wait for a record to be durable.
     pub(crate) waiting: AfterLsn<(FileIx, u64)>,
-    /// Files on their way out of the engine whose checkpoint is to be tried again.
+    /// Files that are being detached and whose checkpoint is to be retried.
     pub(crate) leaving: BTreeSet<FileIx>,
-    /// The commands under way: a group, a superblock, and a sync of home as a whole.
+    /// The commands in flight: a group, a superblock, and a sync of home as a whole.
     pub(crate) group: Option<IoId>,
     pub(crate) superblock: Option<IoId>,
     pub(crate) home: Option<IoId>,
-    /// Blocks of the group under way, and when it was sent.
+    /// Blocks of the group in flight, and when it was sent.
     pub(crate) group_sent: (usize, Time),
-    /// What groups have cost.
+    /// The cost model of groups.
     pub(crate) cost: CostModel,
-    /// Events by which home went past the records of a file.
+    /// Number of events in which home became newer than the records of a file.
     pub(crate) ahead_events: u64,
-    /// No checkpoint is tried before.
+    /// No checkpoint is tried before this time.
     pub(crate) retry_at: Time,
 }
 
 impl FileJournal {
-    /// Of a log in which nothing is to be replayed.
+    /// The journal of a log in which nothing is to be replayed.
     pub(crate) fn new(writer: Writer) -> FileJournal {
         FileJournal {
             recorded: Recorded::new(writer.capacity_bytes(), writer.position()),
@@ -77,7 +77,7 @@ impl FileJournal {
         }
     }
 
-    /// Appends a record about a file to the open group; there is room for it and for the file's name.
+    /// Appends a record about a file to the open group. There must be room for it and for the file's name.
     pub(crate) fn append(&mut self, file: &mut File, record: &Record<'_>) -> Lsn {
         let node = file.logged.node();
         let Logged { identity, named_in, .. } = &mut file.logged;
@@ -85,7 +85,7 @@ impl FileJournal {
         self.shared.append(named_in, &name, record)
     }
 
-    /// Records can still be added.
+    /// Whether records can still be added.
     pub(crate) fn is_usable(&self) -> bool {
         self.shared.is_usable()
     }

@@ -1,14 +1,14 @@
 //! Which pages may have records in the log that would be replayed.
 //!
-//! To bring bytes of such a page home that are not in the log would have recovery put older ones over
-//! them; of any other page it is safe. Kept as two bitmaps by a hash of the page, one for each half of
-//! what the log holds: a page that has records is always found, and of the others few are.
+//! If unlogged bytes of such a page went home, recovery would overwrite them with older ones. For all other pages that
+//! is safe. Kept as two bitmaps by a hash of the page, one for each half of the log's content: a page that has records is
+//! always found, and few of the others are.
 
 use weir_log::Lsn;
 
 use crate::place::Place;
 
-/// Bytes of the log for each bit of a bitmap: records of small writes take some 550 each.
+/// Bytes of the log for each bit of a bitmap: a record of a small write takes about 550 bytes.
 const LOG_BYTES_PER_BIT: u64 = 64;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Of a log of `capacity` bytes in which nothing is to be replayed.
+    /// The pages of a log of `capacity` bytes in which nothing is to be replayed.
     pub(crate) fn new(capacity: u64, position: Lsn) -> Recorded {
         let bits = (capacity / LOG_BYTES_PER_BIT).next_power_of_two().max(64);
         let words = vec![0; (bits / 64) as usize].into_boxed_slice();
@@ -40,7 +40,7 @@ impl Recorded {
         (self.older[word] | self.newer[word]) & bit != 0
     }
 
-    /// Nothing before `tail` is replayed any more; the next record goes to `position`.
+    /// Records before `tail` are not replayed any more; the next record goes to `position`.
     pub(crate) fn freed(&mut self, tail: Lsn, position: Lsn) {
         if tail >= self.newer_from {
             std::mem::swap(&mut self.older, &mut self.newer);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn few_other_pages_are_taken_for_recorded() {
+    fn few_other_pages_are_found() {
         let mut recorded = Recorded::new(64 << 20, Lsn(0));
         for number in 0..100_000 {
             recorded.insert((FileIx(1), 7 * number));

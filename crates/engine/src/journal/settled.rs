@@ -1,17 +1,17 @@
-//! Which of a file's contents are durable at home, and what a failed sync of home left undone.
+//! Which of a file's contents are durable at home, and which must be rewritten after a failed sync of home.
 
 use crate::error::ErrorKind;
 
 /// Which of a file's contents are durable at home. Epochs count the file's syncs of home.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
-    /// The current epoch: contents that come home now are covered by syncs that begin later.
+    /// The current epoch: contents that go home now are covered by syncs that begin later.
     pub(crate) epoch: u32,
-    /// Pages that came home in this epoch or before are durable there.
+    /// Pages that went home in this epoch or before are durable there.
     pub(crate) until: u32,
     /// A sync failed, and the contents that need the log were not rewritten yet.
     pub(crate) broken: Option<ErrorKind>,
-    /// The last epoch in which a page came home that was not in the log and has left memory since.
+    /// The last epoch in which a page went home that was not in the log and has left memory since.
     pub(crate) evicted: u32,
     /// A sync failed, and some of what it covered cannot be rewritten.
     pub(crate) gone: Option<ErrorKind>,
@@ -36,7 +36,7 @@ impl Settled {
         covered
     }
 
-    /// A page left memory that came home in this epoch and was not in the log.
+    /// A page left memory that had gone home in this epoch and was not in the log.
     pub(crate) fn evicted(&mut self, epoch: u32) {
         self.evicted = self.evicted.max(epoch);
     }

@@ -1,7 +1,7 @@
-//! How many writers wait.
+//! The number of writers that wait.
 
 use crate::waiters::Waiters;
-use crate::waiters::gate::Event;
+use crate::waiters::freeze_state::Event;
 use crate::waiters::request::Pending;
 
 impl Waiters {

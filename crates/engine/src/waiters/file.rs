@@ -1,18 +1,18 @@
-//! Who waits for a file.
+//! The requests that wait for a file.
 
 use std::collections::VecDeque;
 
 use crate::command::RequestId;
-use crate::waiters::gate::{Event, Gate};
+use crate::waiters::freeze_state::{Event, FreezeState};
 use crate::waiters::sync::{SyncFor, SyncWaiter};
 
 /// Requests on one file, and whether they run now.
 #[derive(Debug)]
 pub(crate) struct FileWaiters {
-    pub(crate) gate: Gate,
-    /// The gate while a repair interrupts the flush of a freeze, as it is to be afterwards.
-    pub(crate) interrupted: Option<Gate>,
-    /// Events behind the gate, in order.
+    pub(crate) freeze: FreezeState,
+    /// While a repair interrupts the flush before a freeze: the state to return to after the repair.
+    pub(crate) interrupted: Option<FreezeState>,
+    /// Events that wait for the file to thaw, in order.
     pub(crate) queue: VecDeque<(RequestId, Event)>,
     pub(crate) syncs: Vec<SyncWaiter>,
     /// Requests that wait for pages or a reservation.
@@ -24,7 +24,7 @@ pub(crate) struct FileWaiters {
 impl Default for FileWaiters {
     fn default() -> FileWaiters {
         FileWaiters {
-            gate: Gate::Open,
+            freeze: FreezeState::Thawed,
             interrupted: None,
             queue: VecDeque::new(),
             syncs: Vec::new(),
@@ -35,21 +35,21 @@ impl Default for FileWaiters {
 }
 
 impl FileWaiters {
-    /// Nobody waits, and events run.
+    /// No request waits, and events run.
     pub(crate) fn is_idle(&self) -> bool {
         self.active == 0
             && self.starved == 0
             && self.syncs.is_empty()
             && self.queue.is_empty()
-            && self.gate == Gate::Open
+            && self.freeze == FreezeState::Thawed
     }
 
-    /// A sync waits for dirty data of this file to come home.
+    /// A sync waits for dirty data of this file to go home.
     pub(crate) fn is_urgent(&self) -> bool {
         self.syncs.iter().any(|sync| sync.remaining > 0)
     }
 
-    /// A program waits for dirty data of this file to come home, not only the log.
+    /// A program, not only the log, waits for dirty data of this file to go home.
     pub(crate) fn is_awaited(&self) -> bool {
         let for_log =
             |sync: &SyncWaiter| matches!(sync.done, SyncFor::Checkpoint | SyncFor::Freeing);
@@ -94,8 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_gate_closes_is_not_idle() {
-        let waiters = FileWaiters { gate: Gate::Frozen, ..FileWaiters::default() };
+    fn a_frozen_file_is_not_idle() {
+        let waiters = FileWaiters { freeze: FreezeState::Frozen, ..FileWaiters::default() };
         assert!(!waiters.is_idle());
     }
 }

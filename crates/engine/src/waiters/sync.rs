@@ -8,46 +8,46 @@ use crate::error::ErrorKind;
 use crate::journal::logged::Full;
 use crate::time::Time;
 
-/// Whom the end of a sync is for.
+/// What the end of a sync completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncFor {
     Sync(RequestId),
     Write(RequestId),
     All(RequestId),
-    /// The freeze the gate is closing for.
+    /// The freeze that the file is about to enter.
     Freeze {
         /// Records of the file are also revoked.
         revokes: bool,
     },
-    /// The log, which is to be freed of the file's records.
+    /// A checkpoint: the log is to be freed of the file's records.
     Checkpoint,
-    /// The log, of what is home already.
+    /// The log is to be freed of the records of what is home already.
     Freeing,
 }
 
-/// A sync under way: first its dirty data goes home, then, for a program, the back end is synced.
+/// A sync in progress: first its dirty data goes home, then, for a program, the back end is synced.
 #[derive(Debug)]
 pub(crate) struct SyncWaiter {
-    /// Names the waiter while a sync command is under way for it.
+    /// Names the waiter while a sync command is in flight for it.
     pub(crate) id: u64,
-    /// What became dirty up to this point in the engine's order is its business.
+    /// The sync covers data that became dirty up to this point in the engine's order.
     pub(crate) seq: u64,
-    /// Pages' contents still to come home.
+    /// Page contents that still have to go home.
     pub(crate) remaining: usize,
     pub(crate) error: Option<ErrorKind>,
     pub(crate) durability: Durability,
     pub(crate) done: SyncFor,
-    /// The sync command is under way.
+    /// The sync command is in flight.
     pub(crate) syncing_home: bool,
     /// Home is synced after the repair has rewritten what home may have lost (`repair`).
     pub(crate) awaits_repair: bool,
-    /// What of the log it then frees.
+    /// The log retention that ends when the sync succeeds.
     pub(crate) covered: Counts,
     /// The last epoch of the file that the sync covers; 0 if none (`repair`).
     pub(crate) epoch: u32,
     pub(crate) home_sync_began: Time,
-    /// It brings everything home, and so frees the log of older records of the file.
+    /// Set if the sync brings all of the file home; it then frees the log of the file's older records.
     pub(crate) full: Option<Full>,
-    /// The log is to be durable beyond this position.
+    /// The position up to which the log must be durable.
     pub(crate) lsn: Option<Lsn>,
 }

@@ -1,22 +1,21 @@
 //! Write-back: when dirty data starts to go home, and when it stops (AWOL, FAST'08, section 3).
 //!
-//! Under the *static* policy sweeps go on while dirty frames are at the background ratio or above, as
-//! a kernel's do. Under the *adaptive* one they begin when dirty memory reaches the high watermark
-//! and go on until what is not on its way home is below the low one; the watermarks follow the load
-//! (`watermarks`), below a ceiling that follows readers (`ghost`), and writers above the pressure
-//! point are paced (`throttle`). What goes home next is `sweep`'s under both, and what is old goes home
-//! under both.
+//! Under the *static* policy, sweeps run while dirty frames are at the background ratio or above, as in a kernel. Under
+//! the *adaptive* policy, sweeps begin when dirty memory reaches the high watermark and run until the dirty memory that
+//! is not yet in transfer is below the low one. The watermarks follow the load (`watermarks`), below a ceiling that
+//! follows readers (`ghost`). Writers above the pressure point are paced (`throttle`). Under both policies `sweep`
+//! chooses the next page, and old data goes home.
 //!
-//! Everything here is in frames of the cache, which is the memory for frames. Patches have memory of
-//! their own and are counted as the frames that would fit it: once they go home they are frames.
+//! All counts here are in frames of the cache, which is the memory for frames. Patches have memory of their own and are
+//! counted as the frames that would fit it, because they become frames when they go home.
 //!
-//! Owns what the policy knows. Counts come from [`Engine::update`], which sees every page change;
-//! samples are taken at ticks.
+//! Owns the state of the policy. Counts come from [`Engine::update`], which sees every page change; samples are taken
+//! at ticks.
 //!
 //! Invariants:
-//! - no tick is asked for while nothing is dirty in memory: what was read meanwhile is part of the
-//!   sample that the next write brings about;
-//! - under the static policy nothing is sampled, paced or remembered of evicted pages.
+//! - no tick is asked for while nothing is dirty in memory: reads in the meantime are part of the sample after the
+//!   next write;
+//! - under the static policy nothing is sampled, no writer is paced and no evicted page is remembered.
 
 pub(crate) mod need;
 pub(crate) mod sweeps;
@@ -33,7 +32,7 @@ use crate::write_back::sweeps::Sweeps;
 use crate::write_back::throttle::Throttle;
 use crate::write_back::watermarks::{Sample, Watermarks};
 
-/// What the policy knows.
+/// The state of the write-back policy.
 #[derive(Debug)]
 pub(crate) struct WriteBack {
     pub(crate) policy: WriteBackPolicy,
@@ -46,7 +45,7 @@ pub(crate) struct WriteBack {
     pub(crate) marks: Watermarks,
     /// h_max, frames: the size of the ghost hit cache.
     pub(crate) max: usize,
-    /// Sweeps are on: the high watermark was reached, and the low one not yet.
+    /// Sweeps are on: the high watermark was reached, and the low one has not been reached since.
     pub(crate) on: bool,
     /// Since the last sample.
     pub(crate) sample: Sample,
@@ -63,11 +62,11 @@ pub(crate) struct WriteBack {
 }
 
 impl WriteBack {
-    /// For a cache of so many frames.
+    /// The policy for a cache of `frames` frames.
     pub(crate) fn new(config: &Config, frames: usize) -> WriteBack {
         let background = frames * usize::from(config.dirty_background_percent) / 100;
         let hard = frames * usize::from(config.dirty_hard_percent) / 100;
-        // Under the static policy nobody checked it, and nobody looks at it.
+        // Under the static policy `dirty_max_percent` is neither checked nor used.
         let max = (frames * usize::from(config.dirty_max_percent) / 100).min(hard);
         WriteBack {
             policy: config.write_back,
@@ -89,7 +88,7 @@ impl WriteBack {
         }
     }
 
-    /// The ghost miss cache for a cache of so many frames.
+    /// The ghost miss cache for a cache of `frames` frames.
     pub(crate) fn ghosts(config: &Config, frames: usize) -> GhostMisses {
         GhostMisses::new(match config.write_back {
             WriteBackPolicy::Static => 0,
@@ -126,12 +125,12 @@ impl WriteBack {
     }
 }
 
-/// Where writers begin to be paced, for an h_max of `max` pages of a cache: midway between the two; or, if
-/// writers would not get there because they wait at `bound`, midway between h_max and that.
+/// The dirty pages above which writers are paced: midway between h_max (`max`) and the cache, or, if that is not below
+/// the bound at which writers wait, midway between h_max and `bound`.
 ///
-/// The paper prints (cache - h_max) / 2, which is less than h_max itself for every h_max above a third
-/// of the cache: writers would be stopped before write-back begins. The text (section 3.2) has the point
-/// above h_max, where more aggressive write-back was not enough.
+/// The paper's formula, (cache - h_max) / 2, is less than h_max itself for every h_max above a third of the cache:
+/// writers would be stopped before write-back begins. The paper's text (section 3.2) puts the point above h_max, where
+/// more aggressive write-back was not enough.
 pub(crate) fn pressure_point(max: usize, cache: usize, bound: usize) -> usize {
     match (max + cache) / 2 {
         pressure if pressure < bound => pressure,
@@ -139,8 +138,8 @@ pub(crate) fn pressure_point(max: usize, cache: usize, bound: usize) -> usize {
     }
 }
 
-/// The ghost miss cache has a name for one in so many pages of the cache: what 20 % more memory would
-/// hold (AWOL, section 3.2).
+/// The ghost miss cache has one name for this many pages of the cache: what 20 % more memory would hold (AWOL,
+/// section 3.2).
 const GHOST_MISSES_SHARE: usize = 5;
 
 #[cfg(test)]

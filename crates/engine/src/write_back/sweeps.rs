@@ -1,4 +1,4 @@
-//! How far the sweeps through dirty pages are.
+//! The positions of the sweeps through dirty pages.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ pub(crate) struct Sweeps {
     pub(crate) urgent: BTreeSet<FileIx>,
     /// Files whose patched pages are to be fetched soon.
     pub(crate) wanted: BTreeSet<FileIx>,
-    /// A stretch of a file is being read so that what is dirty in it can be written in one go.
+    /// A window is being read: a part of a file that is then written in one transfer, because much of it is dirty.
     pub(crate) window_under_way: bool,
-    /// Where the last one begins, until a sweep went on from there.
+    /// Where the last window begins, until a sweep has continued from there.
     pub(crate) window_read: Option<Place>,
     /// Fetches that sweeps and syncs issued.
     pub(crate) fetches: u64,
@@ -22,10 +22,10 @@ pub(crate) struct Sweeps {
 /// The sweeps for the syncs of one file, by page numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FileSweeps {
-    /// Where they go on: through patched pages, and through resident ones.
+    /// The next page of each sweep: through patched pages, and through resident ones.
     pub(crate) synced_to: [u64; 2],
-    /// Which of the two goes on next.
+    /// Whether the sweep through resident pages is next.
     pub(crate) resident_next: bool,
-    /// Where bringing back spilled pages goes on.
+    /// The next page of the sweep that brings back spilled pages.
     pub(crate) returned_to: u64,
 }

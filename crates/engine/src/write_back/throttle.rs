@@ -1,31 +1,30 @@
-//! Pacing writers above the pressure point: each waits a little, and the more is dirty the longer.
+//! Pacing writers above the pressure point: each write pauses, longer if more is dirty.
 //!
-//! AWOL makes every write synchronous at its memory pressure point (section 3.2), which is a stop. Here
-//! a write is admitted at the device's own rate when dirty memory is halfway from the pressure point
-//! to the absolute bound, faster below that and slower above: the pause a page costs is
+//! AWOL makes every write synchronous at its memory pressure point (section 3.2), which stops writers. Here writes are
+//! admitted at the device's own rate when dirty memory is halfway from the pressure point to the absolute bound, faster
+//! below that and slower above. The pause for a page is
 //!
 //! ```text
 //! time per page written home * x / (1 - x),  x = (dirty - pressure) / (bound - pressure)
 //! ```
 //!
-//! which is nothing at the pressure point, grows without a step, and would be endless only at the
-//! bound, where the engine makes writers wait anyway. So dirty memory settles where writers are as fast
-//! as the device.
+//! which is zero at the pressure point, grows without a step, and is infinite only at the bound, where the engine makes
+//! writers wait anyway. So dirty memory settles where writers are as fast as the device.
 //!
-//! All writers share one [`Throttle`]; it has no clock. It decides when a write is admitted, not
-//! how a writer waits.
+//! All writers share one [`Throttle`]; it has no clock. It decides when a write is admitted, not how a writer waits.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// The longest pause one write brings about: a stalled device must not make one of minutes.
+/// The longest pause after one write, so that a stalled device does not make writers pause for minutes.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// Admissions come at ticks and at the ends of transfers: what was not used of this is made up for.
+/// Admissions happen at ticks and at the ends of transfers, later than they are due. Up to this much lateness is
+/// credited to the next write.
 const CREDIT_MAX: Duration = Duration::from_millis(20);
 
-/// How long the device needs for a page, while nothing is known of it.
+/// Assumed time per page written home, until it has been measured.
 const PAGE_UNKNOWN: Duration = Duration::from_micros(100);
 
 /// When the next write is admitted.
@@ -40,14 +39,14 @@ impl Throttle {
         now < self.admit_at
     }
 
-    /// A write of so many pages is admitted: the next one waits for what it costs.
+    /// Admits a write; the next one waits for `pause`.
     pub(crate) fn admit(&mut self, pause: Duration, now: Time) {
         self.admit_at = self.admit_at.max(now - CREDIT_MAX) + pause;
     }
 }
 
-/// What a write of so many pages makes the next one wait, where the device writes `rate` pages home in
-/// `interval`, or nothing is known of it, and `dirty` pages are.
+/// The pause that a write of `pages` pages causes, while `dirty` pages are dirty. The device writes `rate` pages home in
+/// `interval`; `None` if that is not known.
 pub(crate) fn pause(
     pages: u64,
     rate: Option<u64>,

@@ -15,23 +15,23 @@
 //! h_max(t) = h_max (1 - (C(t) - GH(t) + GM(t)) / reads(t))
 //! ```
 //!
-//! Has no clock: it is given counts, and how long they took. What the paper leaves open:
+//! Has no clock: the caller gives counts, and the time in which they arose. What the paper leaves open:
 //! - *Start*: h(0) is the static policy's background ratio, or h_max if that is less, and l(0) half
-//!   of it. The first rates are only remembered: there is nothing to compare them with.
+//!   of it. The first rates are only remembered, since there are no earlier ones to compare them with.
 //! - *d(t) = 0*: the formula grows without bound, so the rate limit counts: a doubling, also if
 //!   d(t-1) was 0. An idle system thus ends with h(t) = h_max(t), ready for the next burst.
-//! - *d(t-1) = 0 < d(t)*: the last d that was not 0 is what d(t) is compared with. The formula gives 0, and
-//!   the rate limit a halving; but a burst that begins in one interval and is at its height in the next is
-//!   then two, its end is one doubling, and bursts alone, one like the other, end at the floor.
-//! - *c(t) = 0*: an interval in which nothing came home says nothing of how fast it could have: nothing
-//!   was wanted, or the device stalled. The factor is 1, and the last c that was not 0 is what
-//!   the next one is compared with. So a stall leaves no trace.
+//! - *d(t-1) = 0 < d(t)*: d(t) is compared with the last d that was not 0. The formula gives 0, and the rate limit
+//!   a halving. But a burst that spans two intervals would then cause two halvings and, at its end, only one doubling,
+//!   so that a series of equal bursts would end at the floor.
+//! - *c(t) = 0*: an interval in which nothing went home does not show the device's speed: either nothing was to go
+//!   home, or the device stalled. The factor is 1, and the next c is compared with the last one that was not 0. So a
+//!   stall has no lasting effect.
 //! - *reads(t) = 0*: the target is h_max, rate-limited like every other.
 //! - *Floor*: a watermark at 0 would never rise again by doubling, and one page would be written at
 //!   a time. Nothing falls below [`FLOOR_SHARE`] of the cache; from there h_max is a few samples away.
-//! - *A gap*: rates are pages an interval, whatever time the counts took, and less than a page is a rate of 0.
-//!   Where they took several intervals (nobody looked, or the clock jumped), they are so many samples
-//!   of their average.
+//! - *A gap*: rates are in pages per interval, whatever time the counts cover, and less than a page is a rate of 0.
+//!   Counts that cover several intervals (no tick came, or the clock jumped) are taken as that many samples of their
+//!   average.
 //!
 //! Invariants, after every sample:
 //! - floor <= l(t) <= h(t) <= h_max(t) <= h_max;
@@ -39,31 +39,32 @@
 
 use std::time::Duration;
 
-/// No watermark is less than one in so many pages of the cache.
+/// No watermark is less than the cache divided by this.
 const FLOOR_SHARE: usize = 100;
 
-/// Intervals of a gap that are worth a sample: from the floor everything is at its ceiling after 7.
+/// Most intervals of a gap that count as samples: after 7 doublings from the floor, every watermark is at its ceiling.
 const GAP_MAX: u128 = 8;
 
-/// What happened in an interval, pages.
+/// Pages counted in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// That became dirty: d(t).
+    /// Pages that became dirty: d(t).
     pub(crate) dirtied: u64,
-    /// That came home: c(t).
+    /// Pages that went home: c(t).
     pub(crate) cleaned: u64,
-    /// That programs wanted to read: reads(t).
+    /// Pages that programs read: reads(t).
     pub(crate) reads: u64,
-    /// Of these, in memory: C(t).
+    /// Pages read that were in memory: C(t).
     pub(crate) hits: u64,
-    /// Of these, in the ghost hit cache: GH(t), at most C(t).
+    /// Pages read that were in the ghost hit cache: GH(t), at most C(t).
     pub(crate) ghost_hits: u64,
-    /// Not in memory because of what was written: GM(t).
+    /// Pages read that were not in memory because written pages had replaced them: GM(t).
     pub(crate) ghost_misses: u64,
 }
 
 impl Sample {
-    /// With the rates of an interval instead of `elapsed`. Of reads only shares count.
+    /// The sample scaled from `elapsed` to one interval. Counts of reads are not scaled, since only their shares are
+    /// used.
     fn in_interval(self, elapsed: Duration, interval: Duration) -> Sample {
         let rate = |count: u64| {
             let rate = u128::from(count) * interval.as_nanos() / elapsed.as_nanos();
@@ -72,7 +73,7 @@ impl Sample {
         Sample { dirtied: rate(self.dirtied), cleaned: rate(self.cleaned), ..self }
     }
 
-    /// Share of the reads that write buffering takes memory from, or soon would; 0 without reads.
+    /// The share of reads that write buffering makes miss, or soon would; 0 without reads.
     fn reserved_share(&self) -> f64 {
         let reserved = self.hits.saturating_sub(self.ghost_hits) + self.ghost_misses;
         match self.reads {
@@ -99,8 +100,7 @@ pub(crate) struct Watermarks {
 }
 
 impl Watermarks {
-    /// For a cache of `cache` pages, of which at most `max` (h_max) are to be dirty before they are
-    /// written back; `first` is h(0), or `max` if that is less.
+    /// Watermarks for a cache of `cache` pages, with h_max = `max`; h(0) is `first`, or `max` if that is less.
     pub(crate) fn new(cache: usize, max: usize, first: usize) -> Watermarks {
         let max = max.max(1) as f64;
         let floor = ((cache / FLOOR_SHARE).max(1) as f64).min(max);
@@ -109,8 +109,8 @@ impl Watermarks {
         Watermarks { high, low, ceiling: max, max, floor, dirtied: 0, cleaned: 0 }
     }
 
-    /// Takes what happened in the time `elapsed` since the last sample; samples are to be taken every
-    /// `interval`, so that this is once or more, and neither is zero.
+    /// Takes the counts of the time `elapsed` since the last sample. `elapsed` is at least `interval`, and neither is
+    /// zero.
     pub(crate) fn sample(&mut self, sample: Sample, elapsed: Duration, interval: Duration) {
         let sample = sample.in_interval(elapsed, interval);
         let intervals = elapsed.as_nanos() / interval.as_nanos();
@@ -158,7 +158,7 @@ impl Watermarks {
         self.ceiling as usize
     }
 
-    /// Pages that came home in the last interval in which any did; `None` before the first.
+    /// Pages that went home in the last interval in which any did; `None` before the first.
     pub(crate) fn cleaned(&self) -> Option<u64> {
         (self.cleaned > 0).then_some(self.cleaned)
     }
@@ -204,12 +204,12 @@ mod tests {
         for (after, before) in
             [(marks.high, before.high), (marks.low, before.low), (marks.ceiling, before.ceiling)]
         {
-            // Halves and doubles of a float are exact.
+            // Halving and doubling a float is exact.
             assert!(before / 2.0 <= after && after <= before * 2.0, "{before} to {after}");
         }
     }
 
-    /// The paper's formulas as they are printed, rate limits and bounds included, where no rate is 0.
+    /// The paper's formulas as printed, with rate limits and bounds, for rates that are not 0.
     #[derive(Debug)]
     struct Paper {
         h: f64,
@@ -284,7 +284,7 @@ mod tests {
                     dirtied as f64, cleaned as f64, reads as f64,
                     hits as f64, ghost_hits as f64, ghost_misses as f64,
                 );
-                // The floor is ours: from there on the paper's go their own way.
+                // The paper has no floor: from there on its values differ.
                 if paper.h <= marks.floor || paper.l <= marks.floor || paper.h_max_t <= marks.floor {
                     break;
                 }
@@ -318,7 +318,7 @@ mod tests {
         }
 
         #[test]
-        fn a_gap_is_so_many_samples_of_its_average(
+        fn a_gap_counts_as_several_samples_of_its_average(
             rates in (0u64..5000, 0u64..5000),
             intervals in 1u32..100,
         ) {
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!((marks.high(), marks.low()), (MAX, MAX));
         marks.take(written(3000, 0), 1);
         assert_eq!((marks.high(), marks.low()), (MAX / 2, MAX / 2));
-        // Were the interval's few pages counted as its rate, they would be the ones to compare with.
+        // If these few pages counted as a rate, the next rate would be compared with it.
         let mut nearly = new();
         nearly.take(written(1000, 1000), 1);
         nearly.take(written(3, 0), 3600);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_like_one_another_do_not_wear_them_down() {
+    fn equal_bursts_do_not_lower_the_watermarks_for_good() {
         let mut marks = new();
         for _ in 0..100 {
             for rate in [10, 1000, 1000, 3, 0] {
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_leaves_no_trace() {
+    fn a_stall_has_no_lasting_effect() {
         let mut marks = new();
         for _ in 0..5 {
             marks.take(written(1000, 1000), 1);
@@ -445,8 +445,8 @@ mod tests {
         for _ in 0..6 {
             marks.take(read(0, 0, 0, 0), 1);
         }
-        assert_eq!(marks.ceiling(), MAX, "nobody reads");
-        // All of it fits what writes leave: they may have the rest.
+        assert_eq!(marks.ceiling(), MAX, "no reads");
+        // Everything that is read fits the memory that writes leave.
         marks.take(read(1000, 1000, 1000, 0), 1);
         assert_eq!(marks.ceiling(), MAX);
     }

@@ -1,4 +1,4 @@
-//! Whether programs may open more files, and what is closed to make room for them.
+//! Whether programs may open more files, and closing others to make room for them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ impl FileSystem {
     /// Whether a program may open one more file or directory.
     ///
     /// # Errors
-    /// EMFILE if it holds more than what is left for all; ENFILE if nothing is.
+    /// EMFILE if the program holds more descriptors than are left for all; ENFILE if none are left.
     pub(crate) fn admit(self: &Arc<Self>, caller: &Caller) -> Result<(), Errno> {
         let check = || {
             let left = self.descriptors.left().saturating_sub(self.descriptors.reserve);
@@ -48,7 +48,7 @@ impl FileSystem {
         self.descriptors.are_plenty(self.inodes.held(), self.closing.len())
     }
 
-    /// Closes descriptors that are held for convenience.
+    /// Closes descriptors that are held only to save reopening.
     pub(crate) fn make_room(self: &Arc<Self>) {
         self.inodes.let_go_idle();
         self.wait_for_descriptors(true);

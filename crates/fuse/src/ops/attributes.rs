@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustix::fs::StatVfs;
 use weir_backend::home_names::space;
 use weir_backend::{HomeFile, Timestamp};
-use weir_engine::{Error, FreezeEnd, Section};
+use weir_engine::{Error, FreezeEnd, FreezeScope};
 use weir_names::command::{NameCommand, SetTime};
 
 use crate::attr::{self, Attributes};
@@ -15,7 +15,7 @@ use crate::file_system::{Cached, FileSystem};
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::names::note_change;
 
-/// What to set; whatever is `None` stays.
+/// The attributes to set; those that are `None` stay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SetAttributes {
     pub(crate) mode: Option<u32>,
@@ -33,8 +33,7 @@ impl FileSystem {
         self.attributes(&inode)
     }
 
-    /// chmod(2), chown(2), truncate(2), utimensat(2), and any of them together, in an order in
-    /// which none undoes another.
+    /// chmod(2), chown(2), truncate(2), utimensat(2), or several of them, in an order in which none undoes another.
     pub(crate) fn set_attributes(
         self: &Arc<Self>,
         caller: &Caller,
@@ -74,7 +73,7 @@ impl FileSystem {
         set: SetAttributes,
         done: impl FnOnce(Result<Attributes, Errno>) + Send + 'static,
     ) {
-        // The owner first: changing it takes setuid, which a new mode may set.
+        // The owner first: changing it clears setuid, which a new mode may set.
         let owner = SetAttributes { size: None, atime: None, mtime: None, ..set };
         let times = SetAttributes { atime: set.atime, mtime: set.mtime, ..Default::default() };
         if let Err(errno) = self.set_some(&inode, &owner) {
@@ -144,8 +143,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The modification time just set at home, as home keeps it, which may be less precise than
-    /// what was `wanted`.
+    /// The modification time just set at home, as home stores it: perhaps less precise than `wanted`.
     fn mtime_set(
         &self,
         inode: &Inode,
@@ -156,7 +154,7 @@ impl FileSystem {
         if home.times().overlay().0 != Some(kept) {
             return Ok(kept);
         }
-        // A destage that ended meanwhile put the time from before back, or they are the same.
+        // A destage that ended in the meantime may have restored the former time, or both are the same.
         Ok(match wanted {
             SetTime::Now => attr::now(),
             SetTime::To { seconds, nanoseconds } => {
@@ -176,7 +174,7 @@ impl FileSystem {
         if inode.file().is_none() {
             return done(&inode, Err(Errno::EINVAL));
         }
-        // As if it were open: it may not be, and then the engine may not know it.
+        // Acquired like an open file, so that the engine knows it also if it is not open.
         let cached = match self.acquire(&inode, true) {
             Ok(cached) => cached,
             Err(errno) => return done(&inode, Err(errno)),
@@ -185,7 +183,7 @@ impl FileSystem {
         let fs = Arc::clone(self);
         let file = inode.node().file();
         let from = if cached == Cached::Stale { 0 } else { size };
-        self.shard.freeze(file, Section::changing(None, from), move |granted| {
+        self.shard.freeze(file, FreezeScope::changing(None, from), move |granted| {
             let (mut end, resized) = resize_at_home(&inode, granted, size);
             if cached == Cached::Stale {
                 end.discard = Some((0, u64::MAX));
@@ -207,7 +205,7 @@ impl FileSystem {
     }
 }
 
-/// Gives a file its new size at home, in an exclusive section that was `granted` or not.
+/// Gives a file its new size at home if the freeze was `granted`.
 pub(crate) fn resize_at_home(
     inode: &Inode,
     granted: Result<(), Error>,

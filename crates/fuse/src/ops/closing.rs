@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use weir_engine::{FreezeEnd, Section};
+use weir_engine::{FreezeEnd, FreezeScope};
 
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 
-/// Files written home together by somebody who waits.
+/// Files that one waiting thread has written home together.
 const BATCH: usize = 64;
-/// Longest wait for them. A home that takes longer has other problems than descriptors, and these
-/// are told to whoever meets them.
+/// Longest wait for them. If home takes longer, it has other problems than descriptors, and the operation that runs into
+/// them reports them.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 impl FileSystem {
-    /// Closes what has become clean. Says whether files are left.
+    /// Closes files that have become clean. Returns whether files are left.
     pub(crate) fn close_clean(&self) -> bool {
         for _ in 0..self.closing.len() {
             let Some(inode) = self.closing.take() else { break };
@@ -44,7 +44,7 @@ impl FileSystem {
         for _ in 0..BATCH {
             let Some(inode) = self.closing.take() else { break };
             let sender = sender.clone();
-            // Whoever waits no longer leaves the closing to the reclaimer.
+            // After a timeout, the reclaimer closes the files.
             let fs = Arc::clone(self);
             self.write_home(inode, move |inode| {
                 fs.close_now_clean(&inode);
@@ -55,11 +55,11 @@ impl FileSystem {
         while receiver.recv_timeout(WAIT_MAX).is_ok() {}
     }
 
-    /// Writes what is dirty of a file home, without making it durable.
+    /// Writes a file's dirty data home, without making it durable.
     fn write_home(&self, inode: Arc<Inode>, done: impl FnOnce(Arc<Inode>) + Send + 'static) {
         let file = inode.node().file();
-        self.shard.freeze(file, Section::unchanging(Some((0, u64::MAX))), move |_| {
-            // A file that could not be written stays dirty, and is met again.
+        self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |_| {
+            // A file that could not be written stays dirty, and is queued again.
             (FreezeEnd { discard: None, size: None }, move || done(inode))
         });
     }

@@ -16,20 +16,20 @@ use crate::open_file::OpenFile;
 use crate::reclaimer::Pages;
 use crate::transport::BACKGROUND_MAX;
 
-/// Direct writes whose answers wait until the kernel has dropped stale pages, at most. More are answered at once, and a
-/// buffered reader may see the old bytes for a moment longer.
+/// Most direct writes whose answers wait until the kernel has dropped stale pages. Further ones are answered at once, and
+/// a buffered reader may see the old bytes for a moment longer.
 const DROPPING_MAX: usize = BACKGROUND_MAX as usize * 3 / 4;
 
-/// How a write is to be done.
+/// The conditions of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteMode {
     /// The description's flags at the time of the write, those of open(2).
     pub(crate) flags: i32,
-    /// The program may not keep setuid and setgid bits on what it writes.
+    /// The write must clear setuid and setgid bits.
     pub(crate) drops_privileges: bool,
-    /// The kernel writes a page of its own back: no program's write(2).
+    /// The kernel writes back a page of its cache; the write is not a program's write(2).
     pub(crate) written_back: bool,
-    /// Past the kernel's page cache.
+    /// The write bypasses the kernel's page cache.
     pub(crate) direct: bool,
 }
 
@@ -79,7 +79,7 @@ impl FileSystem {
         self.write_noted(caller, open, offset, data, mode, done);
     }
 
-    /// Has the kernel drop what it caches of a range that a direct write has changed, then runs `then`.
+    /// Has the kernel drop its cached pages of a range that a direct write has changed, then runs `then`.
     fn drop_stale(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
@@ -94,7 +94,7 @@ impl FileSystem {
             Stale::All => Pages::All,
         };
         // The kernel may have to read or write a page before it can drop it, and has at most BACKGROUND_MAX requests
-        // of that kind under way, asynchronous direct writes included: some must be left.
+        // of that kind in flight, asynchronous direct writes included: some must be left.
         let waits = self.dropping.fetch_add(1, Ordering::Relaxed) < DROPPING_MAX;
         let (then, at_once) = if waits { (Some(then), None) } else { (None, Some(then)) };
         let (fs, of) = (Arc::clone(self), Arc::clone(inode));
@@ -126,15 +126,14 @@ impl FileSystem {
             self.drop_privileges(inode, caller, mode.drops_privileges);
         }
         if let Some(home) = inode.file() {
-            // Before it is written, so that a destage ending right after does not restore the
-            // time from before.
+            // Before the data is written, so that a destage that ends right after does not restore the former time.
             home.times().note_write(attr::now());
         }
         let file = inode.node().file();
         let durability = durability(open, mode.flags);
         let appends = mode.flags & libc::O_APPEND != 0 && !mode.written_back;
         if appends && (inode.lane.was_posted_to() || open.lane.is_direct()) {
-            // The kernel chose the end it knew of, and others have appended without it, or may do so now.
+            // The kernel chose the end that it knows, but other writers may have appended by the lane.
             return self.shard.append(file, data, durability, move |written| {
                 done(written.map_err(Errno::from));
             });
@@ -144,7 +143,7 @@ impl FileSystem {
         });
     }
 
-    /// read(2) of up to `len` bytes at `offset`; `direct` if past the kernel's page cache.
+    /// read(2) of up to `len` bytes at `offset`; `direct` if it bypasses the kernel's page cache.
     pub(crate) fn read(
         self: &Arc<Self>,
         handle: u64,
@@ -173,8 +172,8 @@ impl FileSystem {
 
 /// What must be durable before a write is acknowledged.
 ///
-/// For a synchronous write through its page cache the kernel sends an fsync of its own before it
-/// lets the program go on (generic_write_sync), so that doing it here too would be twice the work.
+/// After a synchronous write through its page cache, the kernel itself sends an fsync before the call returns
+/// (generic_write_sync). Syncing here as well would do the work twice.
 fn durability(open: &Arc<OpenFile>, flags: i32) -> Durability {
     if !open.uncached {
         Durability::None

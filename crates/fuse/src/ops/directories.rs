@@ -16,11 +16,11 @@ use crate::file_system::FileSystem;
 use crate::inode::{Inode, NodeId};
 use crate::listings::{Listed, Listing, Position, SETTLED};
 
-/// A home that takes longer than this for the attributes of one entry has to fetch them from somewhere.
+/// If home takes longer than this for the attributes of one entry, it does not have them in memory.
 const SLOW: Duration = Duration::from_micros(200);
 
-/// Slow entries after which an answer lists the rest by name alone, so that whoever wants no attributes does not wait
-/// for them. More than one: a busy machine interrupts us now and then.
+/// Number of slow entries after which an answer lists the rest by name only, so that programs that want no attributes do
+/// not wait for them. More than one, because an entry may seem slow on a busy machine.
 const SLOW_MAX: u32 = 4;
 
 /// Entries taken from the tree for one answer, which has room for fewer.
@@ -30,7 +30,7 @@ impl FileSystem {
     /// opendir(3).
     ///
     /// # Errors
-    /// ENOSYS: the kernel is to open directories by itself, now and in future, and to keep listings.
+    /// ENOSYS: the kernel does not send OPENDIR again, and caches listings.
     pub(crate) fn open_directory(&self) -> Result<(), Errno> {
         let keeps = self.listings.are_stateless() && !self.options.entry_timeout.is_zero();
         if keeps { Err(Errno::ENOSYS) } else { Ok(()) }
@@ -43,7 +43,7 @@ impl FileSystem {
         listing: &mut L,
     ) -> Result<(), Errno> {
         let inode = self.inode(from.directory)?;
-        // Before entries are read: what changes from here on may be missed.
+        // Before entries are read, since changes from here on may be missed.
         self.keep_listing(&inode, from.cookie)?;
         if self.list_from_tree(&inode, from.cookie, listing)? {
             return Ok(());
@@ -124,7 +124,7 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// Sees to it that the kernel drops the listing that it is about to be told.
+    /// Makes sure that the kernel will drop the listing that is about to be sent.
     fn keep_listing(self: &Arc<Self>, directory: &Inode, cookie: u64) -> Result<(), Errno> {
         if !self.listings.are_stateless() {
             return Ok(());
@@ -140,7 +140,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Lists one entry. Says whether the listing had room for it.
+    /// Lists one entry. Returns whether the listing had room for it.
     fn list_entry<L: Listing>(
         self: &Arc<Self>,
         directory: &Arc<Inode>,
@@ -161,7 +161,7 @@ impl FileSystem {
         };
         let mut listed = Listed { node, kind: entry.kind, next: entry.cookie, name };
         if is_dot {
-            // Home may not tell the type of any entry.
+            // Home's listing may lack the types of entries.
             listed.kind = FileType::Directory;
         }
         if L::WITH_ATTRIBUTES && is_dot {
@@ -173,7 +173,7 @@ impl FileSystem {
             *slow += u32::from(began.elapsed() > SLOW);
             match looked_up {
                 Err(Errno::ENOENT) => return Ok(true),
-                // A directory may be readable but not searchable: its names are listed all the same.
+                // A directory may be readable but not searchable: its names are listed nevertheless.
                 Err(_) => {}
                 listed => return listed,
             }
@@ -230,7 +230,7 @@ fn file_type(kind: &Kind) -> FileType {
     }
 }
 
-/// The type of an entry that home's listing does not tell.
+/// The type of an entry for which home's listing gives none.
 fn kind_of(directory: &Inode, name: &OsStr) -> FileType {
     let status = directory.path_fd().map(|directory| Status::at(directory, name));
     match status {

@@ -1,8 +1,8 @@
-//! The operations programs ask for, one file an idea.
+//! The operations of the file system, one file for each kind.
 //!
-//! Each takes our own types, has the engine or the back end change what is asked, and answers with our own types or an
-//! [`crate::errno::Errno`]. Those that may have to wait for data take a continuation, which is run
-//! exactly once, perhaps by another thread; the others answer at once.
+//! Each takes this crate's types, calls the engine or the back end, and returns this crate's types or an
+//! [`crate::errno::Errno`]. Operations that may have to wait for data take a continuation, which is run exactly once,
+//! perhaps by another thread; the others return their result.
 
 mod admission;
 pub(crate) mod attributes;

@@ -1,4 +1,4 @@
-//! Names: looking them up, making them, moving them, taking them away.
+//! Names: lookup, creation, rename and removal.
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
@@ -35,7 +35,7 @@ pub(crate) struct Place<'a> {
 #[derive(Debug)]
 pub(crate) enum Found {
     Entry(Attributes),
-    /// Nothing, which the kernel may rely on for so long.
+    /// Nothing. The kernel may rely on that for this time.
     Nothing(Duration),
 }
 
@@ -59,14 +59,14 @@ impl FileSystem {
         }
     }
 
-    /// Takes back one count that the kernel was not told of.
+    /// Takes back one lookup that was not reported to the kernel.
     pub(crate) fn uncount(&self, node: NodeId) {
-        // A file still attached stays in the table until the kernel looks it up and forgets it
-        // again: rare, and no harm.
+        // A file that is still attached stays in the table until the kernel looks it up and forgets it again. That is
+        // rare and harmless.
         let _ = self.inodes.forget(node, 1);
     }
 
-    /// Counts one lookup of what a name leads to: its attributes. It is not held for that.
+    /// Counts one lookup of a name's inode, without holding it. Returns its attributes.
     pub(crate) fn count_name(
         self: &Arc<Self>,
         directory: &Arc<Inode>,
@@ -203,7 +203,7 @@ impl FileSystem {
     /// The directory a name is to be made in.
     ///
     /// # Errors
-    /// EROFS; EPERM for the name that is Weir's own.
+    /// EROFS; EPERM for the name of Weir's own directory.
     pub(crate) fn directory_for(self: &Arc<Self>, new: Place<'_>) -> Result<Arc<Inode>, Errno> {
         self.check_writable()?;
         if self.is_reserved(new.parent, new.name) {
@@ -264,7 +264,7 @@ impl FileSystem {
         self.shard.change_names(changed, || {
             self.home.execute(command(entry(&directory, name)?))?;
             if self.shard.finds_by_path() {
-                // If a crash undoes the removal, the file must have what was synced of it. Where directories
+                // If a crash undoes the removal, the file must still have its synced data. Where directories
                 // cannot be synced (sshfs) a removal is not undone.
                 let directory = directory.path_fd()?;
                 let _ = self.home.execute(NameCommand::SyncDirectory { directory });
@@ -280,10 +280,9 @@ impl FileSystem {
 
     /// renameat2(2). `flags` are passed home as they are.
     ///
-    /// A file that takes another's name has its data home first. Names change at home at once and
-    /// data later: without this, a crash in between would leave neither the old content nor the
-    /// new under the name, and programs that write a file anew and rename it over the old one
-    /// without fsync(2) rely on one of them being there (ext4(5), `auto_da_alloc`).
+    /// Before a file takes another's name, its data goes home. Names change at home at once and data later: without this,
+    /// a crash in between would leave neither the old content nor the new one under the name. Programs that write a new
+    /// file and rename it over the old one without fsync(2) rely on one of the two (ext4(5), `auto_da_alloc`).
     pub(crate) fn rename(
         self: &Arc<Self>,
         from: Place<'_>,
@@ -416,7 +415,7 @@ impl FileSystem {
         self.inodes.get(self.known_by(&directory, place.name)?.node)
     }
 
-    /// The inode that is about to lose a name, held if that is its last one: it will not be found again.
+    /// The inode that is about to lose a name. It is held if this is its last name, since it could not be found again.
     fn hold_if_last(self: &Arc<Self>, named: &Named) -> Option<Arc<Inode>> {
         if named.status.nlink > 1 && named.kind() != FileType::Directory {
             return self.inodes.get(named.node);
@@ -424,15 +423,15 @@ impl FileSystem {
         self.inode(named.node).ok()
     }
 
-    /// A known inode is found there now.
+    /// Notes that a known inode is found at `place` now.
     fn found_at(&self, node: NodeId, place: Place<'_>) {
         if let Some(place) = weir_names::Place::new(place.parent, place.name.as_bytes()) {
             self.inodes.moved(node, Way::Place(place));
         }
     }
 
-    /// A name of an inode is gone. If it was the last and nobody has the file open, what is dirty
-    /// of it need not go home.
+    /// A name of an inode was removed. If it was the last one and no program has the file open, its dirty data need not go
+    /// home.
     pub(crate) fn lost_name(&self, inode: &Arc<Inode>) {
         note_change(inode);
         let nameless = inode.kind() == FileType::Directory || self.has_no_name(inode);
@@ -476,14 +475,14 @@ impl Named {
     }
 }
 
-/// The inode's status changed just now, by way of the mount.
+/// Notes that the inode's status was changed just now through the mount.
 pub(crate) fn note_change(inode: &Inode) {
     if let Some(home) = inode.file() {
         home.times().note_change(attr::now());
     }
 }
 
-/// Runs on a thread of its own what may wait for the back end's workers, so that no worker waits for workers.
+/// Runs a function that may wait for the back end's workers on a thread of its own, so that no worker waits for workers.
 /// If no thread can be started, runs it on the calling thread.
 fn on_own_thread(run: impl FnOnce() + Send + 'static) {
     let run = Arc::new(Mutex::new(Some(run)));

@@ -1,4 +1,4 @@
-//! Opening, creating and closing regular files; flush and fsync of what they hold.
+//! Opening, creating and closing regular files; flush and fsync.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_backend::HomeFile;
 use weir_backend::home_names::{Looked, open_again};
-use weir_engine::{Durability, FreezeEnd, Section};
+use weir_engine::{Durability, FreezeEnd, FreezeScope};
 use weir_names::command::NameCommand;
 use weir_names::tree::Kind;
 
@@ -27,11 +27,11 @@ const CREATE_ATTEMPTS: u32 = 8;
 pub(crate) struct Opened {
     /// Number of the open description.
     pub(crate) handle: u64,
-    /// The kernel is not to cache what goes through this description.
+    /// The kernel must not cache data read or written through this description.
     pub(crate) uncached: bool,
-    /// What the kernel has cached of the file still holds.
+    /// The kernel's cached pages of the file are still valid.
     pub(crate) keep_cache: bool,
-    /// No error can be owed to this description when it is closed: it cannot write.
+    /// No error can have to be reported when this description is closed: it cannot write.
     pub(crate) no_flush: bool,
 }
 
@@ -58,9 +58,8 @@ impl Access {
 impl FileSystem {
     /// open(2) of a regular file the kernel knows. `flags` are those of open(2).
     ///
-    /// O_TRUNC is not among them: the kernel truncates by a request of its own. If it left that to
-    /// us (FUSE_ATOMIC_O_TRUNC), a program that runs would be cut off under its feet before the
-    /// kernel finds that it runs and answers ETXTBSY.
+    /// O_TRUNC is not among them: the kernel truncates by a separate request. If open did it (FUSE_ATOMIC_O_TRUNC), the
+    /// file of a running program would be truncated before the kernel returns ETXTBSY.
     pub(crate) fn open(
         self: &Arc<Self>,
         caller: &Caller,
@@ -101,7 +100,7 @@ impl FileSystem {
         }
         let fs = Arc::clone(self);
         let file = inode.node().file();
-        self.shard.freeze(file, Section::changing(None, 0), move |granted| {
+        self.shard.freeze(file, FreezeScope::changing(None, 0), move |granted| {
             let (end, prepared) = if access.truncate {
                 resize_at_home(&inode, granted, 0)
             } else {
@@ -129,7 +128,7 @@ impl FileSystem {
     ) {
         inode.swap_used(true);
         let direct = self.opens_direct(&inode, &opener);
-        // What it appends where the file ends must not be kept where the kernel thinks that it ends.
+        // The kernel would cache appended data at the end that it knows, which may differ from the file's end.
         let displaced = access.append && access.write && inode.lane.was_posted_to();
         let uncached = access.direct || self.options.direct_io || direct || displaced;
         let open = Arc::new(OpenFile::new(&self.shard, inode, opener, uncached, access.write));
@@ -176,7 +175,7 @@ impl FileSystem {
             });
             if entry.is_err() {
                 fs.uncount(created.node());
-                // It is there all the same.
+                // The file exists nevertheless.
                 fs.reclaimer.drop_name(parent, &name);
             }
             done(entry);
@@ -246,8 +245,7 @@ impl FileSystem {
         Ok((looked, open_again(data.as_fd())?))
     }
 
-    /// close(2) of one descriptor: tells what became of the data since the description was told
-    /// last.
+    /// close(2) of one descriptor: reports an error of write-back that was not reported to the description yet.
     pub(crate) fn flush(self: &Arc<Self>, handle: u64) -> Result<(), Errno> {
         let open = self.open_file(handle)?;
         if open.writes {
@@ -265,7 +263,7 @@ impl FileSystem {
             self.descriptors.closed(&open.opener);
             let fs = Arc::clone(self);
             let inode = Arc::clone(&open.inode);
-            // What is posted by it is known by its number until then.
+            // Writes posted through the description carry its number until then.
             self.settled(&inode, move || {
                 fs.description_closed(&open);
                 fs.release(&open.inode);
@@ -273,14 +271,13 @@ impl FileSystem {
         }
     }
 
-    /// Calls `then` when what is dirty of a file is home, or has failed to get there: then it is
-    /// kept and tried again, as ever.
+    /// Calls `then` when a file's dirty data is home, or has failed to go home; in that case it is kept and retried.
     pub(crate) fn when_home(&self, inode: &Inode, then: impl FnOnce() + Send + 'static) {
         let file = inode.node().file();
         if !inode.is_attached() || !self.shard.has_dirty(file) {
             return then();
         }
-        self.shard.freeze(file, Section::unchanging(Some((0, u64::MAX))), move |_flushed| {
+        self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |_flushed| {
             (FreezeEnd { discard: None, size: None }, then)
         });
     }

@@ -43,8 +43,8 @@ impl FileSystem {
 
     /// Takes a file's capabilities, and its bits too if `bits`, unless it is known to have none.
     ///
-    /// Failure is not the writer's: a daemon that may not change the mode has no means to write
-    /// for a program that could not either, and home takes capabilities when data arrives there.
+    /// A failure is not reported to the writer. If the daemon may not change the mode, home clears the bits itself when
+    /// the daemon writes, and it clears capabilities when data arrives.
     pub(crate) fn drop_privileges(&self, inode: &Inode, caller: &Caller, bits: bool) {
         if inode.is_unprivileged() {
             return;

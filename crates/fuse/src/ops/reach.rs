@@ -1,8 +1,8 @@
-//! Holding an inode again that is merely known.
+//! Finding a known inode at home, to hold it again.
 //!
-//! By its handle, or by its place: the name it was last found under, in a directory that is reached in the
-//! same way. What is found is the inode only if its identity is the same; if it is not, the kernel is told
-//! ESTALE and looks the name up anew.
+//! An inode is found by its handle, or by its place: its last known name, in a directory that is reached in the same
+//! way. The result is the inode only if its identity is the same. Otherwise the kernel gets ESTALE and looks the name up
+//! again.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::Inode;
 
-/// Directories from a node up to one that is held: more than a path has.
+/// Most directories from a node up to one that is held: more than a path can have.
 const DEPTH_MAX: usize = 1 << 16;
 
 /// A known inode on the way to the one that is wanted.
@@ -23,7 +23,7 @@ struct Step {
     place: Place,
 }
 
-/// Where a way begins: what is found from there on is found by its place.
+/// Where a way begins. The nodes below it are found by their places.
 enum Start {
     Held(Arc<Inode>),
     Opened(OwnedFd, Status),
@@ -58,7 +58,7 @@ impl FileSystem {
             held => held,
         };
         held.map_err(|errno| match errno {
-            // Of the place, not of the node.
+            // These errors concern the place, not the node.
             Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP => Errno::ESTALE,
             errno => errno,
         })

@@ -1,4 +1,4 @@
-//! What the reclaimer's thread does: see [`crate::reclaimer`].
+//! The work of the reclaimer's thread: see [`crate::reclaimer`].
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -8,14 +8,14 @@ use crate::file_system::FileSystem;
 use crate::kernel_cache::KernelCache;
 use crate::reclaimer::{Job, Pages, ReclaimerQueue};
 
-/// How often files that were dirty when they were closed are looked at; see [`crate::closing`].
+/// How often files that were dirty when they were closed are checked; see [`crate::closing`].
 const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a listing that the kernel keeps is to be dropped.
+/// How often cached listings are checked.
 const LISTINGS_INTERVAL: Duration = Duration::from_millis(500);
 
 impl ReclaimerQueue {
-    /// Does what is asked until [`Reclaimer::stop`].
+    /// Executes jobs until [`Reclaimer::stop`].
     pub(crate) fn run(self, fs: &Arc<FileSystem>, kernel: &KernelCache) {
         let mut next_close: Option<Instant> = None;
         let mut next_listings: Option<Instant> = None;
@@ -60,9 +60,9 @@ impl ReclaimerQueue {
     }
 }
 
-/// Has the engine let go files that were not used for a while and that nobody has open, until the inodes
-/// held have come down to two thirds of their bound. Each is looked at twice at most: the first time it
-/// loses its mark. The kernel goes on knowing them.
+/// Has the engine detach files that were not used for a while and that no program has open, until the inodes held are down
+/// to two thirds of their bound. Each is checked at most twice: the first check clears its mark of use. The kernel still
+/// knows these inodes.
 fn reclaim(fs: &Arc<FileSystem>) {
     let target = fs.reclaimer.inodes_max / 3 * 2;
     fs.inodes.let_go_idle();

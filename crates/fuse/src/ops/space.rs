@@ -1,12 +1,11 @@
 //! Space: allocating and freeing it, finding holes, copying ranges within home.
 //!
-//! All of these are done at home, in an exclusive section of the file: what Weir holds of the
-//! range goes home first, the home file system does the work, and what was cached of a range that
-//! changed is dropped.
+//! All of these are done at home while the file is frozen: the dirty data of the range goes home first, the
+//! home file system does the work, and cached pages of a range that changed are dropped.
 
 use std::sync::Arc;
 
-use weir_engine::{Error, FreezeEnd, Section};
+use weir_engine::{Error, FreezeEnd, FreezeScope};
 
 use crate::attr;
 use crate::credentials::Caller;
@@ -15,11 +14,11 @@ use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::open_file::OpenFile;
 
-/// Most bytes one copy_file_range(2) copies: the program asks again for the rest, and other
-/// requests on the file get their turn in between.
+/// Most bytes that one copy_file_range(2) copies: the program asks again for the rest, and other
+/// requests on the file run in between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
-/// An end that leaves what the engine knows of the file as it is.
+/// The end of a freeze under which nothing changed.
 const UNCHANGED: FreezeEnd = FreezeEnd { discard: None, size: None };
 
 /// One side of a copy.
@@ -55,7 +54,7 @@ impl FileSystem {
         let inode = Arc::clone(&open.inode);
         self.settled(&inode, move || {
             let shard = Arc::clone(&fs.shard);
-            shard.freeze(file, effect.section(), move |granted| {
+            shard.freeze(file, effect.scope(), move |granted| {
                 let size = fs.shard.size(file).unwrap_or(0);
                 let allocated = allocate_at_home(&open.inode, user, granted, range, mode);
                 let end = match &allocated {
@@ -83,8 +82,8 @@ impl FileSystem {
             return done(Err(Errno::EINVAL));
         }
         let Ok(offset) = u64::try_from(offset) else { return done(Err(Errno::ENXIO)) };
-        // Home knows holes only of what is home.
-        let everything = Section::unchanging(Some((0, u64::MAX)));
+        // Home shows holes correctly only when all data is home.
+        let everything = FreezeScope::unchanging(Some((0, u64::MAX)));
         let (fs, inode) = (Arc::clone(self), Arc::clone(&open.inode));
         self.settled(&inode, move || {
             fs.shard.freeze(open.inode.node().file(), everything, move |granted| {
@@ -103,9 +102,9 @@ impl FileSystem {
     /// copy_file_range(2) of up to `len` bytes. Fewer may be copied. EOPNOTSUPP means that home
     /// cannot: the kernel then copies by reading and writing.
     ///
-    /// The source is flushed in an exclusive section of its own before that of the destination
-    /// begins, so that two copies in opposite directions do not wait for each other. What is
-    /// copied is the source as it was some time during the call.
+    /// The source is flushed under a freeze of its own, which ends before the destination is frozen, so that
+    /// two copies in opposite directions do not wait for each other. What is copied is the source as it was
+    /// at some time during the call.
     pub(crate) fn copy_range(
         self: &Arc<Self>,
         caller: &Caller,
@@ -132,7 +131,7 @@ impl FileSystem {
             let then = Arc::clone(&settled);
             settled.settled(&of_destination, move || {
                 // To the end, so that the source is as long at home as it is here.
-                let flush = Section::unchanging(Some((from.offset, u64::MAX)));
+                let flush = FreezeScope::unchanging(Some((from.offset, u64::MAX)));
                 then.shard.freeze(source.inode.node().file(), flush, move |flushed| {
                     let answer = move || match flushed {
                         Ok(()) => fs.copy_flushed(
@@ -161,10 +160,10 @@ impl FileSystem {
     ) {
         let fs = Arc::clone(self);
         let file = to.0.inode.node().file();
-        // The range itself is flushed because the copy may end early. What lies behind it is, because
-        // the engine reads nothing from past the end it knows the file to have at home, and that
-        // would move unseen.
-        let flush = Section::changing(Some((to.1, u64::MAX)), to.1);
+        // The range itself is flushed because the copy may end early. The data behind the range is flushed
+        // because the copy may move the file's end at home without the engine's knowledge, and the engine
+        // reads nothing from past the end that it knows.
+        let flush = FreezeScope::changing(Some((to.1, u64::MAX)), to.1);
         self.shard.freeze(file, flush, move |granted| {
             let copied = granted.map_err(Errno::from).and_then(|()| {
                 copy_at_home(user, (&from.0.inode, from.1), (&to.0.inode, to.1), len)
@@ -188,18 +187,18 @@ impl FileSystem {
 /// What a mode of fallocate(2) does to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Effect {
-    /// Goes home before.
+    /// The range that must be home before.
     flush: Option<(u64, u64)>,
-    /// Is not what it was any more.
+    /// The range whose content changes.
     changed: Option<(u64, u64)>,
-    /// The file reaches to here at least.
+    /// The least size of the file afterwards.
     reaches: Option<u64>,
-    /// What lies behind moves, so that home alone knows the size.
+    /// The data behind the range moves, so that only home knows the new size.
     moves: bool,
 }
 
 impl Effect {
-    /// `None` if the range is none.
+    /// `None` if the range is empty, or ends past the largest offset of a file.
     fn of(mode: i32, (offset, len): (u64, u64)) -> Option<Effect> {
         let end = offset.checked_add(len).filter(|&end| len > 0 && end <= i64::MAX as u64)?;
         let range = Some((offset, end));
@@ -218,12 +217,12 @@ impl Effect {
         })
     }
 
-    /// The section to begin for this call.
-    fn section(&self) -> Section {
-        Section { flush: self.flush, changes_from: self.changed.map(|(from, _)| from) }
+    /// The freeze to ask for.
+    fn scope(&self) -> FreezeScope {
+        FreezeScope { flush: self.flush, changes_from: self.changed.map(|(from, _)| from) }
     }
 
-    /// How the exclusive section ends for a file that was `size` bytes long.
+    /// The end of the freeze for a file that was `size` bytes long.
     fn end(&self, inode: &Inode, size: u64) -> FreezeEnd {
         let size = if self.moves {
             let home = inode.file().and_then(|home| home.home_attributes().ok());
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_none_is_refused() {
+    fn an_empty_or_too_large_range_is_refused() {
         assert_eq!(Effect::of(0, (0, 0)), None);
         assert_eq!(Effect::of(0, (u64::MAX, 2)), None);
         assert_eq!(Effect::of(0, (i64::MAX as u64, 1)), None);

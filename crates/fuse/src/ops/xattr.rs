@@ -1,6 +1,6 @@
 //! Extended attributes and access control lists, which are extended attributes to FUSE.
 //!
-//! They are home's; Weir adds nothing.
+//! They are stored at home; Weir adds nothing.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -51,8 +51,7 @@ impl FileSystem {
 
     /// setxattr(2).
     ///
-    /// Capabilities are set when the file's data is home: home takes them from a file that is
-    /// written.
+    /// Capabilities are set when the file's data is home, since home removes them when the file is written.
     pub(crate) fn set_xattr(
         self: &Arc<Self>,
         caller: &Caller,
@@ -107,8 +106,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Setting an ACL is a change of mode, and that takes setgid if its group is not the program's
-    /// (chmod(2)). Home did not, because the daemon may keep it.
+    /// Setting an ACL changes the mode, which clears setgid if the program is not in the file's group (chmod(2)). Home did
+    /// not clear it, because the daemon may keep it.
     fn drop_setgid_of_stranger(&self, inode: &Inode, caller: &Caller) -> Result<(), Errno> {
         let status = inode.status()?;
         let setgid = status.mode & libc::S_ISGID != 0;
@@ -122,7 +121,7 @@ impl FileSystem {
 }
 
 fn changed(inode: &Inode) {
-    // It may have been a capability.
+    // The attribute may have been a capability.
     inode.set_unprivileged(false);
     note_change(inode);
 }

@@ -1,9 +1,8 @@
-//! How requests reach the front end: the seam at which another transport can be put.
+//! Transports: how requests reach the file system.
 //!
-//! A transport reads requests, hands each to [`crate::dispatch`] with a [`crate::reply`], and sends the
-//! answers. [`device`] does so over /dev/fuse; [`uring`] over io_uring, where the kernel has it on.
-//! [`wire`] has the messages of both. [`mount`] gets the device
-//! for a mount point, which both need.
+//! A transport reads requests, hands each to [`crate::dispatch`] with a [`crate::reply`], and sends the answers.
+//! [`device`] does so over /dev/fuse; [`uring`] over io_uring, where the kernel has it on. [`wire`] has the messages of
+//! both. [`mount`] mounts and gets the device, which both need.
 
 pub(crate) mod device;
 pub(crate) mod mount;
@@ -13,7 +12,7 @@ pub(crate) mod wire;
 /// Largest write the kernel sends in one request, bytes. Its default limit on pages in a request
 /// allows no more.
 pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
-/// Requests (read-ahead, written-back mapped pages) the kernel may have under way unasked.
+/// Most background requests (read-ahead, write-back of mapped pages) that the kernel may have in flight.
 pub(crate) const BACKGROUND_MAX: u16 = 64;
 
 /// How requests reach the daemon.
@@ -21,12 +20,12 @@ pub(crate) const BACKGROUND_MAX: u16 = 64;
 pub enum Transport {
     /// Over /dev/fuse alone.
     Device,
-    /// Over io_uring, but for what the kernel sends over the device in any case.
+    /// Over io_uring, except requests that the kernel always sends over the device.
     IoUring,
 }
 
 impl Transport {
-    /// What it is called.
+    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::Device => "device",

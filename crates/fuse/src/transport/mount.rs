@@ -15,9 +15,9 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{getgid, getuid};
 
-/// The device FUSE is spoken on.
+/// The device of FUSE.
 pub(crate) const DEVICE: &str = "/dev/fuse";
-/// What the mount is called in /proc/self/mountinfo.
+/// The file-system type in /proc/self/mountinfo.
 const FS_TYPE: &str = "fuse.weir";
 const HELPER: &str = "fusermount3";
 
@@ -58,7 +58,7 @@ pub enum MountError {
     /// Mounted, but the kernel does not talk to us.
     #[error("the kernel's FUSE client did not answer: {0}")]
     Connection(#[source] io::Error),
-    /// What was wanted cannot be had.
+    /// io_uring was asked for and is not available.
     #[error("cannot serve FUSE over io_uring: {0}")]
     NoIoUring(String),
     /// Mounted, but there are no threads to serve it.
@@ -80,17 +80,17 @@ pub enum MountError {
 /// How the mount is made.
 #[derive(Clone, Debug)]
 pub(crate) struct MountRequest {
-    /// Shown as what is mounted.
+    /// The source of the mount, as the mount table shows it.
     pub(crate) name: String,
     /// Users other than the daemon's may use it.
     pub(crate) allow_other: bool,
-    /// Nothing may be changed.
+    /// The mount is read-only.
     pub(crate) read_only: bool,
     /// Further options, as mount(8) takes them after `-o`, one each.
     pub(crate) options: Vec<String>,
 }
 
-/// Further options by what they are to the kernel.
+/// Further options, divided by how the kernel takes them.
 #[derive(Debug)]
 struct Options<'a> {
     flags: MountFlags,
@@ -119,7 +119,7 @@ impl MountRequest {
                 "async" => (false, MountFlags::SYNCHRONOUS),
                 "sync" => (true, MountFlags::SYNCHRONOUS),
                 "dirsync" => (true, MountFlags::DIRSYNC),
-                // What the mount does in any case.
+                // These are always in force.
                 "default_permissions" | "relatime" | "defaults" => continue,
                 option if is_data(option) => {
                     options.data.push(option);
@@ -132,7 +132,7 @@ impl MountRequest {
         Ok(options)
     }
 
-    /// Options in the words of fusermount3.
+    /// Options in the form of fusermount3.
     fn helper_options(&self) -> Result<String, MountError> {
         self.options()?;
         let mut options = vec![
@@ -195,8 +195,8 @@ pub(crate) fn mount(mountpoint: &Path, request: &MountRequest) -> Result<OwnedFd
     }
 }
 
-/// Has fusermount3 mount. It passes the device over a socket it is told of by an environment
-/// variable, and explains itself on its standard error.
+/// Mounts by fusermount3. It passes the device over a socket, which an environment variable names, and writes errors to
+/// its standard error.
 fn mount_by_helper(mountpoint: &Path, request: &MountRequest) -> Result<OwnedFd, MountError> {
     let failed = |source| MountError::Mount { mountpoint: mountpoint.to_owned(), source };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -250,8 +250,8 @@ fn receive_device(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(device)
 }
 
-/// Unmounts what is mounted on `mountpoint`; with `lazy` it only vanishes from sight, and is
-/// unmounted when nobody uses it any more.
+/// Unmounts `mountpoint`. With `lazy` the mount disappears from the tree of names at once, and ends when it is not in use
+/// any more.
 pub(crate) fn unmount(mountpoint: &Path, lazy: bool) -> Result<(), MountError> {
     let mut flags = UnmountFlags::NOFOLLOW;
     flags.set(UnmountFlags::DETACH, lazy);
@@ -294,7 +294,7 @@ pub(crate) fn find_mount(mountpoint: &Path) -> io::Result<Option<DeviceNumber>> 
     Ok(table.split(|&byte| byte == b'\n').rev().find_map(|line| parse_mount(line, mountpoint)))
 }
 
-/// Of one line of mountinfo (proc_pid_mountinfo(5)).
+/// Parses one line of mountinfo (proc_pid_mountinfo(5)).
 fn parse_mount(line: &[u8], mountpoint: &Path) -> Option<DeviceNumber> {
     let mut fields = line.split(|&byte| byte == b' ');
     let number = std::str::from_utf8(fields.nth(2)?).ok()?;

@@ -26,7 +26,7 @@ pub(super) struct HomeFile {
     system_error: [bool; 2],
 }
 
-/// Who syncs the whole file system: Linux reports an error to each once.
+/// A caller that syncs the whole file system: Linux reports an error once to each.
 #[derive(Clone, Copy)]
 pub(super) enum SyncedBy {
     Log,

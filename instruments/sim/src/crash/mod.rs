@@ -1,22 +1,22 @@
-//! Power cuts: the real engine and its redo log on devices that forget what was not made durable.
+//! Power cuts: the real engine and its redo log on devices that lose data that was not made durable.
 //!
 //! Programs write, rewrite, truncate, extend, punch and sync a few files, and are idle for a minute or two
 //! now and then. At every request to a device, and at its completion, the devices are copied and the power is
 //! cut there: durable data stays, and each other sector of 512 bytes is kept or lost at random. Or the daemon
-//! is killed, and home keeps everything written to it. The log is then replayed to what is left (the replay,
-//! too, is stopped at a write and begun again), and the files are compared:
+//! is killed, and home keeps everything written to it. The log is then replayed to the remaining home (the replay
+//! may also be stopped at a write and repeated), and the files are compared:
 //!
-//! - what was acknowledged as synced is there;
+//! - data that was acknowledged as synced is there;
 //! - home has not gone back: no byte and no size is older than what home had, or after a power cut had
 //!   durable;
-//! - nothing is invented: every byte was written there since, or is zero because of a cut or a hole;
+//! - every byte was written there since, or is zero because of a truncation or a hole;
 //! - the same holds after a power cut directly after recovery.
 //!
 //! In a third of the lives syncs of home fail now and then, as on Linux: some of what was not durable is
 //! dropped, the error is reported once, and the next sync succeeds. In a sixth the log fails once and for
-//! good: what was synced before is still there, though home may go back to it.
+//! good: data synced before is still there, though home may go back to it.
 //!
-//! At the end of a life the devices themselves crash, and the next life goes on with what was recovered.
+//! At the end of a life the devices themselves crash, and the next life continues with the recovered files.
 //!
 //! The model (`history`, `files`, `edit`) knows nothing of the log: it numbers every change to a file, and
 //! knows for every byte at home which change it is from.

@@ -1,7 +1,7 @@
-//! The drive as the machine has it: with a clock of its own, that may stand still or go slowly.
+//! The drive as the machine sees it: with a clock of its own, which may stand still or run slowly.
 //!
-//! All that the drive is told is in its own time, so a drive that is ten times slower is so in every respect,
-//! and one that stalls forgets nothing.
+//! The drive sees only its own time. So a drive that is ten times slower is slower in every respect,
+//! and one that stalls loses nothing.
 
 use weir_drive::parameters::Ns;
 use weir_drive::{Counts, Drive, Model, NoContent};
@@ -18,7 +18,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Of so many bytes, and the most that one request transfers.
+    /// A drive of `bytes` bytes, and the most that one request transfers.
     pub fn new(
         model: Model,
         bytes: u64,
@@ -34,21 +34,21 @@ impl Device {
         self.drive.counts()
     }
 
-    /// A read of so many bytes; the number of the request.
+    /// Starts a read; returns the number of the request.
     pub fn read(&mut self, now: Ns, offset: u64, bytes: usize) -> u64 {
         let at = self.drive_time(now);
         let taken = self.drive.read(at, offset, &mut self.room[..bytes]);
         self.taken(at, taken)
     }
 
-    /// A write of so many bytes.
+    /// Starts a write; returns the number of the request.
     pub fn write(&mut self, now: Ns, offset: u64, bytes: usize) -> u64 {
         let at = self.drive_time(now);
         let taken = self.drive.write(at, offset, &self.room[..bytes]);
         self.taken(at, taken)
     }
 
-    /// What was written is to be durable.
+    /// Starts to make the written data durable.
     pub fn flush(&mut self, now: Ns) -> u64 {
         let at = self.drive_time(now);
         let taken = self.drive.flush(at);
@@ -60,7 +60,7 @@ impl Device {
         taken.expect("files are on the drive, and it has power")
     }
 
-    /// When there is something to do or to be taken.
+    /// When the drive has something to do, or a completion to be taken.
     pub fn next_event(&self) -> Option<Ns> {
         let next = [self.wakes, self.drive.next_due()].into_iter().flatten().min()?;
         Some(self.host_time(next))
@@ -75,7 +75,7 @@ impl Device {
         self.drive.take_due(at)
     }
 
-    /// From and until when the drive's clock does not go as it should, and what it shows of that.
+    /// The time in which the drive's clock is wrong, and how it runs then.
     fn slow(&self) -> Option<(Ns, Ns, Ns)> {
         match self.trouble? {
             Trouble::Slow { from, until, times } => Some((from, until, (until - from) / times)),
@@ -94,7 +94,7 @@ impl Device {
         }
     }
 
-    /// The first moment at which the drive's clock shows `at`, or more.
+    /// The first moment at which the drive's clock shows `at` or more.
     fn host_time(&self, at: Ns) -> Ns {
         match self.slow() {
             Some((from, until, shown)) if at > from + shown => at - shown + (until - from),
@@ -119,7 +119,7 @@ mod tests {
         Device::new(Model::Remote, 1 << 30, 1 << 20, Some(trouble))
     }
 
-    /// When a page that is asked for at `now` is there.
+    /// When a page that is requested at `now` arrives.
     fn read_at(device: &mut Device, now: Ns) -> Ns {
         let id = device.read(now, 0, 4096);
         loop {

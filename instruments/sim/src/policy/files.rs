@@ -1,16 +1,16 @@
-//! Where each file is on the drive, and what each of its pages holds: a number, in its first eight bytes.
+//! Where each file is on the drive, and the content of its pages: a number in the first eight bytes.
 //!
-//! The numbers tell pages and writes of one page apart. So nothing is lost or mixed up unseen, though no
-//! content is kept.
+//! The numbers identify each page and each write of a page. So every lost or mixed-up write is found, though no
+//! other content is kept.
 
 use weir_engine::{Extent, FileId, HomeAttributes, PAGE_BYTES};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// A file: one piece of the drive.
+/// A file: one contiguous piece of the drive.
 struct File {
     first_byte: u64,
-    /// What each page holds at home, and what programs see in it.
+    /// The numbers of each page: at home, and as programs see it.
     home: Vec<u64>,
     seen: Vec<u64>,
 }
@@ -23,13 +23,13 @@ pub struct Files {
 }
 
 impl Files {
-    /// One behind the other, each of so many pages.
+    /// One file behind the other, each of `pages` pages.
     pub fn new(pages: impl Iterator<Item = u64>) -> Files {
         let mut bytes = 0;
         let file = |pages: u64| {
             let first_byte = bytes;
             bytes += pages * PAGE;
-            // A page that was never written holds its place on the drive.
+            // A page that was never written has its place on the drive as its number.
             let home: Vec<u64> = (0..pages).map(|page| first_byte + page * PAGE).collect();
             File { first_byte, seen: home.clone(), home }
         };
@@ -37,23 +37,23 @@ impl Files {
         Files { files, bytes, writes: 0 }
     }
 
-    /// Their names.
+    /// The files' identifiers.
     pub fn ids(&self) -> impl Iterator<Item = FileId> {
         (0..self.files.len() as u64).map(FileId)
     }
 
-    /// Bytes of them all.
+    /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What the engine is told of one.
+    /// The attributes of a file for the engine.
     pub fn attributes(&self, file: FileId) -> HomeAttributes {
         let size = self.file(file).home.len() as u64 * PAGE;
         HomeAttributes { size, dense: true, write_unit: 512, readable: true }
     }
 
-    /// Where all of it is.
+    /// The file's extent.
     pub fn extent(&self, file: FileId) -> Extent {
         let of_file = self.file(file);
         let len = of_file.home.len() as u64 * PAGE;
@@ -72,21 +72,21 @@ impl Files {
         &home[first..home.len().min(first + pages)]
     }
 
-    /// The number of a program's next write to a page. It is seen from now on.
+    /// The number of a program's next write to a page. Reads must find it from now on.
     pub fn write(&mut self, file: FileId, page: u64) -> u64 {
         self.writes += 1;
-        // Odd: no page's place.
+        // Odd: never the place of a page.
         let number = 2 * self.writes + 1;
         self.file_mut(file).seen[page as usize] = number;
         number
     }
 
-    /// What a program that reads a page must find.
+    /// The number that a program that reads a page must find.
     pub fn seen(&self, file: FileId, page: u64) -> u64 {
         self.file(file).seen[page as usize]
     }
 
-    /// A page came home.
+    /// A page went home.
     pub fn came_home(&mut self, file: FileId, page: u64, number: u64) {
         self.file_mut(file).home[page as usize] = number;
     }

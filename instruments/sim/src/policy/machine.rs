@@ -1,7 +1,7 @@
-//! The engine and what it has under way on the device.
+//! The engine and its commands in flight on the device.
 //!
-//! Commands are submitted the moment the engine gives them. Files are written in whole pages, and nothing
-//! fails: an error is a defect of the engine, or of this, and panics.
+//! Commands are submitted at the moment when the engine gives them. Files are written in whole pages, and nothing
+//! fails: an error is a defect of the engine or of this module, and panics.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +18,7 @@ use super::setup::{Setup, SetupError, Trouble};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// What a command of the engine ends with.
+/// What a command of the engine is completed with.
 enum UnderWay {
     Fetch { io: IoId, frames: Vec<Frame>, read: usize },
     Write { io: IoId, file: FileId, offset: u64, parts: Vec<Part> },
@@ -32,22 +32,22 @@ pub struct Machine {
     files: Files,
     /// By the number of the drive's request.
     under_way: BTreeMap<u64, UnderWay>,
-    /// Reads that are to be answered late: which page.
+    /// The pages of reads that will be answered late.
     reading: BTreeMap<RequestId, (FileId, u64)>,
     /// Requests answered late, in their order.
     answers: VecDeque<RequestId>,
     now: Ns,
     trouble: Option<Trouble>,
-    /// When the engine is to be called though nothing happened.
+    /// When the engine is to be called without an event.
     tick_at: Option<Ns>,
     page: Box<[u8; PAGE_BYTES]>,
 }
 
 impl Machine {
-    /// With files of so many pages each, nothing of them in memory.
+    /// A machine with files of `pages` pages each, none of them in memory.
     ///
     /// # Errors
-    /// What the engine has against its configuration.
+    /// The error of the engine for its configuration.
     pub fn new(setup: &Setup, pages: impl Iterator<Item = u64>) -> Result<Machine, SetupError> {
         let config = setup.engine.clone();
         let transfer_bytes = config.transfer_pages_max as usize * PAGE_BYTES;
@@ -71,17 +71,17 @@ impl Machine {
         })
     }
 
-    /// The engine, to look at.
+    /// The engine, for reading.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// What the engine counts.
+    /// The engine's statistics.
     pub fn stats(&self) -> Stats {
         self.engine.stats(self.engine_time())
     }
 
-    /// What the drive counts.
+    /// The drive's statistics.
     pub fn counts(&self) -> Counts {
         self.device.counts()
     }
@@ -91,7 +91,7 @@ impl Machine {
         self.files.pages_not_home()
     }
 
-    /// What the engine's clock shows.
+    /// The time of the engine's clock.
     fn engine_time(&self) -> Time {
         Time::from_nanos(self.now + self.ahead(self.now))
     }
@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// Writes a page; whether it was answered at once.
+    /// Writes a page; returns whether it was answered at once.
     pub fn write(&mut self, request: RequestId, file: FileId, page: u64) -> bool {
         put_number(&mut *self.page, self.files.write(file, page));
         let now = self.engine_time();
@@ -117,7 +117,7 @@ impl Machine {
         }
     }
 
-    /// Reads a page; whether it was answered at once.
+    /// Reads a page; returns whether it was answered at once.
     pub fn read(&mut self, request: RequestId, file: FileId, page: u64) -> bool {
         let now = self.engine_time();
         let answered = match self.engine.read(request, file, page * PAGE, PAGE_BYTES, now) {
@@ -134,7 +134,7 @@ impl Machine {
         answered
     }
 
-    /// Begins to bring everything home; whether all was there.
+    /// Begins to bring everything home; returns whether all was home already.
     pub fn sync_all(&mut self, request: RequestId) -> bool {
         let now = self.engine_time();
         let synced = self.engine.sync_all(request, now);
@@ -142,12 +142,12 @@ impl Machine {
         synced == Outcome::Done(Ok(()))
     }
 
-    /// When something happens by itself.
+    /// When the next event happens by itself.
     pub fn next_event(&self) -> Option<Ns> {
         [self.device.next_event(), self.tick_at].into_iter().flatten().min()
     }
 
-    /// Lets time pass, up to the next event at the most, and that happen.
+    /// Advances time, at most to the next event, which then happens.
     pub fn pass(&mut self, now: Ns) {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
@@ -189,7 +189,7 @@ impl Machine {
         self.settle();
     }
 
-    /// Does what the engine asks for, until it asks for nothing.
+    /// Executes the engine's outputs until there are none.
     fn settle(&mut self) {
         self.engine.dispatch();
         while let Some(output) = self.engine.next_output() {
@@ -208,7 +208,7 @@ impl Machine {
         self.tick_at = due.map(|due| self.host_time(due).max(self.now));
     }
 
-    /// When the engine's clock shows `at`, or more.
+    /// The first moment at which the engine's clock shows `at` or more.
     fn host_time(&self, at: Time) -> Ns {
         let at = at.as_nanos();
         match self.trouble {

@@ -1,10 +1,10 @@
-//! Policies, judged in seconds: the real engine under virtual time over a modelled drive, and the programs of
-//! [`crate::side_by_side`] at work on it.
+//! Comparing policies in virtual time: the real engine over a modelled drive, used by the programs of
+//! [`crate::side_by_side`].
 //!
-//! What is real: every decision of the engine, every page in its memory, every command it gives. What is a
-//! model: the drive ([`weir_drive`]); the way of a request to the engine and back ([`TRIP`], on so many [`PROCESSORS`]);
-//! the file system at home, in which each file is one piece. What is not there: a kernel's page cache
-//! before the engine, and its read-ahead and block layer behind it.
+//! Real are every decision of the engine, every page in its memory and every command. Models are the drive
+//! ([`weir_drive`]), the path of a request to the engine and back ([`TRIP`], on [`PROCESSORS`] processors), and the file
+//! system at home, in which each file is contiguous. There is no page cache of a kernel before the engine, and no
+//! read-ahead or block layer behind it.
 //!
 //! | module | owns |
 //! |---|---|

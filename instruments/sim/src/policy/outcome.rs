@@ -1,26 +1,26 @@
-//! What came out of a run.
+//! The results of a run.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use weir_drive::Counts;
 use weir_engine::Stats;
 
-/// All of one run.
+/// The results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// How long it took, virtual seconds: that of the load, or until its last answer.
+    /// Its length in virtual seconds: that of the load, or until its last answer.
     pub seconds: f64,
     /// Reads, if there was a reader.
     pub reads: Option<Class>,
     /// Writes, if there were any.
     pub writes: Option<Class>,
-    /// Of the pages that reads looked for, those in memory; 1 without readers.
+    /// The share of pages found in memory by reads; 1 without readers.
     pub hit_rate: f64,
-    /// Writes that made the next one wait.
+    /// Writes after which the next one was delayed.
     pub writers_paced: u64,
     /// Writers that waited for memory.
     pub writers_blocked: u64,
-    /// What the drive did up to then.
+    /// The drive's statistics at that time.
     pub device: Counts,
     /// Second by second.
     pub samples: Vec<Sample>,
@@ -29,20 +29,20 @@ pub struct Outcome {
 /// Operations of a kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Class {
-    /// How many.
+    /// Their number.
     pub operations: u64,
-    /// In a second.
+    /// Operations per second.
     pub rate: f64,
     /// Their median, microseconds.
     pub p50_us: f64,
-    /// Of a hundred the second longest, microseconds.
+    /// The 98th percentile, microseconds.
     pub p99_us: f64,
     /// The longest, microseconds.
     pub longest_us: f64,
 }
 
 impl Class {
-    /// Of all programs that do it; `None` if there was no operation.
+    /// Operations of all programs of a kind; `None` if there was none.
     pub(super) fn of(latencies: &Histogram<u64>, seconds: f64) -> Option<Class> {
         let us = |at: f64| latencies.value_at_quantile(at) as f64 / 1e3;
         (!latencies.is_empty()).then(|| Class {
@@ -55,7 +55,7 @@ impl Class {
     }
 }
 
-/// The engine at one moment, and what happened since the one before.
+/// The state of the engine at one moment, and counts since the moment before.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// Virtual seconds since the beginning.
@@ -72,11 +72,11 @@ pub struct Sample {
     pub cleaned: u64,
     /// Dirty memory, pages.
     pub dirty: u64,
-    /// Of the pages that reads looked for since, those in memory; 1 if there were none.
+    /// The share of pages found in memory by reads since then; 1 if there were no reads.
     pub hit_rate: f64,
-    /// Of these, those that a memory of the size of h_max would have held.
+    /// Of these pages, the share that a memory of the size of h_max would have held.
     pub ghost_hits: u64,
-    /// Pages looked for that had made room for written ones.
+    /// Pages not found because they had been evicted for written ones.
     pub ghost_misses: u64,
     /// Writers waiting.
     pub waiting: u64,
@@ -100,7 +100,7 @@ impl Sample {
     }
 }
 
-/// Of the pages that reads looked for between the two.
+/// The share of pages found in memory by reads between the two.
 pub(super) fn hit_rate(now: &Stats, before: &Stats) -> f64 {
     let hits = now.read_hits.saturating_sub(before.read_hits);
     let all = hits + (now.read_misses - before.read_misses);

@@ -1,4 +1,4 @@
-//! One reader or writer: what it does next, and how long what it did took.
+//! One reader or writer: its next operation, and the latencies of its operations.
 
 use hdrhistogram::Histogram;
 use weir_drive::parameters::{Ns, SECOND};
@@ -11,9 +11,9 @@ use crate::side_by_side::{Client, Order, Session, Side};
 pub enum Next {
     /// An operation on this page.
     Page(u64),
-    /// Nothing before then.
+    /// No operation before this time.
     Wait(Ns),
-    /// Nothing.
+    /// No operation any more: the load is over.
     End,
 }
 
@@ -26,16 +26,16 @@ pub struct Program {
     /// The most operations of a session.
     most: u64,
     sessions: Vec<(Session, Order)>,
-    /// Operations of the first of these sessions.
+    /// The number of operations done in the first of these sessions.
     number: u64,
-    /// Of operations that are over, ns.
+    /// Latencies of finished operations, ns.
     pub latencies: Histogram<u64>,
-    /// When the one under way began.
+    /// When the operation in progress began.
     pub begun: Ns,
 }
 
 impl Program {
-    /// Of `client`, with this file, and so many operations in a session at the most.
+    /// A program of `client` with this file and at most this many operations in a session.
     pub fn new(client: &Client, side: Side, file: FileId, most: u64) -> Program {
         let mut sessions: Vec<_> = client.orders(side).collect();
         sessions.reverse();
@@ -43,7 +43,7 @@ impl Program {
         Program { side, file, most, sessions, number: 0, latencies, begun: 0 }
     }
 
-    /// What it does at `now`, with nothing under way; nothing if the load is over.
+    /// Its next step at `now`, with no operation in progress.
     pub fn next(&mut self, now: Ns, over: bool) -> Next {
         while let Some((session, order)) = self.sessions.last() {
             if over {
@@ -64,7 +64,7 @@ impl Program {
         Next::End
     }
 
-    /// The operation under way is over at `now`.
+    /// The operation in progress ended at `now`.
     pub fn note(&mut self, now: Ns) {
         self.latencies.record(now - self.begun).expect("a histogram that grows");
     }

@@ -1,4 +1,4 @@
-//! What one run is: the load, the drive, the engine, and what goes wrong meanwhile.
+//! The setup of one run: the load, the drive, the engine, and the faults.
 
 use weir_drive::Model;
 use weir_drive::parameters::{Ns, US};
@@ -6,44 +6,44 @@ use weir_engine::{Config, ConfigError, WriteBackPolicy};
 
 use crate::side_by_side::{SideBySide, Unrunnable};
 
-/// What a system call on the mount takes when the engine answers at once: a trip through FUSE and back.
+/// The time of a system call on the mount that the engine answers at once: a trip through FUSE and back.
 pub const TRIP: Ns = 7 * US;
-/// Trips there are at a time; who finds as many under way waits its turn.
+/// Most trips at a time; further requests wait for their turn.
 pub const PROCESSORS: usize = 2;
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What the programs do.
+    /// The load of the programs.
     pub load: SideBySide,
-    /// On what.
+    /// The drive.
     pub model: Model,
     /// The engine's bounds and policies.
     pub engine: Config,
-    /// What goes wrong meanwhile.
+    /// The faults.
     pub trouble: Option<Trouble>,
 }
 
-/// Something that goes wrong, in time since the beginning.
+/// A fault. Times are since the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The drive takes so many times as long for everything.
+    /// The drive takes several times as long for everything.
     Slow {
-        /// Since then.
+        /// When it begins.
         from: Ns,
-        /// Until then.
+        /// When it ends.
         until: Ns,
-        /// How many times.
+        /// The factor.
         times: u64,
     },
     /// The drive does nothing.
     Stall {
-        /// Since then.
+        /// When it begins.
         from: Ns,
-        /// Until then.
+        /// When it ends.
         until: Ns,
     },
-    /// The clock that the engine is told the time from is ahead from then on, and the drive is not.
+    /// The engine's clock is ahead from then on; the drive's is not.
     ClockJump {
         /// When.
         at: Ns,
@@ -58,7 +58,7 @@ pub enum SetupError {
     /// The load makes no sense.
     #[error(transparent)]
     Load(#[from] Unrunnable),
-    /// The engine does not take its configuration.
+    /// The engine refuses its configuration.
     #[error(transparent)]
     Engine(#[from] ConfigError),
     /// There is no memory for its frames.

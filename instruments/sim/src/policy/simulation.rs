@@ -1,7 +1,7 @@
 //! The programs, their turns on the processors, and virtual time.
 //!
-//! One thing happens at a time: a program's turn, or an event of the machine. What is to happen at the same
-//! moment happens in the order in which it was put down, the machine's first.
+//! One thing happens at a time: a program's turn, or an event of the machine. Things that are due at the same
+//! moment happen in the order in which they were scheduled, those of the machine first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,16 +19,16 @@ use crate::side_by_side::{Client, Side, SideBySide};
 /// A program's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// To see what it does next.
+    /// To choose its next operation.
     Look,
-    /// To do it: it has a processor.
+    /// To execute the operation on a processor.
     Act { page: u64 },
 }
 
-/// The request of everything's sync, which is no program's.
+/// The request of the sync of everything, which belongs to no program.
 const SYNC_ALL: RequestId = RequestId(u64::MAX);
 
-/// Reads of those who look on, which are no program's either.
+/// Reads of observers, which belong to no program either.
 const PROBE: RequestId = RequestId(u64::MAX - 1);
 
 /// A run under way.
@@ -36,15 +36,15 @@ pub struct Simulation {
     load: SideBySide,
     machine: Machine,
     programs: Vec<Program>,
-    /// Turns to come: when, which was put down first, whose, what.
+    /// Future turns: time, order of scheduling, program, kind.
     turns: BinaryHeap<Reverse<(Ns, u64, usize, Turn)>>,
     turns_put: u64,
-    /// When each is free.
+    /// When each processor is free.
     processors: [Ns; PROCESSORS],
     now: Ns,
     /// Programs that have not ended.
     running: usize,
-    /// The load is over before its time.
+    /// The load ended early.
     over: bool,
     synced: bool,
     sampled: Stats,
@@ -52,10 +52,10 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// At its beginning.
+    /// A simulation at its beginning.
     ///
     /// # Errors
-    /// The setup's.
+    /// Those of the setup.
     pub fn new(setup: &Setup) -> Result<Simulation, SetupError> {
         let clients = setup.load.clients()?;
         let pages = clients.iter().flat_map(|client| [client.pages; 2]);
@@ -81,17 +81,17 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// The engine, to look at.
+    /// The engine, for reading.
     pub fn engine(&self) -> &Engine {
         self.machine.engine()
     }
 
-    /// What the engine counts.
+    /// The engine's statistics.
     pub fn stats(&self) -> Stats {
         self.machine.stats()
     }
 
-    /// What was sampled so far, second by second.
+    /// The samples so far, second by second.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
@@ -102,8 +102,8 @@ impl Simulation {
         its.map(|program| program.latencies.len()).sum()
     }
 
-    /// Whether a read of this page, now and beside the programs, is answered at once. If it is not, there is
-    /// to be no other one until it is.
+    /// Whether a read of this page now, besides those of the programs, is answered at once. If not, there must not
+    /// be another such read until it is answered.
     pub fn reads_at_once(&mut self, file: FileId, page: u64) -> bool {
         self.machine.read(PROBE, file, page)
     }
@@ -113,7 +113,7 @@ impl Simulation {
         self.machine.pages_not_home()
     }
 
-    /// Lets so much time pass since the beginning.
+    /// Advances virtual time to this much since the beginning.
     pub fn run_until(&mut self, at: Ns) {
         while self.next_event().is_some_and(|next| next <= at) {
             self.step();
@@ -121,7 +121,7 @@ impl Simulation {
         self.now = self.now.max(at);
     }
 
-    /// Lets every program end, all it did answered.
+    /// Lets every program end, with all its operations answered.
     pub fn finish(mut self) -> Outcome {
         self.let_programs_end();
         self.outcome()
@@ -152,7 +152,7 @@ impl Simulation {
         (self.samples.len() as Ns + 1) * SECOND
     }
 
-    /// Whatever is next happens.
+    /// The next event happens.
     fn step(&mut self) {
         self.now =
             self.next_event().expect("requests wait, and something is to happen").max(self.now);
@@ -211,7 +211,7 @@ impl Simulation {
         }
     }
 
-    /// The operation under way is answered: the program knows it when the answer has come back to it.
+    /// The operation in progress is answered: the program sees the answer one way back later.
     fn answer(&mut self, program: usize) {
         let at = self.now + TRIP;
         self.programs[program].note(at);

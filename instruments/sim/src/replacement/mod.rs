@@ -1,8 +1,8 @@
-//! Policies of replacement on traces of page references: what each would have had in memory.
+//! Replacement policies on traces of page references: which pages each would have had in memory.
 //!
-//! The engine's own ([`TwoLists`], the very code) against [`S3Fifo`]. As in the engine dirty pages are on no
-//! list and do not go: beyond `DIRTY_SHARE` of the cache those dirty longest come home, and may go from
-//! then on. A page that is read and is not there comes in clean, one that is written comes in dirty.
+//! Compares the engine's own policy ([`TwoLists`], the same code) with [`S3Fifo`]. As in the engine, dirty pages are on
+//! no list and are not evicted. Beyond `DIRTY_SHARE` of the cache, the pages dirty longest go home, and may be evicted
+//! from then on. A page that is read and is not in memory comes in clean; one that is written comes in dirty.
 //!
 //! No time passes here, nothing is read ahead, and files are not removed.
 
@@ -17,20 +17,20 @@ use weir_engine::TwoLists;
 pub use s3_fifo::S3Fifo;
 pub use trace::{Reference, trace};
 
-/// One page of the cache in so many may be dirty: the static policy's background ratio.
+/// The cache divided by this may be dirty: the static policy's background ratio.
 const DIRTY_SHARE: usize = 5;
 
 /// Which page goes. Pages that are dirty are in memory and are no candidates.
 pub trait Replacement {
     /// Whether the page is in memory.
     fn holds(&self, page: u64) -> bool;
-    /// It comes into memory, where it was not, and is no candidate yet.
+    /// Brings a page into memory; it is not a candidate yet.
     fn admit(&mut self, page: u64);
-    /// It is used again.
+    /// Notes a use of a page.
     fn touch(&mut self, page: u64);
-    /// It is clean from now on: a candidate.
+    /// Notes that a page became clean: it is a candidate.
     fn insert(&mut self, page: u64);
-    /// It is dirty from now on, and was a candidate.
+    /// Notes that a page, which was a candidate, became dirty.
     fn remove(&mut self, page: u64);
     /// Evicts a candidate; `None` if no page is one.
     fn evict(&mut self) -> Option<u64>;
@@ -90,7 +90,7 @@ pub fn footprint(trace: &[Reference]) -> usize {
     trace.iter().map(|reference| reference.page).collect::<HashSet<u64>>().len()
 }
 
-/// What a cache of so many pages holds of a trace, under this policy.
+/// The hits of a trace in a cache of this many pages, under this policy.
 pub fn hits(policy: &mut impl Replacement, trace: &[Reference], cache_pages: usize) -> Hits {
     assert!(cache_pages > 0);
     let dirty_max = (cache_pages / DIRTY_SHARE).max(1);

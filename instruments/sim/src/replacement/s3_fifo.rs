@@ -1,19 +1,19 @@
-//! S3-FIFO (SOSP'23, section 4): a small queue that most pages pass once, a main one for those used in it
-//! or known from before, and the names of those that went from the small one.
+//! S3-FIFO (SOSP'23, section 4): a small queue that most pages pass once, a main queue for pages used in the small one
+//! or known from before, and the names of pages evicted from the small one.
 //!
-//! Where the paper says nothing: a dirty page stands in no queue; come home it enters its own again as the
-//! newest. The small queue's tenth is that of the pages in the queues, so that it follows the memory that
-//! dirty pages leave.
+//! Where the paper says nothing: a dirty page is in no queue; when it has gone home, it enters its queue again as the
+//! newest page. The small queue has a tenth of the pages in the queues, so that it follows the memory that dirty pages
+//! leave.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::Replacement;
 
-/// One page in so many is in the small queue.
+/// The pages divided by this are in the small queue.
 const SMALL_SHARE: usize = 10;
 /// Uses are counted up to this.
 const USES_MAX: u8 = 3;
-/// From so many on a page goes on to the main queue.
+/// Uses from which a page moves to the main queue.
 const USES_TO_STAY: u8 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ struct Queue {
     len: usize,
 }
 
-/// A cache of so many pages.
+/// A cache of this many pages.
 #[derive(Debug)]
 pub struct S3Fifo {
     pages: HashMap<u64, Page>,

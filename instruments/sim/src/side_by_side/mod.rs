@@ -1,20 +1,20 @@
 //! Readers and writers side by side, each with files of its own: the IOzone workloads of AWOL's
-//! evaluation (paper 002, section 5), in operations of one page. Which operations there are; the bench
-//! does them on files, [`crate::policy`] in virtual time.
+//! evaluation (paper 002, section 5), in operations of one page. This module defines the operations; the bench
+//! executes them on files, [`crate::policy`] in virtual time.
 //!
-//! `order` is the ways through a file, `zipf` one of them, `schedule` who runs when.
+//! `order` has the access orders in a file, `zipf` is one of them, `schedule` says which clients run when.
 //!
 //! | the paper's | reader | writer |
 //! |---|---|---|
 //! | NRSW, NRZW | none | sequential, Zipf |
 //! | SRSW, RRRW, ZRZW | sequential, random, Zipf | the same, on another file |
 //! | NRVW | none | five to eight clients at any time, each sequential or Zipf |
-//! | VRVW | one to each writer, as it goes | the same |
+//! | VRVW | one for each writer, with the same kind of access | the same |
 //!
-//! The paper's processes end when their gigabyte is done; here a load has its time, in which a
-//! writer goes around. It is over early if a lone sequential reader has read its file once: nothing
-//! that it reads was in memory before. Of clients that come and go each reads at most its file's
-//! length in a session, lest all that is measured is memory.
+//! The paper's processes end when their gigabyte is done; here a load has a fixed time, in which a
+//! writer wraps around. It is over early if a single sequential reader has read its file once: nothing
+//! that it reads was in memory before. Each of the clients that come and go reads at most its file's
+//! length in a session, so that not only memory is measured.
 //!
 //! Invariant: no two clients have a file in common, and no file that is read is written.
 
@@ -30,32 +30,32 @@ pub use order::{Access, Order};
 pub use schedule::{CLIENTS, Session};
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// Of several clients' files the least is so much of the greatest: the paper's have 100 to 512 MB.
+/// The size of the smallest of several clients' files, as a share of the largest: the paper's have 100 to 512 MB.
 const LEAST: (u64, u64) = (100, 512);
-/// What the sizes of several clients' files follow from: the same for all loads, so that they can
+/// The seed of the sizes of several clients' files: the same for all loads, so that they can
 /// share files.
 const SIZE_SEED: u64 = 0x7369_7a65;
-/// Tells what is read from what is written.
+/// Distinguishes the orders of reads from those of writes.
 const READS: u64 = 0x7265_6164;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SideBySide {
-    /// What the reader does, if there is one. It is variable if, and only if, the writer is.
+    /// The reader's access, if there is a reader. It is variable exactly if the writer's is.
     pub reader: Option<Access>,
-    /// What the writer does.
+    /// The writer's access.
     pub writer: Access,
-    /// Bytes of each file: whole pages. Of several clients' files it is the greatest.
+    /// Bytes of each file: whole pages. With several clients, the size of the largest file.
     pub file_bytes: u64,
-    /// For how long operations are begun; the last ones are waited for and counted.
+    /// How long operations are started; the last ones are awaited and counted.
     pub seconds: f64,
     /// The mean time between changes where clients come and go.
     pub change_seconds: f64,
-    /// What orders, sessions and written bytes follow from. The prepared content does not.
+    /// The seed of orders, sessions and written bytes. The prepared content does not depend on it.
     pub seed: u64,
 }
 
-/// Reader and writer of the paper's seven, those that share files together.
+/// Reader and writer of the paper's seven workloads; those in a group share files.
 pub const WORKLOADS: [(Option<Access>, Access); 7] = [
     (None, Access::Sequential),
     (Some(Access::Sequential), Access::Sequential),
@@ -66,7 +66,7 @@ pub const WORKLOADS: [(Option<Access>, Access); 7] = [
     (Some(Access::Variable), Access::Variable),
 ];
 
-/// What a thread of a client does.
+/// The kind of a client's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Reads its one file.
@@ -84,7 +84,7 @@ pub struct Client {
     pub pages: u64,
     /// When it runs, and how.
     pub sessions: Vec<Session>,
-    /// What its orders follow from.
+    /// The seed of its orders.
     pub seed: u64,
 }
 
@@ -102,7 +102,7 @@ impl Client {
     }
 }
 
-/// A load that is none.
+/// An invalid load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} on files of {file_bytes} bytes cannot be run")]
 pub struct Unrunnable {
@@ -111,13 +111,13 @@ pub struct Unrunnable {
 }
 
 impl SideBySide {
-    /// `nrsw`, `zrzw`, ...: as the paper calls it.
+    /// The paper's name: `nrsw`, `zrzw` and so on.
     pub fn name(&self) -> String {
         let reader = self.reader.map_or('n', Access::letter);
         format!("{reader}r{}w", self.writer.letter())
     }
 
-    /// Whether both start from the very same files.
+    /// Whether both loads start from the same files.
     pub fn shares_files_with(&self, other: &SideBySide) -> bool {
         (self.file_count(), self.file_bytes) == (other.file_count(), other.file_bytes)
     }
@@ -127,14 +127,14 @@ impl SideBySide {
         self.file_count() as u64 * self.file_bytes
     }
 
-    /// Bytes of the least and of the greatest of its files.
+    /// Bytes of the smallest and of the largest of its files.
     pub fn least_and_greatest(&self) -> [u64; 2] {
         let pages = (0..self.file_count() / 2).map(|client| self.pages_of(client));
         let [least, most] = [pages.clone().min(), pages.max()];
         [least, most].map(|pages| pages.unwrap_or(0) * PAGE)
     }
 
-    /// Files that are read are there without a reader too: loads with and without share files.
+    /// Files that are read exist without a reader too, so that loads with and without one share files.
     fn file_count(&self) -> usize {
         2 * if self.writer == Access::Variable { CLIENTS } else { 1 }
     }
@@ -159,10 +159,10 @@ impl SideBySide {
         if side == Side::Reads && once { client.pages } else { u64::MAX }
     }
 
-    /// Who reads and writes what, and when.
+    /// The clients, their files and their sessions.
     ///
     /// # Errors
-    /// Files that are not of whole pages, or a reader that does not go as the writer does.
+    /// Files that are not of whole pages, or a variable reader without a variable writer or the reverse.
     pub fn clients(&self) -> Result<Vec<Client>, Unrunnable> {
         let variable = self.writer == Access::Variable;
         let together = self.reader.is_none_or(|reader| (reader == Access::Variable) == variable);

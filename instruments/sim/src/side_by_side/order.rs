@@ -1,4 +1,4 @@
-//! The ways a reader or a writer goes through a file, and the pages they come to.
+//! The orders in which a reader or a writer accesses a file's pages.
 //!
 //! Pure: which page an operation concerns follows from the order and the operation's number.
 
@@ -7,13 +7,13 @@ use weir_drive::Random;
 
 use super::zipf::Zipf;
 
-/// What a workload's reader or writer does.
+/// The access of a workload's reader or writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// From the file's start on and, after its end, from the start again.
+    /// From the file's start to its end, and then again from the start.
     Sequential,
-    /// Any page as likely as any other.
+    /// Every page with the same probability.
     Random,
     /// Pages by Zipf's law.
     Zipf,
@@ -33,7 +33,7 @@ impl Access {
     }
 }
 
-/// One way through one file.
+/// An access order of one file.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     way: Way,
@@ -49,7 +49,7 @@ enum Way {
 }
 
 impl Order {
-    /// Through a file of so many pages. `access` is not variable: that is several orders.
+    /// The order for a file of `pages` pages. `access` must not be variable, which means several orders.
     pub fn new(access: Access, pages: u64, seed: u64) -> Order {
         let way = match access {
             Access::Sequential => Way::Sequential,
@@ -74,7 +74,7 @@ impl Order {
 mod tests {
     use super::*;
 
-    /// How often each page comes, most often first.
+    /// The number of accesses of each page, in descending order.
     fn counts(access: Access, operations: u64) -> Vec<u32> {
         let order = Order::new(access, 100, 3);
         let mut counts = vec![0; 100];

@@ -6,19 +6,19 @@ use weir_drive::Random;
 
 use super::order::Access;
 
-/// Clients there are where they come and go; as many may run at once.
+/// Number of clients that come and go; all of them may run at once.
 pub const CLIENTS: usize = 8;
-/// The least that run at any time.
+/// The fewest that run at any time.
 pub const RUNNING_MIN: u64 = 5;
 
 /// A client running once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Session {
-    /// How it goes through its files.
+    /// Its access to its files.
     pub access: Access,
-    /// When it begins, seconds after the load does.
+    /// Start, seconds after that of the load.
     pub begin: f64,
-    /// When it begins no more operations.
+    /// The time after which it begins no more operations.
     pub end: f64,
 }
 
@@ -31,8 +31,8 @@ pub fn steady(access: Access, seconds: f64) -> Vec<Vec<Session>> {
 /// one another.
 ///
 /// Something changes at random intervals, half to one and a half times `change_seconds`: a client
-/// is done, and others are done or begin, until as many run as is drawn anew: [`RUNNING_MIN`] to
-/// [`CLIENTS`]. Whoever begins draws whether it is sequential or goes by Zipf's law.
+/// ends, and others end or begin, until a randomly drawn number of them run, [`RUNNING_MIN`] to
+/// [`CLIENTS`]. A client that begins is sequential or follows Zipf's law, at random.
 pub fn variable(seed: u64, seconds: f64, change_seconds: f64) -> Vec<Vec<Session>> {
     assert!(change_seconds > 0.0);
     let mut random = Random::of(seed, 0x7661_7269);
@@ -62,7 +62,7 @@ fn ended(begun: Option<(Access, f64)>, end: f64) -> Option<Session> {
     begun.map(|(access, begin)| Session { access, begin, end })
 }
 
-/// One of those that run, or of those that do not. There must be one.
+/// A random one of those that run, or of those that do not. There must be one.
 fn draw(random: &mut Random, now: &[Option<(Access, f64)>], running: bool) -> usize {
     let those: Vec<usize> = (0..now.len()).filter(|at| now[*at].is_some() == running).collect();
     those[random.below(those.len() as u64) as usize]

@@ -18,14 +18,14 @@ use crate::transport::wire::answer::{self, Body};
 /// FUSE_DEV_IOC_CLONE.
 const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
 
-/// Pieces of an answer that one writev(2) takes (IOV_MAX), its header aside.
+/// Most pieces of an answer that one writev(2) takes (IOV_MAX), besides its header.
 const PIECES_MAX: usize = 1023;
 
-/// What a read of the device brought.
+/// The result of a read of the device.
 pub(super) enum Received {
-    /// A request of that many bytes.
+    /// A request of this many bytes.
     Request(usize),
-    /// The mount is gone.
+    /// The mount has ended.
     End,
 }
 
@@ -34,21 +34,21 @@ pub(super) enum Received {
 pub(super) struct Channel(File);
 
 impl Channel {
-    /// That of a mount.
+    /// The channel of a mount.
     pub(super) fn new(device: OwnedFd) -> Channel {
         Channel(device.into())
     }
 
-    /// The device, once more.
+    /// A duplicate of the device's descriptor.
     ///
     /// # Errors
-    /// What dup(2) says.
+    /// Those of dup(2).
     pub(super) fn device(&self) -> io::Result<OwnedFd> {
         Ok(self.0.try_clone()?.into())
     }
 
-    /// Another channel of the same mount: its requests are handed to either, and threads that each have one do not
-    /// wait for each other. This one, if there is none to be had.
+    /// Another channel of the same mount. Requests arrive at either, and threads with separate channels do not wait for
+    /// each other. If the device cannot be cloned, this channel itself.
     pub(super) fn cloned(self: &Arc<Self>) -> Arc<Channel> {
         match self.clone_device() {
             Ok(device) => Arc::new(Channel(device)),
@@ -62,7 +62,7 @@ impl Channel {
     fn clone_device(&self) -> io::Result<File> {
         let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
         let of = u32::try_from(self.0.as_raw_fd()).map_err(io::Error::other)?;
-        // SAFETY: the call reads a u32 from where it is told, a descriptor's number.
+        // SAFETY: the call reads a u32, a descriptor's number, from the given address.
         unsafe { ioctl(&device, Setter::<CLONE, u32>::new(of))? };
         Ok(device)
     }
@@ -70,7 +70,7 @@ impl Channel {
     /// Reads a request. `buffer` has room for the largest.
     ///
     /// # Errors
-    /// What read(2) says, but for what only means to try again.
+    /// Those of read(2), except those that only mean to try again.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         loop {
             match (&self.0).read(buffer) {
@@ -104,12 +104,12 @@ impl Answers for Channel {
         let written = self.write(unique, &result);
         let Err(error) = written else { return };
         match error.raw_os_error() {
-            // Whoever asked was interrupted, or the mount is gone.
+            // The request was interrupted, or the mount has ended.
             Some(libc::ENOENT | libc::ENODEV | libc::ENOTCONN | libc::EPERM) => {}
             _ => {
                 tracing::error!("the kernel did not take an answer: {error}");
                 if result.is_ok() {
-                    // It must not wait for ever.
+                    // The program must not wait for ever.
                     let _ = self.write(unique, &Err(Errno::EIO));
                 }
             }

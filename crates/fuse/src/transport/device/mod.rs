@@ -1,7 +1,7 @@
-//! The transport over /dev/fuse: a thread reads a request with read(2), does what it asks, and answers with
-//! writev(2); late answers are written by whoever has them.
+//! The transport over /dev/fuse: a thread reads a request with read(2), executes it, and answers with writev(2). A late
+//! answer is written by the thread that completes the request.
 //!
-//! Each thread has a clone of the device ([`channel`]): requests that one read are answered on the same.
+//! Each thread has a clone of the device ([`channel`]): a request is answered on the channel that it was read from.
 
 mod channel;
 
@@ -23,18 +23,18 @@ use crate::transport::wire::request::{HEADER_BYTES, Request};
 use crate::transport::wire::{Malformed, opcode};
 use crate::transport::{BACKGROUND_MAX, Transport, WRITE_BYTES_MAX};
 
-/// How long the device is left alone where only what nobody waits for comes by it.
+/// Pause between reads of the device if only requests without an answer arrive by it.
 const REST: Duration = Duration::from_millis(2);
 
-/// What is asked of the kernel; it is done without what it does not have.
+/// The capabilities that are asked of the kernel. Those that it does not have are not used.
 ///
-/// Not asked for: FUSE_WRITEBACK_CACHE, because Weir wants each write at once and with exactly its
-/// bytes; FUSE_AUTO_INVAL_DATA, because then the kernel would drop what it caches after each write
-/// of its own; FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS, because the kernel keeps locks itself;
-/// FUSE_ATOMIC_O_TRUNC, because a program that runs must not be truncated (see `FileSystem::open`).
+/// Not asked for: FUSE_WRITEBACK_CACHE, because Weir needs each write at once and with exactly its bytes;
+/// FUSE_AUTO_INVAL_DATA, because then the kernel would drop its cached pages after each of its own writes;
+/// FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS, because the kernel keeps locks itself; FUSE_ATOMIC_O_TRUNC, because the file
+/// of a running program must not be truncated (see `FileSystem::open`).
 const CAPABILITIES: u64 = capability::ASYNC_READ
     | capability::BIG_WRITES
-    // What the kernel does not drop after such a write is dropped by us: see `kernel_pages`.
+    // Weir has the kernel drop stale pages after such a write: see `kernel_pages`.
     | capability::ASYNC_DIO
     | capability::PARALLEL_DIROPS
     | capability::DO_READDIRPLUS
@@ -42,29 +42,29 @@ const CAPABILITIES: u64 = capability::ASYNC_READ
     | capability::NO_OPENDIR_SUPPORT
     | capability::HANDLE_KILLPRIV_V2
     | capability::POSIX_ACL
-    // The umask must yield to a default ACL, which home alone knows.
+    // A default ACL, which only home knows, replaces the umask.
     | capability::DONT_MASK
     | capability::CACHE_SYMLINKS
     | capability::DIRECT_IO_ALLOW_MMAP
-    // Handles made from node numbers would outlive what they name.
+    // Handles made from node numbers would outlive their inodes.
     | capability::NO_EXPORT_SUPPORT;
 
-/// A connection on which the kernel was greeted.
+/// A connection after its FUSE_INIT.
 pub(crate) struct Connection {
     fs: Arc<FileSystem>,
     channel: Arc<Channel>,
     threads: usize,
-    /// Where requests come once the kernel was greeted.
+    /// The queues by which requests arrive after FUSE_INIT.
     queues: Option<Queues>,
     transport: Transport,
 }
 
 impl Connection {
-    /// Greets the kernel on `device`, the descriptor a mount was made with, and registers `queues`
-    /// with it if it takes any. `threads` serve the device.
+    /// Answers FUSE_INIT on `device`, the descriptor that a mount was made with, and registers `queues` with the kernel if
+    /// it takes any. `threads` serve the device.
     ///
     /// # Errors
-    /// The kernel speaks no protocol we know, or the mount is already gone.
+    /// The kernel's protocol is not known, or the mount has already ended.
     pub(crate) fn new(
         fs: Arc<FileSystem>,
         device: OwnedFd,
@@ -86,7 +86,7 @@ impl Connection {
         Ok(Connection { fs, channel, threads, queues, transport })
     }
 
-    /// How requests come.
+    /// The transport in use.
     pub(crate) fn transport(&self) -> Transport {
         self.transport
     }
@@ -133,7 +133,7 @@ impl Connection {
     }
 }
 
-/// Answers the kernel's greeting, and says which capabilities both sides have.
+/// Answers FUSE_INIT, and returns the capabilities that both sides have.
 fn greet(channel: &Arc<Channel>, with_queues: bool) -> std::io::Result<u64> {
     let not_greeted = || std::io::Error::from(std::io::ErrorKind::NotConnected);
     let nonsense = |_: Malformed| std::io::Error::from(std::io::ErrorKind::InvalidData);
@@ -143,7 +143,7 @@ fn greet(channel: &Arc<Channel>, with_queues: bool) -> std::io::Result<u64> {
         write_bytes_max: WRITE_BYTES_MAX,
         background_max: BACKGROUND_MAX,
     };
-    // FUSE_MIN_READ_BUFFER: the kernel reads into nothing smaller.
+    // FUSE_MIN_READ_BUFFER: the kernel refuses a smaller buffer.
     let mut buffer = vec![0; 8192];
     loop {
         let len = match channel.receive(&mut buffer)? {
@@ -171,11 +171,11 @@ fn greet(channel: &Arc<Channel>, with_queues: bool) -> std::io::Result<u64> {
     }
 }
 
-/// What a thread serves.
+/// A thread that serves the device.
 struct Server {
     fs: Arc<FileSystem>,
     channel: Arc<Channel>,
-    /// Requests come by queues, so that nobody waits for what comes by the device.
+    /// Requests with an answer arrive by queues, so that no program waits for the device.
     rests: bool,
     /// A thread has met an error of the device: the others end with their next request.
     failed: Arc<AtomicBool>,
@@ -212,8 +212,8 @@ impl Server {
         }
     }
 
-    /// Where requests come by queues, nobody waits for what comes by the device. Not to be waiting for it, either, spares
-    /// whoever has the kernel forget something the time to wake us, and then all comes at once.
+    /// With queues, no program waits for requests on the device. The thread sleeps between reads, so that a program that
+    /// makes the kernel send a FORGET does not spend time to wake it, and then reads all of them at once.
     fn rest(&self) {
         if self.rests && !self.fs.is_short_of_descriptors() {
             thread::sleep(REST);

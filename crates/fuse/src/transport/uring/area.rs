@@ -1,15 +1,14 @@
-//! The memory in which requests come and answers go: for each entry of a thread's queues a header
-//! and a payload buffer.
+//! The memory for requests and answers: a header and a payload buffer for each entry of a thread's queues.
 //!
-//! Owns one anonymous mapping, of which only pages that were used are resident. Small pages: a huge
-//! one would be resident for the sake of one small request.
+//! Owns one anonymous mapping, of which only pages that were used are resident. It has small pages: a huge page would
+//! be resident for one small request.
 //!
 //! Invariants:
 //! - an entry's memory lies at [`Area::place`], inside the mapping, and overlaps no other's;
 //! - `resident` is an upper bound of the bytes of each payload that may be resident past its first
 //!   page.
 
-#![allow(unsafe_code)] // Memory the kernel writes to, too, is no Rust object.
+#![allow(unsafe_code)] // Memory that the kernel also writes is not a Rust object.
 
 use std::ffi::c_void;
 use std::io;
@@ -20,8 +19,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::super::wire::request::HEADER_BYTES;
 
-/// Bytes of one payload: what the kernel asks for at least, `fuse_ring::max_payload_sz`, with
-/// requests of [`WRITE_BYTES_MAX`].
+/// Bytes of one payload: the least that the kernel accepts (`fuse_ring::max_payload_sz`) with requests of
+/// [`WRITE_BYTES_MAX`].
 ///
 /// [`WRITE_BYTES_MAX`]: crate::transport::WRITE_BYTES_MAX
 pub(super) const PAYLOAD_BYTES: usize = crate::transport::WRITE_BYTES_MAX as usize;
@@ -52,16 +51,16 @@ pub(super) struct Area {
     resident_sum: usize,
 }
 
-/// An entry's request, as the kernel left it.
+/// An entry's request, as the kernel wrote it.
 #[derive(Debug)]
 pub(super) struct Arrived<'a> {
     /// `struct fuse_in_header`.
     pub(super) header: &'a [u8; HEADER_BYTES],
     /// Memory for the structure of the request.
     pub(super) fixed: &'a [u8],
-    /// What follows it.
+    /// The rest of the request.
     pub(super) payload: &'a [u8],
-    /// By what the answer is told apart.
+    /// The kernel's identifier of the request, for the answer.
     pub(super) commit_id: u64,
 }
 
@@ -86,7 +85,7 @@ impl Area {
         // SAFETY: a new mapping, at an address the kernel chooses.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, prot, flags)? };
         let base = NonNull::new(base).expect("mmap(2) gives no null address unless asked");
-        // SAFETY: the mapping's own range. A kernel without huge pages refuses, and needs no advice.
+        // SAFETY: the mapping's own range. A kernel without huge pages refuses, which does no harm.
         let _ = unsafe { madvise(base.as_ptr(), len, Advice::LinuxNoHugepage) };
         Ok(Area { base, len, entries, resident: vec![0; entries], resident_sum: 0 })
     }
@@ -107,7 +106,7 @@ impl Area {
     /// The entry is not with the kernel, and will not be while what is returned is used.
     pub(super) unsafe fn arrived(&mut self, entry: u32) -> Arrived<'_> {
         let Place { frame, payload } = self.place(entry);
-        // SAFETY: inside the mapping; the kernel does not write meanwhile, by the caller's word.
+        // SAFETY: inside the mapping; the caller promises that the kernel does not write at this time.
         let (frame, payload) = unsafe {
             let frame = slice::from_raw_parts(frame.as_ptr(), FRAME_BYTES);
             (frame, slice::from_raw_parts(payload.as_ptr(), PAYLOAD_BYTES))
@@ -152,8 +151,8 @@ impl Area {
     ) {
         assert!(len <= PAYLOAD_BYTES, "a body fits its buffer");
         let Place { frame, payload } = self.place(entry);
-        // SAFETY: inside the mapping; nobody else uses it meanwhile: the kernel by the caller's
-        // word, others because `self` is borrowed mutably.
+        // SAFETY: inside the mapping. It is not used elsewhere at this time: not by the kernel, as the caller promises,
+        // nor by other code, because `self` is borrowed mutably.
         let (frame, payload) = unsafe {
             let frame = slice::from_raw_parts_mut(frame.as_ptr(), FRAME_BYTES);
             (frame, slice::from_raw_parts_mut(payload.as_ptr(), len))
@@ -179,10 +178,10 @@ impl Area {
         self.resident_sum
     }
 
-    /// Gives back the memory of `entry`, but for its first page.
+    /// Gives back the memory of `entry`, except its first page.
     ///
     /// # Safety
-    /// Nothing that is in the entry is needed any more.
+    /// The entry's content is not needed any more.
     pub(super) unsafe fn give_back(&mut self, entry: u32) {
         let resident = std::mem::take(&mut self.resident[entry as usize]);
         if resident == 0 {
@@ -191,8 +190,8 @@ impl Area {
         self.resident_sum -= resident;
         let Place { payload, .. } = self.place(entry);
         let len = PAYLOAD_BYTES - PAGE_BYTES;
-        // SAFETY: inside the mapping, and what was there is not needed, by the caller's word.
-        // Advice that is not taken costs memory alone.
+        // SAFETY: inside the mapping; the caller promises that the content is not needed. If the kernel ignores the
+        // advice, that costs only memory.
         let _ = unsafe {
             let from = payload.add(PAGE_BYTES).as_ptr().cast();
             madvise(from, len, Advice::LinuxDontNeed)
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_empty_and_not_counted() {
+    fn released_memory_is_empty_and_not_counted() {
         let mut area = Area::new(2).unwrap();
         let len = PAGE_BYTES * 3;
         // SAFETY: there is no kernel.

@@ -3,7 +3,7 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// What one thread serves.
+/// The queues that one thread serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     /// The CPU it is bound to.
@@ -43,8 +43,8 @@ pub(super) fn bind(cpu: usize) {
     }
 }
 
-/// Shares `queues` queues out: a thread for each CPU of `allowed`, with that CPU's queue and an
-/// even part of those of the others.
+/// Divides `queues` queues among threads: one thread for each CPU of `allowed`, with that CPU's queue and an even share
+/// of the queues of other CPUs.
 pub(super) fn share_out(queues: usize, allowed: &[usize]) -> Vec<Share> {
     let bound = |&cpu| Share { cpu: Some(cpu), queues: vec![cpu] };
     let mut shares: Vec<Share> = allowed.iter().map(bound).collect();

@@ -1,4 +1,4 @@
-//! For fuzzing alone: a request in an entry's memory, taken apart.
+//! For fuzzing only: parsing a request in an entry's memory.
 
 use super::area::{self, Area};
 use crate::transport::wire::request::{Header, Operation, Request};
@@ -8,19 +8,19 @@ pub const FRAME_BYTES: usize = area::FRAME_BYTES;
 /// Most bytes of a payload.
 pub const PAYLOAD_BYTES: usize = area::PAYLOAD_BYTES;
 
-/// What a request holds beside numbers.
+/// The parts of a request besides numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     /// Its names, in order; a symbolic link's target is one.
     pub names: Vec<Vec<u8>>,
-    /// What is written.
+    /// The data of a write.
     pub data: Vec<u8>,
-    /// Nodes that are forgotten, and how many lookups of each.
+    /// Nodes that are forgotten, and the number of lookups of each.
     pub forgets: Vec<(u64, u64)>,
 }
 
-/// Takes a request apart that the kernel left in an entry: `header`, and a payload that begins with `payload` and goes
-/// on with zeros. `None` if it makes no sense.
+/// Parses a request that the kernel wrote to an entry: `header`, and a payload of `payload` followed by zeros. `None` if it
+/// is malformed.
 pub fn take_apart(header: &[u8; FRAME_BYTES], payload: &[u8]) -> Option<Parts> {
     let mut area = Area::new(1).expect("there is memory");
     area.arrive(0, header, payload);

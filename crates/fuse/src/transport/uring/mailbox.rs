@@ -1,5 +1,7 @@
 //! A queue's mailbox: any thread puts answers into it, and the queue's own thread sends them.
-//! Owns the answers and the doordoorbell, an eventfd that ends the thread's wait.
+//!
+//! Owns the answers and the doorbell, an eventfd that ends the thread's wait.
+//!
 //! Invariant: an answer that is put while the thread waits, or is about to wait, rings the doorbell. The thread
 //! first announces its wait and then looks for answers; a thread that puts an answer first puts it and then
 //! checks for that announcement.
@@ -14,7 +16,7 @@ use crate::errno::Errno;
 use crate::reply::Answers;
 use crate::transport::wire::answer::Body;
 
-/// An answer on its way.
+/// An answer to be sent.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The entry its request came in.
@@ -37,7 +39,7 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     /// # Errors
-    /// What eventfd(2) says.
+    /// Those of eventfd(2).
     pub(super) fn new() -> std::io::Result<Mailbox> {
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Mailbox {
@@ -72,12 +74,13 @@ impl Mailbox {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Takes the answers there are into `taken`, which is empty.
+    /// Moves the answers into `taken`, which is empty.
     pub(super) fn take(&self, taken: &mut Vec<Answer>) {
         std::mem::swap(&mut *self.answers(), taken);
     }
 
-    /// Announces that the thread is about to wait. Returns false if it must not, since there is something to do.
+    /// Announces that the thread is about to wait. Returns false if it must not wait, because there are answers to send or
+    /// it must end.
     pub(super) fn will_wait(&self) -> bool {
         self.awake.store(false, Ordering::SeqCst);
         let may_wait = self.answers().is_empty() && !self.is_stopped();
@@ -113,7 +116,7 @@ impl Answers for Mailbox {
         self.put(Answer { entry: slot, unique, result });
     }
 
-    /// An entry goes back to the kernel with an answer, whatever it was for.
+    /// An entry goes back to the kernel only with an answer, even if the request needs none.
     fn done(&self, slot: u32, unique: u64) {
         self.answer(slot, unique, Ok(Body::empty()));
     }

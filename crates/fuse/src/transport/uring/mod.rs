@@ -1,13 +1,13 @@
-//! The transport over io_uring (Documentation/filesystems/fuse/fuse-io-uring.rst): a thread and a
-//! queue for each CPU. The thread takes a program's request on the CPU the program runs on, and one
-//! call of the kernel both sends an answer and fetches the next request.
+//! The transport over io_uring (Documentation/filesystems/fuse/fuse-io-uring.rst): a thread and a queue for each CPU. The
+//! thread takes a program's request on the CPU that the program runs on. One system call both sends an answer and fetches
+//! the next request.
 //!
-//! The kernel greets, forgets, interrupts and is notified over the device, which is therefore served
-//! as well; and it sends everything there until every queue is registered.
+//! INIT, FORGET, INTERRUPT and notifications use the device, which is therefore served as well. The kernel also sends all
+//! requests there until every queue is registered.
 //!
-//! Owns the threads. Invariant: once the kernel was told that queues will come, each of them is
-//! registered or refused by the kernel, for it holds all requests back until then. What else can
-//! fail is done before, in [`Queues::prepare`].
+//! Owns the threads. Invariant: once FUSE_INIT has announced queues, each of them is registered or refused by the kernel,
+//! because the kernel holds all requests back until then. All other steps that can fail come before, in
+//! [`Queues::prepare`].
 
 mod area;
 mod cpus;
@@ -31,7 +31,7 @@ use self::server::Server;
 use crate::file_system::FileSystem;
 
 /// Entries of a queue: at most this many requests from one CPU are served at once; others wait in the kernel.
-/// More than the background requests there can be, so that what reads ahead never holds up a write.
+/// More than the most background requests, so that read-ahead never delays a write.
 const ENTRIES: usize = 96;
 /// Entries of the queue of a CPU that is not running.
 const ENTRIES_OFFLINE: usize = 8;
@@ -40,19 +40,19 @@ const _: () = assert!(ENTRIES > super::BACKGROUND_MAX as usize);
 
 const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// What the kernel says of FUSE over io_uring.
+/// The kernel's setting for FUSE over io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelSetting {
     /// It can be used.
     On,
-    /// It has it, and root has not turned it on.
+    /// The kernel has it, but root has not turned it on.
     Off,
-    /// It is older than 6.14, or built without it.
+    /// The kernel is older than 6.14, or built without it.
     Missing,
 }
 
 impl KernelSetting {
-    /// What it is now.
+    /// The current setting.
     pub fn read() -> KernelSetting {
         match std::fs::read_to_string(SETTING) {
             Ok(text) if text.starts_with(['Y', 'y', '1']) => KernelSetting::On,
@@ -61,7 +61,7 @@ impl KernelSetting {
         }
     }
 
-    /// Why it cannot be used, and how that is changed; `None` if it can.
+    /// Why FUSE over io_uring cannot be used, and how to change that; `None` if it can.
     pub fn advice(self) -> Option<&'static str> {
         match self {
             KernelSetting::On => None,
@@ -85,9 +85,9 @@ pub(crate) struct Queues {
 #[derive(Debug)]
 struct Thread {
     mailbox: Arc<Mailbox>,
-    /// Has the thread register its queues. One that is never asked ends when this is dropped.
+    /// Has the thread register its queues. If this is dropped instead, the thread ends.
     begin: Sender<()>,
-    /// How each step went.
+    /// The result of each step.
     step: Receiver<io::Result<()>>,
     handle: JoinHandle<()>,
 }
@@ -96,7 +96,7 @@ impl Queues {
     /// Starts the threads and sets up everything but the registration.
     ///
     /// # Errors
-    /// There is no io_uring of the kind that is needed, or not enough memory or threads.
+    /// The kernel's io_uring lacks a needed feature, or there is not enough memory or threads.
     pub(crate) fn prepare(fs: &Arc<FileSystem>, device: BorrowedFd<'_>) -> io::Result<Queues> {
         let queues = cpus::listed("possible").map_or(0, |cpus| cpus.len());
         if queues == 0 {
@@ -109,20 +109,20 @@ impl Queues {
         Ok(queues)
     }
 
-    /// Registers all queues, after the kernel was greeted.
+    /// Registers all queues, after FUSE_INIT.
     ///
     /// # Errors
-    /// The kernel refused an entry. It sends requests to the device, unless every queue has another
-    /// entry; the threads serve what they get.
+    /// The kernel refused an entry. It then sends requests to the device, unless every queue has another entry; the threads
+    /// serve the requests that they get.
     pub(crate) fn register(&self) -> io::Result<()> {
         for thread in &self.threads {
-            // One that is gone says so in its step.
+            // A thread that has ended reports that as its step.
             let _ = thread.begin.send(());
         }
         self.each_step()
     }
 
-    /// Ends the threads. To be called when the mount is gone.
+    /// Ends the threads. To be called after the mount has ended.
     ///
     /// # Errors
     /// A thread panicked.
@@ -173,13 +173,13 @@ fn run(
         cpus::bind(cpu);
     }
     let made = Ring::new(entries(&share.queues), device.as_fd());
-    // The ring has the device among its files.
+    // The device is among the ring's registered files.
     drop(device);
     let (ring, made) = match made {
         Ok(ring) => (Some(ring), Ok(())),
         Err(error) => (None, Err(error)),
     };
-    // Nobody waits for it any more if another thread failed.
+    // Fails if another thread failed, since the result is then not awaited.
     let _ = done.send(made);
     let Some(ring) = ring else { return };
     if begun.recv().is_err() {

@@ -1,8 +1,7 @@
-//! The io_uring of one thread, and whose each of its entries is at the moment.
+//! The io_uring of one thread, and the current owner of each of its entries.
 //!
-//! An entry takes one request at a time. It is given to the kernel with `REGISTER`, comes back with
-//! a request, and is given to it again with that request's answer, by `COMMIT_AND_FETCH`
-//! (Documentation/filesystems/fuse/fuse-io-uring.rst).
+//! An entry holds one request at a time. The thread gives it to the kernel with `REGISTER`. The kernel gives it back with
+//! a request, and gets it again with the answer, by `COMMIT_AND_FETCH` (Documentation/filesystems/fuse/fuse-io-uring.rst).
 //!
 //! Invariants:
 //! - the memory of an entry that is [`Owner::Kernel`] is not touched here, and the kernel does not
@@ -10,7 +9,7 @@
 //! - the kernel touches an entry's memory only inside [`Ring::wait`] and [`Ring::submit`]: the ring
 //!   is one of IORING_SETUP_DEFER_TASKRUN, and all calls are made by the thread that made it.
 
-#![allow(unsafe_code)] // The kernel works on memory named in ring entries: no safe interface can.
+#![allow(unsafe_code)] // The kernel uses memory that ring entries point to: there is no safe interface for that.
 
 use std::fmt;
 use std::io;
@@ -41,25 +40,25 @@ const DEVICE: Fixed = Fixed(0);
 /// User data of the doorbell's poll, which belongs to no entry.
 const DOORBELL: u64 = u64::MAX;
 
-/// Whose an entry is.
+/// The owner of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// Nobody's: not registered yet, or lost.
+    /// No owner: the entry is not registered yet, or was refused.
     Nobody,
-    /// The kernel's: it waits for a request.
+    /// The kernel: the entry waits for a request.
     Kernel,
-    /// Ours: it has a request that is not answered.
+    /// This thread: the entry has a request that is not answered.
     Us,
 }
 
-/// What a wait brought.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Completion {
     /// The doorbell rang.
     Doorbell,
     /// A request is in this entry.
     Request(u32),
-    /// The kernel does not take this entry, or not any more.
+    /// The kernel refused this entry, with this errno.
     Refused(u32, i32),
 }
 
@@ -73,7 +72,7 @@ pub(super) struct Ring {
     owners: Vec<Owner>,
     with_kernel: usize,
     iovecs: Box<[[libc::iovec; 2]]>,
-    /// To be called by the thread that made it alone.
+    /// Keeps the ring on the thread that made it.
     of_thread: PhantomData<*const ()>,
 }
 
@@ -82,7 +81,7 @@ impl Ring {
     /// Nothing is registered with the device yet.
     ///
     /// # Errors
-    /// What io_uring_setup(2) and io_uring_register(2) say, or ENOMEM.
+    /// Those of io_uring_setup(2) and io_uring_register(2), or ENOMEM.
     pub(super) fn new(queues: Vec<u16>, device: BorrowedFd<'_>) -> io::Result<Ring> {
         let entries = u32::try_from(queues.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         // The doorbell's poll needs one more.
@@ -125,7 +124,7 @@ impl Ring {
         self.queues[entry as usize]
     }
 
-    /// Gives the kernel an entry it does not know yet.
+    /// Gives the kernel an entry for the first time.
     pub(super) fn register(&mut self, entry: u32) {
         assert_eq!(self.owners[entry as usize], Owner::Nobody, "an entry is registered once");
         let iovecs = &self.iovecs[entry as usize];
@@ -143,10 +142,10 @@ impl Ring {
         self.give(entry);
     }
 
-    /// The request in an entry of ours.
+    /// The request in an entry that this thread owns.
     ///
     /// # Errors
-    /// It makes no sense; the number to answer it with.
+    /// The request is malformed; the number to answer it with.
     pub(super) fn request(&mut self, entry: u32) -> Result<Request<'_>, (Malformed, u64)> {
         assert_eq!(self.owners[entry as usize], Owner::Us, "a request is read before its answer");
         // SAFETY: the entry is not the kernel's, and `self` is borrowed while it is used.
@@ -156,7 +155,7 @@ impl Ring {
         Request::new(header, arrived.fixed, arrived.payload).map_err(of)
     }
 
-    /// Answers the request `unique` in an entry of ours, and gives the entry back to the kernel.
+    /// Answers the request `unique` in an entry that this thread owns, and gives the entry back to the kernel.
     pub(super) fn answer(&mut self, entry: u32, unique: u64, result: Result<Body, Errno>) {
         assert_eq!(self.owners[entry as usize], Owner::Us, "a request is answered once");
         let result = result.and_then(|body| match body.len() {
@@ -185,19 +184,19 @@ impl Ring {
         self.push(&Entry128::from(poll.user_data(DOORBELL)));
     }
 
-    /// Hands the kernel what was put, without waiting.
+    /// Submits the pushed ring entries, without waiting.
     ///
     /// # Errors
-    /// What io_uring_enter(2) says; nothing is lost then.
+    /// Those of io_uring_enter(2); nothing is lost then.
     pub(super) fn submit(&self) -> io::Result<()> {
         self.ring.submit().map(drop).or_else(none_if_interrupted)
     }
 
-    /// Hands the kernel what was put, waits until something completes or for `time_max`, and puts
-    /// what did into `completed`.
+    /// Submits the pushed ring entries, waits for a completion or for `time_max`, and puts the completions into
+    /// `completed`.
     ///
     /// # Errors
-    /// What io_uring_enter(2) says; nothing is lost then.
+    /// Those of io_uring_enter(2); nothing is lost then.
     pub(super) fn wait(
         &mut self,
         completed: &mut Vec<Completion>,
@@ -215,7 +214,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Puts what has completed into `completed`.
+    /// Puts the available completions into `completed`.
     pub(super) fn reap(&mut self, completed: &mut Vec<Completion>) {
         for completion in self.ring.completion() {
             let Ok(entry) = u32::try_from(completion.user_data()) else {
@@ -239,7 +238,7 @@ impl Ring {
         self.area.resident()
     }
 
-    /// Whether something was put that the kernel was not handed yet.
+    /// Whether ring entries were pushed and not submitted yet.
     pub(super) fn has_unsubmitted(&mut self) -> bool {
         !self.ring.submission().is_empty()
     }
@@ -264,8 +263,8 @@ impl Ring {
     }
 
     fn push(&mut self, sqe: &Entry128) {
-        // SAFETY: what an entry names, its memory and its iovecs, lives as long as the ring and is
-        // left to the kernel until it completes; the doorbell outlives the ring's thread.
+        // SAFETY: the memory and the iovecs that an entry points to live as long as the ring, and are not touched until the
+        // entry completes; the doorbell outlives the ring's thread.
         let pushed = unsafe { self.ring.submission().push(sqe) };
         pushed.expect("the queue has room for every entry and the doorbell");
     }
@@ -285,7 +284,7 @@ fn command(commit_id: u64, queue: u16) -> [u8; 80] {
     command
 }
 
-/// What may just be called again is no error, and neither is a wait that has lasted long enough.
+/// Not errors: a call that was interrupted and can be repeated, and a wait that has timed out.
 fn none_if_interrupted(error: io::Error) -> io::Result<()> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY) => Ok(()),

@@ -1,8 +1,8 @@
-//! One thread's service: takes requests off its ring, has them done, and sends the answers.
+//! The server of one thread: takes requests from its ring, has them executed, and sends the answers.
 //!
-//! A request that need not wait is read, done and answered here, without another thread; the answer
-//! goes to the kernel with the call that waits for the next request. Whoever has to wait leaves a
-//! continuation, and its answer comes through the mailbox.
+//! A request that need not wait is read, executed and answered here, without another thread; the answer goes to the kernel
+//! with the call that waits for the next request. A request that must wait leaves a continuation, and its answer comes
+//! through the mailbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::transport::wire::opcode;
 
 /// Memory of large requests a thread keeps for the next ones.
 const RESIDENT_MAX: usize = 4 << 20;
-/// How long it keeps them when nothing comes.
+/// How long the thread keeps that memory while no requests arrive.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A thread's ring, and what it serves.
@@ -28,12 +28,12 @@ pub(super) struct Server {
     idle_policy: IdlePolicy,
     completed: Vec<Completion>,
     answers: Vec<Answer>,
-    /// The kernel says that the connection is gone.
+    /// The kernel has reported that the connection has ended.
     disconnected: bool,
 }
 
 impl Server {
-    /// The service of the calling thread.
+    /// The server of the calling thread.
     pub(super) fn new(fs: Arc<FileSystem>, ring: Ring, mailbox: Arc<Mailbox>) -> Server {
         Server {
             fs,
@@ -49,7 +49,7 @@ impl Server {
     /// Registers every entry of the ring with the device.
     ///
     /// # Errors
-    /// Why the kernel refused one: it serves the device then, until every queue has an entry.
+    /// Why the kernel refused an entry. It then sends requests to the device, until every queue has an entry.
     pub(super) fn register(&mut self) -> std::io::Result<()> {
         for entry in self.ring.entries() {
             self.ring.register(entry);
@@ -117,7 +117,7 @@ impl Server {
         if self.ring.has_unsubmitted()
             && !self.ring.request(entry).is_ok_and(|r| needs_no_call_of_home(&r))
         {
-            // Earlier answers must not wait for this request's calls of home.
+            // Earlier answers must not wait for this request's system calls at home.
             self.submit();
         }
         match self.ring.request(entry) {
@@ -154,7 +154,7 @@ impl Server {
     }
 }
 
-/// Whether a request is answered, or left to a continuation, without a call of home.
+/// Whether a request is answered, or left to a continuation, without a system call at home.
 fn needs_no_call_of_home(request: &crate::transport::wire::request::Request<'_>) -> bool {
     matches!(request.header.opcode, opcode::READ | opcode::WRITE)
 }

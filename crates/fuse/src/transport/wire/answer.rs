@@ -1,4 +1,4 @@
-//! Answers: from what an operation gives to bytes.
+//! Answers: encoding the results of operations.
 
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -21,12 +21,12 @@ const STRUCTURE_BYTES_MAX: usize = 144;
 /// Bytes of `struct fuse_out_header`.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// What follows the header of an answer.
+/// The part of an answer after the header.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// A structure, or bytes.
     Bytes(Bytes),
-    /// A read's.
+    /// The data of a read.
     Data(ReadData),
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn controlled(message: &[u8], len_max: usize) -> Body {
     bytes.into()
 }
 
-/// How long the kernel may rely on what it is told.
+/// How long the kernel may rely on an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Valid {
     /// On the name.
@@ -152,7 +152,7 @@ impl Valid {
     const NEVER: Valid = Valid { entry: Duration::ZERO, attr: Duration::ZERO };
 }
 
-/// What is written of how a request ended, before the body: `struct fuse_out_header`.
+/// The header of an answer, `struct fuse_out_header`.
 pub(crate) fn header(unique: u64, ended: Result<usize, Errno>) -> [u8; HEADER_BYTES] {
     let (len, error) = match ended {
         Ok(body_len) => (HEADER_BYTES + body_len, 0),
@@ -266,7 +266,7 @@ impl Names {
         self.bytes.into()
     }
 
-    /// Adds `before`, and an entry. Says whether there was room.
+    /// Adds `before`, and an entry. Returns whether there was room.
     fn push(&mut self, before: &Bytes, entry: &Listed<'_>) -> bool {
         const DIRENT_BYTES: usize = 24;
         let name = entry.name.as_bytes();

@@ -1,4 +1,4 @@
-//! Taking messages apart, field by field. What is too short is an error.
+//! Parsing messages field by field. A message that is too short is an error.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

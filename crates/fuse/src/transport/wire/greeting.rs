@@ -1,4 +1,4 @@
-//! The kernel's greeting, `FUSE_INIT`: which protocol it speaks, what it can do, and what it is asked to do.
+//! The kernel's greeting, `FUSE_INIT`: its protocol version, its capabilities, and those that Weir asks for.
 
 use super::Malformed;
 use super::answer::{Body, Bytes};
@@ -7,10 +7,10 @@ use super::fields::Fields;
 /// The protocol's version. The major number changes what messages look like.
 const MAJOR: u32 = 7;
 const MINOR: u32 = 40;
-/// Kernels since Linux 3.8 have it. Before, structures are shorter.
+/// Linux 3.8 and later have it. Earlier ones have shorter structures.
 const MINOR_MIN: u32 = 23;
 
-/// What the kernel can do (`FUSE_ASYNC_READ` and so on), of both words of flags.
+/// The kernel's capabilities (`FUSE_ASYNC_READ` and so on), in both words of flags.
 pub(crate) mod capability {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
@@ -36,34 +36,34 @@ pub(crate) struct Greeting {
     major: u32,
     minor: u32,
     read_ahead_max: u32,
-    /// What the kernel can do: see [`capability`].
+    /// The kernel's capabilities: see [`capability`].
     pub(crate) capabilities: u64,
 }
 
-/// What is asked of the kernel.
+/// The settings asked of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wishes {
-    /// Of its capabilities. It is done without what it does not have.
+    /// Capabilities. Those that the kernel does not have are not used.
     pub(crate) capabilities: u64,
     /// Largest write in one request, bytes.
     pub(crate) write_bytes_max: u32,
-    /// Requests that it may have under way unasked.
+    /// Most background requests that it may have in flight.
     pub(crate) background_max: u16,
 }
 
-/// What the kernel's greeting comes to.
+/// The kernel's protocol, compared with ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     /// It speaks our protocol.
     Ours,
-    /// It speaks a later one as well, and greets anew when it is told ours.
+    /// A later protocol: the kernel sends FUSE_INIT again when it is answered with our version.
     Later,
     /// It is too old.
     TooOld,
 }
 
 impl Greeting {
-    /// Takes a request of the kind `FUSE_INIT` apart: what follows its header.
+    /// Parses the body of a `FUSE_INIT` request.
     ///
     /// # Errors
     /// It is too short.
@@ -78,7 +78,7 @@ impl Greeting {
         Ok(Greeting { major, minor, read_ahead_max, capabilities: low | high << 32 })
     }
 
-    /// Which protocol it speaks.
+    /// The kernel's protocol.
     pub(crate) fn version(&self) -> Version {
         match (self.major, self.minor) {
             (MAJOR, MINOR_MIN..) => Version::Ours,
@@ -87,7 +87,7 @@ impl Greeting {
         }
     }
 
-    /// The answer to a kernel that speaks a later protocol: ours. It greets anew.
+    /// The answer to a kernel with a later protocol: our version. The kernel then sends FUSE_INIT again.
     pub(crate) fn our_version() -> Body {
         let bytes = Bytes::default().u32(MAJOR).u32(MINOR);
         (0..14).fold(bytes, |bytes, _| bytes.u32(0)).into()
@@ -117,7 +117,7 @@ impl Greeting {
             .u32(1)
             .u32(pair(pages, 0))
             .u32((capabilities >> 32) as u32);
-        // No stacking, and what is reserved.
+        // No stacking, and reserved fields.
         (0..7).fold(bytes, |bytes, _| bytes.u32(0)).into()
     }
 }

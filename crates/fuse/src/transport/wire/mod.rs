@@ -1,9 +1,8 @@
-//! FUSE's messages as they are laid out in memory, include/uapi/linux/fuse.h: [`request`] takes
-//! what the kernel sends apart, [`answer`] puts together what it is sent; [`greeting`] is how a
-//! connection begins, and [`notice`] what the kernel is told unasked.
+//! FUSE's messages as they are laid out in memory (include/uapi/linux/fuse.h): [`request`] parses requests, [`answer`]
+//! builds answers, [`greeting`] handles FUSE_INIT, and [`notice`] builds notifications.
 //!
-//! Numbers are in the machine's order. What is too short, or has a name that does not end, is an
-//! error: nothing here panics over what the kernel sent.
+//! Numbers are in the machine's byte order. A message that is too short, or has a name without an end, is an error: no
+//! bytes from the kernel cause a panic here.
 
 pub(crate) mod answer;
 mod fields;
@@ -13,7 +12,7 @@ pub(crate) mod request;
 
 use crate::errno::Errno;
 
-/// A request that is not what its kind says.
+/// A request that does not have the form of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -64,7 +63,7 @@ pub(crate) mod opcode {
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
 
-    /// Bytes of the structure that follows a request's header, before names and data: as we have negotiated it.
+    /// Bytes of the structure that follows a request's header, before names and data, in the negotiated protocol.
     pub(crate) fn fixed_bytes(opcode: u32) -> usize {
         match opcode {
             FORGET | MKDIR | RENAME | LINK | OPEN | OPENDIR | SETXATTR | GETXATTR | LISTXATTR

@@ -1,4 +1,4 @@
-//! Notifications: what the kernel is told unasked, to drop from its caches.
+//! Notifications, which have the kernel drop objects from its caches.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,7 @@ pub(crate) fn entry(parent: NodeId, name: &OsStr) -> Vec<u8> {
     message(INVAL_ENTRY, &[&parent.0.to_ne_bytes()[..], &len, &padding, name, &[0]].concat())
 }
 
-/// `struct fuse_out_header` with the kind of notification in place of an error, and the number of no request.
+/// `struct fuse_out_header` with the kind of notification in place of an error, and 0 as the number of the request.
 fn message(kind: i32, body: &[u8]) -> Vec<u8> {
     let len = (HEADER_BYTES + body.len()) as u32;
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());

@@ -1,4 +1,4 @@
-//! Requests: from bytes to what is asked.
+//! Requests: parsing them to operations.
 
 use std::ffi::OsStr;
 
@@ -16,33 +16,33 @@ use crate::ops::space::CopySide;
 /// Bytes of `struct fuse_in_header`.
 pub(crate) const HEADER_BYTES: usize = 40;
 
-/// `struct fuse_in_header`: who asks for what.
+/// `struct fuse_in_header`: the caller, the kind of request and its node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     /// Bytes of the whole request, this header with it.
     pub(crate) len: usize,
-    /// What is asked for: see [`opcode`].
+    /// The kind of request: see [`opcode`].
     pub(crate) opcode: u32,
-    /// Told back with the answer.
+    /// Number of the request, which the answer repeats.
     pub(crate) unique: u64,
-    /// Of which node.
+    /// The node that it concerns.
     pub(crate) node: NodeId,
-    /// By whom.
+    /// The calling program.
     pub(crate) caller: Caller,
 }
 
 /// A request in its parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
-    /// Who asks for what.
+    /// The header.
     pub(crate) header: Header,
     /// The structure of this kind of request; empty where there is none.
     fixed: &'a [u8],
-    /// What follows it: names, data.
+    /// The rest of the request: names, data.
     rest: &'a [u8],
 }
 
-/// What is asked.
+/// The operation that a request asks for.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
     Lookup {
@@ -99,7 +99,7 @@ pub(crate) enum Operation<'a> {
         handle: u64,
         offset: u64,
         len: usize,
-        /// Past the page cache.
+        /// Bypasses the page cache.
         direct: bool,
     },
     Write {
@@ -178,7 +178,7 @@ pub(crate) enum CopyAnswer {
     Wide,
 }
 
-/// Pairs of a node and how many lookups of it are forgotten.
+/// Pairs of a node and the number of its lookups that are forgotten.
 #[derive(Clone, Debug)]
 pub(crate) struct Forgets<'a>(Fields<'a>);
 
@@ -231,10 +231,10 @@ impl<'a> Request<'a> {
         Ok(Request { header, fixed, rest })
     }
 
-    /// What it asks.
+    /// Parses the operation.
     ///
     /// # Errors
-    /// It is too short for that.
+    /// The request is too short for its kind.
     pub(crate) fn operation(&self) -> Result<Operation<'a>, Malformed> {
         let mut fixed = Fields(self.fixed);
         let mut rest = Fields(self.rest);
@@ -319,11 +319,11 @@ const WRITTEN_BACK: u32 = 1 << 0;
 const IOCTL_OF_DIRECTORY: u32 = 1 << 4;
 /// FUSE_WRITE_KILL_SUIDGID.
 const DROPS_PRIVILEGES: u32 = 1 << 2;
-/// The owner of locks is named (FUSE_READ_LOCKOWNER, FUSE_WRITE_LOCKOWNER): the kernel does so in direct reads and
-/// writes alone.
+/// The owner of locks is given (FUSE_READ_LOCKOWNER, FUSE_WRITE_LOCKOWNER): the kernel gives it only in direct reads and
+/// writes.
 const NAMES_LOCK_OWNER: u32 = 1 << 1;
 
-/// What of `struct fuse_setattr_in` is to be set: FATTR_MODE and so on.
+/// The fields of `struct fuse_setattr_in` that are to be set: FATTR_MODE and so on.
 mod valid {
     pub(super) const MODE: u32 = 1 << 0;
     pub(super) const UID: u32 = 1 << 1;
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_taken_apart() {
+    fn the_header_is_parsed() {
         let sent = bytes(&[pair(104, opcode::READ), 77, 5, pair(1000, 100), pair(42, 0)]);
         let header = Header::parse(&sent).unwrap();
         assert_eq!((header.len, header.opcode, header.unique), (104, opcode::READ, 77));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_taken_apart() {
+    fn a_write_is_parsed() {
         let flags = libc::O_DSYNC.cast_unsigned();
         let fixed = bytes(&[7, 4096, pair(5, DROPS_PRIVILEGES), 0, pair(flags, 0)]);
         let request = Request::new(header(opcode::WRITE, 40 + 5), &fixed, b"12345").unwrap();
@@ -489,7 +489,7 @@ mod tests {
         for len in 0..sent.len() {
             assert!(Request::parse(&sent[..len]).is_err(), "{len}");
         }
-        // Too short for its kind: refused when it is taken apart.
+        // Too short for its kind: refused when it is parsed.
         let sent = whole(opcode::WRITE, &[0; 8]);
         assert_eq!(Request::parse(&sent).unwrap().operation().unwrap_err(), Malformed);
     }

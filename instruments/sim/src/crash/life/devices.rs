@@ -97,7 +97,7 @@ impl Life {
         result
     }
 
-    /// Completes a random command under way.
+    /// Completes a random command in flight.
     pub(super) fn end_one(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
         if self.flight.is_empty() {
             return Ok(());
@@ -167,11 +167,11 @@ impl Life {
                     }
                 }
             }
-            Flight::Section { file, section, version, at_home: false } => {
-                self.change_home(file, section, version);
-                self.fly(Flight::Section { file, section, version, at_home: true });
+            Flight::Frozen { file, action, version, at_home: false } => {
+                self.change_home(file, action, version);
+                self.fly(Flight::Frozen { file, action, version, at_home: true });
             }
-            Flight::Section { file, section, .. } => self.end_section(file, section, tally)?,
+            Flight::Frozen { file, action, .. } => self.thaw(file, action, tally)?,
             Flight::Home { command, change, covered } => {
                 let fails = self.home_fails(rng);
                 let home = &mut self.homes[(command.file().0 - 100) as usize];

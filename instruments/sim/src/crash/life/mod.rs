@@ -85,7 +85,7 @@ struct Covered {
     removed: Vec<usize>,
 }
 
-/// A command under way.
+/// A command in flight.
 enum Flight {
     Home {
         command: Command,
@@ -110,10 +110,10 @@ enum Flight {
         from: Superblock,
         until: Lsn,
     },
-    /// A section that was granted. `at_home` tells whether it has changed home.
-    Section {
+    /// A frozen action. `at_home` says whether it has changed home.
+    Frozen {
         file: usize,
-        section: Section,
+        action: FrozenAction,
         version: u32,
         at_home: bool,
     },
@@ -149,15 +149,15 @@ enum Waiting {
         offset: usize,
         expected: Vec<u8>,
     },
-    Section {
+    Freeze {
         file: usize,
-        section: Section,
+        action: FrozenAction,
         version: u32,
     },
 }
 
 #[derive(Clone, Copy)]
-enum Section {
+enum FrozenAction {
     /// The new size; then this many bytes are written at the beginning and not synced, or none if 0.
     Size(usize, u64),
     Zero(usize, usize),

@@ -2,7 +2,7 @@
 
 use weir_engine::{Durability, FreezeEnd, Outcome, Reply, RequestId};
 
-use super::{FILE_BYTES_MAX, FILES, Flight, Life, Name, Section, Waiting, bytes_of, file_id};
+use super::{FILE_BYTES_MAX, FILES, Flight, FrozenAction, Life, Name, Waiting, bytes_of, file_id};
 use crate::crash::Tally;
 use crate::crash::broken::Broken;
 use crate::crash::edit::Edit;
@@ -50,19 +50,19 @@ impl Life {
                 self.answered(request, outcome, tally)?;
             }
             Some(2) if !self.busy[file] => {
-                let section = match rng.below(4) {
+                let action = match rng.below(4) {
                     // As a program does that opens with O_TRUNC and writes a shorter text.
-                    0 => Section::Size(0, rng.between(1, REWRITTEN_BYTES_MAX)),
-                    1 => Section::Size(0, 0),
-                    _ => Section::Size(rng.below(FILE_BYTES_MAX) as usize, 0),
+                    0 => FrozenAction::Size(0, rng.between(1, REWRITTEN_BYTES_MAX)),
+                    1 => FrozenAction::Size(0, 0),
+                    _ => FrozenAction::Size(rng.below(FILE_BYTES_MAX) as usize, 0),
                 };
-                self.section(file, section, None, tally)?;
+                self.freeze(file, action, None, tally)?;
             }
             Some(3) if !self.busy[file] && size > 0 => {
                 let from = rng.below(size) as usize;
                 let to = from + rng.below(size - from as u64) as usize + 1;
                 let flush = Some((from as u64, to as u64));
-                self.section(file, Section::Zero(from, to), flush, tally)?;
+                self.freeze(file, FrozenAction::Zero(from, to), flush, tally)?;
             }
             Some(4) => {
                 let positions = (0..self.homes.len()).map(|file| self.position(file)).collect();
@@ -112,20 +112,20 @@ impl Life {
         self.answered(request, outcome, tally)
     }
 
-    pub(super) fn section(
+    pub(super) fn freeze(
         &mut self,
         file: usize,
-        section: Section,
+        action: FrozenAction,
         flush: Option<(u64, u64)>,
         tally: &mut Tally,
     ) -> Result<(), Broken> {
         (self.busy[file], self.changing[file]) = (true, true);
         // Recorded before it is made: a crash may come between the two.
-        let version = self.histories[file].did(match section {
-            Section::Size(size, _) => Edit::Size(size),
-            Section::Zero(from, to) => Edit::Zero { from, to },
+        let version = self.histories[file].did(match action {
+            FrozenAction::Size(size, _) => Edit::Size(size),
+            FrozenAction::Zero(from, to) => Edit::Zero { from, to },
         });
-        let request = self.request(Waiting::Section { file, section, version });
+        let request = self.request(Waiting::Freeze { file, action, version });
         match self.engine.freeze(request, file_id(file), flush, self.now) {
             Outcome::Pending => Ok(()),
             Outcome::Done(result) => self.take(request, Reply::Frozen(result), tally),
@@ -192,10 +192,10 @@ impl Life {
                     return Err(Broken::Answer(format!("file {file} read wrongly at {offset}")));
                 }
             }
-            (Waiting::Section { file, section, version }, _) if fine => {
-                self.fly(Flight::Section { file, section, version, at_home: false });
+            (Waiting::Freeze { file, action, version }, _) if fine => {
+                self.fly(Flight::Frozen { file, action, version, at_home: false });
             }
-            (Waiting::Section { file, .. }, _) => {
+            (Waiting::Freeze { file, .. }, _) => {
                 self.histories[file].withdraw();
                 (self.busy[file], self.changing[file]) = (false, false);
             }
@@ -216,26 +216,26 @@ impl Life {
         self.answered(request, outcome, tally)
     }
 
-    /// A section makes its change at home.
-    pub(super) fn change_home(&mut self, file: usize, section: Section, version: u32) {
-        match section {
-            Section::Size(size, _) => self.homes[file].set_size(size, version),
-            Section::Zero(from, to) => self.homes[file].zero(from, to, version),
+    /// A frozen action changes home.
+    pub(super) fn change_home(&mut self, file: usize, action: FrozenAction, version: u32) {
+        match action {
+            FrozenAction::Size(size, _) => self.homes[file].set_size(size, version),
+            FrozenAction::Zero(from, to) => self.homes[file].zero(from, to, version),
         }
     }
 
-    pub(super) fn end_section(
+    pub(super) fn thaw(
         &mut self,
         file: usize,
-        section: Section,
+        action: FrozenAction,
         tally: &mut Tally,
     ) -> Result<(), Broken> {
         (self.busy[file], self.changing[file]) = (false, false);
-        let (end, then) = match section {
-            Section::Size(size, then) => {
+        let (end, then) = match action {
+            FrozenAction::Size(size, then) => {
                 (FreezeEnd { discard: None, size: Some(size as u64) }, then)
             }
-            Section::Zero(from, to) => {
+            FrozenAction::Zero(from, to) => {
                 (FreezeEnd { discard: Some((from as u64, to as u64)), size: None }, 0)
             }
         };
@@ -259,7 +259,7 @@ impl Life {
             Waiting::Write { file: of, .. }
             | Waiting::Sync { file: of, .. }
             | Waiting::Read { file: of, .. }
-            | Waiting::Section { file: of, .. } => *of == file,
+            | Waiting::Freeze { file: of, .. } => *of == file,
             Waiting::SyncAll { .. } => false,
         });
         if in_use || self.busy[file] {
