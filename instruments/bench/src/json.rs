@@ -15,7 +15,7 @@ pub fn save(path: &Path, value: &impl Serialize) -> Result<()> {
         fs::create_dir_all(directory).doing("create", directory)?;
     }
     let mut text = serde_json::to_vec_pretty(value)
-        .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
+        .map_err(|error| Error::answer("the JSON writer", error))?;
     text.push(b'\n');
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return fs::write(path, text).doing("write", path);

@@ -101,5 +101,5 @@ pub fn peak_resident_mib(pid: u64) -> Result<f64> {
             line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok()
         })
         .map(|kib| kib / 1024.0)
-        .ok_or_else(|| Error::Answer { from: "/proc", why: format!("no VmHWM in {path}") })
+        .ok_or_else(|| Error::answer("/proc", format!("no VmHWM in {path}")))
 }

@@ -169,7 +169,7 @@ impl WeirMount {
         let output = run(self.command().args(["status", "--json"]).arg(&self.mountpoint))?;
         serde_json::from_slice(&output.stdout)
             .map(Status)
-            .map_err(|error| Error::Answer { from: "weir status --json", why: error.to_string() })
+            .map_err(|error| Error::answer("weir status --json", error))
     }
 
     fn command(&self) -> Command {
@@ -202,18 +202,15 @@ pub struct Status(Value);
 impl Status {
     /// The object under `key`, as a type that has some of its fields.
     pub fn part<T: DeserializeOwned>(&self, key: &str) -> Result<T> {
-        T::deserialize(&self.0[key]).map_err(|error| Error::Answer {
-            from: "weir status --json",
-            why: format!("{key}: {error}"),
-        })
+        T::deserialize(&self.0[key])
+            .map_err(|error| Error::answer("weir status --json", format!("{key}: {error}")))
     }
 
     /// The number under `key`, at whatever depth it stands.
     pub fn get(&self, key: &str) -> Result<u64> {
-        find(&self.0, key).and_then(Value::as_u64).ok_or_else(|| Error::Answer {
-            from: "weir status --json",
-            why: format!("it has no number '{key}'"),
-        })
+        find(&self.0, key)
+            .and_then(Value::as_u64)
+            .ok_or_else(|| Error::answer("weir status --json", format!("it has no number '{key}'")))
     }
 }
 

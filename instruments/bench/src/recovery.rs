@@ -174,10 +174,8 @@ impl Place {
         let options = [&options[..], &MEMORY, &[&log_size]].concat();
         let mount = WeirMount::start(&self.weir, &self.source, &self.mountpoint, &options)?;
         let pid = u32::try_from(mount.pid()?).ok().and_then(Process::with_pid);
-        let daemon = pid.ok_or_else(|| Error::Answer {
-            from: "weir status --json",
-            why: "there is no such process".into(),
-        })?;
+        let daemon =
+            pid.ok_or_else(|| Error::answer("weir status --json", "there is no such process"))?;
         let filled = self.write(&mount, slots);
         daemon.kill();
         let left = wait_for_end(&[daemon], PATIENCE);

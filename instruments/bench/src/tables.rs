@@ -13,8 +13,8 @@ use crate::report::number;
 /// out.
 pub fn print(path: &Path) -> Result<()> {
     let text = fs::read(path).doing("read", path)?;
-    let results: Value = serde_json::from_slice(&text)
-        .map_err(|error| Error::Answer { from: "the results file", why: error.to_string() })?;
+    let results: Value =
+        serde_json::from_slice(&text).map_err(|error| Error::answer("the results file", error))?;
     goals(&results["goals"]);
     let figures = &results["figures"];
     engine(&figures["engine"]);

@@ -156,11 +156,10 @@ fn measure(device: &Path, trial: &Trial) -> Result<f64> {
     }
     let report = String::from_utf8_lossy(&output.stdout);
     let begin = report.find('{').unwrap_or(0);
-    let report: Value = serde_json::from_str(&report[begin..])
-        .map_err(|error| Error::Answer { from: "fio", why: error.to_string() })?;
-    read_figure(&report["jobs"][0], trial.figure).ok_or_else(|| Error::Answer {
-        from: "fio",
-        why: format!("the figure of '{}' is not in its report", trial.name),
+    let report: Value =
+        serde_json::from_str(&report[begin..]).map_err(|error| Error::answer("fio", error))?;
+    read_figure(&report["jobs"][0], trial.figure).ok_or_else(|| {
+        Error::answer("fio", format!("the figure of '{}' is not in its report", trial.name))
     })
 }
 

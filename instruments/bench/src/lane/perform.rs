@@ -122,9 +122,8 @@ fn rounds(
             let side = (round + place) % files.len();
             let turn = turn(&files[side])?;
             let found = Round::of(&turn.outcome, cell.class, turn.after_seconds);
-            let found = found.ok_or_else(|| Error::Answer {
-                from: "the load",
-                why: format!("{}: it has no '{}'", cell.name, cell.class),
+            let found = found.ok_or_else(|| {
+                Error::answer("the load", format!("{}: it has no '{}'", cell.name, cell.class))
             })?;
             sides[side].rounds.push(Round { posted_writes: turn.posted_writes, ..found });
         }

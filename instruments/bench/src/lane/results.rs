@@ -178,8 +178,7 @@ impl Results {
     /// Reads it.
     pub fn load(path: &Path) -> Result<Results> {
         let text = fs::read(path).doing("read", path)?;
-        serde_json::from_slice(&text)
-            .map_err(|error| Error::Answer { from: "the results file", why: error.to_string() })
+        serde_json::from_slice(&text).map_err(|error| Error::answer("the results file", error))
     }
 
     /// Writes it.

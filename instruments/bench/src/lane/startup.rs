@@ -81,7 +81,7 @@ fn preloaded(stand: &Stand) -> Result<Vec<(OsString, OsString)>> {
     if added.iter().any(|(name, _)| name == "LD_PRELOAD") {
         return Ok(added);
     }
-    Err(Error::Answer { from: "weir run -- env", why: "it sets no LD_PRELOAD".into() })
+    Err(Error::answer("weir run -- env", "it sets no LD_PRELOAD"))
 }
 
 /// Starts each side's program many times, in turn, and waits for its end.

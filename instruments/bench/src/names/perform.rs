@@ -80,9 +80,8 @@ pub fn rounds(stand: &Stand<'_>, sides: &[Side], cell: &Cell, count: u32) -> Res
 impl Turn {
     fn round(&self, class: &str, cell: &Cell) -> Result<Round> {
         let found = Round::of(&self.outcome, class, self.after_seconds);
-        let found = found.ok_or_else(|| Error::Answer {
-            from: "the load",
-            why: format!("{}: it has no '{class}'", cell.name),
+        let found = found.ok_or_else(|| {
+            Error::answer("the load", format!("{}: it has no '{class}'", cell.name))
         })?;
         Ok(Round {
             daemon_peak_mib: self.daemon.as_ref().map(|daemon| daemon.peak_mib),

@@ -12,10 +12,9 @@ use crate::workload::{ALL, ClassOutcome, Outcome};
 /// # Errors
 /// The load ended without a single operation: there is nothing to compare.
 pub fn round(outcome: &Outcome, observed: &Observed) -> Result<Round> {
-    let all = outcome.class(ALL).ok_or_else(|| Error::Answer {
-        from: "the load",
-        why: "it did not get through a single operation".into(),
-    })?;
+    let all = outcome
+        .class(ALL)
+        .ok_or_else(|| Error::answer("the load", "it did not get through a single operation"))?;
     let weir = observed.weir.unwrap_or_default();
     Ok(Round {
         seconds: outcome.seconds,

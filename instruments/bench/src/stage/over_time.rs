@@ -112,9 +112,8 @@ fn watch(disk: &Disk, over: &AtomicBool) -> Vec<(u64, Counts)> {
 /// Reads a record.
 pub fn read(record: &Path) -> Result<Vec<Look>> {
     let text = fs::read_to_string(record).doing("read", record)?;
-    looks(&text).map_err(|error| Error::Answer {
-        from: "weir mount --record",
-        why: format!("{}: {error}", record.display()),
+    looks(&text).map_err(|error| {
+        Error::answer("weir mount --record", format!("{}: {error}", record.display()))
     })
 }
 

@@ -78,7 +78,7 @@ impl Job for Build {
         let model = home.join("model");
         build(&archive, &model)?;
         let files = serde_json::to_vec(&checksums(&model)?)
-            .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
+            .map_err(|error| Error::answer("the JSON writer", error))?;
         fs::write(expected(home), files).doing("write", &expected(home))?;
         remove(&model)?;
         let opened = fs::File::open(home).doing("open", home)?;
@@ -99,8 +99,8 @@ impl Job for Build {
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         let path = expected(home);
         let text = fs::read(&path).doing("read", &path)?;
-        let expected: BTreeMap<String, u32> = serde_json::from_slice(&text)
-            .map_err(|error| Error::Answer { from: "the disk", why: error.to_string() })?;
+        let expected: BTreeMap<String, u32> =
+            serde_json::from_slice(&text).map_err(|error| Error::answer("the disk", error))?;
         for number in 0..self.trees {
             let tree = tree(home, number);
             let found = checksums(&tree)?;

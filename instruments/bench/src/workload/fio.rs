@@ -105,7 +105,7 @@ fn file(directory: &Path) -> PathBuf {
 
 /// Of fio's JSON: it may say something before.
 fn outcome(said: &[u8]) -> Result<Outcome> {
-    let unclear = |why: String| Error::Answer { from: "fio", why };
+    let unclear = |why: String| Error::answer("fio", why);
     let begin = said.iter().position(|byte| *byte == b'{').unwrap_or(0);
     let value: Value =
         serde_json::from_slice(&said[begin..]).map_err(|error| unclear(error.to_string()))?;

@@ -180,9 +180,11 @@ pub struct Ran {
 /// `weir-bench check DIRECTORY`: reads a run as JSON from standard input, compares the files in the directory with
 /// what it must have left there, and writes `true` to standard output.
 pub fn check(directory: &Path) -> Result<()> {
-    let ran: Ran = serde_json::from_str(&input(directory)?).map_err(|error| Error::Answer {
-        from: "the one who started the check",
-        why: format!("its standard input is no run ({error})"),
+    let ran: Ran = serde_json::from_str(&input(directory)?).map_err(|error| {
+        Error::answer(
+            "the one who started the check",
+            format!("its standard input is no run ({error})"),
+        )
     })?;
     ran.workload.verify(directory, &ran.outcome)?;
     println!("true");
@@ -198,11 +200,12 @@ fn input(directory: &Path) -> Result<String> {
 /// `weir-bench load DIRECTORY`: reads a workload as JSON from standard input, runs it, and writes
 /// its [`Outcome`] as JSON to standard output.
 pub fn load(directory: &Path) -> Result<()> {
-    let workload: Workload =
-        serde_json::from_str(&input(directory)?).map_err(|error| Error::Answer {
-            from: "the one who started the load",
-            why: format!("its standard input is no workload ({error})"),
-        })?;
+    let workload: Workload = serde_json::from_str(&input(directory)?).map_err(|error| {
+        Error::answer(
+            "the one who started the load",
+            format!("its standard input is no workload ({error})"),
+        )
+    })?;
     let outcome = workload.run(directory)?;
     serde_json::to_writer(io::stdout(), &outcome)
         .map_err(io::Error::from)

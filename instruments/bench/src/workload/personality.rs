@@ -174,9 +174,7 @@ impl Job for Personality {
 fn writes_of(outcome: &Outcome) -> Result<u64> {
     match outcome.done[..] {
         [writes] => Ok(writes),
-        _ => {
-            Err(Error::Answer { from: "the load", why: "it does not say how much it wrote".into() })
-        }
+        _ => Err(Error::answer("the load", "it does not say how much it wrote")),
     }
 }
 

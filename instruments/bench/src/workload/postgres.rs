@@ -107,7 +107,7 @@ impl Clusters {
 /// An answer that cannot be read.
 pub fn unclear(said: &str) -> Error {
     let why = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
-    Error::Answer { from: "postgres --single", why }
+    Error::answer("postgres --single", why)
 }
 
 /// What a stand-alone backend shows as ` 1: found = "..."`.
@@ -334,10 +334,8 @@ impl Server<'_> {
             .arg(notes.prefix())
             .args(arguments))?;
         let said = String::from_utf8_lossy(&output.stdout);
-        let per_second = transactions_per_second(&said).ok_or_else(|| Error::Answer {
-            from: "pgbench",
-            why: "it does not tell transactions a second".into(),
-        })?;
+        let per_second = transactions_per_second(&said)
+            .ok_or_else(|| Error::answer("pgbench", "it does not tell transactions a second"))?;
         let transactions = notes.transactions()?;
         let seconds = transactions.len() as f64 / per_second;
         Ok(Done { transactions, seconds })

@@ -116,7 +116,7 @@ fn parse(said: &str, requests: u64) -> Result<ClassOutcome> {
         fields.filter_map(|field| field.trim_matches('"').parse().ok()).collect();
     let [ops_per_s, mean_ms, _, p50_ms, _, p99_ms, max_ms] = numbers[..] else {
         let why = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
-        return Err(Error::Answer { from: "redis-benchmark", why });
+        return Err(Error::answer("redis-benchmark", why));
     };
     Ok(ClassOutcome {
         class: "set".into(),
@@ -179,7 +179,7 @@ impl Server {
         let numbers: Option<Vec<u64>> = numbers.collect();
         numbers
             .filter(|numbers| numbers.len() == 4)
-            .ok_or_else(|| Error::Answer { from: "redis-cli DEBUG DIGEST", why: said.to_owned() })
+            .ok_or_else(|| Error::answer("redis-cli DEBUG DIGEST", said.to_owned()))
     }
 
     /// Has it write and sync its file, and waits for its end.

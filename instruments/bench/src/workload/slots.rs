@@ -71,9 +71,8 @@ impl Slots {
     fn last_writes(self, writes: u64) -> Result<Vec<u32>> {
         let mut last = vec![0; self.count() as usize];
         for write in 0..writes {
-            let number = u32::try_from(write + 1).map_err(|_| Error::Answer {
-                from: "the load",
-                why: format!("{writes} writes are more than can be checked"),
+            let number = u32::try_from(write + 1).map_err(|_| {
+                Error::answer("the load", format!("{writes} writes are more than can be checked"))
             })?;
             last[self.of_write(write) as usize] = number;
         }

@@ -99,10 +99,10 @@ impl Job for Sqlite {
 
     fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         if outcome.done != [self.transactions] {
-            return Err(Error::Answer {
-                from: "the load",
-                why: format!("it did {:?} of {} transactions", outcome.done, self.transactions),
-            });
+            return Err(Error::answer(
+                "the load",
+                format!("it did {:?} of {} transactions", outcome.done, self.transactions),
+            ));
         }
         if journal(home).exists() {
             let journal = journal(home);

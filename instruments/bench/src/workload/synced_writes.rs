@@ -54,7 +54,7 @@ impl SyncedWrites {
         if outcome.done.len() == self.threads as usize {
             return Ok(&outcome.done);
         }
-        Err(Error::Answer { from: "the load", why: "it does not say how much it wrote".into() })
+        Err(Error::answer("the load", "it does not say how much it wrote"))
     }
 }
 

@@ -64,10 +64,7 @@ impl Calls {
     /// For each file, and each of its slots, the number of the last write's bytes plus one, or 0.
     fn last_writes(&self, outcome: &Outcome) -> Result<Vec<Vec<u32>>> {
         if outcome.done.len() != self.threads as usize {
-            return Err(Error::Answer {
-                from: "the load",
-                why: "it does not say how many calls it made".into(),
-            });
+            return Err(Error::answer("the load", "it does not say how many calls it made"));
         }
         let slots = if self.call == Call::Write { self.slots().count() } else { 0 };
         let mut last = vec![vec![0; slots as usize]; self.files() as usize];

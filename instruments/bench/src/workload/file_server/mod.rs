@@ -35,10 +35,7 @@ impl FileServer {
     fn after(&self, outcome: &Outcome) -> Result<Vec<(Share, Contents)>> {
         self.check()?;
         if outcome.done.len() != self.threads as usize {
-            return Err(Error::Answer {
-                from: "the load",
-                why: "it does not say how far each thread got".into(),
-            });
+            return Err(Error::answer("the load", "it does not say how far each thread got"));
         }
         Ok((0..self.threads)
             .zip(&outcome.done)

@@ -143,10 +143,10 @@ impl Job for Mobibench {
         let plan = self.trace.plan()?;
         let wanted = self.operations(&plan).len() as u64;
         if outcome.done != [wanted] {
-            return Err(Error::Answer {
-                from: "the load",
-                why: format!("it did {:?} of {wanted} operations", outcome.done),
-            });
+            return Err(Error::answer(
+                "the load",
+                format!("it did {:?} of {wanted} operations", outcome.done),
+            ));
         }
         let contents = Contents::new(&plan);
         let root = self.trace.root(home);

@@ -62,7 +62,7 @@ pub fn parse(packed: &[u8]) -> Result<Vec<Line>> {
 }
 
 fn wrong(line: usize, why: &str) -> Error {
-    Error::Answer { from: "the trace", why: format!("line {line}: {why}") }
+    Error::answer("the trace", format!("line {line}: {why}"))
 }
 
 fn parse_line(at: usize, line: &str) -> Result<Line> {

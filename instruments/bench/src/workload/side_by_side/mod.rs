@@ -82,9 +82,8 @@ fn last_writes(client: &Client, done: &[u64]) -> Result<Vec<u32>> {
     let mut number = 0u32;
     for ((_, order), writes) in client.orders(Side::Writes).zip(done) {
         for write in 0..*writes {
-            number = number.checked_add(1).ok_or_else(|| Error::Answer {
-                from: "the load",
-                why: format!("{writes} writes are more than can be checked"),
+            number = number.checked_add(1).ok_or_else(|| {
+                Error::answer("the load", format!("{writes} writes are more than can be checked"))
             })?;
             last[order.page(write) as usize] = number;
         }
@@ -105,7 +104,7 @@ fn after<'a>(sides: &SideBySide, outcome: &'a Outcome) -> Result<Vec<(Client, &'
 }
 
 fn unclear() -> Error {
-    Error::Answer { from: "the load", why: "it does not say how much each client wrote".into() }
+    Error::answer("the load", "it does not say how much each client wrote")
 }
 
 #[cfg(test)]
