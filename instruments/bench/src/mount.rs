@@ -71,6 +71,14 @@ pub fn weir_program(given: Option<PathBuf>) -> Result<PathBuf> {
     })
 }
 
+/// Fails, saying what to do, where a program of a package is not installed.
+pub fn require_program(program: &str, package: &str) -> Result<()> {
+    find_program(program).map(drop).ok_or_else(|| Error::Missing {
+        what: format!("{program} is not installed"),
+        remedy: format!("run 'scripts/setup bench', or install the package '{package}'"),
+    })
+}
+
 /// Where a program is, by PATH.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)

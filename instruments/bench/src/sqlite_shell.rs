@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::error::{Doing, Error, Result};
 use crate::measure::Latencies;
-use crate::mount::find_program;
+use crate::mount::require_program;
 use crate::page::PAGE;
 
 /// What the shell prints when it is done.
@@ -18,10 +18,7 @@ pub const DONE: &str = "-- weir-bench: done --";
 
 /// Fails, saying what to do, where there is no shell.
 pub fn require() -> Result<()> {
-    find_program("sqlite3").map(drop).ok_or_else(|| Error::Missing {
-        what: "SQLite's shell, sqlite3, is not installed".into(),
-        remedy: "run 'scripts/setup bench', or install the package 'sqlite3'".into(),
-    })
+    require_program("sqlite3", "sqlite3")
 }
 
 /// A running shell with a database open.

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use crate::cold::{free_bytes, make_cold, make_file};
 use crate::error::{Doing, Error, Result};
-use crate::mount::{Status, WeirMount, find_program, require_fuse};
+use crate::mount::{Status, WeirMount, require_fuse};
 use crate::page::PAGE;
-use crate::sqlite_shell::Shell;
+use crate::sqlite_shell::{self, Shell};
 use crate::updates::Plan;
 use crate::workspace::Workspace;
 
@@ -74,13 +74,7 @@ fn check_needs(weir: &Path) -> Result<()> {
         });
     }
     require_fuse()?;
-    if find_program("sqlite3").is_none() {
-        return Err(Error::Missing {
-            what: "the sqlite3 program is missing".into(),
-            remedy: "install the package 'sqlite3', or run 'make setup' as root".into(),
-        });
-    }
-    Ok(())
+    sqlite_shell::require()
 }
 
 /// The two files of one side.

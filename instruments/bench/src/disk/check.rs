@@ -6,7 +6,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use weir_drive::arm;
@@ -16,7 +16,8 @@ use weir_drive::simulate::{Load, requests_a_second};
 use super::{Disk, Model};
 use crate::cleanup;
 use crate::error::{Doing, Error, Result};
-use crate::mount::find_program;
+use crate::mount::run as run_program;
+use crate::workload::{fio_job, require_fio};
 use crate::workspace::Workspace;
 
 /// The size of the disk that is measured: many times any cache.
@@ -68,12 +69,7 @@ struct Trial {
 /// Measures `model` on a disk made in `dir`; an error if a figure is not as predicted.
 pub fn run(model: Model, dir: &Path) -> Result<()> {
     cleanup::watch_signals().doing("watch signals for", dir)?;
-    if find_program("fio").is_none() {
-        return Err(Error::Missing {
-            what: "the disk is measured with fio, which is not installed".into(),
-            remedy: "install the package 'fio'".into(),
-        });
-    }
+    require_fio()?;
     let space = Workspace::new(dir, BYTES)?;
     let disk = Disk::start(model, &space.path().join("image"), BYTES, &space.directory("disk")?)?;
     disk.set_paced(false)?;
@@ -143,22 +139,9 @@ fn measure(device: &Path, trial: &Trial) -> Result<f64> {
     fio.args(["--name=check", "--direct=1", "--ioengine=libaio", "--output-format=json"])
         .args(["--time_based", "--norandommap", "--size=100%", "--group_reporting"])
         .arg(format!("--filename={}", device.display()))
-        .args(trial.options)
-        .stdin(Stdio::null());
-    let output = fio.output().doing("run", Path::new("fio"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Command {
-            command: format!("fio {}", trial.options.join(" ")),
-            status: output.status.to_string(),
-            said: said.trim().lines().last().unwrap_or("it said nothing").to_owned(),
-        });
-    }
-    let report = String::from_utf8_lossy(&output.stdout);
-    let begin = report.find('{').unwrap_or(0);
-    let report: Value =
-        serde_json::from_str(&report[begin..]).map_err(|error| Error::answer("fio", error))?;
-    read_figure(&report["jobs"][0], trial.figure).ok_or_else(|| {
+        .args(trial.options);
+    let job = fio_job(&run_program(&mut fio)?.stdout)?;
+    read_figure(&job, trial.figure).ok_or_else(|| {
         Error::answer("fio", format!("the figure of '{}' is not in its report", trial.name))
     })
 }

@@ -11,14 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, run};
 use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
-use crate::workload::tree::remove;
+use crate::workload::tree::{remove, sync};
 
 /// Where in the archive the project is.
 const PROJECT: &str = "sources/zstd-sys/zstd";
@@ -81,8 +80,7 @@ impl Job for Build {
             .map_err(|error| Error::answer("the JSON writer", error))?;
         fs::write(expected(home), files).doing("write", &expected(home))?;
         remove(&model)?;
-        let opened = fs::File::open(home).doing("open", home)?;
-        syncfs(&opened).doing("sync", home)
+        sync(home)
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
@@ -120,8 +118,7 @@ impl Job for Build {
 
     fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         self.clear(home)?;
-        let opened = fs::File::open(home).doing("open", home)?;
-        syncfs(&opened).doing("sync", home)
+        sync(home)
     }
 }
 

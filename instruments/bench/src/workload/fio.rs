@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
-use crate::mount::{find_program, run};
+use crate::mount::{require_program, run};
 use crate::page::PAGE;
 use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
@@ -56,10 +56,7 @@ pub struct Fio {
 
 /// Fails, saying what to do, where there is no fio.
 pub fn require() -> Result<()> {
-    find_program("fio").map(drop).ok_or_else(|| Error::Missing {
-        what: "fio is not installed".into(),
-        remedy: "run 'scripts/setup bench', or install the package 'fio'".into(),
-    })
+    require_program("fio", "fio")
 }
 
 impl Job for Fio {
@@ -103,13 +100,17 @@ fn file(directory: &Path) -> PathBuf {
     directory.join("fio.data")
 }
 
-/// Of fio's JSON: it may say something before.
+/// What fio's JSON, before which it may say something, has of its one job.
+pub fn job(said: &[u8]) -> Result<Value> {
+    let begin = said.iter().position(|byte| *byte == b'{').unwrap_or(0);
+    let mut value: Value =
+        serde_json::from_slice(&said[begin..]).map_err(|error| Error::answer("fio", error))?;
+    Ok(value["jobs"][0].take())
+}
+
 fn outcome(said: &[u8]) -> Result<Outcome> {
     let unclear = |why: String| Error::answer("fio", why);
-    let begin = said.iter().position(|byte| *byte == b'{').unwrap_or(0);
-    let value: Value =
-        serde_json::from_slice(&said[begin..]).map_err(|error| unclear(error.to_string()))?;
-    let job = &value["jobs"][0];
+    let job = job(said)?;
     let class = |name: &str| -> Result<ClassOutcome> {
         let part = &job[name];
         let number = |value: &Value| value.as_f64().filter(|number| *number >= 0.0);

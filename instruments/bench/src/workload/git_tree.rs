@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
-use crate::mount::{find_program, run};
+use crate::mount::{require_program, run};
 use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
 use crate::workload::tree::{remove, sync};
@@ -32,10 +32,7 @@ pub struct GitTree {
 
 /// Fails, saying what to do, where there is no git.
 pub fn require() -> Result<()> {
-    find_program("git").map(drop).ok_or_else(|| Error::Missing {
-        what: "git is not installed".into(),
-        remedy: "run 'scripts/setup bench', or install the package 'git'".into(),
-    })
+    require_program("git", "git")
 }
 
 impl Job for GitTree {

@@ -47,7 +47,7 @@ use crate::error::{Doing, Error, Result};
 pub use build::{Build, require as require_build};
 pub use calls::{Call, Calls, Where};
 pub use file_server::{FileServer, Mix};
-pub use fio::{Engine, Fio, require as require_fio};
+pub use fio::{Engine, Fio, job as fio_job, require as require_fio};
 pub use git_tree::{GitTree, git, require as require_git, tree as git_tree, verify as verify_git};
 pub use inserts::{Inserts, Journal};
 pub use job::Job;

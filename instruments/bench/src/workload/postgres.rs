@@ -13,12 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::syncfs;
-
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
 use crate::mount::run;
-use crate::workload::tree::remove;
+use crate::workload::tree::{remove, sync};
 
 /// Whose servers they are.
 const USER: &str = "postgres";
@@ -88,8 +86,7 @@ impl Clusters {
         let to = self.used();
         remove(&to)?;
         run(Command::new("cp").arg("-a").args([&self.prepared(), &to]))?;
-        let opened = fs::File::open(&to).doing("open", &to)?;
-        syncfs(&opened).doing("sync", &to)
+        sync(&to)
     }
 
     /// What a query for one text, called `found`, answers without a server; the run's cluster is

@@ -9,14 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
-use crate::mount::{find_program, run};
+use crate::mount::{require_program, run};
 use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
-use crate::workload::tree::remove;
+use crate::workload::tree::{remove, sync};
 
 /// Clients at once.
 const CLIENTS: u32 = 8;
@@ -38,13 +37,9 @@ pub struct Redis {
 
 /// Fails, saying what to do, where there is no Redis.
 pub fn require() -> Result<()> {
-    for program in ["redis-server", "redis-cli", "redis-benchmark"] {
-        find_program(program).ok_or_else(|| Error::Missing {
-            what: format!("{program} is not installed"),
-            remedy: "run 'scripts/setup bench', or install the package 'redis-server'".into(),
-        })?;
-    }
-    Ok(())
+    ["redis-server", "redis-cli", "redis-benchmark"]
+        .into_iter()
+        .try_for_each(|program| require_program(program, "redis-server"))
 }
 
 impl Job for Redis {
@@ -56,8 +51,7 @@ impl Job for Redis {
         let directory = place(home);
         remove(&directory)?;
         fs::create_dir(&directory).doing("create", &directory)?;
-        let opened = fs::File::open(home).doing("open", home)?;
-        syncfs(&opened).doing("sync", home)
+        sync(home)
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {

@@ -17,12 +17,11 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use rustix::fs::syncfs;
-
 use crate::error::{Doing, Error, Result};
 use crate::workload::job::Job;
 use crate::workload::outcome::Outcome;
 use crate::workload::prepared::{Prepared, first_difference};
+use crate::workload::tree::{remove, sync};
 use contents::Contents;
 use set::{LINK, LINK_TO, MODE, ROOT, Share};
 use stream::Extent;
@@ -57,9 +56,7 @@ impl Job for FileServer {
     fn prepare(&self, home: &Path) -> Result<()> {
         self.check()?;
         let root = home.join(ROOT);
-        if root.exists() {
-            fs::remove_dir_all(&root).doing("remove", &root)?;
-        }
+        remove(&root)?;
         fs::create_dir(&root).doing("create", &root)?;
         for share in (0..self.threads).map(|thread| self.share(thread)) {
             for directory in 0..share.directories() {
@@ -122,12 +119,6 @@ fn make_file(share: &Share, home: &Path, file: u32) -> Result<()> {
 
 fn set_mode(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode)).doing("set the mode of", path)
-}
-
-/// Has the whole file system write out what it has: sooner than file by file.
-fn sync(root: &Path) -> Result<()> {
-    let directory = File::open(root).doing("open", root)?;
-    syncfs(&directory).doing("sync the file system of", root)
 }
 
 fn verify_file(share: &Share, contents: &Contents, home: &Path, file: u32) -> Result<()> {

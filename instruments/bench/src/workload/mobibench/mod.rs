@@ -11,18 +11,18 @@ mod plan;
 mod replay;
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use strum::Display;
 
-use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::workload::job::Job;
 use crate::workload::outcome::Outcome;
 use crate::workload::prepared::{Prepared, first_difference};
+use crate::workload::tree::{remove, sync};
 use contents::Contents;
 use plan::{Action, Plan};
 
@@ -120,9 +120,7 @@ impl Job for Mobibench {
     fn prepare(&self, home: &Path) -> Result<()> {
         let plan = self.trace.plan()?;
         let root = self.trace.root(home);
-        if root.exists() {
-            fs::remove_dir_all(&root).doing("remove", &root)?;
-        }
+        remove(&root)?;
         for (number, file) in plan.files.iter().enumerate() {
             let path = root.join(&file.path);
             let directory = if file.directory { Some(&*path) } else { path.parent() };
@@ -192,11 +190,6 @@ fn put_back(plan: &Plan, number: usize, path: &Path) -> Result<()> {
             _ => Ok(()),
         },
     }
-}
-
-fn sync(root: &Path) -> Result<()> {
-    let directory = File::open(root).doing("open", root)?;
-    syncfs(&directory).doing("sync the file system of", root)
 }
 
 fn verify_file(path: &Path, wanted: &[u8]) -> Result<()> {
