@@ -31,6 +31,7 @@ mod report;
 mod sqlite_shell;
 mod stage;
 mod tables;
+mod threads;
 mod trial;
 mod updates;
 mod workload;

@@ -4,7 +4,6 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -16,6 +15,7 @@ use crate::measure::{Latencies, show_count, show_us};
 use crate::mount::{WeirMount, require_fuse};
 use crate::page::PAGE;
 use crate::report::{Goal, Report};
+use crate::threads::at_once;
 use crate::workspace::Workspace;
 
 const MEMORY_MIB: u64 = 256;
@@ -42,18 +42,9 @@ pub fn run(weir: &Path, dir: &Path, duration: Duration, report: &mut Report) -> 
     let file = mount.path().join("data");
     let deadline = Instant::now() + duration;
     let mut latencies = Latencies::new();
-    for series in thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                scope.spawn({
-                    let file = &file;
-                    move || load(file, writer, deadline)
-                })
-            })
-            .collect();
-        writers.into_iter().map(|writer| writer.join()).collect::<Vec<_>>()
-    }) {
-        latencies.add(&series.map_err(|_| Error::Different("a writer panicked".into()))??);
+    let file = &file;
+    for series in at_once((0..WRITERS).map(|writer| move || load(file, writer, deadline)))? {
+        latencies.add(&series);
     }
     let peak_mib = peak_resident_mib(pid)?;
     mount.unmount()?;

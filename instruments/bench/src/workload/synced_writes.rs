@@ -4,7 +4,6 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
 use crate::page::PAGE;
+use crate::threads::at_once;
 use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
 use crate::workload::slots::{PREPARED_SEED, Slots};
@@ -73,18 +73,9 @@ impl Job for SyncedWrites {
     fn run(&self, directory: &Path) -> Result<Outcome> {
         let start = Instant::now();
         let deadline = start + Duration::from_secs_f64(self.seconds);
-        let ended: Vec<Result<(Tally, u64)>> = thread::scope(|scope| {
-            let writers: Vec<_> = self
-                .files(directory)
-                .map(|(path, slots)| scope.spawn(move || write(&path, slots, start, deadline)))
-                .collect();
-            writers
-                .into_iter()
-                .map(|writer| writer.join().expect("a writer does not panic"))
-                .collect()
-        });
-        let (tallies, done): (Vec<Tally>, Vec<u64>) =
-            ended.into_iter().collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let writers =
+            self.files(directory).map(|(path, slots)| move || write(&path, slots, start, deadline));
+        let (tallies, done): (Vec<Tally>, Vec<u64>) = at_once(writers)?.into_iter().unzip();
         Ok(Outcome::new(&tallies, done, 0))
     }
 

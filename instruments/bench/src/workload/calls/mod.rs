@@ -24,6 +24,7 @@ use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
 use crate::measure::Latencies;
 use crate::page::PAGE;
+use crate::threads::at_once;
 use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
 use crate::workload::slots::PREPARED_SEED;
@@ -112,18 +113,12 @@ impl Job for Calls {
             timed: Duration::from_secs_f64(self.timed_seconds),
             together: Barrier::new(self.threads as usize),
         };
-        let ended: Vec<Result<thread::Done>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads)
-                .map(|number| {
-                    let (file, path) = &opened[number as usize % opened.len()];
-                    let caller = Caller::new(self, number, file.clone(), path);
-                    let calling = &calling;
-                    scope.spawn(move || caller.run(calling))
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
-        });
-        let ended = ended.into_iter().collect::<Result<Vec<_>>>()?;
+        let ended = at_once((0..self.threads).map(|number| {
+            let (file, path) = &opened[number as usize % opened.len()];
+            let caller = Caller::new(self, number, file.clone(), path);
+            let calling = &calling;
+            move || caller.run(calling)
+        }))?;
         Ok(self.sum_up(&ended))
     }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Access, access, statvfs};
 
 use crate::error::{Doing, Error, Result};
+use crate::threads::at_once;
 use crate::workload::file_server::contents::Contents;
 use crate::workload::file_server::server::FileServer;
 use crate::workload::file_server::set::{LINK, ROOT, Share};
@@ -32,17 +33,8 @@ pub fn run(server: &FileServer, directory: &Path) -> Result<Outcome> {
         sessions.push(Session::new(server, directory, share, thread)?);
     }
     let start = Instant::now();
-    let ended: Vec<Result<Done>> = thread::scope(|scope| {
-        let threads: Vec<_> = sessions
-            .into_iter()
-            .map(|session| scope.spawn(move || session.run(server, start)))
-            .collect();
-        threads.into_iter().map(|one| one.join().expect("a session does not panic")).collect()
-    });
-    let mut tallies = Vec::new();
-    let (mut done, mut checked_reads) = (Vec::new(), 0);
-    for ended in ended {
-        let ended = ended?;
+    let (mut tallies, mut done, mut checked_reads) = (Vec::new(), Vec::new(), 0);
+    for ended in at_once(sessions.into_iter().map(|session| move || session.run(server, start)))? {
         tallies.push(ended.tally);
         done.push(ended.operations);
         checked_reads += ended.checked_reads;

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Access, Mode, OFlags, access};
 
 use crate::error::{Doing, Error, Result};
+use crate::threads::at_once;
 use crate::workload::mobibench::contents::Contents;
 use crate::workload::mobibench::parse::OpenFlags;
 use crate::workload::mobibench::plan::{Action, Plan, Planned};
@@ -49,15 +50,9 @@ pub fn run(plan: &Plan, operations: &[usize], root: &Path) -> Result<Outcome> {
     let start = Instant::now();
     let failed = AtomicBool::new(false);
     let replay = Replay { plan, contents: &contents, root, files: &files, start, failed: &failed };
-    let ended: Vec<Result<Done>> = thread::scope(|scope| {
-        let threads: Vec<_> =
-            threads.values().map(|turns| scope.spawn(|| replay.thread(turns))).collect();
-        threads.into_iter().map(|one| one.join().expect("a replay does not panic")).collect()
-    });
     let mut tallies = Vec::new();
     let mut checked_reads = 0;
-    for ended in ended {
-        let Done { tally, reads } = ended?;
+    for Done { tally, reads } in at_once(threads.values().map(|turns| || replay.thread(turns)))? {
         tallies.push(tally);
         checked_reads += reads;
     }
