@@ -56,6 +56,7 @@ pub use outcome::{ALL, Class, ClassOutcome, Outcome, Tally};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
 pub use pgbench::Pgbench;
 pub use postgres::{owner as postgres_owner, require as require_postgres};
+pub use prepared::{Prepared, compare};
 pub use redis::{Redis, require as require_redis};
 pub use side_by_side::{Access, SideBySide, WORKLOADS};
 pub use slots::{PREPARED_SEED, Slots};
