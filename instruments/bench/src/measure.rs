@@ -72,6 +72,11 @@ pub struct Summary {
     pub per_second: f64,
 }
 
+/// The sides of one round, each once: a round begins with the side after the one that the round before began with.
+pub fn turn(round: u32, sides: usize) -> impl Iterator<Item = usize> {
+    (0..sides).map(move |place| (round as usize + place) % sides)
+}
+
 /// The median of some figures, one a round; zero if there are none.
 pub fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();

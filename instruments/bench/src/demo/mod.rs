@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::cold::{free_bytes, make_cold, make_file};
 use crate::error::{Doing, Error, Result};
+use crate::measure::turn;
 use crate::mount::{Status, WeirMount, require_fuse};
 use crate::page::PAGE;
 use crate::sqlite_shell::{self, Shell};
@@ -134,8 +135,8 @@ fn compare_updates(plan: &Plan, files: &Files, mount: &WeirMount) -> Result<(Com
     let mut comparison = Comparison { straight: Side::new(), through: Side::new(), blocked: 0 };
     for round in 0..ROUNDS {
         let range = at..at + steps;
-        for turn in 0..2 {
-            if (round + turn) % 2 == 0 {
+        for side in turn(round, 2) {
+            if side == 0 {
                 let run = plan.run(&plain, &files.plain.data, range.clone())?;
                 let side = &mut comparison.straight;
                 side.operations.add(&run.writes);
@@ -192,11 +193,10 @@ impl Shells {
             // A file of its own: a shell may still be about to meet the end of the last one.
             let script = files.scripts.join(format!("from-{}.sql", numbers.start));
             sqlite::write_script(&script, SEED, numbers)?;
-            for turn in 0..2 {
-                let (shell, side) = if (round + turn) % 2 == 0 {
-                    (&mut self.plain, &mut comparison.straight)
-                } else {
-                    (&mut self.through, &mut comparison.through)
+            for side in turn(round, 2) {
+                let (shell, side) = match side {
+                    0 => (&mut self.plain, &mut comparison.straight),
+                    _ => (&mut self.through, &mut comparison.through),
                 };
                 shell.run_script(&script, TRANSACTIONS_A_ROUND, &mut side.operations)?;
             }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::cold::{make_cold, make_file};
 use crate::content::Random;
 use crate::error::{Doing, Result};
-use crate::measure::{Latencies, median, show_us};
+use crate::measure::{Latencies, median, show_us, turn};
 use crate::mount::{PassthroughMount, WeirMount};
 use crate::page::{PAGE, PAGE_BYTES};
 use crate::report::{Goal, Report};
@@ -46,16 +46,14 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     let floor = Side::open(&passthrough.path().join("data"))?;
     let warm: Vec<u32> = Random::new(22).permutation(FLOOR_PAGES as u32);
     floor.round(&warm)?;
-    let (mut weir_rounds, mut plain_rounds) = (Vec::new(), Vec::new());
-    let mut floor_rounds = Vec::new();
+    let [mut weir_rounds, mut plain_rounds, mut floor_rounds] = [const { Vec::new() }; 3];
     for round in 0..ROUNDS {
         let chosen: Vec<u32> = pages.by_ref().take(WRITES as usize).collect();
-        if round % 2 == 0 {
-            plain_rounds.push(straight.round(&chosen)?);
-            weir_rounds.push(through.round(&chosen)?);
-        } else {
-            weir_rounds.push(through.round(&chosen)?);
-            plain_rounds.push(straight.round(&chosen)?);
+        for side in turn(round, 2) {
+            match side {
+                0 => plain_rounds.push(straight.round(&chosen)?),
+                _ => weir_rounds.push(through.round(&chosen)?),
+            }
         }
         floor_rounds.push(floor.round(&warm[..WRITES as usize])?);
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::cold::{drop_cached, make_cold, make_file};
 use crate::error::{Doing, Result};
-use crate::measure::median;
+use crate::measure::{median, turn};
 use crate::mount::{PassthroughMount, WeirMount};
 use crate::page::PAGE;
 use crate::report::{Goal, Report};
@@ -22,7 +22,7 @@ use crate::workspace::Workspace;
 
 const FILE_MIB: usize = 256;
 const REQUEST_BYTES: usize = 1 << 20;
-const ROUNDS: usize = 5;
+const ROUNDS: u32 = 5;
 
 /// MiB a second of one side in one round, or the medians of some.
 #[derive(Clone, Copy, Default, Serialize)]
@@ -60,8 +60,7 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     }
     let mut rounds: [Vec<Rates>; 3] = Default::default();
     for round in 0..ROUNDS {
-        for turn in 0..SIDES.len() {
-            let side = (round + turn) % SIDES.len();
+        for side in turn(round, SIDES.len()) {
             make_cold(&[&roots[side].join("data")])?;
             let mountpoint = space.path().join("mount");
             let rates = match SIDES[side] {

@@ -125,7 +125,8 @@ pub fn default_sources() -> PathBuf {
     PathBuf::from("target/tools/sources.tar")
 }
 
-fn calls(call: Call, place: Where, io_bytes: u64, form: Form) -> Calls {
+/// Calls of one thread on a file in memory.
+pub fn calls(call: Call, place: Where, io_bytes: u64, form: Form) -> Calls {
     Calls {
         call,
         place,

@@ -118,21 +118,6 @@ pub struct Round {
 }
 
 impl Round {
-    /// One class of a load's operations; `None` if it has none.
-    pub fn of(outcome: &Outcome, class: &str, after_seconds: f64) -> Option<Round> {
-        let found = outcome.class(class)?;
-        Some(Round {
-            ops_per_s: found.ops_per_s,
-            ops: found.ops,
-            mean_us: found.mean_us,
-            p50_us: found.p50_us,
-            p99_us: found.p99_us,
-            max_us: found.max_us,
-            after_seconds,
-            ..Round::default()
-        })
-    }
-
     fn figure(&self, figure: Figure) -> f64 {
         match figure {
             Figure::Rate => self.ops_per_s,
@@ -143,6 +128,40 @@ impl Round {
 }
 
 impl Case {
+    /// Of these sides, with no round yet.
+    pub fn new<'a>(
+        name: impl Into<String>,
+        figure: Figure,
+        sides: impl IntoIterator<Item = &'a str>,
+    ) -> Case {
+        let sides = sides.into_iter();
+        let sides = sides.map(|side| SideRounds { side: side.into(), rounds: Vec::new() });
+        Case { name: name.into(), figure, io_bytes: None, files: None, sides: sides.collect() }
+    }
+
+    /// Adds a side's next round, one class of a load's operations.
+    pub fn note(
+        &mut self,
+        side: usize,
+        outcome: &Outcome,
+        class: &str,
+        after_seconds: f64,
+    ) -> Result<&mut Round> {
+        let found = outcome.class(class).ok_or_else(|| {
+            Error::answer("the load", format!("{}: it has no '{class}'", self.name))
+        })?;
+        Ok(self.sides[side].rounds.push_mut(Round {
+            ops_per_s: found.ops_per_s,
+            ops: found.ops,
+            mean_us: found.mean_us,
+            p50_us: found.p50_us,
+            p99_us: found.p99_us,
+            max_us: found.max_us,
+            after_seconds,
+            ..Round::default()
+        }))
+    }
+
     fn rounds(&self, side: &str) -> &[Round] {
         self.sides.iter().find(|found| found.side == side).map_or(&[], |found| &found.rounds)
     }
@@ -210,11 +229,11 @@ pub mod tests {
             p99_us: *value * 3.0,
             ..Round::default()
         };
-        let sides = sides.iter().map(|(side, values)| SideRounds {
-            side: (*side).into(),
-            rounds: values.iter().map(round).collect(),
-        });
-        Case { name: name.into(), figure, io_bytes: None, files: None, sides: sides.collect() }
+        let mut case = Case::new(name, figure, sides.iter().map(|(side, _)| *side));
+        for (side, (_, values)) in case.sides.iter_mut().zip(sides) {
+            side.rounds = values.iter().map(round).collect();
+        }
+        case
     }
 
     #[test]
