@@ -198,7 +198,8 @@ impl Shells {
                     0 => (&mut self.plain, &mut comparison.straight),
                     _ => (&mut self.through, &mut comparison.through),
                 };
-                shell.run_script(&script, TRANSACTIONS_A_ROUND, &mut side.operations)?;
+                let note = |latency| side.operations.note(latency);
+                shell.run_script(&script, TRANSACTIONS_A_ROUND, note)?;
             }
         }
         let after = Counters::of(&mount.status()?)?;

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::content::{Random, first_difference};
 use crate::error::{Doing, Error, Result};
-use crate::sqlite_shell::{DONE, Shell};
+use crate::sqlite_shell::{self, DONE, Shell};
 
 /// Accounts in the database.
 const ACCOUNTS: u64 = 300_000;
@@ -46,8 +46,7 @@ impl Journal {
 /// pages of messages that were deleted, as in any database that has been in use for a while. Its
 /// pages are of 1 KiB, which was the default before SQLite 3.12.
 pub fn make_database(path: &Path) -> Result<()> {
-    let mut shell = Shell::start(path)?;
-    shell.tell(&format!(
+    let sql = format!(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA page_size = 1024;
          CREATE TABLE account(id INTEGER PRIMARY KEY, owner TEXT, balance INTEGER, note TEXT);
          CREATE TABLE message(id INTEGER PRIMARY KEY, account INTEGER, body TEXT);
@@ -61,9 +60,8 @@ pub fn make_database(path: &Path) -> Result<()> {
            FROM n;
          DROP TRIGGER message_now_and_then;
          DELETE FROM message;"
-    ))?;
-    shell.end()?;
-    File::open(path).and_then(|file| file.sync_all()).doing("sync", path)
+    );
+    sqlite_shell::make_database(path, &sql)
 }
 
 /// Writes the transactions with these numbers to a file for the shell to read.

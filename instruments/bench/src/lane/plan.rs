@@ -142,10 +142,7 @@ pub fn calls(call: Call, place: Where, io_bytes: u64, form: Form) -> Calls {
 }
 
 fn of_calls(name: String, figure: Figure, style: Style, form: Form, calls: Calls) -> Cell {
-    let class = match calls.call {
-        Call::Read => "read",
-        Call::Write => "write",
-    };
+    let class = calls.call.name();
     let workload = Workload::Calls(calls);
     Cell { name, class, figure, style, workload, rounds: form.rounds }
 }

@@ -9,14 +9,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, run};
 use crate::workload::job::Job;
-use crate::workload::outcome::{Class, Outcome, Tally};
+use crate::workload::outcome::Outcome;
 use crate::workload::tree::{remove, sync};
 
 /// Where in the archive the project is.
@@ -84,14 +83,10 @@ impl Job for Build {
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
-        let mut tally = Tally::new();
-        let start = Instant::now();
-        for number in 0..self.trees {
-            build(&archive(directory), &tree(directory, number))?;
-        }
-        tally.note(Class::Job, start.elapsed(), 0);
-        tally.seconds = start.elapsed().as_secs_f64();
-        Ok(Outcome::new(&[tally], vec![u64::from(self.trees)], 0))
+        let archive = archive(directory);
+        Outcome::of_job(|| {
+            (0..self.trees).try_for_each(|number| build(&archive, &tree(directory, number)))
+        })
     }
 
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {

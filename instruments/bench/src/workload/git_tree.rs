@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +10,7 @@ use crate::content::Random;
 use crate::error::{Doing, Error, Result};
 use crate::mount::{require_program, run};
 use crate::workload::job::Job;
-use crate::workload::outcome::{Class, Outcome, Tally};
+use crate::workload::outcome::{Class, Outcome};
 use crate::workload::tree::{remove, sync};
 
 /// Files in a directory.
@@ -64,25 +63,15 @@ impl Job for GitTree {
     /// The first look is not counted: files have other inode numbers than before, so git compares their content.
     fn run(&self, directory: &Path) -> Result<Outcome> {
         let tree = tree(directory);
-        let mut tally = Tally::new();
-        let mut start = Instant::now();
-        for look in 0..=self.looks {
-            let before = Instant::now();
+        let look = || {
             let output = run(git(&tree).args(["status", "--porcelain"]))?;
-            let after = Instant::now();
-            if !output.stdout.is_empty() {
-                let said = String::from_utf8_lossy(&output.stdout);
-                let first = said.lines().next().unwrap_or_default().to_owned();
-                return Err(Error::Different(format!("git status in {}: {first}", tree.display())));
-            }
-            if look == 0 {
-                start = after;
-            } else {
-                tally.note(Class::Job, after - before, 0);
-            }
-        }
-        tally.seconds = start.elapsed().as_secs_f64();
-        Ok(Outcome::new(&[tally], vec![u64::from(self.looks)], 0))
+            let said = String::from_utf8_lossy(&output.stdout);
+            said.lines().next().map_or(Ok(()), |first| {
+                Err(Error::Different(format!("git status in {}: {first}", tree.display())))
+            })
+        };
+        look()?;
+        Outcome::of_each(Class::Job, self.looks.into(), |_| look())
     }
 
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
 use crate::mount::run;
+use crate::workload::outcome::{Class, Tally};
 use crate::workload::tree::{remove, sync};
 
 /// Whose servers they are.
@@ -316,6 +317,16 @@ pub struct Done {
     pub transactions: Vec<(usize, Duration)>,
     /// How long all of it took, without connecting.
     pub seconds: f64,
+}
+
+impl Done {
+    /// The transactions, each of the class that its script is of.
+    pub fn tally(&self, class: impl Fn(usize) -> Class) -> Tally {
+        let mut tally = Tally::new();
+        self.transactions.iter().for_each(|(script, time)| tally.note(class(*script), *time));
+        tally.seconds = self.seconds;
+        tally
+    }
 }
 
 impl Server<'_> {

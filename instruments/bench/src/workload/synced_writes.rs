@@ -104,7 +104,7 @@ fn write(path: &Path, slots: Slots, start: Instant, deadline: Instant) -> Result
         file.write_all_at(&bytes, slots.offset(slots.of_write(number))).doing("write", path)?;
         file.sync_data().doing("sync", path)?;
         let after = Instant::now();
-        tally.note(Class::Sync, after - before, slots.io_bytes);
+        tally.note(Class::Sync, after - before);
         if after >= deadline {
             tally.seconds = (after - start).as_secs_f64();
             return Ok((tally, number + 1));

@@ -16,6 +16,16 @@ pub enum Call {
     Write,
 }
 
+impl Call {
+    /// As an operation's class and, in a message, as what was tried.
+    pub fn name(self) -> &'static str {
+        match self {
+            Call::Read => "read",
+            Call::Write => "write",
+        }
+    }
+}
+
 /// Where calls go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

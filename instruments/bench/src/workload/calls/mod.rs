@@ -44,18 +44,10 @@ impl Calls {
             p50_us: summary.median_us,
             p99_us: summary.p99_us,
             max_us: summary.max_us,
-            bytes: ended.iter().map(|done| done.sustained * self.io_bytes).sum(),
         };
         Outcome {
             seconds: ended.iter().map(|done| done.seconds).fold(0.0, f64::max),
-            offered_per_s: None,
-            classes: vec![
-                of(match self.call {
-                    Call::Read => "read",
-                    Call::Write => "write",
-                }),
-                of(ALL),
-            ],
+            classes: vec![of(self.call.name()), of(ALL)],
             done: ended.iter().map(|done| done.calls).collect(),
             checked_reads: ended.iter().map(|done| done.checked).sum(),
             writes_over_time: None,

@@ -170,11 +170,7 @@ impl Caller {
     }
 
     fn doing<T>(&self, result: io::Result<T>) -> Result<T> {
-        let what = match self.call {
-            Call::Read => "read",
-            Call::Write => "write",
-        };
-        result.doing(what, &self.path)
+        result.doing(self.call.name(), &self.path)
     }
 
     /// Runs it.

@@ -153,7 +153,7 @@ impl Load {
             let least = u64::from(done.is_empty());
             done.push(self.until(end, least..=thread.most, &order, |page| {
                 let (before, after) = operation(page)?;
-                tally.note(thread.class, after - before, PAGE);
+                tally.note(thread.class, after - before);
                 tally.seconds = (after - self.start).as_secs_f64();
                 Ok(after)
             })?);
