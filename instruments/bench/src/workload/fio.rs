@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::Display;
 
 use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
@@ -20,8 +21,9 @@ use crate::workload::slots::PREPARED_SEED;
 /// Requests that libaio has under way.
 const DEPTH: u32 = 16;
 
-/// How fio does its I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How fio does its I/O, by its own names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// pread(2) and pwrite(2), through the page cache.
@@ -30,17 +32,6 @@ pub enum Engine {
     Sync,
     /// io_submit(2), with O_DIRECT.
     Libaio,
-}
-
-impl Engine {
-    /// What fio calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Engine::Psync => "psync",
-            Engine::Sync => "sync",
-            Engine::Libaio => "libaio",
-        }
-    }
 }
 
 /// One run.
@@ -73,7 +64,7 @@ impl Job for Fio {
         command
             .args(["--name=mix", "--rw=randrw", "--bs=4k", "--randseed=7", "--time_based"])
             .args(["--fallocate=none", "--output-format=json", "--group_reporting"])
-            .arg(format!("--ioengine={}", self.engine.name()))
+            .arg(format!("--ioengine={}", self.engine))
             .arg(format!("--filename={}", file(directory).display()))
             .arg(format!("--size={}", self.file_bytes))
             .arg(format!("--runtime={:.0}ms", self.seconds * 1e3));

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
@@ -24,22 +25,14 @@ const ROW_BYTES: u64 = TEXT_BYTES + 40;
 const SEED: u64 = 0x726f_7773;
 
 /// SQLite's journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Journal {
     /// A rollback journal, deleted after each transaction.
     Delete,
     /// A write-ahead log.
     Wal,
-}
-
-impl Journal {
-    fn name(self) -> &'static str {
-        match self {
-            Journal::Delete => "delete",
-            Journal::Wal => "wal",
-        }
-    }
 }
 
 /// One run.
@@ -57,7 +50,7 @@ pub struct Inserts {
 
 impl Inserts {
     fn database(&self, directory: &Path) -> PathBuf {
-        directory.join(format!("rows-{}.db", self.journal.name()))
+        directory.join(format!("rows-{}.db", self.journal))
     }
 
     fn run_script(&self, directory: &Path, script: &Path) -> Result<Tally> {
@@ -86,7 +79,7 @@ impl Job for Inserts {
              CREATE INDEX entry_account ON entry(account);\nBEGIN;\n",
         );
         (0..self.rows_before).for_each(|row| insert(&mut sql, row));
-        make_database(&path, &(sql + "COMMIT;\nPRAGMA journal_mode = " + self.journal.name() + ";"))
+        make_database(&path, &format!("{sql}COMMIT;\nPRAGMA journal_mode = {};", self.journal))
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
@@ -165,7 +158,7 @@ mod tests {
                 rows: 10,
                 rows_before: 20_000,
             });
-            let home = Scratch::new(&format!("inserts-{}", journal.name()), &workload);
+            let home = Scratch::new(&format!("inserts-{journal}"), &workload);
             let outcome = workload.run(&home).unwrap();
             assert_eq!(outcome.class("transaction").unwrap().ops, 4);
             workload.verify(&home, &outcome).unwrap();

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::error::Result;
 use crate::measure::Latencies;
@@ -14,7 +15,8 @@ use crate::workload::timeline::Timeline;
 pub const ALL: &str = "all";
 
 /// What kind of operation a latency is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Class {
     /// Reads of file data.
     Read,
@@ -32,34 +34,9 @@ pub enum Class {
     Job,
 }
 
-impl Class {
-    const ALL: [Class; 7] = [
-        Class::Read,
-        Class::Write,
-        Class::Sync,
-        Class::Other,
-        Class::NewOrder,
-        Class::Transaction,
-        Class::Job,
-    ];
-
-    /// Its name in an [`Outcome`].
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Read => "read",
-            Class::Write => "write",
-            Class::Sync => "sync",
-            Class::Other => "other",
-            Class::NewOrder => "new-order",
-            Class::Transaction => "transaction",
-            Class::Job => "job",
-        }
-    }
-}
-
 /// The latencies one thread saw.
 pub struct Tally {
-    classes: [Latencies; Class::ALL.len()],
+    classes: [Latencies; Class::VARIANTS.len()],
     /// From the start of the load to the end of the thread's last operation, seconds.
     pub seconds: f64,
 }
@@ -118,8 +95,8 @@ impl Outcome {
     /// Sums up the threads' tallies. `done` is for checking, see [`Outcome::done`].
     pub fn new(tallies: &[Tally], done: Vec<u64>, checked_reads: u64) -> Outcome {
         let mut classes: Vec<ClassOutcome> =
-            Class::ALL.into_iter().filter_map(|class| sum_up(tallies, &[class])).collect();
-        classes.extend(sum_up(tallies, &Class::ALL));
+            Class::VARIANTS.iter().filter_map(|class| sum_up(tallies, &[*class])).collect();
+        classes.extend(sum_up(tallies, Class::VARIANTS));
         let seconds = tallies.iter().map(|tally| tally.seconds).fold(0.0, f64::max);
         Outcome { seconds, classes, done, checked_reads, writes_over_time: None }
     }
@@ -168,7 +145,7 @@ fn sum_up(tallies: &[Tally], wanted: &[Class]) -> Option<ClassOutcome> {
         }
     }
     let summary = latencies.summary();
-    let name = if let [class] = wanted { class.name() } else { ALL };
+    let name = if let [class] = wanted { class.into() } else { ALL };
     (summary.count > 0).then(|| ClassOutcome {
         class: name.into(),
         ops: summary.count,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use strum::Display;
+use strum::{Display, VariantArray};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +32,10 @@ pub const FILE: &str = "personality.data";
 /// Smallest and largest operation.
 const IO_BYTES: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 
-/// Which micro-benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display)]
+/// Which micro-benchmark, in the paper's order.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, VariantArray,
+)]
 #[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -50,15 +52,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every one, in the paper's order.
-    pub const ALL: [Kind; 5] = [
-        Kind::SequentialWrite,
-        Kind::RandomWrite,
-        Kind::RandomReadwrite,
-        Kind::SequentialRead,
-        Kind::RandomRead,
-    ];
-
     fn reads(self) -> bool {
         !matches!(self, Kind::SequentialWrite | Kind::RandomWrite)
     }
@@ -364,8 +357,8 @@ mod tests {
 
     #[test]
     fn each_leaves_what_it_must_and_can_be_put_back() {
-        for (kind, io_bytes) in Kind::ALL.into_iter().zip([128, 1536, 512, 2048, 4096]) {
-            let workload = personality(kind, io_bytes);
+        for (kind, io_bytes) in Kind::VARIANTS.iter().zip([128, 1536, 512, 2048, 4096]) {
+            let workload = personality(*kind, io_bytes);
             let home = Scratch::new(&format!("each-{kind}"), &workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();

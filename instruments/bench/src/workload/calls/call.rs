@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::workload::slots::Slots;
 
 /// The call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Call {
     /// pread(2).
@@ -19,10 +21,7 @@ pub enum Call {
 impl Call {
     /// As an operation's class and, in a message, as what was tried.
     pub fn name(self) -> &'static str {
-        match self {
-            Call::Read => "read",
-            Call::Write => "write",
-        }
+        self.into()
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use strum::Display;
+use strum::{Display, VariantArray};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,9 @@ use contents::Contents;
 use plan::{Action, Plan};
 
 /// Which trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, VariantArray,
+)]
 #[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Trace {
@@ -38,9 +40,6 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Every one.
-    pub const ALL: [Trace; 2] = [Trace::Facebook, Trace::Twitter];
-
     fn packed(self) -> &'static [u8] {
         match self {
             Trace::Facebook => include_bytes!("../traces/facebook.trace.gz"),
@@ -233,7 +232,7 @@ mod tests {
 
     #[test]
     fn traces_are_understood() {
-        for trace in Trace::ALL {
+        for &trace in Trace::VARIANTS {
             let plan = trace.plan().unwrap();
             let count = |wanted: fn(&Action) -> bool| {
                 plan.operations.iter().filter(|one| wanted(&one.action)).count()
@@ -295,7 +294,7 @@ mod tests {
             println!("{trace}: {outcome:#?}");
         };
         std::thread::scope(|scope| {
-            for trace in Trace::ALL {
+            for &trace in Trace::VARIANTS {
                 scope.spawn(move || replay(trace));
             }
         });
