@@ -88,6 +88,17 @@ pub fn median(figures: &[f64]) -> f64 {
     }
 }
 
+/// The least and the most of some figures; `None` if there are none.
+pub fn spread(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let both = figures.into_iter().map(|figure| (figure, figure));
+    both.reduce(|(least, most), (figure, _)| (least.min(figure), most.max(figure)))
+}
+
+/// The mean of some figures, of which there is one at least.
+pub fn mean(figures: &[f64]) -> f64 {
+    figures.iter().sum::<f64>() / figures.len() as f64
+}
+
 /// A latency as a person reads it.
 pub fn show_us(us: f64) -> String {
     match us {

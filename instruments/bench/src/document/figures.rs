@@ -4,6 +4,7 @@
 //! is missing shows.
 
 use crate::disk::Model;
+use crate::measure;
 use crate::nbw::names::{
     BASELINE, DEFAULT, PERSONALITIES, bytes, contestants, sizes, without_fsync, workloads,
 };
@@ -133,9 +134,7 @@ fn ops_per_s(case: &Case) -> Option<Mark> {
 /// Least and most, where there is more than one.
 fn spread(figures: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let figures: Vec<f64> = figures.filter(|figure| figure.is_finite()).collect();
-    let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = figures.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    (figures.len() > 1).then_some((least, most))
+    measure::spread(figures.iter().copied()).filter(|_| figures.len() > 1)
 }
 
 /// `128`, `2K`, `64M`, `4G`.

@@ -54,7 +54,19 @@ pub struct Goal {
     pub best: Option<(String, Measured)>,
 }
 
+impl Measured {
+    /// The figure of one case, which the goal's name has.
+    pub fn single(value: f64) -> Measured {
+        Measured { value, decided_by: None, parts: Vec::new() }
+    }
+}
+
 impl Goal {
+    /// A ratio that is to be reached, beside which nothing else is shown.
+    pub fn times(name: impl Into<String>, need: f64, measured: Option<Measured>) -> Goal {
+        Goal { name: name.into(), need, unit: Unit::Times, measured, best: None }
+    }
+
     fn hold(
         results: &Results,
         name: impl Into<String>,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::disk::Model;
 use crate::error::Result;
 use crate::nbw::awol::ratios::{Ratios, against, speed, times_baseline};
-use crate::nbw::goals::{Goal, Measured, Unit};
+use crate::nbw::goals::{Goal, Measured};
 use crate::nbw::names::{ADAPTIVE, STATIC, groups, latency, or_dash, rate};
 use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::results::{Class, Experiment, Profile, Results};
@@ -143,16 +143,9 @@ pub fn gain(results: &Results, label: &str, other: &str) -> Option<Ratios> {
 
 /// The goals.
 pub fn goals(results: &Results) -> Vec<Goal> {
-    let goal = |(label, _, name, need): (&str, &str, &str, f64)| Goal {
-        name: format!("{}, {name}", Model::Hdd),
-        need,
-        unit: Unit::Times,
-        measured: gain(results, label, STATIC).map(|ratios| Measured {
-            value: ratios.median,
-            decided_by: None,
-            parts: Vec::new(),
-        }),
-        best: None,
+    let goal = |(label, _, name, need): (&str, &str, &str, f64)| {
+        let measured = gain(results, label, STATIC).map(|ratios| Measured::single(ratios.median));
+        Goal::times(format!("{}, {name}", Model::Hdd), need, measured)
     };
     GAINS.map(goal).into()
 }

@@ -5,10 +5,10 @@
 
 use super::ratios::{Ratios, against, called, speed};
 use super::sweep::Sweep;
+use crate::measure::median;
 use crate::nbw::goals::{Measured, worst};
 use crate::nbw::names::{ADAPTIVE, groups, or_dash};
 use crate::nbw::results::{Case, Class, Experiment, Results};
-use crate::nbw::summary::median;
 
 /// The best setting in one case.
 pub struct Best<'a> {
@@ -34,7 +34,7 @@ fn best_of<'a>(results: &Results, group: &[&'a Case]) -> Option<Best<'a>> {
     let name = group[0].name.as_str();
     let class = &Class::leading(&group[0].classes)?.class;
     let speed = speed(name, class);
-    let figure = |case: &Case| median(case.rounds.iter().filter_map(&speed).collect());
+    let figure = |case: &Case| median(&case.rounds.iter().filter_map(&speed).collect::<Vec<_>>());
     let settings = Sweep::Static.contestants();
     let tried = settings.iter().filter_map(|who| {
         let percent = who.background_percent()?;
