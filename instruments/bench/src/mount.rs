@@ -133,7 +133,7 @@ fn failed(command: &Command, output: &Output) -> Error {
 pub struct WeirMount {
     weir: PathBuf,
     mountpoint: PathBuf,
-    undo: Option<Undo>,
+    undo: Undo,
 }
 
 impl WeirMount {
@@ -164,7 +164,7 @@ impl WeirMount {
         command.arg("mount").args(options).arg(source).arg(mountpoint);
         prepare(&mut command)?;
         run(&mut command)?;
-        Ok(WeirMount { weir: weir.to_owned(), mountpoint: mountpoint.to_owned(), undo: Some(undo) })
+        Ok(WeirMount { weir: weir.to_owned(), mountpoint: mountpoint.to_owned(), undo })
     }
 
     /// The mount point.
@@ -195,11 +195,9 @@ impl WeirMount {
     }
 
     /// Writes everything home and unmounts; an error if anything failed.
-    pub fn unmount(mut self) -> Result<()> {
+    pub fn unmount(self) -> Result<()> {
         run(self.command().arg("umount").arg(&self.mountpoint))?;
-        if let Some(undo) = self.undo.take() {
-            undo.disarm();
-        }
+        self.undo.disarm();
         Ok(())
     }
 }
@@ -235,7 +233,7 @@ fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
 /// A directory served by this program's own plain FUSE passthrough, in a process of its own.
 pub struct PassthroughMount {
     mountpoint: PathBuf,
-    undo: Option<Undo>,
+    _undo: Undo,
 }
 
 impl PassthroughMount {
@@ -272,18 +270,12 @@ impl PassthroughMount {
             drop(child);
             thread::sleep(Duration::from_millis(10));
         }
-        Ok(PassthroughMount { mountpoint: mountpoint.to_owned(), undo: Some(undo) })
+        Ok(PassthroughMount { mountpoint: mountpoint.to_owned(), _undo: undo })
     }
 
     /// The mount point.
     pub fn path(&self) -> &Path {
         &self.mountpoint
-    }
-}
-
-impl Drop for PassthroughMount {
-    fn drop(&mut self) {
-        drop(self.undo.take());
     }
 }
 

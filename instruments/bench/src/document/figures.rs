@@ -172,10 +172,9 @@ fn personalities(results: &Results) -> Figure {
             x_title: "I/O size, bytes".into(),
             y_title: "operations a second".into(),
             logarithmic: workload.starts_with("random"),
-            kind: Kind::Lines,
             categories: sizes.iter().map(|size| tick(*size)).collect(),
             marks,
-            line_at: None,
+            ..Panel::default()
         }
     };
     Figure {
@@ -206,10 +205,9 @@ fn memory(results: &Results) -> Figure {
             x_title: "memory".into(),
             y_title: "operations a second".into(),
             logarithmic: workload.starts_with("random"),
-            kind: Kind::Lines,
             categories: sizes.iter().map(|size| tick(*size)).collect(),
             marks: selection.by_size(&sizes, |case| case.memory_bytes, ops_per_s),
-            line_at: None,
+            ..Panel::default()
         }
     };
     Figure {
@@ -263,13 +261,12 @@ fn file_server(results: &Results) -> Figure {
         };
         Panel {
             title: format!("{disk}: {workload}"),
-            x_title: String::new(),
             y_title: "mean latency, ext4 = 1".into(),
-            logarithmic: false,
             kind: Kind::Bars,
             categories: CLASSES.map(|(_, called)| called.to_owned()).to_vec(),
             marks: contestants(results).into_iter().map(of).collect(),
             line_at: Some(1.0),
+            ..Panel::default()
         }
     };
     Figure {
@@ -309,7 +306,6 @@ fn traces(results: &Results) -> Figure {
             title: format!("{disk}: {kind}"),
             x_title: "trace".into(),
             y_title: "mean latency, ext4 = 1".into(),
-            logarithmic: false,
             kind: Kind::Bars,
             categories: traces.clone(),
             marks: contestants(results)
@@ -317,6 +313,7 @@ fn traces(results: &Results) -> Figure {
                 .map(|name| traces.iter().map(|trace| of(name, trace)).collect())
                 .collect(),
             line_at: Some(1.0),
+            ..Panel::default()
         }
     };
     Figure {

@@ -134,24 +134,9 @@ fn starts(results: &Results, goals: &mut Vec<Goal>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::results::Figure;
     use super::super::results::tests::case;
-    use super::super::results::{Figure, SUITE};
     use super::*;
-
-    fn results(cases: Vec<Case>) -> Results {
-        Results {
-            suite: SUITE.into(),
-            command: String::new(),
-            machine: serde_json::Value::Null,
-            profile: "quick".into(),
-            weir: String::new(),
-            complete: true,
-            transport: "device".into(),
-            took_seconds: 0.0,
-            passed_over: Vec::new(),
-            cases,
-        }
-    }
 
     fn found(goals: &[Goal], name: &str) -> (f64, bool) {
         let goal = goals.iter().find(|goal| goal.name.contains(name)).expect("a goal of that name");
@@ -160,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_worst_case_decides_and_what_was_not_run_is_left_out() {
-        let results = results(vec![
+        let cases = vec![
             case("write/64/random", Figure::Rate, &[("ext4", &[1.0]), ("lane", &[9.0])]),
             case("write/64/sequential", Figure::Rate, &[("ext4", &[1.0]), ("lane", &[7.5])]),
             case("write/65536/sequential", Figure::Rate, &[("lane", &[50_000.0])]),
@@ -172,8 +157,8 @@ mod tests {
             case("transport/64", Figure::Median, &[("device", &[9.0]), ("io-uring", &[7.0])]),
             case("git-status", Figure::Median, &[("ext4", &[99.0]), ("lane", &[100.0])]),
             case("start/true", Figure::Median, &[("plain", &[500.0]), ("preloaded", &[900.0])]),
-        ]);
-        let goals = goals(&results);
+        ];
+        let goals = goals(&Results { cases, ..Results::default() });
         assert_eq!(found(&goals, "64 B pwrite in memory"), (7.5, false));
         assert!(found(&goals, "64 KiB").1);
         assert_eq!(found(&goals, "misses"), (1.3, false));

@@ -21,7 +21,7 @@ pub const DEVICE: &str = "device";
 pub const IO_URING: &str = "io-uring";
 
 /// One run, or what of it is done.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
     /// [`SUITE`].
     pub suite: String,

@@ -186,7 +186,7 @@ pub struct Case {
 }
 
 /// The latencies of one class of operations: `read`, `write`, `sync`, `other`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Class {
     /// Its name.
     pub class: String,
@@ -328,7 +328,7 @@ pub struct Moment {
 }
 
 /// One repetition.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Round {
     /// Seconds the load took.
     pub seconds: f64,

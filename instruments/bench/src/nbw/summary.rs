@@ -30,10 +30,7 @@ pub fn round(outcome: &Outcome, observed: &Observed) -> Result<Round> {
         device_seeks: observed.device.seeks,
         classes: outcome.classes.iter().filter(|one| one.class != ALL).map(class).collect(),
         ratio_to_blocking: f64::NAN,
-        phases: None,
-        disk_use: None,
-        steps: Vec::new(),
-        over_time: None,
+        ..Round::default()
     })
 }
 
@@ -201,33 +198,9 @@ mod tests {
     use crate::nbw::profile::Form;
 
     fn round_of(ops_per_s: f64, mean_us: f64) -> Round {
-        Round {
-            seconds: 1.0,
-            ops_per_s,
-            mean_us,
-            p50_us: mean_us,
-            p99_us: mean_us,
-            fetches: 1,
-            blocked_writes: 2,
-            device_reads: 3,
-            device_writes: 4,
-            device_seeks: 5,
-            classes: vec![Class {
-                class: "write".into(),
-                ops: 10,
-                ops_per_s,
-                mean_us,
-                p50_us: mean_us,
-                p99_us: mean_us,
-                max_us: mean_us,
-                ratio_to_blocking: f64::NAN,
-            }],
-            ratio_to_blocking: f64::NAN,
-            phases: None,
-            disk_use: None,
-            steps: Vec::new(),
-            over_time: None,
-        }
+        let class =
+            Class { class: "write".into(), ops: 10, ops_per_s, mean_us, ..Class::default() };
+        Round { seconds: 1.0, ops_per_s, mean_us, classes: vec![class], ..Round::default() }
     }
 
     fn cell(name: &str) -> Cell {

@@ -122,7 +122,7 @@ mod tests {
             return;
         }
         let workload = Workload::GitTree(GitTree { files: 60, looks: 2 });
-        let home = Scratch::new("git-tree", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert_eq!(outcome.class("job").unwrap().ops, 2);
         workload.verify(&home, &outcome).unwrap();

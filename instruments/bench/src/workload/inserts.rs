@@ -158,7 +158,7 @@ mod tests {
                 rows: 10,
                 rows_before: 20_000,
             });
-            let home = Scratch::new(&format!("inserts-{journal}"), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             assert_eq!(outcome.class("transaction").unwrap().ops, 4);
             workload.verify(&home, &outcome).unwrap();

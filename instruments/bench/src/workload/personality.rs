@@ -359,7 +359,7 @@ mod tests {
     fn each_leaves_what_it_must_and_can_be_put_back() {
         for (kind, io_bytes) in Kind::VARIANTS.iter().zip([128, 1536, 512, 2048, 4096]) {
             let workload = personality(*kind, io_bytes);
-            let home = Scratch::new(&format!("each-{kind}"), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             let ops = |class| outcome.class(class).map_or(0, |class| class.ops);
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn sequential_writes_go_around_and_are_put_back() {
         let workload = personality(Kind::SequentialWrite, 3072);
-        let home = Scratch::new("around", &workload);
+        let home = Scratch::new(&workload);
         let mut outcome = write(&home, &workload, slots(&workload).count() + 2);
         workload.verify(&home, &outcome).unwrap();
         workload.reset(&home, &outcome).unwrap();
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn verification_finds_every_kind_of_fault() {
         let workload = personality(Kind::RandomWrite, 512);
-        let home = Scratch::new("faults", &workload);
+        let home = Scratch::new(&workload);
         let outcome = write(&home, &workload, 2000);
         workload.verify(&home, &outcome).unwrap();
         let slots = slots(&workload);
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn a_byte_that_no_write_touched_is_checked_too() {
         let workload = personality(Kind::SequentialWrite, 4096);
-        let home = Scratch::new("untouched", &workload);
+        let home = Scratch::new(&workload);
         open(&home).write_all_at(b"!", 40 * PAGE + 17).unwrap();
         let outcome = write(&home, &workload, 3);
         assert_different(workload.verify(&home, &outcome), "it was never written");
@@ -430,7 +430,7 @@ mod tests {
     fn a_load_that_reads_a_wrong_byte_says_so() {
         for kind in [Kind::SequentialRead, Kind::RandomRead, Kind::RandomReadwrite] {
             let workload = personality(kind, 4096);
-            let home = Scratch::new(&format!("wrong-{kind}"), &workload);
+            let home = Scratch::new(&workload);
             for page in 0..64 {
                 open(&home).write_all_at(b"!", page * 4096 + 100).unwrap();
             }

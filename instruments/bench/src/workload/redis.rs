@@ -224,7 +224,7 @@ mod tests {
             return;
         }
         let workload = Workload::Redis(Redis { requests: 500 });
-        let home = Scratch::new("redis", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         workload.verify(&home, &outcome).unwrap();
         let server = Server::start(&place(&home)).unwrap();

@@ -148,7 +148,7 @@ mod tests {
             return;
         }
         let workload = Workload::Sqlite(Sqlite { transactions: 5, seed: 3 });
-        let home = Scratch::new("sqlite", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert_eq!(outcome.class("transaction").unwrap().ops, 5);
         workload.verify(&home, &outcome).unwrap();

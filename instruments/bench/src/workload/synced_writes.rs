@@ -128,7 +128,7 @@ mod tests {
             seconds: 0.05,
             seed: 4,
         });
-        let home = Scratch::new("synced", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert_eq!(outcome.done.len(), 3);
         assert_eq!(outcome.class("sync").unwrap().ops, outcome.done.iter().sum::<u64>());

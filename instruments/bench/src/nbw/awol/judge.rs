@@ -235,31 +235,20 @@ mod tests {
 
     /// One case by three contestants, with so many reads and writes a second and so long reads.
     fn results(name: &str, of: [(f64, f64, f64); 3]) -> Results {
-        let mut results = sample::results();
-        let mut cases = Vec::new();
-        for (who, (reads, writes, p99_us)) in [BASELINE, STATIC, ADAPTIVE].into_iter().zip(of) {
-            let mut case = results.cases[0].clone();
-            (case.name, case.contestant) = (name.into(), who.into());
-            (case.experiment, case.workload) = (Experiment::SideBySide, name[4..].into());
-            let class = |class: &str, ops_per_s| Class {
-                class: class.into(),
-                ops_per_s,
-                p99_us,
-                ..case.classes[0].clone()
-            };
-            let mut classes = vec![class("write", writes)];
-            if reads > 0.0 {
-                classes.insert(0, class("read", reads));
-            }
-            let disk_use = DiskUse { requests_a_thousand: writes, ..DiskUse::default() };
+        let case = |(who, (reads, writes, p99_us)): (&str, (f64, f64, f64))| {
+            let both = [("read", reads), ("write", writes)];
+            let classes: Vec<_> = both.into_iter().filter(|(_, rate)| *rate > 0.0).collect();
+            let mut case = sample::case_of(name, Experiment::SideBySide, who, &classes);
+            case.disk = if name.starts_with("ssd") { Model::Ssd } else { Model::Hdd };
+            case.disk_use = Some(DiskUse { requests_a_thousand: writes, ..DiskUse::default() });
             for round in &mut case.rounds {
-                (round.classes, round.disk_use) = (classes.clone(), Some(disk_use));
+                round.disk_use = case.disk_use;
+                round.classes.iter_mut().for_each(|class| class.p99_us = p99_us);
             }
-            (case.classes, case.disk_use) = (classes, Some(disk_use));
-            cases.push(case);
-        }
-        results.cases = cases;
-        results
+            case
+        };
+        let cases = [BASELINE, STATIC, ADAPTIVE].into_iter().zip(of).map(case);
+        Results { cases: cases.collect(), ..sample::results() }
     }
 
     fn reached(results: &Results, name: &str) -> Option<bool> {

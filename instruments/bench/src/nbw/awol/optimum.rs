@@ -80,17 +80,10 @@ mod tests {
 
     /// A search on one workload, with so many writes a second by each.
     fn results(name: &str, of: &[(&str, f64)]) -> Results {
-        let mut results = sample::results();
-        let like = results.cases[0].clone();
         let case = |(who, writes): &(&str, f64)| {
-            let mut case = Case { name: name.into(), contestant: (*who).into(), ..like.clone() };
-            case.experiment = Experiment::Setting;
-            let classes = vec![Class { ops_per_s: *writes, ..like.classes[0].clone() }];
-            case.rounds.iter_mut().for_each(|round| round.classes = classes.clone());
-            Case { classes, ..case }
+            sample::case_of(name, Experiment::Setting, who, &[("write", *writes)])
         };
-        results.cases = of.iter().map(case).collect();
-        results
+        Results { cases: of.iter().map(case).collect(), ..sample::results() }
     }
 
     #[test]

@@ -167,8 +167,7 @@ mod tests {
             (false, Where::Cold),
         ] {
             let workload = Workload::Calls(Calls { shared, ..calls(Call::Write, place) });
-            let name = format!("calls-{shared}-{place:?}");
-            let home = Scratch::new(&name, &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             assert_eq!(outcome.done.len(), 3);
             assert!(place == Where::Cold || outcome.class("write").unwrap().ops > 0);
@@ -184,7 +183,7 @@ mod tests {
     #[test]
     fn reads_are_compared() {
         let workload = Workload::Calls(calls(Call::Read, Where::Random));
-        let home = Scratch::new("calls-read", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert!(outcome.checked_reads > 100);
         let Workload::Calls(calls) = &workload else { unreachable!() };

@@ -199,9 +199,9 @@ mod tests {
     }
 
     /// A run and its files.
-    fn ran(name: &str) -> (Workload, Scratch, Outcome) {
+    fn ran() -> (Workload, Scratch, Outcome) {
         let workload = Workload::FileServer(server(Mix::MORE_WRITES));
-        let home = Scratch::new(name, &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         workload.verify(&home, &outcome).unwrap();
         (workload, home, outcome)
@@ -211,7 +211,7 @@ mod tests {
     fn each_mix_leaves_what_it_must_and_can_be_put_back() {
         for mix in [Mix::STANDARD, Mix::NO_WRITES, Mix::NO_READS, Mix::MORE_WRITES] {
             let workload = Workload::FileServer(server(mix));
-            let home = Scratch::new(&format!("server-{mix}"), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             assert_eq!(outcome.done, [334, 333, 333]);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_run_that_got_further_or_less_far_is_different() {
-        let (workload, home, outcome) = ran("server-far");
+        let (workload, home, outcome) = ran();
         let Workload::FileServer(server) = &workload else { unreachable!() };
         let share = server.share(1);
         let mut stream = server.stream(&share, 1);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn faults_in_bytes_modes_and_names_are_found() {
-        let (workload, home, outcome) = ran("server-faults");
+        let (workload, home, outcome) = ran();
         let Workload::FileServer(server) = &workload else { unreachable!() };
         let share = server.share(2);
         let fails = |why: &str| assert_different(workload.verify(&home, &outcome), why);
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_load_that_reads_a_wrong_byte_says_so() {
         let workload = Workload::FileServer(server(Mix::NO_WRITES));
-        let home = Scratch::new("server-wrong", &workload);
+        let home = Scratch::new(&workload);
         let share = Share::new(0, (8 << 20) / 3);
         for file in 0..share.files() {
             let path = share.file(&home, file);

@@ -269,7 +269,7 @@ mod tests {
     fn each_leaves_what_it_must_and_can_be_put_back() {
         for (trace, fsync) in [(Trace::Facebook, true), (Trace::Twitter, false)] {
             let workload = workload(trace, fsync);
-            let home = Scratch::new(&format!("trace-{trace}"), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             assert!(outcome.class("write").unwrap().ops > 10);
@@ -287,7 +287,7 @@ mod tests {
     fn whole_traces() {
         let replay = |trace| {
             let workload = Workload::Mobibench(Mobibench { trace, fsync: true, seconds: 1e3 });
-            let home = Scratch::new(&format!("whole-{trace}"), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             workload.reset(&home, &outcome).unwrap();
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn faults_are_found() {
         let workload = workload(Trace::Facebook, false);
-        let home = Scratch::new("trace-faults", &workload);
+        let home = Scratch::new(&workload);
         let before = workload.verify(&home, &Outcome::new(&[], vec![0], 0));
         assert!(matches!(before, Err(Error::Answer { .. })), "an outcome of another load");
         let outcome = workload.run(&home).unwrap();

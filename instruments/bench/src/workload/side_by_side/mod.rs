@@ -125,7 +125,7 @@ mod tests {
         for (reader, writer) in WORKLOADS {
             let one = load(reader, writer);
             let workload = Workload::SideBySide(one.clone());
-            let home = Scratch::new(&format!("side-{}", one.name()), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             let ops = |class| outcome.class(class).map_or(0, |class| class.ops);
@@ -144,7 +144,7 @@ mod tests {
         let one =
             SideBySide { seconds: 60.0, ..load(Some(Access::Sequential), Access::Sequential) };
         let workload = Workload::SideBySide(one);
-        let home = Scratch::new("side-once", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert_eq!(outcome.class("read").unwrap().ops, 64);
         assert!(outcome.seconds < 30.0, "{}", outcome.seconds);
@@ -154,7 +154,7 @@ mod tests {
     fn wrong_bytes_are_found_in_either_file_and_by_the_reader() {
         let one = load(Some(Access::Random), Access::Random);
         let workload = Workload::SideBySide(one.clone());
-        let home = Scratch::new("side-wrong", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         let client = &one.clients().unwrap()[0];
         let flip = |path: &Path| {
