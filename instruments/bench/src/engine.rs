@@ -16,7 +16,7 @@ use crate::content::Random;
 use crate::error::{Error, Result};
 use crate::measure::median;
 use crate::page::{PAGE, PAGE_BYTES};
-use crate::report::{Goal, Report};
+use crate::report::Report;
 
 const FILE: FileId = FileId(1);
 const MEMORY_BYTES: u64 = 2 << 30;
@@ -71,30 +71,20 @@ pub fn run(report: &mut Report) -> Result<()> {
     ] {
         println!("  {name:<48}{:>6.0} ns (least {:.0})", nanos.median, nanos.least);
     }
-    report.goal(Goal::at_most(
-        "engine: 64 B write to an up-to-date page",
-        up_to_date.median,
-        80.0,
-        "ns",
-    ));
-    report.goal(Goal::at_most(
-        "engine: 64 B write to a patched page",
-        anywhere.median,
-        150.0,
-        "ns",
-    ));
+    report.at_most("engine: 64 B write to an up-to-date page", up_to_date.median, 80.0, "ns");
+    report.at_most("engine: 64 B write to a patched page", anywhere.median, 150.0, "ns");
     println!(
         "  counted per patch: {:.0} B alone on its page, {:.0} B with nine others, the page's \
          descriptor ({DESCRIPTOR_BYTES} B) included",
         one_a_page.counted, many_a_page.counted
     );
     let alone = one_a_page.counted - DESCRIPTOR_BYTES as f64;
-    report.goal(Goal::at_most(
+    report.at_most(
         "engine: patch overhead beyond its bytes, without its page's descriptor",
         alone.max(many_a_page.counted),
         64.0,
         "B",
-    ));
+    );
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::error::{Doing, Error, Result};
 use crate::measure::{Latencies, show_count, show_us};
 use crate::mount::{WeirMount, require_fuse};
 use crate::page::PAGE;
-use crate::report::{Goal, Report};
+use crate::report::Report;
 use crate::threads::at_once;
 use crate::workspace::Workspace;
 
@@ -60,12 +60,12 @@ pub fn run(weir: &Path, dir: &Path, duration: Duration, report: &mut Report) -> 
         "memory",
         json!({"memory_mib": MEMORY_MIB, "peak_resident_mib": peak_mib, "writes": summary}),
     );
-    report.goal(Goal::at_most(
+    report.at_most(
         "memory: the daemon's peak under --memory 256M",
         peak_mib,
         (MEMORY_MIB + ALLOWANCE_MIB) as f64,
         "MiB",
-    ));
+    );
     Ok(())
 }
 

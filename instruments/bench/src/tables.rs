@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::{Doing, Error, Result};
+use crate::fuse::RATES;
 use crate::measure::show_us;
 use crate::report::number;
 
@@ -109,14 +110,7 @@ fn cached_read(read: &Value) {
 
 fn sequential(sequential: &Value) {
     println!("\n| 1 MiB sequential, MiB/s | Weir | passthrough | directory |\n|---|---|---|---|");
-    for (key, name) in [
-        ("read_cold", "read, cold"),
-        ("read_warm", "read, in the mount's page cache"),
-        ("read_behind", "read, in memory behind the mount"),
-        ("write", "write"),
-        ("write_close", "write, close"),
-        ("write_fsync_close", "write, fsync, close"),
-    ] {
+    for (key, name) in RATES {
         let rate = |side: &str| figure(&sequential[side][key]);
         println!(
             "| {name} | {:.0} | {:.0} | {:.0} |",

@@ -196,7 +196,24 @@ fn trials(model: Model) -> Vec<Trial> {
     let trial =
         |name, options, figure, expected| Trial { name, options, figure, expected, at_most: false };
     match model {
-        Model::Hdd => hdd_trials(),
+        Model::Hdd => {
+            use parameters::hdd::*;
+            let rate = TRANSFER as f64 / 1e6;
+            let access = us(arm::mean_seek(BYTES) + REVOLUTION / 2 + time_at(TRANSFER, 4096));
+            let reads = predicted(model, false, QUEUE);
+            let writes = predicted(model, true, QUEUE);
+            let cache = "write 4K into the cache";
+            let cached = trial(cache, WRITE_INTO_BUFFER, Figure::Median, access / 10.0);
+            vec![
+                trial("sequential read", READ_ON, Figure::Bandwidth, rate),
+                trial("sequential write", WRITE_ON, Figure::Bandwidth, rate),
+                trial("random read 4K", READ_ONE, Figure::Mean, access),
+                trial("random reads, queue of 32", READ_32, Figure::Rate, reads),
+                Trial { at_most: true, ..cached },
+                trial("random writes, queue of 32", WRITE_32, Figure::Rate, writes),
+                trial("flush after a write of 4K", SYNC, Figure::MeanSync, access),
+            ]
+        }
         Model::Ssd => {
             use parameters::ssd::*;
             let mbs = |rate: u64| rate as f64 / 1e6;
@@ -229,30 +246,6 @@ fn trials(model: Model) -> Vec<Trial> {
         }
         Model::None => Vec::new(),
     }
-}
-
-fn hdd_trials() -> Vec<Trial> {
-    use parameters::hdd::*;
-    let model = Model::Hdd;
-    let trial = |name, options, figure, expected, at_most| Trial {
-        name,
-        options,
-        figure,
-        expected,
-        at_most,
-    };
-    let rate = TRANSFER as f64 / 1e6;
-    let access = us(arm::mean_seek(BYTES) + REVOLUTION / 2 + time_at(TRANSFER, 4096));
-    let (reads, writes) = (predicted(model, false, QUEUE), predicted(model, true, QUEUE));
-    vec![
-        trial("sequential read", READ_ON, Figure::Bandwidth, rate, false),
-        trial("sequential write", WRITE_ON, Figure::Bandwidth, rate, false),
-        trial("random read 4K", READ_ONE, Figure::Mean, access, false),
-        trial("random reads, queue of 32", READ_32, Figure::Rate, reads, false),
-        trial("write 4K into the cache", WRITE_INTO_BUFFER, Figure::Median, access / 10.0, true),
-        trial("random writes, queue of 32", WRITE_32, Figure::Rate, writes, false),
-        trial("flush after a write of 4K", SYNC, Figure::MeanSync, access, false),
-    ]
 }
 
 fn us(time: Ns) -> f64 {

@@ -14,11 +14,6 @@ pub fn of_goals(results: &Results) -> String {
     let columns = ["goal", "", "decided by", "at least", DEFAULT, "best other policy"];
     let mut table = Table::new(&columns, 3);
     for goal in goals(results) {
-        let state = match goal.reached() {
-            Some(true) => "reached",
-            Some(false) => "**missed**",
-            None => "not measured",
-        };
         let measured = goal.measured.as_ref();
         let decided = measured.map(|found| match &found.decided_by {
             Some(case) => case.clone(),
@@ -29,7 +24,7 @@ pub fn of_goals(results: &Results) -> String {
         });
         table.row(vec![
             goal.name.clone(),
-            state.to_owned(),
+            goal.state("**missed**").to_owned(),
             or_dash(decided, |decided| decided),
             goal.show(goal.need),
             or_dash(measured, |found| goal.show(found.value)),

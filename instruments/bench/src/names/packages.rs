@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::plant::small_content;
+use super::plant::{small_content, verify};
 use crate::error::{Doing, Error, Result};
 use crate::threads::at_once;
 use crate::workload::tree::clear;
@@ -98,14 +98,9 @@ impl Job for Packages {
     }
 
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
-        for number in 0..self.files {
-            let path = place(home, number);
-            if fs::read(&path).doing("read", &path)? != small_content(SEED, number, FILE_BYTES_MAX)
-            {
-                return Err(Error::Different(format!("{} is not as written", path.display())));
-            }
-        }
-        Ok(())
+        (0..self.files).try_for_each(|number| {
+            verify(&place(home, number), &small_content(SEED, number, FILE_BYTES_MAX))
+        })
     }
 }
 

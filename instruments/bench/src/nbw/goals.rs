@@ -93,6 +93,11 @@ impl Goal {
         self.measured.as_ref().map(|measured| measured.value >= self.need)
     }
 
+    /// The same for a person; `missed` is what a goal is that was not reached.
+    pub fn state(&self, missed: &'static str) -> &'static str {
+        self.reached().map_or("not measured", |reached| if reached { "reached" } else { missed })
+    }
+
     /// `value` with this goal's unit.
     pub fn show(&self, value: f64) -> String {
         match self.unit {
@@ -105,11 +110,7 @@ impl Goal {
 
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match self.reached() {
-            Some(true) => "reached",
-            Some(false) => "MISSED",
-            None => "not measured",
-        };
+        let state = self.state("MISSED");
         let measured = self.measured.as_ref().map_or(f64::NAN, |measured| measured.value);
         let (need, measured) = (self.show(self.need), self.show(measured));
         write!(f, "{state:<12} {measured:>9}  (≥ {need})  {}", self.name)?;
