@@ -28,6 +28,7 @@ mod passthrough;
 mod plot;
 mod recovery;
 mod report;
+mod soon;
 mod sqlite_shell;
 mod stage;
 mod tables;

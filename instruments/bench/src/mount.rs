@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
 use crate::mount_table::mount_at;
+use crate::soon::soon;
 
 /// Fails, saying what to do, where nothing can be mounted through FUSE.
 pub fn require_fuse() -> Result<()> {
@@ -281,11 +282,8 @@ impl PassthroughMount {
 
 /// Waits for a server whose mount was taken away; ends it if it stays.
 fn reap(child: &mut Child) {
-    for _ in 0..200 {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
+    if soon(Duration::from_secs(2), || !matches!(child.try_wait(), Ok(None))) {
+        return;
     }
     let _ = child.kill();
     let _ = child.wait();

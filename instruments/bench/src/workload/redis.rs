@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::mount::{require_program, run};
+use crate::soon::soon;
 use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
 use crate::workload::tree::{remove, sync};
@@ -172,13 +173,10 @@ impl Server {
     fn end(mut self) -> Result<()> {
         // It answers by closing the connection.
         let _ = self.ask(&["SHUTDOWN"]);
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
-                _ => return Err(self.failed("it does not end well")),
-            }
+        soon(PATIENCE, || !matches!(self.child.try_wait(), Ok(None)));
+        match self.child.try_wait() {
+            Ok(Some(status)) if status.success() => Ok(()),
+            _ => Err(self.failed("it does not end well")),
         }
     }
 
