@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use indicatif::HumanCount;
 use serde::Serialize;
 
 /// A series of latencies, and how long the whole series took.
@@ -112,15 +113,7 @@ pub fn show_us(us: f64) -> String {
 
 /// A count with its thousands apart.
 pub fn show_count(count: u64) -> String {
-    let digits = count.to_string();
-    let mut shown = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
+    HumanCount(count).to_string()
 }
 
 #[cfg(test)]

@@ -1,21 +1,19 @@
 //! The tables of docs/results/engine.md, from a run's JSON: what is in the document is what was measured.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::error::{Doing, Error, Result};
+use crate::error::Result;
 use crate::fuse::RATES;
+use crate::json;
 use crate::measure::show_us;
 use crate::report::number;
 
 /// Prints the tables of the results in `path`, as Markdown. Benchmarks that were not run are left
 /// out.
 pub fn print(path: &Path) -> Result<()> {
-    let text = fs::read(path).doing("read", path)?;
-    let results: Value =
-        serde_json::from_slice(&text).map_err(|error| Error::answer("the results file", error))?;
+    let results: Value = json::load(path)?;
     goals(&results["goals"]);
     let tables: [(&str, fn(&Value)); 5] = [
         ("engine", engine),

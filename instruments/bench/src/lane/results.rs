@@ -1,13 +1,12 @@
 //! What a run of the suite found, every round of every side: the JSON that `weir-bench run lane --json` writes and
 //! `weir-bench report` reads.
 
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, Result};
 use crate::json;
 use crate::measure::median;
 use crate::workload::Outcome;
@@ -196,8 +195,7 @@ impl Case {
 impl Results {
     /// Reads it.
     pub fn load(path: &Path) -> Result<Results> {
-        let text = fs::read(path).doing("read", path)?;
-        serde_json::from_slice(&text).map_err(|error| Error::answer("the results file", error))
+        json::load(path)
     }
 
     /// Writes it.

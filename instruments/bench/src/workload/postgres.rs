@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::unistd::User;
+
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
 use crate::mount::run;
@@ -135,10 +137,10 @@ impl Postgres {
         };
         let programs = newest_programs(Path::new(PROGRAMS))
             .ok_or_else(|| missing("PostgreSQL is not installed"))?;
-        let users = fs::read_to_string("/etc/passwd").doing("read", Path::new("/etc/passwd"))?;
-        let (uid, gid) = user(&users, USER)
-            .ok_or_else(|| missing("there is no user 'postgres' for PostgreSQL to run as"))?;
-        Ok(Postgres { programs, uid, gid })
+        let user = User::from_name(USER).doing("look up users in", Path::new("/etc/passwd"))?;
+        let user =
+            user.ok_or_else(|| missing("there is no user 'postgres' for PostgreSQL to run as"))?;
+        Ok(Postgres { programs, uid: user.uid.as_raw(), gid: user.gid.as_raw() })
     }
 
     /// One of its programs, as its user; nothing of this process's environment matters to it.
@@ -195,18 +197,6 @@ fn newest_programs(root: &Path) -> Option<PathBuf> {
         name.parse::<f64>().ok().map(|version| (version * 10.0) as u64)
     };
     with_programs.max_by_key(number).map(|path| path.join("bin"))
-}
-
-/// The user's and the group's number of a user, from the lines of passwd(5).
-fn user(users: &str, name: &str) -> Option<(u32, u32)> {
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        if fields.next()? != name {
-            return None;
-        }
-        let mut numbers = fields.skip(1).map(|field| field.parse().ok());
-        Some((numbers.next()??, numbers.next()??))
-    })
 }
 
 /// A running server. It is stopped when this goes, or on a signal; if all else fails with its memory
@@ -362,9 +352,6 @@ mod tests {
         let line = "0 199 2241 3 1175850568 995598";
         assert_eq!(transaction(line), Some((3, Duration::from_micros(2241))));
         assert_eq!(transaction("0 199 failed 0 1175850568 995598"), None);
-        let users = "root:x:0:0:root:/:/bin/sh\npostgres:x:101:104:,,,:/var:/bin/sh\n";
-        assert_eq!(user(users, "postgres"), Some((101, 104)));
-        assert_eq!(user(users, "post"), None);
         let said =
             "backend> \t 1: found\t(typeid = 25)\n\t----\n\t 1: found = \"1 2\"\t(typeid = 25)\n";
         assert_eq!(answer(said), Some("1 2"));
