@@ -66,10 +66,10 @@ impl Calls {
         }
         for (thread, calls) in (0..).zip(&outcome.done) {
             let file = if self.shared { 0 } else { thread as usize };
-            let contents = self.contents(thread);
             let mut order = self.order(thread);
             for call in 0..*calls {
-                last[file][order.next_slot() as usize] = contents.number(call) as u32 + 1;
+                last[file][order.next_slot() as usize] =
+                    self.content_number(thread, call) as u32 + 1;
             }
         }
         Ok(last)
@@ -125,13 +125,7 @@ impl Job for Calls {
 
     fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         for (path, last) in self.paths(home).zip(self.last_writes(outcome)?) {
-            let mut changed = vec![false; (self.file_bytes / PAGE) as usize];
-            for slot in (0..).zip(&last).filter_map(|(slot, last)| (*last > 0).then_some(slot)) {
-                let start = self.slots().offset(slot);
-                let end = (start + self.io_bytes).div_ceil(PAGE);
-                changed[(start / PAGE) as usize..end as usize].fill(true);
-            }
-            self.slots().restore(&path, &changed)?;
+            self.slots().reset_last(&path, &last)?;
         }
         Ok(())
     }

@@ -59,8 +59,7 @@ impl Job for SideBySide {
     fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         for (client, done) in after(self, outcome)? {
             let last = last_writes(&client, done)?;
-            let changed: Vec<bool> = last.iter().map(|last| *last > 0).collect();
-            slots(&client).restore(&file_written(&client, home), &changed)?;
+            slots(&client).reset_last(&file_written(&client, home), &last)?;
         }
         Ok(())
     }
