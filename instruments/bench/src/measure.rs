@@ -56,6 +56,12 @@ impl Latencies {
     }
 }
 
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies::new()
+    }
+}
+
 /// A series in a few numbers.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Summary {

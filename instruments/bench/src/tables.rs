@@ -15,7 +15,7 @@ use crate::report::number;
 pub fn print(path: &Path) -> Result<()> {
     let results: Value = json::load(path)?;
     goals(&results["goals"]);
-    let tables: [(&str, fn(&Value)); 5] = [
+    let tables: [(&str, Print); 5] = [
         ("engine", engine),
         ("cold_write_64_b", cold_write),
         ("cached_read_4_kib", cached_read),
@@ -30,6 +30,9 @@ pub fn print(path: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+/// Prints the table of a benchmark's figures.
+type Print = fn(&Value);
 
 fn figure(value: &Value) -> f64 {
     value.as_f64().unwrap_or(f64::NAN)

@@ -22,7 +22,7 @@ use crate::sqlite_shell::{self, Shell};
 use crate::updates::Plan;
 use crate::workspace::Workspace;
 
-use self::comparison::{Comparison, ROUNDS, Side};
+use self::comparison::{Comparison, ROUNDS};
 use self::sqlite::Journal;
 
 const SEED: u64 = 2024;
@@ -132,7 +132,7 @@ fn compare_updates(plan: &Plan, files: &Files, mount: &WeirMount) -> Result<(Com
     let (mut at, steps) = plan.calibrate(&plain, &files.plain.data, 0, ROUND_TIME, most)?;
     plan.run(&through, &mounted.data, 0..at)?;
 
-    let mut comparison = Comparison { straight: Side::new(), through: Side::new(), blocked: 0 };
+    let mut comparison = Comparison::default();
     for round in 0..ROUNDS {
         let range = at..at + steps;
         for side in turn(round, 2) {
@@ -186,7 +186,7 @@ impl Shells {
         }
         let before = Counters::of(&mount.status()?)?;
         let read_before = self.plain.pages_read();
-        let mut comparison = Comparison { straight: Side::new(), through: Side::new(), blocked: 0 };
+        let mut comparison = Comparison::default();
         for round in 0..ROUNDS {
             let numbers = self.next..self.next + TRANSACTIONS_A_ROUND;
             self.next = numbers.end;

@@ -6,7 +6,8 @@
 use crate::disk::Model;
 use crate::measure;
 use crate::nbw::names::{
-    BASELINE, DEFAULT, PERSONALITIES, bytes, contestants, sizes, without_fsync, workloads,
+    BASELINE, DEFAULT, PERSONALITIES, bytes, contestants, each_once, sizes, without_fsync,
+    workloads,
 };
 use crate::nbw::results::{Case, Experiment, Results};
 use crate::plot::{Figure, Kind, Mark, Marker, Panel, RGBColor, Series};
@@ -149,13 +150,8 @@ fn tick(bytes: u64) -> String {
 
 fn personalities(results: &Results) -> Figure {
     let sizes = sizes(results, Experiment::Personality, |case| case.size_bytes);
-    let mut disks = DISKS.to_vec();
     let others = results.cases.iter().filter(|case| case.experiment == Experiment::Personality);
-    for disk in others.map(|case| case.disk) {
-        if !disks.contains(&disk) {
-            disks.push(disk);
-        }
-    }
+    let mut disks = each_once(DISKS.into_iter().chain(others.map(|case| case.disk)));
     disks.sort_unstable();
     let mut series = series(results);
     series.push(Series {
@@ -284,12 +280,7 @@ fn file_server(results: &Results) -> Figure {
 
 fn traces(results: &Results) -> Figure {
     let base = |workload: &str| workload.strip_suffix("-no-fsync").unwrap_or(workload).to_owned();
-    let mut traces: Vec<String> = Vec::new();
-    for workload in workloads(results, Experiment::Trace) {
-        if !traces.contains(&base(workload)) {
-            traces.push(base(workload));
-        }
-    }
+    let traces = each_once(workloads(results, Experiment::Trace).into_iter().map(base));
     let panel = |no_fsync: bool, disk: Model| {
         let of = |contestant: &str, trace: &String| {
             let case = results.cases.iter().find(|case| {

@@ -115,10 +115,10 @@ fn by_policy(
     }
     let mut figures_of = Map::new();
     for (policy, rounds) in POLICIES.iter().zip(&rounds) {
-        let syncs: Vec<f64> = rounds.iter().map(|round| round.sync_us).collect();
+        let [writes, syncs] = of_rounds(rounds);
         println!(
             "  --fetch {policy:<9} median {:>9}, then fsync {:>9}",
-            show_us(median_us(rounds)),
+            show_us(median(&writes)),
             show_us(median(&syncs))
         );
         figures_of.insert((*policy).into(), figures(rounds));
@@ -126,9 +126,14 @@ fn by_policy(
     Ok(figures_of)
 }
 
-/// The median over rounds of their median latency.
+/// Each round's median latency, and its fsync, microseconds.
+fn of_rounds(rounds: &[Round]) -> [Vec<f64>; 2] {
+    let writes = rounds.iter().map(|round| round.writes.summary().median_us).collect();
+    [writes, rounds.iter().map(|round| round.sync_us).collect()]
+}
+
 fn median_us(rounds: &[Round]) -> f64 {
-    median(&rounds.iter().map(|round| round.writes.summary().median_us).collect::<Vec<_>>())
+    median(&of_rounds(rounds)[0])
 }
 
 fn figures(rounds: &[Round]) -> Value {
@@ -136,8 +141,7 @@ fn figures(rounds: &[Round]) -> Value {
     for round in rounds {
         all.add(&round.writes);
     }
-    let syncs: Vec<f64> = rounds.iter().map(|round| round.sync_us).collect();
-    let medians: Vec<f64> = rounds.iter().map(|round| round.writes.summary().median_us).collect();
+    let [medians, syncs] = of_rounds(rounds);
     json!({
         "writes": all.summary(),
         "rounds_median_us": medians,

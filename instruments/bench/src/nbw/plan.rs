@@ -202,7 +202,7 @@ fn traces(form: Form, profile: &Profile, disk: Model, cells: &mut Vec<Cell>) {
                     fsync,
                     seconds: profile.trace_seconds,
                 }),
-                contestants: form.replayers(),
+                contestants: form.readers(),
                 rounds: profile.trace_rounds,
                 seconds: profile.trace_seconds,
             });

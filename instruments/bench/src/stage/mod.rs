@@ -38,7 +38,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use strum::Display;
+use strum::{Display, VariantArray};
 
 use self::cgroup::Group;
 use self::over_time::OverTime;
@@ -69,7 +69,7 @@ const ENGINE_BYTES_MIN: u64 = 16 << 20;
 pub const LOG_BYTES: u64 = 64 << 20;
 
 /// When Weir reads a page that is written in part; see `weir mount --help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Fetch {
     /// The writer waits.
