@@ -39,7 +39,6 @@ use crate::cold::free_bytes;
 use crate::error::{Doing, Error, Result};
 use crate::mount::{force_unmount, require_fuse};
 use crate::soon::soon;
-use crate::stage::require_root;
 
 /// The smallest disk: less holds no file system.
 const BYTES_MIN: u64 = 1 << 20;
@@ -62,7 +61,7 @@ impl Disk {
     /// Starts one of `bytes` with the content of `image`, which is made, empty, if it is not there.
     /// Its mount and its control socket go into `directory`. It is paced from the start.
     pub fn start(model: Model, image: &Path, bytes: u64, directory: &Path) -> Result<Disk> {
-        require_root("attaching loop devices, which emulated disks are made of,")?;
+        require_root()?;
         require_fuse()?;
         let directory = directory.canonicalize().doing("find", directory)?;
         let image = prepare_image(model, image, bytes)?;
@@ -179,6 +178,16 @@ impl Parts {
         let _ = self.child.wait();
         let _ = fs::remove_dir(&self.mountpoint);
     }
+}
+
+fn require_root() -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        what: "only root can attach loop devices, which emulated disks are made of".into(),
+        remedy: "run this as root".into(),
+    })
 }
 
 /// Makes the image, or checks the one that is there; its absolute path.
