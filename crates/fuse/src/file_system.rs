@@ -422,8 +422,15 @@ impl FileSystem {
     pub(crate) fn discard(&self, inode: &Inode, state: &mut OpenState) {
         state.discarded = true;
         self.shard.discard(inode.node().file());
-        if let Some(home) = inode.file().filter(|_| !inode.is_at_home()) {
-            self.shard.abandon(inode.node().file(), home);
+        let behind = self.write_behind.as_ref().filter(|_| !inode.is_at_home());
+        if let (Some(behind), Some(home)) = (behind, inode.file()) {
+            // If home is just getting it, that is not interrupted; otherwise it never will.
+            let state = behind.lock();
+            let abandoned = !state.tree.is_busy(inode.node()) && !inode.is_at_home();
+            drop(state);
+            if abandoned {
+                self.shard.abandon(inode.node().file(), home);
+            }
         }
     }
 

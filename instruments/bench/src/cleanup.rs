@@ -3,7 +3,7 @@
 //! Owns the list of things to undo. Each is undone once: by its [`Undo`] guard going out of scope,
 //! or, on SIGINT, SIGTERM or SIGHUP, by a thread that undoes all of them, newest first, and exits.
 //!
-//! Invariants: the signal handler does nothing but write one byte to a pipe. Once a signal came,
+//! Invariants: the signal handler, the crate signal-hook's, only wakes that thread. Once a signal came,
 //! that thread alone undoes things: it waits for what another is just undoing, and another that
 //! would begin waits for the end of the program. Otherwise a directory might be removed by one
 //! while the other unmounts what is in it.
@@ -11,19 +11,20 @@
 //! Lock order: no lock is held while something is undone.
 
 use std::cell::Cell;
-use std::io::{self, Read};
-use std::os::fd::{AsRawFd, IntoRawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 type Action = Box<dyn FnOnce() + Send>;
 
 static UNDO: Mutex<Vec<(u64, Action)>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-static WAKE: AtomicI32 = AtomicI32::new(-1);
 /// How many threads are undoing something, and who waits for that to change.
 static UNDOING: Mutex<u32> = Mutex::new(0);
 static UNDONE: Condvar = Condvar::new();
@@ -119,38 +120,15 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Acquire)
 }
 
-extern "C" fn on_signal(signal: libc::c_int) {
-    let byte = [signal as u8];
-    let fd = WAKE.load(Ordering::Relaxed);
-    // SAFETY: write(2) is async-signal-safe, the buffer is one live byte, and a bad descriptor
-    // only makes it fail.
-    unsafe { libc::write(fd, byte.as_ptr().cast(), 1) };
-}
-
 /// Makes SIGINT, SIGTERM and SIGHUP undo everything and exit with 128 plus the signal's number.
 /// Call once, early.
 pub fn watch_signals() -> io::Result<()> {
-    let (mut reader, writer) = io::pipe()?;
-    WAKE.store(writer.as_raw_fd(), Ordering::Relaxed);
-    let _open_for_good = writer.into_raw_fd();
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: a zeroed sigaction is a valid one; the handler only does what a handler may.
-        let set = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
-            action.sa_flags = libc::SA_RESTART;
-            libc::sigaction(signal, &action, std::ptr::null_mut())
-        };
-        if set != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
-        let mut byte = [0];
-        if reader.read_exact(&mut byte).is_ok() {
+        if let Some(signal) = signals.forever().next() {
             eprintln!("\ninterrupted: unmounting and removing the working files");
             undo_all();
-            std::process::exit(128 + i32::from(byte[0]));
+            std::process::exit(128 + signal);
         }
     })?;
     Ok(())

@@ -1,30 +1,18 @@
 //! Files on the disk: making them, and taking them out of the kernel's page cache.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise, statvfs};
 
-use crate::content::fill_page;
 use crate::error::{Doing, Result};
-use crate::page::PAGE_BYTES;
-
-const PAGES_A_WRITE: u64 = 256;
+use crate::page::PAGE;
+use crate::workload::Prepared;
 
 /// Makes a file of `pages` pages of the content of `seed`, durable on the disk.
 pub fn make_file(path: &Path, seed: u64, pages: u64) -> Result<()> {
-    let mut file = File::create(path).doing("create", path)?;
-    let mut buffer = vec![0; PAGES_A_WRITE as usize * PAGE_BYTES];
-    let mut page = 0;
-    while page < pages {
-        let count = PAGES_A_WRITE.min(pages - page) as usize;
-        for (bytes, number) in buffer.chunks_exact_mut(PAGE_BYTES).take(count).zip(page..) {
-            fill_page(seed, number, bytes.try_into().expect("chunks are pages"));
-        }
-        file.write_all(&buffer[..count * PAGE_BYTES]).doing("write", path)?;
-        page += count as u64;
-    }
+    let file = File::create(path).doing("create", path)?;
+    Prepared::new(seed).write(&file, path, 0, pages * PAGE)?;
     file.sync_all().doing("sync", path)
 }
 

@@ -3,11 +3,14 @@
 //! It looks like an application's data file: fixed binary records (key, time, amount, flags), each
 //! with some text. It is neither all zeros nor noise: about as compressible as such files are.
 
+use std::io::{self, Read};
+
 use crate::page::PAGE_BYTES;
 
 pub use weir_drive::Random;
 
 const RECORD_BYTES: usize = 128;
+const BLOCK_BYTES: usize = 64 << 10;
 const WORDS: [&[u8; 8]; 16] = [
     b"account ",
     b"balance ",
@@ -43,6 +46,35 @@ pub fn fill_page(seed: u64, page: u64, bytes: &mut [u8; PAGE_BYTES]) {
             choice >>= 4;
         }
     }
+}
+
+/// Where two streams first differ, and be it that one ends there; `None` if they do not.
+pub fn first_difference(one: &mut impl Read, other: &mut impl Read) -> io::Result<Option<usize>> {
+    let (mut blocks, mut offset) = ([vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]], 0);
+    loop {
+        let counts = [fill(one, &mut blocks[0])?, fill(other, &mut blocks[1])?];
+        let [one, other] = [&blocks[0][..counts[0]], &blocks[1][..counts[1]]];
+        if one != other {
+            let same = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+            return Ok(Some(offset + same));
+        }
+        if one.is_empty() {
+            return Ok(None);
+        }
+        offset += one.len();
+    }
+}
+
+/// Fills the block as far as the stream reaches.
+fn fill(from: &mut impl Read, block: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < block.len() {
+        match from.read(&mut block[filled..])? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
 }
 
 #[cfg(test)]

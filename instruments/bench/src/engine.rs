@@ -16,7 +16,7 @@ use crate::content::Random;
 use crate::error::{Error, Result};
 use crate::measure::median;
 use crate::page::{PAGE, PAGE_BYTES};
-use crate::report::{Goal, Report};
+use crate::report::Report;
 
 const FILE: FileId = FileId(1);
 const MEMORY_BYTES: u64 = 2 << 30;
@@ -28,6 +28,8 @@ const PATCHES_MANY: usize = PAGE_BYTES / STRIDE_BYTES;
 const PATCHES_FEW: usize = 4;
 const BATCH_WRITES: usize = 4096;
 const BATCHES: usize = 500;
+/// Where each begins with nothing in memory.
+const BATCHES_ANEW: usize = 60;
 
 /// Runs all of it.
 pub fn run(report: &mut Report) -> Result<()> {
@@ -69,30 +71,20 @@ pub fn run(report: &mut Report) -> Result<()> {
     ] {
         println!("  {name:<48}{:>6.0} ns (least {:.0})", nanos.median, nanos.least);
     }
-    report.goal(Goal::at_most(
-        "engine: 64 B write to an up-to-date page",
-        up_to_date.median,
-        80.0,
-        "ns",
-    ));
-    report.goal(Goal::at_most(
-        "engine: 64 B write to a patched page",
-        anywhere.median,
-        150.0,
-        "ns",
-    ));
+    report.at_most("engine: 64 B write to an up-to-date page", up_to_date.median, 80.0, "ns");
+    report.at_most("engine: 64 B write to a patched page", anywhere.median, 150.0, "ns");
     println!(
         "  counted per patch: {:.0} B alone on its page, {:.0} B with nine others, the page's \
          descriptor ({DESCRIPTOR_BYTES} B) included",
         one_a_page.counted, many_a_page.counted
     );
     let alone = one_a_page.counted - DESCRIPTOR_BYTES as f64;
-    report.goal(Goal::at_most(
+    report.at_most(
         "engine: patch overhead beyond its bytes, without its page's descriptor",
         alone.max(many_a_page.counted),
         64.0,
         "B",
-    ));
+    );
     Ok(())
 }
 
@@ -187,6 +179,21 @@ impl Bench {
         }
     }
 
+    /// Times batches of small writes, each at the offsets that `ready` prepares the engine for.
+    fn batches(
+        mut self,
+        count: usize,
+        seed: u64,
+        mut ready: impl FnMut(&mut Bench, &mut Random) -> Vec<u64>,
+    ) -> Nanos {
+        let mut random = Random::new(seed);
+        let batches = (0..count).map(|_| {
+            let offsets = ready(&mut self, &mut random);
+            self.batch(&offsets)
+        });
+        Nanos::of(&batches.collect::<Vec<f64>>())
+    }
+
     /// Times a batch of small writes; nanoseconds each.
     fn batch(&mut self, offsets: &[u64]) -> f64 {
         self.now = self.now + Duration::from_nanos(100);
@@ -209,30 +216,17 @@ fn up_to_date(pages: u64) -> Result<Nanos> {
     for page in 0..pages {
         bench.write(page * PAGE, PAGE_BYTES);
     }
-    let mut random = Random::new(1);
-    let batches: Vec<f64> = (0..BATCHES)
-        .map(|_| {
-            let offsets = random_offsets(&mut random, pages);
-            bench.batch(&offsets)
-        })
-        .collect();
-    Ok(Nanos::of(&batches))
+    Ok(bench.batches(BATCHES, 1, |_, random| random_offsets(random, pages)))
 }
 
 /// The first small write to pages that were read before: they become dirty.
 fn up_to_date_clean() -> Result<Nanos> {
     let pages = BATCH_WRITES as u64;
-    let mut random = Random::new(6);
-    let mut bench = Bench::new(pages)?;
-    let mut batches = Vec::new();
-    for _ in 0..60 {
+    Ok(Bench::new(pages)?.batches(BATCHES_ANEW, 6, |bench, random| {
         bench.forget(pages);
         bench.fetch_all(pages);
-        let mut offsets = slots(pages, 1);
-        shuffle(&mut random, &mut offsets);
-        batches.push(bench.batch(&offsets));
-    }
-    Ok(Nanos::of(&batches))
+        shuffled(random, slots(pages, 1))
+    }))
 }
 
 /// The same where neither the pages nor the tables fit the processor's caches.
@@ -248,66 +242,46 @@ fn patched_overwrite() -> Result<Nanos> {
     for offset in &offsets {
         bench.write(*offset, WRITE_BYTES);
     }
-    let mut random = Random::new(2);
-    let batches: Vec<f64> = (0..BATCHES)
-        .map(|_| {
-            shuffle(&mut random, &mut offsets);
-            bench.batch(&offsets[..BATCH_WRITES.min(offsets.len())])
-        })
-        .collect();
-    Ok(Nanos::of(&batches))
+    Ok(bench.batches(BATCHES, 2, |_, random| {
+        shuffle(random, &mut offsets);
+        offsets[..BATCH_WRITES.min(offsets.len())].to_vec()
+    }))
 }
 
 /// Small writes anywhere in pages that have one to eight patches: beside, across and over them.
 fn patched_anywhere() -> Result<Nanos> {
     let pages = (BATCH_WRITES / 8) as u64;
-    let mut random = Random::new(5);
-    let mut bench = Bench::new(pages)?;
-    let mut batches = Vec::new();
-    for _ in 0..60 {
+    Ok(Bench::new(pages)?.batches(BATCHES_ANEW, 5, |bench, random| {
         bench.forget(pages);
         for offset in slots(pages, 1) {
             bench.write(offset, WRITE_BYTES);
         }
-        let offsets = random_offsets(&mut random, pages);
-        batches.push(bench.batch(&offsets));
-    }
-    Ok(Nanos::of(&batches))
+        random_offsets(random, pages)
+    }))
 }
 
 /// Small writes to pages that have a patch, each a run of its own beside the others, until a page
 /// has `most`.
 fn patched_insert(most: usize) -> Result<Nanos> {
     let pages = (BATCH_WRITES / (most - 1)) as u64;
-    let mut random = Random::new(3);
-    let mut bench = Bench::new(pages)?;
-    let mut batches = Vec::new();
-    for _ in 0..60 {
+    Ok(Bench::new(pages)?.batches(BATCHES_ANEW, 3, |bench, random| {
         bench.forget(pages);
-        let mut offsets = slots(pages, most);
-        let (first, rest) = offsets.split_at_mut(pages as usize);
+        let mut first = slots(pages, most);
+        let rest = first.split_off(pages as usize);
         for offset in first {
-            bench.write(*offset, WRITE_BYTES);
+            bench.write(offset, WRITE_BYTES);
         }
-        shuffle(&mut random, rest);
-        batches.push(bench.batch(rest));
-    }
-    Ok(Nanos::of(&batches))
+        shuffled(random, rest)
+    }))
 }
 
 /// The first small write to pages that are not in memory.
 fn first_patch() -> Result<Nanos> {
     let pages = BATCH_WRITES as u64;
-    let mut random = Random::new(4);
-    let mut bench = Bench::new(pages)?;
-    let mut batches = Vec::new();
-    for _ in 0..60 {
+    Ok(Bench::new(pages)?.batches(BATCHES_ANEW, 4, |bench, random| {
         bench.forget(pages);
-        let mut offsets = slots(pages, 1);
-        shuffle(&mut random, &mut offsets);
-        batches.push(bench.batch(&offsets));
-    }
-    Ok(Nanos::of(&batches))
+        shuffled(random, slots(pages, 1))
+    }))
 }
 
 /// Offsets of `count` places in each page that stay apart, first those of the first place.
@@ -323,6 +297,11 @@ fn shuffle(random: &mut Random, offsets: &mut [u64]) {
     for at in (1..offsets.len()).rev() {
         offsets.swap(at, random.below(at as u64 + 1) as usize);
     }
+}
+
+fn shuffled(random: &mut Random, mut offsets: Vec<u64>) -> Vec<u64> {
+    shuffle(random, &mut offsets);
+    offsets
 }
 
 /// Bytes a patch costs beyond the bytes it holds.

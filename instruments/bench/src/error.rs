@@ -52,6 +52,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Who answered something this cannot read, and what is wrong with it.
+    pub fn answer(from: &'static str, why: impl ToString) -> Error {
+        Error::Answer { from, why: why.to_string() }
+    }
+
     /// The names that were asked for are none of the suite's.
     pub fn no_such_case(suite: &str) -> Error {
         Error::Missing {

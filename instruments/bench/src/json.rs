@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::{Doing, Error, Result};
 
@@ -15,7 +16,7 @@ pub fn save(path: &Path, value: &impl Serialize) -> Result<()> {
         fs::create_dir_all(directory).doing("create", directory)?;
     }
     let mut text = serde_json::to_vec_pretty(value)
-        .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
+        .map_err(|error| Error::answer("the JSON writer", error))?;
     text.push(b'\n');
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return fs::write(path, text).doing("write", path);
@@ -25,4 +26,10 @@ pub fn save(path: &Path, value: &impl Serialize) -> Result<()> {
     file.write_all(&text).doing("write", &new)?;
     file.sync_all().doing("sync", &new)?;
     fs::rename(&new, path).doing("replace", path)
+}
+
+/// Reads the results in a file.
+pub fn load<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read(path).doing("read", path)?;
+    serde_json::from_slice(&text).map_err(|error| Error::answer("the results file", error))
 }

@@ -28,9 +28,11 @@ mod passthrough;
 mod plot;
 mod recovery;
 mod report;
+mod soon;
 mod sqlite_shell;
 mod stage;
 mod tables;
+mod threads;
 mod trial;
 mod updates;
 mod workload;
@@ -41,6 +43,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use strum::VariantArray;
 
 use crate::error::{Doing, Result};
 use crate::own_disk::OwnDisk;
@@ -161,6 +164,14 @@ enum Suite {
     Names(names::Arguments),
 }
 
+/// One of the benchmarks on this machine's own disk.
+#[derive(Clone, Copy, VariantArray)]
+enum Benchmark {
+    Engine,
+    Fuse,
+    Memory,
+}
+
 /// What the benchmarks on this machine's own disk take.
 #[derive(clap::Args)]
 struct Local {
@@ -194,10 +205,10 @@ fn run(task: Task) -> Result<()> {
         Task::Run(suite) => {
             cleanup::watch_signals().doing("watch signals for", Path::new("this program"))?;
             match suite {
-                Suite::Engine(local) => local.run(&[engine]),
-                Suite::Fuse(local) => local.run(&[fuse]),
-                Suite::Memory(local) => local.run(&[memory]),
-                Suite::All(local) => local.run(&[engine, fuse, memory]),
+                Suite::Engine(local) => local.run(&[Benchmark::Engine]),
+                Suite::Fuse(local) => local.run(&[Benchmark::Fuse]),
+                Suite::Memory(local) => local.run(&[Benchmark::Memory]),
+                Suite::All(local) => local.run(Benchmark::VARIANTS),
                 Suite::Nbw(arguments) => arguments.run(),
                 Suite::Fsync(arguments) => arguments.run(),
                 Suite::Spill(arguments) => arguments.run(),
@@ -231,27 +242,19 @@ fn run(task: Task) -> Result<()> {
     }
 }
 
-/// One of the benchmarks on this machine's own disk.
-type Benchmark = fn(&Local, &Path, &mut Report) -> Result<()>;
-
-fn engine(_: &Local, _: &Path, report: &mut Report) -> Result<()> {
-    engine::run(report)
-}
-
-fn fuse(local: &Local, weir: &Path, report: &mut Report) -> Result<()> {
-    fuse::run(weir, &local.own.dir, report)
-}
-
-fn memory(local: &Local, weir: &Path, report: &mut Report) -> Result<()> {
-    memory::run(weir, &local.own.dir, Duration::from_secs(local.memory_seconds), report)
-}
-
 impl Local {
     fn run(self, benchmarks: &[Benchmark]) -> Result<()> {
-        let weir = mount::weir_program(self.own.weir.clone())?;
+        let weir = mount::weir_program(self.own.weir)?;
         let mut report = Report::default();
         for benchmark in benchmarks {
-            benchmark(&self, &weir, &mut report)?;
+            match benchmark {
+                Benchmark::Engine => engine::run(&mut report),
+                Benchmark::Fuse => fuse::run(&weir, &self.own.dir, &mut report),
+                Benchmark::Memory => {
+                    let time = Duration::from_secs(self.memory_seconds);
+                    memory::run(&weir, &self.own.dir, time, &mut report)
+                }
+            }?;
         }
         report.print_goals();
         self.own.json.as_ref().map_or(Ok(()), |path| report.save(path))

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use indicatif::HumanCount;
 use serde::Serialize;
 
 /// A series of latencies, and how long the whole series took.
@@ -55,6 +56,12 @@ impl Latencies {
     }
 }
 
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies::new()
+    }
+}
+
 /// A series in a few numbers.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Summary {
@@ -72,6 +79,11 @@ pub struct Summary {
     pub per_second: f64,
 }
 
+/// The sides of one round, each once: a round begins with the side after the one that the round before began with.
+pub fn turn(round: u32, sides: usize) -> impl Iterator<Item = usize> {
+    (0..sides).map(move |place| (round as usize + place) % sides)
+}
+
 /// The median of some figures, one a round; zero if there are none.
 pub fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
@@ -81,6 +93,17 @@ pub fn median(figures: &[f64]) -> f64 {
         len if len % 2 == 1 => sorted[len / 2],
         len => (sorted[len / 2 - 1] + sorted[len / 2]) / 2.0,
     }
+}
+
+/// The least and the most of some figures; `None` if there are none.
+pub fn spread(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let both = figures.into_iter().map(|figure| (figure, figure));
+    both.reduce(|(least, most), (figure, _)| (least.min(figure), most.max(figure)))
+}
+
+/// The mean of some figures, of which there is one at least.
+pub fn mean(figures: &[f64]) -> f64 {
+    figures.iter().sum::<f64>() / figures.len() as f64
 }
 
 /// A latency as a person reads it.
@@ -96,15 +119,7 @@ pub fn show_us(us: f64) -> String {
 
 /// A count with its thousands apart.
 pub fn show_count(count: u64) -> String {
-    let digits = count.to_string();
-    let mut shown = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
+    HumanCount(count).to_string()
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -15,7 +14,8 @@ use crate::error::{Doing, Error, Result};
 use crate::measure::{Latencies, show_count, show_us};
 use crate::mount::{WeirMount, require_fuse};
 use crate::page::PAGE;
-use crate::report::{Goal, Report};
+use crate::report::Report;
+use crate::threads::at_once;
 use crate::workspace::Workspace;
 
 const MEMORY_MIB: u64 = 256;
@@ -42,18 +42,9 @@ pub fn run(weir: &Path, dir: &Path, duration: Duration, report: &mut Report) -> 
     let file = mount.path().join("data");
     let deadline = Instant::now() + duration;
     let mut latencies = Latencies::new();
-    for series in thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                scope.spawn({
-                    let file = &file;
-                    move || load(file, writer, deadline)
-                })
-            })
-            .collect();
-        writers.into_iter().map(|writer| writer.join()).collect::<Vec<_>>()
-    }) {
-        latencies.add(&series.map_err(|_| Error::Different("a writer panicked".into()))??);
+    let file = &file;
+    for series in at_once((0..WRITERS).map(|writer| move || load(file, writer, deadline)))? {
+        latencies.add(&series);
     }
     let peak_mib = peak_resident_mib(pid)?;
     mount.unmount()?;
@@ -69,12 +60,12 @@ pub fn run(weir: &Path, dir: &Path, duration: Duration, report: &mut Report) -> 
         "memory",
         json!({"memory_mib": MEMORY_MIB, "peak_resident_mib": peak_mib, "writes": summary}),
     );
-    report.goal(Goal::at_most(
+    report.at_most(
         "memory: the daemon's peak under --memory 256M",
         peak_mib,
         (MEMORY_MIB + ALLOWANCE_MIB) as f64,
         "MiB",
-    ));
+    );
     Ok(())
 }
 
@@ -101,5 +92,5 @@ pub fn peak_resident_mib(pid: u64) -> Result<f64> {
             line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok()
         })
         .map(|kib| kib / 1024.0)
-        .ok_or_else(|| Error::Answer { from: "/proc", why: format!("no VmHWM in {path}") })
+        .ok_or_else(|| Error::answer("/proc", format!("no VmHWM in {path}")))
 }

@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
 use crate::mount_table::mount_at;
+use crate::soon::soon;
 
 /// Fails, saying what to do, where nothing can be mounted through FUSE.
 pub fn require_fuse() -> Result<()> {
@@ -68,6 +69,14 @@ pub fn weir_program(given: Option<PathBuf>) -> Result<PathBuf> {
     }
     find_program("weir").ok_or_else(|| {
         missing(format!("there is no weir program beside {} or on PATH", own.display()))
+    })
+}
+
+/// Fails, saying what to do, where a program of a package is not installed.
+pub fn require_program(program: &str, package: &str) -> Result<()> {
+    find_program(program).map(drop).ok_or_else(|| Error::Missing {
+        what: format!("{program} is not installed"),
+        remedy: format!("run 'scripts/setup bench', or install the package '{package}'"),
     })
 }
 
@@ -125,7 +134,7 @@ fn failed(command: &Command, output: &Output) -> Error {
 pub struct WeirMount {
     weir: PathBuf,
     mountpoint: PathBuf,
-    undo: Option<Undo>,
+    undo: Undo,
 }
 
 impl WeirMount {
@@ -156,7 +165,7 @@ impl WeirMount {
         command.arg("mount").args(options).arg(source).arg(mountpoint);
         prepare(&mut command)?;
         run(&mut command)?;
-        Ok(WeirMount { weir: weir.to_owned(), mountpoint: mountpoint.to_owned(), undo: Some(undo) })
+        Ok(WeirMount { weir: weir.to_owned(), mountpoint: mountpoint.to_owned(), undo })
     }
 
     /// The mount point.
@@ -169,7 +178,7 @@ impl WeirMount {
         let output = run(self.command().args(["status", "--json"]).arg(&self.mountpoint))?;
         serde_json::from_slice(&output.stdout)
             .map(Status)
-            .map_err(|error| Error::Answer { from: "weir status --json", why: error.to_string() })
+            .map_err(|error| Error::answer("weir status --json", error))
     }
 
     fn command(&self) -> Command {
@@ -187,11 +196,9 @@ impl WeirMount {
     }
 
     /// Writes everything home and unmounts; an error if anything failed.
-    pub fn unmount(mut self) -> Result<()> {
+    pub fn unmount(self) -> Result<()> {
         run(self.command().arg("umount").arg(&self.mountpoint))?;
-        if let Some(undo) = self.undo.take() {
-            undo.disarm();
-        }
+        self.undo.disarm();
         Ok(())
     }
 }
@@ -202,18 +209,15 @@ pub struct Status(Value);
 impl Status {
     /// The object under `key`, as a type that has some of its fields.
     pub fn part<T: DeserializeOwned>(&self, key: &str) -> Result<T> {
-        T::deserialize(&self.0[key]).map_err(|error| Error::Answer {
-            from: "weir status --json",
-            why: format!("{key}: {error}"),
-        })
+        T::deserialize(&self.0[key])
+            .map_err(|error| Error::answer("weir status --json", format!("{key}: {error}")))
     }
 
     /// The number under `key`, at whatever depth it stands.
     pub fn get(&self, key: &str) -> Result<u64> {
-        find(&self.0, key).and_then(Value::as_u64).ok_or_else(|| Error::Answer {
-            from: "weir status --json",
-            why: format!("it has no number '{key}'"),
-        })
+        find(&self.0, key)
+            .and_then(Value::as_u64)
+            .ok_or_else(|| Error::answer("weir status --json", format!("it has no number '{key}'")))
     }
 }
 
@@ -230,7 +234,7 @@ fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
 /// A directory served by this program's own plain FUSE passthrough, in a process of its own.
 pub struct PassthroughMount {
     mountpoint: PathBuf,
-    undo: Option<Undo>,
+    _undo: Undo,
 }
 
 impl PassthroughMount {
@@ -267,7 +271,7 @@ impl PassthroughMount {
             drop(child);
             thread::sleep(Duration::from_millis(10));
         }
-        Ok(PassthroughMount { mountpoint: mountpoint.to_owned(), undo: Some(undo) })
+        Ok(PassthroughMount { mountpoint: mountpoint.to_owned(), _undo: undo })
     }
 
     /// The mount point.
@@ -276,19 +280,10 @@ impl PassthroughMount {
     }
 }
 
-impl Drop for PassthroughMount {
-    fn drop(&mut self) {
-        drop(self.undo.take());
-    }
-}
-
 /// Waits for a server whose mount was taken away; ends it if it stays.
 fn reap(child: &mut Child) {
-    for _ in 0..200 {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
+    if soon(Duration::from_secs(2), || !matches!(child.try_wait(), Ok(None))) {
+        return;
     }
     let _ = child.kill();
     let _ = child.wait();

@@ -66,17 +66,19 @@ fn unescape(field: &[u8]) -> PathBuf {
 
 /// The loop devices whose backing file is in `directory`.
 pub fn loop_devices_in(directory: &Path) -> Vec<PathBuf> {
-    let Ok(devices) = fs::read_dir("/sys/block") else { return Vec::new() };
-    let mut found = Vec::new();
-    for device in devices.flatten() {
-        let file = device.path().join("loop/backing_file");
-        let Ok(mut backing) = fs::read(file) else { continue };
-        backing.pop_if(|byte| *byte == b'\n');
-        if PathBuf::from(OsString::from_vec(backing)).starts_with(directory) {
-            found.push(Path::new("/dev").join(device.file_name()));
-        }
-    }
-    found
+    loop_devices()
+        .filter(|(_, file)| file.starts_with(directory))
+        .map(|(device, _)| device)
+        .collect()
+}
+
+/// All loop devices that have a backing file, and this.
+pub fn loop_devices() -> impl Iterator<Item = (PathBuf, PathBuf)> {
+    fs::read_dir("/sys/block").into_iter().flatten().flatten().filter_map(|entry| {
+        let mut file = fs::read(entry.path().join("loop/backing_file")).ok()?;
+        file.pop_if(|byte| *byte == b'\n');
+        Some((Path::new("/dev").join(entry.file_name()), OsString::from_vec(file).into()))
+    })
 }
 
 #[cfg(test)]

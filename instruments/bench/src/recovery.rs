@@ -23,7 +23,7 @@ use crate::memory::peak_resident_mib;
 use crate::mount::{WeirMount, force_unmount, require_fuse, weir_program};
 use crate::own_disk::OwnDisk;
 use crate::page::PAGE;
-use crate::report::{Goal, Report};
+use crate::report::Report;
 use crate::stage::{Process, wait_for_end};
 use crate::workload::{PREPARED_SEED, Slots};
 use crate::workspace::Workspace;
@@ -118,13 +118,13 @@ fn judge(all: &[Recovery]) -> Report {
     println!("Goals");
     let mut report = Report::default();
     report.figures("recovery", all);
-    report.goal(Goal::at_most("recovery of a full log", of(|one| one.seconds), SECONDS_MAX, "s"));
-    report.goal(Goal::at_most(
+    report.at_most("recovery of a full log", of(|one| one.seconds), SECONDS_MAX, "s");
+    report.at_most(
         "recovery: peak memory, against the log's size",
         of(|one| one.peak_resident_mib),
         log_mib as f64,
         "MiB",
-    ));
+    );
     report
 }
 
@@ -174,10 +174,8 @@ impl Place {
         let options = [&options[..], &MEMORY, &[&log_size]].concat();
         let mount = WeirMount::start(&self.weir, &self.source, &self.mountpoint, &options)?;
         let pid = u32::try_from(mount.pid()?).ok().and_then(Process::with_pid);
-        let daemon = pid.ok_or_else(|| Error::Answer {
-            from: "weir status --json",
-            why: "there is no such process".into(),
-        })?;
+        let daemon =
+            pid.ok_or_else(|| Error::answer("weir status --json", "there is no such process"))?;
         let filled = self.write(&mount, slots);
         daemon.kill();
         let left = wait_for_end(&[daemon], PATIENCE);

@@ -59,9 +59,19 @@ pub struct Report {
 
 impl Report {
     /// Adds a goal and prints it.
-    pub fn goal(&mut self, goal: Goal) {
+    fn goal(&mut self, goal: Goal) {
         println!("  {}", line(&goal));
         self.goals.push(goal);
+    }
+
+    /// Adds, and prints, that `measured` should be at most `goal`.
+    pub fn at_most(&mut self, name: &'static str, measured: f64, goal: f64, unit: &'static str) {
+        self.goal(Goal::at_most(name, measured, goal, unit));
+    }
+
+    /// Adds, and prints, that `measured` should be at least `goal`.
+    pub fn at_least(&mut self, name: &'static str, measured: f64, goal: f64, unit: &'static str) {
+        self.goal(Goal::at_least(name, measured, goal, unit));
     }
 
     /// Adds figures under a name.

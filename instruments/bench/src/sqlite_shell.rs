@@ -2,15 +2,15 @@
 //!
 //! It prints a line after what it was told, so that its end is known and can be timed.
 
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Result};
-use crate::measure::Latencies;
-use crate::mount::find_program;
+use crate::mount::require_program;
 use crate::page::PAGE;
 
 /// What the shell prints when it is done.
@@ -18,9 +18,24 @@ pub const DONE: &str = "-- weir-bench: done --";
 
 /// Fails, saying what to do, where there is no shell.
 pub fn require() -> Result<()> {
-    find_program("sqlite3").map(drop).ok_or_else(|| Error::Missing {
-        what: "SQLite's shell, sqlite3, is not installed".into(),
-        remedy: "run 'scripts/setup bench', or install the package 'sqlite3'".into(),
+    require_program("sqlite3", "sqlite3")
+}
+
+/// Makes a database by some statements, durable; what is there of one of that name is removed.
+pub fn make_database(path: &Path, sql: &str) -> Result<()> {
+    for end in ["", "-journal", "-wal", "-shm"] {
+        let mut left = path.as_os_str().to_owned();
+        left.push(end);
+        let left = PathBuf::from(left);
+        if left.exists() {
+            fs::remove_file(&left).doing("remove", &left)?;
+        }
+    }
+    let mut shell = Shell::start(path)?;
+    shell.tell(sql)?;
+    shell.end()?;
+    [path, path.parent().unwrap_or(path)].into_iter().try_for_each(|durable| {
+        File::open(durable).and_then(|file| file.sync_all()).doing("sync", durable)
     })
 }
 
@@ -75,13 +90,13 @@ impl Shell {
         Err(Error::Different(format!("integrity check of {}: {first}", path.display())))
     }
 
-    /// Has it run a script of `count` transactions with [`DONE`] printed after each, and times each
-    /// of them from the end of the one before.
+    /// Has it run a script of `count` transactions with [`DONE`] printed after each, and tells `note` how long
+    /// each of them took, from the end of the one before.
     pub fn run_script(
         &mut self,
         script: &Path,
         count: u64,
-        latencies: &mut Latencies,
+        mut note: impl FnMut(Duration),
     ) -> Result<()> {
         let mut last = Instant::now();
         let told = writeln!(self.stdin, ".read {}", script.display());
@@ -94,7 +109,7 @@ impl Shell {
             match self.stdout.read_line(&mut line) {
                 Ok(_) if line.trim_end() == DONE => {
                     let now = Instant::now();
-                    latencies.note(now - last);
+                    note(now - last);
                     last = now;
                 }
                 _ => return Err(self.failure()),

@@ -1,35 +1,48 @@
 //! The tables of docs/results/engine.md, from a run's JSON: what is in the document is what was measured.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::error::{Doing, Error, Result};
+use crate::error::Result;
+use crate::fuse::RATES;
+use crate::json;
 use crate::measure::show_us;
 use crate::report::number;
 
 /// Prints the tables of the results in `path`, as Markdown. Benchmarks that were not run are left
 /// out.
 pub fn print(path: &Path) -> Result<()> {
-    let text = fs::read(path).doing("read", path)?;
-    let results: Value = serde_json::from_slice(&text)
-        .map_err(|error| Error::Answer { from: "the results file", why: error.to_string() })?;
+    let results: Value = json::load(path)?;
     goals(&results["goals"]);
-    let figures = &results["figures"];
-    engine(&figures["engine"]);
-    cold_write(&figures["cold_write_64_b"]);
-    cached_read(&figures["cached_read_4_kib"]);
-    sequential(&figures["sequential_1_mib"]);
-    memory(&figures["memory"]);
+    let tables: [(&str, Print); 5] = [
+        ("engine", engine),
+        ("cold_write_64_b", cold_write),
+        ("cached_read_4_kib", cached_read),
+        ("sequential_1_mib", sequential),
+        ("memory", memory),
+    ];
+    for (name, print) in tables {
+        let figures = &results["figures"][name];
+        if !figures.is_null() {
+            print(figures);
+        }
+    }
     Ok(())
+}
+
+/// Prints the table of a benchmark's figures.
+type Print = fn(&Value);
+
+fn figure(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
 }
 
 fn goals(goals: &Value) {
     println!("| goal | at | measured | |\n|---|---|---|---|");
     for goal in goals.as_array().into_iter().flatten() {
         let text = |key: &str| goal[key].as_str().unwrap_or_default().to_owned();
-        let shown = |key: &str| number(goal[key].as_f64().unwrap_or(f64::NAN));
+        let shown = |key: &str| number(figure(&goal[key]));
         let bound = if goal["at_least"] == true { "≥" } else { "≤" };
         println!(
             "| {} | {bound} {} {unit} | {} {unit} | {} |",
@@ -43,9 +56,6 @@ fn goals(goals: &Value) {
 }
 
 fn engine(engine: &Value) {
-    if engine.is_null() {
-        return;
-    }
     println!("\n| 64 B write to | median | least |\n|---|---|---|");
     for (key, name) in [
         ("up_to_date_ns", "an up-to-date page that is dirty"),
@@ -57,7 +67,7 @@ fn engine(engine: &Value) {
         ("patched_new_run_of_4_ns", "a patched page, beside up to 4 patches"),
         ("patched_new_run_of_21_ns", "a patched page, beside up to 21 patches"),
     ] {
-        let nanos = |which: &str| number(engine[key][which].as_f64().unwrap_or(f64::NAN));
+        let nanos = |which: &str| number(figure(&engine[key][which]));
         println!("| {name} | {} ns | {} ns |", nanos("median"), nanos("least"));
     }
     println!("\n| overhead of a patch of 64 B | counted | the process grew by |\n|---|---|---|");
@@ -65,26 +75,23 @@ fn engine(engine: &Value) {
         ("overhead_one_patch_a_page", "alone on its page"),
         ("overhead_ten_patches_a_page", "with nine others on its page"),
     ] {
-        let bytes = |which: &str| number(engine[key][which].as_f64().unwrap_or(f64::NAN));
+        let bytes = |which: &str| number(figure(&engine[key][which]));
         println!("| {name} | {} B | {} B |", bytes("counted"), bytes("resident"));
     }
 }
 
 fn cold_write(cold: &Value) {
-    if cold.is_null() {
-        return;
-    }
     println!(
         "\n| 64 B writes | median | p99 | a second | fsync after a round |\n|---|---|---|---|---|"
     );
     let row = |name: &str, side: &Value| {
-        let us = |value: &Value| show_us(value.as_f64().unwrap_or(f64::NAN));
+        let us = |value: &Value| show_us(figure(value));
         let writes = &side["writes"];
         println!(
             "| {name} | {} | {} | {:.0} | {} |",
             us(&writes["median_us"]),
             us(&writes["p99_us"]),
-            writes["per_second"].as_f64().unwrap_or(f64::NAN),
+            figure(&writes["per_second"]),
             us(&side["fsync_after_round_us"]),
         );
     };
@@ -97,28 +104,15 @@ fn cold_write(cold: &Value) {
 }
 
 fn cached_read(read: &Value) {
-    if read.is_null() {
-        return;
-    }
-    let us = |key: &str| show_us(read[key].as_f64().unwrap_or(f64::NAN));
+    let us = |key: &str| show_us(figure(&read[key]));
     println!("\n| 4 KiB cached read | |\n|---|---|");
     println!("| Weir | {} |\n| passthrough | {} |", us("weir_us"), us("passthrough_us"));
 }
 
 fn sequential(sequential: &Value) {
-    if sequential.is_null() {
-        return;
-    }
     println!("\n| 1 MiB sequential, MiB/s | Weir | passthrough | directory |\n|---|---|---|---|");
-    for (key, name) in [
-        ("read_cold", "read, cold"),
-        ("read_warm", "read, in the mount's page cache"),
-        ("read_behind", "read, in memory behind the mount"),
-        ("write", "write"),
-        ("write_close", "write, close"),
-        ("write_fsync_close", "write, fsync, close"),
-    ] {
-        let rate = |side: &str| sequential[side][key].as_f64().unwrap_or(f64::NAN);
+    for (key, name) in RATES {
+        let rate = |side: &str| figure(&sequential[side][key]);
         println!(
             "| {name} | {:.0} | {:.0} | {:.0} |",
             rate("weir"),
@@ -129,10 +123,7 @@ fn sequential(sequential: &Value) {
 }
 
 fn memory(memory: &Value) {
-    if memory.is_null() {
-        return;
-    }
-    let shown = |value: &Value| number(value.as_f64().unwrap_or(f64::NAN));
+    let shown = |value: &Value| number(figure(value));
     println!("\n| memory | |\n|---|---|");
     println!("| `--memory` | {} MiB |", shown(&memory["memory_mib"]));
     println!("| VmHWM of the daemon | {} MiB |", shown(&memory["peak_resident_mib"]));

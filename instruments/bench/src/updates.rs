@@ -5,8 +5,7 @@
 //! page; every 64th writes the whole page anew, in pieces. Where, and which bytes, follows from the
 //! plan's seed, so that the file can be checked byte for byte without a copy.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -14,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use crate::cold::disk_bytes_read;
 use crate::content::{Random, fill_page};
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
 use crate::measure::Latencies;
 use crate::page::{PAGE, PAGE_BYTES};
+use crate::workload::compare;
 
 const REWRITE_EVERY: u32 = 64;
 const PIECES: usize = 8;
@@ -91,35 +91,14 @@ impl Plan {
         for step in 0..steps {
             step_of[self.pages[step as usize] as usize] = Some(step);
         }
-        let mut file = OpenOptions::new().read(true).open(path).doing("open", path)?;
-        let len = file.metadata().doing("look at", path)?.len();
-        let expected_len = self.pages.len() as u64 * PAGE;
-        if len != expected_len {
-            return Err(Error::Different(format!(
-                "{} is {len} bytes long and should be {expected_len}",
-                path.display()
-            )));
-        }
-        let mut buffer = vec![0; 256 * PAGE_BYTES];
-        let mut expected = [0; PAGE_BYTES];
-        for (first, steps) in step_of.chunks(256).enumerate() {
-            let found = &mut buffer[..steps.len() * PAGE_BYTES];
-            file.read_exact(found).doing("read", path)?;
-            for (index, (found, step)) in found.chunks_exact(PAGE_BYTES).zip(steps).enumerate() {
-                let page = (first * 256 + index) as u64;
-                self.expect(page, *step, &mut expected);
-                if let Some(at) = (0..PAGE_BYTES).find(|at| found[*at] != expected[*at]) {
-                    let offset = page * PAGE + at as u64;
-                    return Err(Error::Different(format!(
-                        "{} at byte {offset}: found {:#04x}, wrote {:#04x}",
-                        path.display(),
-                        found[at],
-                        expected[at]
-                    )));
-                }
-            }
-        }
-        Ok(len)
+        let length = self.pages.len() as u64 * PAGE;
+        let explain = |byte: u64| match step_of[(byte / PAGE) as usize] {
+            None => "it was never written".to_owned(),
+            Some(step) => format!("step {step} wrote there"),
+        };
+        let expect = |page: u64, bytes: &mut _| self.expect(page, step_of[page as usize], bytes);
+        compare(path, length, expect, explain)?;
+        Ok(length)
     }
 
     fn expect(&self, page: u64, step: Option<u32>, bytes: &mut [u8; PAGE_BYTES]) {
@@ -159,10 +138,13 @@ fn each_piece(mut random: Random, pieces: usize, mut write: impl FnMut(usize, &[
 mod tests {
     use super::*;
     use crate::cold::make_file;
+    use crate::error::Error;
+    use std::fs::OpenOptions;
 
     #[test]
     fn what_was_written_verifies_and_one_changed_byte_does_not() {
-        let path = std::env::temp_dir().join(format!("weir-bench-plan-{}", std::process::id()));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
         let plan = Plan::new(9, 600);
         make_file(&path, 9, 600).unwrap();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -176,6 +158,5 @@ mod tests {
         file.write_all_at(&[byte[0] ^ 1], 70_000).unwrap();
         let error = plan.verify(&path, 128).unwrap_err().to_string();
         assert!(error.contains("at byte 70000"), "{error}");
-        std::fs::remove_file(&path).unwrap();
     }
 }

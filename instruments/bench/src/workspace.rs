@@ -121,16 +121,16 @@ mod tests {
 
     #[test]
     fn is_removed_at_the_end_and_never_shared_or_taken_over() {
-        let dir = std::env::temp_dir().join(format!("weir-bench-test-{}", std::process::id()));
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
         let path = dir.join(NAME);
         {
-            let space = Workspace::new(&dir, 0).unwrap();
+            let space = Workspace::new(dir, 0).unwrap();
             fs::write(space.directory("source").unwrap().join("file"), "x").unwrap();
-            assert!(Workspace::new(&dir, 0).is_err(), "a second run at the same time");
+            assert!(Workspace::new(dir, 0).is_err(), "a second run at the same time");
         }
         assert!(!path.exists());
         fs::create_dir(&path).unwrap();
-        assert!(Workspace::new(&dir, 0).is_err(), "somebody else's directory");
-        fs::remove_dir_all(&dir).unwrap();
+        assert!(Workspace::new(dir, 0).is_err(), "somebody else's directory");
     }
 }

@@ -6,7 +6,7 @@ mod replacement;
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use weir_engine::WriteBackPolicy;
 use weir_sim::policy::{self, Class, Outcome, Setup};
@@ -20,7 +20,7 @@ use crate::nbw::awol::plan;
 use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::table::aligned;
 use crate::report::number;
-use crate::stage;
+use crate::stage::{self, WriteBack};
 use crate::workload::{SideBySide, Workload};
 
 /// The workloads of 'run awol' in virtual time: the engine is real, drives and programs are models. The same
@@ -35,7 +35,7 @@ pub struct Arguments {
     only: Vec<String>,
     /// The write-back policies to run.
     #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "static,adaptive")]
-    policy: Vec<Policy>,
+    policy: Vec<WriteBack>,
     /// Virtual seconds of a load.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     seconds: f64,
@@ -48,21 +48,10 @@ pub struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// `--write-back`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Policy {
-    /// From a fixed share of memory on.
-    Static,
-    /// Between watermarks that follow the load.
-    Adaptive,
-}
-
-impl From<Policy> for WriteBackPolicy {
-    fn from(policy: Policy) -> WriteBackPolicy {
-        match policy {
-            Policy::Static => WriteBackPolicy::Static,
-            Policy::Adaptive => WriteBackPolicy::Adaptive,
-        }
+fn engines(policy: WriteBack) -> WriteBackPolicy {
+    match policy {
+        WriteBack::Static => WriteBackPolicy::Static,
+        WriteBack::Adaptive => WriteBackPolicy::Adaptive,
     }
 }
 
@@ -117,12 +106,12 @@ impl Arguments {
     }
 }
 
-fn setup(cell: &Cell, load: &SideBySide, patch_bytes: u64, policy: Policy) -> Setup {
+fn setup(cell: &Cell, load: &SideBySide, patch_bytes: u64, policy: WriteBack) -> Setup {
     let memory_bytes = stage::engine_bytes(cell.memory_bytes);
     Setup {
         load: load.clone(),
         model: cell.disk,
-        engine: policy::engine(policy.into(), cell.disk, memory_bytes, patch_bytes),
+        engine: policy::engine(engines(policy), cell.disk, memory_bytes, patch_bytes),
         trouble: None,
     }
 }

@@ -1,6 +1,7 @@
 //! Policies of replacement on traces: how much of what is read each would have had in memory.
 
 use serde::Serialize;
+use strum::VariantArray;
 use weir_engine::TwoLists;
 use weir_sim::replacement::{Hits, Reference, S3Fifo, footprint, hits, trace};
 
@@ -35,7 +36,7 @@ pub fn compare(only: &[String], seconds: f64) -> Result<Vec<Line>> {
             traces.push((cell.label, trace(&SideBySide { seconds, ..load })?));
         }
     }
-    for application in Trace::ALL {
+    for &application in Trace::VARIANTS {
         if wanted(&application.to_string()) {
             traces.push((application.to_string(), references(application)?));
         }
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn every_trace_is_compared_in_every_cache() {
         let lines = compare(&[], 0.2).unwrap();
-        assert_eq!(lines.len(), (7 + Trace::ALL.len()) * CACHE_PERCENT.len());
+        assert_eq!(lines.len(), (7 + Trace::VARIANTS.len()) * CACHE_PERCENT.len());
         let rows = rows(&lines);
         assert!(rows.iter().all(|row| row.len() == rows[0].len()));
         for sizes in lines.chunks(CACHE_PERCENT.len()) {

@@ -6,7 +6,7 @@ use crate::measure::{Latencies, median};
 pub const ROUNDS: u32 = 5;
 
 /// One side of a comparison.
-#[derive(Clone)]
+#[derive(Default)]
 pub struct Side {
     pub operations: Latencies,
     /// Seconds of the sync after each round.
@@ -18,10 +18,6 @@ pub struct Side {
 }
 
 impl Side {
-    pub fn new() -> Side {
-        Side { operations: Latencies::new(), syncs: Vec::new(), waited: 0, avoided: 0 }
-    }
-
     pub fn sync_us(&self) -> f64 {
         median(&self.syncs) * 1e6
     }
@@ -36,6 +32,7 @@ impl Side {
 }
 
 /// The same work on both sides.
+#[derive(Default)]
 pub struct Comparison {
     pub straight: Side,
     pub through: Side,

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 
 use crate::cold::{free_bytes, make_cold, make_file};
 use crate::error::{Doing, Error, Result};
-use crate::mount::{Status, WeirMount, find_program, require_fuse};
+use crate::measure::turn;
+use crate::mount::{Status, WeirMount, require_fuse};
 use crate::page::PAGE;
-use crate::sqlite_shell::Shell;
+use crate::sqlite_shell::{self, Shell};
 use crate::updates::Plan;
 use crate::workspace::Workspace;
 
-use self::comparison::{Comparison, ROUNDS, Side};
+use self::comparison::{Comparison, ROUNDS};
 use self::sqlite::Journal;
 
 const SEED: u64 = 2024;
@@ -74,13 +75,7 @@ fn check_needs(weir: &Path) -> Result<()> {
         });
     }
     require_fuse()?;
-    if find_program("sqlite3").is_none() {
-        return Err(Error::Missing {
-            what: "the sqlite3 program is missing".into(),
-            remedy: "install the package 'sqlite3', or run 'make setup' as root".into(),
-        });
-    }
-    Ok(())
+    sqlite_shell::require()
 }
 
 /// The two files of one side.
@@ -137,11 +132,11 @@ fn compare_updates(plan: &Plan, files: &Files, mount: &WeirMount) -> Result<(Com
     let (mut at, steps) = plan.calibrate(&plain, &files.plain.data, 0, ROUND_TIME, most)?;
     plan.run(&through, &mounted.data, 0..at)?;
 
-    let mut comparison = Comparison { straight: Side::new(), through: Side::new(), blocked: 0 };
+    let mut comparison = Comparison::default();
     for round in 0..ROUNDS {
         let range = at..at + steps;
-        for turn in 0..2 {
-            if (round + turn) % 2 == 0 {
+        for side in turn(round, 2) {
+            if side == 0 {
                 let run = plan.run(&plain, &files.plain.data, range.clone())?;
                 let side = &mut comparison.straight;
                 side.operations.add(&run.writes);
@@ -191,20 +186,20 @@ impl Shells {
         }
         let before = Counters::of(&mount.status()?)?;
         let read_before = self.plain.pages_read();
-        let mut comparison = Comparison { straight: Side::new(), through: Side::new(), blocked: 0 };
+        let mut comparison = Comparison::default();
         for round in 0..ROUNDS {
             let numbers = self.next..self.next + TRANSACTIONS_A_ROUND;
             self.next = numbers.end;
             // A file of its own: a shell may still be about to meet the end of the last one.
             let script = files.scripts.join(format!("from-{}.sql", numbers.start));
             sqlite::write_script(&script, SEED, numbers)?;
-            for turn in 0..2 {
-                let (shell, side) = if (round + turn) % 2 == 0 {
-                    (&mut self.plain, &mut comparison.straight)
-                } else {
-                    (&mut self.through, &mut comparison.through)
+            for side in turn(round, 2) {
+                let (shell, side) = match side {
+                    0 => (&mut self.plain, &mut comparison.straight),
+                    _ => (&mut self.through, &mut comparison.through),
                 };
-                shell.run_script(&script, TRANSACTIONS_A_ROUND, &mut side.operations)?;
+                let note = |latency| side.operations.note(latency);
+                shell.run_script(&script, TRANSACTIONS_A_ROUND, note)?;
             }
         }
         let after = Counters::of(&mount.status()?)?;

@@ -4,15 +4,14 @@
 //! files.
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::content::Random;
+use crate::content::{Random, first_difference};
 use crate::error::{Doing, Error, Result};
-use crate::sqlite_shell::{DONE, Shell};
+use crate::sqlite_shell::{self, DONE, Shell};
 
 /// Accounts in the database.
 const ACCOUNTS: u64 = 300_000;
@@ -47,8 +46,7 @@ impl Journal {
 /// pages of messages that were deleted, as in any database that has been in use for a while. Its
 /// pages are of 1 KiB, which was the default before SQLite 3.12.
 pub fn make_database(path: &Path) -> Result<()> {
-    let mut shell = Shell::start(path)?;
-    shell.tell(&format!(
+    let sql = format!(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA page_size = 1024;
          CREATE TABLE account(id INTEGER PRIMARY KEY, owner TEXT, balance INTEGER, note TEXT);
          CREATE TABLE message(id INTEGER PRIMARY KEY, account INTEGER, body TEXT);
@@ -62,9 +60,8 @@ pub fn make_database(path: &Path) -> Result<()> {
            FROM n;
          DROP TRIGGER message_now_and_then;
          DELETE FROM message;"
-    ))?;
-    shell.end()?;
-    File::open(path).and_then(|file| file.sync_all()).doing("sync", path)
+    );
+    sqlite_shell::make_database(path, &sql)
 }
 
 /// Writes the transactions with these numbers to a file for the shell to read.
@@ -108,10 +105,17 @@ pub fn verify(straight: &Path, through: &Path) -> Result<u64> {
     }
     let [mut left, mut right] = [dump(straight)?, dump(through)?];
     let (mut left_out, mut right_out) = (pipe_of(&mut left), pipe_of(&mut right));
-    compare(&mut left_out, &mut right_out, "the dumps of the two databases")?;
+    let dumps = first_difference(&mut left_out, &mut right_out).doing("dump", through)?;
     let _ = (left.wait(), right.wait());
     let open = |path: &Path| File::open(path).doing("open", path);
-    compare(&mut open(straight)?, &mut open(through)?, "the files of the two databases")?;
+    let (mut left, mut right) = (open(straight)?, open(through)?);
+    let files = first_difference(&mut left, &mut right).doing("read", through)?;
+    for (what, at) in [("dumps", dumps), ("files", files)] {
+        if let Some(at) = at {
+            let what = format!("the {what} of the two databases, first at byte {at}");
+            return Err(Error::Different(what));
+        }
+    }
     Ok(fs::metadata(through).doing("look at", through)?.len())
 }
 
@@ -130,32 +134,4 @@ fn dump(path: &Path) -> Result<Child> {
 
 fn pipe_of(child: &mut Child) -> ChildStdout {
     child.stdout.take().expect("asked for a pipe")
-}
-
-fn compare(left: &mut impl Read, right: &mut impl Read, what: &str) -> Result<()> {
-    let mut buffers = [vec![0; 1 << 16], vec![0; 1 << 16]];
-    let mut offset = 0;
-    loop {
-        let counts = [fill(left, &mut buffers[0])?, fill(right, &mut buffers[1])?];
-        let [left, right] = [&buffers[0][..counts[0]], &buffers[1][..counts[1]]];
-        if left != right {
-            let at = left.iter().zip(right).take_while(|(left, right)| left == right).count();
-            return Err(Error::Different(format!("{what}, first at byte {}", offset + at)));
-        }
-        if left.is_empty() {
-            return Ok(());
-        }
-        offset += left.len();
-    }
-}
-
-fn fill(from: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match from.read(&mut buffer[filled..]).doing("read", Path::new("a database"))? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    Ok(filled)
 }

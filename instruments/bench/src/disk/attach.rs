@@ -10,6 +10,7 @@ use weir_drive::parameters;
 
 use super::Model;
 use crate::error::{Doing, Error, Result};
+use crate::mount_table::loop_devices;
 
 /// linux/fs.h: flush and drop a device's buffers.
 const BLKFLSBUF: libc::Ioctl = 0x1261;
@@ -53,11 +54,7 @@ pub fn attached(device: &Path) -> bool {
 
 /// The device whose content is `file`, if there is one.
 pub fn device_of(file: &Path) -> Option<PathBuf> {
-    let file = file.as_os_str().as_encoded_bytes();
-    fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
-        let backing = fs::read(entry.path().join("loop/backing_file")).ok()?;
-        (backing.trim_ascii_end() == file).then(|| Path::new("/dev").join(entry.file_name()))
-    })
+    loop_devices().find(|(_, backing)| backing == file).map(|(device, _)| device)
 }
 
 /// Has the kernel write, or fail to write, what it holds for a device, and forget the rest.

@@ -6,7 +6,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use weir_drive::arm;
@@ -16,7 +16,8 @@ use weir_drive::simulate::{Load, requests_a_second};
 use super::{Disk, Model};
 use crate::cleanup;
 use crate::error::{Doing, Error, Result};
-use crate::mount::find_program;
+use crate::mount::run as run_program;
+use crate::workload::{fio_job, require_fio};
 use crate::workspace::Workspace;
 
 /// The size of the disk that is measured: many times any cache.
@@ -68,12 +69,7 @@ struct Trial {
 /// Measures `model` on a disk made in `dir`; an error if a figure is not as predicted.
 pub fn run(model: Model, dir: &Path) -> Result<()> {
     cleanup::watch_signals().doing("watch signals for", dir)?;
-    if find_program("fio").is_none() {
-        return Err(Error::Missing {
-            what: "the disk is measured with fio, which is not installed".into(),
-            remedy: "install the package 'fio'".into(),
-        });
-    }
+    require_fio()?;
     let space = Workspace::new(dir, BYTES)?;
     let disk = Disk::start(model, &space.path().join("image"), BYTES, &space.directory("disk")?)?;
     disk.set_paced(false)?;
@@ -143,24 +139,10 @@ fn measure(device: &Path, trial: &Trial) -> Result<f64> {
     fio.args(["--name=check", "--direct=1", "--ioengine=libaio", "--output-format=json"])
         .args(["--time_based", "--norandommap", "--size=100%", "--group_reporting"])
         .arg(format!("--filename={}", device.display()))
-        .args(trial.options)
-        .stdin(Stdio::null());
-    let output = fio.output().doing("run", Path::new("fio"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Command {
-            command: format!("fio {}", trial.options.join(" ")),
-            status: output.status.to_string(),
-            said: said.trim().lines().last().unwrap_or("it said nothing").to_owned(),
-        });
-    }
-    let report = String::from_utf8_lossy(&output.stdout);
-    let begin = report.find('{').unwrap_or(0);
-    let report: Value = serde_json::from_str(&report[begin..])
-        .map_err(|error| Error::Answer { from: "fio", why: error.to_string() })?;
-    read_figure(&report["jobs"][0], trial.figure).ok_or_else(|| Error::Answer {
-        from: "fio",
-        why: format!("the figure of '{}' is not in its report", trial.name),
+        .args(trial.options);
+    let job = fio_job(&run_program(&mut fio)?.stdout)?;
+    read_figure(&job, trial.figure).ok_or_else(|| {
+        Error::answer("fio", format!("the figure of '{}' is not in its report", trial.name))
     })
 }
 
@@ -214,7 +196,24 @@ fn trials(model: Model) -> Vec<Trial> {
     let trial =
         |name, options, figure, expected| Trial { name, options, figure, expected, at_most: false };
     match model {
-        Model::Hdd => hdd_trials(),
+        Model::Hdd => {
+            use parameters::hdd::*;
+            let rate = TRANSFER as f64 / 1e6;
+            let access = us(arm::mean_seek(BYTES) + REVOLUTION / 2 + time_at(TRANSFER, 4096));
+            let reads = predicted(model, false, QUEUE);
+            let writes = predicted(model, true, QUEUE);
+            let cache = "write 4K into the cache";
+            let cached = trial(cache, WRITE_INTO_BUFFER, Figure::Median, access / 10.0);
+            vec![
+                trial("sequential read", READ_ON, Figure::Bandwidth, rate),
+                trial("sequential write", WRITE_ON, Figure::Bandwidth, rate),
+                trial("random read 4K", READ_ONE, Figure::Mean, access),
+                trial("random reads, queue of 32", READ_32, Figure::Rate, reads),
+                Trial { at_most: true, ..cached },
+                trial("random writes, queue of 32", WRITE_32, Figure::Rate, writes),
+                trial("flush after a write of 4K", SYNC, Figure::MeanSync, access),
+            ]
+        }
         Model::Ssd => {
             use parameters::ssd::*;
             let mbs = |rate: u64| rate as f64 / 1e6;
@@ -247,30 +246,6 @@ fn trials(model: Model) -> Vec<Trial> {
         }
         Model::None => Vec::new(),
     }
-}
-
-fn hdd_trials() -> Vec<Trial> {
-    use parameters::hdd::*;
-    let model = Model::Hdd;
-    let trial = |name, options, figure, expected, at_most| Trial {
-        name,
-        options,
-        figure,
-        expected,
-        at_most,
-    };
-    let rate = TRANSFER as f64 / 1e6;
-    let access = us(arm::mean_seek(BYTES) + REVOLUTION / 2 + time_at(TRANSFER, 4096));
-    let (reads, writes) = (predicted(model, false, QUEUE), predicted(model, true, QUEUE));
-    vec![
-        trial("sequential read", READ_ON, Figure::Bandwidth, rate, false),
-        trial("sequential write", WRITE_ON, Figure::Bandwidth, rate, false),
-        trial("random read 4K", READ_ONE, Figure::Mean, access, false),
-        trial("random reads, queue of 32", READ_32, Figure::Rate, reads, false),
-        trial("write 4K into the cache", WRITE_INTO_BUFFER, Figure::Median, access / 10.0, true),
-        trial("random writes, queue of 32", WRITE_32, Figure::Rate, writes, false),
-        trial("flush after a write of 4K", SYNC, Figure::MeanSync, access, false),
-    ]
 }
 
 fn us(time: Ns) -> f64 {

@@ -115,7 +115,7 @@ struct Stat {
 
 fn print(what: &impl Serialize) -> Result<()> {
     let line = serde_json::to_string_pretty(what)
-        .map_err(|error| Error::Answer { from: "the disk's server", why: error.to_string() })?;
+        .map_err(|error| Error::answer("the disk's server", error))?;
     println!("{line}");
     Ok(())
 }

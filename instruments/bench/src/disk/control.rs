@@ -150,7 +150,7 @@ pub fn order(directory: &Path, order: Ask) -> Result<()> {
 }
 
 fn unexpected(said: &Said) -> Error {
-    Error::Answer { from: "the disk's server", why: format!("it said {said:?}") }
+    Error::answer("the disk's server", format!("it said {said:?}"))
 }
 
 fn ask(directory: &Path, ask: Ask) -> Result<Said> {
@@ -158,9 +158,9 @@ fn ask(directory: &Path, ask: Ask) -> Result<Said> {
     let line = exchange(&short_name(&opened, SOCKET), ask)
         .doing("talk to the server of a disk in", directory)?;
     match serde_json::from_str(&line) {
-        Ok(Said::Failed(why)) => Err(Error::Answer { from: "the disk's server", why }),
+        Ok(Said::Failed(why)) => Err(Error::answer("the disk's server", why)),
         Ok(said) => Ok(said),
-        Err(error) => Err(Error::Answer { from: "the disk's server", why: error.to_string() }),
+        Err(error) => Err(Error::answer("the disk's server", error)),
     }
 }
 

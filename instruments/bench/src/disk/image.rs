@@ -5,26 +5,20 @@
 //!
 //! Invariant: nothing makes the file shorter while this lives; the server holds its lock.
 
-use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::ptr::{self, NonNull};
 
+use memmap2::{Advice, Mmap, MmapOptions};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use weir_drive::{Image, PAGE_BYTES};
 
 /// An image of a fixed size.
 pub struct MappedImage {
     file: File,
-    bytes: u64,
-    map: NonNull<u8>,
+    map: Mmap,
 }
-
-// SAFETY: the mapping belongs to this value alone and may be read and unmapped by any thread.
-unsafe impl Send for MappedImage {}
 
 impl MappedImage {
     /// Maps `file`, which has at least `bytes`.
@@ -32,35 +26,17 @@ impl MappedImage {
         if file.metadata()?.len() < bytes {
             return Err(io::Error::other("it is shorter than the disk"));
         }
-        let (access, shared) = (ProtFlags::READ, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that is there.
-        let map = unsafe { mmap(ptr::null_mut(), bytes as usize, access, shared, &file, 0)? };
-        let map = NonNull::new(map.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(MappedImage { file, bytes, map })
-    }
-
-    fn address(&self, offset: u64) -> *mut c_void {
-        // SAFETY: callers give offsets in the mapping, and so the result is in it.
-        unsafe { self.map.as_ptr().add(offset as usize).cast() }
-    }
-}
-
-impl Drop for MappedImage {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`, and nothing refers to it any more.
-        let _ = unsafe { munmap(self.map.as_ptr().cast(), self.bytes as usize) };
+        // SAFETY: the file is not made shorter, and changes only by `write` and `zero`, which exclude readers of the
+        // mapping by their borrow.
+        let map = unsafe { MmapOptions::new().len(bytes as usize).map(&file)? };
+        Ok(MappedImage { file, map })
     }
 }
 
 impl Image for MappedImage {
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        if offset + bytes.len() as u64 > self.bytes {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let from = self.address(offset).cast::<u8>();
-        // SAFETY: the range is in the mapping, as was just checked, and `bytes` is elsewhere. The
-        // file changes only by `write` and `zero`, which exclude this by the borrow.
-        unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        let from = self.map.get(offset as usize..offset as usize + bytes.len());
+        bytes.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
@@ -87,19 +63,17 @@ impl Image for MappedImage {
 
     /// Maps all that is not a hole, reading what is not in memory.
     fn warm(&self) -> io::Result<()> {
-        let mut at = 0;
-        while at < self.bytes {
+        let (mut at, bytes) = (0, self.map.len() as u64);
+        while at < bytes {
             let Ok(begin) = seek(&self.file, SeekFrom::Data(at)) else { break };
-            let end = seek(&self.file, SeekFrom::Hole(begin))?.min(self.bytes);
+            let end = seek(&self.file, SeekFrom::Hole(begin))?.min(bytes);
             let begin = begin / PAGE_BYTES * PAGE_BYTES;
             if begin >= end {
                 break;
             }
-            // SAFETY: the range is in the mapping; populating it changes no memory. A kernel or a
-            // file system that refuses leaves the pages to be mapped when they are first read.
-            let _ = unsafe {
-                madvise(self.address(begin), (end - begin) as usize, Advice::LinuxPopulateRead)
-            };
+            // A kernel or a file system that refuses leaves the pages to be mapped when they are first read.
+            let (offset, length) = (begin as usize, (end - begin) as usize);
+            let _ = self.map.advise_range(Advice::PopulateRead, offset, length);
             at = end;
         }
         Ok(())

@@ -38,6 +38,7 @@ use crate::cleanup::{Undo, undo};
 use crate::cold::free_bytes;
 use crate::error::{Doing, Error, Result};
 use crate::mount::{force_unmount, require_fuse};
+use crate::soon::soon;
 
 /// The smallest disk: less holds no file system.
 const BYTES_MIN: u64 = 1 << 20;
@@ -45,6 +46,8 @@ const BYTES_MIN: u64 = 1 << 20;
 const MOUNTPOINT: &str = "fuse";
 /// How long the server may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a device may take to be detached, and a server to end, before it is ended.
+const TAKE_DOWN_TIME: Duration = Duration::from_secs(2);
 
 /// A running emulated disk. It is stopped, detached and unmounted when this goes, or on a signal.
 pub struct Disk {
@@ -167,16 +170,10 @@ impl Parts {
     fn take_down(&mut self) {
         if let Some(device) = self.device.take() {
             attach::detach(&device);
-            let deadline = Instant::now() + Duration::from_secs(2);
-            while attach::attached(&device) && Instant::now() < deadline {
-                thread::sleep(Duration::from_millis(5));
-            }
+            soon(TAKE_DOWN_TIME, || !attach::attached(&device));
         }
         force_unmount(&self.mountpoint);
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
-        }
+        soon(TAKE_DOWN_TIME, || !matches!(self.child.try_wait(), Ok(None)));
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir(&self.mountpoint);

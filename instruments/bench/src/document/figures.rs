@@ -4,8 +4,10 @@
 //! is missing shows.
 
 use crate::disk::Model;
+use crate::measure;
 use crate::nbw::names::{
-    BASELINE, DEFAULT, PERSONALITIES, bytes, contestants, sizes, without_fsync, workloads,
+    BASELINE, DEFAULT, PERSONALITIES, bytes, contestants, each_once, sizes, without_fsync,
+    workloads,
 };
 use crate::nbw::results::{Case, Experiment, Results};
 use crate::plot::{Figure, Kind, Mark, Marker, Panel, RGBColor, Series};
@@ -133,9 +135,7 @@ fn ops_per_s(case: &Case) -> Option<Mark> {
 /// Least and most, where there is more than one.
 fn spread(figures: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let figures: Vec<f64> = figures.filter(|figure| figure.is_finite()).collect();
-    let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = figures.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    (figures.len() > 1).then_some((least, most))
+    measure::spread(figures.iter().copied()).filter(|_| figures.len() > 1)
 }
 
 /// `128`, `2K`, `64M`, `4G`.
@@ -150,13 +150,8 @@ fn tick(bytes: u64) -> String {
 
 fn personalities(results: &Results) -> Figure {
     let sizes = sizes(results, Experiment::Personality, |case| case.size_bytes);
-    let mut disks = DISKS.to_vec();
     let others = results.cases.iter().filter(|case| case.experiment == Experiment::Personality);
-    for disk in others.map(|case| case.disk) {
-        if !disks.contains(&disk) {
-            disks.push(disk);
-        }
-    }
+    let mut disks = each_once(DISKS.into_iter().chain(others.map(|case| case.disk)));
     disks.sort_unstable();
     let mut series = series(results);
     series.push(Series {
@@ -173,10 +168,9 @@ fn personalities(results: &Results) -> Figure {
             x_title: "I/O size, bytes".into(),
             y_title: "operations a second".into(),
             logarithmic: workload.starts_with("random"),
-            kind: Kind::Lines,
             categories: sizes.iter().map(|size| tick(*size)).collect(),
             marks,
-            line_at: None,
+            ..Panel::default()
         }
     };
     Figure {
@@ -207,10 +201,9 @@ fn memory(results: &Results) -> Figure {
             x_title: "memory".into(),
             y_title: "operations a second".into(),
             logarithmic: workload.starts_with("random"),
-            kind: Kind::Lines,
             categories: sizes.iter().map(|size| tick(*size)).collect(),
             marks: selection.by_size(&sizes, |case| case.memory_bytes, ops_per_s),
-            line_at: None,
+            ..Panel::default()
         }
     };
     Figure {
@@ -264,13 +257,12 @@ fn file_server(results: &Results) -> Figure {
         };
         Panel {
             title: format!("{disk}: {workload}"),
-            x_title: String::new(),
             y_title: "mean latency, ext4 = 1".into(),
-            logarithmic: false,
             kind: Kind::Bars,
             categories: CLASSES.map(|(_, called)| called.to_owned()).to_vec(),
             marks: contestants(results).into_iter().map(of).collect(),
             line_at: Some(1.0),
+            ..Panel::default()
         }
     };
     Figure {
@@ -288,12 +280,7 @@ fn file_server(results: &Results) -> Figure {
 
 fn traces(results: &Results) -> Figure {
     let base = |workload: &str| workload.strip_suffix("-no-fsync").unwrap_or(workload).to_owned();
-    let mut traces: Vec<String> = Vec::new();
-    for workload in workloads(results, Experiment::Trace) {
-        if !traces.contains(&base(workload)) {
-            traces.push(base(workload));
-        }
-    }
+    let traces = each_once(workloads(results, Experiment::Trace).into_iter().map(base));
     let panel = |no_fsync: bool, disk: Model| {
         let of = |contestant: &str, trace: &String| {
             let case = results.cases.iter().find(|case| {
@@ -310,7 +297,6 @@ fn traces(results: &Results) -> Figure {
             title: format!("{disk}: {kind}"),
             x_title: "trace".into(),
             y_title: "mean latency, ext4 = 1".into(),
-            logarithmic: false,
             kind: Kind::Bars,
             categories: traces.clone(),
             marks: contestants(results)
@@ -318,6 +304,7 @@ fn traces(results: &Results) -> Figure {
                 .map(|name| traces.iter().map(|trace| of(name, trace)).collect())
                 .collect(),
             line_at: Some(1.0),
+            ..Panel::default()
         }
     };
     Figure {

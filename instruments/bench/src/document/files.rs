@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::markers;
 use crate::error::{Doing, Error, Result};
+use crate::plot::Figure;
 
 /// The name of a suite's document.
 pub fn document_of(suite: &str) -> String {
@@ -25,7 +26,7 @@ pub fn file_name<'a>(profile: &'a str, file: &Path) -> Result<&'a str> {
 }
 
 /// The document with `section` as the part of that name, under the heading if it is new.
-pub fn updated(document: &Path, (name, heading): (&str, &str), section: &str) -> Result<String> {
+fn updated(document: &Path, (name, heading): (&str, &str), section: &str) -> Result<String> {
     let text = match fs::read_to_string(document) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
@@ -41,8 +42,39 @@ pub fn updated(document: &Path, (name, heading): (&str, &str), section: &str) ->
     })
 }
 
+/// Writes a suite's document, and into the folder of its name what goes with it: plots, and copies of results by their
+/// names. Nothing is written before all of it can be told. Returns what was.
+pub fn publish(
+    out: &Path,
+    (suite, heading, section): (&str, &str, &str),
+    figures: Vec<(&'static str, Figure)>,
+    copies: &[(&Path, String)],
+) -> Result<Vec<PathBuf>> {
+    let document = out.join(document_of(suite));
+    let text = updated(&document, (suite, heading), section)?;
+    let folder = out.join(suite);
+    fs::create_dir_all(&folder).doing("create", &folder)?;
+    let mut written = Vec::new();
+    let mut put = |path: PathBuf, bytes: &[u8]| -> Result<()> {
+        write(&path, bytes)?;
+        written.push(path);
+        Ok(())
+    };
+    for (name, figure) in figures {
+        put(folder.join(name), figure.svg().as_bytes())?;
+    }
+    for (file, name) in copies {
+        let copy = folder.join(name);
+        if !same_file(file, &copy) {
+            put(copy, &fs::read(file).doing("read", file)?)?;
+        }
+    }
+    put(document, text.as_bytes())?;
+    Ok(written)
+}
+
 /// Whether both names lead to one file.
-pub fn same_file(one: &Path, other: &Path) -> bool {
+fn same_file(one: &Path, other: &Path) -> bool {
     match (fs::canonicalize(one), fs::canonicalize(other)) {
         (Ok(one), Ok(other)) => one == other,
         _ => false,
@@ -50,7 +82,7 @@ pub fn same_file(one: &Path, other: &Path) -> bool {
 }
 
 /// Replaces a file as a whole: a crash leaves the old or the new.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);

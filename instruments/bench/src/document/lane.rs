@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::files::{document_of, file_name, same_file, updated, write};
+use super::files::{file_name, publish};
 use super::markdown::{Table, escape, wrapped};
 use super::section;
 use crate::error::{Doing, Error, Result};
@@ -67,20 +67,8 @@ pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>
     }
     let results = Results::load(file)?;
     let name = format!("{}.json", file_name(&results.profile, file)?);
-    let document = out.join(document_of(SUITE));
-    let raw = format!("{SUITE}/{name}");
-    let text = updated(&document, (SUITE, HEADING), &text(&results, &raw))?;
-    let folder = out.join(SUITE);
-    fs::create_dir_all(&folder).doing("create", &folder)?;
-    let mut written = Vec::new();
-    let copy = folder.join(name);
-    if !same_file(file, &copy) {
-        write(&copy, &fs::read(file).doing("read", file)?)?;
-        written.push(copy);
-    }
-    write(&document, text.as_bytes())?;
-    written.push(document);
-    Ok(written)
+    let section = text(&results, &format!("{SUITE}/{name}"));
+    publish(out, (SUITE, HEADING, &section), Vec::new(), &[(file, name)])
 }
 
 fn text(results: &Results, raw: &str) -> String {
@@ -194,6 +182,7 @@ fn others(cases: &[&Case]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::files::document_of;
     use super::*;
     use crate::lane::results::Figure;
     use crate::lane::results::tests::case;
@@ -209,14 +198,13 @@ mod tests {
             profile: "quick".into(),
             transport: IO_URING.into(),
             weir: "weir 1".into(),
-            complete: false,
-            took_seconds: 1.0,
             passed_over: vec!["redis: not <!-- installed".into()],
             cases: vec![
                 case("write/64/random", Figure::Rate, &[("ext4", &[2e6]), ("lane", &[2e7])]),
                 case("sqlite/wal", Figure::Rate, &[("ext4", &[900.0]), ("fuse", &[500.0])]),
                 case("start/true", Figure::Median, &[("plain", &[500.0]), ("preloaded", &[700.0])]),
             ],
+            ..Results::default()
         };
         results.save(&file).expect("saved");
         assert!(is_one(&file).expect("read"));

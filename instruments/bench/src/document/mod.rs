@@ -13,11 +13,10 @@ mod paper;
 mod section;
 mod tables;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use self::files::{document_of, file_name, same_file, updated, write};
-use crate::error::{Doing, Error, Result};
+use self::files::{file_name, publish};
+use crate::error::{Error, Result};
 use crate::nbw::results::{Case, Results, SUITE};
 use crate::plot::Figure;
 
@@ -58,7 +57,6 @@ pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>
         what: format!("{} is of the suite '{}'", file.display(), results.suite),
         remedy: "give the file that 'run nbw --json FILE' or 'run awol --json FILE' wrote".into(),
     })?;
-    let folder = out.join(part.suite);
     let mut copies = vec![(file, format!("{}.json", file_name(&results.profile.name, file)?))];
     let mut others = String::new();
     for path in added {
@@ -73,26 +71,9 @@ pub fn report(file: &Path, added: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>
         copies.push((path, name));
         add(&mut results, more, path)?;
     }
-    let document = out.join(document_of(part.suite));
     let section = (part.section)(&results, &format!("{}/{}", part.suite, copies[0].1)) + &others;
-    let text = updated(&document, (part.suite, part.heading), &section)?;
-    fs::create_dir_all(&folder).doing("create", &folder)?;
-    let mut written = Vec::new();
-    for (name, figure) in (part.figures)(&results) {
-        let path = folder.join(name);
-        write(&path, figure.svg().as_bytes())?;
-        written.push(path);
-    }
-    for (file, name) in copies {
-        let copy = folder.join(name);
-        if !same_file(file, &copy) {
-            write(&copy, &fs::read(file).doing("read", file)?)?;
-            written.push(copy);
-        }
-    }
-    write(&document, text.as_bytes())?;
-    written.push(document);
-    Ok(written)
+    let text = (part.suite, part.heading, section.as_str());
+    publish(out, text, (part.figures)(&results), &copies)
 }
 
 /// Adds the cases of another run, none of which may be there.
@@ -116,32 +97,21 @@ fn add(results: &mut Results, more: Results, path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::files::document_of;
     use super::*;
     use crate::nbw::sample;
+    use std::fs;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let path =
-                std::env::temp_dir().join(format!("weir-report-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).expect("a temporary directory");
-            Folder(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a temporary directory")
     }
 
     #[test]
     fn writes_everything_and_again_the_same() {
-        let folder = Folder::new("whole");
-        let file = folder.0.join("out.json");
+        let folder = folder();
+        let file = folder.path().join("out.json");
         sample::results().save(&file).expect("saved");
-        let out = folder.0.join("docs");
+        let out = folder.path().join("docs");
         fs::create_dir_all(&out).expect("made");
         fs::write(out.join(document_of(SUITE)), "# Mine\n\nkept\n").expect("written");
         let written = report(&file, &[], &out).expect("a report");
@@ -193,8 +163,8 @@ mod tests {
 
     #[test]
     fn each_suite_has_its_own_document_and_others_have_none() {
-        let folder = Folder::new("suites");
-        let file = folder.0.join("out.json");
+        let folder = folder();
+        let file = folder.path().join("out.json");
         let save = |suite: &str| {
             let mut results = sample::results();
             results.suite = suite.into();
@@ -202,57 +172,62 @@ mod tests {
         };
         for (suite, heading) in [("nbw", section::HEADING), ("awol", awol::HEADING)] {
             save(suite);
-            report(&file, &[], &folder.0).expect("a report");
-            assert!(folder.0.join(suite).join("quick.json").exists());
-            let document = fs::read_to_string(folder.0.join(document_of(suite))).expect("text");
+            report(&file, &[], folder.path()).expect("a report");
+            assert!(folder.path().join(suite).join("quick.json").exists());
+            let document =
+                fs::read_to_string(folder.path().join(document_of(suite))).expect("text");
             assert!(document.starts_with(heading), "{document}");
         }
         save("spill");
-        assert!(report(&file, &[], &folder.0).is_err());
+        assert!(report(&file, &[], folder.path()).is_err());
     }
 
     #[test]
     fn runs_of_other_cases_are_added() {
-        let folder = Folder::new("added");
-        let [file, more] = ["out.json", "more.json"].map(|name| folder.0.join(name));
+        let folder = folder();
+        let [file, more] = ["out.json", "more.json"].map(|name| folder.path().join(name));
         let mut results = sample::results();
         results.save(&file).expect("saved");
-        assert!(report(&file, std::slice::from_ref(&file), &folder.0).is_err(), "the same cases");
+        assert!(
+            report(&file, std::slice::from_ref(&file), folder.path()).is_err(),
+            "the same cases"
+        );
         results.profile.name = "quick-interval".into();
         results.command = "weir-bench run --sweep".into();
         results.cases.truncate(1);
         results.cases[0].name = "hdd/interval/nrsw".into();
         results.save(&more).expect("saved");
-        let written = report(&file, &[more], &folder.0).expect("a report of both");
-        assert!(written.contains(&folder.0.join("nbw/quick-interval.json")));
+        let written = report(&file, &[more], folder.path()).expect("a report of both");
+        assert!(written.contains(&folder.path().join("nbw/quick-interval.json")));
         results.profile.name = "quick".into();
-        results.save(&folder.0.join("more.json")).expect("saved");
-        let again = report(&file, &[folder.0.join("more.json")], &folder.0).expect("a report");
+        results.save(&folder.path().join("more.json")).expect("saved");
+        let again =
+            report(&file, &[folder.path().join("more.json")], folder.path()).expect("a report");
         assert!(
-            again.contains(&folder.0.join("nbw/quick-2.json")),
+            again.contains(&folder.path().join("nbw/quick-2.json")),
             "beside the other, not over it"
         );
-        let document = fs::read_to_string(folder.0.join(document_of(SUITE))).expect("text");
+        let document = fs::read_to_string(folder.path().join(document_of(SUITE))).expect("text");
         assert!(document.contains("    weir-bench run --sweep\n"), "{document}");
         results.suite = "awol".into();
-        results.save(&folder.0.join("more.json")).expect("saved");
-        assert!(report(&file, &[folder.0.join("more.json")], &folder.0).is_err());
+        results.save(&folder.path().join("more.json")).expect("saved");
+        assert!(report(&file, &[folder.path().join("more.json")], folder.path()).is_err());
     }
 
     #[test]
     fn refuses_what_would_leave_the_directory_or_lose_text() {
-        let folder = Folder::new("refused");
-        let file = folder.0.join("out.json");
+        let folder = folder();
+        let file = folder.path().join("out.json");
         let mut results = sample::results();
         results.profile.name = "../up".into();
         results.save(&file).expect("saved");
-        assert!(report(&file, &[], &folder.0).is_err());
+        assert!(report(&file, &[], folder.path()).is_err());
         results.profile.name = "paper".into();
         results.save(&file).expect("saved");
-        fs::write(folder.0.join(document_of(SUITE)), markers::begin(SUITE)).expect("written");
-        let error = report(&file, &[], &folder.0).expect_err("an open marker");
+        fs::write(folder.path().join(document_of(SUITE)), markers::begin(SUITE)).expect("written");
+        let error = report(&file, &[], folder.path()).expect_err("an open marker");
         assert!(error.to_string().contains("nbw:end"), "{error}");
-        assert!(!folder.0.join(SUITE).exists(), "nothing is written before that is known");
-        assert!(report(&folder.0.join("none.json"), &[], &folder.0).is_err());
+        assert!(!folder.path().join(SUITE).exists(), "nothing is written before that is known");
+        assert!(report(&folder.path().join("none.json"), &[], folder.path()).is_err());
     }
 }

@@ -5,6 +5,7 @@
 
 use super::markdown::Table;
 use crate::disk::Model;
+use crate::measure::{mean, spread};
 use crate::nbw::goals::percent_less;
 use crate::nbw::names::{BASELINE, DASH, DEFAULT, percent, rate, times, without_fsync, writes};
 use crate::nbw::results::{Case, Experiment, Results};
@@ -225,12 +226,8 @@ impl Show {
     }
 
     fn text(self, figures: &[f64]) -> String {
-        if figures.is_empty() {
-            return DASH.to_owned();
-        }
-        let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = figures.iter().copied().fold(0.0, f64::max);
-        let mean = figures.iter().sum::<f64>() / figures.len() as f64;
+        let Some((least, most)) = spread(figures.iter().copied()) else { return DASH.to_owned() };
+        let mean = mean(figures);
         let more = |ratio: f64| match ratio {
             ratio if ratio < TOO_MUCH => percent((ratio - 1.0) * 100.0),
             ratio => format!("{} x", times(ratio)),

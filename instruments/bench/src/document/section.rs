@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::markdown::{escape, wrapped};
 use super::paper::beside;
 use super::tables::{at_a_glance, bounds, disks, in_full, latencies, of_goals, slower_cases};
+use crate::disk::Model;
 use crate::measure::show_count;
 use crate::nbw::names::{BASELINE, DEFAULT, bytes, workloads};
 use crate::nbw::results::{Experiment, Profile, Results};
@@ -15,15 +16,8 @@ pub const HEADING: &str = "# Weir and the kernel on slow disks";
 
 /// The part. `raw` is where the results are, relative to the document.
 pub fn section(results: &Results, raw: &str) -> String {
-    let parts = [
-        opening(results, raw),
-        goals(results),
-        how(&results.profile),
-        personalities(results),
-        memory(results),
-        file_server(results),
-        traces(results),
-    ];
+    let mut parts = vec![opening(results, raw), goals(results), how(&results.profile)];
+    parts.extend(PARTS.iter().map(|part| part.text(results)));
     // Nothing in the results may end the part early.
     wrapped(&parts.join("\n").replace("<!--", "&lt;!--"))
 }
@@ -158,111 +152,93 @@ pub fn number(seconds: f64) -> String {
     }
 }
 
-/// Heading, plot, and the paper beside ours.
-fn part(
-    results: &Results,
+/// The part about one experiment.
+struct Part {
     experiment: Experiment,
-    heading: &str,
+    heading: &'static str,
+    /// The number of the paper's figure, and what its plot shows.
     figure: u32,
-    alt: &str,
-) -> String {
-    format!(
-        "## {heading}\n\n![Figure {figure}: {alt}](nbw/figure-{figure}.svg)\n\n{}",
-        beside(results, experiment)
-    )
+    alt: &'static str,
+    text: &'static str,
 }
 
-fn folded(summary: &str, table: &str) -> String {
-    if table.is_empty() {
-        return String::new();
+const PARTS: [Part; 4] = [
+    Part {
+        experiment: Experiment::Personality,
+        heading: "Filebench personalities over I/O sizes",
+        figure: 10,
+        alt: "operations a second of five personalities over I/O sizes, hdd and ssd",
+        text: "One thread writes or reads, in order or at random places, in I/O of one size; \
+               *random-readwrite* has a reader and a writer. The paper's disk had other parameters: compare \
+               ratios, not operations a second. The *bound* of random-write is what patch memory and \
+               the device's fetch rate allow: the patches that fit, and after that one fetch for each \
+               page written.",
+    },
+    Part {
+        experiment: Experiment::Memory,
+        heading: "Memory",
+        figure: 11,
+        alt: "operations a second of the personalities that write over memory sizes, hdd, 2 KiB",
+        text: "I/O of 2 KiB, patch memory as above, and memory of several sizes.",
+    },
+    Part {
+        experiment: Experiment::FileServer,
+        heading: "A file server",
+        figure: 12,
+        alt: "mean latency by class of operation of a file server, ext4's being 1",
+        text: "The load is fixed, with whole and partial pages in the proportions of the paper's \
+               Table 2; latency is measured. The paper's clients were on a network; here they are on the \
+               same machine. Mean latencies, and the change against ext4:",
+    },
+    Part {
+        experiment: Experiment::Trace,
+        heading: "Traces of a phone",
+        figure: 13,
+        alt: "mean latency of all operations of two replayed traces, ext4's being 1",
+        text: "MobiBench's traces of the Facebook and Twitter applications, replayed at the times \
+               recorded, on cold files: as recorded, and without their fsyncs. Mean latencies, and the \
+               change against ext4:",
+    },
+];
+
+impl Part {
+    /// Heading, plot, the paper beside ours, and what was measured on each disk.
+    fn text(&self, results: &Results) -> String {
+        let Part { experiment, heading, figure, alt, text } = self;
+        let mut text = format!(
+            "## {heading} (the paper's Figure {figure})\n\n![Figure {figure}: {alt}]\
+             (nbw/figure-{figure}.svg)\n\n{}\n{text}\n",
+            beside(results, *experiment)
+        );
+        for disk in disks(results, *experiment) {
+            text += &on_disk(results, *experiment, disk);
+        }
+        text
     }
-    format!("\n<details><summary>{summary}</summary>\n\n{table}\n</details>\n")
 }
 
-fn personalities(results: &Results) -> String {
-    let experiment = Experiment::Personality;
-    let mut text = part(
-        results,
-        experiment,
-        "Filebench personalities over I/O sizes (the paper's Figure 10)",
-        10,
-        "operations a second of five personalities over I/O sizes, hdd and ssd",
-    );
-    text += "\nOne thread writes or reads, in order or at random places, in I/O of one size; \
-             *random-readwrite* has a reader and a writer. The paper's disk had other parameters: compare \
-             ratios, not operations a second. The *bound* of random-write is what patch memory and \
-             the device's fetch rate allow: the patches that fit, and after that one fetch for each \
-             page written.\n";
-    for disk in disks(results, experiment) {
-        text += &format!(
+fn on_disk(results: &Results, experiment: Experiment, disk: Model) -> String {
+    let mut text = match experiment {
+        Experiment::Personality => format!(
             "\n{disk}: ext4's operations a second, and the others' relative to it. Bold: slower than \
              ext4.\n\n{}",
             at_a_glance(results, experiment, disk)
-        );
-        let table = bounds(results, disk);
+        ),
+        Experiment::Memory => format!("\n{}", at_a_glance(results, experiment, disk)),
+        _ => return format!("\n{disk}:\n\n{}", latencies(results, experiment, disk)),
+    };
+    let table = bounds(results, disk);
+    if experiment == Experiment::Personality && !table.is_empty() {
+        text += &format!("\n{disk}, random-write: the bound for each size.\n\n{table}");
+    }
+    for workload in workloads(results, experiment) {
+        let table = in_full(results, experiment, disk, workload);
         if !table.is_empty() {
-            text += &format!("\n{disk}, random-write: the bound for each size.\n\n{table}");
+            text += &format!(
+                "\n<details><summary>{disk}, {}, in full</summary>\n\n{table}\n</details>\n",
+                escape(workload)
+            );
         }
-        for workload in workloads(results, experiment) {
-            let table = in_full(results, experiment, disk, workload);
-            text += &folded(&format!("{disk}, {}, in full", escape(workload)), &table);
-        }
-    }
-    text
-}
-
-fn memory(results: &Results) -> String {
-    let experiment = Experiment::Memory;
-    let mut text = part(
-        results,
-        experiment,
-        "Memory (the paper's Figure 11)",
-        11,
-        "operations a second of the personalities that write over memory sizes, hdd, 2 KiB",
-    );
-    text += "\nI/O of 2 KiB, patch memory as above, and memory of several sizes.\n";
-    for disk in disks(results, experiment) {
-        text += &format!("\n{}", at_a_glance(results, experiment, disk));
-        for workload in workloads(results, experiment) {
-            let table = in_full(results, experiment, disk, workload);
-            text += &folded(&format!("{disk}, {}, in full", escape(workload)), &table);
-        }
-    }
-    text
-}
-
-fn file_server(results: &Results) -> String {
-    let experiment = Experiment::FileServer;
-    let mut text = part(
-        results,
-        experiment,
-        "A file server (the paper's Figure 12)",
-        12,
-        "mean latency by class of operation of a file server, ext4's being 1",
-    );
-    text += "\nThe load is fixed, with whole and partial pages in the proportions of the paper's \
-             Table 2; latency is measured. The paper's clients were on a network; here they are on the \
-             same machine. Mean latencies, and the change against ext4:\n";
-    for disk in disks(results, experiment) {
-        text += &format!("\n{disk}:\n\n{}", latencies(results, experiment, disk));
-    }
-    text
-}
-
-fn traces(results: &Results) -> String {
-    let experiment = Experiment::Trace;
-    let mut text = part(
-        results,
-        experiment,
-        "Traces of a phone (the paper's Figure 13)",
-        13,
-        "mean latency of all operations of two replayed traces, ext4's being 1",
-    );
-    text += "\nMobiBench's traces of the Facebook and Twitter applications, replayed at the times \
-             recorded, on cold files: as recorded, and without their fsyncs. Mean latencies, and the \
-             change against ext4:\n";
-    for disk in disks(results, experiment) {
-        text += &format!("\n{disk}:\n\n{}", latencies(results, experiment, disk));
     }
     text
 }

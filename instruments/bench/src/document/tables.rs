@@ -5,7 +5,8 @@ use crate::disk::Model;
 use crate::measure::show_count;
 use crate::nbw::goals::{SLOWER, goals, percent_less, share_of_bound, slower};
 use crate::nbw::names::{
-    BASELINE, DASH, DEFAULT, bytes, contestants, groups, latency, or_dash, percent, rate, times,
+    BASELINE, DASH, DEFAULT, bytes, contestants, each_once, groups, latency, or_dash, percent,
+    rate, times,
 };
 use crate::nbw::results::{Case, Experiment, Results};
 
@@ -14,11 +15,6 @@ pub fn of_goals(results: &Results) -> String {
     let columns = ["goal", "", "decided by", "at least", DEFAULT, "best other policy"];
     let mut table = Table::new(&columns, 3);
     for goal in goals(results) {
-        let state = match goal.reached() {
-            Some(true) => "reached",
-            Some(false) => "**missed**",
-            None => "not measured",
-        };
         let measured = goal.measured.as_ref();
         let decided = measured.map(|found| match &found.decided_by {
             Some(case) => case.clone(),
@@ -29,7 +25,7 @@ pub fn of_goals(results: &Results) -> String {
         });
         table.row(vec![
             goal.name.clone(),
-            state.to_owned(),
+            goal.state("**missed**").to_owned(),
             or_dash(decided, |decided| decided),
             goal.show(goal.need),
             or_dash(measured, |found| goal.show(found.value)),
@@ -171,13 +167,9 @@ pub fn in_full(results: &Results, experiment: Experiment, disk: Model, workload:
 pub fn latencies(results: &Results, experiment: Experiment, disk: Model) -> String {
     let mut table = Table::new(&columns(results, &["workload", "class"]), 2);
     for group in groups(results, experiment).iter().filter(|group| group[0].disk == disk) {
-        let mut classes: Vec<Option<&str>> = vec![None];
-        for class in group.iter().flat_map(|case| &case.classes).filter(|class| class.ops > 0) {
-            if !classes.contains(&Some(&class.class)) {
-                classes.push(Some(&class.class));
-            }
-        }
-        for class in classes {
+        let classes = group.iter().flat_map(|case| &case.classes).filter(|class| class.ops > 0);
+        let classes = classes.map(|class| Some(class.class.as_str()));
+        for class in each_once(std::iter::once(None).chain(classes)) {
             let mut row = vec![group[0].workload.clone(), class.unwrap_or("overall").to_owned()];
             for name in contestants(results) {
                 let case = group.iter().find(|case| case.contestant == name);

@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 use crate::cold::{make_cold, make_file};
 use crate::content::Random;
 use crate::error::{Doing, Result};
-use crate::measure::{Latencies, median, show_us};
+use crate::measure::{Latencies, median, show_us, turn};
 use crate::mount::{PassthroughMount, WeirMount};
 use crate::page::{PAGE, PAGE_BYTES};
-use crate::report::{Goal, Report};
+use crate::report::Report;
 use crate::workspace::Workspace;
 
 const FILE_PAGES: u32 = (512 << 20) / PAGE_BYTES as u32;
@@ -46,16 +46,14 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     let floor = Side::open(&passthrough.path().join("data"))?;
     let warm: Vec<u32> = Random::new(22).permutation(FLOOR_PAGES as u32);
     floor.round(&warm)?;
-    let (mut weir_rounds, mut plain_rounds) = (Vec::new(), Vec::new());
-    let mut floor_rounds = Vec::new();
+    let [mut weir_rounds, mut plain_rounds, mut floor_rounds] = [const { Vec::new() }; 3];
     for round in 0..ROUNDS {
         let chosen: Vec<u32> = pages.by_ref().take(WRITES as usize).collect();
-        if round % 2 == 0 {
-            plain_rounds.push(straight.round(&chosen)?);
-            weir_rounds.push(through.round(&chosen)?);
-        } else {
-            weir_rounds.push(through.round(&chosen)?);
-            plain_rounds.push(straight.round(&chosen)?);
+        for side in turn(round, 2) {
+            match side {
+                0 => plain_rounds.push(straight.round(&chosen)?),
+                _ => weir_rounds.push(through.round(&chosen)?),
+            }
         }
         floor_rounds.push(floor.round(&warm[..WRITES as usize])?);
     }
@@ -85,18 +83,13 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
         show_us(weir_us),
         show_us(median_us(&floor_rounds))
     );
-    report.goal(Goal::at_most(
-        "64 B write to a cold page through Weir, median",
-        weir_us,
-        12.0,
-        "us",
-    ));
-    report.goal(Goal::at_least(
+    report.at_most("64 B write to a cold page through Weir, median", weir_us, 12.0, "us");
+    report.at_least(
         "... times faster than straight to the directory",
         plain_us / weir_us,
         4.0,
         "x",
-    ));
+    );
     Ok(())
 }
 
@@ -122,10 +115,10 @@ fn by_policy(
     }
     let mut figures_of = Map::new();
     for (policy, rounds) in POLICIES.iter().zip(&rounds) {
-        let syncs: Vec<f64> = rounds.iter().map(|round| round.sync_us).collect();
+        let [writes, syncs] = of_rounds(rounds);
         println!(
             "  --fetch {policy:<9} median {:>9}, then fsync {:>9}",
-            show_us(median_us(rounds)),
+            show_us(median(&writes)),
             show_us(median(&syncs))
         );
         figures_of.insert((*policy).into(), figures(rounds));
@@ -133,9 +126,14 @@ fn by_policy(
     Ok(figures_of)
 }
 
-/// The median over rounds of their median latency.
+/// Each round's median latency, and its fsync, microseconds.
+fn of_rounds(rounds: &[Round]) -> [Vec<f64>; 2] {
+    let writes = rounds.iter().map(|round| round.writes.summary().median_us).collect();
+    [writes, rounds.iter().map(|round| round.sync_us).collect()]
+}
+
 fn median_us(rounds: &[Round]) -> f64 {
-    median(&rounds.iter().map(|round| round.writes.summary().median_us).collect::<Vec<_>>())
+    median(&of_rounds(rounds)[0])
 }
 
 fn figures(rounds: &[Round]) -> Value {
@@ -143,8 +141,7 @@ fn figures(rounds: &[Round]) -> Value {
     for round in rounds {
         all.add(&round.writes);
     }
-    let syncs: Vec<f64> = rounds.iter().map(|round| round.sync_us).collect();
-    let medians: Vec<f64> = rounds.iter().map(|round| round.writes.summary().median_us).collect();
+    let [medians, syncs] = of_rounds(rounds);
     json!({
         "writes": all.summary(),
         "rounds_median_us": medians,

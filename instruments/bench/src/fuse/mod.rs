@@ -8,6 +8,8 @@ mod transports;
 
 use std::path::Path;
 
+pub use self::sequential::RATES;
+
 use crate::error::Result;
 use crate::mount::require_fuse;
 use crate::report::Report;

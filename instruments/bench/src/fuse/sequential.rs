@@ -4,42 +4,38 @@
 //! Each round mounts anew, so that "cold" is cold everywhere: the mount's page cache, Weir's frames
 //! or the page cache of home, and the disk's own file system maps stay as they are on all sides.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use serde::Serialize;
 use serde_json::json;
 
 use crate::cold::{drop_cached, make_cold, make_file};
 use crate::error::{Doing, Result};
-use crate::measure::median;
+use crate::measure::{median, turn};
 use crate::mount::{PassthroughMount, WeirMount};
 use crate::page::PAGE;
-use crate::report::{Goal, Report};
+use crate::report::Report;
 use crate::workspace::Workspace;
 
 const FILE_MIB: usize = 256;
 const REQUEST_BYTES: usize = 1 << 20;
-const ROUNDS: usize = 5;
+const ROUNDS: u32 = 5;
 
-/// MiB a second of one side in one round, or the medians of some.
-#[derive(Clone, Copy, Default, Serialize)]
-struct Rates {
-    /// Nothing in memory.
-    read_cold: f64,
-    /// In the mount's page cache.
-    read_warm: f64,
-    /// Dropped from the mount's page cache, still in memory behind it.
-    read_behind: f64,
-    /// A new file, write calls alone.
-    write: f64,
-    /// ... and close.
-    write_close: f64,
-    /// A new file, write calls, fsync and close.
-    write_fsync_close: f64,
-}
+/// What is measured of a side: as results name it, and as a person reads it.
+pub const RATES: [(&str, &str); 6] = [
+    ("read_cold", "read, cold"),
+    ("read_warm", "read, in the mount's page cache"),
+    ("read_behind", "read, in memory behind the mount"),
+    ("write", "write"),
+    ("write_close", "write, close"),
+    ("write_fsync_close", "write, fsync, close"),
+];
+
+/// MiB a second of one side in one round, or the medians of some, each of [`RATES`].
+type Rates = [f64; RATES.len()];
 
 #[derive(Clone, Copy)]
 enum Side {
@@ -60,8 +56,7 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
     }
     let mut rounds: [Vec<Rates>; 3] = Default::default();
     for round in 0..ROUNDS {
-        for turn in 0..SIDES.len() {
-            let side = (round + turn) % SIDES.len();
+        for side in turn(round, SIDES.len()) {
             make_cold(&[&roots[side].join("data")])?;
             let mountpoint = space.path().join("mount");
             let rates = match SIDES[side] {
@@ -81,53 +76,39 @@ pub fn run(weir: &Path, dir: &Path, report: &mut Report) -> Result<()> {
         }
     }
     let [weir, passed, plain] = rounds.each_ref().map(|rounds| medians(rounds));
-    print_table(&weir, &passed, &plain);
+    println!("  {:<34}{:>10}{:>13}{:>11}", "", "Weir", "passthrough", "directory");
+    for (at, (_, name)) in RATES.iter().enumerate() {
+        println!("  {name:<34}{:>10.0}{:>13.0}{:>11.0}", weir[at], passed[at], plain[at]);
+    }
+    let [weir_rounds, passed_rounds, plain_rounds] =
+        rounds.each_ref().map(|rounds| rounds.iter().map(named).collect::<Vec<_>>());
     report.figures(
         "sequential_1_mib",
         json!({
             "file_mib": FILE_MIB, "unit": "MiB/s",
-            "weir": weir, "passthrough": passed, "directory": plain,
-            "rounds": {"weir": rounds[0], "passthrough": rounds[1], "directory": rounds[2]},
+            "weir": named(&weir), "passthrough": named(&passed), "directory": named(&plain),
+            "rounds": {
+                "weir": weir_rounds, "passthrough": passed_rounds, "directory": plain_rounds,
+            },
         }),
     );
-    let mut against = |name: &'static str, figure: fn(&Rates) -> f64| {
-        report.goal(Goal::at_least(name, figure(&weir) / figure(&passed), 0.8, "x"));
-    };
-    against("sequential read, cold, against the passthrough", |rates| rates.read_cold);
-    against("sequential read, warm, against the passthrough", |rates| rates.read_warm);
-    against("sequential write and close, against the passthrough", |rates| rates.write_close);
-    against("... write, fsync and close", |rates| rates.write_fsync_close);
+    for (rate, name) in [
+        ("read_cold", "sequential read, cold, against the passthrough"),
+        ("read_warm", "sequential read, warm, against the passthrough"),
+        ("write_close", "sequential write and close, against the passthrough"),
+        ("write_fsync_close", "... write, fsync and close"),
+    ] {
+        report.at_least(name, named(&weir)[rate] / named(&passed)[rate], 0.8, "x");
+    }
     Ok(())
 }
 
 fn medians(rounds: &[Rates]) -> Rates {
-    let of = |figure: fn(&Rates) -> f64| median(&rounds.iter().map(figure).collect::<Vec<_>>());
-    Rates {
-        read_cold: of(|rates| rates.read_cold),
-        read_warm: of(|rates| rates.read_warm),
-        read_behind: of(|rates| rates.read_behind),
-        write: of(|rates| rates.write),
-        write_close: of(|rates| rates.write_close),
-        write_fsync_close: of(|rates| rates.write_fsync_close),
-    }
+    std::array::from_fn(|at| median(&rounds.iter().map(|rates| rates[at]).collect::<Vec<_>>()))
 }
 
-fn print_table(weir: &Rates, passed: &Rates, plain: &Rates) {
-    println!("  {:<34}{:>10}{:>13}{:>11}", "", "Weir", "passthrough", "directory");
-    let row = |name: &str, figure: fn(&Rates) -> f64| {
-        println!(
-            "  {name:<34}{:>10.0}{:>13.0}{:>11.0}",
-            figure(weir),
-            figure(passed),
-            figure(plain)
-        );
-    };
-    row("read, cold", |rates| rates.read_cold);
-    row("read, in the mount's page cache", |rates| rates.read_warm);
-    row("read, in memory behind the mount", |rates| rates.read_behind);
-    row("write", |rates| rates.write);
-    row("write, close", |rates| rates.write_close);
-    row("write, fsync, close", |rates| rates.write_fsync_close);
+fn named(rates: &Rates) -> BTreeMap<&'static str, f64> {
+    RATES.iter().map(|(name, _)| *name).zip(*rates).collect()
 }
 
 /// Everything on one side, under `root`, where `data` is cold.
@@ -143,7 +124,7 @@ fn measure(root: &Path) -> Result<Rates> {
     write(&new, true)?;
     let (_, write_fsync_close) = write(&new, true)?;
     let (write, write_close) = write(&new, false)?;
-    Ok(Rates { read_cold, read_warm, read_behind, write, write_close, write_fsync_close })
+    Ok([read_cold, read_warm, read_behind, write, write_close, write_fsync_close])
 }
 
 fn read(path: &Path) -> Result<f64> {

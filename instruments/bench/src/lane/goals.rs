@@ -30,33 +30,34 @@ fn worst<'a>(cases: impl Iterator<Item = &'a Case>) -> Option<f64> {
     cases.filter_map(|case| case.ratio("lane", "ext4")).min_by(f64::total_cmp)
 }
 
+/// What the lane has in a case.
+fn lane(results: &Results, case: &str) -> Option<f64> {
+    results.case(case)?.value("lane")
+}
+
 fn in_memory(results: &Results, goals: &mut Vec<Goal>) {
     for (io_bytes, need) in [(64, 8.0), (128, 8.0), (4096, 2.0)] {
-        if let Some(ratio) = worst(results.cases(&format!("write/{io_bytes}/"))) {
-            let name = format!("{io_bytes} B pwrite in memory, rate against ext4");
-            goals.push(Goal::at_least(name, ratio, need, "x"));
-        }
+        let name = format!("{io_bytes} B pwrite in memory, rate against ext4");
+        let ratio = worst(results.cases(&format!("write/{io_bytes}/")));
+        goals.extend(ratio.map(|ratio| Goal::at_least(name, ratio, need, "x")));
     }
-    let large = results.case("write/65536/sequential");
-    if let Some(per_second) = large.and_then(|case| case.value("lane")) {
+    let large = lane(results, "write/65536/sequential").map(|per_second| {
         let gigabytes = per_second * 65536.0 / 1e9;
-        goals.push(Goal::at_least("64 KiB pwrite in memory, one thread", gigabytes, 3.0, "GB/s"));
-    }
+        Goal::at_least("64 KiB pwrite in memory, one thread", gigabytes, 3.0, "GB/s")
+    });
+    goals.extend(large);
     for (io_bytes, need) in [(64, 2.0), (4096, 1.3)] {
-        if let Some(ratio) = worst(results.cases(&format!("read/{io_bytes}/"))) {
-            let name = format!("{io_bytes} B pread in memory, rate against ext4");
-            goals.push(Goal::at_least(name, ratio, need, "x"));
-        }
+        let name = format!("{io_bytes} B pread in memory, rate against ext4");
+        let ratio = worst(results.cases(&format!("read/{io_bytes}/")));
+        goals.extend(ratio.map(|ratio| Goal::at_least(name, ratio, need, "x")));
     }
 }
 
 fn on_disk(results: &Results, goals: &mut Vec<Goal>) {
     for io_bytes in [64, 128] {
-        let case = results.case(&format!("cold-write/{io_bytes}"));
-        if let Some(us) = case.and_then(|case| case.value("lane")) {
-            let name = format!("{io_bytes} B pwrite to a page not in memory, median");
-            goals.push(Goal::at_most(name, us, 0.7, "us"));
-        }
+        let name = format!("{io_bytes} B pwrite to a page not in memory, median");
+        let us = lane(results, &format!("cold-write/{io_bytes}"));
+        goals.extend(us.map(|us| Goal::at_most(name, us, 0.7, "us")));
     }
     let ext4_direct = |name: &str| {
         results.case(name).and_then(|direct| direct.value("ext4")).filter(|us| *us > 0.0)
@@ -66,8 +67,7 @@ fn on_disk(results: &Results, goals: &mut Vec<Goal>) {
         ("direct-read/4096", "direct-read/4096", "a read with O_DIRECT"),
         ("direct-write/4096", "direct-write/4096", "a write with O_DIRECT"),
     ] {
-        let lane = results.case(case).and_then(|case| case.value("lane"));
-        if let (Some(lane), Some(ext4)) = (lane, ext4_direct(direct)) {
+        if let (Some(lane), Some(ext4)) = (lane(results, case), ext4_direct(direct)) {
             let name = format!("{what}, median against ext4's with O_DIRECT");
             goals.push(Goal::at_most(name, lane / ext4, 1.1, "x"));
         }
@@ -77,10 +77,8 @@ fn on_disk(results: &Results, goals: &mut Vec<Goal>) {
 fn threads(results: &Results, goals: &mut Vec<Goal>) {
     for io_bytes in [64, 4096] {
         for (sharing, files) in [("own", "files of their own"), ("shared", "one file")] {
-            let rate = |threads: u32| {
-                let name = format!("threads/{io_bytes}/{sharing}/{threads}");
-                results.case(&name).and_then(|case| case.value("lane"))
-            };
+            let rate =
+                |threads: u32| lane(results, &format!("threads/{io_bytes}/{sharing}/{threads}"));
             let more = [2, 4].into_iter().filter_map(rate).min_by(f64::total_cmp);
             if let (Some(one), Some(more)) = (rate(1), more) {
                 let name =
@@ -134,24 +132,9 @@ fn starts(results: &Results, goals: &mut Vec<Goal>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::results::Figure;
     use super::super::results::tests::case;
-    use super::super::results::{Figure, SUITE};
     use super::*;
-
-    fn results(cases: Vec<Case>) -> Results {
-        Results {
-            suite: SUITE.into(),
-            command: String::new(),
-            machine: serde_json::Value::Null,
-            profile: "quick".into(),
-            weir: String::new(),
-            complete: true,
-            transport: "device".into(),
-            took_seconds: 0.0,
-            passed_over: Vec::new(),
-            cases,
-        }
-    }
 
     fn found(goals: &[Goal], name: &str) -> (f64, bool) {
         let goal = goals.iter().find(|goal| goal.name.contains(name)).expect("a goal of that name");
@@ -160,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_worst_case_decides_and_what_was_not_run_is_left_out() {
-        let results = results(vec![
+        let cases = vec![
             case("write/64/random", Figure::Rate, &[("ext4", &[1.0]), ("lane", &[9.0])]),
             case("write/64/sequential", Figure::Rate, &[("ext4", &[1.0]), ("lane", &[7.5])]),
             case("write/65536/sequential", Figure::Rate, &[("lane", &[50_000.0])]),
@@ -172,8 +155,8 @@ mod tests {
             case("transport/64", Figure::Median, &[("device", &[9.0]), ("io-uring", &[7.0])]),
             case("git-status", Figure::Median, &[("ext4", &[99.0]), ("lane", &[100.0])]),
             case("start/true", Figure::Median, &[("plain", &[500.0]), ("preloaded", &[900.0])]),
-        ]);
-        let goals = goals(&results);
+        ];
+        let goals = goals(&Results { cases, ..Results::default() });
         assert_eq!(found(&goals, "64 B pwrite in memory"), (7.5, false));
         assert!(found(&goals, "64 KiB").1);
         assert_eq!(found(&goals, "misses"), (1.3, false));

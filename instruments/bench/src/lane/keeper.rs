@@ -33,10 +33,8 @@ impl<'a> Keeper<'a> {
             profile: profile.into(),
             transport: transport.into(),
             weir: identity(weir)?,
-            complete: false,
-            took_seconds: 0.0,
             passed_over,
-            cases: Vec::new(),
+            ..Results::default()
         };
         let mut keeper = Keeper { results, json, start: Instant::now() };
         keeper.save()?;

@@ -16,6 +16,8 @@ pub mod transport;
 
 use std::path::PathBuf;
 
+use strum::VariantArray;
+
 use self::keeper::Keeper;
 use self::perform::{cold, warm};
 use self::plan::{Form, Style};
@@ -74,7 +76,7 @@ impl Arguments {
         }
         require_fuse()?;
         let weir = weir_program(self.own.weir.clone())?;
-        let mut sides = Side::ALL.to_vec();
+        let mut sides = Side::VARIANTS.to_vec();
         if !Stand::has_lane(&weir) {
             sides.retain(|side| *side != Side::Lane);
             passed_over.push(format!("lane: {} has no 'run'", weir.display()));

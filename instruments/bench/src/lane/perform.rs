@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::plan::Cell;
-use super::results::{Case, Round, SideRounds};
+use super::results::Case;
 use super::side::{Side, Stand, drop_all_cached};
 use crate::cold::drop_machine_caches;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
+use crate::measure::turn;
 use crate::mount::WeirMount;
 use crate::workload::tree::{clear, sync};
 use crate::workload::{Outcome, Ran, Workload, postgres_owner};
@@ -19,6 +20,17 @@ struct Files {
     side: Side,
     home: PathBuf,
     shown: PathBuf,
+}
+
+impl Files {
+    /// Those in a directory of that name.
+    fn of(stand: &Stand, side: Side, name: &str) -> Files {
+        let (home, shown) = match side {
+            Side::Ext4 => (stand.plain(), stand.plain()),
+            Side::Fuse | Side::Lane => (stand.source(), stand.mountpoint()),
+        };
+        Files { side, home: home.join(name), shown: shown.join(name) }
+    }
 }
 
 /// What one turn of one side found.
@@ -40,15 +52,9 @@ pub fn warm(
     let files: Vec<Files> = sides
         .iter()
         .map(|side| {
-            let name = side.name();
-            let (home, shown) = match side {
-                Side::Ext4 => (stand.plain().join(name), stand.plain().join(name)),
-                Side::Fuse | Side::Lane => {
-                    (stand.source().join(name), stand.mountpoint().join(name))
-                }
-            };
-            fs::create_dir(&home).doing("create", &home)?;
-            Ok(Files { side: *side, home, shown })
+            let files = Files::of(stand, *side, side.name());
+            fs::create_dir(&files.home).doing("create", &files.home)?;
+            Ok(files)
         })
         .collect::<Result<_>>()?;
     let mount = stand.mount(None)?;
@@ -90,15 +96,7 @@ pub fn cold(
             }
         }
         before = Some(&cell.workload);
-        let files: Vec<Files> = sides
-            .iter()
-            .map(|side| match side {
-                Side::Ext4 => Files { side: *side, home: stand.plain(), shown: stand.plain() },
-                Side::Fuse | Side::Lane => {
-                    Files { side: *side, home: stand.source(), shown: stand.mountpoint() }
-                }
-            })
-            .collect();
+        let files: Vec<Files> = sides.iter().map(|side| Files::of(stand, *side, "")).collect();
         done(rounds(cell, &files, |files| cold_turn(stand, user, cell, files))?)?;
     }
     for home in [stand.plain(), stand.source()] {
@@ -111,29 +109,19 @@ pub fn cold(
 fn rounds(
     cell: &Cell,
     files: &[Files],
-    mut turn: impl FnMut(&Files) -> Result<Turn>,
+    mut take: impl FnMut(&Files) -> Result<Turn>,
 ) -> Result<Case> {
-    let mut sides: Vec<SideRounds> = files
-        .iter()
-        .map(|files| SideRounds { side: files.side.name().into(), rounds: Vec::new() })
-        .collect();
-    for round in 0..cell.rounds as usize {
-        for place in 0..files.len() {
-            let side = (round + place) % files.len();
-            let turn = turn(&files[side])?;
-            let found = Round::of(&turn.outcome, cell.class, turn.after_seconds);
-            let found = found.ok_or_else(|| Error::Answer {
-                from: "the load",
-                why: format!("{}: it has no '{}'", cell.name, cell.class),
-            })?;
-            sides[side].rounds.push(Round { posted_writes: turn.posted_writes, ..found });
+    let mut case = Case::new(&cell.name, cell.figure, files.iter().map(|files| files.side.name()));
+    if let Workload::Calls(calls) = &cell.workload {
+        case.io_bytes = Some(calls.io_bytes);
+    }
+    for round in 0..cell.rounds {
+        for side in turn(round, files.len()) {
+            let Turn { outcome, after_seconds, posted_writes } = take(&files[side])?;
+            case.note(side, &outcome, cell.class, after_seconds)?.posted_writes = posted_writes;
         }
     }
-    let io_bytes = match &cell.workload {
-        Workload::Calls(calls) => Some(calls.io_bytes),
-        _ => None,
-    };
-    Ok(Case { name: cell.name.clone(), figure: cell.figure, io_bytes, files: None, sides })
+    Ok(case)
 }
 
 /// Runs the load, and brings what it wrote to the disk.

@@ -125,7 +125,8 @@ pub fn default_sources() -> PathBuf {
     PathBuf::from("target/tools/sources.tar")
 }
 
-fn calls(call: Call, place: Where, io_bytes: u64, form: Form) -> Calls {
+/// Calls of one thread on a file in memory.
+pub fn calls(call: Call, place: Where, io_bytes: u64, form: Form) -> Calls {
     Calls {
         call,
         place,
@@ -141,10 +142,7 @@ fn calls(call: Call, place: Where, io_bytes: u64, form: Form) -> Calls {
 }
 
 fn of_calls(name: String, figure: Figure, style: Style, form: Form, calls: Calls) -> Cell {
-    let class = match calls.call {
-        Call::Read => "read",
-        Call::Write => "write",
-    };
+    let class = calls.call.name();
     let workload = Workload::Calls(calls);
     Cell { name, class, figure, style, workload, rounds: form.rounds }
 }
@@ -220,15 +218,13 @@ fn programs(form: Form, sources: &Path, cells: &mut Vec<Cell>) {
     for engine in [Engine::Psync, Engine::Sync, Engine::Libaio] {
         let workload =
             Workload::Fio(Fio { engine, file_bytes: FILE_BYTES, seconds: form.program_seconds });
-        push(format!("fio/{}", engine.name()), "all", Figure::Rate, workload);
+        push(format!("fio/{engine}"), "all", Figure::Rate, workload);
     }
-    for (journal, called, per_second) in
-        [(Journal::Wal, "wal", 800.0), (Journal::Delete, "delete", 300.0)]
-    {
+    for (journal, per_second) in [(Journal::Wal, 800.0), (Journal::Delete, 300.0)] {
         let transactions = (per_second * form.program_seconds) as u64;
         let workload =
             Workload::Inserts(Inserts { journal, transactions, rows: 10, rows_before: 20_000 });
-        push(format!("sqlite/{called}"), "transaction", Figure::Rate, workload);
+        push(format!("sqlite/{journal}"), "transaction", Figure::Rate, workload);
     }
     let seconds = form.program_seconds as u64 + 1;
     let workload = Workload::Pgbench(Pgbench { clients: 4, scale: 5, seconds });

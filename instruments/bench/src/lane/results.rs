@@ -1,13 +1,12 @@
 //! What a run of the suite found, every round of every side: the JSON that `weir-bench run lane --json` writes and
 //! `weir-bench report` reads.
 
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, Result};
 use crate::json;
 use crate::measure::median;
 use crate::workload::Outcome;
@@ -21,7 +20,7 @@ pub const DEVICE: &str = "device";
 pub const IO_URING: &str = "io-uring";
 
 /// One run, or what of it is done.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
     /// [`SUITE`].
     pub suite: String,
@@ -118,21 +117,6 @@ pub struct Round {
 }
 
 impl Round {
-    /// One class of a load's operations; `None` if it has none.
-    pub fn of(outcome: &Outcome, class: &str, after_seconds: f64) -> Option<Round> {
-        let found = outcome.class(class)?;
-        Some(Round {
-            ops_per_s: found.ops_per_s,
-            ops: found.ops,
-            mean_us: found.mean_us,
-            p50_us: found.p50_us,
-            p99_us: found.p99_us,
-            max_us: found.max_us,
-            after_seconds,
-            ..Round::default()
-        })
-    }
-
     fn figure(&self, figure: Figure) -> f64 {
         match figure {
             Figure::Rate => self.ops_per_s,
@@ -143,6 +127,40 @@ impl Round {
 }
 
 impl Case {
+    /// Of these sides, with no round yet.
+    pub fn new<'a>(
+        name: impl Into<String>,
+        figure: Figure,
+        sides: impl IntoIterator<Item = &'a str>,
+    ) -> Case {
+        let sides = sides.into_iter();
+        let sides = sides.map(|side| SideRounds { side: side.into(), rounds: Vec::new() });
+        Case { name: name.into(), figure, io_bytes: None, files: None, sides: sides.collect() }
+    }
+
+    /// Adds a side's next round, one class of a load's operations.
+    pub fn note(
+        &mut self,
+        side: usize,
+        outcome: &Outcome,
+        class: &str,
+        after_seconds: f64,
+    ) -> Result<&mut Round> {
+        let found = outcome.class(class).ok_or_else(|| {
+            Error::answer("the load", format!("{}: it has no '{class}'", self.name))
+        })?;
+        Ok(self.sides[side].rounds.push_mut(Round {
+            ops_per_s: found.ops_per_s,
+            ops: found.ops,
+            mean_us: found.mean_us,
+            p50_us: found.p50_us,
+            p99_us: found.p99_us,
+            max_us: found.max_us,
+            after_seconds,
+            ..Round::default()
+        }))
+    }
+
     fn rounds(&self, side: &str) -> &[Round] {
         self.sides.iter().find(|found| found.side == side).map_or(&[], |found| &found.rounds)
     }
@@ -177,9 +195,7 @@ impl Case {
 impl Results {
     /// Reads it.
     pub fn load(path: &Path) -> Result<Results> {
-        let text = fs::read(path).doing("read", path)?;
-        serde_json::from_slice(&text)
-            .map_err(|error| Error::Answer { from: "the results file", why: error.to_string() })
+        json::load(path)
     }
 
     /// Writes it.
@@ -211,11 +227,11 @@ pub mod tests {
             p99_us: *value * 3.0,
             ..Round::default()
         };
-        let sides = sides.iter().map(|(side, values)| SideRounds {
-            side: (*side).into(),
-            rounds: values.iter().map(round).collect(),
-        });
-        Case { name: name.into(), figure, io_bytes: None, files: None, sides: sides.collect() }
+        let mut case = Case::new(name, figure, sides.iter().map(|(side, _)| *side));
+        for (side, (_, values)) in case.sides.iter_mut().zip(sides) {
+            side.rounds = values.iter().map(round).collect();
+        }
+        case
     }
 
     #[test]

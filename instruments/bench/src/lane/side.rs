@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::cold::drop_cached;
 use crate::error::{Doing, Result};
@@ -21,7 +22,8 @@ use crate::workspace::Workspace;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// One side of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Side {
     /// Straight on the disk's file system.
     Ext4,
@@ -32,16 +34,9 @@ pub enum Side {
 }
 
 impl Side {
-    /// All of them.
-    pub const ALL: [Side; 3] = [Side::Ext4, Side::Fuse, Side::Lane];
-
     /// As it is called in results.
     pub fn name(self) -> &'static str {
-        match self {
-            Side::Ext4 => "ext4",
-            Side::Fuse => "fuse",
-            Side::Lane => "lane",
-        }
+        self.into()
     }
 }
 

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::plan::{Form, wanted};
-use super::results::{Case, Figure, Round, SideRounds};
+use super::plan::{Form, calls, wanted};
+use super::results::{Case, Figure, Round};
 use super::side::{Side, Stand};
 use crate::error::{Doing, Error, Result};
-use crate::measure::Latencies;
+use crate::measure::{Latencies, turn};
 use crate::mount::run;
 use crate::workload::{Call, Calls, Outcome, Where, Workload};
 
@@ -81,28 +81,24 @@ fn preloaded(stand: &Stand) -> Result<Vec<(OsString, OsString)>> {
     if added.iter().any(|(name, _)| name == "LD_PRELOAD") {
         return Ok(added);
     }
-    Err(Error::Answer { from: "weir run -- env", why: "it sets no LD_PRELOAD".into() })
+    Err(Error::answer("weir run -- env", "it sets no LD_PRELOAD"))
 }
 
 /// Starts each side's program many times, in turn, and waits for its end.
 fn starts(name: &str, form: Form, sides: &mut [(&str, Command)]) -> Result<Case> {
-    let mut rounds: Vec<SideRounds> = sides
-        .iter()
-        .map(|(side, _)| SideRounds { side: (*side).into(), rounds: Vec::new() })
-        .collect();
+    let mut case = Case::new(name, Figure::Median, sides.iter().map(|(side, _)| *side));
     for (_, command) in &mut *sides {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         start(command)?;
     }
     for _ in 0..ROUNDS {
         let mut latencies = vec![Latencies::new(); sides.len()];
-        for turn in 0..(form.starts / ROUNDS) as usize {
-            for place in 0..sides.len() {
-                let side = (turn + place) % sides.len();
+        for round in 0..form.starts / ROUNDS {
+            for side in turn(round, sides.len()) {
                 latencies[side].note(start(&mut sides[side].1)?);
             }
         }
-        for (side, latencies) in rounds.iter_mut().zip(&latencies) {
+        for (side, latencies) in case.sides.iter_mut().zip(&latencies) {
             let summary = latencies.summary();
             side.rounds.push(Round {
                 ops_per_s: summary.per_second,
@@ -115,13 +111,7 @@ fn starts(name: &str, form: Form, sides: &mut [(&str, Command)]) -> Result<Case>
             });
         }
     }
-    Ok(Case {
-        name: name.into(),
-        figure: Figure::Median,
-        io_bytes: None,
-        files: None,
-        sides: rounds,
-    })
+    Ok(case)
 }
 
 fn start(command: &mut Command) -> Result<Duration> {
@@ -141,37 +131,24 @@ fn start(command: &mut Command) -> Result<Duration> {
 
 /// Writes to a file straight on the disk's file system, in memory, with and without the library.
 fn off_mount(stand: &Stand, form: Form) -> Result<Case> {
-    let calls = Calls {
-        call: Call::Write,
-        place: Where::Sequential,
-        io_bytes: 64,
-        direct: false,
-        threads: 1,
-        shared: false,
+    let workload = Workload::Calls(Calls {
         file_bytes: 16 << 20,
         seconds: form.seconds / 4.0,
         timed_seconds: 0.0,
         seed: 1,
-    };
-    let workload = Workload::Calls(calls);
+        ..calls(Call::Write, Where::Sequential, 64, form)
+    });
     let plain = stand.plain();
     workload.prepare(&plain)?;
     let sides = [(PLAIN, Side::Ext4), (PRELOADED, Side::Lane)];
-    let mut rounds =
-        sides.map(|(name, _)| SideRounds { side: name.into(), rounds: Vec::new() }).to_vec();
-    for round in 0..2 * ROUNDS as usize {
-        for place in 0..sides.len() {
-            let side = (round + place) % sides.len();
+    let mut case = Case::new("off-mount/64", Figure::Rate, sides.map(|(name, _)| name));
+    case.io_bytes = Some(64);
+    for round in 0..2 * ROUNDS {
+        for side in turn(round, sides.len()) {
             let outcome: Outcome = stand.ask(sides[side].1, "load", &plain, &workload)?;
-            rounds[side].rounds.extend(Round::of(&outcome, "write", 0.0));
+            case.note(side, &outcome, "write", 0.0)?;
             workload.reset(&plain, &outcome)?;
         }
     }
-    Ok(Case {
-        name: "off-mount/64".into(),
-        figure: Figure::Rate,
-        io_bytes: Some(64),
-        files: None,
-        sides: rounds,
-    })
+    Ok(case)
 }

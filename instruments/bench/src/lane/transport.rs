@@ -5,11 +5,13 @@
 use std::fs;
 use std::path::Path;
 
-use super::plan::Form;
-use super::results::{Case, DEVICE, Figure, IO_URING, Round, SideRounds};
+use super::plan::{Form, calls};
+use super::results::{Case, DEVICE, Figure, IO_URING};
 use super::side::{Side, Stand};
 use crate::cleanup::{Undo, undo};
-use crate::error::{Doing, Result};
+use crate::error::Result;
+use crate::measure::turn;
+use crate::workload::tree::clear;
 use crate::workload::{Call, Calls, Outcome, Where, Workload};
 
 /// As it is called in results.
@@ -59,23 +61,16 @@ pub fn measure(stand: &Stand, form: Form) -> Result<std::result::Result<Case, St
         Err(why) => return Ok(Err(why)),
     };
     let workload = Workload::Calls(Calls {
-        call: Call::Write,
-        place: Where::Random,
-        io_bytes: 64,
-        direct: false,
-        threads: 1,
-        shared: false,
-        file_bytes: 64 << 20,
         seconds: form.seconds / 2.0,
         timed_seconds: form.seconds,
         seed: 3,
+        ..calls(Call::Write, Where::Random, 64, form)
     });
     workload.prepare(&stand.source())?;
-    let mut rounds =
-        SIDES.map(|side| SideRounds { side: side.into(), rounds: Vec::new() }).to_vec();
-    for round in 0..form.rounds as usize {
-        for place in 0..SIDES.len() {
-            let side = (round + place) % SIDES.len();
+    let mut case = Case::new(NAME, Figure::Median, SIDES);
+    case.io_bytes = Some(64);
+    for round in 0..form.rounds {
+        for side in turn(round, SIDES.len()) {
             let mount = match stand.mount_by(SIDES[side]) {
                 Ok(mount) => mount,
                 Err(error) => return Ok(Err(error.to_string())),
@@ -84,17 +79,9 @@ pub fn measure(stand: &Stand, form: Form) -> Result<std::result::Result<Case, St
             mount.unmount()?;
             workload.verify(&stand.source(), &outcome)?;
             workload.reset(&stand.source(), &outcome)?;
-            rounds[side].rounds.extend(Round::of(&outcome, "write", 0.0));
+            case.note(side, &outcome, "write", 0.0)?;
         }
     }
-    for entry in fs::read_dir(stand.source()).doing("read", &stand.source())?.flatten() {
-        fs::remove_file(entry.path()).doing("remove", &entry.path())?;
-    }
-    Ok(Ok(Case {
-        name: NAME.into(),
-        figure: Figure::Median,
-        io_bytes: Some(64),
-        files: None,
-        sides: rounds,
-    }))
+    clear(&stand.source())?;
+    Ok(Ok(case))
 }

@@ -4,8 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::plant::small_content;
-use crate::error::{Doing, Error, Result};
+use super::plant::{small_content, verify};
+use crate::error::{Doing, Result};
 use crate::workload::tree::{clear, sync};
 use crate::workload::{Class, Job, Outcome};
 
@@ -111,13 +111,8 @@ impl Job for Durable {
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         // Of a document the last version alone is left.
         let kept = if self.kind == Kind::SaveByRename { DOCUMENTS } else { self.count };
-        for number in self.count.saturating_sub(kept)..self.count {
-            let path = self.place(home, number);
-            if fs::read(&path).doing("read", &path)? != self.content(number) {
-                return Err(Error::Different(format!("{} is not as written", path.display())));
-            }
-        }
-        Ok(())
+        (self.count.saturating_sub(kept)..self.count)
+            .try_for_each(|number| verify(&self.place(home, number), &self.content(number)))
     }
 }
 

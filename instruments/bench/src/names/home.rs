@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use strum::Display;
+use strum::{Display, VariantArray};
 
 use crate::cold::drop_machine_caches;
 use crate::disk::Model;
@@ -21,7 +21,7 @@ const DISK_BYTES: u64 = 2 << 30;
 const DELAY: Duration = Duration::from_micros(500);
 
 /// Which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Display, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Kind {
     /// A directory on this machine's own disk.
@@ -33,9 +33,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Disk, Kind::Hdd, Kind::Sshfs];
-
     /// Bytes that it takes on this machine's disk beside its files.
     pub fn bytes(self) -> u64 {
         if self == Kind::Hdd { DISK_BYTES } else { 0 }

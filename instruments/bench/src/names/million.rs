@@ -31,7 +31,7 @@ impl Million {
                 let path = path.join(format!("file-{file}"));
                 let start = Instant::now();
                 File::create_new(&path).map(drop).doing("create", &path)?;
-                tally.note(Class::Write, start.elapsed(), 0);
+                tally.note(Class::Write, start.elapsed());
             }
         }
         Ok(())
@@ -46,7 +46,7 @@ impl Million {
             entry.metadata().doing("look at", &entry.path())?;
             count += 1;
         }
-        tally.note(Class::Read, start.elapsed(), 0);
+        tally.note(Class::Read, start.elapsed());
         Ok(count)
     }
 }

@@ -24,6 +24,7 @@ mod tree;
 use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
+use strum::VariantArray;
 
 use self::home::{Home, Kind};
 use self::perform::{Stand, rounds};
@@ -78,7 +79,7 @@ impl Arguments {
         let (by, _put_back) = transport::choose(&self.transport, &mut left_out);
         let json = self.own.json.as_deref();
         let mut keeper = Keeper::begin(SUITE, form.name, by, &weir, left_out, json)?;
-        let asked = if self.home.is_empty() { Kind::ALL.to_vec() } else { self.home.clone() };
+        let asked = if self.home.is_empty() { Kind::VARIANTS.to_vec() } else { self.home.clone() };
         let mut kinds = Vec::new();
         for kind in asked {
             match kind.require() {

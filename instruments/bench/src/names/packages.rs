@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
-use super::plant::small_content;
+use super::plant::{small_content, verify};
 use crate::error::{Doing, Error, Result};
+use crate::threads::at_once;
 use crate::workload::tree::clear;
 use crate::workload::{Job, Outcome};
 
@@ -93,24 +93,14 @@ impl Job for Packages {
                     self.install(directory, package)?;
                 }
             };
-            thread::scope(|scope| {
-                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(install)).collect();
-                threads
-                    .into_iter()
-                    .try_for_each(|thread| thread.join().expect("an installer does not panic"))
-            })
+            at_once([install; THREADS]).map(drop)
         })
     }
 
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
-        for number in 0..self.files {
-            let path = place(home, number);
-            if fs::read(&path).doing("read", &path)? != small_content(SEED, number, FILE_BYTES_MAX)
-            {
-                return Err(Error::Different(format!("{} is not as written", path.display())));
-            }
-        }
-        Ok(())
+        (0..self.files).try_for_each(|number| {
+            verify(&place(home, number), &small_content(SEED, number, FILE_BYTES_MAX))
+        })
     }
 }
 

@@ -10,7 +10,8 @@ use super::plan::Cell;
 use super::side::Side;
 use super::tree::compare;
 use crate::error::{Doing, Error, Result};
-use crate::lane::results::{Case, Figure, Round, SideRounds};
+use crate::lane::results::{Case, Figure};
+use crate::measure::turn;
 use crate::memory::peak_resident_mib;
 use crate::stage::{Run, Served};
 use crate::workload::Outcome;
@@ -48,48 +49,26 @@ struct Daemon {
 
 /// All rounds of a cell; the cases, one a class.
 pub fn rounds(stand: &Stand<'_>, sides: &[Side], cell: &Cell, count: u32) -> Result<Vec<Case>> {
-    let blank = || -> Vec<SideRounds> {
-        sides.iter().map(|side| SideRounds { side: side.name.into(), rounds: vec![] }).collect()
+    let case = |(suffix, _): &(&str, &str)| {
+        let name = format!("{}/{}{suffix}", stand.home_name, cell.name);
+        let case = Case::new(name, Figure::Mean, sides.iter().map(|side| side.name));
+        Case { files: Some(cell.files), ..case }
     };
-    let mut cases: Vec<Case> = cell
-        .classes
-        .iter()
-        .map(|(suffix, _)| Case {
-            name: format!("{}/{}{suffix}", stand.home_name, cell.name),
-            figure: Figure::Mean,
-            io_bytes: None,
-            files: Some(cell.files),
-            sides: blank(),
-        })
-        .collect();
-    for round in 0..count as usize {
+    let mut cases: Vec<Case> = cell.classes.iter().map(case).collect();
+    for round in 0..count {
         let mut outcomes = Vec::new();
-        for place in 0..sides.len() {
-            let side = (round + place) % sides.len();
+        for side in turn(round, sides.len()) {
             let turn = stand.turn(sides[side], cell)?;
             for (case, (_, class)) in cases.iter_mut().zip(cell.classes) {
-                case.sides[side].rounds.push(turn.round(class, cell)?);
+                let round = case.note(side, &turn.outcome, class, turn.after_seconds)?;
+                round.daemon_peak_mib = turn.daemon.as_ref().map(|daemon| daemon.peak_mib);
+                round.daemon_descriptors = turn.daemon.as_ref().map(|daemon| daemon.descriptors);
             }
             outcomes.push((side, turn.outcome));
         }
         stand.judge(sides, cell, &outcomes)?;
     }
     Ok(cases)
-}
-
-impl Turn {
-    fn round(&self, class: &str, cell: &Cell) -> Result<Round> {
-        let found = Round::of(&self.outcome, class, self.after_seconds);
-        let found = found.ok_or_else(|| Error::Answer {
-            from: "the load",
-            why: format!("{}: it has no '{class}'", cell.name),
-        })?;
-        Ok(Round {
-            daemon_peak_mib: self.daemon.as_ref().map(|daemon| daemon.peak_mib),
-            daemon_descriptors: self.daemon.as_ref().map(|daemon| daemon.descriptors),
-            ..found
-        })
-    }
 }
 
 impl Stand<'_> {

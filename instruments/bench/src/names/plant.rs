@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use crate::content::Random;
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 
 /// Files in a directory.
 const FILES_A_DIRECTORY: u64 = 20;
@@ -31,6 +31,14 @@ pub fn small_content(seed: u64, number: u64, bytes_max: u64) -> Vec<u8> {
     let mut bytes = vec![0; 1 + random.below(bytes_max) as usize];
     random.fill(&mut bytes);
     bytes
+}
+
+/// Fails unless a file has this content.
+pub fn verify(path: &Path, content: &[u8]) -> Result<()> {
+    if fs::read(path).doing("read", path)? == content {
+        return Ok(());
+    }
+    Err(Error::Different(format!("{} is not as written", path.display())))
 }
 
 /// Makes a tree of `files` files of up to `bytes_max` bytes at `top`, which must not exist.

@@ -7,9 +7,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::plant::small_content;
+use super::plant::{small_content, verify};
 use crate::content::Random;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
 use crate::workload::tree::{clear, sync};
 use crate::workload::{Class, Job, Outcome};
 
@@ -159,13 +159,8 @@ impl Job for Postmark {
         for transaction in 0..self.transactions {
             pool.transaction(transaction);
         }
-        for file in &pool.files {
-            let path = place(home, file.number);
-            if fs::read(&path).doing("read", &path)? != file.content() {
-                return Err(Error::Different(format!("{} is not as written", path.display())));
-            }
-        }
-        Ok(())
+        let mut files = pool.files.iter();
+        files.try_for_each(|file| verify(&place(home, file.number), &file.content()))
     }
 }
 

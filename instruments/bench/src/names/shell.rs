@@ -6,7 +6,7 @@ use std::process::Command;
 use super::plant::plant;
 use super::tree::{Rules, Times, compare};
 use crate::error::{Error, Result};
-use crate::mount::{find_program, run};
+use crate::mount::{require_program, run};
 use crate::workload::tree::{clear, sync};
 use crate::workload::{Job, Outcome};
 
@@ -18,12 +18,9 @@ const COPY: &str = "copy";
 
 /// Fails, saying what to do, where a program is missing.
 pub fn require() -> Result<()> {
-    ["tar", "cp", "rm"].into_iter().try_for_each(|name| {
-        find_program(name).map(drop).ok_or_else(|| Error::Missing {
-            what: format!("the program {name} is missing"),
-            remedy: "install it".into(),
-        })
-    })
+    [("tar", "tar"), ("cp", "coreutils"), ("rm", "coreutils")]
+        .into_iter()
+        .try_for_each(|(program, package)| require_program(program, package))
 }
 
 /// Makes the tree in `home`, which is emptied.

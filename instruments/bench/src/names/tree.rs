@@ -5,15 +5,14 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, Metadata};
-use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::content::first_difference;
 use crate::error::{Doing, Error, Result};
 
 /// Weir's own directory at the top of what it serves: no part of a tree.
 pub const OWN_DIRECTORY: &str = ".weir";
-const BLOCK_BYTES: usize = 64 << 10;
 
 /// Which modification times are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,22 +121,9 @@ impl Comparison<'_> {
 
     fn contents(&self, at: &Path) -> Result<()> {
         let [mut one, mut other] = self.both(at, |path| File::open(path).doing("open", path))?;
-        let (mut blocks, mut offset) = ([vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]], 0);
-        loop {
-            let [one_block, other_block] = &mut blocks;
-            let one_count =
-                read_block(&mut one, one_block).doing("read", &self.tops[0].join(at))?;
-            let other_count =
-                read_block(&mut other, other_block).doing("read", &self.tops[1].join(at))?;
-            let (one, other) = (&one_block[..one_count], &other_block[..other_count]);
-            if one != other {
-                let byte = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-                return Err(different(at, format!("differs at byte {}", offset + byte)));
-            }
-            if one_count == 0 {
-                return Ok(());
-            }
-            offset += one_count;
+        match first_difference(&mut one, &mut other).doing("read", &self.tops[1].join(at))? {
+            None => Ok(()),
+            Some(byte) => Err(different(at, format!("differs at byte {byte}"))),
         }
     }
 
@@ -170,18 +156,6 @@ fn names_in(directory: &Path, is_top: bool) -> Result<Vec<OsString>> {
     }
     names.sort_unstable();
     Ok(names)
-}
-
-/// Fills the block as far as the file reaches.
-fn read_block(file: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while filled < block.len() {
-        match file.read(&mut block[filled..])? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    Ok(filled)
 }
 
 fn kind(of: FileType) -> &'static str {

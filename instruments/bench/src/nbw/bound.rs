@@ -10,19 +10,18 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
 use crate::page::{PAGE, PAGE_BYTES};
+use crate::threads::at_once;
 
 /// Memory a patch alone on its page takes beyond its bytes, bytes, as `weir status` counts it.
 pub const PATCH_OVERHEAD_BYTES: u64 = 152;
 
 /// Requests kept under way: the hard disk's queue.
-const DEPTH: usize = 32;
+const DEPTH: u64 = 32;
 
 /// The bound in operations a second.
 pub fn ops_per_s(patch_bytes: u64, io_bytes: u64, fetches_per_s: f64, seconds: f64) -> f64 {
@@ -49,32 +48,22 @@ pub fn fetch_rate(file: &Path, time: Duration) -> Result<f64> {
             remedy: "prepare it first".into(),
         });
     }
-    let count = AtomicU64::new(0);
     let started = Instant::now();
-    thread::scope(|scope| {
-        let readers: Vec<_> = (0..DEPTH)
-            .map(|nth| {
-                let (opened, count) = (&opened, &count);
-                scope.spawn(move || {
-                    let mut random = Random::of(0xf37c_4a7e, nth as u64);
-                    let mut page = Box::new(AlignedPage([0; PAGE_BYTES]));
-                    while started.elapsed() < time {
-                        let offset = random.below(pages) * PAGE;
-                        opened.read_exact_at(&mut page.0, offset)?;
-                        count.fetch_add(1, Ordering::Relaxed);
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        readers.into_iter().try_for_each(|reader| reader.join().expect("a reader does not panic"))
-    })
-    .map_err(|source: std::io::Error| Error::Io {
-        what: "read",
-        path: file.to_owned(),
-        source,
-    })?;
-    Ok(count.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64())
+    let opened = &opened;
+    let counts = at_once((0..DEPTH).map(|nth| {
+        move || {
+            let mut random = Random::of(0xf37c_4a7e, nth);
+            let mut page = Box::new(AlignedPage([0; PAGE_BYTES]));
+            let mut count = 0_u64;
+            while started.elapsed() < time {
+                let offset = random.below(pages) * PAGE;
+                opened.read_exact_at(&mut page.0, offset).doing("read", file)?;
+                count += 1;
+            }
+            Ok(count)
+        }
+    }))?;
+    Ok(counts.iter().sum::<u64>() as f64 / started.elapsed().as_secs_f64())
 }
 
 #[cfg(test)]

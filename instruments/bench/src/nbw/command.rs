@@ -110,19 +110,11 @@ fn resume(path: &Path, fresh: Results) -> Result<Results> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nbw::sample;
     use std::fs;
 
     fn results(complete: bool) -> Results {
-        Results {
-            suite: SUITE.into(),
-            command: "weir-bench run nbw".into(),
-            machine: serde_json::Value::Null,
-            profile: Form::Quick.profile(),
-            weir: "weir 1".into(),
-            complete,
-            took_seconds: 1.0,
-            cases: Vec::new(),
-        }
+        Results { profile: Form::Quick.profile(), complete, ..sample::results() }
     }
 
     #[test]

@@ -54,7 +54,19 @@ pub struct Goal {
     pub best: Option<(String, Measured)>,
 }
 
+impl Measured {
+    /// The figure of one case, which the goal's name has.
+    pub fn single(value: f64) -> Measured {
+        Measured { value, decided_by: None, parts: Vec::new() }
+    }
+}
+
 impl Goal {
+    /// A ratio that is to be reached, beside which nothing else is shown.
+    pub fn times(name: impl Into<String>, need: f64, measured: Option<Measured>) -> Goal {
+        Goal { name: name.into(), need, unit: Unit::Times, measured, best: None }
+    }
+
     fn hold(
         results: &Results,
         name: impl Into<String>,
@@ -81,6 +93,11 @@ impl Goal {
         self.measured.as_ref().map(|measured| measured.value >= self.need)
     }
 
+    /// The same for a person; `missed` is what a goal is that was not reached.
+    pub fn state(&self, missed: &'static str) -> &'static str {
+        self.reached().map_or("not measured", |reached| if reached { "reached" } else { missed })
+    }
+
     /// `value` with this goal's unit.
     pub fn show(&self, value: f64) -> String {
         match self.unit {
@@ -93,11 +110,7 @@ impl Goal {
 
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match self.reached() {
-            Some(true) => "reached",
-            Some(false) => "MISSED",
-            None => "not measured",
-        };
+        let state = self.state("MISSED");
         let measured = self.measured.as_ref().map_or(f64::NAN, |measured| measured.value);
         let (need, measured) = (self.show(self.need), self.show(measured));
         write!(f, "{state:<12} {measured:>9}  (≥ {need})  {}", self.name)?;

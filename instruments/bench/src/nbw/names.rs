@@ -54,13 +54,19 @@ pub fn contestants(results: &Results) -> Vec<&str> {
 
 /// Those of some cases.
 pub fn contestants_of<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Vec<&'a str> {
-    let mut found: Vec<&str> = Vec::new();
-    for case in cases {
-        if !found.contains(&case.contestant.as_str()) {
-            found.push(&case.contestant);
-        }
-    }
+    let mut found = each_once(cases.into_iter().map(|case| case.contestant.as_str()));
     found.sort_by_key(|name| (rank(&CONTESTANTS, name), *name));
+    found
+}
+
+/// What there is, in the order it was met.
+pub fn each_once<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    all.for_each(|one| {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    });
     found
 }
 
@@ -85,12 +91,8 @@ pub fn groups(results: &Results, experiment: Experiment) -> Vec<Vec<&Case>> {
 
 /// The workloads of an experiment in the order they are shown, those without fsync last.
 pub fn workloads(results: &Results, experiment: Experiment) -> Vec<&str> {
-    let mut found: Vec<&str> = Vec::new();
-    for case in results.cases.iter().filter(|case| case.experiment == experiment) {
-        if !found.contains(&case.workload.as_str()) {
-            found.push(&case.workload);
-        }
-    }
+    let cases = results.cases.iter().filter(|case| case.experiment == experiment);
+    let mut found = each_once(cases.map(|case| case.workload.as_str()));
     found.sort_by_key(|name| (rank(&PERSONALITIES, name), without_fsync(name)));
     found
 }

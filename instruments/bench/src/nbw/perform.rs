@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+use crate::measure::turn;
 use crate::nbw::awol::over_time::curves;
 use crate::nbw::bound;
 use crate::nbw::names::BASELINE;
@@ -115,9 +116,8 @@ impl Prepared {
         progress: &mut Progress,
     ) -> Result<Vec<Case>> {
         let mut rounds = vec![Vec::new(); cell.contestants.len()];
-        for round in 0..cell.rounds as usize {
-            for turn in 0..cell.contestants.len() {
-                let nth = (turn + round) % cell.contestants.len();
+        for round in 0..cell.rounds {
+            for nth in turn(round, cell.contestants.len()) {
                 progress.say(&format!("{}: {}", cell.name, cell.contestants[nth].name()));
                 rounds[nth].push(self.load(cell, cell.contestants[nth], profile)?);
                 progress.done(cell.seconds);

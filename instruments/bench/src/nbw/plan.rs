@@ -3,6 +3,8 @@
 //!
 //! Cells that share a stage (the same disk, memory and files) stand together.
 
+use strum::VariantArray;
+
 use crate::disk::Model;
 use crate::nbw::profile::Form;
 use crate::nbw::results::{Experiment, Profile};
@@ -102,7 +104,7 @@ fn contestants_of(form: Form, kind: Kind) -> Vec<Contestant> {
 }
 
 fn personalities(form: Form, profile: &Profile, disk: Model, cells: &mut Vec<Cell>) {
-    for kind in Kind::ALL {
+    for &kind in Kind::VARIANTS {
         for &size_bytes in form.sizes() {
             cells.push(Cell {
                 name: format!("{disk}/{kind}/{size_bytes}"),
@@ -185,7 +187,7 @@ fn file_server(form: Form, profile: &Profile, disk: Model, cells: &mut Vec<Cell>
 }
 
 fn traces(form: Form, profile: &Profile, disk: Model, cells: &mut Vec<Cell>) {
-    for trace in Trace::ALL {
+    for &trace in Trace::VARIANTS {
         for fsync in [true, false] {
             let label = if fsync { trace.to_string() } else { format!("{trace}-no-fsync") };
             cells.push(Cell {
@@ -200,7 +202,7 @@ fn traces(form: Form, profile: &Profile, disk: Model, cells: &mut Vec<Cell>) {
                     fsync,
                     seconds: profile.trace_seconds,
                 }),
-                contestants: form.replayers(),
+                contestants: form.readers(),
                 rounds: profile.trace_rounds,
                 seconds: profile.trace_seconds,
             });

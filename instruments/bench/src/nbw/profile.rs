@@ -1,5 +1,7 @@
 //! The two forms of the suite: how much is run, and at which size.
 
+use strum::VariantArray;
+
 use crate::disk::Model;
 use crate::nbw::results::Profile;
 use crate::page::PAGE;
@@ -94,22 +96,11 @@ impl Form {
     pub fn random_writers(self) -> Vec<Contestant> {
         match self {
             Form::Quick => with_ext4(&[Fetch::AsyncBg, Fetch::Lazy, Fetch::Auto]),
-            Form::Paper => with_ext4(&[
-                Fetch::Blocking,
-                Fetch::AsyncFg,
-                Fetch::AsyncBg,
-                Fetch::Lazy,
-                Fetch::Auto,
-            ]),
+            Form::Paper => with_ext4(Fetch::VARIANTS),
         }
     }
 
-    /// Who replays the traces.
-    pub fn replayers(self) -> Vec<Contestant> {
-        with_ext4(&[Fetch::Auto])
-    }
-
-    /// The contestants where nothing is written: a policy makes no difference there.
+    /// The contestants of what only reads, where a policy makes no difference, and of traces.
     pub fn readers(self) -> Vec<Contestant> {
         with_ext4(&[Fetch::Auto])
     }

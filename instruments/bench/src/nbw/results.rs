@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::VariantArray;
 
 use crate::disk::Model;
 use crate::error::{Doing, Error, Result};
@@ -96,8 +97,9 @@ fn default_log_bytes() -> u64 {
     LOG_BYTES
 }
 
-/// Which part of the paper's evaluation, or of what goes beyond it, a case belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Which part of the paper's evaluation, or of what goes beyond it, a case belongs to; in the order
+/// they are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
     /// Filebench personalities over I/O sizes: Figure 10.
@@ -119,18 +121,6 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// Every one, in the order they are shown.
-    pub const ALL: [Experiment; 8] = [
-        Experiment::Personality,
-        Experiment::Memory,
-        Experiment::FileServer,
-        Experiment::Trace,
-        Experiment::Spill,
-        Experiment::SideBySide,
-        Experiment::Setting,
-        Experiment::Macro,
-    ];
-
     /// Whether it is of AWOL's evaluation, and not of NBW's.
     pub fn is_awols(self) -> bool {
         matches!(self, Experiment::SideBySide | Experiment::Setting | Experiment::Macro)
@@ -196,7 +186,7 @@ pub struct Case {
 }
 
 /// The latencies of one class of operations: `read`, `write`, `sync`, `other`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Class {
     /// Its name.
     pub class: String,
@@ -338,7 +328,7 @@ pub struct Moment {
 }
 
 /// One repetition.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Round {
     /// Seconds the load took.
     pub seconds: f64,

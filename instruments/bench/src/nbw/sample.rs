@@ -33,10 +33,7 @@ fn case(
         device_seeks: 78,
         classes: classes.clone(),
         ratio_to_blocking: ratio,
-        phases: None,
-        disk_use: None,
-        steps: Vec::new(),
-        over_time: None,
+        ..Round::default()
     };
     Case {
         name: name.into(),
@@ -75,6 +72,23 @@ fn class(name: &str, ratio: f64) -> Class {
         max_us: 30_000.0 / ratio,
         ratio_to_blocking: ratio,
     }
+}
+
+/// A case of its own, with what is in neither its name nor its classes like that of another: three equal rounds, in
+/// which each class had so many operations a second.
+pub fn case_of(name: &str, experiment: Experiment, who: &str, classes: &[(&str, f64)]) -> Case {
+    let like = results().cases.swap_remove(0);
+    let class = |(name, ops_per_s): &(&str, f64)| Class {
+        class: (*name).into(),
+        ops_per_s: *ops_per_s,
+        mean_us: 1e6 / ops_per_s,
+        ..like.classes[0].clone()
+    };
+    let classes: Vec<Class> = classes.iter().map(class).collect();
+    let mut rounds = like.rounds;
+    rounds.iter_mut().for_each(|round| round.classes = classes.clone());
+    let (name, workload) = (name.to_owned(), name.rsplit('/').next().unwrap_or(name).to_owned());
+    Case { name, experiment, workload, contestant: who.into(), classes, rounds, ..like }
 }
 
 /// Nine names, three of which not every policy has; nothing ran on the ssd but one read.

@@ -2,6 +2,7 @@
 //! spread.
 
 use crate::error::{Error, Result};
+use crate::measure::{median, spread};
 use crate::nbw::plan::Cell;
 use crate::nbw::results::{Case, Class, DiskUse, Experiment, Phase, Phases, Round};
 use crate::stage::{Contestant, Observed};
@@ -12,10 +13,9 @@ use crate::workload::{ALL, ClassOutcome, Outcome};
 /// # Errors
 /// The load ended without a single operation: there is nothing to compare.
 pub fn round(outcome: &Outcome, observed: &Observed) -> Result<Round> {
-    let all = outcome.class(ALL).ok_or_else(|| Error::Answer {
-        from: "the load",
-        why: "it did not get through a single operation".into(),
-    })?;
+    let all = outcome
+        .class(ALL)
+        .ok_or_else(|| Error::answer("the load", "it did not get through a single operation"))?;
     let weir = observed.weir.unwrap_or_default();
     Ok(Round {
         seconds: outcome.seconds,
@@ -30,10 +30,7 @@ pub fn round(outcome: &Outcome, observed: &Observed) -> Result<Round> {
         device_seeks: observed.device.seeks,
         classes: outcome.classes.iter().filter(|one| one.class != ALL).map(class).collect(),
         ratio_to_blocking: f64::NAN,
-        phases: None,
-        disk_use: None,
-        steps: Vec::new(),
-        over_time: None,
+        ..Round::default()
     })
 }
 
@@ -96,17 +93,15 @@ fn ratio(above: f64, below: f64) -> f64 {
 fn case(cell: &Cell, contestant: Contestant, mut rounds: Vec<Round>) -> Case {
     // One shows how it goes, and all of them would be most of the file.
     rounds.iter_mut().skip(1).for_each(|round| round.over_time = None);
-    let of = |get: &dyn Fn(&Round) -> f64| median(rounds.iter().map(get).collect());
+    let of = |get: &dyn Fn(&Round) -> f64| median(&rounds.iter().map(get).collect::<Vec<_>>());
     let count = |get: &dyn Fn(&Round) -> u64| of(&|round| get(round) as f64).round() as u64;
-    let ratios = rounds.iter().map(|round| round.ratio_to_blocking);
-    let spread = ratios
-        .fold([f64::INFINITY, 0.0_f64], |[least, most], ratio| [least.min(ratio), most.max(ratio)]);
+    let ratios = spread(rounds.iter().map(|round| round.ratio_to_blocking));
     let classes = rounds[0].classes.iter().map(|first| {
         let of_class = |get: &dyn Fn(&Class) -> f64| {
             let same = |round: &Round| {
                 round.classes.iter().find(|class| class.class == first.class).map(get)
             };
-            median(rounds.iter().filter_map(same).collect())
+            median(&rounds.iter().filter_map(same).collect::<Vec<_>>())
         };
         Class {
             class: first.class.clone(),
@@ -136,7 +131,7 @@ fn case(cell: &Cell, contestant: Contestant, mut rounds: Vec<Round>) -> Case {
         device_reads: count(&|round| round.device_reads),
         device_writes: count(&|round| round.device_writes),
         ratio_to_blocking: of(&|round| round.ratio_to_blocking),
-        ratio_spread: spread,
+        ratio_spread: ratios.map_or([f64::INFINITY, 0.0], |(least, most)| [least, most]),
         bound_ops_per_s: None,
         phases: phases(&rounds),
         disk_use: disk_use(&rounds),
@@ -148,7 +143,7 @@ fn case(cell: &Cell, contestant: Contestant, mut rounds: Vec<Round>) -> Case {
 /// The medians of what the rounds had the disk do.
 fn disk_use(rounds: &[Round]) -> Option<DiskUse> {
     let all: Vec<&DiskUse> = rounds.iter().filter_map(|round| round.disk_use.as_ref()).collect();
-    let of = |get: fn(&DiskUse) -> f64| median(all.iter().map(|one| get(one)).collect());
+    let of = |get: fn(&DiskUse) -> f64| median(&all.iter().map(|one| get(one)).collect::<Vec<_>>());
     (!all.is_empty()).then(|| DiskUse {
         read_bytes: of(|one| one.read_bytes),
         written_bytes: of(|one| one.written_bytes),
@@ -172,21 +167,13 @@ fn phases(rounds: &[Round]) -> Option<Phases> {
 }
 
 fn phase(rounds: &[&Phase]) -> Phase {
-    let of = |get: &dyn Fn(&Phase) -> f64| median(rounds.iter().map(|phase| get(phase)).collect());
+    let of = |get: &dyn Fn(&Phase) -> f64| {
+        median(&rounds.iter().map(|phase| get(phase)).collect::<Vec<_>>())
+    };
     Phase {
         seconds: of(&|phase| phase.seconds),
         ops_per_s: of(&|phase| phase.ops_per_s),
         ratio_to_blocking: of(&|phase| phase.ratio_to_blocking),
-    }
-}
-
-/// The median; of an even number, the mean of the two in the middle. Zero of none.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        odd if odd % 2 == 1 => values[odd / 2],
-        even => (values[even / 2 - 1] + values[even / 2]) / 2.0,
     }
 }
 
@@ -211,33 +198,9 @@ mod tests {
     use crate::nbw::profile::Form;
 
     fn round_of(ops_per_s: f64, mean_us: f64) -> Round {
-        Round {
-            seconds: 1.0,
-            ops_per_s,
-            mean_us,
-            p50_us: mean_us,
-            p99_us: mean_us,
-            fetches: 1,
-            blocked_writes: 2,
-            device_reads: 3,
-            device_writes: 4,
-            device_seeks: 5,
-            classes: vec![Class {
-                class: "write".into(),
-                ops: 10,
-                ops_per_s,
-                mean_us,
-                p50_us: mean_us,
-                p99_us: mean_us,
-                max_us: mean_us,
-                ratio_to_blocking: f64::NAN,
-            }],
-            ratio_to_blocking: f64::NAN,
-            phases: None,
-            disk_use: None,
-            steps: Vec::new(),
-            over_time: None,
-        }
+        let class =
+            Class { class: "write".into(), ops: 10, ops_per_s, mean_us, ..Class::default() };
+        Round { seconds: 1.0, ops_per_s, mean_us, classes: vec![class], ..Round::default() }
     }
 
     fn cell(name: &str) -> Cell {
@@ -265,12 +228,5 @@ mod tests {
         let rounds = vec![vec![round_of(100.0, 300.0)], vec![round_of(100.0, 100.0)]];
         let cases = cases(&cell("hdd/file-server"), rounds);
         assert_eq!(cases[1].ratio_to_blocking, 3.0);
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        assert_eq!(median(vec![4.0, 1.0]), 2.5);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(Vec::new()), 0.0);
     }
 }

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use strum::VariantArray;
 
 use crate::disk::Model;
 use crate::error::{Error, Result};
@@ -170,7 +171,7 @@ fn synced_writes(disk: Model, profile: &Profile, cells: &mut Vec<Cell>) {
 }
 
 fn traces(disk: Model, profile: &Profile, cells: &mut Vec<Cell>) {
-    for trace in Trace::ALL {
+    for &trace in Trace::VARIANTS {
         let seconds = profile.trace_seconds;
         let workload = Workload::Mobibench(Mobibench { trace, fsync: true, seconds });
         let label = trace.to_string();
@@ -241,7 +242,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), cells.len());
         let filter = Filter { names: vec!["ssd/trace".into()], ..filter };
-        assert_eq!(plan(&profile(false), &filter).0.len(), Trace::ALL.len());
+        assert_eq!(plan(&profile(false), &filter).0.len(), Trace::VARIANTS.len());
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use strum::VariantArray;
+
 use super::awol::macrobench;
 use super::goals::SLOWER;
 use super::names::{BASELINE, contestants, groups, latency, or_dash, rate, times};
@@ -14,8 +16,8 @@ pub fn table(results: &Results) -> String {
     let policies: Vec<&str> =
         contestants(results).into_iter().filter(|name| *name != BASELINE).collect();
     let mut rows = vec![header(&policies)];
-    for experiment in Experiment::ALL {
-        for group in groups(results, experiment) {
+    for experiment in Experiment::VARIANTS {
+        for group in groups(results, *experiment) {
             rows.push(row(&group, &policies));
         }
     }

@@ -47,6 +47,7 @@ pub enum Marker {
 }
 
 /// One plot.
+#[derive(Default)]
 pub struct Panel {
     /// Its heading.
     pub title: String,
@@ -67,9 +68,10 @@ pub struct Panel {
 }
 
 /// How a panel shows its marks.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Points, joined where neighbours were measured.
+    #[default]
     Lines,
     /// Lines over many categories, without points.
     Curves,

@@ -14,7 +14,7 @@ pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// What drawing can fail with.
 pub type Failed = DrawingAreaErrorKind<std::io::Error>;
 /// A chart with figures over categories; category `n` is from `n` to `n + 1`.
-type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
+type Chart<'a, 'b, 'c, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Categories<'c>, Y>>;
 
 /// Ink of text and axes.
 pub const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
@@ -199,11 +199,10 @@ impl Plot<'_> {
         marks.map(|(at, mark)| Some((at, mark.filter(|mark| plausible(self.panel, mark.value))?)))
     }
 
-    fn lines<X, Y>(&self, chart: &mut Chart<'_, '_, X, Y>) -> Result<(), Failed>
-    where
-        X: Ranged<ValueType = f64>,
-        Y: Ranged<ValueType = f64>,
-    {
+    fn lines<Y: Ranged<ValueType = f64>>(
+        &self,
+        chart: &mut Chart<'_, '_, '_, Y>,
+    ) -> Result<(), Failed> {
         let middle = (self.panel.marks.len() as f64 - 1.0) / 2.0;
         let has_points = self.panel.kind == Kind::Lines;
         let pixel = self.pixel(chart);
@@ -229,11 +228,7 @@ impl Plot<'_> {
         Ok(())
     }
 
-    fn bars<X, Y>(&self, chart: &Chart<'_, '_, X, Y>) -> Result<(), Failed>
-    where
-        X: Ranged<ValueType = f64>,
-        Y: Ranged<ValueType = f64>,
-    {
+    fn bars<Y: Ranged<ValueType = f64>>(&self, chart: &Chart<'_, '_, '_, Y>) -> Result<(), Failed> {
         let count = self.panel.marks.len().max(1) as f64;
         let wide = GROUP / count;
         for (order, (series, marks)) in self.series.iter().zip(&self.panel.marks).enumerate() {
@@ -248,17 +243,13 @@ impl Plot<'_> {
     }
 
     /// The spread of a mark.
-    fn whisker<X, Y>(
+    fn whisker<Y: Ranged<ValueType = f64>>(
         &self,
-        chart: &Chart<'_, '_, X, Y>,
+        chart: &Chart<'_, '_, '_, Y>,
         x: f64,
         mark: Mark,
         colour: RGBColor,
-    ) -> Result<(), Failed>
-    where
-        X: Ranged<ValueType = f64>,
-        Y: Ranged<ValueType = f64>,
-    {
+    ) -> Result<(), Failed> {
         let Some((least, most)) = mark.spread else { return Ok(()) };
         if !(plausible(self.panel, least) && plausible(self.panel, most)) {
             return Ok(());
@@ -277,11 +268,7 @@ impl Plot<'_> {
     }
 
     /// The width of a pixel, in categories.
-    fn pixel<X, Y>(&self, chart: &Chart<'_, '_, X, Y>) -> f64
-    where
-        X: Ranged<ValueType = f64>,
-        Y: Ranged<ValueType = f64>,
-    {
+    fn pixel<Y: Ranged<ValueType = f64>>(&self, chart: &Chart<'_, '_, '_, Y>) -> f64 {
         let width = chart.plotting_area().dim_in_pixel().0.max(1);
         self.panel.categories.len() as f64 / f64::from(width)
     }

@@ -13,13 +13,13 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use super::ledger::{Ledger, Listed, Thing};
 use super::process::{Process, wait_for_end};
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
+use crate::soon::soon;
 
 /// How long processes are given to end once they are killed, and a group to become empty.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -235,19 +235,14 @@ pub fn kill_all_in(group: &Path) -> bool {
 /// The kernel may need a moment after the last process is gone.
 pub fn remove(group: &Path) -> Result<()> {
     kill_all_in(group);
-    let mut attempts = 200;
-    loop {
-        match fs::remove_dir(group) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && attempts > 0 => {
-                attempts -= 1;
-                thread::sleep(Duration::from_millis(10));
-            }
-            removed => {
-                removed.doing("remove the cgroup", group)?;
-                break;
-            }
-        }
+    let mut removed = Ok(());
+    soon(Duration::from_secs(2), || {
+        removed = fs::remove_dir(group);
+        !matches!(&removed, Err(error) if error.kind() == io::ErrorKind::ResourceBusy)
+    });
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed.doing("remove the cgroup", group)?,
     }
     if let Some(above) = group.parent()
         && above.file_name().is_some_and(|name| name.to_string_lossy().starts_with("weir-bench-"))

@@ -18,10 +18,13 @@ use crate::disk::attach;
 use crate::error::{Doing, Error, Result};
 use crate::mount::force_unmount;
 use crate::mount_table::{Mounted, loop_devices_in, mount_at, mounts_at_or_below};
+use crate::soon::soon;
 use crate::workspace;
 
 /// How long killed processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a loop device may take to be detached.
+const DETACH_TIME: Duration = Duration::from_secs(2);
 
 /// What was done, line by line, and what could not be.
 #[derive(Default)]
@@ -266,12 +269,8 @@ fn detach(_: &Account, thing: &Thing, report: &mut Report) {
     for device in loop_devices_in(directory) {
         attach::detach(&device);
         // The kernel lets go when the last one who looks at the device does.
-        let mut attempts = 100;
-        while attempts > 0 && loop_devices_in(directory).contains(&device) {
-            std::thread::sleep(Duration::from_millis(20));
-            attempts -= 1;
-        }
-        report.done(attempts > 0, format!("loop device {}", device.display()));
+        let gone = soon(DETACH_TIME, || !loop_devices_in(directory).contains(&device));
+        report.done(gone, format!("loop device {}", device.display()));
     }
 }
 

@@ -38,10 +38,8 @@ impl Emulated {
         }
         let listed = ledger.list(Thing::Disk { directory: directory.clone() })?;
         let disk = Disk::start(model, &work.join("image"), bytes, &directory)?;
-        let process = Process::with_pid(disk.server_pid()).ok_or_else(|| Error::Answer {
-            from: "the emulated disk",
-            why: "its server is not there".into(),
-        })?;
+        let process = Process::with_pid(disk.server_pid())
+            .ok_or_else(|| Error::answer("the emulated disk", "its server is not there"))?;
         let process_listed = ledger.list(Thing::Process { process })?;
         let disk = Arc::new(disk);
         disk.set_paced(false)?;

@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::ledger::{Ledger, Listed, Thing};
@@ -15,6 +15,7 @@ use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Result};
 use crate::mount::run;
 use crate::mount_table::mount_at;
+use crate::soon::soon;
 
 /// The file system's type, and the program that makes one.
 const KIND: &str = "ext4";
@@ -90,16 +91,12 @@ impl Drop for FileSystem {
 
 /// Unmounts; waits up to two seconds for its users to end.
 fn take_down(mountpoint: &Path) -> Result<()> {
-    let mut attempts = 100;
-    loop {
-        match unmount(mountpoint, UnmountFlags::empty()) {
-            Err(rustix::io::Errno::BUSY) if attempts > 0 => {
-                attempts -= 1;
-                thread::sleep(Duration::from_millis(20));
-            }
-            done => return done.doing("unmount", mountpoint),
-        }
-    }
+    let mut unmounted = Ok(());
+    soon(Duration::from_secs(2), || {
+        unmounted = unmount(mountpoint, UnmountFlags::empty());
+        unmounted != Err(Errno::BUSY)
+    });
+    unmounted.doing("unmount", mountpoint)
 }
 
 /// Unmounts what is there; in the end even if somebody uses it. True if nothing is left.

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use strum::VariantArray;
+
 use super::{Arena, Contestant, Fetch, LOG_BYTES, Run, Stage, Terms};
 use crate::disk::Model;
 use crate::error::{Doing, Error, Result};
@@ -44,9 +46,9 @@ pub fn run(weir: PathBuf, dir: &Path, disk: Model, contestant: &str) -> Result<(
 }
 
 fn find(name: &str) -> Result<Contestant> {
-    let policies = [Fetch::Blocking, Fetch::AsyncFg, Fetch::AsyncBg, Fetch::Lazy, Fetch::Auto];
+    let policies = Fetch::VARIANTS.iter().map(|fetch| Contestant::Weir(*fetch));
     std::iter::once(Contestant::Ext4)
-        .chain(policies.map(Contestant::Weir))
+        .chain(policies)
         .find(|contestant| contestant.name() == name)
         .ok_or_else(|| Error::Missing {
             what: format!("there is no contestant '{name}'"),

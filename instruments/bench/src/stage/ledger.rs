@@ -291,24 +291,19 @@ fn open(path: &Path) -> Result<Option<Found>> {
 mod tests {
     use super::*;
 
-    fn scratch(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("weir-ledger-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        path
-    }
-
     fn group(name: &str) -> Thing {
         Thing::Group { path: name.into() }
     }
 
     #[test]
     fn a_living_run_is_known_by_its_lock_and_a_dead_one_by_what_it_listed() {
-        let ledgers = scratch("life");
-        let ledger = Ledger::begin_in(&ledgers, Path::new("/nowhere/at/all")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let ledgers = directory.path();
+        let ledger = Ledger::begin_in(ledgers, Path::new("/nowhere/at/all")).unwrap();
         let first = ledger.list(group("a")).unwrap();
         let _second = ledger.list(group("b")).unwrap();
         first.strike().unwrap();
-        let [Found::Alive(account)] = &find_in(&ledgers).unwrap()[..] else { panic!("not alive") };
+        let [Found::Alive(account)] = &find_in(ledgers).unwrap()[..] else { panic!("not alive") };
         assert_eq!(account.things, [(1, group("b"))]);
         assert_eq!(account.owner.dir, Path::new("/nowhere/at/all"));
         assert_eq!(account.owner.process.pid, std::process::id());
@@ -321,23 +316,22 @@ mod tests {
         // A kill in the middle of a line.
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"record\":\"list\",\"num").unwrap();
-        let [Found::Dead(ledger)] = &find_in(&ledgers).unwrap()[..] else { panic!("not dead") };
+        let [Found::Dead(ledger)] = &find_in(ledgers).unwrap()[..] else { panic!("not dead") };
         assert_eq!(ledger.account().things, [(1, group("b"))]);
-        let [Found::Alive(_)] = &find_in(&ledgers).unwrap()[..] else { panic!("taken twice") };
+        let [Found::Alive(_)] = &find_in(ledgers).unwrap()[..] else { panic!("taken twice") };
         ledger.strike(1).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(Account::read(&text).unwrap().things.is_empty());
         ledger.close().unwrap();
-        assert!(find_in(&ledgers).unwrap().is_empty());
-        fs::remove_dir_all(ledgers).unwrap();
+        assert!(find_in(ledgers).unwrap().is_empty());
     }
 
     #[test]
     fn what_is_no_ledger_is_an_error_and_not_acted_upon() {
-        let ledgers = scratch("nonsense");
+        let directory = tempfile::tempdir().unwrap();
+        let ledgers = directory.path();
         fs::write(ledgers.join("run-1-2.jsonl"), "{\"record\":\"strike\",\"number\":1}\n").unwrap();
-        assert!(find_in(&ledgers).is_err());
+        assert!(find_in(ledgers).is_err());
         assert!(find_in(&ledgers.join("none")).unwrap().is_empty());
-        fs::remove_dir_all(ledgers).unwrap();
     }
 }

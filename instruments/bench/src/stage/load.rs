@@ -45,11 +45,10 @@ pub fn run_by<W: Serialize, O: DeserializeOwned>(
     workload: &W,
     limit: Duration,
 ) -> Result<O> {
-    let input = serde_json::to_vec(workload)
-        .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
+    let input =
+        serde_json::to_vec(workload).map_err(|error| Error::answer("the JSON writer", error))?;
     let output = answer(command, input, limit)?;
-    serde_json::from_slice(&output)
-        .map_err(|error| Error::Answer { from: "weir-bench load", why: error.to_string() })
+    serde_json::from_slice(&output).map_err(|error| Error::answer("weir-bench load", error))
 }
 
 /// Gives a child its input and returns what it printed, once it has ended well.

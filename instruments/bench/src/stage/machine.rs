@@ -6,14 +6,14 @@ use std::path::Path;
 use super::cgroup;
 use super::file_system::MAKER;
 use crate::error::{Error, Result};
-use crate::mount::{find_program, require_fuse};
+use crate::mount::{require_fuse, require_program};
 
 /// Fails, saying what to do, where emulated disks, mounts or memory limits cannot be had.
 pub fn require() -> Result<()> {
     require_root("mounting emulated disks")?;
     require_fuse()?;
     require_loop_devices(Path::new("/dev/loop-control"))?;
-    require_maker()?;
+    require_program(MAKER, "e2fsprogs")?;
     cgroup::require()
 }
 
@@ -37,16 +37,6 @@ fn require_loop_devices(control: &Path) -> Result<()> {
                 .into(),
         }),
     }
-}
-
-fn require_maker() -> Result<()> {
-    if find_program(MAKER).is_some() {
-        return Ok(());
-    }
-    Err(Error::Missing {
-        what: format!("the program {MAKER} is missing"),
-        remedy: "install the package 'e2fsprogs', or run 'make setup' as root".into(),
-    })
 }
 
 #[cfg(test)]

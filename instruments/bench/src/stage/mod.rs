@@ -31,14 +31,14 @@ mod run;
 mod served;
 
 use std::cell::Cell;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use strum::Display;
 
+use clap::ValueEnum;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use strum::{Display, VariantArray};
 
 use self::cgroup::Group;
 use self::over_time::OverTime;
@@ -69,7 +69,7 @@ const ENGINE_BYTES_MIN: u64 = 16 << 20;
 pub const LOG_BYTES: u64 = 64 << 20;
 
 /// When Weir reads a page that is written in part; see `weir mount --help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Fetch {
     /// The writer waits.
@@ -85,12 +85,12 @@ pub enum Fetch {
 }
 
 /// When Weir writes home; see `weir mount --help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, ValueEnum)]
 #[strum(serialize_all = "kebab-case")]
 pub enum WriteBack {
-    /// By fixed shares of memory.
+    /// From a fixed share of memory on.
     Static,
-    /// By shares that follow the rates of writing and of writing home, as in AWOL (paper 002).
+    /// Between watermarks that follow the load.
     Adaptive,
 }
 

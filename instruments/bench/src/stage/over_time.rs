@@ -5,14 +5,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::disk::{Counts, Disk};
 use crate::error::{Doing, Error, Result};
+use crate::threads;
 use crate::workload::monotonic_ns;
 
 /// How long to wait between two looks at the disk.
@@ -85,36 +84,20 @@ struct Header {
     began_monotonic_ns: u64,
 }
 
-/// Does `act`, and looks at the disk meanwhile.
+/// Does `act`, and looks at the disk meanwhile. If the disk does not answer because it is gone, whatever comes next
+/// fails.
 pub fn watched<T>(disk: &Disk, act: impl FnOnce() -> T) -> (T, OverTime) {
     let began_ns = monotonic_ns();
-    let over = AtomicBool::new(false);
-    let (value, seen) = thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(disk, &over));
-        let value = act();
-        over.store(true, Ordering::Relaxed);
-        watcher.thread().unpark();
-        (value, watcher.join().expect("a watcher does not panic"))
-    });
+    let look = || Some((monotonic_ns(), disk.counts().ok()?));
+    let (value, seen) = threads::watched(INTERVAL, look, act);
     (value, OverTime { began_ns, ended_ns: monotonic_ns(), disk: seen, weir: Vec::new() })
-}
-
-/// A disk that does not answer is looked at again later: whatever comes next fails if it is gone.
-fn watch(disk: &Disk, over: &AtomicBool) -> Vec<(u64, Counts)> {
-    let mut seen = Vec::new();
-    while !over.load(Ordering::Relaxed) {
-        seen.extend(disk.counts().ok().map(|counts| (monotonic_ns(), counts)));
-        thread::park_timeout(INTERVAL);
-    }
-    seen
 }
 
 /// Reads a record.
 pub fn read(record: &Path) -> Result<Vec<Look>> {
     let text = fs::read_to_string(record).doing("read", record)?;
-    looks(&text).map_err(|error| Error::Answer {
-        from: "weir mount --record",
-        why: format!("{}: {error}", record.display()),
+    looks(&text).map_err(|error| {
+        Error::answer("weir mount --record", format!("{}: {error}", record.display()))
     })
 }
 

@@ -8,11 +8,12 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+
+use crate::soon::soon;
 
 /// One process, past or present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,14 +86,12 @@ fn runs_program_in(pid: u32, program: &Path, directory: &Path) -> bool {
 
 /// Waits until none of them runs; those that still do after `limit`.
 pub fn wait_for_end(processes: &[Process], limit: Duration) -> Vec<Process> {
-    let deadline = Instant::now() + limit;
-    loop {
-        let left: Vec<_> = processes.iter().copied().filter(|process| process.runs()).collect();
-        if left.is_empty() || Instant::now() > deadline {
-            return left;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    let mut left = processes.to_vec();
+    soon(limit, || {
+        left.retain(|process| process.runs());
+        left.is_empty()
+    });
+    left
 }
 
 /// The fields of a stat line from the third on: the name before them may contain anything.
@@ -112,6 +111,7 @@ fn start_time(stat: &str) -> Option<u64> {
 pub(super) mod tests {
     use super::*;
     use std::process::{Child, Command, Stdio};
+    use std::thread;
 
     /// `sleep 60`, once the kernel shows it so: a child is started a moment before it has its
     /// arguments.

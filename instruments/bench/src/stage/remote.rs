@@ -17,7 +17,7 @@ use super::ledger::{Ledger, Listed, Thing};
 use super::process::{Process, wait_for_end};
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
-use crate::mount::{find_program, run};
+use crate::mount::{find_program, require_program, run};
 
 /// The file system's type.
 pub const KIND: &str = "fuse.sshfs";
@@ -38,10 +38,9 @@ pub fn require() -> Result<()> {
 }
 
 fn sshfs() -> Result<PathBuf> {
-    find_program(SSHFS).and_then(|path| path.canonicalize().ok()).ok_or_else(|| Error::Missing {
-        what: "sshfs is not installed".into(),
-        remedy: "run 'scripts/setup bench', or install the package 'sshfs'".into(),
-    })
+    require_program(SSHFS, SSHFS)?;
+    let path = find_program(SSHFS).unwrap_or_default();
+    path.canonicalize().doing("find", &path)
 }
 
 fn server() -> Result<PathBuf> {

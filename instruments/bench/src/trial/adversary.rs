@@ -9,12 +9,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
+use memmap2::MmapOptions;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recvmsg, send, socket_with,
@@ -198,9 +197,10 @@ impl Adversary {
         while let Some(connection) = self.connected()? {
             // Before or after, or not at all.
             let attached = self.random.below(4) > 0 && self.attach(connection.welcome).is_ok();
-            let memory = Shared::map(&connection.region).doing("map the region of", &self.path)?;
+            let memory = MmapOptions::new().map_raw(connection.region.as_raw_fd());
+            let memory = memory.doing("map the region of", &self.path)?;
+            let words = (memory.len() / 8) as u64;
             for turn in 0..100_000u64 {
-                let words = (memory.len / 8) as u64;
                 // The heads are at the beginning; what rings hold is the rest.
                 let bound = if self.random.below(3) > 0 { words.min(8192) } else { words };
                 let value = match self.random.below(4) {
@@ -209,7 +209,9 @@ impl Adversary {
                     2 => self.random.below(64),
                     _ => self.random.below(1 << 20) * 32,
                 };
-                memory.store(self.random.below(bound) as usize, value);
+                let word = self.random.below(bound) as usize;
+                // SAFETY: inside the mapping, which begins at a page, and so aligned.
+                unsafe { memory.as_mut_ptr().cast::<u64>().add(word).write_volatile(value) };
                 self.done += 1;
                 if turn % 256 == 0 {
                     let sent =
@@ -337,39 +339,18 @@ impl Adversary {
         let connection = self.connected()?.ok_or_else(|| self.late())?;
         let refuse = |what: &str| Err(Error::Different(format!("a client can {what}")));
         for (fd, name) in [(&connection.board, "board"), (&connection.frames, "frames")] {
-            let len = rustix::fs::fstat(fd)
-                .map_err(io::Error::from)
-                .doing("look at", Path::new(name))?
-                .st_size;
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: a new mapping, which must not come to be.
-            let writable =
-                unsafe { mmap(ptr::null_mut(), len as usize, protection, MapFlags::SHARED, fd, 0) };
-            if writable.is_ok() {
+            if MmapOptions::new().map_raw(fd.as_raw_fd()).is_ok() {
                 return refuse(&format!("map the {name} to write"));
             }
-            // SAFETY: a new mapping at a place of the kernel's choice.
-            let readable = unsafe {
-                mmap(ptr::null_mut(), len as usize, ProtFlags::READ, MapFlags::SHARED, fd, 0)
-            };
-            let readable = readable.map_err(io::Error::from).doing("map", Path::new(name))?;
-            // SAFETY: of the mapping made just now; it must fail.
-            if unsafe {
-                mprotect(readable, len as usize, MprotectFlags::READ | MprotectFlags::WRITE)
-            }
-            .is_ok()
-            {
+            // SAFETY: nothing is read by it.
+            let readable = unsafe { MmapOptions::new().map(fd.as_raw_fd()) };
+            if readable.doing("map", Path::new(name))?.make_mut().is_ok() {
                 return refuse(&format!("make the {name} writable"));
             }
             let again = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            if let Ok(writable) = OpenOptions::new().read(true).write(true).open(&again) {
-                // SAFETY: as above.
-                let mapped = unsafe {
-                    mmap(ptr::null_mut(), len as usize, protection, MapFlags::SHARED, &writable, 0)
-                };
-                if mapped.is_ok() {
-                    return refuse(&format!("open the {name} again to write"));
-                }
+            let opened = OpenOptions::new().read(true).write(true).open(&again);
+            if opened.and_then(|file| MmapOptions::new().map_raw(&file)).is_ok() {
+                return refuse(&format!("open the {name} again to write"));
             }
             if rustix::io::write(fd, b"x").is_ok() {
                 return refuse(&format!("write the {name}"));
@@ -388,34 +369,5 @@ impl Adversary {
         }
         self.done = 1;
         Ok(())
-    }
-}
-
-/// A region as nothing but words; unmapped when the program ends.
-struct Shared {
-    base: *mut u64,
-    len: usize,
-}
-
-impl Shared {
-    fn map(fd: &OwnedFd) -> io::Result<Shared> {
-        let len = rustix::fs::fstat(fd)?.st_size as usize;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let base = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
-        Ok(Shared { base: base.cast(), len })
-    }
-
-    fn store(&self, word: usize, value: u64) {
-        assert!((word + 1) * 8 <= self.len);
-        // SAFETY: inside the mapping, and aligned.
-        unsafe { self.base.add(word).write_volatile(value) };
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: its own mapping, which nothing refers to any more.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
     }
 }

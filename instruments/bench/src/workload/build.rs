@@ -9,16 +9,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
-use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, run};
 use crate::workload::job::Job;
-use crate::workload::outcome::{Class, Outcome, Tally};
-use crate::workload::tree::remove;
+use crate::workload::outcome::Outcome;
+use crate::workload::tree::{remove, sync};
 
 /// Where in the archive the project is.
 const PROJECT: &str = "sources/zstd-sys/zstd";
@@ -78,29 +76,24 @@ impl Job for Build {
         let model = home.join("model");
         build(&archive, &model)?;
         let files = serde_json::to_vec(&checksums(&model)?)
-            .map_err(|error| Error::Answer { from: "the JSON writer", why: error.to_string() })?;
+            .map_err(|error| Error::answer("the JSON writer", error))?;
         fs::write(expected(home), files).doing("write", &expected(home))?;
         remove(&model)?;
-        let opened = fs::File::open(home).doing("open", home)?;
-        syncfs(&opened).doing("sync", home)
+        sync(home)
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
-        let mut tally = Tally::new();
-        let start = Instant::now();
-        for number in 0..self.trees {
-            build(&archive(directory), &tree(directory, number))?;
-        }
-        tally.note(Class::Job, start.elapsed(), 0);
-        tally.seconds = start.elapsed().as_secs_f64();
-        Ok(Outcome::new(&[tally], vec![u64::from(self.trees)], 0))
+        let archive = archive(directory);
+        Outcome::of_job(|| {
+            (0..self.trees).try_for_each(|number| build(&archive, &tree(directory, number)))
+        })
     }
 
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         let path = expected(home);
         let text = fs::read(&path).doing("read", &path)?;
-        let expected: BTreeMap<String, u32> = serde_json::from_slice(&text)
-            .map_err(|error| Error::Answer { from: "the disk", why: error.to_string() })?;
+        let expected: BTreeMap<String, u32> =
+            serde_json::from_slice(&text).map_err(|error| Error::answer("the disk", error))?;
         for number in 0..self.trees {
             let tree = tree(home, number);
             let found = checksums(&tree)?;
@@ -120,8 +113,7 @@ impl Job for Build {
 
     fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         self.clear(home)?;
-        let opened = fs::File::open(home).doing("open", home)?;
-        syncfs(&opened).doing("sync", home)
+        sync(home)
     }
 }
 

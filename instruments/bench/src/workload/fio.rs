@@ -8,10 +8,11 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::Display;
 
 use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
-use crate::mount::{find_program, run};
+use crate::mount::{require_program, run};
 use crate::page::PAGE;
 use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
@@ -20,8 +21,9 @@ use crate::workload::slots::PREPARED_SEED;
 /// Requests that libaio has under way.
 const DEPTH: u32 = 16;
 
-/// How fio does its I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How fio does its I/O, by its own names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// pread(2) and pwrite(2), through the page cache.
@@ -30,17 +32,6 @@ pub enum Engine {
     Sync,
     /// io_submit(2), with O_DIRECT.
     Libaio,
-}
-
-impl Engine {
-    /// What fio calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Engine::Psync => "psync",
-            Engine::Sync => "sync",
-            Engine::Libaio => "libaio",
-        }
-    }
 }
 
 /// One run.
@@ -56,10 +47,7 @@ pub struct Fio {
 
 /// Fails, saying what to do, where there is no fio.
 pub fn require() -> Result<()> {
-    find_program("fio").map(drop).ok_or_else(|| Error::Missing {
-        what: "fio is not installed".into(),
-        remedy: "run 'scripts/setup bench', or install the package 'fio'".into(),
-    })
+    require_program("fio", "fio")
 }
 
 impl Job for Fio {
@@ -76,7 +64,7 @@ impl Job for Fio {
         command
             .args(["--name=mix", "--rw=randrw", "--bs=4k", "--randseed=7", "--time_based"])
             .args(["--fallocate=none", "--output-format=json", "--group_reporting"])
-            .arg(format!("--ioengine={}", self.engine.name()))
+            .arg(format!("--ioengine={}", self.engine))
             .arg(format!("--filename={}", file(directory).display()))
             .arg(format!("--size={}", self.file_bytes))
             .arg(format!("--runtime={:.0}ms", self.seconds * 1e3));
@@ -103,13 +91,17 @@ fn file(directory: &Path) -> PathBuf {
     directory.join("fio.data")
 }
 
-/// Of fio's JSON: it may say something before.
-fn outcome(said: &[u8]) -> Result<Outcome> {
-    let unclear = |why: String| Error::Answer { from: "fio", why };
+/// What fio's JSON, before which it may say something, has of its one job.
+pub fn job(said: &[u8]) -> Result<Value> {
     let begin = said.iter().position(|byte| *byte == b'{').unwrap_or(0);
-    let value: Value =
-        serde_json::from_slice(&said[begin..]).map_err(|error| unclear(error.to_string()))?;
-    let job = &value["jobs"][0];
+    let mut value: Value =
+        serde_json::from_slice(&said[begin..]).map_err(|error| Error::answer("fio", error))?;
+    Ok(value["jobs"][0].take())
+}
+
+fn outcome(said: &[u8]) -> Result<Outcome> {
+    let unclear = |why: String| Error::answer("fio", why);
+    let job = job(said)?;
     let class = |name: &str| -> Result<ClassOutcome> {
         let part = &job[name];
         let number = |value: &Value| value.as_f64().filter(|number| *number >= 0.0);
@@ -124,7 +116,6 @@ fn outcome(said: &[u8]) -> Result<Outcome> {
             p50_us: percentile("50.000000"),
             p99_us: percentile("99.000000"),
             max_us: us(&part["clat_ns"]["max"]),
-            bytes: part["io_bytes"].as_u64().unwrap_or(0),
         })
     };
     let (read, write) = (class("read")?, class("write")?);
@@ -140,15 +131,12 @@ fn outcome(said: &[u8]) -> Result<Outcome> {
         p50_us: read.p50_us.max(write.p50_us),
         p99_us: read.p99_us.max(write.p99_us),
         max_us: read.max_us.max(write.max_us),
-        bytes: read.bytes + write.bytes,
     };
     Ok(Outcome {
         seconds: job["job_runtime"].as_f64().unwrap_or(0.0) / 1e3,
-        offered_per_s: None,
         done: vec![read.ops, write.ops],
         classes: vec![read, write, all],
-        checked_reads: 0,
-        writes_over_time: None,
+        ..Outcome::default()
     })
 }
 
@@ -166,7 +154,7 @@ mod tests {
            "percentile": {"50.000000": 4000, "99.000000": 6000}}}}]}"#;
         let outcome = outcome(said).unwrap();
         let all = outcome.class("all").unwrap();
-        assert_eq!((all.ops, all.bytes, all.ops_per_s), (30, 122_880, 30.5));
+        assert_eq!((all.ops, all.ops_per_s), (30, 30.5));
         assert!((all.mean_us - 4.0).abs() < 1e-9);
         assert_eq!(outcome.class("write").unwrap().p50_us, 4.0);
         assert!(super::outcome(b"nothing").is_err());

@@ -3,15 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
-use crate::mount::{find_program, run};
+use crate::mount::{require_program, run};
 use crate::workload::job::Job;
-use crate::workload::outcome::{Class, Outcome, Tally};
+use crate::workload::outcome::{Class, Outcome};
 use crate::workload::tree::{remove, sync};
 
 /// Files in a directory.
@@ -32,10 +31,7 @@ pub struct GitTree {
 
 /// Fails, saying what to do, where there is no git.
 pub fn require() -> Result<()> {
-    find_program("git").map(drop).ok_or_else(|| Error::Missing {
-        what: "git is not installed".into(),
-        remedy: "run 'scripts/setup bench', or install the package 'git'".into(),
-    })
+    require_program("git", "git")
 }
 
 impl Job for GitTree {
@@ -67,25 +63,15 @@ impl Job for GitTree {
     /// The first look is not counted: files have other inode numbers than before, so git compares their content.
     fn run(&self, directory: &Path) -> Result<Outcome> {
         let tree = tree(directory);
-        let mut tally = Tally::new();
-        let mut start = Instant::now();
-        for look in 0..=self.looks {
-            let before = Instant::now();
+        let look = || {
             let output = run(git(&tree).args(["status", "--porcelain"]))?;
-            let after = Instant::now();
-            if !output.stdout.is_empty() {
-                let said = String::from_utf8_lossy(&output.stdout);
-                let first = said.lines().next().unwrap_or_default().to_owned();
-                return Err(Error::Different(format!("git status in {}: {first}", tree.display())));
-            }
-            if look == 0 {
-                start = after;
-            } else {
-                tally.note(Class::Job, after - before, 0);
-            }
-        }
-        tally.seconds = start.elapsed().as_secs_f64();
-        Ok(Outcome::new(&[tally], vec![u64::from(self.looks)], 0))
+            let said = String::from_utf8_lossy(&output.stdout);
+            said.lines().next().map_or(Ok(()), |first| {
+                Err(Error::Different(format!("git status in {}: {first}", tree.display())))
+            })
+        };
+        look()?;
+        Outcome::of_each(Class::Job, self.looks.into(), |_| look())
     }
 
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
@@ -136,7 +122,7 @@ mod tests {
             return;
         }
         let workload = Workload::GitTree(GitTree { files: 60, looks: 2 });
-        let home = Scratch::new("git-tree", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert_eq!(outcome.class("job").unwrap().ops, 2);
         workload.verify(&home, &outcome).unwrap();

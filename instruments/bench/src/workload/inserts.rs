@@ -5,18 +5,18 @@
 //! the database must hold at the end is known.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::content::Random;
 use crate::error::{Doing, Error, Result};
-use crate::measure::Latencies;
-use crate::sqlite_shell::{DONE, Shell};
+use crate::sqlite_shell::{DONE, Shell, make_database};
 use crate::workload::job::Job;
-use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
+use crate::workload::outcome::{Class, Outcome, Tally};
 
 /// Bytes of a row's text.
 const TEXT_BYTES: u64 = 100;
@@ -25,22 +25,14 @@ const ROW_BYTES: u64 = TEXT_BYTES + 40;
 const SEED: u64 = 0x726f_7773;
 
 /// SQLite's journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Journal {
     /// A rollback journal, deleted after each transaction.
     Delete,
     /// A write-ahead log.
     Wal,
-}
-
-impl Journal {
-    fn name(self) -> &'static str {
-        match self {
-            Journal::Delete => "delete",
-            Journal::Wal => "wal",
-        }
-    }
 }
 
 /// One run.
@@ -58,18 +50,20 @@ pub struct Inserts {
 
 impl Inserts {
     fn database(&self, directory: &Path) -> PathBuf {
-        directory.join(format!("rows-{}.db", self.journal.name()))
+        directory.join(format!("rows-{}.db", self.journal))
     }
 
-    fn run_script(&self, directory: &Path, script: &Path) -> Result<(Latencies, f64)> {
+    fn run_script(&self, directory: &Path, script: &Path) -> Result<Tally> {
         let mut shell = Shell::start(&self.database(directory))?;
         shell.tell("PRAGMA synchronous = FULL; SELECT count(*) FROM entry;")?;
-        let mut latencies = Latencies::new();
+        let mut tally = Tally::new();
         let start = Instant::now();
-        shell.run_script(script, self.transactions, &mut latencies)?;
-        let seconds = start.elapsed().as_secs_f64();
+        shell.run_script(script, self.transactions, |latency| {
+            tally.note(Class::Transaction, latency);
+        })?;
+        tally.seconds = start.elapsed().as_secs_f64();
         shell.end()?;
-        Ok((latencies, seconds))
+        Ok(tally)
     }
 }
 
@@ -80,27 +74,12 @@ impl Job for Inserts {
 
     fn prepare(&self, home: &Path) -> Result<()> {
         let path = self.database(home);
-        for end in ["", "-journal", "-wal", "-shm"] {
-            let mut left = path.clone().into_os_string();
-            left.push(end);
-            let left = PathBuf::from(left);
-            if left.exists() {
-                fs::remove_file(&left).doing("remove", &left)?;
-            }
-        }
-        let mut shell = Shell::start(&path)?;
         let mut sql = String::from(
             "PRAGMA synchronous = OFF;\nCREATE TABLE entry(id INTEGER PRIMARY KEY, account INTEGER, text TEXT);\n\
              CREATE INDEX entry_account ON entry(account);\nBEGIN;\n",
         );
         (0..self.rows_before).for_each(|row| insert(&mut sql, row));
-        shell.tell(&(sql + "COMMIT;"))?;
-        shell.tell(&format!("PRAGMA journal_mode = {};", self.journal.name()))?;
-        shell.end()?;
-        for durable in [path.as_path(), home] {
-            File::open(durable).and_then(|file| file.sync_all()).doing("sync", durable)?;
-        }
-        Ok(())
+        make_database(&path, &format!("{sql}COMMIT;\nPRAGMA journal_mode = {};", self.journal))
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
@@ -116,26 +95,7 @@ impl Job for Inserts {
         fs::write(&script, sql).doing("write", &script)?;
         let ran = self.run_script(directory, &script);
         let _ = fs::remove_file(&script);
-        let (latencies, seconds) = ran?;
-        let summary = latencies.summary();
-        let class = |name: &str| ClassOutcome {
-            class: name.into(),
-            ops: self.transactions,
-            ops_per_s: self.transactions as f64 / seconds,
-            mean_us: summary.mean_us,
-            p50_us: summary.median_us,
-            p99_us: summary.p99_us,
-            max_us: summary.max_us,
-            bytes: 0,
-        };
-        Ok(Outcome {
-            seconds,
-            offered_per_s: None,
-            classes: vec![class("transaction"), class(ALL)],
-            done: vec![self.transactions],
-            checked_reads: 0,
-            writes_over_time: None,
-        })
+        Ok(Outcome::new(&[ran?], vec![self.transactions], 0))
     }
 
     fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
@@ -198,7 +158,7 @@ mod tests {
                 rows: 10,
                 rows_before: 20_000,
             });
-            let home = Scratch::new(&format!("inserts-{}", journal.name()), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             assert_eq!(outcome.class("transaction").unwrap().ops, 4);
             workload.verify(&home, &outcome).unwrap();

@@ -47,7 +47,7 @@ use crate::error::{Doing, Error, Result};
 pub use build::{Build, require as require_build};
 pub use calls::{Call, Calls, Where};
 pub use file_server::{FileServer, Mix};
-pub use fio::{Engine, Fio, require as require_fio};
+pub use fio::{Engine, Fio, job as fio_job, require as require_fio};
 pub use git_tree::{GitTree, git, require as require_git, tree as git_tree, verify as verify_git};
 pub use inserts::{Inserts, Journal};
 pub use job::Job;
@@ -56,6 +56,7 @@ pub use outcome::{ALL, Class, ClassOutcome, Outcome, Tally};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
 pub use pgbench::Pgbench;
 pub use postgres::{owner as postgres_owner, require as require_postgres};
+pub use prepared::{Prepared, compare};
 pub use redis::{Redis, require as require_redis};
 pub use side_by_side::{Access, SideBySide, WORKLOADS};
 pub use slots::{PREPARED_SEED, Slots};
@@ -180,9 +181,11 @@ pub struct Ran {
 /// `weir-bench check DIRECTORY`: reads a run as JSON from standard input, compares the files in the directory with
 /// what it must have left there, and writes `true` to standard output.
 pub fn check(directory: &Path) -> Result<()> {
-    let ran: Ran = serde_json::from_str(&input(directory)?).map_err(|error| Error::Answer {
-        from: "the one who started the check",
-        why: format!("its standard input is no run ({error})"),
+    let ran: Ran = serde_json::from_str(&input(directory)?).map_err(|error| {
+        Error::answer(
+            "the one who started the check",
+            format!("its standard input is no run ({error})"),
+        )
     })?;
     ran.workload.verify(directory, &ran.outcome)?;
     println!("true");
@@ -198,11 +201,12 @@ fn input(directory: &Path) -> Result<String> {
 /// `weir-bench load DIRECTORY`: reads a workload as JSON from standard input, runs it, and writes
 /// its [`Outcome`] as JSON to standard output.
 pub fn load(directory: &Path) -> Result<()> {
-    let workload: Workload =
-        serde_json::from_str(&input(directory)?).map_err(|error| Error::Answer {
-            from: "the one who started the load",
-            why: format!("its standard input is no workload ({error})"),
-        })?;
+    let workload: Workload = serde_json::from_str(&input(directory)?).map_err(|error| {
+        Error::answer(
+            "the one who started the load",
+            format!("its standard input is no workload ({error})"),
+        )
+    })?;
     let outcome = workload.run(directory)?;
     serde_json::to_writer(io::stdout(), &outcome)
         .map_err(io::Error::from)

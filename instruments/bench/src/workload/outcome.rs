@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::error::Result;
 use crate::measure::Latencies;
@@ -14,7 +15,8 @@ use crate::workload::timeline::Timeline;
 pub const ALL: &str = "all";
 
 /// What kind of operation a latency is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Class {
     /// Reads of file data.
     Read,
@@ -32,34 +34,9 @@ pub enum Class {
     Job,
 }
 
-impl Class {
-    const ALL: [Class; 7] = [
-        Class::Read,
-        Class::Write,
-        Class::Sync,
-        Class::Other,
-        Class::NewOrder,
-        Class::Transaction,
-        Class::Job,
-    ];
-
-    /// Its name in an [`Outcome`].
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Read => "read",
-            Class::Write => "write",
-            Class::Sync => "sync",
-            Class::Other => "other",
-            Class::NewOrder => "new-order",
-            Class::Transaction => "transaction",
-            Class::Job => "job",
-        }
-    }
-}
-
 /// The latencies one thread saw.
 pub struct Tally {
-    classes: [(Latencies, u64); Class::ALL.len()],
+    classes: [Latencies; Class::VARIANTS.len()],
     /// From the start of the load to the end of the thread's last operation, seconds.
     pub seconds: f64,
 }
@@ -67,14 +44,12 @@ pub struct Tally {
 impl Tally {
     /// Nothing yet.
     pub fn new() -> Tally {
-        Tally { classes: std::array::from_fn(|_| (Latencies::new(), 0)), seconds: 0.0 }
+        Tally { classes: std::array::from_fn(|_| Latencies::new()), seconds: 0.0 }
     }
 
-    /// Adds one operation and the bytes it moved.
-    pub fn note(&mut self, class: Class, latency: Duration, bytes: u64) {
-        let (latencies, total) = &mut self.classes[class as usize];
-        latencies.note(latency);
-        *total += bytes;
+    /// Adds one operation.
+    pub fn note(&mut self, class: Class, latency: Duration) {
+        self.classes[class as usize].note(latency);
     }
 }
 
@@ -97,18 +72,13 @@ pub struct ClassOutcome {
     pub p99_us: f64,
     /// Longest.
     pub max_us: f64,
-    /// Bytes read or written.
-    pub bytes: u64,
 }
 
 /// What a load measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// From the start to the end of the last operation, seconds.
     pub seconds: f64,
-    /// Operations a second that were asked for, where that is fixed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offered_per_s: Option<f64>,
     /// The classes the load has, then all together.
     pub classes: Vec<ClassOutcome>,
     /// How many operations each stream of them got through. What they did follows from the
@@ -125,17 +95,10 @@ impl Outcome {
     /// Sums up the threads' tallies. `done` is for checking, see [`Outcome::done`].
     pub fn new(tallies: &[Tally], done: Vec<u64>, checked_reads: u64) -> Outcome {
         let mut classes: Vec<ClassOutcome> =
-            Class::ALL.into_iter().filter_map(|class| sum_up(tallies, &[class])).collect();
-        classes.extend(sum_up(tallies, &Class::ALL));
+            Class::VARIANTS.iter().filter_map(|class| sum_up(tallies, &[*class])).collect();
+        classes.extend(sum_up(tallies, Class::VARIANTS));
         let seconds = tallies.iter().map(|tally| tally.seconds).fold(0.0, f64::max);
-        Outcome {
-            seconds,
-            offered_per_s: None,
-            classes,
-            done,
-            checked_reads,
-            writes_over_time: None,
-        }
+        Outcome { seconds, classes, done, checked_reads, writes_over_time: None }
     }
 
     /// Does one thing as a whole, a job.
@@ -155,7 +118,7 @@ impl Outcome {
         for number in 0..count {
             let before = Instant::now();
             act(number)?;
-            tally.note(class, before.elapsed(), 0);
+            tally.note(class, before.elapsed());
         }
         tally.seconds = start.elapsed().as_secs_f64();
         Ok(Outcome::new(&[tally], vec![count], 0))
@@ -170,12 +133,11 @@ impl Outcome {
 /// The classes of `wanted` as one, if there is any such operation.
 fn sum_up(tallies: &[Tally], wanted: &[Class]) -> Option<ClassOutcome> {
     let mut latencies = Latencies::new();
-    let (mut bytes, mut ops_per_s) = (0, 0.0);
+    let mut ops_per_s = 0.0;
     for tally in tallies {
         let mut ops = 0;
-        for (own, own_bytes) in wanted.iter().map(|class| &tally.classes[*class as usize]) {
+        for own in wanted.iter().map(|class| &tally.classes[*class as usize]) {
             ops += own.summary().count;
-            bytes += own_bytes;
             latencies.add(own);
         }
         if tally.seconds > 0.0 {
@@ -183,7 +145,7 @@ fn sum_up(tallies: &[Tally], wanted: &[Class]) -> Option<ClassOutcome> {
         }
     }
     let summary = latencies.summary();
-    let name = if let [class] = wanted { class.name() } else { ALL };
+    let name = if let [class] = wanted { class.into() } else { ALL };
     (summary.count > 0).then(|| ClassOutcome {
         class: name.into(),
         ops: summary.count,
@@ -192,7 +154,6 @@ fn sum_up(tallies: &[Tally], wanted: &[Class]) -> Option<ClassOutcome> {
         p50_us: summary.median_us,
         p99_us: summary.p99_us,
         max_us: summary.max_us,
-        bytes,
     })
 }
 
@@ -205,16 +166,16 @@ mod tests {
         let mut reader = Tally::new();
         let mut writer = Tally::new();
         for _ in 0..10 {
-            reader.note(Class::Read, Duration::from_micros(100), 512);
-            writer.note(Class::Write, Duration::from_micros(10), 512);
-            writer.note(Class::Write, Duration::from_micros(10), 512);
+            reader.note(Class::Read, Duration::from_micros(100));
+            writer.note(Class::Write, Duration::from_micros(10));
+            writer.note(Class::Write, Duration::from_micros(10));
         }
         (reader.seconds, writer.seconds) = (2.0, 1.0);
         let outcome = Outcome::new(&[reader, writer], vec![20], 10);
         let names: Vec<_> = outcome.classes.iter().map(|class| class.class.as_str()).collect();
         assert_eq!(names, ["read", "write", "all"]);
         let all = outcome.class("all").unwrap();
-        assert_eq!((all.ops, all.bytes), (30, 30 * 512));
+        assert_eq!(all.ops, 30);
         assert!((all.ops_per_s - 25.0).abs() < 1e-9);
         assert!((all.mean_us - 40.0).abs() < 0.1, "{all:?}");
         assert!((outcome.class("write").unwrap().p99_us - 10.0).abs() < 0.1);

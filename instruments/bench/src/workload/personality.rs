@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use strum::Display;
+use strum::{Display, VariantArray};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +32,10 @@ pub const FILE: &str = "personality.data";
 /// Smallest and largest operation.
 const IO_BYTES: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 
-/// Which micro-benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display)]
+/// Which micro-benchmark, in the paper's order.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, VariantArray,
+)]
 #[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -50,15 +52,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every one, in the paper's order.
-    pub const ALL: [Kind; 5] = [
-        Kind::SequentialWrite,
-        Kind::RandomWrite,
-        Kind::RandomReadwrite,
-        Kind::SequentialRead,
-        Kind::RandomRead,
-    ];
-
     fn reads(self) -> bool {
         !matches!(self, Kind::SequentialWrite | Kind::RandomWrite)
     }
@@ -174,9 +167,7 @@ impl Job for Personality {
 fn writes_of(outcome: &Outcome) -> Result<u64> {
     match outcome.done[..] {
         [writes] => Ok(writes),
-        _ => {
-            Err(Error::Answer { from: "the load", why: "it does not say how much it wrote".into() })
-        }
+        _ => Err(Error::answer("the load", "it does not say how much it wrote")),
     }
 }
 
@@ -207,7 +198,7 @@ impl Load {
             let after = Instant::now();
             result.doing("write", &self.path)?;
             self.ended.store(write + 1, Ordering::Release);
-            tally.note(Class::Write, after - before, self.slots.io_bytes);
+            tally.note(Class::Write, after - before);
             timeline.note(after - self.start);
             Ok(after)
         })?;
@@ -226,7 +217,7 @@ impl Load {
             let after = Instant::now();
             result.doing("read", &self.path)?;
             let begun = self.begun.load(Ordering::Acquire);
-            tally.note(Class::Read, after - before, self.slots.io_bytes);
+            tally.note(Class::Read, after - before);
             match check.saw(slot, &bytes, ended..begun) {
                 Saw::Prepared => log.note(slot, 0, ended),
                 Saw::Write(write) => log.note(slot, write + 1, ended),
@@ -366,9 +357,9 @@ mod tests {
 
     #[test]
     fn each_leaves_what_it_must_and_can_be_put_back() {
-        for (kind, io_bytes) in Kind::ALL.into_iter().zip([128, 1536, 512, 2048, 4096]) {
-            let workload = personality(kind, io_bytes);
-            let home = Scratch::new(&format!("each-{kind}"), &workload);
+        for (kind, io_bytes) in Kind::VARIANTS.iter().zip([128, 1536, 512, 2048, 4096]) {
+            let workload = personality(*kind, io_bytes);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             let ops = |class| outcome.class(class).map_or(0, |class| class.ops);
@@ -377,7 +368,6 @@ mod tests {
             assert_eq!(ops("write"), outcome.done[0]);
             assert_eq!(ops("read"), outcome.checked_reads);
             assert_eq!(ops("all"), ops("read") + ops("write"));
-            assert_eq!(outcome.class("all").unwrap().bytes, ops("all") * io_bytes);
             workload.reset(&home, &outcome).unwrap();
             let nothing = Outcome { done: vec![0], ..outcome };
             workload.verify(&home, &nothing).unwrap();
@@ -387,7 +377,7 @@ mod tests {
     #[test]
     fn sequential_writes_go_around_and_are_put_back() {
         let workload = personality(Kind::SequentialWrite, 3072);
-        let home = Scratch::new("around", &workload);
+        let home = Scratch::new(&workload);
         let mut outcome = write(&home, &workload, slots(&workload).count() + 2);
         workload.verify(&home, &outcome).unwrap();
         workload.reset(&home, &outcome).unwrap();
@@ -398,7 +388,7 @@ mod tests {
     #[test]
     fn verification_finds_every_kind_of_fault() {
         let workload = personality(Kind::RandomWrite, 512);
-        let home = Scratch::new("faults", &workload);
+        let home = Scratch::new(&workload);
         let outcome = write(&home, &workload, 2000);
         workload.verify(&home, &outcome).unwrap();
         let slots = slots(&workload);
@@ -430,7 +420,7 @@ mod tests {
     #[test]
     fn a_byte_that_no_write_touched_is_checked_too() {
         let workload = personality(Kind::SequentialWrite, 4096);
-        let home = Scratch::new("untouched", &workload);
+        let home = Scratch::new(&workload);
         open(&home).write_all_at(b"!", 40 * PAGE + 17).unwrap();
         let outcome = write(&home, &workload, 3);
         assert_different(workload.verify(&home, &outcome), "it was never written");
@@ -445,7 +435,7 @@ mod tests {
                 unreachable!()
             };
             let workload = Workload::Personality(Personality { seconds: 0.0, ..personality });
-            let home = Scratch::new(&format!("wrong-{kind}"), &workload);
+            let home = Scratch::new(&workload);
             for page in 0..64 {
                 open(&home).write_all_at(b"!", page * 4096 + 100).unwrap();
             }

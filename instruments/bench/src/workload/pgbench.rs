@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::mount::run;
 use crate::workload::job::Job;
-use crate::workload::outcome::{Class, Outcome, Tally};
+use crate::workload::outcome::{Class, Outcome};
 use crate::workload::postgres::{CLUSTER_BYTES, Clusters, Postgres, Server, unclear};
 
 /// A step of pgbench's scale, bytes: 100,000 accounts and their index.
@@ -54,11 +54,7 @@ impl Job for Pgbench {
         }
         let done = server.pgbench(self.clients, self.seconds, &[])?;
         server.stop("immediate")?;
-        let mut tally = Tally::new();
-        for (_, latency) in &done.transactions {
-            tally.note(Class::Transaction, *latency, 0);
-        }
-        tally.seconds = done.seconds;
+        let tally = done.tally(|_| Class::Transaction);
         Ok(Outcome::new(&[tally], vec![done.transactions.len() as u64], 0))
     }
 

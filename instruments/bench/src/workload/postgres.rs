@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::syncfs;
+use nix::unistd::User;
 
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
 use crate::mount::run;
-use crate::workload::tree::remove;
+use crate::workload::outcome::{Class, Tally};
+use crate::workload::tree::{remove, sync};
 
 /// Whose servers they are.
 const USER: &str = "postgres";
@@ -88,8 +89,7 @@ impl Clusters {
         let to = self.used();
         remove(&to)?;
         run(Command::new("cp").arg("-a").args([&self.prepared(), &to]))?;
-        let opened = fs::File::open(&to).doing("open", &to)?;
-        syncfs(&opened).doing("sync", &to)
+        sync(&to)
     }
 
     /// What a query for one text, called `found`, answers without a server; the run's cluster is
@@ -107,7 +107,7 @@ impl Clusters {
 /// An answer that cannot be read.
 pub fn unclear(said: &str) -> Error {
     let why = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
-    Error::Answer { from: "postgres --single", why }
+    Error::answer("postgres --single", why)
 }
 
 /// What a stand-alone backend shows as ` 1: found = "..."`.
@@ -137,10 +137,10 @@ impl Postgres {
         };
         let programs = newest_programs(Path::new(PROGRAMS))
             .ok_or_else(|| missing("PostgreSQL is not installed"))?;
-        let users = fs::read_to_string("/etc/passwd").doing("read", Path::new("/etc/passwd"))?;
-        let (uid, gid) = user(&users, USER)
-            .ok_or_else(|| missing("there is no user 'postgres' for PostgreSQL to run as"))?;
-        Ok(Postgres { programs, uid, gid })
+        let user = User::from_name(USER).doing("look up users in", Path::new("/etc/passwd"))?;
+        let user =
+            user.ok_or_else(|| missing("there is no user 'postgres' for PostgreSQL to run as"))?;
+        Ok(Postgres { programs, uid: user.uid.as_raw(), gid: user.gid.as_raw() })
     }
 
     /// One of its programs, as its user; nothing of this process's environment matters to it.
@@ -197,18 +197,6 @@ fn newest_programs(root: &Path) -> Option<PathBuf> {
         name.parse::<f64>().ok().map(|version| (version * 10.0) as u64)
     };
     with_programs.max_by_key(number).map(|path| path.join("bin"))
-}
-
-/// The user's and the group's number of a user, from the lines of passwd(5).
-fn user(users: &str, name: &str) -> Option<(u32, u32)> {
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        if fields.next()? != name {
-            return None;
-        }
-        let mut numbers = fields.skip(1).map(|field| field.parse().ok());
-        Some((numbers.next()??, numbers.next()??))
-    })
 }
 
 /// A running server. It is stopped when this goes, or on a signal; if all else fails with its memory
@@ -321,6 +309,16 @@ pub struct Done {
     pub seconds: f64,
 }
 
+impl Done {
+    /// The transactions, each of the class that its script is of.
+    pub fn tally(&self, class: impl Fn(usize) -> Class) -> Tally {
+        let mut tally = Tally::new();
+        self.transactions.iter().for_each(|(script, time)| tally.note(class(*script), *time));
+        tally.seconds = self.seconds;
+        tally
+    }
+}
+
 impl Server<'_> {
     /// Runs pgbench with some more arguments.
     pub fn pgbench(&self, clients: u32, seconds: u64, arguments: &[String]) -> Result<Done> {
@@ -334,10 +332,8 @@ impl Server<'_> {
             .arg(notes.prefix())
             .args(arguments))?;
         let said = String::from_utf8_lossy(&output.stdout);
-        let per_second = transactions_per_second(&said).ok_or_else(|| Error::Answer {
-            from: "pgbench",
-            why: "it does not tell transactions a second".into(),
-        })?;
+        let per_second = transactions_per_second(&said)
+            .ok_or_else(|| Error::answer("pgbench", "it does not tell transactions a second"))?;
         let transactions = notes.transactions()?;
         let seconds = transactions.len() as f64 / per_second;
         Ok(Done { transactions, seconds })
@@ -356,9 +352,6 @@ mod tests {
         let line = "0 199 2241 3 1175850568 995598";
         assert_eq!(transaction(line), Some((3, Duration::from_micros(2241))));
         assert_eq!(transaction("0 199 failed 0 1175850568 995598"), None);
-        let users = "root:x:0:0:root:/:/bin/sh\npostgres:x:101:104:,,,:/var:/bin/sh\n";
-        assert_eq!(user(users, "postgres"), Some((101, 104)));
-        assert_eq!(user(users, "post"), None);
         let said =
             "backend> \t 1: found\t(typeid = 25)\n\t----\n\t 1: found = \"1 2\"\t(typeid = 25)\n";
         assert_eq!(answer(said), Some("1 2"));

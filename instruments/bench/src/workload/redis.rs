@@ -9,14 +9,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
-use crate::mount::{find_program, run};
+use crate::mount::{require_program, run};
+use crate::soon::soon;
 use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
-use crate::workload::tree::remove;
+use crate::workload::tree::{remove, sync};
 
 /// Clients at once.
 const CLIENTS: u32 = 8;
@@ -38,13 +38,9 @@ pub struct Redis {
 
 /// Fails, saying what to do, where there is no Redis.
 pub fn require() -> Result<()> {
-    for program in ["redis-server", "redis-cli", "redis-benchmark"] {
-        find_program(program).ok_or_else(|| Error::Missing {
-            what: format!("{program} is not installed"),
-            remedy: "run 'scripts/setup bench', or install the package 'redis-server'".into(),
-        })?;
-    }
-    Ok(())
+    ["redis-server", "redis-cli", "redis-benchmark"]
+        .into_iter()
+        .try_for_each(|program| require_program(program, "redis-server"))
 }
 
 impl Job for Redis {
@@ -56,8 +52,7 @@ impl Job for Redis {
         let directory = place(home);
         remove(&directory)?;
         fs::create_dir(&directory).doing("create", &directory)?;
-        let opened = fs::File::open(home).doing("open", home)?;
-        syncfs(&opened).doing("sync", home)
+        sync(home)
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
@@ -74,14 +69,7 @@ impl Job for Redis {
         let digest = server.digest()?;
         server.end()?;
         let all = ClassOutcome { class: ALL.into(), ..class.clone() };
-        Ok(Outcome {
-            seconds,
-            offered_per_s: None,
-            classes: vec![class, all],
-            done: digest,
-            checked_reads: 0,
-            writes_over_time: None,
-        })
+        Ok(Outcome { seconds, classes: vec![class, all], done: digest, ..Outcome::default() })
     }
 
     fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
@@ -116,7 +104,7 @@ fn parse(said: &str, requests: u64) -> Result<ClassOutcome> {
         fields.filter_map(|field| field.trim_matches('"').parse().ok()).collect();
     let [ops_per_s, mean_ms, _, p50_ms, _, p99_ms, max_ms] = numbers[..] else {
         let why = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
-        return Err(Error::Answer { from: "redis-benchmark", why });
+        return Err(Error::answer("redis-benchmark", why));
     };
     Ok(ClassOutcome {
         class: "set".into(),
@@ -126,7 +114,6 @@ fn parse(said: &str, requests: u64) -> Result<ClassOutcome> {
         p50_us: p50_ms * 1e3,
         p99_us: p99_ms * 1e3,
         max_us: max_ms * 1e3,
-        bytes: requests * u64::from(VALUE_BYTES),
     })
 }
 
@@ -179,20 +166,17 @@ impl Server {
         let numbers: Option<Vec<u64>> = numbers.collect();
         numbers
             .filter(|numbers| numbers.len() == 4)
-            .ok_or_else(|| Error::Answer { from: "redis-cli DEBUG DIGEST", why: said.to_owned() })
+            .ok_or_else(|| Error::answer("redis-cli DEBUG DIGEST", said.to_owned()))
     }
 
     /// Has it write and sync its file, and waits for its end.
     fn end(mut self) -> Result<()> {
         // It answers by closing the connection.
         let _ = self.ask(&["SHUTDOWN"]);
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
-                _ => return Err(self.failed("it does not end well")),
-            }
+        soon(PATIENCE, || !matches!(self.child.try_wait(), Ok(None)));
+        match self.child.try_wait() {
+            Ok(Some(status)) if status.success() => Ok(()),
+            _ => Err(self.failed("it does not end well")),
         }
     }
 
@@ -238,7 +222,7 @@ mod tests {
             return;
         }
         let workload = Workload::Redis(Redis { requests: 500 });
-        let home = Scratch::new("redis", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         workload.verify(&home, &outcome).unwrap();
         let server = Server::start(&place(&home)).unwrap();

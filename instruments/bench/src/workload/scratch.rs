@@ -1,21 +1,21 @@
 //! For tests: a directory with a workload's prepared files, removed when it goes.
 
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use tempfile::TempDir;
 
 use crate::error::{Error, Result};
 use crate::workload::Workload;
 
-pub struct Scratch(PathBuf);
+pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// Prepares `workload` in a directory of its own; no two tests may give the same name.
-    pub fn new(name: &str, workload: &Workload) -> Scratch {
-        let name = format!("weir-bench-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        workload.prepare(&path).unwrap();
-        Scratch(path)
+    /// Prepares `workload` in a directory of its own.
+    pub fn new(workload: &Workload) -> Scratch {
+        let directory = tempfile::tempdir().unwrap();
+        workload.prepare(directory.path()).unwrap();
+        Scratch(directory)
     }
 }
 
@@ -23,13 +23,7 @@ impl Deref for Scratch {
     type Target = Path;
 
     fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path()
     }
 }
 

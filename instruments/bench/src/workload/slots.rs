@@ -71,9 +71,8 @@ impl Slots {
     fn last_writes(self, writes: u64) -> Result<Vec<u32>> {
         let mut last = vec![0; self.count() as usize];
         for write in 0..writes {
-            let number = u32::try_from(write + 1).map_err(|_| Error::Answer {
-                from: "the load",
-                why: format!("{writes} writes are more than can be checked"),
+            let number = u32::try_from(write + 1).map_err(|_| {
+                Error::answer("the load", format!("{writes} writes are more than can be checked"))
             })?;
             last[self.of_write(write) as usize] = number;
         }
@@ -132,20 +131,17 @@ impl Slots {
 
     /// Writes what was prepared over each page that `writes` writes changed, and syncs the file.
     pub fn reset(self, path: &Path, writes: u64) -> Result<()> {
+        self.reset_last(path, &self.last_writes(writes)?)
+    }
+
+    /// The same, by each slot's last write.
+    pub fn reset_last(self, path: &Path, last: &[u32]) -> Result<()> {
         let mut changed = vec![false; self.file_bytes.div_ceil(PAGE) as usize];
-        // A random load draws each slot independently and a sequential one soon goes around: the
-        // writes beyond the last round need not be looked at.
-        let writes = if self.random { writes } else { writes.min(self.count()) };
-        for write in 0..writes {
-            let start = self.offset(self.of_write(write));
+        for (slot, _) in (0..).zip(last).filter(|(_, last)| **last > 0) {
+            let start = self.offset(slot);
             let end = (start + self.io_bytes).div_ceil(PAGE);
             changed[(start / PAGE) as usize..end as usize].fill(true);
         }
-        self.restore(path, &changed)
-    }
-
-    /// Writes what was prepared over each page that `changed` says so of, and syncs the file.
-    pub fn restore(self, path: &Path, changed: &[bool]) -> Result<()> {
         let file = OpenOptions::new().write(true).open(path).doing("open", path)?;
         let mut prepared = Prepared::new(PREPARED_SEED);
         let mut page = 0;

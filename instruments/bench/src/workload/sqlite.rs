@@ -4,15 +4,14 @@
 //! What a transaction does follows from the seed and its number, so the balance that each account
 //! must have at the end is known.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use crate::content::Random;
-use crate::error::{Doing, Error, Result};
-use crate::sqlite_shell::Shell;
+use crate::error::{Error, Result};
+use crate::sqlite_shell::{Shell, make_database};
 use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
 
@@ -60,24 +59,13 @@ impl Job for Sqlite {
     }
 
     fn prepare(&self, home: &Path) -> Result<()> {
-        let path = database(home);
-        for left in [journal(home), path.clone()] {
-            if left.exists() {
-                fs::remove_file(&left).doing("remove", &left)?;
-            }
-        }
-        let mut shell = Shell::start(&path)?;
-        shell.tell(&format!(
+        let sql = format!(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
              CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER, owner TEXT);
              WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ACCOUNTS})
              INSERT INTO account SELECT i, 0, printf('%.160c', substr('weir', 1 + i % 4, 1)) FROM n;"
-        ))?;
-        shell.end()?;
-        for durable in [path.as_path(), home] {
-            File::open(durable).and_then(|file| file.sync_all()).doing("sync", durable)?;
-        }
-        Ok(())
+        );
+        make_database(&database(home), &sql)
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
@@ -90,7 +78,7 @@ impl Job for Sqlite {
             let sql = self.sql(number);
             let before = Instant::now();
             shell.tell(&sql)?;
-            tally.note(Class::Transaction, before.elapsed(), 0);
+            tally.note(Class::Transaction, before.elapsed());
         }
         tally.seconds = start.elapsed().as_secs_f64();
         shell.end()?;
@@ -99,10 +87,10 @@ impl Job for Sqlite {
 
     fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         if outcome.done != [self.transactions] {
-            return Err(Error::Answer {
-                from: "the load",
-                why: format!("it did {:?} of {} transactions", outcome.done, self.transactions),
-            });
+            return Err(Error::answer(
+                "the load",
+                format!("it did {:?} of {} transactions", outcome.done, self.transactions),
+            ));
         }
         if journal(home).exists() {
             let journal = journal(home);
@@ -160,7 +148,7 @@ mod tests {
             return;
         }
         let workload = Workload::Sqlite(Sqlite { transactions: 5, seed: 3 });
-        let home = Scratch::new("sqlite", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert_eq!(outcome.class("transaction").unwrap().ops, 5);
         workload.verify(&home, &outcome).unwrap();

@@ -4,7 +4,6 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
 use crate::page::PAGE;
+use crate::threads::at_once;
 use crate::workload::job::Job;
 use crate::workload::outcome::{Class, Outcome, Tally};
 use crate::workload::slots::{PREPARED_SEED, Slots};
@@ -54,7 +54,7 @@ impl SyncedWrites {
         if outcome.done.len() == self.threads as usize {
             return Ok(&outcome.done);
         }
-        Err(Error::Answer { from: "the load", why: "it does not say how much it wrote".into() })
+        Err(Error::answer("the load", "it does not say how much it wrote"))
     }
 }
 
@@ -73,18 +73,9 @@ impl Job for SyncedWrites {
     fn run(&self, directory: &Path) -> Result<Outcome> {
         let start = Instant::now();
         let deadline = start + Duration::from_secs_f64(self.seconds);
-        let ended: Vec<Result<(Tally, u64)>> = thread::scope(|scope| {
-            let writers: Vec<_> = self
-                .files(directory)
-                .map(|(path, slots)| scope.spawn(move || write(&path, slots, start, deadline)))
-                .collect();
-            writers
-                .into_iter()
-                .map(|writer| writer.join().expect("a writer does not panic"))
-                .collect()
-        });
-        let (tallies, done): (Vec<Tally>, Vec<u64>) =
-            ended.into_iter().collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let writers =
+            self.files(directory).map(|(path, slots)| move || write(&path, slots, start, deadline));
+        let (tallies, done): (Vec<Tally>, Vec<u64>) = at_once(writers)?.into_iter().unzip();
         Ok(Outcome::new(&tallies, done, 0))
     }
 
@@ -113,7 +104,7 @@ fn write(path: &Path, slots: Slots, start: Instant, deadline: Instant) -> Result
         file.write_all_at(&bytes, slots.offset(slots.of_write(number))).doing("write", path)?;
         file.sync_data().doing("sync", path)?;
         let after = Instant::now();
-        tally.note(Class::Sync, after - before, slots.io_bytes);
+        tally.note(Class::Sync, after - before);
         if after >= deadline {
             tally.seconds = (after - start).as_secs_f64();
             return Ok((tally, number + 1));
@@ -137,7 +128,7 @@ mod tests {
             seconds: 0.05,
             seed: 4,
         });
-        let home = Scratch::new("synced", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert_eq!(outcome.done.len(), 3);
         assert_eq!(outcome.class("sync").unwrap().ops, outcome.done.iter().sum::<u64>());

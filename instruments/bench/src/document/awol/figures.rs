@@ -6,11 +6,11 @@ use super::over_time;
 use super::panel::{DISKS, panel};
 use crate::disk::Model;
 use crate::document::figures::series_of;
+use crate::measure::{median, spread};
 use crate::nbw::awol::ratios::{Figure as Of, against, found_in_memory, speed, times_baseline};
 use crate::nbw::awol::sweep::Sweep;
 use crate::nbw::names::{BASELINE, contestants_of, workloads};
 use crate::nbw::results::{Case, Class, Experiment, Results};
-use crate::nbw::summary::median;
 use crate::plot::{Figure, Kind, Mark, Marker, Panel, RGBColor, Series};
 
 /// What a whisker is.
@@ -203,8 +203,6 @@ fn intervals(results: &Results) -> Figure {
 /// The median over the rounds, and the spread.
 fn figure(case: &Case, of: Of<'_>) -> Option<Mark> {
     let values: Vec<f64> = case.rounds.iter().filter_map(of).filter(|it| it.is_finite()).collect();
-    let bound = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
-    let spread = bound(f64::min).zip(bound(f64::max));
-    spread?;
-    Some(Mark { value: median(values), spread })
+    let spread = Some(spread(values.iter().copied())?);
+    Some(Mark { value: median(&values), spread })
 }

@@ -92,15 +92,10 @@ fn how(profile: &Profile) -> String {
 fn goals(results: &Results) -> String {
     let mut table = Table::new(&["goal", "", "at least", "measured", "weir-static"], 2);
     for goal in judge::goals(results) {
-        let state = match goal.reached() {
-            Some(true) => "reached",
-            Some(false) => "**missed**",
-            None => "not measured",
-        };
         let at = goal.measured.as_ref().and_then(|found| found.decided_by.as_ref());
         table.row(vec![
             at.map_or(goal.name.clone(), |at| format!("{}, at {at}", goal.name)),
-            state.to_owned(),
+            goal.state("**missed**").to_owned(),
             goal.show(goal.need),
             or_dash(goal.measured.as_ref(), |found| goal.show(found.value)),
             or_dash(goal.best.as_ref(), |(_, found)| goal.show(found.value)),

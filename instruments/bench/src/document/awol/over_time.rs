@@ -7,6 +7,7 @@ use super::panel::{DISKS, OVER_TIME, panel};
 use crate::disk::Model;
 use crate::document::figures::series_of;
 use crate::document::markdown::Table;
+use crate::measure::mean;
 use crate::nbw::awol::optimum;
 use crate::nbw::names::{ADAPTIVE, DASH, rate};
 use crate::nbw::results::{Curves, Moment, Requests, Results};
@@ -138,16 +139,11 @@ pub fn both(step: &Requests) -> f64 {
     step.reads_per_s + step.writes_per_s
 }
 
-/// The mean of some values.
-pub fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
 fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// The most of them.
+/// The most of some values.
 pub fn most(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }

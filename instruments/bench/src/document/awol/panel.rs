@@ -20,12 +20,10 @@ pub fn panel(
 ) -> Panel {
     Panel {
         title: title.to_owned(),
-        x_title: String::new(),
         y_title: y_title.to_owned(),
-        logarithmic: false,
         kind,
         categories: workloads.iter().map(|name| name.to_uppercase()).collect(),
         marks,
-        line_at: None,
+        ..Panel::default()
     }
 }

@@ -3,15 +3,15 @@
 //! The paper is "AWOL: An Adaptive Write Optimizations Layer"; its section is 5. Only what its text
 //! states is here: nothing was read off its plots. Ours are of the hard disk, as the paper's.
 
-use super::over_time::{both, curves, mean, most};
+use super::over_time::{both, curves, most};
 use crate::document::markdown::Table;
+use crate::measure::{mean, median, spread};
 use crate::nbw::awol::macrobench;
 use crate::nbw::awol::optimum::best;
 use crate::nbw::awol::ratios::{against, found_in_memory, speed};
 use crate::nbw::goals::percent_less;
 use crate::nbw::names::{ADAPTIVE, BASELINE, STATIC, or_dash, percent};
-use crate::nbw::results::{Moment, Results, Round};
-use crate::nbw::summary::median;
+use crate::nbw::results::{Results, Round};
 
 /// One statement. `ours` is the figure of adaptive write-back, held against another contestant.
 struct Statement {
@@ -126,7 +126,7 @@ fn hits(results: &Results, case: &str, other: &str) -> Option<String> {
         let rounds = case.rounds.iter();
         let rates: Vec<f64> =
             rounds.filter_map(|round| found_in_memory(round, case.size_bytes)).collect();
-        (!rates.is_empty()).then(|| median(rates))
+        (!rates.is_empty()).then(|| median(&rates))
     };
     Some(format!("{:.0} % to {:.0} %", of(ADAPTIVE)?, of(other)?))
 }
@@ -144,11 +144,10 @@ fn requests(results: &Results, case: &str, other: &str) -> Option<String> {
 /// The watermark itself has nobody to be held against: its first value, and those of the second half.
 fn settled(results: &Results, case: &str, other: &str) -> Option<String> {
     let moments = &curves(results, case, ADAPTIVE)?.moments;
-    let highs = |of: &[Moment]| of.iter().map(|moment| moment.high_percent).collect::<Vec<_>>();
-    let late = highs(&moments[moments.len() / 2..]);
     let first = moments.first().filter(|_| other == BASELINE)?.high_percent;
-    let least = late.iter().copied().fold(f64::INFINITY, f64::min);
-    Some(format!("h from {first:.1} % to {least:.1}–{:.1} %", most(&late)))
+    let late = moments[moments.len() / 2..].iter().map(|moment| moment.high_percent);
+    let (least, most) = spread(late)?;
+    Some(format!("h from {first:.1} % to {least:.1}–{most:.1} %"))
 }
 
 #[cfg(test)]

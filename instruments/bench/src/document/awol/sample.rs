@@ -1,10 +1,7 @@
 //! A small made-up run of AWOL's workloads for tests: on the hard disk, with gaps.
 
-use crate::disk::Model;
 use crate::nbw::awol::SUITE;
-use crate::nbw::results::{
-    Case, Class, Curves, DiskUse, Experiment, Moment, Requests, Results, Round,
-};
+use crate::nbw::results::{Case, Curves, DiskUse, Experiment, Moment, Requests, Results};
 use crate::nbw::sample;
 
 const WHO: [&str; 3] = ["ext4", "weir-static", "weir-adaptive"];
@@ -22,25 +19,15 @@ const RUN: [(&str, [Figures; 3]); 4] = [
 
 /// See the module.
 pub fn results() -> Results {
-    let mut results = sample::results();
-    let like = results.cases[0].clone();
-    results.suite = SUITE.into();
     let all = RUN.iter().flat_map(|run| WHO.into_iter().zip(run.1).map(move |who| (run.0, who)));
-    let one = |(name, (who, figures))| case(&like, name, who, figures);
-    results.cases = all.map(one).collect();
-    results
+    let cases = all.map(|(name, (who, figures))| case(name, who, figures)).collect();
+    Results { suite: SUITE.into(), cases, ..sample::results() }
 }
 
-/// A case of any experiment, like another one but for what is said.
-pub fn case(like: &Case, name: &str, who: &str, (reads, writes, requests): Figures) -> Case {
-    let class = |(name, ops_per_s): (&str, f64)| Class {
-        class: name.into(),
-        ops: (ops_per_s * 10.0) as u64,
-        ops_per_s,
-        ..like.classes[0].clone()
-    };
+fn case(name: &str, who: &str, (reads, writes, requests): Figures) -> Case {
     let sides = [("read", reads), ("write", writes)];
-    let classes: Vec<Class> = sides.into_iter().filter(|side| side.1 > 0.0).map(class).collect();
+    let classes: Vec<_> = sides.into_iter().filter(|side| side.1 > 0.0).collect();
+    let like = sample::case_of(&format!("hdd/{name}"), Experiment::SideBySide, who, &classes);
     let disk_use = DiskUse {
         read_bytes: 4096.0 * requests,
         requests_a_thousand: requests,
@@ -62,22 +49,14 @@ pub fn case(like: &Case, name: &str, who: &str, (reads, writes, requests): Figur
     if who == "ext4" {
         over_time.moments.clear();
     }
-    let round = Round {
-        classes: classes.clone(),
-        disk_use: Some(disk_use),
-        over_time: Some(over_time),
-        ..like.rounds[0].clone()
-    };
+    let mut round = like.rounds[0].clone();
+    round.classes.iter_mut().for_each(|class| class.ops = (class.ops_per_s * 10.0) as u64);
+    (round.disk_use, round.over_time) = (Some(disk_use), Some(over_time));
     Case {
-        name: format!("hdd/{name}"),
-        experiment: Experiment::SideBySide,
-        workload: name.into(),
-        disk: Model::Hdd,
         size_bytes: 4096,
-        contestant: who.into(),
-        classes,
+        classes: round.classes.clone(),
         disk_use: Some(disk_use),
         rounds: vec![round],
-        ..like.clone()
+        ..like
     }
 }

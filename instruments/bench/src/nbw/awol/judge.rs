@@ -145,7 +145,7 @@ pub fn goals(results: &Results) -> Vec<Goal> {
         name: "hdd/rrrw, adaptive to static: disk requests for equal work, fewer by".into(),
         need: FEWER_REQUESTS,
         unit: Unit::Percent,
-        measured: requests.map(|ratios| single((1.0 - ratios.median) * 100.0)),
+        measured: requests.map(|ratios| Measured::single((1.0 - ratios.median) * 100.0)),
         best: None,
     });
     for (class, name) in [("read", "reads"), ("write", "writes")] {
@@ -161,13 +161,8 @@ pub fn goals(results: &Results) -> Vec<Goal> {
     let groups = groups(results, Experiment::SideBySide);
     let on_hdd = groups.iter().map(|group| group[0]).filter(|case| case.disk == Model::Hdd);
     goals.extend(on_hdd.filter_map(|case| tail(results, case)));
-    goals.push(Goal {
-        name: "adaptive to the best static setting, found by search, in each workload".into(),
-        need: SLOWER,
-        unit: Unit::Times,
-        measured: optimum::farthest(results),
-        best: None,
-    });
+    let name = "adaptive to the best static setting, found by search, in each workload";
+    goals.push(Goal::times(name, SLOWER, optimum::farthest(results)));
     goals.extend(macrobench::goals(results));
     goals
 }
@@ -177,13 +172,9 @@ fn to_static(results: &Results, case: &Case) -> Goal {
     let class = Class::leading(&case.classes).map_or("write", |class| &class.class);
     let gain = GAINS.iter().find(|(name, _)| case.disk == Model::Hdd && *name == case.workload);
     let ratios = against(results, &case.name, ADAPTIVE, STATIC, &speed(&case.name, class));
-    Goal {
-        name: format!("{}, adaptive to static: {}", case.name, called(&case.name, class)),
-        need: gain.map_or(SLOWER, |(_, gain)| *gain),
-        unit: Unit::Times,
-        measured: ratios.map(|ratios| single(ratios.median)),
-        best: None,
-    }
+    let name = format!("{}, adaptive to static: {}", case.name, called(&case.name, class));
+    let measured = ratios.map(|ratios| Measured::single(ratios.median));
+    Goal::times(name, gain.map_or(SLOWER, |(_, gain)| *gain), measured)
 }
 
 /// How much shorter the longest waits of readers are than ext4's; `None` where nobody reads. Each
@@ -192,8 +183,9 @@ fn to_static(results: &Results, case: &Case) -> Goal {
 fn tail(results: &Results, case: &Case) -> Option<Goal> {
     find(&case.classes, "read")?;
     let tail = |round: &Round| Some(1.0 / find(&round.classes, "read")?.p99_us);
-    let measure =
-        |who: &str| Some(single(against(results, &case.name, who, BASELINE, &tail)?.median));
+    let measure = |who: &str| {
+        Some(Measured::single(against(results, &case.name, who, BASELINE, &tail)?.median))
+    };
     Some(Goal {
         name: format!("{}, p99 of reads beside a writer: ext4's to adaptive's", case.name),
         need: READ_TAIL,
@@ -222,11 +214,6 @@ pub fn below_baseline(results: &Results) -> Vec<String> {
     found.into_iter().map(|(_, text)| text).collect()
 }
 
-/// A figure of one case, which the goal's name has.
-fn single(value: f64) -> Measured {
-    Measured { value, decided_by: None, parts: Vec::new() }
-}
-
 /// For each case, how fast `who`'s operations of a class are, times ext4's.
 fn to_baseline(results: &Results, who: &str, class: &str) -> Vec<(String, f64)> {
     let groups = groups(results, Experiment::SideBySide);
@@ -248,31 +235,20 @@ mod tests {
 
     /// One case by three contestants, with so many reads and writes a second and so long reads.
     fn results(name: &str, of: [(f64, f64, f64); 3]) -> Results {
-        let mut results = sample::results();
-        let mut cases = Vec::new();
-        for (who, (reads, writes, p99_us)) in [BASELINE, STATIC, ADAPTIVE].into_iter().zip(of) {
-            let mut case = results.cases[0].clone();
-            (case.name, case.contestant) = (name.into(), who.into());
-            (case.experiment, case.workload) = (Experiment::SideBySide, name[4..].into());
-            let class = |class: &str, ops_per_s| Class {
-                class: class.into(),
-                ops_per_s,
-                p99_us,
-                ..case.classes[0].clone()
-            };
-            let mut classes = vec![class("write", writes)];
-            if reads > 0.0 {
-                classes.insert(0, class("read", reads));
-            }
-            let disk_use = DiskUse { requests_a_thousand: writes, ..DiskUse::default() };
+        let case = |(who, (reads, writes, p99_us)): (&str, (f64, f64, f64))| {
+            let both = [("read", reads), ("write", writes)];
+            let classes: Vec<_> = both.into_iter().filter(|(_, rate)| *rate > 0.0).collect();
+            let mut case = sample::case_of(name, Experiment::SideBySide, who, &classes);
+            case.disk = if name.starts_with("ssd") { Model::Ssd } else { Model::Hdd };
+            case.disk_use = Some(DiskUse { requests_a_thousand: writes, ..DiskUse::default() });
             for round in &mut case.rounds {
-                (round.classes, round.disk_use) = (classes.clone(), Some(disk_use));
+                round.disk_use = case.disk_use;
+                round.classes.iter_mut().for_each(|class| class.p99_us = p99_us);
             }
-            (case.classes, case.disk_use) = (classes, Some(disk_use));
-            cases.push(case);
-        }
-        results.cases = cases;
-        results
+            case
+        };
+        let cases = [BASELINE, STATIC, ADAPTIVE].into_iter().zip(of).map(case);
+        Results { cases: cases.collect(), ..sample::results() }
     }
 
     fn reached(results: &Results, name: &str) -> Option<bool> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::disk::Model;
 use crate::error::Result;
 use crate::nbw::awol::ratios::{Ratios, against, speed, times_baseline};
-use crate::nbw::goals::{Goal, Measured, Unit};
+use crate::nbw::goals::{Goal, Measured};
 use crate::nbw::names::{ADAPTIVE, STATIC, groups, latency, or_dash, rate};
 use crate::nbw::plan::{Cell, Filter};
 use crate::nbw::results::{Class, Experiment, Profile, Results};
@@ -143,16 +143,9 @@ pub fn gain(results: &Results, label: &str, other: &str) -> Option<Ratios> {
 
 /// The goals.
 pub fn goals(results: &Results) -> Vec<Goal> {
-    let goal = |(label, _, name, need): (&str, &str, &str, f64)| Goal {
-        name: format!("{}, {name}", Model::Hdd),
-        need,
-        unit: Unit::Times,
-        measured: gain(results, label, STATIC).map(|ratios| Measured {
-            value: ratios.median,
-            decided_by: None,
-            parts: Vec::new(),
-        }),
-        best: None,
+    let goal = |(label, _, name, need): (&str, &str, &str, f64)| {
+        let measured = gain(results, label, STATIC).map(|ratios| Measured::single(ratios.median));
+        Goal::times(format!("{}, {name}", Model::Hdd), need, measured)
     };
     GAINS.map(goal).into()
 }
@@ -161,7 +154,6 @@ pub fn goals(results: &Results) -> Vec<Goal> {
 mod tests {
     use super::*;
     use crate::nbw::awol::plan;
-    use crate::nbw::results::Case;
     use crate::nbw::sample;
 
     #[test]
@@ -185,25 +177,15 @@ mod tests {
     #[test]
     fn figures_are_a_time_and_a_rate_a_minute() {
         let mut run = sample::results();
-        let like = run.cases[0].clone();
         let case = |who: &str, per_s: f64| {
-            let class = |name: &str| Class {
-                class: name.into(),
-                ops_per_s: per_s,
-                mean_us: 1e6 / per_s,
-                ..like.classes[0].clone()
-            };
-            let mut case = Case { contestant: who.into(), ..like.clone() };
-            (case.name, case.experiment) = ("hdd/macro/tpcc".into(), Experiment::Macro);
-            case.classes = vec![class("new-order"), class("transaction")];
-            case.rounds.iter_mut().for_each(|round| round.classes = case.classes.clone());
-            case
+            let classes = [("new-order", per_s), ("transaction", per_s)];
+            sample::case_of("hdd/macro/tpcc", Experiment::Macro, who, &classes)
         };
         run.cases = vec![case("ext4", 4.0), case(STATIC, 4.0), case(ADAPTIVE, 6.0)];
         let goals = goals(&run);
         assert_eq!(goals.iter().map(Goal::reached).collect::<Vec<_>>(), [None, Some(true)]);
         assert_eq!(rows(&run)[3][2], "360 new orders/min");
-        let job = Class { class: "job".into(), mean_us: 2.5e6, ..like.classes[0].clone() };
+        let job = Class { class: "job".into(), mean_us: 2.5e6, ..Class::default() };
         assert!(
             figure(&job).contains("2500 ms") || figure(&job).contains("2.5"),
             "{}",

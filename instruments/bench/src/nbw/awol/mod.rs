@@ -25,6 +25,7 @@ use crate::disk::Model;
 use crate::error::{Error, Result};
 use crate::mount::{run, weir_program};
 use crate::nbw::command::Place;
+use crate::nbw::names::each_once;
 use crate::nbw::plan::Filter;
 use crate::nbw::run::run_whole;
 use crate::stage::{Contestant, Fetch, WriteBack};
@@ -88,16 +89,11 @@ impl Arguments {
     /// Runs it.
     pub fn run(self) -> Result<()> {
         let weir = weir_program(self.place.weir)?;
-        let mut contestants = vec![Contestant::Ext4];
         let weirs = match self.sweep {
             Some(sweep) => sweep.contestants(),
             None => self.contestants.iter().map(|who| who.contestant()).collect(),
         };
-        for who in weirs {
-            if !contestants.contains(&who) {
-                contestants.push(who);
-            }
-        }
+        let contestants = each_once(std::iter::once(Contestant::Ext4).chain(weirs));
         require_options(&weir, &contestants)?;
         let disks =
             if self.place.disk.is_empty() { vec![Model::Hdd, Model::Ssd] } else { self.place.disk };

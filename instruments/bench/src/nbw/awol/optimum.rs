@@ -5,10 +5,10 @@
 
 use super::ratios::{Ratios, against, called, speed};
 use super::sweep::Sweep;
+use crate::measure::median;
 use crate::nbw::goals::{Measured, worst};
 use crate::nbw::names::{ADAPTIVE, groups, or_dash};
 use crate::nbw::results::{Case, Class, Experiment, Results};
-use crate::nbw::summary::median;
 
 /// The best setting in one case.
 pub struct Best<'a> {
@@ -34,7 +34,7 @@ fn best_of<'a>(results: &Results, group: &[&'a Case]) -> Option<Best<'a>> {
     let name = group[0].name.as_str();
     let class = &Class::leading(&group[0].classes)?.class;
     let speed = speed(name, class);
-    let figure = |case: &Case| median(case.rounds.iter().filter_map(&speed).collect());
+    let figure = |case: &Case| median(&case.rounds.iter().filter_map(&speed).collect::<Vec<_>>());
     let settings = Sweep::Static.contestants();
     let tried = settings.iter().filter_map(|who| {
         let percent = who.background_percent()?;
@@ -80,17 +80,10 @@ mod tests {
 
     /// A search on one workload, with so many writes a second by each.
     fn results(name: &str, of: &[(&str, f64)]) -> Results {
-        let mut results = sample::results();
-        let like = results.cases[0].clone();
         let case = |(who, writes): &(&str, f64)| {
-            let mut case = Case { name: name.into(), contestant: (*who).into(), ..like.clone() };
-            case.experiment = Experiment::Setting;
-            let classes = vec![Class { ops_per_s: *writes, ..like.classes[0].clone() }];
-            case.rounds.iter_mut().for_each(|round| round.classes = classes.clone());
-            Case { classes, ..case }
+            sample::case_of(name, Experiment::Setting, who, &[("write", *writes)])
         };
-        results.cases = of.iter().map(case).collect();
-        results
+        Results { cases: of.iter().map(case).collect(), ..sample::results() }
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //!
 //! Pure: results in, figures out. What is missing is `None`.
 
+use crate::measure::{median, spread};
 use crate::nbw::goals::SLOWER;
 use crate::nbw::names::{BASELINE, times};
 use crate::nbw::results::{Class, Results, Round};
-use crate::nbw::summary::median;
 
 /// A figure of a round, where it has it.
 pub type Figure<'a> = &'a dyn Fn(&Round) -> Option<f64>;
@@ -74,9 +74,8 @@ pub fn against(
     let rounds = results.find(case, who)?.rounds.iter().zip(&results.find(case, other)?.rounds);
     let ratios = rounds.filter_map(|(own, other)| Some(figure(own)? / figure(other)?));
     let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
-    let bound = |pick: fn(f64, f64) -> f64| ratios.iter().copied().reduce(pick);
-    let (least, most) = (bound(f64::min)?, bound(f64::max)?);
-    Some(Ratios { least, most, rounds: ratios.len(), median: median(ratios) })
+    let (least, most) = spread(ratios.iter().copied())?;
+    Some(Ratios { least, most, rounds: ratios.len(), median: median(&ratios) })
 }
 
 /// Pages read by programs that no page read from the disk stands for, percent: found in memory, be it

@@ -1,7 +1,7 @@
 //! What the spill suite found, for a terminal, and the goals it is held against.
 
 use crate::disk::Model;
-use crate::nbw::goals::{Goal, Measured, Unit};
+use crate::nbw::goals::{Goal, Measured};
 use crate::nbw::names::{groups, or_dash, rate, times};
 use crate::nbw::results::{Case, Experiment, Phases, Results};
 use crate::nbw::table::aligned;
@@ -66,17 +66,10 @@ pub fn goals(results: &Results) -> Vec<Goal> {
             Some(Measured { value, decided_by: Some(case.name.clone()), parts })
         })
     };
-    let goal = |name: &str, need, measured| Goal {
-        name: name.into(),
-        need,
-        unit: Unit::Times,
-        measured,
-        best: None,
-    };
     let until_full = find(&|phases| Some(phases.until_full.ratio_to_blocking));
     vec![
-        goal("hdd, until the log is full: times ext4", UNTIL_FULL, until_full),
-        goal("hdd, after: share of the bound", AFTER, find(&share_of_bound)),
+        Goal::times("hdd, until the log is full: times ext4", UNTIL_FULL, until_full),
+        Goal::times("hdd, after: share of the bound", AFTER, find(&share_of_bound)),
     ]
 }
 

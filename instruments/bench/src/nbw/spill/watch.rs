@@ -1,12 +1,11 @@
 //! A load with an eye on the redo log: `weir status` is asked again and again while it runs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::mount::{Status, WeirMount};
+use crate::mount::Status;
 use crate::stage::Arena;
+use crate::threads::watched;
 use crate::workload::{Outcome, Workload, monotonic_ns};
 
 /// How long to wait between two looks.
@@ -38,23 +37,8 @@ impl Reading {
 /// Runs `workload` in the contestant's memory; what was seen of its log meanwhile, if it has one.
 pub fn load(arena: &Arena<'_>, workload: &Workload) -> Result<(Outcome, Vec<Reading>)> {
     let Some(mount) = arena.mount() else { return Ok((arena.load(workload)?, Vec::new())) };
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(mount, &over));
-        let outcome = arena.load(workload);
-        over.store(true, Ordering::Relaxed);
-        watcher.thread().unpark();
-        let readings = watcher.join().expect("a watcher does not panic");
-        Ok((outcome?, readings))
-    })
-}
-
-/// A daemon that does not answer is looked at again later: it is the load that fails if it is gone.
-fn watch(mount: &WeirMount, over: &AtomicBool) -> Vec<Reading> {
-    let mut readings = Vec::new();
-    while !over.load(Ordering::Relaxed) {
-        readings.extend(mount.status().ok().map(|status| Reading::of(&status)));
-        thread::park_timeout(INTERVAL);
-    }
-    readings
+    // A daemon that does not answer is looked at again later: it is the load that fails if it is gone.
+    let look = || mount.status().ok().map(|status| Reading::of(&status));
+    let (outcome, readings) = watched(INTERVAL, look, || arena.load(workload));
+    Ok((outcome?, readings))
 }

@@ -3,17 +3,26 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::workload::slots::Slots;
 
 /// The call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Call {
     /// pread(2).
     Read,
     /// pwrite(2).
     Write,
+}
+
+impl Call {
+    /// As an operation's class and, in a message, as what was tried.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// Where calls go.

@@ -24,6 +24,7 @@ use crate::cold::make_file;
 use crate::error::{Doing, Error, Result};
 use crate::measure::Latencies;
 use crate::page::PAGE;
+use crate::threads::at_once;
 use crate::workload::job::Job;
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
 use crate::workload::slots::PREPARED_SEED;
@@ -43,18 +44,10 @@ impl Calls {
             p50_us: summary.median_us,
             p99_us: summary.p99_us,
             max_us: summary.max_us,
-            bytes: ended.iter().map(|done| done.sustained * self.io_bytes).sum(),
         };
         Outcome {
             seconds: ended.iter().map(|done| done.seconds).fold(0.0, f64::max),
-            offered_per_s: None,
-            classes: vec![
-                of(match self.call {
-                    Call::Read => "read",
-                    Call::Write => "write",
-                }),
-                of(ALL),
-            ],
+            classes: vec![of(self.call.name()), of(ALL)],
             done: ended.iter().map(|done| done.calls).collect(),
             checked_reads: ended.iter().map(|done| done.checked).sum(),
             writes_over_time: None,
@@ -64,10 +57,7 @@ impl Calls {
     /// For each file, and each of its slots, the number of the last write's bytes plus one, or 0.
     fn last_writes(&self, outcome: &Outcome) -> Result<Vec<Vec<u32>>> {
         if outcome.done.len() != self.threads as usize {
-            return Err(Error::Answer {
-                from: "the load",
-                why: "it does not say how many calls it made".into(),
-            });
+            return Err(Error::answer("the load", "it does not say how many calls it made"));
         }
         let slots = if self.call == Call::Write { self.slots().count() } else { 0 };
         let mut last = vec![vec![0; slots as usize]; self.files() as usize];
@@ -76,10 +66,10 @@ impl Calls {
         }
         for (thread, calls) in (0..).zip(&outcome.done) {
             let file = if self.shared { 0 } else { thread as usize };
-            let contents = self.contents(thread);
             let mut order = self.order(thread);
             for call in 0..*calls {
-                last[file][order.next_slot() as usize] = contents.number(call) as u32 + 1;
+                last[file][order.next_slot() as usize] =
+                    self.content_number(thread, call) as u32 + 1;
             }
         }
         Ok(last)
@@ -115,18 +105,12 @@ impl Job for Calls {
             timed: Duration::from_secs_f64(self.timed_seconds),
             together: Barrier::new(self.threads as usize),
         };
-        let ended: Vec<Result<thread::Done>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads)
-                .map(|number| {
-                    let (file, path) = &opened[number as usize % opened.len()];
-                    let caller = Caller::new(self, number, file.clone(), path);
-                    let calling = &calling;
-                    scope.spawn(move || caller.run(calling))
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
-        });
-        let ended = ended.into_iter().collect::<Result<Vec<_>>>()?;
+        let ended = at_once((0..self.threads).map(|number| {
+            let (file, path) = &opened[number as usize % opened.len()];
+            let caller = Caller::new(self, number, file.clone(), path);
+            let calling = &calling;
+            move || caller.run(calling)
+        }))?;
         Ok(self.sum_up(&ended))
     }
 
@@ -141,13 +125,7 @@ impl Job for Calls {
 
     fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         for (path, last) in self.paths(home).zip(self.last_writes(outcome)?) {
-            let mut changed = vec![false; (self.file_bytes / PAGE) as usize];
-            for slot in (0..).zip(&last).filter_map(|(slot, last)| (*last > 0).then_some(slot)) {
-                let start = self.slots().offset(slot);
-                let end = (start + self.io_bytes).div_ceil(PAGE);
-                changed[(start / PAGE) as usize..end as usize].fill(true);
-            }
-            self.slots().restore(&path, &changed)?;
+            self.slots().reset_last(&path, &last)?;
         }
         Ok(())
     }
@@ -183,8 +161,7 @@ mod tests {
             (false, Where::Cold),
         ] {
             let workload = Workload::Calls(Calls { shared, ..calls(Call::Write, place) });
-            let name = format!("calls-{shared}-{place:?}");
-            let home = Scratch::new(&name, &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             assert_eq!(outcome.done.len(), 3);
             assert!(place == Where::Cold || outcome.class("write").unwrap().ops > 0);
@@ -200,7 +177,7 @@ mod tests {
     #[test]
     fn reads_are_compared() {
         let workload = Workload::Calls(calls(Call::Read, Where::Random));
-        let home = Scratch::new("calls-read", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert!(outcome.checked_reads > 100);
         let Workload::Calls(calls) = &workload else { unreachable!() };

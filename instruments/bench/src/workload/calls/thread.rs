@@ -59,34 +59,16 @@ impl Done {
     }
 }
 
-/// How many different contents writes of that size have.
-pub fn period(io_bytes: u64) -> u64 {
-    let fits = |period: &&u64| **period * io_bytes <= CONTENTS_BYTES;
-    *PERIODS.iter().find(fits).unwrap_or(&PERIODS[PERIODS.len() - 1])
-}
-
-/// Which content a thread's writes have.
-#[derive(Clone, Copy)]
-pub struct Contents {
-    /// Threads in all.
-    pub threads: u32,
-    /// This one.
-    pub thread: u32,
-    /// See [`period`].
-    pub period: u64,
-}
-
-impl Contents {
-    /// The number that the bytes of the thread's write number `call` follow from.
-    pub fn number(self, call: u64) -> u64 {
-        (call % self.period) * u64::from(self.threads) + u64::from(self.thread)
-    }
-}
-
 impl Calls {
-    /// The contents of what a thread writes.
-    pub fn contents(&self, thread: u32) -> Contents {
-        Contents { threads: self.threads, thread, period: period(self.io_bytes) }
+    /// How many different contents its writes have.
+    fn period(&self) -> u64 {
+        let fits = |period: &&u64| **period * self.io_bytes <= CONTENTS_BYTES;
+        *PERIODS.iter().find(fits).unwrap_or(&PERIODS[PERIODS.len() - 1])
+    }
+
+    /// The number that the bytes of a thread's write number `call` follow from.
+    pub fn content_number(&self, thread: u32, call: u64) -> u64 {
+        (call % self.period()) * u64::from(self.threads) + u64::from(thread)
     }
 }
 
@@ -123,17 +105,16 @@ impl Caller {
     /// Thread `number` of a run.
     pub fn new(calls: &Calls, number: u32, file: Arc<File>, path: &Path) -> Caller {
         let io_bytes = calls.io_bytes as usize;
-        let contents = calls.contents(number);
         let contents_bytes = match calls.call {
             Call::Read => io_bytes,
-            Call::Write => contents.period as usize * io_bytes,
+            Call::Write => calls.period() as usize * io_bytes,
         };
         let mut buffer = Aligned::new(contents_bytes);
         if calls.call == Call::Write {
             let stamps = calls.slots().stamps();
             let all = &mut buffer.bytes[buffer.start..][..contents_bytes];
             for (call, bytes) in (0..).zip(all.chunks_exact_mut(io_bytes)) {
-                stamps.fill(contents.number(call), bytes);
+                stamps.fill(calls.content_number(number, call), bytes);
             }
         }
         Caller {
@@ -170,11 +151,7 @@ impl Caller {
     }
 
     fn doing<T>(&self, result: io::Result<T>) -> Result<T> {
-        let what = match self.call {
-            Call::Read => "read",
-            Call::Write => "write",
-        };
-        result.doing(what, &self.path)
+        result.doing(self.call.name(), &self.path)
     }
 
     /// Runs it.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Access, access, statvfs};
 
 use crate::error::{Doing, Error, Result};
+use crate::threads::at_once;
 use crate::workload::file_server::contents::Contents;
 use crate::workload::file_server::server::FileServer;
 use crate::workload::file_server::set::{LINK, ROOT, Share};
@@ -32,23 +33,13 @@ pub fn run(server: &FileServer, directory: &Path) -> Result<Outcome> {
         sessions.push(Session::new(server, directory, share, thread)?);
     }
     let start = Instant::now();
-    let ended: Vec<Result<Done>> = thread::scope(|scope| {
-        let threads: Vec<_> = sessions
-            .into_iter()
-            .map(|session| scope.spawn(move || session.run(server, start)))
-            .collect();
-        threads.into_iter().map(|one| one.join().expect("a session does not panic")).collect()
-    });
-    let mut tallies = Vec::new();
-    let (mut done, mut checked_reads) = (Vec::new(), 0);
-    for ended in ended {
-        let ended = ended?;
+    let (mut tallies, mut done, mut checked_reads) = (Vec::new(), Vec::new(), 0);
+    for ended in at_once(sessions.into_iter().map(|session| move || session.run(server, start)))? {
         tallies.push(ended.tally);
         done.push(ended.operations);
         checked_reads += ended.checked_reads;
     }
-    let outcome = Outcome::new(&tallies, done, checked_reads);
-    Ok(Outcome { offered_per_s: Some(server.offered_per_s), ..outcome })
+    Ok(Outcome::new(&tallies, done, checked_reads))
 }
 
 /// What a thread got through.
@@ -109,9 +100,9 @@ impl<'a> Session<'a> {
             let operation = self.stream.next();
             self.make_ready(operation);
             let begun = wait_until(due);
-            let (class, bytes) = self.perform(operation)?;
+            let class = self.perform(operation)?;
             ended = Instant::now();
-            done.tally.note(class, ended - begun, bytes);
+            done.tally.note(class, ended - begun);
             done.operations += 1;
             done.checked_reads += u64::from(self.settle(operation)?);
         }
@@ -132,7 +123,7 @@ impl<'a> Session<'a> {
     }
 
     /// The system calls of one operation.
-    fn perform(&mut self, operation: Operation) -> Result<(Class, u64)> {
+    fn perform(&mut self, operation: Operation) -> Result<Class> {
         let (share, root) = (self.share, self.directory);
         match operation {
             Operation::Read(extent) => {
@@ -141,14 +132,14 @@ impl<'a> Session<'a> {
                     self.handle(extent.file)?.read_exact_at(&mut buffer, extent.offset.into());
                 self.buffer = buffer;
                 result.doing("read", &share.file(root, extent.file))?;
-                return Ok((Class::Read, extent.length.into()));
+                return Ok(Class::Read);
             }
             Operation::Write(extent) => {
                 let buffer = std::mem::take(&mut self.buffer);
                 let result = self.handle(extent.file)?.write_all_at(&buffer, extent.offset.into());
                 self.buffer = buffer;
                 result.doing("write", &share.file(root, extent.file))?;
-                return Ok((Class::Write, extent.length.into()));
+                return Ok(Class::Write);
             }
             Operation::Lookup(file) => {
                 let opened = self.open(file)?;
@@ -186,7 +177,7 @@ impl<'a> Session<'a> {
                 fs::remove_file(&path).doing("remove", &path)?;
             }
         }
-        Ok((Class::Other, 0))
+        Ok(Class::Other)
     }
 
     fn read_directory(&self, directory: u32, attributes: bool) -> Result<()> {

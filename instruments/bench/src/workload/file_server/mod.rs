@@ -17,12 +17,11 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use rustix::fs::syncfs;
-
 use crate::error::{Doing, Error, Result};
 use crate::workload::job::Job;
 use crate::workload::outcome::Outcome;
 use crate::workload::prepared::{Prepared, first_difference};
+use crate::workload::tree::{remove, sync};
 use contents::Contents;
 use set::{LINK, LINK_TO, MODE, ROOT, Share};
 use stream::Extent;
@@ -35,10 +34,7 @@ impl FileServer {
     fn after(&self, outcome: &Outcome) -> Result<Vec<(Share, Contents)>> {
         self.check()?;
         if outcome.done.len() != self.threads as usize {
-            return Err(Error::Answer {
-                from: "the load",
-                why: "it does not say how far each thread got".into(),
-            });
+            return Err(Error::answer("the load", "it does not say how far each thread got"));
         }
         Ok((0..self.threads)
             .zip(&outcome.done)
@@ -60,9 +56,7 @@ impl Job for FileServer {
     fn prepare(&self, home: &Path) -> Result<()> {
         self.check()?;
         let root = home.join(ROOT);
-        if root.exists() {
-            fs::remove_dir_all(&root).doing("remove", &root)?;
-        }
+        remove(&root)?;
         fs::create_dir(&root).doing("create", &root)?;
         for share in (0..self.threads).map(|thread| self.share(thread)) {
             for directory in 0..share.directories() {
@@ -125,12 +119,6 @@ fn make_file(share: &Share, home: &Path, file: u32) -> Result<()> {
 
 fn set_mode(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode)).doing("set the mode of", path)
-}
-
-/// Has the whole file system write out what it has: sooner than file by file.
-fn sync(root: &Path) -> Result<()> {
-    let directory = File::open(root).doing("open", root)?;
-    syncfs(&directory).doing("sync the file system of", root)
 }
 
 fn verify_file(share: &Share, contents: &Contents, home: &Path, file: u32) -> Result<()> {
@@ -211,9 +199,9 @@ mod tests {
     }
 
     /// A run and its files.
-    fn ran(name: &str) -> (Workload, Scratch, Outcome) {
+    fn ran() -> (Workload, Scratch, Outcome) {
         let workload = Workload::FileServer(server(Mix::MORE_WRITES));
-        let home = Scratch::new(name, &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         workload.verify(&home, &outcome).unwrap();
         (workload, home, outcome)
@@ -223,7 +211,7 @@ mod tests {
     fn each_mix_leaves_what_it_must_and_can_be_put_back() {
         for mix in [Mix::STANDARD, Mix::NO_WRITES, Mix::NO_READS, Mix::MORE_WRITES] {
             let workload = Workload::FileServer(server(mix));
-            let home = Scratch::new(&format!("server-{mix}"), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             assert_eq!(outcome.done, [334, 333, 333]);
@@ -238,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_run_that_got_further_or_less_far_is_different() {
-        let (workload, home, outcome) = ran("server-far");
+        let (workload, home, outcome) = ran();
         let Workload::FileServer(server) = &workload else { unreachable!() };
         let share = server.share(1);
         let mut stream = server.stream(&share, 1);
@@ -256,7 +244,7 @@ mod tests {
 
     #[test]
     fn faults_in_bytes_modes_and_names_are_found() {
-        let (workload, home, outcome) = ran("server-faults");
+        let (workload, home, outcome) = ran();
         let Workload::FileServer(server) = &workload else { unreachable!() };
         let share = server.share(2);
         let fails = |why: &str| assert_different(workload.verify(&home, &outcome), why);
@@ -289,7 +277,7 @@ mod tests {
     #[test]
     fn a_load_that_reads_a_wrong_byte_says_so() {
         let workload = Workload::FileServer(server(Mix::NO_WRITES));
-        let home = Scratch::new("server-wrong", &workload);
+        let home = Scratch::new(&workload);
         let share = Share::new(0, (8 << 20) / 3);
         for file in 0..share.files() {
             let path = share.file(&home, file);

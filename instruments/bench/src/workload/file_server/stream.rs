@@ -88,33 +88,24 @@ pub struct Extent {
     pub length: u32,
 }
 
-/// SPECsfs2008's operations that are neither reads nor writes, in percent of all operations.
-const OTHERS: [(u64, Other); 10] = [
-    (26, Other::GetAttr),
-    (24, Other::Lookup),
-    (11, Other::Access),
-    (4, Other::SetAttr),
-    (2, Other::ReadDirPlus),
-    (1, Other::ReadDir),
-    (1, Other::ReadLink),
-    (1, Other::FsStat),
-    (1, Other::Create),
-    (1, Other::Remove),
-];
+/// Makes an operation of one kind, on a file or in a directory that was drawn.
+type Make = fn(&mut Stream<'_>, u32, u32) -> Operation;
 
-#[derive(Clone, Copy)]
-enum Other {
-    GetAttr,
-    Lookup,
-    Access,
-    SetAttr,
-    ReadDirPlus,
-    ReadDir,
-    ReadLink,
-    FsStat,
-    Create,
-    Remove,
-}
+/// SPECsfs2008's operations that are neither reads nor writes, in percent of all operations.
+const OTHERS: [(u64, Make); 10] = [
+    (26, |_, file, _| Operation::GetAttr(file)),
+    (24, |stream, file, _| stream.look_up(file)),
+    (11, |_, file, _| Operation::Access(file)),
+    (4, |stream, file, _| {
+        Operation::SetAttr(file, [0o600, 0o640, 0o664][stream.below(3) as usize])
+    }),
+    (2, |_, _, directory| Operation::ReadDirPlus(directory)),
+    (1, |_, _, directory| Operation::ReadDir(directory)),
+    (1, |_, _, directory| Operation::ReadLink(directory)),
+    (1, |_, _, _| Operation::FsStat),
+    (1, |stream, _, directory| stream.create(directory)),
+    (1, |stream, _, directory| stream.remove_or_create(directory)),
+];
 
 /// The operations of one thread.
 pub struct Stream<'a> {
@@ -153,33 +144,28 @@ impl<'a> Stream<'a> {
     }
 
     fn other(&mut self) -> Operation {
-        let other = self.random.pick(&OTHERS);
+        let make = self.random.pick(&OTHERS);
         let file = self.below(self.share.files());
         let directory = self.below(self.share.directories());
-        match other {
-            Other::GetAttr => Operation::GetAttr(file),
-            Other::Access => Operation::Access(file),
-            Other::SetAttr => {
-                Operation::SetAttr(file, [0o600, 0o640, 0o664][self.below(3) as usize])
-            }
-            Other::ReadDirPlus => Operation::ReadDirPlus(directory),
-            Other::ReadDir => Operation::ReadDir(directory),
-            Other::ReadLink => Operation::ReadLink(directory),
-            Other::FsStat => Operation::FsStat,
-            Other::Lookup => {
-                self.keep(file);
-                Operation::Lookup(file)
-            }
-            Other::Remove if !self.made.is_empty() => {
-                let (directory, number) = self.made.pop_front().expect("it is not empty");
-                Operation::Remove(directory, number)
-            }
-            // There is nothing to remove yet.
-            Other::Create | Other::Remove => {
-                self.made_count += 1;
-                self.made.push_back((directory, self.made_count));
-                Operation::Create(directory, self.made_count)
-            }
+        make(self, file, directory)
+    }
+
+    fn look_up(&mut self, file: u32) -> Operation {
+        self.keep(file);
+        Operation::Lookup(file)
+    }
+
+    fn create(&mut self, directory: u32) -> Operation {
+        self.made_count += 1;
+        self.made.push_back((directory, self.made_count));
+        Operation::Create(directory, self.made_count)
+    }
+
+    /// Of the files made the oldest goes; if there is none, one is made.
+    fn remove_or_create(&mut self, directory: u32) -> Operation {
+        match self.made.pop_front() {
+            Some((directory, number)) => Operation::Remove(directory, number),
+            None => self.create(directory),
         }
     }
 

@@ -11,23 +11,25 @@ mod plan;
 mod replay;
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use strum::Display;
+use strum::{Display, VariantArray};
 
-use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::workload::job::Job;
 use crate::workload::outcome::Outcome;
 use crate::workload::prepared::{Prepared, first_difference};
+use crate::workload::tree::{remove, sync};
 use contents::Contents;
 use plan::{Action, Plan};
 
 /// Which trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, VariantArray,
+)]
 #[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Trace {
@@ -38,9 +40,6 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Every one.
-    pub const ALL: [Trace; 2] = [Trace::Facebook, Trace::Twitter];
-
     fn packed(self) -> &'static [u8] {
         match self {
             Trace::Facebook => include_bytes!("../traces/facebook.trace.gz"),
@@ -120,9 +119,7 @@ impl Job for Mobibench {
     fn prepare(&self, home: &Path) -> Result<()> {
         let plan = self.trace.plan()?;
         let root = self.trace.root(home);
-        if root.exists() {
-            fs::remove_dir_all(&root).doing("remove", &root)?;
-        }
+        remove(&root)?;
         for (number, file) in plan.files.iter().enumerate() {
             let path = root.join(&file.path);
             let directory = if file.directory { Some(&*path) } else { path.parent() };
@@ -143,10 +140,10 @@ impl Job for Mobibench {
         let plan = self.trace.plan()?;
         let wanted = self.operations(&plan).len() as u64;
         if outcome.done != [wanted] {
-            return Err(Error::Answer {
-                from: "the load",
-                why: format!("it did {:?} of {wanted} operations", outcome.done),
-            });
+            return Err(Error::answer(
+                "the load",
+                format!("it did {:?} of {wanted} operations", outcome.done),
+            ));
         }
         let contents = Contents::new(&plan);
         let root = self.trace.root(home);
@@ -194,11 +191,6 @@ fn put_back(plan: &Plan, number: usize, path: &Path) -> Result<()> {
     }
 }
 
-fn sync(root: &Path) -> Result<()> {
-    let directory = File::open(root).doing("open", root)?;
-    syncfs(&directory).doing("sync the file system of", root)
-}
-
 fn verify_file(path: &Path, wanted: &[u8]) -> Result<()> {
     let found = fs::read(path).doing("read", path)?;
     if found == wanted {
@@ -240,7 +232,7 @@ mod tests {
 
     #[test]
     fn traces_are_understood() {
-        for trace in Trace::ALL {
+        for &trace in Trace::VARIANTS {
             let plan = trace.plan().unwrap();
             let count = |wanted: fn(&Action) -> bool| {
                 plan.operations.iter().filter(|one| wanted(&one.action)).count()
@@ -277,7 +269,7 @@ mod tests {
     fn each_leaves_what_it_must_and_can_be_put_back() {
         for (trace, fsync) in [(Trace::Facebook, true), (Trace::Twitter, false)] {
             let workload = workload(trace, fsync);
-            let home = Scratch::new(&format!("trace-{trace}"), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             assert!(outcome.class("write").unwrap().ops > 10);
@@ -295,14 +287,14 @@ mod tests {
     fn whole_traces() {
         let replay = |trace| {
             let workload = Workload::Mobibench(Mobibench { trace, fsync: true, seconds: 1e3 });
-            let home = Scratch::new(&format!("whole-{trace}"), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             workload.reset(&home, &outcome).unwrap();
             println!("{trace}: {outcome:#?}");
         };
         std::thread::scope(|scope| {
-            for trace in Trace::ALL {
+            for &trace in Trace::VARIANTS {
                 scope.spawn(move || replay(trace));
             }
         });
@@ -311,7 +303,7 @@ mod tests {
     #[test]
     fn faults_are_found() {
         let workload = workload(Trace::Facebook, false);
-        let home = Scratch::new("trace-faults", &workload);
+        let home = Scratch::new(&workload);
         let before = workload.verify(&home, &Outcome::new(&[], vec![0], 0));
         assert!(matches!(before, Err(Error::Answer { .. })), "an outcome of another load");
         let outcome = workload.run(&home).unwrap();

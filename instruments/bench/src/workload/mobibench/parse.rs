@@ -22,15 +22,32 @@ pub struct Line {
 /// A call. Descriptors are the traced program's; a length is what the call moved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
-    Open { path: String, flags: OpenFlags, fd: i64 },
-    Close { fd: i64 },
-    Read { fd: i64, length: i64 },
-    Write { fd: i64, length: i64 },
-    ReadAt { fd: i64, offset: u64, length: i64 },
-    WriteAt { fd: i64, offset: u64, length: i64 },
-    Sync { fd: i64 },
-    Stat { fd: i64 },
-    Named { what: NameCall, path: String, result: i64 },
+    Open {
+        path: String,
+        flags: OpenFlags,
+        fd: i64,
+    },
+    Close {
+        fd: i64,
+    },
+    /// At the descriptor's position, if there is no offset.
+    Transfer {
+        fd: i64,
+        offset: Option<u64>,
+        length: i64,
+        is_write: bool,
+    },
+    Sync {
+        fd: i64,
+    },
+    Stat {
+        fd: i64,
+    },
+    Named {
+        what: NameCall,
+        path: String,
+        result: i64,
+    },
 }
 
 /// Calls on a name.
@@ -62,7 +79,7 @@ pub fn parse(packed: &[u8]) -> Result<Vec<Line>> {
 }
 
 fn wrong(line: usize, why: &str) -> Error {
-    Error::Answer { from: "the trace", why: format!("line {line}: {why}") }
+    Error::answer("the trace", format!("line {line}: {why}"))
 }
 
 fn parse_line(at: usize, line: &str) -> Result<Line> {
@@ -83,15 +100,11 @@ fn parse_line(at: usize, line: &str) -> Result<Line> {
             Call::Open { path, flags, fd: number(word()?)? }
         }
         "close" => Call::Close { fd: number(word()?)? },
-        "read" => Call::Read { fd: number(word()?)?, length: number(word()?)? },
-        "write" => Call::Write { fd: number(word()?)?, length: number(word()?)? },
-        "pread" => {
-            let (fd, offset) = (number(word()?)?, unsigned(number(word()?)?)?);
-            Call::ReadAt { fd, offset, length: number(word()?)? }
-        }
-        "pwrite" => {
-            let (fd, offset) = (number(word()?)?, unsigned(number(word()?)?)?);
-            Call::WriteAt { fd, offset, length: number(word()?)? }
+        name @ ("read" | "write" | "pread" | "pwrite") => {
+            let fd = number(word()?)?;
+            let at = name.starts_with('p').then(|| unsigned(number(word()?)?)).transpose()?;
+            let (length, is_write) = (number(word()?)?, name.ends_with("write"));
+            Call::Transfer { fd, offset: at, length, is_write }
         }
         "fsync" | "fdatasync" => Call::Sync { fd: number(word()?)? },
         "fstat64" => Call::Stat { fd: number(word()?)? },
@@ -133,7 +146,10 @@ mod tests {
         let call = Call::Open { path: "\"/a/b\"".into(), flags, fd: 9 };
         assert_eq!(line, Line { thread: 7, time_us: 121, call });
         let line = parse_line(1, "0 5 pread 55 4096 16").unwrap();
-        assert_eq!(line.call, Call::ReadAt { fd: 55, offset: 4096, length: 16 });
+        assert_eq!(
+            line.call,
+            Call::Transfer { fd: 55, offset: Some(4096), length: 16, is_write: false }
+        );
         let line = parse_line(1, "0 5 access \"/x\" -1").unwrap();
         let call = Call::Named { what: NameCall::Access, path: "\"/x\"".into(), result: -1 };
         assert_eq!(line.call, call);

@@ -128,24 +128,11 @@ impl Maker {
                     self.push(line, handle.file, Action::Close { handle: handle.number });
                 }
             }
-            Call::Read { fd, length } => self.transfer(line, *fd, None, *length, false),
-            Call::Write { fd, length } => self.transfer(line, *fd, None, *length, true),
-            Call::ReadAt { fd, offset, length } => {
-                self.transfer(line, *fd, Some(*offset), *length, false);
+            Call::Transfer { fd, offset, length, is_write } => {
+                self.transfer(line, *fd, *offset, *length, *is_write);
             }
-            Call::WriteAt { fd, offset, length } => {
-                self.transfer(line, *fd, Some(*offset), *length, true);
-            }
-            Call::Sync { fd } => {
-                if let Some(handle) = self.open.get(fd).copied() {
-                    self.push(line, handle.file, Action::Sync { handle: handle.number });
-                }
-            }
-            Call::Stat { fd } => {
-                if let Some(handle) = self.open.get(fd).copied() {
-                    self.push(line, handle.file, Action::HandleStat { handle: handle.number });
-                }
-            }
+            Call::Sync { fd } => self.on_handle(line, *fd, |handle| Action::Sync { handle }),
+            Call::Stat { fd } => self.on_handle(line, *fd, |handle| Action::HandleStat { handle }),
             Call::Named { what, path, result } => {
                 let Some(path) = named_path(path) else { return };
                 let file = self.named(path, *result >= 0);
@@ -160,6 +147,12 @@ impl Maker {
                     self.there[file] = false;
                 }
             }
+        }
+    }
+
+    fn on_handle(&mut self, line: &Line, fd: i64, action: impl FnOnce(usize) -> Action) {
+        if let Some(Handle { number, file, .. }) = self.open.get(&fd).copied() {
+            self.push(line, file, action(number));
         }
     }
 
@@ -292,6 +285,14 @@ mod tests {
         Call::Open { path: path.into(), flags, fd }
     }
 
+    fn read(fd: i64, offset: Option<u64>, length: i64) -> Call {
+        Call::Transfer { fd, offset, length, is_write: false }
+    }
+
+    fn write(fd: i64, offset: Option<u64>, length: i64) -> Call {
+        Call::Transfer { fd, offset, length, is_write: true }
+    }
+
     const CREATE: OpenFlags = OpenFlags {
         read_only: false,
         create: true,
@@ -304,14 +305,14 @@ mod tests {
     fn descriptors_have_positions_and_files_the_size_they_need() {
         let plan = of(vec![
             open("/data/data", CREATE, 3),
-            Call::Read { fd: 3, length: 10 },
-            Call::Write { fd: 3, length: 5 },
-            Call::ReadAt { fd: 3, offset: 100, length: 20 },
-            Call::Read { fd: 3, length: -1 },
-            Call::Read { fd: 3, length: 2 },
+            read(3, None, 10),
+            write(3, None, 5),
+            read(3, Some(100), 20),
+            read(3, None, -1),
+            read(3, None, 2),
             open("/data/data", CREATE, 3),
             Call::Close { fd: 3 },
-            Call::Write { fd: 3, length: 5 },
+            write(3, None, 5),
         ]);
         assert_eq!(plan.files.len(), 1, "the second open says nothing: it is open");
         assert_eq!(plan.files[0].prepared, Some(120));
@@ -333,7 +334,7 @@ mod tests {
     #[test]
     fn files_without_a_name_are_each_their_own_and_there_unless_made() {
         let new = OpenFlags { exclusive: true, ..CREATE };
-        let write = |fd| Call::WriteAt { fd, offset: 0, length: 4616 };
+        let write = |fd| write(fd, Some(0), 4616);
         let plan = of(vec![
             open("data/data", CREATE, 3),
             write(3),
@@ -377,8 +378,8 @@ mod tests {
         let plan = plan(vec![
             line(1, 10, open("data/data", CREATE, 5)),
             line(1, 30, Call::Close { fd: 5 }),
-            line(2, 20, Call::WriteAt { fd: 5, offset: 0, length: 8 }),
-            line(2, 40, Call::WriteAt { fd: 5, offset: 8, length: 8 }),
+            line(2, 20, write(5, Some(0), 8)),
+            line(2, 40, write(5, Some(8), 8)),
         ]);
         let threads: Vec<_> = plan.operations.iter().map(|one| one.thread).collect();
         assert_eq!(threads, [1, 2, 1], "after the close nothing is known of the descriptor");

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Access, Mode, OFlags, access};
 
 use crate::error::{Doing, Error, Result};
+use crate::threads::at_once;
 use crate::workload::mobibench::contents::Contents;
 use crate::workload::mobibench::parse::OpenFlags;
 use crate::workload::mobibench::plan::{Action, Plan, Planned};
@@ -49,15 +50,9 @@ pub fn run(plan: &Plan, operations: &[usize], root: &Path) -> Result<Outcome> {
     let start = Instant::now();
     let failed = AtomicBool::new(false);
     let replay = Replay { plan, contents: &contents, root, files: &files, start, failed: &failed };
-    let ended: Vec<Result<Done>> = thread::scope(|scope| {
-        let threads: Vec<_> =
-            threads.values().map(|turns| scope.spawn(|| replay.thread(turns))).collect();
-        threads.into_iter().map(|one| one.join().expect("a replay does not panic")).collect()
-    });
     let mut tallies = Vec::new();
     let mut checked_reads = 0;
-    for ended in ended {
-        let Done { tally, reads } = ended?;
+    for Done { tally, reads } in at_once(threads.values().map(|turns| || replay.thread(turns)))? {
         tallies.push(tally);
         checked_reads += reads;
     }
@@ -158,16 +153,16 @@ impl Replay<'_> {
                 Error::Different(format!("{} is not open in the replay", path.display()))
             })
         };
-        let (class, latency, bytes) = match action {
+        let (class, latency) = match action {
             Action::Open { handle, flags, .. } => {
                 let directory = self.plan.files[file].directory;
                 let (opened, latency) = timed(|| open(&path, flags, directory));
                 state.handles.insert(handle, opened.doing("open", &path)?);
-                (Class::Other, latency, 0)
+                (Class::Other, latency)
             }
             Action::Close { handle } => {
                 let closed = state.handles.remove(&handle);
-                (Class::Other, timed(|| drop(closed)).1, 0)
+                (Class::Other, timed(|| drop(closed)).1)
             }
             Action::Read { handle: from, offset, length } => {
                 let from = handle(from)?;
@@ -176,7 +171,7 @@ impl Replay<'_> {
                 buffer.truncate(read.doing("read", &path)?);
                 self.check_read(number, &path, offset, length, &buffer)?;
                 done.reads += 1;
-                (Class::Read, latency, buffer.len() as u64)
+                (Class::Read, latency)
             }
             Action::Write { handle: to, offset, length } => {
                 let to = handle(to)?;
@@ -184,39 +179,32 @@ impl Replay<'_> {
                 self.contents.fill(number, &mut buffer);
                 let (written, latency) = timed(|| to.write_all_at(&buffer, offset));
                 written.doing("write", &path)?;
-                (Class::Write, latency, length)
+                (Class::Write, latency)
             }
             Action::Sync { handle: of } => {
                 let of = handle(of)?;
                 let (synced, latency) = timed(|| of.sync_all());
                 synced.doing("sync", &path)?;
-                (Class::Sync, latency, 0)
+                (Class::Sync, latency)
             }
             Action::HandleStat { handle: of } => {
                 let of = handle(of)?;
                 let (found, latency) = timed(|| of.metadata());
                 black_box(found.doing("look at", &path)?);
-                (Class::Other, latency, 0)
+                (Class::Other, latency)
             }
-            Action::Access => {
-                let (found, latency) =
-                    timed(|| access(&path, Access::EXISTS).map_err(io::Error::from));
-                (Class::Other, self.found(number, &path, found, latency)?, 0)
-            }
-            Action::Stat => {
-                let (found, latency) = timed(|| fs::metadata(&path).map(drop));
-                (Class::Other, self.found(number, &path, found, latency)?, 0)
-            }
-            Action::LinkStat => {
-                let (found, latency) = timed(|| fs::symlink_metadata(&path).map(drop));
-                (Class::Other, self.found(number, &path, found, latency)?, 0)
-            }
-            Action::Unlink => {
-                let (found, latency) = timed(|| fs::remove_file(&path));
-                (Class::Other, self.found(number, &path, found, latency)?, 0)
+            Action::Access | Action::Stat | Action::LinkStat | Action::Unlink => {
+                let (found, latency) = timed(|| match action {
+                    Action::Access => access(&path, Access::EXISTS).map_err(io::Error::from),
+                    Action::Stat => fs::metadata(&path).map(drop),
+                    Action::LinkStat => fs::symlink_metadata(&path).map(drop),
+                    _ => fs::remove_file(&path),
+                });
+                self.check_found(number, &path, found)?;
+                (Class::Other, latency)
             }
         };
-        done.tally.note(class, latency, bytes);
+        done.tally.note(class, latency);
         done.tally.seconds = self.start.elapsed().as_secs_f64();
         Ok(())
     }
@@ -241,14 +229,8 @@ impl Replay<'_> {
         )))
     }
 
-    /// Passes the latency on if a name was found when it is there, and not when it is not.
-    fn found(
-        self,
-        number: usize,
-        path: &Path,
-        found: io::Result<()>,
-        latency: Duration,
-    ) -> Result<Duration> {
+    /// A name is to be found when it is there, and not when it is not.
+    fn check_found(self, number: usize, path: &Path, found: io::Result<()>) -> Result<()> {
         let file = self.plan.operations[number].file;
         let there = self.plan.files[file].directory || self.contents.size(file, number).is_some();
         let found = match found {
@@ -257,7 +239,7 @@ impl Replay<'_> {
             Err(error) => return Err(error).doing("look up", path),
         };
         if found == there {
-            return Ok(latency);
+            return Ok(());
         }
         let state = if there { "was not found" } else { "was found and should be gone" };
         Err(Error::Different(format!("{} {state} (operation number {number})", path.display())))

@@ -16,6 +16,7 @@ use weir_sim::side_by_side::{Client, Order, Side, SideBySide};
 use super::files::{file_read, file_written, prepared, slots};
 use crate::error::{Doing, Error, Result};
 use crate::page::{PAGE, PAGE_BYTES};
+use crate::threads::at_once;
 use crate::workload::outcome::{Class, Outcome, Tally};
 
 /// How long a client that waits for its session sleeps at a time.
@@ -38,14 +39,10 @@ pub fn run(workload: &SideBySide, clients: &[Client], directory: &Path) -> Resul
         to_its_end: workload.ends_with_its_reader(),
         over: AtomicBool::new(false),
     };
-    let ended: Vec<Result<(Tally, Vec<u64>)>> = thread::scope(|scope| {
-        let running: Vec<_> =
-            threads.iter().map(|thread| scope.spawn(|| load.follow(thread))).collect();
-        running.into_iter().map(|one| one.join().expect("a client does not panic")).collect()
-    });
+    let load = &load;
+    let ended = at_once(threads.iter().map(|thread| move || load.follow(thread)))?;
     let (mut tallies, mut written, mut reads) = (Vec::new(), Vec::new(), 0);
-    for (thread, ended) in threads.iter().zip(ended) {
-        let (tally, done) = ended?;
+    for (thread, (tally, done)) in threads.iter().zip(ended) {
         tallies.push(tally);
         match thread.class {
             Class::Read => reads += done.iter().sum::<u64>(),
@@ -156,7 +153,7 @@ impl Load {
             let least = u64::from(done.is_empty());
             done.push(self.until(end, least..=thread.most, &order, |page| {
                 let (before, after) = operation(page)?;
-                tally.note(thread.class, after - before, PAGE);
+                tally.note(thread.class, after - before);
                 tally.seconds = (after - self.start).as_secs_f64();
                 Ok(after)
             })?);

@@ -59,8 +59,7 @@ impl Job for SideBySide {
     fn reset(&self, home: &Path, outcome: &Outcome) -> Result<()> {
         for (client, done) in after(self, outcome)? {
             let last = last_writes(&client, done)?;
-            let changed: Vec<bool> = last.iter().map(|last| *last > 0).collect();
-            slots(&client).restore(&file_written(&client, home), &changed)?;
+            slots(&client).reset_last(&file_written(&client, home), &last)?;
         }
         Ok(())
     }
@@ -82,9 +81,8 @@ fn last_writes(client: &Client, done: &[u64]) -> Result<Vec<u32>> {
     let mut number = 0u32;
     for ((_, order), writes) in client.orders(Side::Writes).zip(done) {
         for write in 0..*writes {
-            number = number.checked_add(1).ok_or_else(|| Error::Answer {
-                from: "the load",
-                why: format!("{writes} writes are more than can be checked"),
+            number = number.checked_add(1).ok_or_else(|| {
+                Error::answer("the load", format!("{writes} writes are more than can be checked"))
             })?;
             last[order.page(write) as usize] = number;
         }
@@ -105,7 +103,7 @@ fn after<'a>(sides: &SideBySide, outcome: &'a Outcome) -> Result<Vec<(Client, &'
 }
 
 fn unclear() -> Error {
-    Error::Answer { from: "the load", why: "it does not say how much each client wrote".into() }
+    Error::answer("the load", "it does not say how much each client wrote")
 }
 
 #[cfg(test)]
@@ -126,7 +124,7 @@ mod tests {
         for (reader, writer) in WORKLOADS {
             let one = load(reader, writer);
             let workload = Workload::SideBySide(one.clone());
-            let home = Scratch::new(&format!("side-{}", one.name()), &workload);
+            let home = Scratch::new(&workload);
             let outcome = workload.run(&home).unwrap();
             workload.verify(&home, &outcome).unwrap();
             let ops = |class| outcome.class(class).map_or(0, |class| class.ops);
@@ -145,7 +143,7 @@ mod tests {
         let one =
             SideBySide { seconds: 60.0, ..load(Some(Access::Sequential), Access::Sequential) };
         let workload = Workload::SideBySide(one);
-        let home = Scratch::new("side-once", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         assert_eq!(outcome.class("read").unwrap().ops, 64);
         assert!(outcome.seconds < 30.0, "{}", outcome.seconds);
@@ -155,7 +153,7 @@ mod tests {
     fn wrong_bytes_are_found_in_either_file_and_by_the_reader() {
         let one = load(Some(Access::Random), Access::Random);
         let workload = Workload::SideBySide(one.clone());
-        let home = Scratch::new("side-wrong", &workload);
+        let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         let client = &one.clients().unwrap()[0];
         let flip = |path: &Path| {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing, Error, Result};
 use crate::mount::run;
 use crate::workload::job::Job;
-use crate::workload::outcome::{Class, Outcome, Tally};
+use crate::workload::outcome::{Class, Outcome};
 use crate::workload::postgres::{CLUSTER_BYTES, Clusters, Postgres, Server, unclear};
 
 /// What a warehouse takes with its indexes, bytes, about, as PostgreSQL counts it.
@@ -118,12 +118,10 @@ impl Job for Tpcc {
         }
         let done = server.pgbench(self.clients, self.seconds, &arguments)?;
         server.stop("immediate")?;
-        let mut tally = Tally::new();
-        for (script, latency) in &done.transactions {
-            let class = if *script == NEW_ORDER { Class::NewOrder } else { Class::Transaction };
-            tally.note(class, *latency, 0);
-        }
-        tally.seconds = done.seconds;
+        let tally = done.tally(|script| match script {
+            NEW_ORDER => Class::NewOrder,
+            _ => Class::Transaction,
+        });
         let count = |wanted: usize| {
             done.transactions.iter().filter(|(script, _)| *script == wanted).count() as u64
         };
