@@ -18,6 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use rustix::io::Errno;
 use weir_engine::{Command, Completion, IoId};
 
 /// Whether a file exists at home.
@@ -71,24 +72,28 @@ impl Binding {
     /// Binds the file after `prepare`, which is given the size that the file is to have.
     ///
     /// # Errors
-    /// Those of `prepare`; the file is still unbound then.
+    /// ESTALE if the file was abandoned; those of `prepare`. The file is still unbound then.
     pub(crate) fn bind(
         &self,
         path: OwnedFd,
         prepare: impl FnOnce(u64) -> io::Result<()>,
     ) -> io::Result<()> {
         let kept = self.lock();
-        assert!(!kept.abandoned, "a file that was abandoned is bound");
+        if kept.abandoned {
+            return Err(Errno::STALE.into());
+        }
         assert!(!self.is_bound(), "a file is bound twice");
         prepare(kept.size)?;
         self.path.set(path).expect("files are bound under the lock");
         Ok(())
     }
 
-    /// The file will never be at home. The ends of the commands that were held.
+    /// The file will never be at home. The ends of the commands that were held. Nothing happens if home has it by now.
     pub(crate) fn abandon(&self) -> Vec<(IoId, Completion)> {
         let mut kept = self.lock();
-        assert!(!self.is_bound(), "a file that is at home is abandoned");
+        if self.is_bound() {
+            return Vec::new();
+        }
         kept.abandoned = true;
         std::mem::take(&mut kept.held).into_iter().map(done).collect()
     }

@@ -115,10 +115,10 @@ impl HomeFile {
     /// that were held are the caller's to execute: [`HomeFile::take_held`].
     ///
     /// # Errors
-    /// Those of ftruncate(2); the file is still unbound then.
+    /// Those of ftruncate(2), and ESTALE if the file was abandoned; it is still unbound then.
     ///
     /// # Panics
-    /// If the file is bound or was abandoned.
+    /// If the file is bound.
     pub fn bind(&self, path: OwnedFd, data: OwnedFd) -> io::Result<()> {
         self.binding.bind(path, |size| {
             if size > 0 {
@@ -133,10 +133,8 @@ impl HomeFile {
     }
 
     /// An unbound file will never be at home: its last name is gone, and no program has it open. Later commands
-    /// complete as done without doing anything. Returns the ends of the commands that were held.
-    ///
-    /// # Panics
-    /// If the file is bound.
+    /// complete as done without doing anything. Returns the ends of the commands that were held. Nothing happens if the
+    /// file was bound meanwhile.
     pub fn abandon(&self) -> Vec<(IoId, Completion)> {
         self.binding.abandon()
     }

@@ -191,7 +191,7 @@ impl Shard {
     /// Those of [`HomeFile::bind`]; the file is still unbound then.
     ///
     /// # Panics
-    /// If the file is bound or was abandoned.
+    /// If the file is bound.
     pub fn bind(
         &self,
         file: FileId,
@@ -222,10 +222,7 @@ impl Shard {
 
     /// An unbound file will never be at home: its last name is gone, and no program has it open. What was held
     /// for it, and what the engine still asks for, ends as done, so that [`Shard::discard`] and a detach can
-    /// finish.
-    ///
-    /// # Panics
-    /// If the file is bound.
+    /// finish. Nothing happens if the file was bound meanwhile.
     pub fn abandon(&self, file: FileId, home: &Arc<HomeFile>) {
         let held = {
             let _attaching = self.lock_attaching(file);

@@ -260,12 +260,17 @@ fn a_file_is_not_bound_twice() {
 }
 
 #[test]
-#[should_panic(expected = "a file that was abandoned is bound")]
-fn an_abandoned_file_is_not_bound() {
+fn of_binding_and_abandoning_only_the_first_counts() {
     let bench = Bench::new(&places()[1], false);
-    let file = HomeFile::unbound();
-    file.abandon();
-    bench.bind(&file, "file");
+    let abandoned = HomeFile::unbound();
+    abandoned.abandon();
+    let (path, data) = bench.make("abandoned");
+    assert_eq!(abandoned.bind(path, data).unwrap_err().raw_os_error(), Some(libc::ESTALE));
+    assert!(!abandoned.is_bound());
+    let bound = HomeFile::unbound();
+    bench.bind(&bound, "bound");
+    assert!(bound.abandon().is_empty());
+    assert!(bound.is_bound());
 }
 
 /// Threads that bring commands while another one binds the file: each command is executed once.

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use crate::command::{
         Command, Completion, Durability, FreezeEnd, HomeAttributes, LogCommand, Outcome, Output,
-        Reply, RequestId, Section,
+        Reply, RequestId, FreezeScope,
     };
     use crate::config::Config;
 
@@ -247,13 +247,13 @@ mod tests {
         bench.write(UNBOUND, 0, 5000);
         bench.expire();
         // A truncation.
-        let cut = Section::changing(None, 100);
+        let cut = FreezeScope::changing(None, 100);
         assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, cut, bench.now), Outcome::Done(Ok(())));
         bench.engine.thaw(UNBOUND, FreezeEnd { discard: None, size: Some(100) }, bench.now);
         bench.settle();
         // A search for holes.
         bench.replies.clear();
-        let flush = Section::unchanging(Some((0, u64::MAX)));
+        let flush = FreezeScope::unchanging(Some((0, u64::MAX)));
         assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, flush, bench.now), Outcome::Pending);
         bench.expire();
         assert!(bench.replies.is_empty() && bench.writes.is_empty());
