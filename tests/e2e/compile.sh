@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Unpacks and compiles zstd inside a mount; the program must be the one that a plain directory gives.
 # lane
-# all: lane-compile
+# behind
+# all: lane-compile behind-compile
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 

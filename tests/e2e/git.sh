@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # git inside a mount: clone, commits, branches, merge, gc, fsck; then fsck once more on SOURCE.
 # lane
-# all: lane-git
+# behind
+# all: lane-git behind-git
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -145,6 +145,8 @@ mount_weir() {
         return
     fi
     [ -x "$WEIR" ] || fail "$WEIR is not built: run 'make checked'"
+    # In a run called behind-NAME names are written back.
+    [ "${UNDER:-}" != behind ] || set -- --names behind "$@"
     weir mount "$source" "$mountpoint" --log-file "$DAEMON_LOG" "$@"
     is_mounted "$mountpoint" || fail "weir mount returned, and $mountpoint is not a mount"
 }

@@ -2,6 +2,7 @@
 # pjdfstest through a mount: no case may fail that passes on the directory below.
 # Both are on a small ext4 of their own.
 # lane
+# behind
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -3,6 +3,7 @@
 # opened cold on SOURCE.
 # cases: wal delete
 # lane
+# behind: delete
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use weir_backend::HomeFile;
+use weir_backend::{HomeFile, Timestamp};
 use weir_backend::home_names::{HomeNames, Status, open_root};
 use weir_shard::Shard;
 
@@ -37,6 +37,9 @@ use crate::ops::behind::timestamp;
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
 use crate::write_behind::{Shown, WriteBehind};
+
+/// Bytes that a file that home does not have shows as allocated at most: what it will take there is not known.
+const SHOWN_BYTES_MAX: u64 = 1 << 20;
 
 /// Name of Weir's own directory in SOURCE, which the mount does not show.
 pub(crate) const RESERVED_NAME: &str = ".weir";
@@ -168,6 +171,9 @@ impl FileSystem {
             }
         }
         let Some(home) = inode.file() else {
+            let changed = inode.changed().map(in_order).max(Some(in_order(attributes.ctime)));
+            let (seconds, nanoseconds) = changed.expect("one is given");
+            attributes.ctime = Timestamp { tv_sec: seconds, tv_nsec: nanoseconds };
             return Ok(attributes);
         };
         if !inode.is_attached() {
@@ -184,7 +190,8 @@ impl FileSystem {
         }
         if attributes.blocks == 0 && attributes.size > 0 && self.shard.has_dirty(file) {
             // Archivers treat a file without blocks as one hole.
-            attributes.blocks = attributes.size.div_ceil(512);
+            let bytes = if inode.is_at_home() { u64::MAX } else { SHOWN_BYTES_MAX };
+            attributes.blocks = attributes.size.min(bytes).div_ceil(512);
         }
         Ok(attributes)
     }
@@ -482,6 +489,11 @@ fn lay_shown(shown: &Shown, attributes: &mut Attributes) {
     attributes.gid = set.gid.unwrap_or(attributes.gid);
     attributes.atime = set.atime.map_or(attributes.atime, timestamp);
     attributes.mtime = set.mtime.map_or(attributes.mtime, timestamp);
+}
+
+/// A time in a form that compares.
+fn in_order(time: Timestamp) -> (i64, i64) {
+    (time.tv_sec, time.tv_nsec)
 }
 
 fn is_directory(mode: u32) -> bool {

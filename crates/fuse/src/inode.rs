@@ -81,6 +81,8 @@ pub(crate) struct Inode {
     home: Home,
     /// What stat(2) shows of it while home does not have it.
     made: Mutex<Option<Box<Status>>>,
+    /// See [`Inode::changed`].
+    changed: Mutex<Option<Timestamp>>,
     attached: AtomicBool,
     privileges: AtomicU8,
     /// The inode was used since the table was last searched for idle inodes.
@@ -136,6 +138,7 @@ impl Inode {
             kind: FileType::from_raw_mode(status.mode),
             home,
             made: Mutex::new(None),
+            changed: Mutex::new(None),
             attached: AtomicBool::new(false),
             privileges: AtomicU8::new(PRIVILEGES_UNKNOWN),
             used: AtomicBool::new(true),
@@ -310,6 +313,16 @@ impl Inode {
     /// Whether it lost its last name by way of the mount.
     pub(crate) fn is_nameless(&self) -> bool {
         self.nameless.load(Ordering::Acquire)
+    }
+
+    /// Its status was changed by way of the mount, and home may not show that yet.
+    pub(crate) fn note_changed(&self, now: Timestamp) {
+        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// When its status was changed last by way of the mount, if names are written back.
+    pub(crate) fn changed(&self) -> Option<Timestamp> {
+        *self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that changes of the file at home are not known from now on.

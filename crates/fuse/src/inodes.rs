@@ -194,13 +194,18 @@ impl Inodes {
         part.insert(node.0, Arc::clone(&inode));
         drop(part);
         self.held.fetch_add(1, Ordering::Relaxed);
-        self.idle().push_back(node);
         inode
     }
 
-    /// Home has a node that was made here.
+    /// Home has a node that was made here: from [`Inodes::is_bound`] on it may be let go.
     pub(crate) fn bind(&self, node: NodeId, looked: &Looked) {
         self.names().bind(node, looked.identity, looked.way.clone());
+    }
+
+    /// The inode of a node that was made here has a descriptor of its own now.
+    pub(crate) fn is_bound(&self, node: NodeId) {
+        self.idle().push_back(node);
+        self.trim();
     }
 
     /// The node of an inode that the tree of names is to know, whether or not the kernel does.

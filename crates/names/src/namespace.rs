@@ -121,14 +121,10 @@ impl Namespace {
         known.map(|known| known.lookups += 1).is_some()
     }
 
-    /// The node of an inode that was found this `way`, for Weir's own use: no lookup is counted, and if it was not
-    /// known it is pending.
+    /// The node of an inode that was found this `way`, for Weir's own use: no lookup is counted, and it is pending.
     pub fn know(&mut self, identity: Identity, way: Way) -> NodeId {
-        let (node, pending) = match self.find(&identity) {
-            Some(node) => (node, false),
-            None => (self.add(identity), true),
-        };
-        self.reached(node, way).pending |= pending;
+        let node = self.find(&identity).unwrap_or_else(|| self.add(identity));
+        self.reached(node, way).pending = true;
         node
     }
 

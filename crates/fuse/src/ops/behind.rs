@@ -318,7 +318,8 @@ impl FileSystem {
             uid: Some(status.uid),
             gid: Some(status.gid),
             atime: None,
-            mtime: inode.file().is_none().then(|| moment(status.mtime)),
+            // Home's own is a little later. A file's is kept where its writes keep it.
+            mtime: None,
         };
         let made = behind.change(status.mtime, |_| Ok(Change::Make { node, at, kind, attributes }));
         if let Err(refused) = made {
@@ -391,7 +392,10 @@ impl FileSystem {
         let behind = self.behind_in(&directory)?;
         match self.remove_in_tree(behind, &directory, at, is_directory) {
             // Home alone knows whether the directory is empty.
-            Err(Errno::ESTALE) => None,
+            Err(Errno::ESTALE) => {
+                tracing::debug!("{:?} is removed at home at once", at.name);
+                None
+            }
             removed => Some(removed),
         }
     }
@@ -609,6 +613,7 @@ impl FileSystem {
             status.mtime = attributes.mtime.map_or(status.mtime, timestamp);
             status.ctime = now;
         });
+        inode.note_changed(now);
         inode.set_unprivileged(false);
         if self.has_no_name(inode) {
             // It is made at home, if at all, as it is now.
@@ -635,7 +640,9 @@ impl FileSystem {
 
     /// A node got another name, or a further one.
     fn changed_behind(&self, inode: &Inode) {
-        inode.change_made(|status| status.ctime = attr::now());
+        let now = attr::now();
+        inode.change_made(|status| status.ctime = now);
+        inode.note_changed(now);
         note_change(inode);
     }
 }

@@ -223,6 +223,8 @@ impl FileSystem {
     /// A file that home has now is closed there when nobody has it open and it is clean.
     fn bound(self: &Arc<Self>, inode: &Arc<Inode>) {
         inode.forget_made();
+        self.inodes.is_bound(inode.node());
+        self.reclaimer.inodes_grew(self.inodes.held());
         if let Some(home) = inode.file() {
             if let Err(error) = home.restore_times() {
                 tracing::debug!(%error, "a modification time was not set");

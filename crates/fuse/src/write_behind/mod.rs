@@ -33,6 +33,7 @@ use weir_names::{NodeId, Place};
 
 use crate::file_system::FileSystem;
 use crate::inode::Inode;
+use crate::ops::behind::moment;
 
 /// Parts that may differ from home before whoever makes more waits.
 const DIRTY_MAX: usize = 1 << 16;
@@ -188,12 +189,20 @@ impl WriteBehind {
         let change = make(&mut state)?;
         state.tree.check(&change)?;
         let touched = changed_directories(&change);
-        let lsn = Lsn(state.next_lsn);
-        state.next_lsn += 1;
-        state.tree.apply(change, lsn);
-        state.drained = false;
+        if let Change::Set { node, attributes: Attributes { mtime: Some(_), .. } } = &change
+            && let Some(noted) = state.directories.get_mut(node)
+        {
+            noted.changed = None;
+        }
+        state.apply(change);
         for directory in touched.into_iter().flatten() {
             state.directories.entry(directory).or_default().changed = Some(now);
+            // What a program set before does not count any more.
+            let is_set = |set: Attributes| set.mtime.is_some();
+            if state.tree.overlay(directory).is_some_and(is_set) {
+                let attributes = Attributes { mtime: Some(moment(now)), ..Attributes::default() };
+                state.apply(Change::Set { node: directory, attributes });
+            }
         }
         self.call_workers(&mut state);
         Ok(())
@@ -381,6 +390,13 @@ impl WriteBehind {
 }
 
 impl State {
+    fn apply(&mut self, change: Change) {
+        let lsn = Lsn(self.next_lsn);
+        self.next_lsn += 1;
+        self.drained = false;
+        self.tree.apply(change, lsn);
+    }
+
     /// What became of what is awaited; `None` if that is not known yet.
     fn result(&self, awaited: &Awaited) -> Option<Result<(), HomeError>> {
         let standing = match awaited {

@@ -240,7 +240,11 @@ impl FileSystem {
 
     fn end_command(self: &Arc<Self>, behind: &WriteBehind, id: CommandId, command: &Command) {
         let began = Instant::now();
-        let result = self.execute_name_command(command);
+        let mut result = self.execute_name_command(command);
+        if matches!(result, Err(HomeError::Refused(libc::ENFILE | libc::EMFILE))) {
+            self.make_room();
+            result = self.execute_name_command(command);
+        }
         if let Err(error) = &result {
             tracing::debug!("home did not do {command:?}: {error}");
         }

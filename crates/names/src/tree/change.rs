@@ -176,9 +176,7 @@ impl Tree {
             return Err(Refused::NameTooLong);
         }
         // Nothing can be made in a directory that was removed.
-        let removed =
-            at.parent() != NodeId::ROOT && self.wanted_places(at.parent()).next().is_none();
-        if removed { Err(Refused::Nothing) } else { Ok(()) }
+        if parent.nameless { Err(Refused::Nothing) } else { Ok(()) }
     }
 
     fn check_free(&self, at: &Place) -> Result<(), Refused> {

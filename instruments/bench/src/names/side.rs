@@ -11,11 +11,13 @@ pub struct Side {
 
 /// The one that the others are compared with.
 pub const DIRECT: Side = Side { name: "direct", mount: None };
-/// Weir as it is by default: what the goals are held against.
-pub const WEIR: Side = Side { name: "weir", mount: Some(&[]) };
+/// Weir as it is by default: each change of a name waits for home.
+pub const SYNC: Side = Side { name: "sync", mount: Some(&["--names", "sync"]) };
+/// Names that are written back: what the goals are held against.
+pub const BEHIND: Side = Side { name: "behind", mount: Some(&["--names", "behind"]) };
 
 /// All of them, [`DIRECT`] first.
-pub const SIDES: &[Side] = &[DIRECT, WEIR];
+pub const SIDES: &[Side] = &[DIRECT, SYNC, BEHIND];
 
 #[cfg(test)]
 mod tests {
