@@ -27,10 +27,16 @@ pub(crate) enum Plan {
     Later,
     /// Look at it again when something about this node changed.
     Wait(NodeId),
+    /// Look at it again when all names were looked at that a failed sync was to settle.
+    WaitLooks,
     /// Look at it again when this position is durable.
     WaitCommit(Lsn),
     /// Home does not have the node where it was: this can only be reported.
-    Lost,
+    Gone,
+    /// Home has nothing there, since it does not have the directory any more.
+    GoneWithDirectory,
+    /// Home lost this node, which it had not synced: it is to be made again.
+    Lost(NodeId),
     /// This.
     Do(Command),
 }
@@ -61,7 +67,14 @@ impl Tree {
         if !of.is_bound() {
             return Plan::Wait(node);
         }
-        if !of.has_unset() {
+        // It may be that home lost it.
+        let is_missing = !of.parked && of.places.home().next().is_none();
+        if is_missing && of.may_be_lost() && !of.places.is_empty() {
+            return Plan::Wait(node);
+        }
+        // To set nothing makes the next sync settle the node itself.
+        let settles = of.may_be_lost() && of.set_since.is_some() && of.unsettled == 0;
+        if !of.has_unset() && !settles {
             return Plan::Clean;
         }
         // Its times are right only after its entries are; and it may not permit their changes any more.
@@ -87,11 +100,24 @@ impl Tree {
             return Plan::WaitCommit(parent.named);
         }
         match (entry.wanted, entry.home) {
+            (None, AtHome::Unknown) if parent.is_removed() => self.plan_in_removed(at),
             (_, AtHome::Unknown) => Plan::Do(Command::Look { at: at.clone() }),
             (None, AtHome::Node(there)) => self.plan_removal(at, there),
             (Some(node), AtHome::Node(there)) => self.plan_replacement(at, node, there),
             (Some(node), AtHome::Nothing) => self.plan_placement(at, node, None),
             (None, AtHome::Nothing) => Plan::Clean,
+        }
+    }
+
+    /// A name is to go that home may have in a directory which was removed, and which home is not known to have.
+    fn plan_in_removed(&self, at: &Place) -> Plan {
+        if self.unsettled_by_failure.is_empty() {
+            Plan::GoneWithDirectory
+        } else if self.unsettled_by_failure.contains(at) {
+            Plan::Do(Command::Look { at: at.clone() })
+        } else {
+            // One of these may be a name of the directory.
+            Plan::WaitLooks
         }
     }
 
@@ -214,12 +240,17 @@ impl Tree {
             }
             return Plan::Do(Command::Rename { node, from: from.clone(), to, replacing });
         }
+        let is_unsure = new.places.unsure().next().is_some();
+        if !is_unsure && new.may_be_lost() && new.places.home().next().is_none() {
+            let looked = self.unsettled_by_failure.is_empty();
+            return if looked { Plan::Lost(node) } else { Plan::WaitLooks };
+        }
         match replacing {
             // It is at one of them.
-            _ if new.places.unsure().next().is_some() => Plan::Wait(node),
+            _ if is_unsure => Plan::Wait(node),
             Some(there) => self.remove(at, there, &self.nodes[&there]),
             // A directory is not linked: home does not have it where it was.
-            None if new.directory.is_some() => Plan::Lost,
+            None if new.directory.is_some() => Plan::Gone,
             None => Plan::Do(Command::Link { node, at: to }),
         }
     }

@@ -35,6 +35,10 @@ pub struct Tree {
     pub(crate) conflicts: Vec<Conflict>,
     /// Parts that were not at home as they were known to be, once.
     pub(crate) surprised: HashSet<Part>,
+    /// Names that somebody else changed at home, to be looked at.
+    pub(crate) changed_by_others: HashSet<Place>,
+    /// Names that a failed sync was to settle, to be looked at: before that, no node is known to be lost.
+    pub(crate) unsettled_by_failure: HashSet<Place>,
     /// Nodes that the log to be replayed makes, and that home has.
     pub(crate) made_at_home: HashSet<NodeId>,
     /// There is a log. Without one, nothing has to be known after home has it.
@@ -60,6 +64,8 @@ impl Tree {
             foreign: HashSet::new(),
             conflicts: Vec::new(),
             surprised: HashSet::new(),
+            changed_by_others: HashSet::new(),
+            unsettled_by_failure: HashSet::new(),
             made_at_home: HashSet::new(),
             has_log: true,
             unneeded: BTreeSet::new(),
