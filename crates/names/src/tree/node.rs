@@ -162,9 +162,19 @@ impl Node {
         self.binding == Binding::Bound
     }
 
+    /// Home has it under a name, as far as is known.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.parked || self.places.home().next().is_some()
+    }
+
     /// Nothing leads to it any more, here or at home, as far as is known.
     pub(crate) fn is_removed(&self) -> bool {
         self.nameless && self.places.is_empty() && !self.parked
+    }
+
+    /// Home may have lost it, and is not known to have it anywhere.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.may_be_lost() && !self.is_at_home()
     }
 
     /// If home does not have it any more, that is because home lost what it had not synced: it is to be made again.

@@ -14,6 +14,7 @@ use crate::identity::NodeId;
 use crate::tree::command::Command;
 use crate::tree::entry::AtHome;
 use crate::tree::node::{Binding, Node};
+use crate::tree::part::Part;
 use crate::tree::places::Role;
 use crate::tree::state::Tree;
 use crate::way::Place;
@@ -68,8 +69,7 @@ impl Tree {
             return Plan::Wait(node);
         }
         // It may be that home lost it.
-        let is_missing = !of.parked && of.places.home().next().is_none();
-        if is_missing && of.may_be_lost() && !of.places.is_empty() {
+        if of.is_missing() {
             return Plan::Wait(node);
         }
         // To set nothing makes the next sync settle the node itself.
@@ -100,8 +100,9 @@ impl Tree {
             return Plan::WaitCommit(parent.named);
         }
         match (entry.wanted, entry.home) {
-            (None, AtHome::Unknown) if parent.is_removed() => self.plan_in_removed(at),
-            (_, AtHome::Unknown) => Plan::Do(Command::Look { at: at.clone() }),
+            (_, AtHome::Unknown) => self.plan_look(at, parent),
+            // It is found, or made again.
+            _ if parent.is_missing() => Plan::Wait(at.parent()),
             (None, AtHome::Node(there)) => self.plan_removal(at, there),
             (Some(node), AtHome::Node(there)) => self.plan_replacement(at, node, there),
             (Some(node), AtHome::Nothing) => self.plan_placement(at, node, None),
@@ -109,15 +110,19 @@ impl Tree {
         }
     }
 
-    /// A name is to go that home may have in a directory which was removed, and which home is not known to have.
-    fn plan_in_removed(&self, at: &Place) -> Plan {
-        if self.unsettled_by_failure.is_empty() {
-            Plan::GoneWithDirectory
-        } else if self.unsettled_by_failure.contains(at) {
-            Plan::Do(Command::Look { at: at.clone() })
-        } else {
-            // One of these may be a name of the directory.
-            Plan::WaitLooks
+    /// Home is to be asked for a name. If it does not have the directory, as far as is known, the answer is known once all
+    /// names were looked at that may be the directory's: so directories that home lost do not wait for one another.
+    fn plan_look(&self, at: &Place, parent: &Node) -> Plan {
+        let look = Plan::Do(Command::Look { at: at.clone() });
+        if !parent.is_missing() && !parent.is_removed() || self.unsettled_by_failure.contains(at) {
+            return look;
+        }
+        if !self.unsettled_by_failure.is_empty() {
+            return Plan::WaitLooks;
+        }
+        match parent.is_removed() || self.surprised.contains(&Part::Entry(at.clone())) {
+            true => Plan::GoneWithDirectory,
+            false => look,
         }
     }
 
@@ -179,7 +184,8 @@ impl Tree {
         if entry.lsn >= self.durable {
             return Plan::WaitCommit(entry.lsn);
         }
-        let home_of_target = (entry.home, self.nodes[&target.parent()].is_bound());
+        let parent = &self.nodes[&target.parent()];
+        let home_of_target = (entry.home, parent.is_bound() && !parent.is_missing());
         if entry.busy
             || home_of_target == (AtHome::Nothing, true) && !self.waits_above(there, target)
         {
@@ -241,7 +247,7 @@ impl Tree {
             return Plan::Do(Command::Rename { node, from: from.clone(), to, replacing });
         }
         let is_unsure = new.places.unsure().next().is_some();
-        if !is_unsure && new.may_be_lost() && new.places.home().next().is_none() {
+        if !is_unsure && new.is_missing() {
             let looked = self.unsettled_by_failure.is_empty();
             return if looked { Plan::Lost(node) } else { Plan::WaitLooks };
         }

@@ -168,6 +168,7 @@ impl Tree {
         let parked = self.nodes.get_mut(&node).filter(|_| node != NodeId::ROOT);
         let Some(parked) = parked.filter(|node| node.is_bound()) else { return };
         parked.parked = true;
+        self.wake(node);
         // It may be one that nothing leads to any more.
         self.queue.push(Part::Attributes(node));
     }

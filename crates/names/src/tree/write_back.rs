@@ -38,6 +38,7 @@ impl Tree {
                     if let Part::Entry(at) = &part {
                         self.set_home(at, AtHome::Nothing);
                     }
+                    self.surprised.remove(&part);
                     self.queue.push(part);
                 }
                 Plan::Lost(node) => {
