@@ -293,6 +293,7 @@ impl Tree {
                 let nameless = nameless.expect("entries lead to nodes that are known");
                 (nameless.set_lsn, nameless.nameless) = (lsn, true);
                 self.review_need(node);
+                self.empty_removed(node);
             }
             self.queue.changed(lsn, Part::Attributes(node));
         }
@@ -300,6 +301,17 @@ impl Tree {
             node.nameless = false;
         }
         self.queue.changed(lsn, Part::Entry(at.clone()));
+    }
+
+    /// A directory was removed: names in it that waited for their nodes to move elsewhere do not wait any more.
+    fn empty_removed(&mut self, node: NodeId) {
+        let Some(directory) = &self.nodes[&node].directory else { return };
+        let dirty = directory.entries().filter(|(_, entry)| entry.is_dirty());
+        let place = |name| Place::new(node, name).expect("entries have names");
+        let places: Vec<Place> = dirty.map(|(name, _)| place(name)).collect();
+        for place in places {
+            self.queue.push(Part::Entry(place));
+        }
     }
 
     /// What home has under a name now.

@@ -426,6 +426,31 @@ fn a_directory_in_which_somebody_else_put_something_comes_back() {
 }
 
 #[test]
+fn a_name_that_waits_in_a_directory_does_not_wait_after_the_directory_is_removed() {
+    let (file, inside) = (NodeId(8), Place::new(F, b"file").unwrap());
+    let mut tree = Tree::new(Lsn(1));
+    for (node, at, kind) in [(F, at("d"), Kind::Directory), (file, inside.clone(), Kind::File)] {
+        tree.introduce(node, kind);
+        tree.found(&at, Some(node));
+    }
+    [NodeId::ROOT, F].into_iter().for_each(|directory| tree.listed(directory));
+    let rename = Change::Rename { node: file, from: inside, to: at("x"), replaced: None };
+    tree.apply(rename, Lsn(8));
+    let (one, other) = ((file, at("x")), (F, at("d")));
+    tree.apply(Change::Exchange { one, other }, Lsn(16));
+    tree.committed(Lsn(24));
+    // The directory's own move waits, and the file waits for its name.
+    let commands = std::iter::from_fn(|| tree.next_command()).collect::<Vec<_>>();
+    tree.apply(Change::Remove { node: F, at: at("x") }, Lsn(24));
+    for (id, _) in commands {
+        tree.ended(id, Err(HomeError::Refused(13)));
+    }
+    tree.retry();
+    bring_home(&mut tree, 32, nothing);
+    assert_eq!((tree.dirty(), tree.home_place(file)), (0, Some(at("d"))));
+}
+
+#[test]
 fn a_directory_that_home_lost_is_reported_and_not_linked() {
     let mut tree = Tree::new(Lsn(1));
     tree.introduce(F, Kind::Directory);
