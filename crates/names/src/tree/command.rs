@@ -23,7 +23,9 @@ pub enum Command {
         /// The name.
         at: Place,
     },
-    /// Make a node that home does not have, under a name that home does not have.
+    /// Make a node that home does not have, under a name that home does not have. It may be one that home had and lost
+    /// before it was synced: then its data is to be written again, too, and what is parked under its number is what is
+    /// left of it, and is removed first.
     Make {
         /// The node.
         node: NodeId,
@@ -103,10 +105,11 @@ pub enum HomeError {
     /// A name is there that was not to be there, or is not that was, or leads to something else.
     #[error("home was changed by somebody else")]
     Changed,
-    /// The node has no name any more, and home has let it go: to [`Command::Set`].
+    /// Home does not have the node any more, under any name: to [`Command::Set`].
     #[error("home does not have it any more")]
     Gone,
-    /// A directory that was to be empty is not.
+    /// A directory that was to be empty is not: to [`Command::RemoveDirectory`]. It is seen by programs again, and its names are
+    /// not known; home is to be asked for them.
     #[error("the directory at home is not empty")]
     NotEmpty,
     /// Home does not exchange names.

@@ -19,6 +19,7 @@
 
 mod change;
 mod command;
+mod conflict;
 mod entry;
 mod found;
 mod needed;

@@ -14,11 +14,11 @@ pub(crate) enum Settling {
         at: Place,
         since: Lsn,
     },
-    /// Of a node that was made, `named` is where the log says which inode of home it is.
+    /// `named` is where the log says which inode of home the node is, if home got it since the log was begun.
     Attributes {
         node: NodeId,
         since: Lsn,
-        named: Option<Lsn>,
+        named: Lsn,
     },
 }
 
@@ -27,8 +27,8 @@ impl Settling {
     /// was made, so that the record that made it is needed until another one names it.
     pub(crate) fn is_named(&self, durable: Lsn) -> bool {
         match self {
-            Settling::Attributes { named: Some(named), .. } => *named < durable,
-            _ => true,
+            Settling::Attributes { named, .. } => *named < durable,
+            Settling::Entry { .. } => true,
         }
     }
 }

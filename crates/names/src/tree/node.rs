@@ -124,6 +124,10 @@ pub(crate) struct Node {
     pub(crate) nameless: bool,
     /// It was made by a change, and not found at home.
     pub(crate) made_here: bool,
+    /// Home was synced since it was made there.
+    pub(crate) settled: bool,
+    /// A sync failed that was to settle it.
+    pub(crate) sync_failed: bool,
 }
 
 impl Node {
@@ -149,11 +153,34 @@ impl Node {
             named: Lsn(0),
             parked: false,
             made_here: false,
+            settled: false,
+            sync_failed: false,
         }
     }
 
     pub(crate) fn is_bound(&self) -> bool {
         self.binding == Binding::Bound
+    }
+
+    /// Home has it under a name, as far as is known.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.parked || self.places.home().next().is_some()
+    }
+
+    /// Nothing leads to it any more, here or at home, as far as is known.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.nameless && self.places.is_empty() && !self.parked
+    }
+
+    /// Home may have lost it, and is not known to have it anywhere.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.may_be_lost() && !self.is_at_home()
+    }
+
+    /// If home does not have it any more, that is because home lost what it had not synced: it is to be made again.
+    pub(crate) fn may_be_lost(&self) -> bool {
+        let is_unsettled = self.is_bound() && self.made_here && !self.settled;
+        is_unsettled && self.sync_failed && !self.nameless
     }
 
     /// Home lacks something of its attributes.

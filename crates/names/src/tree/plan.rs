@@ -14,6 +14,7 @@ use crate::identity::NodeId;
 use crate::tree::command::Command;
 use crate::tree::entry::AtHome;
 use crate::tree::node::{Binding, Node};
+use crate::tree::part::Part;
 use crate::tree::places::Role;
 use crate::tree::state::Tree;
 use crate::way::Place;
@@ -27,10 +28,16 @@ pub(crate) enum Plan {
     Later,
     /// Look at it again when something about this node changed.
     Wait(NodeId),
+    /// Look at it again when all names were looked at that a failed sync was to settle.
+    WaitLooks,
     /// Look at it again when this position is durable.
     WaitCommit(Lsn),
     /// Home does not have the node where it was: this can only be reported.
-    Lost,
+    Gone,
+    /// Home has nothing there, since it does not have the directory any more.
+    GoneWithDirectory,
+    /// Home lost this node, which it had not synced: it is to be made again.
+    Lost(NodeId),
     /// This.
     Do(Command),
 }
@@ -61,7 +68,13 @@ impl Tree {
         if !of.is_bound() {
             return Plan::Wait(node);
         }
-        if !of.has_unset() {
+        // It may be that home lost it.
+        if of.is_missing() {
+            return Plan::Wait(node);
+        }
+        // To set nothing makes the next sync settle the node itself.
+        let settles = of.may_be_lost() && of.set_since.is_some() && of.unsettled == 0;
+        if !of.has_unset() && !settles {
             return Plan::Clean;
         }
         // Its times are right only after its entries are; and it may not permit their changes any more.
@@ -87,11 +100,29 @@ impl Tree {
             return Plan::WaitCommit(parent.named);
         }
         match (entry.wanted, entry.home) {
-            (_, AtHome::Unknown) => Plan::Do(Command::Look { at: at.clone() }),
+            (_, AtHome::Unknown) => self.plan_look(at, parent),
+            // It is found, or made again.
+            _ if parent.is_missing() => Plan::Wait(at.parent()),
             (None, AtHome::Node(there)) => self.plan_removal(at, there),
             (Some(node), AtHome::Node(there)) => self.plan_replacement(at, node, there),
             (Some(node), AtHome::Nothing) => self.plan_placement(at, node, None),
             (None, AtHome::Nothing) => Plan::Clean,
+        }
+    }
+
+    /// Home is to be asked for a name. If it does not have the directory, as far as is known, the answer is known once all
+    /// names were looked at that may be the directory's: so directories that home lost do not wait for one another.
+    fn plan_look(&self, at: &Place, parent: &Node) -> Plan {
+        let look = Plan::Do(Command::Look { at: at.clone() });
+        if !parent.is_missing() && !parent.is_removed() || self.unsettled_by_failure.contains(at) {
+            return look;
+        }
+        if !self.unsettled_by_failure.is_empty() {
+            return Plan::WaitLooks;
+        }
+        match parent.is_removed() || self.surprised.contains(&Part::Entry(at.clone())) {
+            true => Plan::GoneWithDirectory,
+            false => look,
         }
     }
 
@@ -153,7 +184,8 @@ impl Tree {
         if entry.lsn >= self.durable {
             return Plan::WaitCommit(entry.lsn);
         }
-        let home_of_target = (entry.home, self.nodes[&target.parent()].is_bound());
+        let parent = &self.nodes[&target.parent()];
+        let home_of_target = (entry.home, parent.is_bound() && !parent.is_missing());
         if entry.busy
             || home_of_target == (AtHome::Nothing, true) && !self.waits_above(there, target)
         {
@@ -214,12 +246,17 @@ impl Tree {
             }
             return Plan::Do(Command::Rename { node, from: from.clone(), to, replacing });
         }
+        let is_unsure = new.places.unsure().next().is_some();
+        if !is_unsure && new.is_missing() {
+            let looked = self.unsettled_by_failure.is_empty();
+            return if looked { Plan::Lost(node) } else { Plan::WaitLooks };
+        }
         match replacing {
             // It is at one of them.
-            _ if new.places.unsure().next().is_some() => Plan::Wait(node),
+            _ if is_unsure => Plan::Wait(node),
             Some(there) => self.remove(at, there, &self.nodes[&there]),
             // A directory is not linked: home does not have it where it was.
-            None if new.directory.is_some() => Plan::Lost,
+            None if new.directory.is_some() => Plan::Gone,
             None => Plan::Do(Command::Link { node, at: to }),
         }
     }

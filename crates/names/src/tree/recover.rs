@@ -161,12 +161,14 @@ impl Tree {
         (Tree::parking(node).name() == name).then_some(node)
     }
 
-    /// Home has a node parked: found in [`NodeId::PARKING`] before the first command. If it was made here it was adopted or
-    /// bound before. What is parked there and not known is of no use any more; the caller removes it.
+    /// Home has a node parked: found in [`NodeId::PARKING`] before the first command of a recovery, or after a sync of home
+    /// failed. If it was made here it was adopted or bound before. What is parked there and not known is of no use any
+    /// more; the caller removes it.
     pub fn found_parked(&mut self, node: NodeId) {
         let parked = self.nodes.get_mut(&node).filter(|_| node != NodeId::ROOT);
         let Some(parked) = parked.filter(|node| node.is_bound()) else { return };
         parked.parked = true;
+        self.wake(node);
         // It may be one that nothing leads to any more.
         self.queue.push(Part::Attributes(node));
     }
@@ -186,49 +188,5 @@ impl Tree {
     /// Names that somebody else took at home, since this was asked last.
     pub fn take_conflicts(&mut self) -> Vec<Conflict> {
         std::mem::take(&mut self.conflicts)
-    }
-
-    /// Home was looked at, and has somebody else's node under a name that is to lead elsewhere.
-    pub(crate) fn yield_to_foreign(&mut self, at: &Place, there: NodeId) {
-        // From now on programs see it.
-        self.foreign.remove(&there);
-        let entry = *self.entry(at).expect("it was looked at");
-        if entry.wanted == Some(there) {
-            return;
-        }
-        let since = entry.since;
-        let kept = entry.wanted.map(|node| {
-            let beside = self.place_beside(at);
-            self.change_entry(&beside, |entry| (entry.wanted, entry.since) = (Some(node), since));
-            if let Some(since) = since {
-                self.needed.add(since);
-                self.dirty += 1;
-            }
-            self.queue.push(Part::Entry(beside.clone()));
-            beside
-        });
-        self.change_entry(at, |entry| entry.wanted = Some(there));
-        if let Some(node) = entry.wanted {
-            self.review_place(node, at);
-            self.wake(node);
-        }
-        self.conflicts.push(Conflict { at: at.clone(), kept });
-    }
-
-    /// A name beside this one that nothing is known to have.
-    fn place_beside(&self, at: &Place) -> Place {
-        const LONGEST: usize = crate::tree::change::NAME_BYTES_MAX - 24;
-        let name = &at.name()[..at.name().len().min(LONGEST)];
-        let places = (1_u64..).map(|nth| {
-            let name = [name, format!(".weir-conflict-{nth}").as_bytes()].concat();
-            Place::new(at.parent(), &name).expect("it is one name")
-        });
-        let free = |place: &Place| {
-            self.entry(place).is_none_or(|entry| {
-                let is_changed = entry.since.is_some() || entry.unsettled > 0 || entry.busy;
-                entry.wanted.is_none() && entry.home == AtHome::Unknown && !is_changed
-            })
-        };
-        places.into_iter().find(free).expect("some number is free")
     }
 }

@@ -20,6 +20,7 @@ impl Tree {
         self.surprised.remove(part);
         match part {
             Part::Entry(at) => {
+                self.changed_by_others.remove(at);
                 let (since, touched) = self.change_entry(at, |entry| {
                     (entry.since.take(), std::mem::take(&mut entry.touched))
                 });
@@ -45,17 +46,14 @@ impl Tree {
     }
 
     /// Home has the attributes that a command set, and the node if the command made it.
-    pub(crate) fn attributes_at_home(
-        &mut self,
-        node: NodeId,
-        since: Option<Lsn>,
-        named: Option<Lsn>,
-    ) {
+    pub(crate) fn attributes_at_home(&mut self, node: NodeId, since: Option<Lsn>) {
         let Some(since) = since else { return };
         if !self.has_log {
             return self.needed.release(Some(since));
         }
-        self.nodes.get_mut(&node).expect("a node stays while a command is on it").unsettled += 1;
+        let of = self.nodes.get_mut(&node).expect("a node stays while a command is on it");
+        of.unsettled += 1;
+        let named = of.named;
         self.needed.settling.push(Settling::Attributes { node, since, named });
     }
 
@@ -99,8 +97,14 @@ impl Tree {
         !self.needed.syncing.is_empty()
     }
 
-    /// The sync of home ended. If it failed, nothing of what it covered is known to be at home: home is looked at again.
+    /// The sync of home ended. If it failed, nothing of what it covered is known to be at home: home is looked at again, and
+    /// the caller lists what is parked there ([`Tree::found_parked`]) before it takes the next command.
     pub fn home_synced(&mut self, succeeded: bool) {
+        if !succeeded {
+            for of in self.nodes.values_mut().filter(|of| !of.busy) {
+                of.parked = false;
+            }
+        }
         for settling in std::mem::take(&mut self.needed.syncing) {
             match settling {
                 Settling::Entry { at, since } => self.entry_synced(&at, since, succeeded),
@@ -116,6 +120,10 @@ impl Tree {
             self.change_entry(at, |entry| entry.unsettled -= 1);
             return self.needed.release(Some(since));
         }
+        let lost = self.entry(at).and_then(|entry| entry.home.node());
+        if let Some(lost) = lost.and_then(|node| self.nodes.get_mut(&node)) {
+            lost.sync_failed = true;
+        }
         let later = self.change_entry(at, |entry| {
             let later = entry.since;
             entry.since = Some(later.map_or(since, |later| later.min(since)));
@@ -128,11 +136,12 @@ impl Tree {
         }
         if self.entry(at).is_some_and(|entry| !entry.busy) {
             self.set_home(at, AtHome::Unknown);
+            self.unsettled_by_failure.insert(at.clone());
         }
         self.queue.push(Part::Entry(at.clone()));
     }
 
-    fn attributes_synced(&mut self, node: NodeId, since: Lsn, succeeded: bool) {
+    pub(crate) fn attributes_synced(&mut self, node: NodeId, since: Lsn, succeeded: bool) {
         let Some(of) = self.nodes.get_mut(&node) else {
             return self.needed.release(Some(since));
         };
@@ -143,8 +152,10 @@ impl Tree {
             _ => (of.sent, of.sent_xattrs.clone()),
         };
         if succeeded {
+            (of.settled, of.sync_failed) = (true, false);
             return self.needed.release(Some(since));
         }
+        of.sync_failed = true;
         self.take_back(node, sent, &xattrs, Some(since));
         self.queue.push(Part::Attributes(node));
     }

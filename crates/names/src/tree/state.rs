@@ -35,6 +35,10 @@ pub struct Tree {
     pub(crate) conflicts: Vec<Conflict>,
     /// Parts that were not at home as they were known to be, once.
     pub(crate) surprised: HashSet<Part>,
+    /// Names that somebody else changed at home, to be looked at.
+    pub(crate) changed_by_others: HashSet<Place>,
+    /// Names that a failed sync was to settle, to be looked at: before that, no node is known to be lost.
+    pub(crate) unsettled_by_failure: HashSet<Place>,
     /// Nodes that the log to be replayed makes, and that home has.
     pub(crate) made_at_home: HashSet<NodeId>,
     /// There is a log. Without one, nothing has to be known after home has it.
@@ -60,6 +64,8 @@ impl Tree {
             foreign: HashSet::new(),
             conflicts: Vec::new(),
             surprised: HashSet::new(),
+            changed_by_others: HashSet::new(),
+            unsettled_by_failure: HashSet::new(),
             made_at_home: HashSet::new(),
             has_log: true,
             unneeded: BTreeSet::new(),
@@ -287,6 +293,7 @@ impl Tree {
                 let nameless = nameless.expect("entries lead to nodes that are known");
                 (nameless.set_lsn, nameless.nameless) = (lsn, true);
                 self.review_need(node);
+                self.empty_removed(node);
             }
             self.queue.changed(lsn, Part::Attributes(node));
         }
@@ -294,6 +301,17 @@ impl Tree {
             node.nameless = false;
         }
         self.queue.changed(lsn, Part::Entry(at.clone()));
+    }
+
+    /// A directory was removed: names in it that waited for their nodes to move elsewhere do not wait any more.
+    fn empty_removed(&mut self, node: NodeId) {
+        let Some(directory) = &self.nodes[&node].directory else { return };
+        let dirty = directory.entries().filter(|(_, entry)| entry.is_dirty());
+        let place = |name| Place::new(node, name).expect("entries have names");
+        let places: Vec<Place> = dirty.map(|(name, _)| place(name)).collect();
+        for place in places {
+            self.queue.push(Part::Entry(place));
+        }
     }
 
     /// What home has under a name now.

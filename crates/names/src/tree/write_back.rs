@@ -33,11 +33,24 @@ impl Tree {
             match plan {
                 Plan::Clean => self.is_home(&part),
                 Plan::Later => {}
-                Plan::Lost => self.queue.refuse(part, HomeError::Changed),
+                Plan::Gone => self.queue.refuse(part, HomeError::Changed),
+                Plan::GoneWithDirectory => {
+                    if let Part::Entry(at) = &part {
+                        self.set_home(at, AtHome::Nothing);
+                    }
+                    self.surprised.remove(&part);
+                    self.queue.push(part);
+                }
+                Plan::Lost(node) => {
+                    self.make_again(node);
+                    self.queue.push(part);
+                }
                 Plan::Wait(node) if self.nodes.get(&node).is_some_and(|of| of.busy) => {
                     self.queue.wait_for_end(node, part);
                 }
                 Plan::Wait(node) => self.queue.wait_for(node, part),
+                // No node has this number.
+                Plan::WaitLooks => self.queue.wait_for(NodeId::PARKING, part),
                 Plan::WaitCommit(lsn) => self.queue.wait_for_commit(lsn, part),
                 Plan::Do(command) => return Some(self.start(part, command)),
             }
@@ -146,17 +159,27 @@ impl Tree {
         match command {
             Command::Look { at } => {
                 let Answer::Found(found) = answer else { panic!("{answer:?} answers no look") };
+                let is_changed = self.changed_by_others.remove(at);
+                let there = found.node();
+                let was_there =
+                    there.is_some_and(|there| self.nodes[&there].places.role(at).is_some());
                 self.set_home(at, found);
-                if let Some(there) = found.node().filter(|there| self.foreign.contains(there)) {
-                    self.yield_to_foreign(at, there);
+                self.looked_at(at);
+                match there {
+                    Some(there) if self.foreign.contains(&there) => {
+                        self.yield_to_foreign(at, there);
+                    }
+                    Some(there) if is_changed && !was_there => self.moved_by_others(there, at),
+                    _ => {}
                 }
             }
             Command::Make { node, at, .. } => {
                 let made = self.nodes.get_mut(node).expect("a node stays while it is made");
                 let Answer::Made(named) = answer else { panic!("{answer:?} answers no making") };
                 (made.binding, made.named) = (Binding::Bound, named);
+                (made.settled, made.sync_failed) = (!self.has_log, false);
                 self.place(*node, at);
-                self.attributes_at_home(*node, since, Some(named));
+                self.attributes_at_home(*node, since);
             }
             Command::Link { node, at } => self.place(*node, at),
             Command::Rename { node, from, to, .. } => {
@@ -171,7 +194,7 @@ impl Tree {
                 self.leave(*node, at);
             }
             Command::Set { node, .. } => {
-                self.attributes_at_home(*node, since, None);
+                self.attributes_at_home(*node, since);
             }
         }
     }
@@ -196,7 +219,9 @@ impl Tree {
     fn not_done(&mut self, command: &Command, part: &Part, error: HomeError, since: Option<Lsn>) {
         match command {
             // Nobody will ever see its attributes.
-            Command::Set { .. } if error == HomeError::Gone => self.needed.release(since),
+            Command::Set { node, .. } if error == HomeError::Gone && !self.may_be_lost(*node) => {
+                self.needed.release(since);
+            }
             Command::Make { node, attributes, xattrs, .. }
             | Command::Set { node, attributes, xattrs } => {
                 self.take_back(*node, *attributes, xattrs, since);
@@ -208,22 +233,44 @@ impl Tree {
             _ => {}
         }
         match (error, command) {
-            (HomeError::Gone, Command::Set { .. }) => {}
+            (HomeError::Gone, Command::Set { node, .. }) => {
+                if self.may_be_lost(*node) {
+                    let known: Vec<Place> = self.nodes[node].places.home().cloned().collect();
+                    known.iter().for_each(|place| self.doubt(place));
+                    self.look_once_more(part, error);
+                }
+            }
+            (HomeError::NotEmpty, Command::RemoveDirectory { node, at }) => {
+                if !self.comes_back(*node, at) {
+                    self.queue.refuse(part.clone(), error);
+                }
+            }
             (HomeError::NoExchange, _) => self.exchanges = false,
             (HomeError::Refused(_), _) => self.queue.refuse(part.clone(), error),
             (HomeError::Changed | HomeError::NotEmpty | HomeError::Gone, _) => {
+                if let Command::Look { at } = command {
+                    // Its directory is not there.
+                    self.looked_at(at);
+                }
                 // Whatever was known of these names is not so.
                 let (places, _) = concerned(command);
                 for place in places.into_iter().flatten() {
                     if place.parent() != NodeId::PARKING {
                         self.set_home(place, AtHome::Unknown);
+                        if self.entry(place).is_some() {
+                            self.changed_by_others.insert(place.clone());
+                        }
                     }
                 }
-                // A second time in a row: to look again does not help.
-                if error == HomeError::NotEmpty || !self.surprised.insert(part.clone()) {
-                    self.queue.refuse(part.clone(), error);
-                }
+                self.look_once_more(part, error);
             }
+        }
+    }
+
+    /// Home was not as it was known to be, and is looked at. A second time in a row, to look again does not help.
+    fn look_once_more(&mut self, part: &Part, error: HomeError) {
+        if !self.surprised.insert(part.clone()) {
+            self.queue.refuse(part.clone(), error);
         }
     }
 
@@ -278,7 +325,9 @@ impl Tree {
     pub(crate) fn check_nothing_is_remembered(&self) {
         assert!(self.needed.settling.is_empty() && self.needed.syncing.is_empty());
         assert_eq!((self.needed_from(), self.queue.parts().next()), (None, None));
-        assert!(self.surprised.is_empty() && self.unsure.is_empty() && self.in_flight.is_empty());
+        assert!(self.unsettled_by_failure.is_empty() && self.changed_by_others.is_empty());
+        assert!(self.surprised.is_empty());
+        assert!(self.unsure.is_empty() && self.in_flight.is_empty());
         for node in self.nodes.values() {
             assert!(!node.has_unset() && node.sent.is_empty() && node.sent_xattrs.is_empty());
             let entries = node.directory.iter().flat_map(|of| of.entries());

@@ -129,6 +129,327 @@ fn a_late_answer_does_not_bring_a_removed_name_back() {
     assert_eq!(tree.look_up(NodeId::ROOT, b"f"), Some(None));
 }
 
+/// The next command finds home changed, and home has this under the name when it is asked.
+fn find_changed(tree: &mut Tree, upto: u64, at: &Place, there: AtHome) {
+    tree.committed(Lsn(upto));
+    let (id, _) = tree.next_command().unwrap();
+    tree.ended(id, Err(HomeError::Changed));
+    let (id, command) = tree.next_command().unwrap();
+    assert_eq!(command, Command::Look { at: at.clone() });
+    tree.ended(id, Ok(Answer::Found(there)));
+}
+
+fn touches(command: &Command, file: NodeId) -> bool {
+    match command {
+        Command::Unlink { node, .. } | Command::RemoveDirectory { node, .. } => *node == file,
+        Command::Rename { node, replacing, .. } => *node == file || *replacing == Some(file),
+        Command::Exchange { one, other } => one.0 == file || other.0 == file,
+        _ => false,
+    }
+}
+
+#[test]
+fn a_file_that_somebody_moved_onto_a_name_of_ours_stays_there() {
+    let mut tree = tree();
+    tree.apply(make("b"), Lsn(8));
+    find_changed(&mut tree, 16, &at("b"), AtHome::Node(F));
+    let kept = at("b.weir-conflict-1");
+    let conflict = Conflict { at: at("b"), kept: Some(kept.clone()) };
+    assert_eq!(tree.take_conflicts(), [conflict]);
+    let commands = bring_home(&mut tree, 16, nothing);
+    assert!(!commands.iter().any(|command| touches(command, F)), "{commands:?}");
+    assert_eq!(tree.look_up(NodeId::ROOT, b"b"), Some(Some(F)));
+    assert_eq!(tree.look_up(NodeId::ROOT, kept.name()), Some(Some(N)));
+    assert_eq!(tree.look_up(NodeId::ROOT, b"f"), None, "home is asked what became of its name");
+    assert_eq!((tree.dirty(), tree.home_place(F)), (0, Some(at("b"))));
+}
+
+#[test]
+fn a_file_that_somebody_moved_onto_a_name_that_we_remove_stays_there() {
+    let mut tree = Tree::new(Lsn(1));
+    for (node, name) in [(F, "f"), (N, "n")] {
+        tree.introduce(node, Kind::File);
+        tree.found(&at(name), Some(node));
+    }
+    tree.apply(Change::Remove { node: N, at: at("n") }, Lsn(8));
+    find_changed(&mut tree, 16, &at("n"), AtHome::Node(F));
+    assert_eq!(tree.take_conflicts(), [Conflict { at: at("n"), kept: None }]);
+    assert_eq!(bring_home(&mut tree, 16, nothing), []);
+    assert_eq!(tree.look_up(NodeId::ROOT, b"n"), Some(Some(F)));
+    assert_eq!(tree.look_up(NodeId::ROOT, b"f"), None);
+}
+
+#[test]
+fn a_file_that_was_removed_here_and_moved_at_home_stays() {
+    let mut tree = tree();
+    tree.apply(make("b"), Lsn(8));
+    tree.apply(Change::Remove { node: F, at: at("f") }, Lsn(16));
+    find_changed(&mut tree, 16, &at("b"), AtHome::Node(F));
+    tree.committed(Lsn(24));
+    // The removal finds that the name is gone.
+    while let Some((id, command)) = tree.next_command() {
+        let result = match &command {
+            Command::Look { .. } => Ok(Answer::Found(AtHome::Nothing)),
+            Command::Make { .. } => Ok(Answer::Made(Lsn(16))),
+            Command::Unlink { at: name, .. } if *name == at("f") => Err(HomeError::Changed),
+            other => panic!("{other:?}"),
+        };
+        tree.ended(id, result);
+    }
+    tree.check_invariants();
+    assert_eq!(tree.look_up(NodeId::ROOT, b"b"), Some(Some(F)));
+    assert_eq!((tree.look_up(NodeId::ROOT, b"f"), tree.dirty()), (Some(None), 0));
+}
+
+#[test]
+fn a_file_that_we_move_to_a_name_is_not_foreign_there() {
+    let mut tree = tree();
+    tree.apply(Change::Rename { node: F, from: at("f"), to: at("g"), replaced: None }, Lsn(8));
+    tree.committed(Lsn(16));
+    let (id, _) = tree.next_command().unwrap();
+    tree.ended(id, Err(HomeError::Changed));
+    let there = |place: &Place| {
+        if *place == at("g") { AtHome::Node(F) } else { AtHome::Nothing }
+    };
+    bring_home(&mut tree, 16, there);
+    assert_eq!((tree.take_conflicts(), tree.dirty()), (vec![], 0));
+    assert_eq!(tree.look_up(NodeId::ROOT, b"f"), Some(None));
+    assert_eq!(tree.look_up(NodeId::ROOT, b"g"), Some(Some(F)));
+}
+
+#[test]
+fn a_directory_that_somebody_moved_onto_a_name_of_ours_has_one_name() {
+    for is_renamed in [false, true] {
+        let mut tree = Tree::new(Lsn(1));
+        tree.introduce(F, Kind::Directory);
+        tree.found(&at("d"), Some(F));
+        tree.listed(NodeId::ROOT);
+        tree.apply(make("b"), Lsn(8));
+        tree.committed(Lsn(16));
+        let (id, _) = tree.next_command().unwrap();
+        if is_renamed {
+            let (from, to) = (at("d"), at("e"));
+            tree.apply(Change::Rename { node: F, from, to, replaced: None }, Lsn(16));
+        }
+        tree.ended(id, Err(HomeError::Changed));
+        let (id, _) = tree.next_command().unwrap();
+        tree.ended(id, Ok(Answer::Found(AtHome::Node(F))));
+        let commands = bring_home(&mut tree, 24, nothing);
+        tree.check_invariants();
+        let removes = |command: &Command| matches!(command, Command::RemoveDirectory { .. });
+        assert!(!commands.iter().any(removes), "{commands:?}");
+        let wanted: Vec<_> = tree.wanted_places(F).cloned().collect();
+        if is_renamed {
+            // It goes to where a program moved it.
+            let (from, to) = (at("b"), at("e"));
+            let rename = Command::Rename { node: F, from, to, replacing: None };
+            assert!(commands.contains(&rename), "{commands:?}");
+            assert_eq!(wanted, [at("e")]);
+            assert_eq!(tree.look_up(NodeId::ROOT, b"b"), Some(Some(N)));
+        } else {
+            assert_eq!(wanted, [at("b")]);
+            assert_eq!(tree.look_up(NodeId::ROOT, b"d"), None);
+        }
+        assert_eq!(tree.dirty(), 0);
+    }
+}
+
+#[test]
+fn a_new_file_that_home_lost_is_made_again_as_it_was() {
+    let mut tree = tree();
+    tree.apply(make("a"), Lsn(8));
+    bring_home(&mut tree, 16, nothing);
+    let owner = Attributes { uid: Some(7), ..Attributes::default() };
+    tree.apply(Change::Set { node: N, attributes: owner }, Lsn(16));
+    bring_home(&mut tree, 24, nothing);
+    tree.apply(Change::Link { node: N, at: at("second") }, Lsn(24));
+    bring_home(&mut tree, 32, nothing);
+    assert!(tree.begin_home_sync());
+    tree.apply(Change::Set { node: N, attributes: mode(0o640) }, Lsn(32));
+    tree.home_synced(false);
+    assert_eq!(tree.needed_from(), Some(Lsn(8)));
+    tree.committed(Lsn(40));
+    let mut made = Vec::new();
+    while let Some((id, command)) = tree.next_command() {
+        let result = match &command {
+            Command::Look { .. } => Ok(Answer::Found(AtHome::Nothing)),
+            Command::Set { .. } if made.is_empty() => Err(HomeError::Gone),
+            Command::Make { attributes, .. } => {
+                made.push(*attributes);
+                Ok(Answer::Made(Lsn(39)))
+            }
+            Command::Link { node: N, .. } => Ok(Answer::Done),
+            other => panic!("{other:?}"),
+        };
+        tree.ended(id, result);
+        tree.check_invariants();
+    }
+    assert_eq!(made, [Attributes { uid: Some(7), ..mode(0o640) }]);
+    assert_eq!((tree.dirty(), tree.links(N)), (0, Links { wanted: 2, home: 2 }));
+    assert!(tree.begin_home_sync());
+    tree.home_synced(true);
+    assert_eq!(tree.needed_from(), None);
+}
+
+#[test]
+fn a_new_directory_that_home_lost_is_made_again_with_all_that_is_in_it() {
+    for looks_below_first in [false, true] {
+        let mut tree = tree();
+        let (below, deep) = (NodeId(8), NodeId(9));
+        let make =
+            |node, at| Change::Make { node, at, kind: Kind::Directory, attributes: mode(0o700) };
+        let place = |directory, name: &[u8]| Place::new(directory, name).unwrap();
+        tree.apply(make(N, at("d")), Lsn(8));
+        tree.apply(make(below, place(N, b"below")), Lsn(16));
+        let (from, to) = (at("f"), place(N, b"f"));
+        tree.apply(Change::Rename { node: F, from, to, replaced: None }, Lsn(24));
+        tree.apply(make(deep, place(below, b"deep")), Lsn(24));
+        bring_home(&mut tree, 32, nothing);
+        assert_eq!(tree.dirty(), 0);
+        assert!(tree.begin_home_sync());
+        tree.home_synced(false);
+        let mut made = Vec::new();
+        let mut held = Vec::new();
+        while let Some((id, command)) = tree.next_command() {
+            let is_lost = |at: &Place| at.parent() != NodeId::ROOT && !made.contains(&at.parent());
+            let result = match &command {
+                Command::Look { at: name } if is_lost(name) => Err(HomeError::Changed),
+                Command::Look { at: name } if *name == at("f") => {
+                    Ok(Answer::Found(AtHome::Node(F)))
+                }
+                Command::Look { at: name }
+                    if *name == at("d") && looks_below_first && held.is_empty() =>
+                {
+                    held.push(id);
+                    continue;
+                }
+                Command::Look { .. } => Ok(Answer::Found(AtHome::Nothing)),
+                Command::Set { node, .. } if !made.contains(node) => Err(HomeError::Gone),
+                Command::Make { node, at, .. } => {
+                    assert!(!is_lost(at));
+                    made.push(*node);
+                    Ok(Answer::Made(Lsn(31)))
+                }
+                _ => Ok(Answer::Done),
+            };
+            tree.ended(id, result);
+            tree.check_invariants();
+        }
+        if let Some(id) = held.pop() {
+            tree.ended(id, Ok(Answer::Found(AtHome::Nothing)));
+            made.clear();
+            let commands = bring_home(&mut tree, 32, |place| {
+                if *place == at("f") { AtHome::Node(F) } else { AtHome::Nothing }
+            });
+            made.extend(commands.iter().filter_map(|command| match command {
+                Command::Make { node, .. } => Some(*node),
+                _ => None,
+            }));
+        }
+        assert_eq!(made, [N, below, deep]);
+        assert_eq!((tree.dirty(), tree.refused().count()), (0, 0));
+        assert_eq!(tree.home_place(F), Some(place(N, b"f")));
+        assert!(tree.begin_home_sync());
+        tree.home_synced(true);
+        assert_eq!(tree.needed_from(), None);
+    }
+}
+
+#[test]
+fn what_home_has_had_durably_is_not_made_again() {
+    let mut tree = tree();
+    tree.apply(make("a"), Lsn(8));
+    bring_home(&mut tree, 16, nothing);
+    assert!(tree.begin_home_sync());
+    tree.home_synced(true);
+    // Somebody removes it at home.
+    tree.apply(Change::Rename { node: N, from: at("a"), to: at("b"), replaced: None }, Lsn(16));
+    tree.committed(Lsn(24));
+    let mut commands = Vec::new();
+    while let Some((id, command)) = tree.next_command() {
+        let result = match command {
+            Command::Look { .. } => Ok(Answer::Found(AtHome::Nothing)),
+            _ => Err(HomeError::Changed),
+        };
+        tree.ended(id, result);
+        commands.push(command);
+        assert!(commands.len() < 20, "it ends: {commands:?}");
+    }
+    assert!(!commands.iter().any(|command| matches!(command, Command::Make { .. })));
+    assert_eq!(tree.refused().count(), 1);
+}
+
+#[test]
+fn a_directory_in_which_somebody_else_put_something_comes_back() {
+    for is_replaced in [false, true] {
+        let mut tree = Tree::new(Lsn(1));
+        let (theirs, below) = (NodeId(8), Place::new(F, b"below").unwrap());
+        tree.introduce(F, Kind::Directory);
+        tree.found(&at("d"), Some(F));
+        tree.introduce(N, Kind::Directory);
+        tree.found(&below, Some(N));
+        [NodeId::ROOT, F, N].into_iter().for_each(|directory| tree.listed(directory));
+        tree.apply(Change::Remove { node: N, at: below.clone() }, Lsn(8));
+        tree.apply(Change::Remove { node: F, at: at("d") }, Lsn(16));
+        if is_replaced {
+            let (node, kind, attributes) = (NodeId(9), Kind::File, mode(0o600));
+            tree.apply(Change::Make { node, at: at("d"), kind, attributes }, Lsn(24));
+        }
+        tree.committed(Lsn(32));
+        let mut commands = Vec::new();
+        while let Some((id, command)) = tree.next_command() {
+            let result = match &command {
+                Command::RemoveDirectory { .. } => Err(HomeError::NotEmpty),
+                Command::Make { .. } => Ok(Answer::Made(Lsn(24))),
+                other => panic!("{other:?}"),
+            };
+            tree.ended(id, result);
+            commands.push(command);
+            assert!(commands.len() < 4, "it ends: {commands:?}");
+        }
+        tree.check_invariants();
+        assert_eq!(tree.look_up(NodeId::ROOT, b"d"), Some(Some(F)), "the one above, too");
+        assert_eq!(tree.look_up(F, b"below"), Some(Some(N)));
+        assert!(!tree.is_complete(N), "home is asked what is there");
+        assert_eq!(tree.look_up(N, b"theirs"), None);
+        let beside = at("d.weir-conflict-1");
+        let kept = is_replaced.then(|| beside.clone());
+        let conflicts =
+            [Conflict { at: below.clone(), kept: None }, Conflict { at: at("d"), kept }];
+        assert_eq!(tree.take_conflicts(), conflicts);
+        assert_eq!((tree.dirty(), tree.refused().count()), (0, 0));
+        // A program may remove it after what is in it.
+        tree.introduce(theirs, Kind::File);
+        tree.found(&Place::new(N, b"theirs").unwrap(), Some(theirs));
+        assert_eq!(tree.check(&Change::Remove { node: N, at: below }), Err(Refused::NotEmpty));
+    }
+}
+
+#[test]
+fn a_name_that_waits_in_a_directory_does_not_wait_after_the_directory_is_removed() {
+    let (file, inside) = (NodeId(8), Place::new(F, b"file").unwrap());
+    let mut tree = Tree::new(Lsn(1));
+    for (node, at, kind) in [(F, at("d"), Kind::Directory), (file, inside.clone(), Kind::File)] {
+        tree.introduce(node, kind);
+        tree.found(&at, Some(node));
+    }
+    [NodeId::ROOT, F].into_iter().for_each(|directory| tree.listed(directory));
+    let rename = Change::Rename { node: file, from: inside, to: at("x"), replaced: None };
+    tree.apply(rename, Lsn(8));
+    let (one, other) = ((file, at("x")), (F, at("d")));
+    tree.apply(Change::Exchange { one, other }, Lsn(16));
+    tree.committed(Lsn(24));
+    // The directory's own move waits, and the file waits for its name.
+    let commands = std::iter::from_fn(|| tree.next_command()).collect::<Vec<_>>();
+    tree.apply(Change::Remove { node: F, at: at("x") }, Lsn(24));
+    for (id, _) in commands {
+        tree.ended(id, Err(HomeError::Refused(13)));
+    }
+    tree.retry();
+    bring_home(&mut tree, 32, nothing);
+    assert_eq!((tree.dirty(), tree.home_place(file)), (0, Some(at("d"))));
+}
+
 #[test]
 fn a_directory_that_home_lost_is_reported_and_not_linked() {
     let mut tree = Tree::new(Lsn(1));

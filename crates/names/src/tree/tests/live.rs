@@ -17,6 +17,10 @@ pub(super) struct Scene {
     pub(super) lsn: u64,
     pub(super) next_node: u64,
     pub(super) under_way: Vec<(CommandId, Command)>,
+    /// What home had when it was synced last.
+    settled: FileSystem,
+    /// What it did since.
+    executed: Vec<Command>,
 }
 
 impl Scene {
@@ -29,6 +33,8 @@ impl Scene {
             lsn: 1,
             next_node: 100,
             under_way: Vec::new(),
+            settled: FileSystem::new(),
+            executed: Vec::new(),
         }
     }
 
@@ -132,8 +138,11 @@ impl Scene {
         let (id, command) = self.under_way.swap_remove(nth);
         let result = match refusals > 0 && self.random.one_in(refusals) {
             true => Err(HomeError::Refused(28)),
-            false => self.home.execute(&command),
+            false => self.home.try_to_execute(&command),
         };
+        if result.is_ok() && !matches!(command, Command::Look { .. }) {
+            self.executed.push(command);
+        }
         self.tree.ended(id, result);
     }
 
@@ -215,7 +224,8 @@ impl Scene {
 
     fn bring_home(&mut self) {
         self.tree.committed(Lsn(self.lsn + 1));
-        loop {
+        for tries in 0.. {
+            assert!(tries < 2_000, "it ends: {:?}", self.tree.queue);
             self.tree.retry();
             self.take_commands(8);
             if self.under_way.is_empty() {
@@ -340,6 +350,61 @@ fn a_failed_sync_of_home_makes_nothing_clean() {
         scene.bring_home();
         assert!(scene.tree.begin_home_sync());
         scene.tree.home_synced(true);
+        assert_eq!(scene.tree.needed_from(), None);
+    }
+}
+
+/// A sync fails, and home has what it had at some moment before: whatever it did since then is lost.
+#[test]
+fn what_home_loses_is_brought_home_again() {
+    for seed in seeds(1_000) {
+        let mut scene = Scene::new(seed);
+        scene.tree.listed(NodeId::ROOT);
+        scene.tree.exchanges = seed.is_multiple_of(2);
+        for round in 0..3 {
+            for _ in 0..20 {
+                scene.make_some_change();
+                scene.take_commands(4);
+                scene.end_some_command(0);
+            }
+            let syncs = round == 1 && scene.random.one_in(2);
+            scene.bring_home();
+            scene.tree.begin_home_sync();
+            if syncs {
+                scene.tree.home_synced(true);
+                scene.executed.clear();
+                scene.settled = scene.home.clone();
+                continue;
+            }
+            // More may be changed, and reach home, while the sync is under way.
+            if scene.random.one_in(2) {
+                (0..4).for_each(|_| scene.make_some_change());
+            }
+            if scene.random.one_in(2) {
+                scene.bring_home();
+            }
+            let kept = scene.random.below(scene.executed.len() + 1);
+            scene.executed.truncate(kept);
+            scene.home = scene.settled.clone();
+            for command in &scene.executed {
+                scene.home.try_to_execute(command).unwrap();
+            }
+            scene.tree.home_synced(false);
+            // What the first sync did not cover is not settled by the next one either.
+            scene.tree.begin_home_sync();
+            scene.tree.home_synced(false);
+            for (parent, name) in scene.home.entries.keys() {
+                if *parent == NodeId::PARKING {
+                    scene.tree.found_parked(Tree::node_parked_as(name).unwrap());
+                }
+            }
+            scene.tree.check_invariants();
+            scene.bring_home();
+            assert_eq!(scene.tree.take_conflicts(), []);
+        }
+        if scene.tree.begin_home_sync() {
+            scene.tree.home_synced(true);
+        }
         assert_eq!(scene.tree.needed_from(), None);
     }
 }

@@ -88,6 +88,33 @@ impl FileSystem {
         }
     }
 
+    /// What a home does that may have lost something: it says so of what it cannot do.
+    pub(super) fn try_to_execute(&mut self, command: &Command) -> Result<Answer, HomeError> {
+        let is_there = |node: &NodeId| self.inodes.contains_key(node);
+        let has_directory = |at: &Place| is_there(&at.parent());
+        match command {
+            Command::Look { at } if !has_directory(at) => Err(HomeError::Changed),
+            Command::Set { node, .. } if !is_there(node) => Err(HomeError::Gone),
+            Command::Make { node, at, .. } if has_directory(at) => {
+                let parked = Tree::parking(*node);
+                if self.get(&parked).is_some() {
+                    self.take(&parked);
+                }
+                // What is left of one that was made before, under no name, is not it.
+                if !self.entries.values().any(|there| there == node) {
+                    self.inodes.remove(node);
+                }
+                self.execute(command)
+            }
+            Command::Make { .. } => Err(HomeError::Changed),
+            Command::Link { node, .. } if !is_there(node) => Err(HomeError::Gone),
+            Command::Link { at, .. } | Command::Rename { to: at, .. } if !has_directory(at) => {
+                Err(HomeError::Changed)
+            }
+            _ => self.execute(command),
+        }
+    }
+
     /// What home does at a command, with all the checks of a real one.
     pub(super) fn execute(&mut self, command: &Command) -> Result<Answer, HomeError> {
         self.calls += 1;
