@@ -256,7 +256,7 @@ impl WriteBehind {
             let before = {
                 let mut state = self.lock();
                 // Home may or may not have done yet what is under way.
-                while state.tree.is_busy(node) && !state.tree.is_made_here(node) {
+                while state.tree.is_busy(node) && !state.tree.knows_all_names(node) {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         break;
@@ -285,7 +285,7 @@ impl WriteBehind {
         };
         let is_whole = match state.tree.kind(node) {
             Some(Kind::Directory) => state.tree.is_complete(node),
-            _ => state.tree.is_made_here(node),
+            _ => state.tree.knows_all_names(node),
         };
         let changed = state.directories.get(&node).and_then(|noted| noted.changed);
         Shown { attributes: state.tree.overlay(node), wanted, home, changed, is_whole }

@@ -124,6 +124,8 @@ pub(crate) struct Node {
     pub(crate) nameless: bool,
     /// It was made by a change, and not found at home.
     pub(crate) made_here: bool,
+    /// An entry that leads to it was forgotten: it may have more names than are known.
+    pub(crate) has_forgotten_names: bool,
     /// Home was synced since it was made there.
     pub(crate) settled: bool,
     /// A sync failed that was to settle it.
@@ -153,6 +155,7 @@ impl Node {
             named: Lsn(0),
             parked: false,
             made_here: false,
+            has_forgotten_names: false,
             settled: false,
             sync_failed: false,
         }

@@ -63,12 +63,7 @@ impl Tree {
     pub fn standing(&self, node: NodeId) -> Standing {
         let Some(of) = self.nodes.get(&node) else { return Standing::Home };
         let is_changed = of.set_since.is_some() && !of.nameless;
-        if node != NodeId::ROOT
-            && of.places.is_empty()
-            && !of.parked
-            && !of.busy
-            && !is_changed
-        {
+        if node != NodeId::ROOT && of.places.is_empty() && !of.parked && !of.busy && !is_changed {
             return Standing::Home;
         }
         let has_kept_only = of.places.count(Role::Kept) == of.places.len();

@@ -354,6 +354,12 @@ impl Tree {
         let directory = self.directory_mut(at.parent()).expect("entries are in directories");
         let before = leads(directory.get(at.name()));
         directory.forget(at.name());
+        if let Some(node) =
+            before.and_then(|(wanted, _)| wanted).and_then(|node| self.nodes.get_mut(&node))
+        {
+            node.has_forgotten_names = true;
+        }
+        let directory = self.directory_mut(at.parent()).expect("entries are in directories");
         let after = leads(directory.get(at.name()));
         self.leads_changed(at, before, after);
         self.review_need(at.parent());

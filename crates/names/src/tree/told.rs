@@ -26,9 +26,9 @@ impl Tree {
         self.wake(at.parent());
     }
 
-    /// Whether a node was made by a change, so that all its names are known.
-    pub fn is_made_here(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|node| node.made_here)
+    /// Whether all names of a node are known: it was made by a change, and no name of it was forgotten.
+    pub fn knows_all_names(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.made_here && !node.has_forgotten_names)
     }
 
     /// Whether a command that changes a node, or its names, is under way.
