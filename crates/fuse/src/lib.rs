@@ -1,7 +1,7 @@
 //! The FUSE file system: a mount of a directory, served with a [`weir_shard::Shard`].
 //!
-//! Names and attributes are read and changed at home, by the back end, on the thread that serves the request. The data of
-//! regular files goes through the shard. [`mount()`] makes a mount, [`Session`] is one.
+//! Names and attributes are read and changed at home, by the back end, on the thread that serves the request, or
+//! later by `write_behind` if names are written back. The data of regular files goes through the shard. [`mount()`] makes a mount, [`Session`] is one.
 //!
 //! The path of a request: a `transport` reads it, `dispatch` calls the operation that it asks for, `ops` execute the
 //! operation on the state that `file_system` owns, and a `reply` sends the answer through the transport.

@@ -4,7 +4,7 @@
 //! home, tells it what was found ([`Identity`], [`Way`]), and asks it for the way back when a node is
 //! used again later. So a node that is merely known costs memory alone, and no descriptor.
 //!
-//! The mount passes names through: they are made, moved and removed at home at once, by the commands of
+//! By default the mount passes names through: they are made, moved and removed at home at once, by the commands of
 //! [`command`], and home is asked for each entry and each attribute. [`tree`] is for names that do not wait for home:
 //! changes with a place in the log's order, brought home in the background and after a crash.
 //!

@@ -269,7 +269,8 @@ impl WriteBehind {
             let said = ask()?;
             let after = self.shown(node);
             if before.is_whole || before.home == after.home || Instant::now() >= until {
-                return Ok((after, said));
+                // What was set before is here, or home has said it: it was asked later.
+                return Ok((before, said));
             }
         }
     }
