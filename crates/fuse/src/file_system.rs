@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use weir_backend::{HomeFile, Timestamp};
 use weir_backend::home_names::{HomeNames, Status, open_root};
+use weir_backend::{HomeFile, Timestamp};
 use weir_shard::Shard;
 
 use crate::attr::Attributes;

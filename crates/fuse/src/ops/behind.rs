@@ -128,14 +128,17 @@ impl FileSystem {
     }
 
     /// A name was changed at home: it leads there now.
-    pub(crate) fn tell_tree(&self, at: names::Place<'_>, node: Option<NodeId>) {
-        if let (Some(behind), Ok(at)) = (&self.write_behind, place(at)) {
-            let mut state = behind.lock();
-            // What the tree does not know it asks home for.
-            if node.is_none_or(|node| state.tree.kind(node).is_some()) {
-                state.tree.changed_at_home(&at, node);
-            }
+    pub(crate) fn tell_tree(&self, at: names::Place<'_>, node: Option<(NodeId, &Status)>) {
+        let (Some(behind), Ok(at)) = (&self.write_behind, place(at)) else { return };
+        let mut state = behind.lock();
+        if state.tree.kind(at.parent()).is_none() {
+            return;
         }
+        if let Some((node, status)) = node.filter(|(node, _)| state.tree.kind(*node).is_none()) {
+            state.tree.introduce(node, kind_of(status));
+            self.inodes.keep(node);
+        }
+        state.tree.changed_at_home(&at, node.map(|(node, _)| node));
     }
 
     /// Waits until home has all names of a directory.
@@ -625,9 +628,10 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// A change of owner takes set-user-ID, and set-group-ID of what a group executes, from a file (chown(2)).
+    /// A change of owner takes set-user-ID, and set-group-ID of what a group executes, from all but directories
+    /// (chown(2)).
     fn mode_after_chown(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Option<u32>, Errno> {
-        if inode.kind() != FileType::RegularFile {
+        if inode.kind() == FileType::Directory {
             return Ok(None);
         }
         let mode = self.attributes(inode)?.mode & 0o7777;

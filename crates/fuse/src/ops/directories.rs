@@ -45,14 +45,14 @@ impl FileSystem {
         let inode = self.inode(from.directory)?;
         // Before entries are read, since changes from here on may be missed.
         self.keep_listing(&inode, from.cookie)?;
-        if self.list_from_tree(&inode, from.cookie, listing)? {
-            return Ok(());
-        }
-        self.names_at_home(from.directory)?;
-        self.wait_until_at_home(&inode)?;
         let mut cursor = match self.listings.take(&from) {
             Some(cursor) => cursor,
-            None => self.home.list(inode.path_fd()?, inode.device(), from.cookie)?,
+            None if self.list_from_tree(&inode, from.cookie, listing)? => return Ok(()),
+            None => {
+                self.names_at_home(from.directory)?;
+                self.wait_until_at_home(&inode)?;
+                self.home.list(inode.path_fd()?, inode.device(), from.cookie)?
+            }
         };
         let (mut slow, mut listed) = (0, false);
         while let Some(entry) = cursor.peek()? {

@@ -170,6 +170,9 @@ impl FileSystem {
         let inode = self.inode_at_home(node)?;
         let at = entry(&directory, new.name)?;
         self.home.execute(NameCommand::Link { inode: inode.path_fd()?, at })?;
+        if let Some(behind) = &self.write_behind {
+            behind.lock().tree.got_another_name(node);
+        }
         note_change(&inode);
         self.entry_of_new(&directory, new)
     }
@@ -373,9 +376,11 @@ impl FileSystem {
             self.home.execute(NameCommand::Rename { from, to, flags })?;
             Ok::<(), Errno>(())
         })??;
-        let node_of = |named: &Option<Named>| named.as_ref().map(|named| named.node);
-        self.tell_tree(to, node_of(&moved));
-        self.tell_tree(from, node_of(&replaced).filter(|_| exchange));
+        let at_home = |named: &'_ Named| (named.node, named.status);
+        let (new, old) = (moved.as_ref().map(at_home), replaced.as_ref().map(at_home));
+        self.tell_tree(to, new.as_ref().map(|(node, status)| (*node, status)));
+        let old = old.filter(|_| exchange);
+        self.tell_tree(from, old.as_ref().map(|(node, status)| (*node, status)));
         if let Some(moved) = &moved {
             self.found_at(moved.node, to);
         }
@@ -455,8 +460,7 @@ impl FileSystem {
     /// readlink(2).
     pub(crate) fn read_link(self: &Arc<Self>, node: NodeId) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(node)?;
-        let behind = self.write_behind.as_ref().filter(|_| !inode.is_at_home());
-        if let Some(target) = behind.and_then(|behind| behind.target_of(node)) {
+        if let Some(target) = self.write_behind.as_ref().and_then(|behind| behind.target_of(node)) {
             return Ok(target);
         }
         Ok(read_link(inode.path_fd()?)?)

@@ -62,7 +62,7 @@ impl FileSystem {
                 Ok(Answer::Made(Lsn(0)))
             }
             Command::Link { node, at } => {
-                let inode = self.inode_of_tree(*node)?;
+                let inode = self.inode_or_gone(*node)?;
                 let inode = inode.path_fd().map_err(refused)?;
                 let directory = self.directory_of(at)?;
                 self.at_home(NameCommand::Link { inode, at: directory.at(at)? })?;
@@ -79,10 +79,7 @@ impl FileSystem {
                 self.remove_for_tree(*node, at, |at| NameCommand::RemoveDirectory { at })
             }
             Command::Set { node, attributes, xattrs } => {
-                let inode = self.inode_of_tree(*node).map_err(|error| match error {
-                    HomeError::Changed => HomeError::Gone,
-                    error => error,
-                })?;
+                let inode = self.inode_or_gone(*node)?;
                 self.set_for_tree(&inode, attributes, xattrs)?;
                 Ok(Answer::Done)
             }
@@ -95,6 +92,14 @@ impl FileSystem {
 
     fn inode_of_tree(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, HomeError> {
         self.inode(node).map_err(refused)
+    }
+
+    /// As [`FileSystem::inode_of_tree`], of a node that is gone if it is not found.
+    fn inode_or_gone(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, HomeError> {
+        self.inode_of_tree(node).map_err(|error| match error {
+            HomeError::Changed => HomeError::Gone,
+            error => error,
+        })
     }
 
     fn directory_of(self: &Arc<Self>, at: &Place) -> Result<Directory, HomeError> {

@@ -368,10 +368,11 @@ impl WriteBehind {
         Some(self.lock().tree.wanted_places(directory).next()?.parent())
     }
 
-    /// What a symbolic link says that home does not have yet.
+    /// What a symbolic link says that was made here; `None` if home is to be asked.
     pub(crate) fn target_of(&self, link: NodeId) -> Option<Vec<u8>> {
         match self.lock().tree.kind(link)? {
-            Kind::Symlink(target) => Some(target.to_vec()),
+            // Of one that was found at home this is not known.
+            Kind::Symlink(target) if !target.is_empty() => Some(target.to_vec()),
             _ => None,
         }
     }

@@ -26,6 +26,13 @@ impl Tree {
         self.wake(at.parent());
     }
 
+    /// A node got a name at home that the tree may not know.
+    pub fn got_another_name(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.has_forgotten_names = true;
+        }
+    }
+
     /// Whether all names of a node are known: it was made by a change, and no name of it was forgotten.
     pub fn knows_all_names(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.made_here && !node.has_forgotten_names)
