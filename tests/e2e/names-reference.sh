@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Random operations on names by four processes, each made on the mount and on a plain directory: the same results and
 # errors, the same files afterwards, and after `weir sync` and at the end the same in SOURCE. `kill`: kill -9 of the
-# daemon, and what was synced is there. WEIR_NAMES_OPERATIONS sets how many operations, SEED which.
+# daemon, and what was synced is there. WEIR_NAMES_OPERATIONS sets how many operations, SEED which, and
+# WEIR_NAMES_TOLERATE words of `names_reference.py --tolerate`, to look for differences beside those that are known.
 # cases: sync behind sshfs kill
 # timeout: 600
 # seconds: 20
@@ -16,8 +17,10 @@ PLAIN=$WORK/plain
 mkdir "$PLAIN" "$WORK/traces"
 chmod 755 "$SRC" "$MNT" "$PLAIN"
 
+tolerate=()
+for word in ${WEIR_NAMES_TOLERATE:-}; do tolerate+=(--tolerate "$word"); done
 reference() {
-    python3 "$SUPPORT/names_reference.py" "$@" --can "$WORK/can"
+    python3 "$SUPPORT/names_reference.py" "$@" --can "$WORK/can" "${tolerate[@]}"
 }
 
 names=()
@@ -43,7 +46,7 @@ if [ "$case" = sshfs ]; then
     HOME_OF=$WORK/remote
     mkdir "$HOME_OF"
     chmod 755 "$HOME_OF"
-    printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
+    printf '#!/bin/sh\numask 0\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
     chmod +x "$WORK/ssh"
     sshfs "nobody@nowhere:$HOME_OF" "$SRC" -o "ssh_command=$WORK/ssh" -o allow_other,default_permissions
 fi
@@ -87,12 +90,15 @@ killed_round() {
         wait "$WEIR_PID" 2>/dev/null || true
         fusermount3 -uz "$MNT"
     fi
+    step "mounted again"
     mount_weir "$SRC" "$MNT" --allow-other "${names[@]}"
     said=$(reference check "$round" "$MNT" "$WORK/notes") || { echo "$said"; fail "what was synced, with SEED=$seed, in round $round"; }
     kept=$((kept + said))
     umount_weir "$MNT"
+    step "unmounted"
     reference check "$round" "$SRC" "$WORK/notes" >"$WORK/said" ||
         { cat "$WORK/said"; fail "in SOURCE, what was synced, with SEED=$seed, in round $round"; }
+    step "mounted again, and all removed"
     mount_weir "$SRC" "$MNT" --allow-other "${names[@]}"
     rm -r "${MNT:?}/$round" || fail "what is left of round $round cannot be removed, with SEED=$seed"
     umount_weir "$MNT"

@@ -8,11 +8,14 @@ import names_sides
 LETTERS = "abcdefgh"
 ODD_NAMES = ["x" * 255, "a.weir-conflict-1", "new\nline", "\udcff\udc80", " ", "-", "é", ".hidden", ".weir"]
 TOO_LONG = "y" * 256
-MODES = [0o777, 0o755, 0o700, 0o644, 0o666, 0o600, 0o444, 0o000, 0o1777, 0o2775, 0o2755, 0o4755, 0o6755, 0o2644, 0o7777, 0o710]
+MODES = [0o777, 0o777, 0o755, 0o777, 0o755, 0o700, 0o644, 0o666, 0o666, 0o600, 0o444, 0o000, 0o1777, 0o2775, 0o2755, 0o4755, 0o6755, 0o2644, 0o7777, 0o710]
 USERS = [(1000, 1000, []), (1001, 1001, [1000]), (1002, 1000, [])]
 OWNERS = [0, 1000, 1001, 1002, -1]
 SLOTS = 6
+# Holds a directory.
+AT_SLOT = 6
 FULL = 220
+AS_ROOT = ("deep", "many", "empty", "sync", "stream", "umask", "access")
 FLAGS = [os.O_RDWR | os.O_CREAT, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR | os.O_CREAT | os.O_TRUNC, os.O_RDWR,
          os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_APPEND, os.O_WRONLY | os.O_TRUNC, os.O_RDWR | os.O_NOFOLLOW,
          os.O_RDWR | os.O_CREAT | os.O_EXCL]
@@ -25,7 +28,7 @@ WEIGHTS = {
     "truncate": (3, ""), "sync_dir": (3, ""), "chmod": (6, ""), "fchmod": (1, ""), "chown": (4, "owners"), "fchown": (1, "owners"),
     "utimens": (5, ""), "setxattr": (4, "xattrs"), "removexattr": (2, "xattrs"), "setacl": (2, "acls"), "umask": (1, ""),
     "reopen": (1, ""), "link_open": (2, "links"), "fallocate": (2, "fallocate"), "map_write": (1, ""), "copy_range": (2, "copy_range"),
-    "open_dir": (2, ""), "at": (6, ""), "in_removed": (1, ""), "stream": (2, ""), "look": (6, ""), "access": (2, "users"),
+    "open_dir": (2, ""), "at": (6, ""), "in_removed": (1, "in_removed"), "stream": (2, ""), "look": (6, ""), "access": (2, "users"),
     "deep": (0.5, ""), "many": (0.4, ""), "empty": (1, ""), "swap": (1, ""), "chain": (1, ""), "sync": (0.4, ""),
 }
 
@@ -40,6 +43,7 @@ class Chooser:
 
     def __init__(self, rng, plain, own, can, kill=False):
         self.rng, self.plain, self.own, self.can, self.kill = rng, plain, own, can, kill
+        self.modes = MODES if can["setid"] else sorted({mode & 0o1777 for mode in MODES})
         # All its names have this at their beginning, so that a link in SHARED leads to a name of its own.
         self.names = [f"{own}-{letter}" for letter in LETTERS]
         self.kinds = {own: "d"}
@@ -47,7 +51,7 @@ class Chooser:
         if kill:
             weights |= {"fsync": 10, "sync_dir": 10, "save": 10, "sync": 0.2}
         self.what, self.weights = list(weights), list(weights.values())
-        self.steps = 0
+        self.steps, self.at_top = 0, False
 
     # What there is. The list follows what succeeds on the plain directory, and is made anew now and then.
     def look_anew(self):
@@ -84,12 +88,14 @@ class Chooser:
 
     # Paths.
     def some(self, kinds):
-        found = [path for path, kind in self.kinds.items() if kind in kinds and path != self.own]
+        found = [path for path, kind in self.kinds.items()
+                 if kind in kinds and path != self.own and not (self.at_top and path.count("/") > 1)]
         return self.rng.choice(found) if found else self.fresh()
 
     def directory(self):
-        found = [path for path, kind in self.kinds.items() if kind == "d"]
-        return self.rng.choice(found)
+        if self.at_top:
+            return self.own
+        return self.rng.choice([path for path, kind in self.kinds.items() if kind == "d"])
 
     def directory_or_shared(self):
         return "shared" if self.rng.random() < 0.1 else self.directory()
@@ -122,6 +128,11 @@ class Chooser:
     def slot(self):
         return self.rng.randrange(SLOTS)
 
+    def filled(self):
+        """A slot, mostly one that has a file."""
+        found = sorted(slot for slot in self.plain.files if slot < SLOTS)
+        return self.rng.choice(found) if found and self.rng.random() < 0.9 else self.slot()
+
     def size(self):
         return self.rng.choice([0, 1, 10, 100, 511, 4096, 5000, 20_000, 65_536, 100_000])
 
@@ -147,9 +158,17 @@ class Chooser:
         what = self.rng.choices(self.what, self.weights)[0]
         if len(self.kinds) > FULL and self.rng.random() < 0.4:
             what = "empty"
+        other_user = self.can["users"] and self.rng.random() < 0.12 and what not in AS_ROOT
+        # Where every user may make names.
+        self.at_top = other_user and self.rng.random() < 0.7
         found = getattr(self, "choose_" + what)()
-        # Others may do less. What stays open as another user may be used by any.
-        if self.can.get("users") and self.rng.random() < 0.12 and what not in ("deep", "many", "empty", "sync", "stream", "umask", "access"):
+        self.at_top = False
+        if not self.can["unlinked"]:
+            # Files that are open keep a name of another kind when theirs is removed.
+            found = [one for op in found for one in
+                     ([["close", slot] for slot in range(SLOTS + 1)] if op[0] in ("unlink", "rename", "at") else []) + [op]]
+        if other_user:
+            # What stays open may be used by any user.
             found = [["as", *self.rng.choice(USERS), op] for op in found]
         return found
 
@@ -192,25 +211,25 @@ class Chooser:
 
     def choose_create(self):
         path = self.fresh() if self.rng.random() < 0.6 else self.any()
-        return [["open", self.slot(), path, self.rng.choice(FLAGS), self.rng.choice(MODES)]]
+        return [["open", self.slot(), path, self.rng.choice(FLAGS), self.rng.choice(self.modes)]]
 
     def choose_write(self):
-        return [["pwrite", self.slot(), self.offset(), self.size(), self.rng.randrange(10**6)]]
+        return [["pwrite", self.filled(), self.offset(), self.size(), self.rng.randrange(10**6)]]
 
     def choose_append(self):
-        return [["append", self.slot(), self.size(), self.rng.randrange(10**6)]]
+        return [["append", self.filled(), self.size(), self.rng.randrange(10**6)]]
 
     def choose_read(self):
-        return [["pread", self.slot(), self.offset(), self.size()]]
+        return [["pread", self.filled(), self.offset(), self.size()]]
 
     def choose_fsync(self):
-        return [[self.rng.choice(["fsync", "fsync", "fdatasync"]), self.slot()]]
+        return [[self.rng.choice(["fsync", "fsync", "fdatasync"]), self.filled()]]
 
     def choose_fstat(self):
-        return [["fstat", self.slot()]]
+        return [["fstat", self.filled()]]
 
     def choose_ftruncate(self):
-        return [["ftruncate", self.slot(), self.rng.choice([0, 1, 100, 5000, 70_000, 300_000])]]
+        return [["ftruncate", self.filled(), self.rng.choice([0, 1, 100, 5000, 70_000, 300_000])]]
 
     def choose_close(self):
         return [["close", self.slot()]]
@@ -228,7 +247,7 @@ class Chooser:
         return found + [["close", slot]]
 
     def choose_mkdir(self):
-        return [["mkdir", self.fresh() if self.rng.random() < 0.8 else self.any(), self.rng.choice([0o777, 0o755, 0o777, 0o700, 0o2775, 0o1777])]]
+        return [["mkdir", self.fresh() if self.rng.random() < 0.8 else self.any(), self.rng.choice([0o777, 0o777, 0o777, 0o755, 0o700, 0o1777, 0o2775 if self.can["setid"] else 0o775])]]
 
     def choose_rmdir(self):
         return [["rmdir", self.some("d") if self.rng.random() < 0.8 else self.any()]]
@@ -239,13 +258,13 @@ class Chooser:
         return [["symlink", target, self.fresh() if self.rng.random() < 0.8 else self.any()]]
 
     def choose_fifo(self):
-        return [["mknod", self.fresh(), stat.S_IFIFO | self.rng.choice(MODES)]]
+        return [["mknod", self.fresh(), stat.S_IFIFO | self.rng.choice(self.modes)]]
 
     def choose_socket(self):
-        return [["mknod", self.fresh(), stat.S_IFSOCK | self.rng.choice(MODES)]]
+        return [["mknod", self.fresh(), stat.S_IFSOCK | self.rng.choice(self.modes)]]
 
     def choose_node(self):
-        return [["mknod", self.fresh(), stat.S_IFREG | self.rng.choice(MODES)]]
+        return [["mknod", self.fresh(), stat.S_IFREG | self.rng.choice(self.modes)]]
 
     def choose_link(self):
         kinds = "fps" if self.rng.random() < 0.8 else "fdlps"
@@ -294,10 +313,10 @@ class Chooser:
         return [["sync_dir", self.directory()]]
 
     def choose_chmod(self):
-        return [["chmod", self.any(), self.rng.choice(MODES)]]
+        return [["chmod", self.any(), self.rng.choice(self.modes)]]
 
     def choose_fchmod(self):
-        return [["fchmod", self.slot(), self.rng.choice(MODES)]]
+        return [["fchmod", self.filled(), self.rng.choice(self.modes)]]
 
     def choose_chown(self):
         return [["chown", self.any(), *self.owners(), self.rng.random() < 0.6]]
@@ -308,7 +327,7 @@ class Chooser:
         return uid, self.rng.choice(OWNERS[:-1] if uid == -1 else OWNERS)
 
     def choose_fchown(self):
-        return [["fchown", self.slot(), *self.owners()]]
+        return [["fchown", self.filled(), *self.owners()]]
 
     def choose_utimens(self):
         follow = self.rng.random() < 0.7 or not self.can.get("link_times")
@@ -331,31 +350,38 @@ class Chooser:
         return [["setacl", self.any(), "access", entries]]
 
     def choose_umask(self):
-        return [["umask", self.rng.choice([0o022, 0o002, 0o077, 0])]]
+        return [["umask", self.rng.choice([0o022, 0o002, 0o077, 0, 0, 0])]]
 
     def choose_reopen(self):
-        return [["reopen", self.slot(), self.slot(), self.rng.choice([os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_TRUNC])]]
+        return [["reopen", self.slot(), self.filled(), self.rng.choice([os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_TRUNC])]]
 
     def choose_link_open(self):
-        return [["link_open", self.slot(), self.fresh()]]
+        return [["link_open", self.filled(), self.fresh()]]
 
     def choose_fallocate(self):
         mode = self.rng.choice([0, names_sides.KEEP_SIZE, names_sides.KEEP_SIZE | names_sides.PUNCH_HOLE, names_sides.ZERO_RANGE])
-        return [["fallocate", self.slot(), mode, self.offset(), self.size()]]
+        return [["fallocate", self.filled(), mode, self.offset(), self.size()]]
 
     def choose_map_write(self):
-        return [["map_write", self.slot(), self.offset(), self.rng.choice([1, 100, 5000]), self.rng.randrange(10**6)]]
+        return [["map_write", self.filled(), self.offset(), self.rng.choice([1, 100, 5000]), self.rng.randrange(10**6)]]
 
     def choose_copy_range(self):
-        return [["copy_range", self.slot(), self.slot(), self.offset(), self.offset(), self.size()]]
+        return [["copy_range", self.filled(), self.filled(), self.offset(), self.offset(), self.size()]]
 
     def choose_open_dir(self):
         return [["open", self.slot(), self.some("d"), os.O_RDONLY | os.O_DIRECTORY, 0]]
 
     def choose_at(self):
-        # A name in a directory that is open; the slot may hold another file as well.
-        what = self.rng.choice(["create", "mkdir", "unlink", "rmdir", "rename", "stat", "list"])
-        return [["at", self.slot(), what, self.rng.choice(self.names), self.rng.choice(self.names)]]
+        """Names in a directory that is open, whatever becomes of it meanwhile."""
+        found, path = [], self.some("d")
+        if AT_SLOT not in self.plain.files or self.rng.random() < 0.2:
+            found.append(["open", AT_SLOT, path, os.O_RDONLY | os.O_DIRECTORY, 0])
+            if self.rng.random() < 0.4:
+                found.append(["rename", path, self.fresh(), 0] if self.rng.random() < 0.7 else ["rmdir", path])
+        for _ in range(self.rng.randrange(1, 5)):
+            what = self.rng.choice(["create", "create", "mkdir", "unlink", "rmdir", "rename", "stat", "list"])
+            found.append(["at", AT_SLOT, what, self.rng.choice(self.names), self.rng.choice(self.names)])
+        return found
 
     def choose_in_removed(self):
         path = self.fresh()

@@ -222,7 +222,8 @@ class Promises:
         self.add_directories(path, anew=True)
         number = os.stat(f"{self.root}/{path}").st_ino
         with os.scandir(f"{self.root}/{path}") as found:
-            entries = {entry.name: names_sides.kind_of_direntry(entry) for entry in found}
+            entries = {entry.name: names_sides.kind_of_direntry(entry) for entry in found
+                       if self.is_own(os.path.normpath(f"{path}/{entry.name}"))}
         self.synced[number] = Synced(entries, attributes_of(f"{self.root}/{path}", self.with_xattrs))
         # Directories in it cannot be elsewhere.
         for name, kind in entries.items():

@@ -57,6 +57,7 @@ PROBES = {
     "setid": [["open", 0, "a", os.O_CREAT | os.O_RDWR, 0o600], ["chmod", "a", 0o6755], ["pwrite", 0, 0, 10, 1], ["stat", "a"], ["chmod", "a", 0o6755],
               ["chown", "a", 1000, 1000, True], ["stat", "a"], ["chmod", "", 0o2777], ["mkdir", "b", 0o777], ["stat", "b"]],
     "unlinked": [["open", 0, "a", os.O_CREAT | os.O_RDWR, 0o600], ["unlink", "a"], ["list", ""], ["fstat", 0]],
+    "in_removed": [["mkdir", "a", 0o777], ["in_removed", "a"]],
     "numbers": [["mknod", "a", 0o100644], ["link", "a", "b"], ["same", "a", "b"]],
     "refusals": [["mkdir", "a", 0o777], ["mkdir", "a/b", 0o777], ["rmdir", "a"], ["mkdir", "c", 0o777], ["rename", "c", "a", 0], ["rename", "a", "a/b/x", 0]],
 }
@@ -326,8 +327,8 @@ def in_process(number, options, can):
         result = 2
     except Mismatch as mismatch:
         result = 1
-        lines = [f"seed {options.seed}, process {number}, round {options.round}, step {len(process.done)}: {mismatch}", "  the last operations:"]
-        lines += [f"    {op}" for op in process.done[-SHOWN:]]
+        lines = ["the last operations:"] + [f"    {op}" for op in process.done[-SHOWN:]]
+        lines.append(f"seed {options.seed}, process {number}, round {options.round}, step {len(process.done)}: {mismatch}")
         if options.traces:
             trace = f"{options.traces}/trace-{options.seed}-{options.round}-{number}.json"
             with open(trace, "w") as file:
