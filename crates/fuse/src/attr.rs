@@ -4,6 +4,7 @@ use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
 use weir_backend::Timestamp;
 use weir_backend::home_names::Status;
+use weir_names::tree::Moment;
 
 use crate::inode::NodeId;
 
@@ -88,6 +89,17 @@ impl Attributes {
 /// and times set by home are in order.
 pub(crate) fn now() -> Timestamp {
     clock_gettime(ClockId::RealtimeCoarse)
+}
+
+/// A time as the tree of names has it.
+pub(crate) fn moment(time: Timestamp) -> Moment {
+    // Below 10^9, and never negative.
+    Moment { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 }
+}
+
+/// The inverse of [`moment`].
+pub(crate) fn timestamp(moment: Moment) -> Timestamp {
+    Timestamp { tv_sec: moment.seconds, tv_nsec: moment.nanoseconds.into() }
 }
 
 /// A device number as the FUSE protocol carries it (the kernel's `new_encode_dev`).

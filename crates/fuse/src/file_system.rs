@@ -23,7 +23,7 @@ use weir_backend::home_names::{HomeNames, Status, open_root};
 use weir_backend::{HomeFile, Timestamp};
 use weir_shard::Shard;
 
-use crate::attr::Attributes;
+use crate::attr::{Attributes, timestamp};
 use crate::closing::Closing;
 use crate::descriptors::Descriptors;
 use crate::errno::Errno;
@@ -33,7 +33,6 @@ use crate::inodes::Inodes;
 use crate::lane::Lane;
 use crate::listings::Listings;
 use crate::open_file::OpenFile;
-use crate::ops::behind::timestamp;
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
 use crate::write_behind::{Shown, WriteBehind};
@@ -119,7 +118,7 @@ impl FileSystem {
         let identity = home.root(root.as_fd())?;
         let tells_case = options.names_behind && home.tells_case(root.as_fd());
         let inodes = Inodes::new(root, &status, identity, descriptors.idle_max());
-        let write_behind = options.names_behind.then(WriteBehind::new);
+        let write_behind = options.names_behind.then(|| WriteBehind::new(options.entry_timeout));
         Ok(FileSystem {
             shard,
             lane,
@@ -288,7 +287,7 @@ impl FileSystem {
 
     /// Closes a file's data descriptors if no program has it open and it is clean. A dirty file is queued, to be checked
     /// again later.
-    fn close_if_idle(&self, inode: &Arc<Inode>, home: &HomeFile, state: &mut OpenState) {
+    pub(crate) fn close_if_idle(&self, inode: &Arc<Inode>, home: &HomeFile, state: &mut OpenState) {
         if state.descriptions > 0 {
             return;
         }

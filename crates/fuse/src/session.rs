@@ -129,7 +129,8 @@ pub fn mount(
     let fs = FileSystem::new(shard, lane, &options.source, known, descriptors, reclaimer);
     let fs = Arc::new(fs.map_err(MountError::Source)?);
     if let Some(behind) = &fs.write_behind {
-        behind.start(&fs);
+        let of = Arc::downgrade(&fs);
+        behind.start(move || of.upgrade().is_some_and(|fs| fs.bring_names_home()));
     }
 
     let device = mount_device(&mountpoint, &request)?;

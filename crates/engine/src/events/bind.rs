@@ -47,8 +47,8 @@ mod tests {
 
     use super::*;
     use crate::command::{
-        Command, Completion, Durability, FreezeEnd, HomeAttributes, LogCommand, Outcome, Output,
-        Reply, RequestId, FreezeScope,
+        Command, Completion, Durability, FreezeEnd, FreezeScope, HomeAttributes, LogCommand,
+        Outcome, Output, Reply, RequestId,
     };
     use crate::config::Config;
 

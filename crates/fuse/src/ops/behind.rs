@@ -15,7 +15,7 @@ use weir_names::command::SetTime;
 use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused};
 use weir_names::{NodeId, Place};
 
-use crate::attr;
+use crate::attr::{self, moment, timestamp};
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
@@ -75,7 +75,7 @@ impl FileSystem {
         let goes = directory.device() == self.device
             && self.is_plain(directory)
             && !self.options.read_only
-            && behind.has_room(self);
+            && behind.has_room(|| self.statfs(NodeId::ROOT).ok());
         goes.then_some(behind)
     }
 
@@ -190,7 +190,7 @@ impl FileSystem {
         directory: &Arc<Inode>,
     ) -> Result<(), Errno> {
         let node = directory.node();
-        if !behind.begin_reading(self, node) {
+        if !behind.begin_reading(&self.inodes, node) {
             return Ok(());
         }
         let mut cursor = self.home.list(directory.path_fd()?, directory.device(), 0)?;
@@ -659,13 +659,4 @@ pub(crate) fn kind_of(status: &Status) -> Kind {
         FileType::Symlink => Kind::Symlink(Box::default()),
         _ => Kind::Special { file_type: status.mode & libc::S_IFMT, device: status.rdev },
     }
-}
-
-pub(crate) fn moment(time: weir_backend::Timestamp) -> Moment {
-    // Below 10^9, and never negative.
-    Moment { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 }
-}
-
-pub(crate) fn timestamp(moment: Moment) -> weir_backend::Timestamp {
-    weir_backend::Timestamp { tv_sec: moment.seconds, tv_nsec: moment.nanoseconds.into() }
 }

@@ -11,6 +11,7 @@ pub(crate) mod closing;
 pub(crate) mod data;
 pub(crate) mod directories;
 pub(crate) mod names;
+pub(crate) mod names_home;
 pub(crate) mod open;
 pub(crate) mod privileges;
 mod reach;

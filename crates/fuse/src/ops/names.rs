@@ -449,6 +449,10 @@ impl FileSystem {
         let mut state = inode.open();
         if state.descriptions == 0 {
             self.discard(inode, &mut state);
+            if let Some(home) = inode.file().filter(|_| self.write_behind.is_some()) {
+                // An open file would keep its directory from being removed on some homes (sshfs).
+                self.close_if_idle(inode, home, &mut state);
+            }
         } else if !inode.is_at_home()
             && let Some(behind) = &self.write_behind
         {

@@ -1,58 +1,22 @@
-//! The threads that bring names home: a few, and more where home is slow and much is to be done.
+//! What the threads that bring names home do next, and what becomes of it.
 
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_names::NodeId;
 use weir_names::tree::{Answer, Command, CommandId, HomeError, Standing};
 
-use super::{RETRY, State, WriteBehind};
-use crate::file_system::FileSystem;
-use crate::inode::{DataNode, Inode};
+use crate::inode::Inode;
+use crate::inodes::Inodes;
+use crate::write_behind::state::{RETRY, State, WriteBehind};
 
 /// How often old entries are looked for.
 const EXPIRE: Duration = Duration::from_secs(1);
 /// How long a listing that a program began goes on.
 const LISTING: Duration = Duration::from_secs(60);
 
-/// Threads where home is quick: one that waits for home, and one that does not.
-const QUICK: usize = 2;
-/// Threads at most.
-const MOST: usize = 64;
-/// One thread more for each of this that home takes for a command.
-const SHARE: Duration = Duration::from_micros(100);
-/// Weight of one command in the estimate of what home takes: one part in this many.
-const WEIGHT: u32 = 8;
-
-/// The threads.
-#[derive(Debug, Default)]
-pub(super) struct Crew {
-    threads: usize,
-    idle: usize,
-    /// What home takes for a command, about.
-    command: Duration,
-    stopped: bool,
-    handles: Vec<thread::JoinHandle<()>>,
-}
-
-impl Crew {
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stopped
-    }
-
-    fn most(&self) -> usize {
-        let slow = self.command.as_micros() / SHARE.as_micros();
-        usize::try_from(slow).unwrap_or(MOST).clamp(QUICK, MOST)
-    }
-
-    fn learn(&mut self, took: Duration) {
-        self.command = (self.command * (WEIGHT - 1) + took) / WEIGHT;
-    }
-}
-
 /// What a thread is to do next.
-enum Job {
+pub(crate) enum Job {
     Command(CommandId, Command),
     /// The same, its file's data being home.
     Resumed(CommandId, Command),
@@ -61,9 +25,10 @@ enum Job {
 }
 
 impl WriteBehind {
-    /// Says for which file system names are written back: before the first change.
-    pub(crate) fn start(&self, fs: &Arc<FileSystem>) {
-        let set = self.fs.set(Arc::downgrade(fs));
+    /// Says what the threads do, again and again while it says `true`: what [`WriteBehind::next_job`] gives. Before the
+    /// first change.
+    pub(crate) fn start(&self, work_at_home: impl Fn() -> bool + Send + Sync + 'static) {
+        let set = self.work_at_home.set(Arc::new(work_at_home));
         assert!(set.is_ok(), "it is started once");
     }
 
@@ -94,14 +59,8 @@ impl WriteBehind {
         if state.crew.threads >= state.crew.most() || state.crew.stopped {
             return;
         }
-        let fs = self.fs.get().expect("it was started").clone();
-        let body = move || {
-            while let Some(fs) = fs.upgrade() {
-                if !fs.bring_names_home() {
-                    return;
-                }
-            }
-        };
+        let work = Arc::clone(self.work_at_home.get().expect("it was started"));
+        let body = move || while work() {};
         match thread::Builder::new().name("weir-names".to_owned()).spawn(body) {
             Ok(handle) => {
                 state.crew.threads += 1;
@@ -112,7 +71,7 @@ impl WriteBehind {
     }
 
     /// The next thing to do; `None` if the threads are to end.
-    fn next_job(&self, fs: &FileSystem) -> Option<Job> {
+    pub(crate) fn next_job(&self, inodes: &Inodes) -> Option<Job> {
         let mut state = self.lock();
         loop {
             if state.crew.stopped {
@@ -131,7 +90,7 @@ impl WriteBehind {
                 self.call_workers(&mut state);
                 return Some(Job::Command(id, command));
             }
-            let dropped = state.settle(fs);
+            let dropped = state.settle(inodes, self.entry_timeout);
             let ready = state.take_ready();
             if !ready.is_empty() || !dropped.is_empty() {
                 drop(state);
@@ -155,7 +114,7 @@ impl WriteBehind {
     }
 
     /// A command ended.
-    pub(super) fn ended(&self, id: CommandId, result: Result<Answer, HomeError>, took: Duration) {
+    pub(crate) fn ended(&self, id: CommandId, result: Result<Answer, HomeError>, took: Duration) {
         let ready = {
             let mut state = self.lock();
             state.crew.learn(took);
@@ -172,7 +131,7 @@ impl WriteBehind {
     }
 
     /// A command's data is home: it is executed now.
-    fn resume(&self, id: CommandId, command: Command) {
+    pub(crate) fn resume(&self, id: CommandId, command: Command) {
         let mut state = self.lock();
         state.resumed.push_back((id, command));
         self.call_workers(&mut state);
@@ -181,7 +140,7 @@ impl WriteBehind {
 
 impl State {
     /// Notes what is home now, and forgets what need not be known any more. The inodes are to be dropped without the lock.
-    fn settle(&mut self, fs: &FileSystem) -> Vec<Arc<Inode>> {
+    fn settle(&mut self, inodes: &Inodes, entry_timeout: Duration) -> Vec<Arc<Inode>> {
         let mut dropped = Vec::new();
         for (&directory, noted) in &mut self.directories {
             if noted.changed.is_some() && self.tree.standing_of_entries(directory) == Standing::Home
@@ -192,12 +151,12 @@ impl State {
         let now = Instant::now();
         if now.saturating_duration_since(self.expired) > EXPIRE {
             self.expired = now;
-            self.expire(fs.options.entry_timeout, now);
+            self.expire(entry_timeout, now);
         }
         for node in self.tree.take_unneeded() {
             if self.tree.let_go(node) {
                 self.directories.remove(&node);
-                dropped.extend(fs.inodes.let_fade(node));
+                dropped.extend(inodes.let_fade(node));
             }
         }
         dropped
@@ -213,50 +172,5 @@ impl State {
             // What is dirty is kept, and looked at again.
             !is_old || noted.changed.is_some() || !tree.forget_clean(directory)
         });
-    }
-}
-
-impl FileSystem {
-    /// Does one thing at home. Says whether to go on.
-    fn bring_names_home(self: &Arc<Self>) -> bool {
-        let Some(behind) = &self.write_behind else { return false };
-        match behind.next_job(self) {
-            None => return false,
-            Some(Job::Nameless(inode)) => self.make_nameless(&inode),
-            Some(Job::Command(id, command)) => match self.data_to_go_first(&command) {
-                Some(file) => {
-                    let fs = Arc::clone(self);
-                    self.when_home(&file, move || {
-                        let behind = fs.write_behind.as_ref().expect("it is what resumes");
-                        behind.resume(id, command);
-                    });
-                }
-                None => self.end_command(behind, id, &command),
-            },
-            Some(Job::Resumed(id, command)) => self.end_command(behind, id, &command),
-        }
-        true
-    }
-
-    fn end_command(self: &Arc<Self>, behind: &WriteBehind, id: CommandId, command: &Command) {
-        let began = Instant::now();
-        let mut result = self.execute_name_command(command);
-        if matches!(result, Err(HomeError::Refused(libc::ENFILE | libc::EMFILE))) {
-            self.make_room();
-            result = self.execute_name_command(command);
-        }
-        if let Err(error) = &result {
-            tracing::debug!("home did not do {command:?}: {error}");
-        }
-        behind.ended(id, result, began.elapsed());
-    }
-
-    /// The file whose data is to be home before a command replaces another file by it: after a crash the name leads to
-    /// the old content or to the new (ext4(5), `auto_da_alloc`).
-    fn data_to_go_first(&self, command: &Command) -> Option<Arc<Inode>> {
-        let Command::Rename { node, replacing: Some(_), .. } = command else { return None };
-        let inode = self.inodes.get(*node)?;
-        let dirty = inode.is_attached() && self.shard.has_dirty(NodeId::file(*node));
-        dirty.then_some(inode)
     }
 }

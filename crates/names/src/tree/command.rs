@@ -8,10 +8,6 @@ use crate::tree::node::{Attributes, Kind, Xattrs};
 use crate::tree::part::Part;
 use crate::way::Place;
 
-/// The number of a command under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CommandId(pub u64);
-
 /// One thing that home is to do.
 ///
 /// Names are given by the node of their directory, which home has. The directory [`NodeId::PARKING`] is one of

@@ -19,6 +19,7 @@
 
 mod change;
 mod command;
+mod command_id;
 mod conflict;
 mod entry;
 mod found;
@@ -40,7 +41,8 @@ mod write_back;
 mod tests;
 
 pub use change::{Change, LINKS_MAX, NAME_BYTES_MAX, Refused};
-pub use command::{Answer, Command, CommandId, HomeError};
+pub use command::{Answer, Command, HomeError};
+pub use command_id::CommandId;
 pub use entry::AtHome;
 pub use found::{Adoption, Conflict, ReplayError};
 pub use node::{Attributes, Kind, Moment, Xattrs};

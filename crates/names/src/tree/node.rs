@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_log::Lsn;
 
-use crate::tree::command::CommandId;
+use crate::tree::command_id::CommandId;
 use crate::tree::entry::Directory;
 use crate::tree::places::Places;
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use weir_log::Lsn;
 
 use crate::identity::NodeId;
-use crate::tree::command::{CommandId, InFlight};
+use crate::tree::command::InFlight;
+use crate::tree::command_id::CommandId;
 use crate::tree::entry::{AtHome, Directory, Entry};
 use crate::tree::found::Conflict;
 use crate::tree::needed::Needed;

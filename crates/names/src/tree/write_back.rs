@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use weir_log::Lsn;
 
 use crate::identity::NodeId;
-use crate::tree::command::{Answer, Command, CommandId, HomeError, InFlight};
+use crate::tree::command::{Answer, Command, HomeError, InFlight};
+use crate::tree::command_id::CommandId;
 use crate::tree::entry::AtHome;
 use crate::tree::node::{Binding, Node};
 use crate::tree::part::Part;

@@ -8,19 +8,29 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::fs::FileType;
 use weir_backend::home_names::{HomeCommand, Looked, open_again};
 use weir_log::Lsn;
 use weir_names::command::{Creator, Entry, NameCommand, SetTime};
-use weir_names::tree::{Answer, AtHome, Attributes, Change, Command, HomeError, Kind, Xattrs};
+use weir_names::tree::{
+    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Xattrs,
+};
 use weir_names::{NodeId, Place, Way};
 use weir_shard::Renamed;
 
-use crate::attr;
+use crate::attr::{self, moment};
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
-use crate::ops::behind::{kind_of, moment};
+use crate::ops::behind::kind_of;
+use crate::write_behind::{Job, WriteBehind};
+
+/// Attempts to remove a directory that should be empty, and the pause between them.
+const REMOVE_TRIES: u32 = 20;
+const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A directory at home.
 enum Directory {
@@ -50,8 +60,53 @@ fn refused(errno: Errno) -> HomeError {
 }
 
 impl FileSystem {
+    /// Does one thing at home. Says whether to go on.
+    pub(crate) fn bring_names_home(self: &Arc<Self>) -> bool {
+        let Some(behind) = &self.write_behind else { return false };
+        match behind.next_job(&self.inodes) {
+            None => return false,
+            Some(Job::Nameless(inode)) => self.make_nameless(&inode),
+            Some(Job::Command(id, command)) => match self.data_to_go_first(&command) {
+                Some(file) => {
+                    let fs = Arc::clone(self);
+                    self.when_home(&file, move || {
+                        let behind = fs.write_behind.as_ref().expect("it is what resumes");
+                        behind.resume(id, command);
+                    });
+                }
+                None => self.end_command(behind, id, &command),
+            },
+            Some(Job::Resumed(id, command)) => self.end_command(behind, id, &command),
+        }
+        true
+    }
+
+    fn end_command(self: &Arc<Self>, behind: &WriteBehind, id: CommandId, command: &Command) {
+        let began = Instant::now();
+        let mut result = self.execute_name_command(command);
+        if matches!(result, Err(HomeError::Refused(libc::ENFILE | libc::EMFILE))) {
+            self.make_room();
+            result = self.execute_name_command(command);
+        }
+        if let Err(error) = &result {
+            tracing::debug!("home did not do {command:?}: {error}");
+        }
+        behind.ended(id, result, began.elapsed());
+    }
+
+    /// The file whose data is to be home before a command replaces another file by it: after a crash the name leads to
+    /// the old content or to the new (ext4(5), `auto_da_alloc`).
+    fn data_to_go_first(&self, command: &Command) -> Option<Arc<Inode>> {
+        let Command::Rename { node, replacing: Some(_), .. } = command else { return None };
+        let inode = self.inodes.get(*node)?;
+        let dirty = inode.is_attached() && self.shard.has_dirty(node.file());
+        dirty.then_some(inode)
+    }
+}
+
+impl FileSystem {
     /// Executes one command of the tree.
-    pub(super) fn execute_name_command(
+    pub(crate) fn execute_name_command(
         self: &Arc<Self>,
         command: &Command,
     ) -> Result<Answer, HomeError> {
@@ -76,7 +131,18 @@ impl FileSystem {
                 self.remove_for_tree(*node, at, |at| NameCommand::Unlink { at })
             }
             Command::RemoveDirectory { node, at } => {
-                self.remove_for_tree(*node, at, |at| NameCommand::RemoveDirectory { at })
+                let remove =
+                    || self.remove_for_tree(*node, at, |at| NameCommand::RemoveDirectory { at });
+                let mut removed = remove();
+                for _ in 0..REMOVE_TRIES {
+                    if removed != Err(HomeError::NotEmpty) {
+                        break;
+                    }
+                    // FUSE file systems keep a removed file under another name until its last transfer has ended.
+                    thread::sleep(REMOVE_PAUSE);
+                    removed = remove();
+                }
+                removed
             }
             Command::Set { node, attributes, xattrs } => {
                 let inode = self.inode_or_gone(*node)?;
@@ -176,10 +242,10 @@ impl FileSystem {
             HomeError::Refused(errno.code())
         })?;
         let wanted = difference(attributes, &looked.status, kind);
-        if !wanted.is_empty() || !xattrs.is_empty() {
-            if let Err(error) = self.set_for_tree(&inode, &wanted, xattrs) {
-                self.set_later(node, wanted, xattrs, error);
-            }
+        if (!wanted.is_empty() || !xattrs.is_empty())
+            && let Err(error) = self.set_for_tree(&inode, &wanted, xattrs)
+        {
+            self.set_later(node, wanted, xattrs, error);
         }
         self.bound(&inode);
         Ok(())
@@ -239,7 +305,7 @@ impl FileSystem {
     }
 
     /// Makes a file that lost its last name before home had it, so that what programs write to it finds a place.
-    pub(super) fn make_nameless(self: &Arc<Self>, inode: &Arc<Inode>) {
+    pub(crate) fn make_nameless(self: &Arc<Self>, inode: &Arc<Inode>) {
         let made = self.parking().and_then(|parking| {
             let node = inode.node();
             let Some(status) = inode.made().filter(|_| !inode.is_at_home()) else { return Ok(()) };
@@ -249,9 +315,13 @@ impl FileSystem {
             let creator = Creator { uid: status.uid, gid: status.gid, umask: 0 };
             let mode = status.mode & 0o7777;
             let file = self.at_home(NameCommand::MakeFile { at: entry, mode, creator })?;
-            let bound = self.bind(inode, &at, entry, file).map_err(refused);
+            let bound = self.bind(inode, &at, entry, file);
             self.at_home(NameCommand::Unlink { at: entry })?;
-            bound.map(|_| self.bound(inode))
+            match bound {
+                // It was closed meanwhile: nobody can read it any more.
+                Err(Errno::ESTALE) => Ok(()),
+                bound => bound.map(|_| self.bound(inode)).map_err(refused),
+            }
         });
         if let Err(error) = made {
             tracing::warn!(
@@ -375,7 +445,12 @@ impl FileSystem {
         xattrs: &Xattrs,
     ) -> Result<(), HomeError> {
         let at = inode.path_fd().map_err(refused)?;
-        let Attributes { mode, uid, gid, atime, mtime } = *attributes;
+        let Attributes { mode, mut uid, mut gid, atime, mtime } = *attributes;
+        if let Ok(status) = inode.status() {
+            // Not every home changes the owner of everything.
+            (uid, gid) =
+                (uid.filter(|uid| *uid != status.uid), gid.filter(|gid| *gid != status.gid));
+        }
         if uid.is_some() || gid.is_some() {
             self.at_home(NameCommand::SetOwner { inode: at, uid, gid })?;
         }
@@ -398,7 +473,12 @@ impl FileSystem {
         let mtime = mtime.map(|mtime| written.map_or(mtime, moment));
         if atime.is_some() || mtime.is_some() {
             let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
-            self.at_home(NameCommand::SetTimes { inode: at, atime, mtime })?;
+            let set = self.at_home(NameCommand::SetTimes { inode: at, atime, mtime });
+            // Some homes set the times of what a symbolic link leads to, if that is there.
+            set.map(drop).or_else(|error| match inode.kind() {
+                FileType::Symlink => Ok(()),
+                _ => Err(error),
+            })?;
         }
         inode.set_unprivileged(false);
         self.see_again(inode);

@@ -1,0 +1,472 @@
+//! The tree, who waits for what, and what is remembered beside the tree.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::StatVfs;
+use weir_backend::Timestamp;
+use weir_log::Lsn;
+use weir_names::tree::{
+    Attributes, Change, Command, CommandId, HomeError, Kind, Part, Refused, Standing, Tree,
+};
+use weir_names::{NodeId, Place};
+
+use crate::attr::moment;
+use crate::inode::Inode;
+use crate::inodes::Inodes;
+use crate::write_behind::crew::Crew;
+
+/// Parts that may differ from home before whoever makes more waits.
+const DIRTY_MAX: usize = 1 << 16;
+
+/// After that time home is asked once more to do what it refused.
+pub(super) const RETRY: Duration = Duration::from_secs(5);
+
+/// How long the number of a file's links is waited for that is being changed at home.
+const AT_ONE_MOMENT: Duration = Duration::from_secs(1);
+
+/// How long what home said of its room counts.
+const ROOM_AGE: Duration = Duration::from_secs(1);
+
+/// Below this changes go to home at once, which tells whether there is room.
+const FREE_BYTES_MIN: u64 = 256 << 20;
+const FREE_INODES_MIN: u64 = DIRTY_MAX as u64 + 1024;
+
+/// Where the first entry of a directory is that is listed by the tree: before it are `.` and `..`.
+const FIRST_POSITION: u64 = 2;
+
+/// An entry of a directory as the tree lists it.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    /// Where the listing goes on after it.
+    pub(crate) next: u64,
+    pub(crate) name: Box<[u8]>,
+    pub(crate) node: NodeId,
+    pub(crate) kind: Kind,
+}
+
+/// What somebody waits for: that home has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// A node: its names, its attributes, and the directories that it is in.
+    Node(NodeId),
+    /// All entries of a directory, and the directory.
+    Entries(NodeId),
+    /// One entry.
+    Entry(Place),
+    /// Everything that home does not refuse.
+    All,
+}
+
+/// What the threads do: see [`WriteBehind::start`].
+type WorkAtHome = Arc<dyn Fn() -> bool + Send + Sync>;
+
+pub(super) type Continuation = Box<dyn FnOnce(Result<(), HomeError>) + Send>;
+
+/// What is remembered of a directory beside its entries.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// When it was changed last here, while home does not have all its entries.
+    pub(super) changed: Option<Timestamp>,
+    /// When all its entries were read at home or it was made, or programs listed it last.
+    pub(super) used: Option<Instant>,
+    /// Its listings are the tree's, by the tree's positions.
+    pub(super) listed: bool,
+    /// It has too many entries to be known whole.
+    large: bool,
+}
+
+/// What programs see of a node over what home says.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    /// Attributes that home does not show yet.
+    pub(crate) attributes: Option<Attributes>,
+    /// Names, or of a directory its subdirectories, that are wanted.
+    pub(crate) wanted: usize,
+    /// Those that home has.
+    pub(crate) home: usize,
+    /// When a directory was changed last here, if home does not show that yet.
+    pub(crate) changed: Option<Timestamp>,
+    /// All its names are wanted ones, or all its subdirectories are: what home counts does not matter.
+    pub(crate) is_whole: bool,
+}
+
+/// Whether home has room for what is promised to it.
+#[derive(Debug)]
+struct Room {
+    looked: Option<Instant>,
+    enough: bool,
+}
+
+/// The tree, and what belongs to it.
+pub(crate) struct State {
+    pub(crate) tree: Tree,
+    next_lsn: u64,
+    pub(super) directories: HashMap<NodeId, Noted>,
+    pub(super) waiting: Vec<(Awaited, Continuation)>,
+    /// Commands that waited for a file's data, which is home now.
+    pub(super) resumed: VecDeque<(CommandId, Command)>,
+    /// Files without a name that are to be made at home all the same: programs write to them.
+    pub(super) nameless: VecDeque<Arc<Inode>>,
+    /// There is nothing to do but what is under way, or refused.
+    pub(super) drained: bool,
+    /// When old entries were looked for last.
+    pub(super) expired: Instant,
+    pub(super) crew: Crew,
+}
+
+/// Names written back behind the programs that change them.
+pub(crate) struct WriteBehind {
+    state: Mutex<State>,
+    /// Something is to be done at home, or the threads are to end.
+    pub(super) work: Condvar,
+    /// Something is home, or refused.
+    pub(super) progress: Condvar,
+    /// Does one thing at home; says whether to go on.
+    pub(super) work_at_home: OnceLock<WorkAtHome>,
+    /// The directory for nodes that have no other name for a moment, once one was needed.
+    pub(crate) parking: OnceLock<Arc<OwnedFd>>,
+    /// How long what home said of a directory counts.
+    pub(super) entry_timeout: Duration,
+    room: Mutex<Room>,
+}
+
+impl WriteBehind {
+    /// Of a home of which nothing is known, and whose answers count for `entry_timeout`. [`WriteBehind::start`] follows.
+    pub(crate) fn new(entry_timeout: Duration) -> WriteBehind {
+        WriteBehind {
+            state: Mutex::new(State {
+                tree: Tree::without_log(),
+                next_lsn: 1,
+                directories: HashMap::new(),
+                waiting: Vec::new(),
+                resumed: VecDeque::new(),
+                nameless: VecDeque::new(),
+                drained: true,
+                expired: Instant::now(),
+                crew: Crew::default(),
+            }),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            work_at_home: OnceLock::new(),
+            parking: OnceLock::new(),
+            entry_timeout,
+            room: Mutex::new(Room { looked: None, enough: true }),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while so much is not home that nobody may add to it.
+    pub(crate) fn wait_for_room(&self) {
+        let mut state = self.lock();
+        while state.tree.dirty() > DIRTY_MAX && !state.crew.is_stopped() {
+            state = self.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Makes a change that `make` gives, if the tree does not refuse it, at a moment that the changed directories show.
+    /// Commands for home follow.
+    pub(crate) fn change(
+        &self,
+        now: Timestamp,
+        make: impl FnOnce(&mut State) -> Result<Change, Refused>,
+    ) -> Result<(), Refused> {
+        let mut state = self.lock();
+        let change = make(&mut state)?;
+        state.tree.check(&change)?;
+        let touched = changed_directories(&change);
+        if let Change::Set { node, attributes: Attributes { mtime: Some(_), .. } } = &change
+            && let Some(noted) = state.directories.get_mut(node)
+        {
+            noted.changed = None;
+        }
+        state.apply(change);
+        for directory in touched.into_iter().flatten() {
+            state.directories.entry(directory).or_default().changed = Some(now);
+            // What a program set before does not count any more.
+            let is_set = |set: Attributes| set.mtime.is_some();
+            if state.tree.overlay(directory).is_some_and(is_set) {
+                let attributes = Attributes { mtime: Some(moment(now)), ..Attributes::default() };
+                state.apply(Change::Set { node: directory, attributes });
+            }
+        }
+        self.call_workers(&mut state);
+        Ok(())
+    }
+
+    /// Runs `then` once home has what is awaited, or has refused it: at once, or on a thread of this module.
+    pub(crate) fn when(
+        &self,
+        awaited: Awaited,
+        then: impl FnOnce(Result<(), HomeError>) + Send + 'static,
+    ) {
+        let mut state = self.lock();
+        if let Some(result) = state.result(&awaited) {
+            drop(state);
+            return then(result);
+        }
+        state.urge(&awaited);
+        state.waiting.push((awaited, Box::new(then)));
+        self.call_workers(&mut state);
+    }
+
+    /// Blocks until home has what is awaited, or has refused it.
+    pub(crate) fn wait(&self, awaited: &Awaited) -> Result<(), HomeError> {
+        let mut state = self.lock();
+        state.urge(awaited);
+        self.call_workers(&mut state);
+        loop {
+            if let Some(result) = state.result(awaited) {
+                return result;
+            }
+            state = self.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What programs see of a node over what home says.
+    pub(crate) fn shown(&self, node: NodeId) -> Shown {
+        self.shown_of(&self.lock(), node)
+    }
+
+    /// As [`WriteBehind::shown`], with what `ask` says of the node at home, at one moment.
+    ///
+    /// # Errors
+    /// Those of `ask`.
+    pub(crate) fn shown_with<T>(
+        &self,
+        node: NodeId,
+        ask: impl Fn() -> std::io::Result<T>,
+    ) -> std::io::Result<(Shown, T)> {
+        let until = Instant::now() + AT_ONE_MOMENT;
+        loop {
+            let before = {
+                let mut state = self.lock();
+                // Home may or may not have done yet what is under way.
+                while state.tree.is_busy(node) && !state.tree.knows_all_names(node) {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    let waited = self.progress.wait_timeout(state, left);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                self.shown_of(&state, node)
+            };
+            let said = ask()?;
+            let after = self.shown(node);
+            if before.is_whole || before.home == after.home || Instant::now() >= until {
+                // What was set before is here, or home has said it: it was asked later.
+                return Ok((before, said));
+            }
+        }
+    }
+
+    fn shown_of(&self, state: &State, node: NodeId) -> Shown {
+        let (wanted, home) = match state.tree.kind(node) {
+            None => return Shown::default(),
+            Some(Kind::Directory) => state.tree.subdirectories(node),
+            Some(_) => {
+                let links = state.tree.links(node);
+                (links.wanted, links.home)
+            }
+        };
+        let is_whole = match state.tree.kind(node) {
+            Some(Kind::Directory) => state.tree.is_complete(node),
+            _ => state.tree.knows_all_names(node),
+        };
+        let changed = state.directories.get(&node).and_then(|noted| noted.changed);
+        Shown { attributes: state.tree.overlay(node), wanted, home, changed, is_whole }
+    }
+
+    /// What the tree says of a name: a node, nothing, or `None` if home is to be asked.
+    pub(crate) fn look_up(&self, at: &Place) -> Option<Option<NodeId>> {
+        self.lock().tree.look_up(at.parent(), at.name())
+    }
+
+    /// Whether home has room for more, as `ask` says, which is asked once a second.
+    pub(crate) fn has_room(&self, ask: impl FnOnce() -> Option<StatVfs>) -> bool {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        if room.looked.is_none_or(|looked| looked.elapsed() > ROOM_AGE) {
+            room.looked = Some(Instant::now());
+            room.enough = ask().is_some_and(|space| {
+                let free = space.f_bavail.saturating_mul(space.f_frsize);
+                let inodes = space.f_files == 0 || space.f_favail > FREE_INODES_MIN;
+                // A home that does not tell is asked for each name by nobody.
+                (space.f_blocks == 0 || free > FREE_BYTES_MIN) && inodes
+            });
+        }
+        room.enough
+    }
+
+    /// The tree is to know a directory. Says whether its entries are to be read at home.
+    pub(crate) fn begin_reading(&self, inodes: &Inodes, directory: NodeId) -> bool {
+        let mut state = self.lock();
+        if state.tree.kind(directory).is_none() {
+            state.tree.introduce(directory, Kind::Directory);
+            inodes.keep(directory);
+        }
+        let large = state.directories.get(&directory).is_some_and(|noted| noted.large);
+        !large
+            && !state.tree.is_complete(directory)
+            && state.tree.standing_of_entries(directory) == Standing::Home
+    }
+
+    /// A directory has too many entries to be known whole.
+    pub(crate) fn is_large(&self, directory: NodeId) {
+        self.lock().directories.entry(directory).or_default().large = true;
+    }
+
+    /// All entries of a directory are known.
+    pub(crate) fn was_read(&self, directory: NodeId) {
+        let now = Some(Instant::now());
+        self.lock().directories.entry(directory).or_default().used = now;
+    }
+
+    /// A file lost its last name before home had it, and programs have it open.
+    pub(crate) fn make_nameless(&self, inode: &Arc<Inode>) {
+        let mut state = self.lock();
+        if state.tree.is_busy(inode.node()) {
+            // Home is just getting it, and loses it again after that.
+            return;
+        }
+        state.nameless.push_back(Arc::clone(inode));
+        self.call_workers(&mut state);
+    }
+
+    /// Entries of a directory that programs list, from a position on, at most `most`; `None` if home is to be asked.
+    /// Positions of the tree begin at [`FIRST_POSITION`].
+    pub(crate) fn list(&self, directory: NodeId, from: u64, most: usize) -> Option<Vec<Listed>> {
+        let mut state = self.lock();
+        let is_whole = state.tree.is_complete(directory);
+        let noted = state.directories.entry(directory).or_default();
+        if !is_whole || from != 0 && !noted.listed {
+            noted.listed &= from != 0;
+            return None;
+        }
+        (noted.listed, noted.used) = (true, Some(Instant::now()));
+        let position = from.saturating_sub(FIRST_POSITION) + 1;
+        let listed = state.tree.list(directory, position).take(most);
+        let listed = listed.map(|(position, name, node)| {
+            let kind = state.tree.kind(node).expect("what is listed is known");
+            Listed { next: position + FIRST_POSITION, name: name.into(), node, kind: kind.clone() }
+        });
+        Some(listed.collect())
+    }
+
+    /// The directory that a directory is in, as programs see it.
+    pub(crate) fn parent_of(&self, directory: NodeId) -> Option<NodeId> {
+        Some(self.lock().tree.wanted_places(directory).next()?.parent())
+    }
+
+    /// What a symbolic link says that was made here; `None` if home is to be asked.
+    pub(crate) fn target_of(&self, link: NodeId) -> Option<Vec<u8>> {
+        match self.lock().tree.kind(link)? {
+            // Of one that was found at home this is not known.
+            Kind::Symlink(target) if !target.is_empty() => Some(target.to_vec()),
+            _ => None,
+        }
+    }
+
+    /// What home refused, at most `most` parts, each as a path from the root.
+    pub(crate) fn refused(&self, most: usize) -> Vec<String> {
+        let state = self.lock();
+        let parts = state.tree.refused().take(most);
+        parts.map(|(part, error)| format!("{}: {error}", state.path_of(part))).collect()
+    }
+
+    /// How much is not home, and how many parts of it home refused.
+    pub(crate) fn dirty(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.tree.dirty(), state.tree.refused().count())
+    }
+}
+
+impl State {
+    fn apply(&mut self, change: Change) {
+        let lsn = Lsn(self.next_lsn);
+        self.next_lsn += 1;
+        self.drained = false;
+        self.tree.apply(change, lsn);
+    }
+
+    /// What became of what is awaited; `None` if that is not known yet.
+    fn result(&self, awaited: &Awaited) -> Option<Result<(), HomeError>> {
+        let standing = match awaited {
+            Awaited::Node(node) => self.tree.standing(*node),
+            Awaited::Entries(directory) => self.tree.standing_of_entries(*directory),
+            Awaited::Entry(at) => self.tree.standing_of(at),
+            Awaited::All => self.standing_of_all(),
+        };
+        match standing {
+            Standing::Home => Some(Ok(())),
+            Standing::Refused(error) => Some(Err(error)),
+            // Nobody will bring it home any more.
+            Standing::Pending if self.crew.is_stopped() => Some(Err(HomeError::Gone)),
+            Standing::Pending => None,
+        }
+    }
+
+    fn standing_of_all(&self) -> Standing {
+        if self.tree.dirty() == 0 && self.tree.under_way() == 0 && self.drained {
+            return Standing::Home;
+        }
+        let refused: Vec<HomeError> = self.tree.refused().map(|(_, error)| error).collect();
+        match refused.first() {
+            // What waits for a refused part is dirty, too, and nothing is under way any more.
+            Some(&error) if self.tree.under_way() == 0 && self.drained => Standing::Refused(error),
+            _ => Standing::Pending,
+        }
+    }
+
+    fn path_of(&self, part: &Part) -> String {
+        let (mut names, mut directory) = match part {
+            Part::Entry(at) => (vec![at.name().to_vec()], at.parent()),
+            Part::Attributes(node) => (Vec::new(), *node),
+        };
+        while let Some(at) = self.tree.wanted_places(directory).next() {
+            names.push(at.name().to_vec());
+            directory = at.parent();
+        }
+        names.reverse();
+        String::from_utf8_lossy(&names.join(&b'/')).into_owned()
+    }
+
+    fn urge(&mut self, awaited: &Awaited) {
+        match awaited {
+            Awaited::Node(node) | Awaited::Entries(node) => self.tree.urge(*node),
+            Awaited::Entry(at) => self.tree.urge(at.parent()),
+            Awaited::All => {}
+        }
+    }
+
+    /// Takes out what is not waited for any more, each with its answer.
+    pub(super) fn take_ready(&mut self) -> Vec<(Continuation, Result<(), HomeError>)> {
+        let mut ready = Vec::new();
+        let mut still = Vec::new();
+        for (awaited, then) in std::mem::take(&mut self.waiting) {
+            match self.result(&awaited) {
+                Some(result) => ready.push((then, result)),
+                None => still.push((awaited, then)),
+            }
+        }
+        self.waiting = still;
+        ready
+    }
+}
+
+/// Directories whose times a change sets.
+fn changed_directories(change: &Change) -> [Option<NodeId>; 2] {
+    match change {
+        Change::Make { at, .. } | Change::Link { at, .. } | Change::Remove { at, .. } => {
+            [Some(at.parent()), None]
+        }
+        Change::Rename { from, to, .. } => [Some(from.parent()), Some(to.parent())],
+        Change::Exchange { one, other } => [Some(one.1.parent()), Some(other.1.parent())],
+        Change::Set { .. } | Change::SetXattr { .. } => [None, None],
+    }
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# `--names behind`: files that lose their last name while they are open and before SOURCE has them; and SOURCE on sshfs,
+# where a tree is unpacked, changed and removed, and is in SOURCE after `weir sync`.
+# cases: nameless sshfs
+# seconds: 10
+source "${REPO:?}/tests/e2e/lib.sh"
+
+weir_only
+need_root
+
+if [ "$1" = nameless ]; then
+    mount_weir "$SRC" "$MNT" --names behind
+    mkdir "$MNT/d"
+    python3 - "$MNT/d" <<'END'
+import os, sys, threading
+directory = sys.argv[1]
+failed = []
+def work(thread):
+    for turn in range(1500):
+        path = f"{directory}/f{thread}-{turn % 7}"
+        fd = os.open(path, os.O_CREAT | os.O_RDWR)
+        os.write(fd, b"x" * 5000)
+        for _ in range(turn % 40):
+            os.getppid()
+        os.unlink(path)
+        os.pwrite(fd, b"y" * 5000, 3000)
+        found = os.pread(fd, 10, 2995)
+        if found != b"x" * 5 + b"y" * 5 or os.fstat(fd).st_nlink != 0:
+            failed.append((thread, turn, found, os.fstat(fd).st_nlink))
+        os.close(fd)
+threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+if failed or os.listdir(directory):
+    sys.exit(f"{failed[:3]} {os.listdir(directory)}")
+END
+    umount_weir "$MNT"
+    expect_equal "what is left" "$(find "$SRC/d" "$SRC/.weir/parked" | sort)" "$SRC/.weir/parked"$'\n'"$SRC/d"
+    counts "4,500 files"
+    exit
+fi
+
+need_command sshfs tar
+mkdir "$WORK/remote" "$WORK/plain"
+printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
+chmod +x "$WORK/ssh"
+python3 "$SUPPORT/tree.py" grow "$WORK/plain" 11 400 >/dev/null
+tar cf "$WORK/tree.tar" -C "$WORK/plain" .
+sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh"
+mount_weir "$SRC" "$MNT" --names behind
+mkdir "$MNT/kept" "$MNT/removed"
+for directory in kept removed; do
+    # Links are not kept by sshfs.
+    tar xf "$WORK/tree.tar" -C "$MNT/$directory"
+    diff -r --no-dereference "$WORK/plain" "$MNT/$directory" || fail "$directory is another than the archive"
+done
+rm -r "$MNT/removed"
+mv "$MNT/kept" "$MNT/moved"
+printf 'synced' >"$MNT/moved/new"
+sync "$MNT/moved/new"
+expect_equal "a synced file in SOURCE" "$(cat "$WORK/remote/moved/new")" "synced"
+rm "$MNT/moved/new"
+weir sync "$MNT"
+diff -r --no-dereference "$WORK/plain" "$WORK/remote/moved" || fail "SOURCE is another than the archive"
+expect_equal "names in SOURCE" "$(ls "$WORK/remote")" "moved"
+umount_weir "$MNT"
+umount "$SRC"
+counts "$(find "$WORK/plain" | wc -l) names, twice"
