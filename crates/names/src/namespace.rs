@@ -390,7 +390,8 @@ mod tests {
         assert!(!names.is_known(node));
         let counted = names.count(identity(5, 1), place("a"));
         assert_eq!(names.know(identity(5, 1), place("a")), counted);
-        assert_eq!(names.forget(counted, 1), Forgot::Gone, "it was known, and is not pending");
+        assert_eq!(names.forget(counted, 1), Forgot::Pinned, "pending, though it was known before");
+        assert!(names.set_pending(counted, false));
         assert!(!names.set_pending(NodeId::ROOT, false), "the root stays");
     }
 
