@@ -57,6 +57,7 @@ PROBES = {
     "setid": [["open", 0, "a", os.O_CREAT | os.O_RDWR, 0o600], ["chmod", "a", 0o6755], ["pwrite", 0, 0, 10, 1], ["stat", "a"], ["chmod", "a", 0o6755],
               ["chown", "a", 1000, 1000, True], ["stat", "a"], ["chmod", "", 0o2777], ["mkdir", "b", 0o777], ["stat", "b"]],
     "unlinked": [["open", 0, "a", os.O_CREAT | os.O_RDWR, 0o600], ["unlink", "a"], ["list", ""], ["fstat", 0]],
+    "links_up": [["symlink", "../b", "a"], ["readlink", "a"]],
     "in_removed": [["mkdir", "a", 0o777], ["in_removed", "a"]],
     "numbers": [["mknod", "a", 0o100644], ["link", "a", "b"], ["same", "a", "b"]],
     "refusals": [["mkdir", "a", 0o777], ["mkdir", "a/b", 0o777], ["rmdir", "a"], ["mkdir", "c", 0o777], ["rename", "c", "a", 0], ["rename", "a", "a/b/x", 0]],
@@ -118,6 +119,9 @@ class Stream:
             self.kinds.setdefault(name, set()).add(kind)
 
     def next(self, size):
+        # No program reads on after the end.
+        if self.ended:
+            return
         got, entries = names_sides.next_entries(self.fd, size)
         self.seen += [(name, kind) for name, kind, _ in entries if self.is_own(f"{self.path}/{name}")]
         self.ended = got == 0
