@@ -92,7 +92,7 @@ killed_round() {
     fi
     step "mounted again"
     mount_weir "$SRC" "$MNT" --allow-other "${names[@]}"
-    said=$(reference check "$round" "$MNT" "$WORK/notes") || { echo "$said"; fail "what was synced, with SEED=$seed, in round $round"; }
+    said=$(reference check "$round" "$MNT" "$WORK/notes") || { find "$SRC/.weir" -ls; echo "$said"; fail "what was synced, with SEED=$seed, in round $round"; }
     kept=$((kept + said))
     umount_weir "$MNT"
     step "unmounted"

@@ -341,7 +341,7 @@ def in_process(number, options, can):
         print("\n".join(lines), flush=True)
     if options.kill:
         with open(f"{options.kill}.{number}", "w") as file:
-            json.dump(process.promises.exported(), file)
+            json.dump(process.promises.exported() | {"operations": process.done}, file)
     with open(f"{options.plain}/{options.round}.{number}.count", "w") as file:
         file.write(str(len(process.done)))
     os._exit(result)
@@ -385,8 +385,10 @@ def check(options, can):
         with open(f"{options.notes}.{number}") as file:
             notes = json.load(file)
         places, directories = places + len(notes["places"]), directories + len(notes["directories"])
-        broken += [f"process {number}: {line}"
-                   for line in names_promises.check(f"{options.mount}/{options.round}", notes, can["xattrs"], process.is_own)]
+        wrong = names_promises.check(f"{options.mount}/{options.round}", notes, can["xattrs"], process.is_own)
+        if wrong:
+            broken += ["the last operations:"] + [f"    {op}" for op in notes["operations"][-SHOWN:]]
+            broken += [f"process {number}: {line}" for line in wrong]
     # Whatever is there can be looked at.
     for name in names_sides.Tree(f"{options.mount}/{options.round}", can["dir_links"], can["xattrs"]).entries:
         if ".weir-conflict-" in name and "a.weir-conflict-1" not in name:
