@@ -111,7 +111,7 @@ case $case in
         need_command fusermount3
         # The moments of the kills, too, but for what the machine does.
         RANDOM=$((seed % 32768))
-        for ((round = 1; total < ${operations:-0} || round <= 8; round++)); do killed_round "r$round"; done
+        for ((round = 1; total < ${operations:-0} || round <= 6; round++)); do killed_round "r$round"; done
         counts "$total operations, $((round - 1)) kills, $kept promises kept"
         ;;
     sshfs)
