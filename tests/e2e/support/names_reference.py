@@ -185,13 +185,17 @@ class Process:
             self.read_stream(op)
         else:
             facts = self.promises.look(op, self.plain.files) if self.promises else None
-            here = self.mount.run(op)
-            if here in DEAD:
+            try:
+                here = self.mount.run(op)
+                if here in DEAD:
+                    raise Died
+                there = self.plain.run(op)
+                self.compare(op, here, there)
+            except Died:
+                # It may have been made or not.
                 if facts is not None:
                     self.promises.changed(op, facts)
-                raise Died
-            there = self.plain.run(op)
-            self.compare(op, here, there)
+                raise
             if is_error(there):
                 return
             self.follow_numbers(op)
