@@ -4,7 +4,6 @@
 # daemon, and what was synced is there. WEIR_NAMES_OPERATIONS sets how many operations, SEED which, and
 # WEIR_NAMES_TOLERATE words of `names_reference.py --tolerate`, to look for differences beside those that are known.
 # cases: sync behind sshfs kill
-# timeout: 120
 # seconds: 20
 source "${REPO:?}/tests/e2e/lib.sh"
 
