@@ -120,7 +120,7 @@ case $case in
         ;;
     *)
         # In the second, the kernel remembers nothing, and data goes home at once.
-        each=$((${operations:-20000} / 2))
+        each=$((${operations:-16000} / 2))
         one_round r1 "$each"
         one_round r2 "$each" -o entry_timeout=0,attr_timeout=0 --memory 16M --dirty-expire 100ms
         counts "$total operations"
