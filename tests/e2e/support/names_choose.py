@@ -166,7 +166,7 @@ class Chooser:
         if not self.can["unlinked"]:
             # Files that are open keep a name of another kind when theirs is removed.
             found = [one for op in found for one in
-                     ([["close", slot] for slot in range(SLOTS + 1)] if op[0] in ("unlink", "rename", "at") else []) + [op]]
+                     ([["close", slot] for slot in range(SLOTS + 1)] if op[0] in ("unlink", "rmdir", "rename", "at") else []) + [op]]
         if other_user:
             # What stays open may be used by any user.
             found = [["as", *self.rng.choice(USERS), op] for op in found]
@@ -255,6 +255,9 @@ class Chooser:
     def choose_symlink(self):
         one, two = self.rng.choice(self.names), self.rng.choice(self.names)
         target = self.rng.choice([one, two, f"../{one}", f"{one}/{two}", f"./{one}/../{two}", f"{self.own}-missing", "t" * 1000])
+        if ".." in target and not self.can["links_up"]:
+            # An sshfs may refuse to say where they lead.
+            target = one
         return [["symlink", target, self.fresh() if self.rng.random() < 0.8 else self.any()]]
 
     def choose_fifo(self):

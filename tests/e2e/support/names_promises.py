@@ -9,6 +9,7 @@ that was made later and not synced may be there or not, so it weakens the promis
 """
 
 import os
+import stat
 
 import names_sides
 
@@ -76,6 +77,11 @@ class Promises:
         except OSError:
             return None
 
+    @staticmethod
+    def content_of(path):
+        found = names_sides.Side("").run(["content", path.lstrip("/")])
+        return {} if isinstance(found, str) else {"content": list(found)}
+
     # Operations. `look` is called before one, `changed` if it succeeded or the daemon died under it.
     def look(self, op, files):
         if op[0] == "as":
@@ -97,8 +103,7 @@ class Promises:
             facts["from"], facts["to"] = self.position(op[1]), self.position(op[2])
             facts["moved"] = self.number(f"{self.root}/{op[1]}", False)
             facts["target"] = self.number(f"{self.root}/{op[2]}", False)
-            if facts["from"] and os.path.isfile(f"{self.root}/{op[1]}") and not os.path.islink(f"{self.root}/{op[1]}"):
-                facts["content"] = list(names_sides.Side(self.root).run(["content", op[1]]))
+            facts |= self.content_of(f"{self.root}/{op[1]}")
         elif kind in ("at", "pwrite", "append", "ftruncate", "fallocate", "map_write", "copy_range", "fchmod", "fchown"):
             slot = op[2] if kind == "copy_range" else op[1]
             if slot in files:
@@ -106,6 +111,8 @@ class Promises:
                 if kind == "at":
                     at = f"/proc/self/fd/{files[slot]}"
                     facts["from"], facts["to"] = (facts["number"], op[3]), (facts["number"], op[4])
+                    if op[2] == "rename":
+                        facts |= self.content_of(f"{at}/{op[3]}")
                     facts["moved"], facts["target"] = self.number(f"{at}/{op[3]}", False), self.number(f"{at}/{op[4]}", False)
         return facts
 
@@ -175,9 +182,13 @@ class Promises:
             for place in there:
                 place.positions.append(old)
         else:
+            if "content" not in facts:
+                # No file, and a file that was there before.
+                self.places = [place for place in self.places if place not in there]
+                there = []
             for place in there:
                 if place.contents is not None:
-                    place.contents = place.contents + [facts["content"]] if "content" in facts else None
+                    place.contents = place.contents + [facts["content"]]
                 place.numbers.add(moved)
                 place.attributes, place.replaced = None, True
             self.synced.pop(target, None)
@@ -209,13 +220,17 @@ class Promises:
             return []
         if links == 1 and not path.endswith(" (deleted)") and path.startswith(f"{self.root}/"):
             return [os.path.relpath(path, self.root)]
-        found = []
-        for directory, _, files in os.walk(self.root):
-            for name in files:
-                whole = f"{directory}/{name}"
-                if os.lstat(whole).st_ino == number:
-                    found.append(os.path.relpath(whole, self.root))
-        return found
+        return [path for path in self.own_files() if os.lstat(f"{self.root}/{path}").st_ino == number]
+
+    def own_directories(self):
+        """Paths, and the names of files in each; what other processes have is left out, since it changes."""
+        for directory, below, files in os.walk(self.root):
+            inside = os.path.relpath(directory, self.root)
+            below[:] = [name for name in below if self.is_own(os.path.normpath(f"{inside}/{name}"))]
+            yield inside, [path for path in (os.path.normpath(f"{inside}/{name}") for name in files) if self.is_own(path)]
+
+    def own_files(self):
+        return [path for _, files in self.own_directories() for path in files]
 
     def directory_synced(self, path):
         path = os.path.relpath(os.path.realpath(f"{self.root}/{path}"), self.root)
@@ -231,15 +246,13 @@ class Promises:
                 self.directories[os.stat(f"{self.root}/{path}/{name}").st_ino] = [(number, name)]
 
     def all_synced(self):
-        for directory, below, files in os.walk(self.root):
-            inside = os.path.relpath(directory, self.root)
-            below[:] = [name for name in below if self.is_own(os.path.normpath(f"{inside}/{name}"))]
-            if self.is_own(inside) and inside != ".":
-                self.directory_synced(inside)
-            for name in files:
-                path = os.path.normpath(f"{inside}/{name}")
-                if self.is_own(path) and os.path.isfile(f"{self.root}/{path}") and not os.path.islink(f"{self.root}/{path}"):
-                    self.add_place(path, os.lstat(f"{self.root}/{path}").st_ino)
+        for directory, files in list(self.own_directories()):
+            if directory != ".":
+                self.directory_synced(directory)
+            for path in files:
+                found = os.lstat(f"{self.root}/{path}")
+                if stat.S_ISREG(found.st_mode):
+                    self.add_place(path, found.st_ino)
 
     # For `check`.
     def paths(self, number, depth=0):

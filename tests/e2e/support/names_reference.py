@@ -57,6 +57,7 @@ PROBES = {
     "setid": [["open", 0, "a", os.O_CREAT | os.O_RDWR, 0o600], ["chmod", "a", 0o6755], ["pwrite", 0, 0, 10, 1], ["stat", "a"], ["chmod", "a", 0o6755],
               ["chown", "a", 1000, 1000, True], ["stat", "a"], ["chmod", "", 0o2777], ["mkdir", "b", 0o777], ["stat", "b"]],
     "unlinked": [["open", 0, "a", os.O_CREAT | os.O_RDWR, 0o600], ["unlink", "a"], ["list", ""], ["fstat", 0]],
+    "links_up": [["symlink", "../b", "a"], ["readlink", "a"]],
     "in_removed": [["mkdir", "a", 0o777], ["in_removed", "a"]],
     "numbers": [["mknod", "a", 0o100644], ["link", "a", "b"], ["same", "a", "b"]],
     "refusals": [["mkdir", "a", 0o777], ["mkdir", "a/b", 0o777], ["rmdir", "a"], ["mkdir", "c", 0o777], ["rename", "c", "a", 0], ["rename", "a", "a/b/x", 0]],
@@ -118,6 +119,9 @@ class Stream:
             self.kinds.setdefault(name, set()).add(kind)
 
     def next(self, size):
+        # No program reads on after the end.
+        if self.ended:
+            return
         got, entries = names_sides.next_entries(self.fd, size)
         self.seen += [(name, kind) for name, kind, _ in entries if self.is_own(f"{self.path}/{name}")]
         self.ended = got == 0
@@ -181,13 +185,17 @@ class Process:
             self.read_stream(op)
         else:
             facts = self.promises.look(op, self.plain.files) if self.promises else None
-            here = self.mount.run(op)
-            if here in DEAD:
+            try:
+                here = self.mount.run(op)
+                if here in DEAD:
+                    raise Died
+                there = self.plain.run(op)
+                self.compare(op, here, there)
+            except Died:
+                # It may have been made or not.
                 if facts is not None:
                     self.promises.changed(op, facts)
-                raise Died
-            there = self.plain.run(op)
-            self.compare(op, here, there)
+                raise
             if is_error(there):
                 return
             self.follow_numbers(op)
@@ -337,7 +345,7 @@ def in_process(number, options, can):
         print("\n".join(lines), flush=True)
     if options.kill:
         with open(f"{options.kill}.{number}", "w") as file:
-            json.dump(process.promises.exported(), file)
+            json.dump(process.promises.exported() | {"operations": process.done}, file)
     with open(f"{options.plain}/{options.round}.{number}.count", "w") as file:
         file.write(str(len(process.done)))
     os._exit(result)
@@ -381,8 +389,10 @@ def check(options, can):
         with open(f"{options.notes}.{number}") as file:
             notes = json.load(file)
         places, directories = places + len(notes["places"]), directories + len(notes["directories"])
-        broken += [f"process {number}: {line}"
-                   for line in names_promises.check(f"{options.mount}/{options.round}", notes, can["xattrs"], process.is_own)]
+        wrong = names_promises.check(f"{options.mount}/{options.round}", notes, can["xattrs"], process.is_own)
+        if wrong:
+            broken += ["the last operations:"] + [f"    {op}" for op in notes["operations"][-SHOWN:]]
+            broken += [f"process {number}: {line}" for line in wrong]
     # Whatever is there can be looked at.
     for name in names_sides.Tree(f"{options.mount}/{options.round}", can["dir_links"], can["xattrs"]).entries:
         if ".weir-conflict-" in name and "a.weir-conflict-1" not in name:

@@ -200,7 +200,7 @@ class Side:
     def do_at(self, slot, what, name, other):
         at = self.fd(slot)
         if what == "create":
-            os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_NONBLOCK, 0o666, dir_fd=at))
+            os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW, 0o666, dir_fd=at))
         elif what == "mkdir":
             os.mkdir(name, 0o777, dir_fd=at)
         elif what == "unlink":
