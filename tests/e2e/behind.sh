@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# `--names behind`: files that lose their last name while they are open and before SOURCE has them; and SOURCE on sshfs,
+# `--names behind`: files that lose their last name while they are open and before SOURCE has them; a name that another
+# program takes in SOURCE; and SOURCE on sshfs,
 # where a tree is unpacked, changed and removed, and is in SOURCE after `weir sync`.
-# cases: nameless
+# cases: nameless conflict
 # long-cases: sshfs
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -38,6 +39,18 @@ END
     umount_weir "$MNT"
     expect_equal "what is left" "$(find "$SRC/d" "$SRC/.weir/parked" | sort)" "$SRC/.weir/parked"$'\n'"$SRC/d"
     counts "4,500 files"
+    exit
+fi
+
+if [ "$1" = conflict ]; then
+    mount_weir "$SRC" "$MNT" --names behind
+    mkdir "$MNT/first"
+    echo theirs >"$SRC/taken"
+    echo ours >"$MNT/taken"
+    umount_weir "$MNT"
+    expect_equal "the file of another program" "$(cat "$SRC/taken")" "theirs"
+    expect_equal "the file of the mount" "$(cat "$SRC/taken.weir-conflict-1")" "ours"
+    grep -q "taken was changed in SOURCE by another program.*taken.weir-conflict-1" "$DAEMON_LOG" || fail "the log does not say so"
     exit
 fi
 

@@ -37,7 +37,8 @@ use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
 use crate::write_behind::{Shown, WriteBehind};
 
-/// Bytes that a file that home does not have shows as allocated at most: what it will take there is not known.
+/// With names written back, bytes that a file shows as allocated at most while home has allocated none: what it will take
+/// there is not known, and nothing was reserved before it was made.
 const SHOWN_BYTES_MAX: u64 = 1 << 20;
 
 /// Name of Weir's own directory in SOURCE, which the mount does not show.
@@ -189,7 +190,7 @@ impl FileSystem {
         }
         if attributes.blocks == 0 && attributes.size > 0 && self.shard.has_dirty(file) {
             // Archivers treat a file without blocks as one hole.
-            let bytes = if inode.is_at_home() { u64::MAX } else { SHOWN_BYTES_MAX };
+            let bytes = if self.write_behind.is_none() { u64::MAX } else { SHOWN_BYTES_MAX };
             attributes.blocks = attributes.size.min(bytes).div_ceil(512);
         }
         Ok(attributes)

@@ -6,13 +6,13 @@
 //! A sync of a file or directory waits until home has its names. Nothing of a change is in the redo log: a crash loses
 //! changes of names that were not synced, as with a file system that delays its writes.
 //!
-//! Owns the tree, the threads, and who waits for what. Does not own inodes, nor the rules by which a change goes this
-//! way ([`crate::ops::behind`]).
+//! Owns the tree, the threads, and the requests that wait for home. Does not own inodes, nor the rules that decide which
+//! changes are written back ([`crate::ops::behind`]).
 //!
 //! Invariants:
 //! - no system call and no continuation under the lock;
 //! - an entry that the tree knows is answered by the tree; home is asked only for what it does not know;
-//! - a node that the tree knows is kept by the table of inodes ([`crate::inodes::Inodes::set_pending`]).
+//! - a node that the tree knows stays known to the table of inodes ([`crate::inodes::Inodes::keep`]).
 //!
 //! Lock order: an inode's `open` state, then this lock, then the namespace's. The shard is not called under it.
 

@@ -1,4 +1,4 @@
-//! The tree, who waits for what, and what is remembered beside the tree.
+//! The tree, the requests that wait for home, and what is noted of directories.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -9,7 +9,8 @@ use rustix::fs::StatVfs;
 use weir_backend::Timestamp;
 use weir_log::Lsn;
 use weir_names::tree::{
-    Attributes, Change, Command, CommandId, HomeError, Kind, Part, Refused, Standing, Tree,
+    Attributes, Change, Command, CommandId, Conflict, HomeError, Kind, Part, Refused, Standing,
+    Tree,
 };
 use weir_names::{NodeId, Place};
 
@@ -18,7 +19,7 @@ use crate::inode::Inode;
 use crate::inodes::Inodes;
 use crate::write_behind::crew::Crew;
 
-/// Parts that may differ from home before whoever makes more waits.
+/// Bound of dirty parts: at the bound further changes wait.
 const DIRTY_MAX: usize = 1 << 16;
 
 /// After that time home is asked once more to do what it refused.
@@ -108,7 +109,8 @@ pub(crate) struct State {
     pub(super) waiting: Vec<(Awaited, Continuation)>,
     /// Commands that waited for a file's data, which is home now.
     pub(super) resumed: VecDeque<(CommandId, Command)>,
-    /// Files without a name that are to be made at home all the same: programs write to them.
+    /// Open files that lost their last name before they were made at home. They are made without a name, so that their
+    /// data can leave memory.
     pub(super) nameless: VecDeque<Arc<Inode>>,
     /// There is nothing to do but what is under way, or refused.
     pub(super) drained: bool,
@@ -296,7 +298,7 @@ impl WriteBehind {
             room.enough = ask().is_some_and(|space| {
                 let free = space.f_bavail.saturating_mul(space.f_frsize);
                 let inodes = space.f_files == 0 || space.f_favail > FREE_INODES_MIN;
-                // A home that does not tell is asked for each name by nobody.
+                // A home that tells neither size nor inodes is taken to have room.
                 (space.f_blocks == 0 || free > FREE_BYTES_MIN) && inodes
             });
         }
@@ -434,6 +436,24 @@ impl State {
         }
         names.reverse();
         String::from_utf8_lossy(&names.join(&b'/')).into_owned()
+    }
+
+    /// Names that somebody else took in SOURCE since this was asked last, each in a sentence.
+    pub(super) fn describe_conflicts(&mut self) -> Vec<String> {
+        let conflicts = self.tree.take_conflicts();
+        let path = |at: &Place| self.path_of(&Part::Entry(at.clone()));
+        let describe = |conflict: &Conflict| match &conflict.kept {
+            Some(kept) => format!(
+                "{} was changed in SOURCE by another program and stays as it is there; what the mount had is {}",
+                path(&conflict.at),
+                path(kept)
+            ),
+            None => format!(
+                "{} was changed in SOURCE by another program, and is not removed there",
+                path(&conflict.at)
+            ),
+        };
+        conflicts.iter().map(describe).collect()
     }
 
     fn urge(&mut self, awaited: &Awaited) {

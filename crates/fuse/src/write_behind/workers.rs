@@ -91,9 +91,11 @@ impl WriteBehind {
                 return Some(Job::Command(id, command));
             }
             let dropped = state.settle(inodes, self.entry_timeout);
+            let conflicts = state.describe_conflicts();
             let ready = state.take_ready();
-            if !ready.is_empty() || !dropped.is_empty() {
+            if !ready.is_empty() || !dropped.is_empty() || !conflicts.is_empty() {
                 drop(state);
+                conflicts.iter().for_each(|conflict| tracing::warn!("{conflict}"));
                 drop(dropped);
                 self.progress.notify_all();
                 ready.into_iter().for_each(|(then, result)| then(result));
