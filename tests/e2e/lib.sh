@@ -246,6 +246,13 @@ hash_of_tree() {
     python3 "$SUPPORT/tree.py" manifest "$1" | sha256sum | cut -d' ' -f1
 }
 
+# expect_same_tree WHAT GOT WANTED: fails, with the lines that differ, if the two directories hold other trees.
+expect_same_tree() {
+    local difference
+    difference=$(diff <(python3 "$SUPPORT/tree.py" manifest "$2") <(python3 "$SUPPORT/tree.py" manifest "$3")) ||
+        fail "$1 is not as wanted (<: got, >: wanted):"$'\n'"$(head -n 20 <<<"$difference")"
+}
+
 # loop_filesystem IMAGE SIZE DIRECTORY MKFS [OPTION...]: makes a file system in a file and mounts it.
 loop_filesystem() {
     local image=$1 size=$2 directory=$3

@@ -394,6 +394,7 @@ impl Payload {
 
     fn failed(self, error: &io::Error) -> Completion {
         let kind = error_kind(error);
+        tracing::debug!(%error, bytes = self.len(), "a transfer failed at home");
         match self {
             Payload::Fetch { frames, .. } => Completion::Fetched { frames, result: Err(kind) },
             Payload::Write { .. } => Completion::Written { result: Err(kind) },

@@ -155,6 +155,7 @@ impl FileSystem {
         // Read first: the attributes read after this can only be newer.
         let volatile = inode.lane.is_volatile();
         self.settle(inode);
+        let before = self.known_before(inode);
         let (shown, status) = match &self.write_behind {
             None => (None, inode.status()?),
             Some(behind) => {
@@ -176,24 +177,29 @@ impl FileSystem {
             attributes.ctime = Timestamp { tv_sec: seconds, tv_nsec: nanoseconds };
             return Ok(attributes);
         };
-        if !inode.is_attached() {
-            self.lay_times(home, &mut attributes);
-            return Ok(attributes);
-        }
-        if was_changed_at_home(&inode.open(), &status) {
+        if before.is_seen_changed(&status) && inode.open().seen == before.seen {
             return Ok(attributes);
         }
         self.lay_times(home, &mut attributes);
+        let Some(size) = before.size else { return Ok(attributes) };
+        attributes.size = size;
         let file = inode.node().file();
-        if let Some(size) = self.shard.size(file) {
-            attributes.size = size;
-        }
         if attributes.blocks == 0 && attributes.size > 0 && self.shard.has_dirty(file) {
             // Archivers treat a file without blocks as one hole.
             let bytes = if self.write_behind.is_none() { u64::MAX } else { SHOWN_BYTES_MAX };
             attributes.blocks = attributes.size.min(bytes).div_ceil(512);
         }
         Ok(attributes)
+    }
+
+    /// What is known of a file's data. To be asked before home is: the data may go home and the engine forget the file at
+    /// any time, and home has all of a file that the engine did not know when it was asked.
+    fn known_before(&self, inode: &Inode) -> Known {
+        if inode.file().is_none() || !inode.is_attached() {
+            return Known { size: None, seen: None };
+        }
+        let seen = inode.open().seen;
+        Known { size: self.shard.size(inode.node().file()), seen }
     }
 
     fn lay_times(&self, home: &HomeFile, attributes: &mut Attributes) {
@@ -293,25 +299,19 @@ impl FileSystem {
             return;
         }
         let file = inode.node().file();
-        let mut status = inode.status();
         if self.shard.has_dirty(file) {
-            match &status {
-                // The file has no name and no open description: it can never be read again.
-                Ok(status) if self.is_nameless(inode, status) => self.discard(inode, state),
-                _ => {
-                    if self.closing.add(inode, state) {
-                        self.reclaimer.watch_closing();
-                    }
-                    return;
+            if !self.has_surely_no_name(inode) {
+                if self.closing.add(inode, state) {
+                    self.reclaimer.watch_closing();
                 }
+                return;
             }
+            // It has no open description either: it can never be read again.
+            self.discard(inode, state);
         }
         self.shard.forget_reserved_past_end(file);
         home.close_data();
-        if home.times().overlay().0.is_some() {
-            status = inode.status();
-        }
-        state.seen = status.ok().map(|status| seen(&status));
+        state.seen = inode.status().ok().map(|status| seen(&status));
     }
 
     /// Tries again to close the data descriptors of a file that was dirty when it was closed.
@@ -364,7 +364,7 @@ impl FileSystem {
                 return;
             }
             let file = inode.node().file();
-            if self.shard.has_dirty(file) && self.has_no_name(inode) {
+            if self.shard.has_dirty(file) && self.has_surely_no_name(inode) {
                 self.discard(inode, &mut state);
             }
             state.epoch += 1;
@@ -393,7 +393,7 @@ impl FileSystem {
             if state.epoch != epoch {
                 return;
             }
-            inode.set_attached(&mut state, false);
+            self.inodes.set_detached(inode, &mut state);
             inode.set_unsure();
             state.seen = None;
             if let Some(home) = inode.file() {
@@ -410,18 +410,25 @@ impl FileSystem {
         }
     }
 
-    /// Whether a node has no name any more, as programs see it.
+    /// Whether a node has no name any more, as programs see it. May wait for what is under way at home.
     pub(crate) fn has_no_name(&self, inode: &Inode) -> bool {
-        inode.status().is_ok_and(|status| self.is_nameless(inode, &status))
+        match &self.write_behind {
+            None => inode.status().is_ok_and(|status| status.nlink == 0),
+            Some(_) if inode.is_nameless() => true,
+            Some(behind) => behind
+                .shown_with(inode.node(), || inode.status())
+                .is_ok_and(|(shown, status)| is_nameless(&shown, &status)),
+        }
     }
 
-    fn is_nameless(&self, inode: &Inode, status: &Status) -> bool {
-        let shown = self.write_behind.as_ref().map(|behind| behind.shown(inode.node()));
-        match shown {
-            None => status.nlink == 0,
+    /// As [`FileSystem::has_no_name`], without waiting: false if it cannot be told.
+    fn has_surely_no_name(&self, inode: &Inode) -> bool {
+        match &self.write_behind {
+            None => inode.status().is_ok_and(|status| status.nlink == 0),
             Some(_) if inode.is_nameless() => true,
-            Some(Shown { wanted, is_whole: true, .. }) if !is_directory(status.mode) => wanted == 0,
-            Some(Shown { wanted, home, .. }) => status.nlink as usize + wanted <= home,
+            Some(behind) => behind
+                .shown_now_with(inode.node(), || inode.status())
+                .is_ok_and(|said| said.is_some_and(|(shown, status)| is_nameless(&shown, &status))),
         }
     }
 
@@ -462,6 +469,14 @@ impl FileSystem {
     }
 }
 
+/// Whether a node has no name, by what programs see of it over what home says, both at one moment.
+fn is_nameless(shown: &Shown, status: &Status) -> bool {
+    if shown.is_whole && !is_directory(status.mode) {
+        return shown.wanted == 0;
+    }
+    status.nlink as usize + shown.wanted <= shown.home
+}
+
 fn seen(status: &Status) -> Seen {
     Seen { size: status.size, mtime: status.mtime }
 }
@@ -498,6 +513,19 @@ fn in_order(time: Timestamp) -> (i64, i64) {
 
 fn is_directory(mode: u32) -> bool {
     mode & libc::S_IFMT == libc::S_IFDIR
+}
+
+/// What is known of a file's data at a moment; both are `None` if the engine does not know the file.
+struct Known {
+    /// Bytes.
+    size: Option<u64>,
+    seen: Option<Seen>,
+}
+
+impl Known {
+    fn is_seen_changed(&self, status: &Status) -> bool {
+        self.seen.is_some_and(|before| before != seen(status))
+    }
 }
 
 /// Whether the status of a closed file at home differs from that when it was closed.

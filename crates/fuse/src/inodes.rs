@@ -15,7 +15,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use weir_backend::HomeFile;
@@ -55,6 +55,8 @@ pub(crate) struct Inodes {
     names: Mutex<Namespace>,
     parts: Box<[RwLock<Part>]>,
     held: AtomicUsize,
+    /// Files that the engine has detached.
+    detachments: AtomicU64,
     /// Nodes that may be released, those added last at the end. Some are not held any more, or are busy.
     idle: Mutex<VecDeque<NodeId>>,
     idle_max: usize,
@@ -68,6 +70,7 @@ impl Inodes {
             names: Mutex::new(Namespace::new(root)),
             parts: (0..PARTS).map(|_| RwLock::new(Part::default())).collect(),
             held: AtomicUsize::new(1),
+            detachments: AtomicU64::new(0),
             idle: Mutex::default(),
             idle_max,
         };
@@ -163,6 +166,18 @@ impl Inodes {
         let _part = self.part(inode.node()).read().unwrap_or_else(PoisonError::into_inner);
         self.names().pin(inode.node());
         inode.set_attached(state, true);
+    }
+
+    /// Counts the files that the engine has detached, each before it can be let go. What home says of a file that is not
+    /// held is all there is of it if the count is as it was before home was asked.
+    pub(crate) fn detachments(&self) -> u64 {
+        self.detachments.load(Ordering::Acquire)
+    }
+
+    /// Notes that the engine has detached a file, of which home has everything. It may be let go from now on.
+    pub(crate) fn set_detached(&self, inode: &Inode, state: &mut OpenState) {
+        self.detachments.fetch_add(1, Ordering::AcqRel);
+        inode.set_attached(state, false);
     }
 
     /// Removes an inode that the engine has detached. If the kernel still knows the inode, it becomes idle instead.

@@ -43,6 +43,19 @@ pub enum StartError {
     Backend(#[source] io::Error),
 }
 
+/// Whether names change by which the log identifies files.
+#[derive(Default)]
+struct Identifying {
+    /// The files to identify once they have changed; `None` if none change.
+    later: Option<Vec<FileId>>,
+}
+
+/// Whether a file may be identified, until this is dropped.
+struct Identifies<'a> {
+    allowed: bool,
+    _until: Option<MutexGuard<'a, Identifying>>,
+}
+
 /// The files whose names change; see [`Shard::change_names`].
 #[derive(Clone, Copy, Debug)]
 pub enum Renamed<'a> {
@@ -73,8 +86,10 @@ pub struct Shard {
     memory_bytes_max: u64,
     /// How recovery finds files.
     naming: Naming,
-    /// Held while names change by which the log identifies files, and while such a file is attached.
+    /// Held while names change by which the log identifies files.
     names: Mutex<()>,
+    /// Held for a moment while such a file is identified. Taken after `names`.
+    identifying: Mutex<Identifying>,
     ticker: Mutex<Option<JoinHandle<()>>>,
     attaching: [Mutex<()>; ATTACH_LOCKS],
 }
@@ -130,6 +145,7 @@ impl Shard {
             memory_bytes_max: asked,
             naming: Naming::of(source).map_err(StartError::Backend)?,
             names: Mutex::default(),
+            identifying: Mutex::default(),
             ticker: Mutex::default(),
             attaching: Default::default(),
         };
@@ -168,8 +184,8 @@ impl Shard {
         }
         let unbound = home.is_unbound();
         let attributes = home.home_attributes()?;
-        let _names = self.naming.is_by_path().then(|| self.lock_names());
-        let identity = self.identity_of(home);
+        let identifies = self.identifies(file);
+        let identity = identifies.allowed.then(|| self.identity_of(home));
         self.core.event(Thread::Holding, |state, _| {
             let attached = Attached { home: Arc::clone(home), detached: Vec::new() };
             state.files.insert(file, attached);
@@ -177,7 +193,10 @@ impl Shard {
             if unbound {
                 state.engine.set_unbound(file);
             }
-            state.engine.identify(file, &identity);
+            match identity {
+                Some(identity) => state.engine.identify(file, &identity),
+                None => state.engine.pause_log(file),
+            }
         });
         Ok(())
     }
@@ -202,11 +221,11 @@ impl Shard {
         {
             // An attach meanwhile would miss the identity.
             let _attaching = self.lock_attaching(file);
-            let _names = self.naming.is_by_path().then(|| self.lock_names());
             home.bind(path, data)?;
-            let identity = self.identity_of(home);
+            let identifies = self.identifies(file);
+            let identity = identifies.allowed.then(|| self.identity_of(home));
             self.core.event(Thread::Holding, |state, _| {
-                if state.has(file, home) {
+                if let Some(identity) = identity.filter(|_| state.has(file, home)) {
                     state.engine.identify(file, &identity);
                 }
             });
@@ -253,13 +272,27 @@ impl Shard {
         }
     }
 
-    fn lock_names(&self) -> MutexGuard<'_, ()> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether a file may be identified now. While names change, it is not: [`Shard::change_names`] does so when it ends,
+    /// and until then the file's syncs go home. Nobody waits for that: who attaches a file may hold what a change of names
+    /// waits for.
+    fn identifies(&self, file: FileId) -> Identifies<'_> {
+        if !self.finds_by_path() {
+            return Identifies { allowed: true, _until: None };
+        }
+        let mut identifying = self.lock_identifying();
+        if let Some(later) = &mut identifying.later {
+            later.push(file);
+        }
+        Identifies { allowed: identifying.later.is_none(), _until: Some(identifying) }
+    }
+
+    fn lock_identifying(&self) -> MutexGuard<'_, Identifying> {
+        self.identifying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `change`, which changes names of files at home. Where recovery finds files by their paths, this
-    /// first brings the files' logged data home, and blocks for that; no file is attached meanwhile. Do not
-    /// call it on a thread that runs continuations.
+    /// first brings the files' logged data home, and blocks for that. A file that is attached meanwhile is
+    /// identified afterwards. Do not call it on a thread that runs continuations.
     ///
     /// # Errors
     /// Those of bringing data home: `change` was not run then.
@@ -271,7 +304,21 @@ impl Shard {
         if !self.finds_by_path() {
             return Ok(change());
         }
-        let _names = self.lock_names();
+        let _names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lock_identifying().later = Some(Vec::new());
+        let changed = self.change_names_by_path(files, change);
+        let mut identifying = self.lock_identifying();
+        for file in identifying.later.take().into_iter().flatten() {
+            self.identify_again(file);
+        }
+        changed
+    }
+
+    fn change_names_by_path<T, E>(
+        &self,
+        files: Renamed<'_>,
+        change: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Result<T, E>, Error> {
         let all: Vec<FileId>;
         let (files, removed) = match files {
             Renamed::Files(files) => (files, None),
@@ -317,12 +364,16 @@ impl Shard {
             ended.recv().unwrap_or(Ok(()))?;
         }
         for file in attached.iter().copied().chain(named_again) {
-            let home = self.core.lock().files.get(&file).map(|file| Arc::clone(&file.home));
-            let Some(home) = home else { continue };
-            let identity = self.identity_of(&home);
-            self.core.event(Thread::Holding, |state, _| state.engine.identify(file, &identity));
+            self.identify_again(file);
         }
         changed
+    }
+
+    fn identify_again(&self, file: FileId) {
+        let home = self.core.lock().files.get(&file).map(|file| Arc::clone(&file.home));
+        let Some(home) = home else { return };
+        let identity = self.identity_of(&home);
+        self.core.event(Thread::Holding, |state, _| state.engine.identify(file, &identity));
     }
 
     /// Whether recovery finds files by their paths, so that changes of names may wait for home.

@@ -51,6 +51,11 @@ impl Files {
         self.by_id.get(&id).copied()
     }
 
+    /// Whether there still is a file that was there when the event began: files are added by events of their own.
+    pub(crate) fn has(&self, ix: FileIx) -> bool {
+        self.slots[ix.0 as usize].is_some()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }

@@ -122,10 +122,15 @@ impl Engine {
         file.last_error
     }
 
-    /// A request or I/O of the file ended: a freeze may be granted, or the file may be detached.
+    /// A request or I/O of the file ended: a freeze may be granted, or the file may be detached. Nothing happens if it was
+    /// detached by what else followed from that end.
     pub(crate) fn progress(&mut self, file: FileIx, now: Time) {
-        self.try_freeze(file, now);
-        self.try_detach(file, now);
+        if self.cache.files.has(file) {
+            self.try_freeze(file, now);
+        }
+        if self.cache.files.has(file) {
+            self.try_detach(file, now);
+        }
     }
 
     pub(crate) fn try_detach(&mut self, ix: FileIx, now: Time) {
@@ -156,5 +161,81 @@ impl Engine {
         if let Some(file) = self.cache.files.find(file) {
             self.cache.files[file].home.unsynced = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_frames::FramePool;
+
+    use super::*;
+    use crate::command::{
+        Command, Completion, Durability, FreezeScope, HomeAttributes, IoId, Outcome, Output, Reply,
+        RequestId,
+    };
+    use crate::config::Config;
+    use crate::error::Error;
+
+    const FILE: FileId = FileId(1);
+    const FREEZE: RequestId = RequestId(9);
+
+    /// What the engine gives out next: writes with their offsets, and the rest as text. Space is granted.
+    fn outputs(engine: &mut Engine, now: Time) -> (Vec<(u64, IoId)>, Vec<String>) {
+        let (mut writes, mut others) = (Vec::new(), Vec::new());
+        engine.dispatch();
+        while let Some(output) = engine.next_output() {
+            match output {
+                Output::Command(Command::Write { io, offset, .. }) => writes.push((offset, io)),
+                Output::Command(Command::Reserve { io, .. }) => {
+                    engine.complete(io, Completion::Reserved { result: Ok(()) }, now);
+                }
+                Output::Cleaned(_) | Output::Reply { reply: Reply::Written(Ok(())), .. } => {}
+                Output::Reply { request, reply: Reply::Frozen(Err(Error::Home(kind))) } => {
+                    others.push(format!("{request:?} failed: {kind:?}"));
+                }
+                other => others.push(format!("{other:?}")),
+            }
+            engine.dispatch();
+        }
+        (writes, others)
+    }
+
+    #[test]
+    fn a_file_that_is_to_be_detached_leaves_when_the_flush_before_a_freeze_has_failed() {
+        let config = Config {
+            memory_bytes_max: 16 << 20,
+            patch_bytes_max: 1 << 20,
+            retry_delay: Duration::from_millis(10),
+            ..Config::default()
+        };
+        let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+        let mut now = Time::from_millis(1);
+        let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
+        engine.attach(FILE, home);
+        let far = 1_000_000 / 4096 * 4096;
+        for (request, offset) in [(1, 0), (2, far)] {
+            let data = vec![7; 4096];
+            let _ = engine.write(RequestId(request), FILE, offset, &data, Durability::None, now);
+        }
+        assert_eq!(outputs(&mut engine, now), (Vec::new(), Vec::new()));
+        engine.detach(FILE, now);
+        let flush = FreezeScope::unchanging(Some((0, u64::MAX)));
+        assert_eq!(engine.freeze(FREEZE, FILE, flush, now), Outcome::Pending);
+        let (writes, _) = outputs(&mut engine, now);
+        let of = |wanted: u64| writes.iter().find(|(offset, _)| *offset == wanted).unwrap().1;
+        let (first, second) = (of(0), of(far));
+        engine.complete(first, Completion::Written { result: Err(ErrorKind::Io) }, now);
+        // It is written again before the other ends.
+        now = now + Duration::from_secs(1);
+        engine.tick(now);
+        let (again, _) = outputs(&mut engine, now);
+        assert_eq!(again.len(), 1);
+        engine.complete(again[0].1, Completion::Written { result: Ok(()) }, now);
+        assert_eq!(outputs(&mut engine, now), (Vec::new(), Vec::new()));
+        engine.complete(second, Completion::Written { result: Ok(()) }, now);
+        let (_, ends) = outputs(&mut engine, now);
+        assert_eq!(ends, ["RequestId(9) failed: Io", "Detached(FileId(1))"]);
     }
 }

@@ -81,12 +81,19 @@ impl FileSystem {
             }
             _ => {}
         }
+        let detachments = self.inodes.detachments();
         let looked = self.look_up(directory, name)?;
         let node = self.inodes.count(&looked);
-        match self.inodes.get(node) {
-            Some(inode) => self.attributes(&inode).inspect_err(|_| self.uncount(node)),
-            None => Ok(Attributes::from_status(node, &looked.status)),
-        }
+        let inode = match self.inodes.get(node) {
+            None if self.inodes.detachments() == detachments => {
+                return Ok(Attributes::from_status(node, &looked.status));
+            }
+            // It may be this file that the engine has detached since: home was asked before it had all of it.
+            None => self.inode(node),
+            Some(inode) => Ok(inode),
+        };
+        let attributes = inode.and_then(|inode| self.attributes(&inode));
+        attributes.inspect_err(|_| self.uncount(node))
     }
 
     pub(crate) fn look_up(&self, directory: &Inode, name: &OsStr) -> Result<Looked, Errno> {

@@ -117,6 +117,8 @@ pub(crate) struct State {
     /// When old entries were looked for last.
     pub(super) expired: Instant,
     pub(super) crew: Crew,
+    /// Commands that home has answered.
+    pub(super) ended: u64,
 }
 
 /// Names written back behind the programs that change them.
@@ -149,6 +151,7 @@ impl WriteBehind {
                 drained: true,
                 expired: Instant::now(),
                 crew: Crew::default(),
+                ended: 0,
             }),
             work: Condvar::new(),
             progress: Condvar::new(),
@@ -266,6 +269,27 @@ impl WriteBehind {
                 return Ok((before, said));
             }
         }
+    }
+
+    /// As [`WriteBehind::shown_with`], without waiting: `None` if it cannot be told which of the two knows what the other
+    /// does not.
+    pub(crate) fn shown_now_with<T>(
+        &self,
+        node: NodeId,
+        ask: impl FnOnce() -> std::io::Result<T>,
+    ) -> std::io::Result<Option<(Shown, T)>> {
+        let (before, ended) = {
+            let state = self.lock();
+            let is_sure = !state.tree.is_busy(node) || state.tree.knows_all_names(node);
+            if !is_sure {
+                return Ok(None);
+            }
+            (self.shown_of(&state, node), state.ended)
+        };
+        let said = ask()?;
+        let state = self.lock();
+        let is_sure = before.is_whole || !state.tree.is_busy(node) && state.ended == ended;
+        Ok(is_sure.then_some((before, said)))
     }
 
     fn shown_of(&self, state: &State, node: NodeId) -> Shown {

@@ -121,6 +121,7 @@ impl WriteBehind {
             let mut state = self.lock();
             state.crew.learn(took);
             state.drained = false;
+            state.ended += 1;
             state.tree.ended(id, result);
             // What is as it should be is noted when it is looked at: the planner is asked for the next command.
             match state.waiting.is_empty() {
