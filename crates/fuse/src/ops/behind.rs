@@ -324,7 +324,7 @@ impl FileSystem {
             // Home's own is a little later. A file's is kept where its writes keep it.
             mtime: None,
         };
-        let made = behind.change(status.mtime, |_| Ok(Change::Make { node, at, kind, attributes }));
+        let made = behind.change(status.mtime, Change::Make { node, at, kind, attributes });
         if let Err(refused) = made {
             self.uncount(node);
             drop(self.inodes.let_fade(node));
@@ -421,7 +421,7 @@ impl FileSystem {
             (true, true) => self.read_child(behind, &inode)?,
             (false, false) => {}
         }
-        behind.change(attr::now(), |_| Ok(Change::Remove { node, at: named }))?;
+        behind.change(attr::now(), Change::Remove { node, at: named })?;
         self.lost_name(&inode);
         Ok(())
     }
@@ -494,12 +494,11 @@ impl FileSystem {
         {
             self.read_child(behind, other)?;
         }
-        behind.change(attr::now(), |_| {
-            Ok(match replaced.filter(|_| exchange) {
-                Some(other) => Change::Exchange { one: (node, old), other: (other, new) },
-                None => Change::Rename { node, from: old, to: new, replaced },
-            })
-        })?;
+        let change = match replaced.filter(|_| exchange) {
+            Some(other) => Change::Exchange { one: (node, old), other: (other, new) },
+            None => Change::Rename { node, from: old, to: new, replaced },
+        };
+        behind.change(attr::now(), change)?;
         self.changed_behind(&moved);
         match other {
             Some(other) if exchange => self.changed_behind(&other),
@@ -547,7 +546,7 @@ impl FileSystem {
             return Err(Errno::EEXIST);
         }
         self.introduce(behind, inode);
-        behind.change(attr::now(), |_| Ok(Change::Link { node, at }))?;
+        behind.change(attr::now(), Change::Link { node, at })?;
         self.changed_behind(inode);
         if !self.inodes.count_again(node) {
             return Err(Errno::ESTALE);
@@ -624,7 +623,7 @@ impl FileSystem {
         }
         self.introduce(behind, inode);
         let node = inode.node();
-        behind.change(now, |_| Ok(Change::Set { node, attributes }))?;
+        behind.change(now, Change::Set { node, attributes })?;
         Ok(true)
     }
 

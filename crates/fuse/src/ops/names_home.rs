@@ -261,7 +261,7 @@ impl FileSystem {
         });
         for change in changes.chain([Change::Set { node, attributes: wanted }]) {
             // The node is known: it is being made.
-            let _ = behind.change(attr::now(), |_| Ok(change));
+            let _ = behind.change(attr::now(), change);
         }
     }
 

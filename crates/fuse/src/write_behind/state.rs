@@ -174,15 +174,10 @@ impl WriteBehind {
         }
     }
 
-    /// Makes a change that `make` gives, if the tree does not refuse it, at a moment that the changed directories show.
-    /// Commands for home follow.
-    pub(crate) fn change(
-        &self,
-        now: Timestamp,
-        make: impl FnOnce(&mut State) -> Result<Change, Refused>,
-    ) -> Result<(), Refused> {
+    /// Makes a change, if the tree does not refuse it, at a moment that the changed directories show. Commands for home
+    /// follow.
+    pub(crate) fn change(&self, now: Timestamp, change: Change) -> Result<(), Refused> {
         let mut state = self.lock();
-        let change = make(&mut state)?;
         state.tree.check(&change)?;
         let touched = changed_directories(&change);
         if let Change::Set { node, attributes: Attributes { mtime: Some(_), .. } } = &change
