@@ -393,12 +393,13 @@ impl FileSystem {
             if state.epoch != epoch {
                 return;
             }
-            self.inodes.set_detached(inode, &mut state);
             inode.set_unsure();
             state.seen = None;
             if let Some(home) = inode.file() {
+                // Restores the modification time at home.
                 home.close_data();
             }
+            self.inodes.set_detached(inode, &mut state);
         }
         self.inodes.detached(inode);
     }
@@ -471,10 +472,12 @@ impl FileSystem {
 
 /// Whether a node has no name, by what programs see of it over what home says, both at one moment.
 fn is_nameless(shown: &Shown, status: &Status) -> bool {
-    if shown.is_whole && !is_directory(status.mode) {
-        return shown.wanted == 0;
+    let has_names_at_home = status.nlink as usize + shown.wanted > shown.home;
+    match is_directory(status.mode) {
+        true => !has_names_at_home,
+        // A name that the tree knows is one, whatever home says at this moment.
+        false => shown.wanted == 0 && (shown.is_whole || !has_names_at_home),
     }
-    status.nlink as usize + shown.wanted <= shown.home
 }
 
 fn seen(status: &Status) -> Seen {
