@@ -21,16 +21,16 @@ pub const TESTS: &[Test] = &[
     ("space_is_that_of_home", space_is_that_of_home),
 ];
 
-fn set_times(path: &Path, atime: Timespec, mtime: Timespec) {
+pub fn set_times(path: &Path, atime: Timespec, mtime: Timespec) {
     let times = Timestamps { last_access: atime, last_modification: mtime };
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-fn time(tv_sec: i64, tv_nsec: i64) -> Timespec {
+pub fn time(tv_sec: i64, tv_nsec: i64) -> Timespec {
     Timespec { tv_sec, tv_nsec }
 }
 
-fn times_of(path: &Path) -> [(i64, i64); 2] {
+pub fn times_of(path: &Path) -> [(i64, i64); 2] {
     let status = fs::symlink_metadata(path).unwrap();
     [(status.atime(), status.atime_nsec()), (status.mtime(), status.mtime_nsec())]
 }
@@ -164,7 +164,7 @@ fn extended_attributes_are_those_of_home() {
 }
 
 /// The default ACL u::rwx,g::rwx,o::--- in the form of linux/posix_acl_xattr.h.
-fn default_acl() -> Vec<u8> {
+pub fn default_acl() -> Vec<u8> {
     const UNDEFINED: u32 = u32::MAX;
     let mut acl = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions) in [(1_u16, 7_u16), (4, 7), (0x20, 0)] {

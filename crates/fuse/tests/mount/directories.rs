@@ -26,14 +26,14 @@ pub const TESTS: &[Test] = &[
     ("a_directorys_sync_is_not_its_files", a_directorys_sync_is_not_its_files),
 ];
 
-fn open_directory(path: &std::path::Path) -> rustix::fd::OwnedFd {
+pub fn open_directory(path: &std::path::Path) -> rustix::fd::OwnedFd {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap()
 }
 
 /// Up to `max` entries with the positions after them, in small pieces so that a listing takes
 /// many requests.
-fn read(directory: &rustix::fd::OwnedFd, max: usize) -> Vec<(OsString, u64, u64)> {
+pub fn read(directory: &rustix::fd::OwnedFd, max: usize) -> Vec<(OsString, u64, u64)> {
     let mut buffer = [MaybeUninit::uninit(); 512];
     let mut entries = RawDir::new(directory, &mut buffer);
     let mut read = Vec::new();
@@ -120,16 +120,16 @@ fn names_are_listed_without_search_permission() {
     assert!(!fixture.stranger("cat dir/inside 2>/dev/null"));
 }
 
-fn names_in(directory: &std::path::Path) -> BTreeSet<OsString> {
+pub fn names_in(directory: &std::path::Path) -> BTreeSet<OsString> {
     fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
 }
 
-fn set(names: &[&str]) -> BTreeSet<OsString> {
+pub fn set(names: &[&str]) -> BTreeSet<OsString> {
     names.iter().map(OsString::from).collect()
 }
 
 /// Waits until a listing shows these names, and says how long that took.
-fn shows(directory: &std::path::Path, names: &[&str]) -> Duration {
+pub fn shows(directory: &std::path::Path, names: &[&str]) -> Duration {
     let begin = Instant::now();
     while names_in(directory) != set(names) {
         assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", names_in(directory));

@@ -44,7 +44,7 @@ fn a_full_disk_is_told_to_the_writer() {
 }
 
 /// Has home refuse writes to a file that is open already; says whether it can be made to.
-fn set_immutable(path: &Path, immutable: bool) -> bool {
+pub fn set_immutable(path: &Path, immutable: bool) -> bool {
     let flag = if immutable { "+i" } else { "-i" };
     Command::new("chattr").arg(flag).arg(path).status().is_ok_and(|status| status.success())
 }

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use weir_engine::{Config, Error, FetchPolicy};
@@ -143,10 +144,15 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            // The test failed: what is dirty does not matter.
-            let _ = session.unmount(true);
-            let _ = session.wait();
-            self.shard.stop();
+            // The test failed: what is dirty does not matter. On a thread of its own, since the shard ends the process if a
+            // thread that panics leaves it.
+            let shard = Arc::clone(&self.shard);
+            let end = move || {
+                let _ = session.unmount(true);
+                let _ = session.wait();
+                shard.stop();
+            };
+            let _ = thread::spawn(end).join();
         }
         MOUNTED.lock().unwrap().retain(|mount| *mount != self.mount);
         let _ = fs::remove_dir_all(&self.base);

@@ -12,6 +12,7 @@
 #![allow(clippy::disallowed_methods)] // A program's system calls, on the mount and on its SOURCE.
 
 mod attributes;
+mod behind;
 mod data;
 mod directories;
 mod faults;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     let mut tests: Vec<Test> = Vec::new();
     for group in [
         attributes::TESTS,
+        behind::TESTS,
         data::TESTS,
         directories::TESTS,
         faults::TESTS,
