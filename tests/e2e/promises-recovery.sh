@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What recovery does to files: it finds them where handles are not valid across mounts, changes only what was synced, and
 # goes on if a file cannot be written.
-# cases: files-found-by-path renamed-files-found-by-path capabilities-stay times-stay reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
+# cases: files-found-by-path renamed-files-found-by-path removed-later-and-found-by-path capabilities-stay times-stay reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -113,6 +113,35 @@ renamed-files-found-by-path)
     expect_equal "the file with the name of one that was removed" "$(at "$SRC/c/removed" 8192 4)" nnnn
     expect_equal "what was synced to it" "$(at "$SRC/c/removed" 100 5)" "anew."
     umount "$SRC"
+    ;;
+removed-later-and-found-by-path)
+    # Home removes names after the programs did. What was synced of a removed file is nobody else's; and a file that keeps
+    # another name keeps what was synced.
+    need_command chattr
+    mount_overlay
+    mkdir "$SRC/a"
+    for name in a/removed a/linked; do head -c 64K /dev/zero >"$SRC/$name"; done
+    ln "$SRC/a/linked" "$SRC/other"
+    mount_to_crash --log "$WORK/log" --names behind
+    touch "$MNT/a/seen"
+    "$WEIR" sync "$MNT"
+    for name in removed linked; do synced "$MNT/a/$name" 8192 "of $name."; done
+    chattr +i "$WORK/layers/upper/a"
+    rm "$MNT/a/removed" "$MNT/a/linked"
+    # The kernel forgets them.
+    echo 2 >/proc/sys/vm/drop_caches
+    [ -e "$SRC/a/removed" ] || fail "home has removed it already"
+    chattr -i "$WORK/layers/upper/a"
+    "$WEIR" sync "$MNT"
+    [ ! -e "$SRC/a/removed" ] || fail "home has not removed it"
+    head -c 64K /dev/zero | tr '\0' n >"$MNT/a/removed"
+    "$WEIR" sync "$MNT"
+    crash
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_equal "another file of the name" "$(at "$SRC/a/removed" 8192 9)" nnnnnnnnn
+    expect_equal "the file by its other name" "$(at "$SRC/other" 8192 9)" "of linked"
+    umount "$SRC"
+    umount "$WORK/layers"
     ;;
 capabilities-stay)
     need_command setcap getcap

@@ -61,6 +61,7 @@ pub use identity::Naming;
 pub use log_file::{LogFile, LogFileError, LogPlace, random};
 pub use look::{Look, Seen};
 pub use policy::Policy;
+pub use proc_path::shown_path;
 pub use recovery::RecoveryError;
 pub use redo_log::{
     Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RedoLog,

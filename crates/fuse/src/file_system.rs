@@ -15,12 +15,13 @@
 //! Lock order: see [`crate::inode`]. The shard's own locks come after all of them.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weir_backend::home_names::{HomeNames, Status, open_root};
-use weir_backend::{HomeFile, Timestamp};
+use weir_backend::{HomeFile, Timestamp, shown_path};
 use weir_shard::Shard;
 
 use crate::attr::{Attributes, timestamp};
@@ -349,8 +350,18 @@ impl FileSystem {
         self.detach_if(inode, |_| true);
     }
 
+    /// Whether home is still to remove a file that recovery finds by its name. The engine knows it until then, so that its
+    /// records in the log are revoked: otherwise another file of that name would get them.
+    fn is_to_be_removed_by_path(&self, inode: &Inode) -> bool {
+        let Some(behind) = self.write_behind.as_ref().filter(|_| self.shard.finds_by_path()) else {
+            return false;
+        };
+        let links = behind.lock().tree.links(inode.node());
+        links.wanted == 0 && links.home > 0
+    }
+
     /// Has the engine detach a file that the kernel has forgotten, and then removes its inode.
-    fn detach(self: &Arc<Self>, inode: &Arc<Inode>) {
+    pub(crate) fn detach(self: &Arc<Self>, inode: &Arc<Inode>) {
         self.detach_if(inode, |fs| fs.inodes.lookups(inode.node()) == 0);
     }
 
@@ -360,7 +371,8 @@ impl FileSystem {
         let ended = Arc::new(AtomicBool::new(false));
         let end = {
             let mut state = inode.open();
-            if state.descriptions > 0 || !state.attached || !may(self) {
+            let stays = state.descriptions > 0 || self.is_to_be_removed_by_path(inode);
+            if stays || !state.attached || !may(self) {
                 return;
             }
             let file = inode.node().file();
@@ -402,6 +414,16 @@ impl FileSystem {
             self.inodes.set_detached(inode, &mut state);
         }
         self.inodes.detached(inode);
+    }
+
+    /// The path of a directory at home, from the root, for messages: empty if it is not known.
+    pub(crate) fn path_at_home(self: &Arc<Self>, directory: NodeId) -> PathBuf {
+        let path = |node| {
+            let inode = self.inode(node).ok()?;
+            shown_path(inode.path_fd().ok()?).ok()
+        };
+        let below = || path(directory)?.strip_prefix(path(NodeId::ROOT)?).map(Path::to_owned).ok();
+        below().unwrap_or_default()
     }
 
     /// Closes a file that home got just now, if nobody has it open and it is clean.

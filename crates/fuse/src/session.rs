@@ -286,7 +286,12 @@ impl Observer {
 
     /// Names that home refused, at most `most`, each as a path below the mount.
     pub fn names_refused(&self, most: usize) -> Vec<String> {
-        self.0.write_behind.as_ref().map_or_else(Vec::new, |behind| behind.refused(most))
+        let refused = self.0.write_behind.as_ref().map(|behind| behind.refused(most));
+        let path = |above, below: PathBuf| self.0.path_at_home(above).join(below);
+        let described = refused.into_iter().flatten();
+        described
+            .map(|(above, below, error)| format!("{}: {error}", path(above, below).display()))
+            .collect()
     }
 
     /// How much of names and attributes is not home yet, and how much of that home refused.

@@ -56,6 +56,18 @@ struct Identifies<'a> {
     _until: Option<MutexGuard<'a, Identifying>>,
 }
 
+/// Identifies what was attached while names changed, when it is dropped.
+struct IdentifiedAtEnd<'a>(&'a Shard);
+
+impl Drop for IdentifiedAtEnd<'_> {
+    fn drop(&mut self) {
+        let mut identifying = self.0.lock_identifying();
+        for file in identifying.later.take().into_iter().flatten() {
+            self.0.identify_again(file);
+        }
+    }
+}
+
 /// The files whose names change; see [`Shard::change_names`].
 #[derive(Clone, Copy, Debug)]
 pub enum Renamed<'a> {
@@ -306,12 +318,9 @@ impl Shard {
         }
         let _names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         self.lock_identifying().later = Some(Vec::new());
-        let changed = self.change_names_by_path(files, change);
-        let mut identifying = self.lock_identifying();
-        for file in identifying.later.take().into_iter().flatten() {
-            self.identify_again(file);
-        }
-        changed
+        // Also if `change` panics: otherwise no file would be identified any more.
+        let _identified = IdentifiedAtEnd(self);
+        self.change_names_by_path(files, change)
     }
 
     fn change_names_by_path<T, E>(

@@ -40,7 +40,7 @@ impl Engine {
     }
 
     /// The file has no name and no open description any more: its dirty data is dropped, without fetch or destage. To be
-    /// followed by [`Engine::detach`].
+    /// followed by [`Engine::detach`], or it was detached before and leaves now.
     pub fn discard(&mut self, file: FileId) {
         let Some(file) = self.cache.files.find(file) else { return };
         self.cache.files[file].discarded = true;
@@ -73,6 +73,8 @@ impl Engine {
             }
         }
         self.cancel(file);
+        // It may have been waiting to be detached for what is dropped now.
+        self.progress(file, self.clock);
     }
 
     /// The file was changed directly at home: drops its cached pages and takes its new attributes. Does nothing and returns
@@ -202,8 +204,7 @@ mod tests {
         (writes, others)
     }
 
-    #[test]
-    fn a_file_that_is_to_be_detached_leaves_when_the_flush_before_a_freeze_has_failed() {
+    fn engine_with_file() -> Engine {
         let config = Config {
             memory_bytes_max: 16 << 20,
             patch_bytes_max: 1 << 20,
@@ -211,9 +212,28 @@ mod tests {
             ..Config::default()
         };
         let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
-        let mut now = Time::from_millis(1);
         let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
         engine.attach(FILE, home);
+        engine
+    }
+
+    #[test]
+    fn a_file_that_waits_to_be_detached_leaves_when_its_dirty_data_is_dropped() {
+        let mut engine = engine_with_file();
+        let now = Time::from_millis(1);
+        let _ = engine.write(RequestId(1), FILE, 0, &[7; 100], Durability::None, now);
+        assert_eq!(outputs(&mut engine, now), (Vec::new(), Vec::new()));
+        engine.detach(FILE, now);
+        assert!(engine.is_attached(FILE), "it is dirty");
+        engine.discard(FILE);
+        assert!(!engine.is_attached(FILE));
+        assert_eq!(outputs(&mut engine, now).1, ["Detached(FileId(1))"]);
+    }
+
+    #[test]
+    fn a_file_that_is_to_be_detached_leaves_when_the_flush_before_a_freeze_has_failed() {
+        let mut engine = engine_with_file();
+        let mut now = Time::from_millis(1);
         let far = 1_000_000 / 4096 * 4096;
         for (request, offset) in [(1, 0), (2, far)] {
             let data = vec![7; 4096];

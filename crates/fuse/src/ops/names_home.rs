@@ -66,6 +66,8 @@ impl FileSystem {
         match behind.next_job(&self.inodes) {
             None => return false,
             Some(Job::Nameless(inode)) => self.make_nameless(&inode),
+            // The engine may have had to know a forgotten file until home had removed it.
+            Some(Job::LetGo(inodes)) => inodes.iter().for_each(|inode| self.detach(inode)),
             Some(Job::Command(id, command)) => match self.data_to_go_first(&command) {
                 Some(file) => {
                     let fs = Arc::clone(self);
@@ -396,8 +398,14 @@ impl FileSystem {
         let directory = self.directory_of(at)?;
         let entry = directory.at(at)?;
         self.check_is_at(node, at, entry)?;
-        let file = node.file();
-        let removed = self.shard.change_names(Renamed::Removed(file), || {
+        let files = [node.file()];
+        let is_only_name = |inode: Arc<Inode>| inode.status().is_ok_and(|home| home.nlink <= 1);
+        let changed = match self.inode(node).is_ok_and(is_only_name) {
+            true => Renamed::Removed(node.file()),
+            // Where it is found by its path, it is found under another one from now on.
+            false => Renamed::Files(&files),
+        };
+        let removed = self.shard.change_names(changed, || {
             self.at_home(command(entry))?;
             if self.shard.finds_by_path() {
                 // See `FileSystem::remove_name`.

@@ -1,7 +1,10 @@
 //! The tree, the requests that wait for home, and what is noted of directories.
 
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -206,11 +209,11 @@ impl WriteBehind {
         then: impl FnOnce(Result<(), HomeError>) + Send + 'static,
     ) {
         let mut state = self.lock();
+        state.urge(&awaited);
         if let Some(result) = state.result(&awaited) {
             drop(state);
             return then(result);
         }
-        state.urge(&awaited);
         state.waiting.push((awaited, Box::new(then)));
         self.call_workers(&mut state);
     }
@@ -393,11 +396,15 @@ impl WriteBehind {
         }
     }
 
-    /// What home refused, at most `most` parts, each as a path from the root.
-    pub(crate) fn refused(&self, most: usize) -> Vec<String> {
+    /// What home refused, at most `most` parts, each as a path below a directory of which no name is known.
+    pub(crate) fn refused(&self, most: usize) -> Vec<(NodeId, PathBuf, HomeError)> {
         let state = self.lock();
         let parts = state.tree.refused().take(most);
-        parts.map(|(part, error)| format!("{}: {error}", state.path_of(part))).collect()
+        let path = |(part, error): (&Part, HomeError)| {
+            let (above, path) = state.path_of(part);
+            (above, path, error)
+        };
+        parts.map(path).collect()
     }
 
     /// How much is not home, and how many parts of it home refused.
@@ -444,7 +451,8 @@ impl State {
         }
     }
 
-    fn path_of(&self, part: &Part) -> String {
+    /// The path of a part below a directory of which no name is known: the root, or one that was forgotten.
+    fn path_of(&self, part: &Part) -> (NodeId, PathBuf) {
         let (mut names, mut directory) = match part {
             Part::Entry(at) => (vec![at.name().to_vec()], at.parent()),
             Part::Attributes(node) => (Vec::new(), *node),
@@ -454,22 +462,22 @@ impl State {
             directory = at.parent();
         }
         names.reverse();
-        String::from_utf8_lossy(&names.join(&b'/')).into_owned()
+        (directory, OsString::from_vec(names.join(&b'/')).into())
     }
 
     /// Names that somebody else took in SOURCE since this was asked last, each in a sentence.
     pub(super) fn describe_conflicts(&mut self) -> Vec<String> {
         let conflicts = self.tree.take_conflicts();
-        let path = |at: &Place| self.path_of(&Part::Entry(at.clone()));
+        let path = |at: &Place| self.path_of(&Part::Entry(at.clone())).1;
         let describe = |conflict: &Conflict| match &conflict.kept {
             Some(kept) => format!(
                 "{} was changed in SOURCE by another program and stays as it is there; what the mount had is {}",
-                path(&conflict.at),
-                path(kept)
+                path(&conflict.at).display(),
+                path(kept).display()
             ),
             None => format!(
                 "{} was changed in SOURCE by another program, and is not removed there",
-                path(&conflict.at)
+                path(&conflict.at).display()
             ),
         };
         conflicts.iter().map(describe).collect()
@@ -479,7 +487,10 @@ impl State {
         match awaited {
             Awaited::Node(node) | Awaited::Entries(node) => self.tree.urge(*node),
             Awaited::Entry(at) => self.tree.urge(at.parent()),
-            Awaited::All => {}
+            Awaited::All => {
+                self.drained &= self.tree.refused().next().is_none();
+                self.tree.retry();
+            }
         }
     }
 

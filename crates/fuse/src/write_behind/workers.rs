@@ -22,6 +22,8 @@ pub(crate) enum Job {
     Resumed(CommandId, Command),
     /// Make a file without a name at home.
     Nameless(Arc<Inode>),
+    /// The tree does not know these any more.
+    LetGo(Vec<Arc<Inode>>),
 }
 
 impl WriteBehind {
@@ -90,15 +92,17 @@ impl WriteBehind {
                 self.call_workers(&mut state);
                 return Some(Job::Command(id, command));
             }
-            let dropped = state.settle(inodes, self.entry_timeout);
+            let let_go = state.settle(inodes, self.entry_timeout);
             let conflicts = state.describe_conflicts();
             let ready = state.take_ready();
-            if !ready.is_empty() || !dropped.is_empty() || !conflicts.is_empty() {
+            if !ready.is_empty() || !let_go.is_empty() || !conflicts.is_empty() {
                 drop(state);
                 conflicts.iter().for_each(|conflict| tracing::warn!("{conflict}"));
-                drop(dropped);
                 self.progress.notify_all();
                 ready.into_iter().for_each(|(then, result)| then(result));
+                if !let_go.is_empty() {
+                    return Some(Job::LetGo(let_go));
+                }
                 state = self.lock();
                 continue;
             }
@@ -142,9 +146,10 @@ impl WriteBehind {
 }
 
 impl State {
-    /// Notes what is home now, and forgets what need not be known any more. The inodes are to be dropped without the lock.
+    /// Notes what is home now, and forgets what need not be known any more. Gives back the inodes of that which are held: they
+    /// are to be used and dropped without the lock.
     fn settle(&mut self, inodes: &Inodes, entry_timeout: Duration) -> Vec<Arc<Inode>> {
-        let mut dropped = Vec::new();
+        let mut let_go = Vec::new();
         for (&directory, noted) in &mut self.directories {
             if noted.changed.is_some() && self.tree.standing_of_entries(directory) == Standing::Home
             {
@@ -159,10 +164,10 @@ impl State {
         for node in self.tree.take_unneeded() {
             if self.tree.let_go(node) {
                 self.directories.remove(&node);
-                dropped.extend(inodes.let_fade(node));
+                let_go.extend(inodes.let_fade(node).or_else(|| inodes.get(node)));
             }
         }
-        dropped
+        let_go
     }
 
     /// Forgets entries of directories that were read at home so long ago that somebody may have changed them there.
