@@ -10,6 +10,17 @@ use crate::error::{Error, ErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
+/// How far a file's data is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DataState {
+    /// Home has all of it.
+    Home,
+    /// Home does not, but a crash loses nothing: the rest is durable in the log.
+    Logged,
+    /// Some of it is in memory only.
+    Dirty,
+}
+
 /// A request that may be answered later. Chosen by the caller, unique among pending requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);

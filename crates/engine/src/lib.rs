@@ -55,8 +55,9 @@ mod write_back;
 pub use cache::page::{DESCRIPTOR_BYTES, PageState};
 pub use cache::two_lists::TwoLists;
 pub use command::{
-    Command, Completion, Durability, Extent, FileId, FreezeEnd, FreezeScope, HomeAttributes, IoId,
-    LogCommand, Outcome, Output, Part, ReadData, Reply, RequestId, Segment, Urgency,
+    Command, Completion, DataState, Durability, Extent, FileId, FreezeEnd, FreezeScope,
+    HomeAttributes, IoId, LogCommand, Outcome, Output, Part, ReadData, Reply, RequestId, Segment,
+    Urgency,
 };
 pub use config::{Config, ConfigError, FetchPolicy, REQUEST_BYTES_MAX, Undone, WriteBackPolicy};
 pub use engine::Engine;

@@ -31,6 +31,7 @@ impl Errno {
     pub(crate) const ENOTTY: Errno = Errno(libc::ENOTTY);
     pub(crate) const ENOSYS: Errno = Errno(libc::ENOSYS);
     pub(crate) const ENXIO: Errno = Errno(libc::ENXIO);
+    pub(crate) const ERANGE: Errno = Errno(libc::ERANGE);
     pub(crate) const EROFS: Errno = Errno(libc::EROFS);
     pub(crate) const ESTALE: Errno = Errno(libc::ESTALE);
     pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);

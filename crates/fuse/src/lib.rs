@@ -37,6 +37,7 @@ mod transport;
 mod write_behind;
 
 pub use lane::LaneStatus;
+pub use ops::xattr::STATE;
 pub use requests::RequestCounts;
 pub use session::{CACHE_TIMEOUT_DEFAULT, Observer, Options, Session, mount};
 pub use transport::Transport;

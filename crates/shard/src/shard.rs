@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, WholeSync, error_kind};
 use weir_engine::{
-    Config, ConfigError, Durability, Engine, Error, ErrorCursor, ErrorKind, FileId, FramePool,
-    FreezeEnd, FreezeScope, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Stats,
+    Config, ConfigError, DataState, Durability, Engine, Error, ErrorCursor, ErrorKind, FileId,
+    FramePool, FreezeEnd, FreezeScope, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Stats,
 };
 use weir_log::Identity;
 
@@ -443,6 +443,11 @@ impl Shard {
     /// The file's size as programs see it; `None` if it is not attached.
     pub fn size(&self, file: FileId) -> Option<u64> {
         self.core.lock().engine.size(file)
+    }
+
+    /// How far the file's data is on its way home.
+    pub fn data_state(&self, file: FileId) -> DataState {
+        self.core.lock().engine.data_state(file)
     }
 
     /// Whether the file has data newer than home.

@@ -47,7 +47,7 @@ pub enum Command {
     /// Write everything home and make it durable
     #[command(long_about = manual::SYNC, after_long_help = manual::SYNC_AFTER)]
     Sync(SyncArguments),
-    /// Show what a mount, or every mount, is doing
+    /// Show what a mount, or every mount, is doing, or where a file is
     #[command(long_about = manual::STATUS, after_long_help = manual::STATUS_AFTER)]
     Status(StatusArguments),
     /// Bring home what a redo log holds, without mounting
@@ -338,8 +338,9 @@ pub struct SyncArguments {
 /// Arguments of `weir status`.
 #[derive(Debug, Args)]
 pub struct StatusArguments {
-    /// The mount point, or any path in the mount; all mounts if not given
-    pub mountpoint: Option<PathBuf>,
+    /// A mount point, or a directory in a mount, to show the mount; a file in a mount, to show how far that is on its way home;
+    /// all mounts if not given
+    pub path: Option<PathBuf>,
     /// Print JSON: an object for one mount, an array for all of them
     #[arg(long)]
     pub json: bool,

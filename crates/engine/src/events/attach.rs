@@ -2,7 +2,7 @@
 
 use crate::cache::file::File;
 use crate::cache::page::PageIo;
-use crate::command::{FileId, HomeAttributes, Output};
+use crate::command::{DataState, FileId, HomeAttributes, Output};
 use crate::engine::Engine;
 use crate::error::{ErrorCursor, ErrorKind};
 use crate::place::FileIx;
@@ -98,6 +98,25 @@ impl Engine {
     /// Whether the file has data that is not at home yet.
     pub fn has_dirty(&self, file: FileId) -> bool {
         self.cache.files.find(file).is_some_and(|ix| self.cache.files[ix].is_unclean())
+    }
+
+    /// How far the file's data is. Of what is logged, its name and attributes are durable at home.
+    pub fn data_state(&self, file: FileId) -> DataState {
+        let Some(ix) = self.cache.files.find(file) else { return DataState::Home };
+        let of_file = &self.cache.files[ix];
+        if !of_file.is_unclean() {
+            return DataState::Home;
+        }
+        let Some(log) = self.journal.as_ref().filter(|log| log.is_usable()) else {
+            return DataState::Dirty;
+        };
+        let is_durable = of_file.logged.last.is_some_and(|last| last < log.shared.durable());
+        let is_synced = !of_file.home.unsynced && of_file.home.syncs_in_flight == 0;
+        let is_whole = self.cache.dirty.unlogged.next_of(ix, 0).is_none();
+        match self.may_log(ix) && !self.is_home_ahead(ix) && is_durable && is_synced && is_whole {
+            true => DataState::Logged,
+            false => DataState::Dirty,
+        }
     }
 
     /// Space that was reserved past the end of the file is about to be given back: the next write there reserves it again.

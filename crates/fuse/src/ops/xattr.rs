@@ -1,25 +1,32 @@
 //! Extended attributes and access control lists, which are extended attributes to FUSE.
 //!
-//! They are stored at home; Weir adds nothing.
+//! They are stored at home. Weir adds one that is computed and never stored: [`STATE`].
 
 use std::ffi::OsStr;
 use std::sync::Arc;
 
 use weir_backend::home_names::{self, Value};
+use weir_engine::DataState;
 use weir_names::command::NameCommand;
+use weir_names::tree::Standing;
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
-use crate::inode::{Inode, NodeId};
+use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::names::note_change;
 use crate::ops::privileges::CAPABILITIES;
+use crate::write_behind::WriteBehind;
 
 /// The access ACL, acl(5).
 const ACCESS_ACL: &str = "system.posix_acl_access";
 
 /// What a directory gives to what is made in it, acl(5).
 const DEFAULT_ACL: &str = "system.posix_acl_default";
+
+/// How far a file or directory is on its way home: `dirty`, `logged` or `home`. It is read-only, and not listed, so that
+/// programs which copy all attributes of a file do not try to copy it.
+pub const STATE: &str = "user.weir.state";
 
 impl FileSystem {
     /// getxattr(2); `len_max` 0 asks for the length alone.
@@ -30,6 +37,15 @@ impl FileSystem {
         len_max: u32,
     ) -> Result<Value, Errno> {
         let inode = self.inode(node)?;
+        if name == STATE {
+            let state = self.state_of(&inode);
+            return match len_max as usize {
+                // Whatever it is by the time it is asked for.
+                0 => Ok(Value::Len("logged".len() as u32)),
+                most if most < state.len() => Err(Errno::ERANGE),
+                _ => Ok(Value::Bytes(state.into())),
+            };
+        }
         if inode.has_no_xattrs() {
             return Err(Errno::ENODATA);
         }
@@ -61,6 +77,9 @@ impl FileSystem {
         flags: i32,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
+        if name == STATE {
+            return done(Err(Errno::EPERM));
+        }
         let inode = match self.check_writable().and_then(|()| self.inode_at_home(node)) {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
@@ -79,6 +98,9 @@ impl FileSystem {
     /// removexattr(2).
     pub(crate) fn remove_xattr(self: &Arc<Self>, node: NodeId, name: &OsStr) -> Result<(), Errno> {
         self.check_writable()?;
+        if name == STATE {
+            return Err(Errno::EPERM);
+        }
         let inode = self.inode_at_home(node)?;
         self.home.execute(NameCommand::RemoveXattr { inode: inode.path_fd()?, name })?;
         changed(&inode);
@@ -117,6 +139,33 @@ impl FileSystem {
         let mode = status.mode & 0o7777 & !libc::S_ISGID;
         self.home.execute(NameCommand::SetMode { inode: inode.path_fd()?, mode })?;
         Ok(())
+    }
+}
+
+impl FileSystem {
+    /// The value of [`STATE`]: the least that holds of a file's names, attributes and data, or of a directory's own name and
+    /// attributes and the names in it.
+    fn state_of(self: &Arc<Self>, inode: &Arc<Inode>) -> &'static str {
+        let named = |behind: &WriteBehind| {
+            let state = behind.lock();
+            [state.tree.standing(inode.node()), state.tree.standing_of_entries(inode.node())]
+                .iter()
+                .all(|standing| *standing == Standing::Home)
+        };
+        if !self.write_behind.as_ref().is_none_or(named) {
+            return "dirty";
+        }
+        if inode.file().is_none() {
+            return "home";
+        }
+        if !self.try_settle(inode) {
+            return "dirty";
+        }
+        match self.shard.data_state(inode.node().file()) {
+            DataState::Home => "home",
+            DataState::Logged => "logged",
+            DataState::Dirty => "dirty",
+        }
     }
 }
 

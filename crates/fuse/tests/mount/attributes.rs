@@ -8,6 +8,9 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, utimensat};
 use rustix::fs::{XattrFlags, lgetxattr, lgetxattr_query, listxattr, lsetxattr, setxattr};
 
+use rustix::io::Errno;
+use weir_fuse::STATE;
+
 use crate::Test;
 use crate::fixture::{Fixture, STRANGER, errno, open};
 
@@ -17,6 +20,7 @@ pub const TESTS: &[Test] = &[
     ("changes_move_the_change_time", changes_move_the_change_time),
     ("new_files_belong_to_their_maker", new_files_belong_to_their_maker),
     ("extended_attributes_are_those_of_home", extended_attributes_are_those_of_home),
+    ("how_far_a_file_is_can_be_read_and_not_set", how_far_a_file_is_can_be_read_and_not_set),
     ("a_default_acl_takes_the_umasks_place", a_default_acl_takes_the_umasks_place),
     ("space_is_that_of_home", space_is_that_of_home),
 ];
@@ -161,6 +165,27 @@ fn extended_attributes_are_those_of_home() {
     let mut value = [0; 4];
     assert_eq!(lgetxattr(fixture.home("symlink"), "trusted.x", &mut value), Ok(4));
     assert_eq!(lgetxattr(&path, "trusted.x", &mut value), Err(rustix::io::Errno::NODATA));
+}
+
+fn how_far_a_file_is_can_be_read_and_not_set() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.at("dir")).unwrap();
+    let path = fixture.at("file");
+    fs::write(&path, b"x").unwrap();
+    let state = |path: &Path| {
+        let mut value = [0; 8];
+        let len = lgetxattr(path, STATE, &mut value).unwrap();
+        String::from_utf8(value[..len].to_vec()).unwrap()
+    };
+    assert_eq!(state(&path), "dirty");
+    assert_eq!(lgetxattr(&path, STATE, &mut [0; 3]), Err(Errno::RANGE));
+    assert!(lgetxattr_query(&path, STATE).unwrap() >= 5);
+    fixture.sync();
+    assert_eq!((&*state(&path), &*state(&fixture.at("dir"))), ("home", "home"));
+    assert_eq!(setxattr(&path, STATE, b"home", XattrFlags::empty()), Err(Errno::PERM));
+    assert_eq!(rustix::fs::removexattr(&path, STATE), Err(Errno::PERM));
+    assert_eq!(listxattr(&path, &mut [0_u8; 256][..]), Ok(0));
+    assert_eq!(lgetxattr(fixture.home("file"), STATE, &mut [0; 8]), Err(Errno::NODATA));
 }
 
 /// The default ACL u::rwx,g::rwx,o::--- in the form of linux/posix_acl_xattr.h.

@@ -18,7 +18,7 @@ use rustix::fs::{
     CWD, FallocateFlags, FileType, Mode, RenameFlags, SeekFrom, XattrFlags, fallocate, getxattr,
     listxattr, mknodat, renameat_with, seek, setxattr,
 };
-use weir_fuse::Options;
+use weir_fuse::{Options, STATE};
 
 use crate::Test;
 use crate::attributes::{default_acl, set_times, time, times_of};
@@ -203,6 +203,9 @@ fn names_are_seen_before_home_has_them() {
         ["dir/ 3", "dir/dir/ 2", "dir/file 2 content", "fifo 1 fifo", "link 1 -> dir/file"];
     let expected = [&expected[..], &["second 2 content"]].concat();
     assert_eq!(seen(&held.at("")), expected);
+    for name in ["dir", "dir/file"] {
+        assert_eq!(getxattr(held.at(name), STATE, &mut [0; 8]), Ok("dirty".len()));
+    }
     assert_eq!(fs::read(held.at("link")).unwrap(), b"content");
     // The same, changed.
     fs::remove_file(held.at("dir/file")).unwrap();

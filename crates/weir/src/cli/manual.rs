@@ -252,13 +252,16 @@ EXIT STATUS:
 
 pub(super) const STATUS: &str = "\
 Show the state of a mount, or of every mount that this user may ask about: dirty and patched pages, fetches made \
-and avoided, waiting writers, errors, and how long requests took in the daemon.
+and avoided, waiting writers, errors, and how long requests took in the daemon. Counters run from the start of the mount.
 
-Counters run from the start of the mount.";
+Of a file in a mount, show how far it is on its way to SOURCE, which is also its extended attribute user.weir.state:
+  dirty   some of it is in memory only, and lost in a crash
+  logged  a crash loses nothing of it, but SOURCE does not have all of it
+  home    SOURCE has all of it";
 
 pub(super) const STATUS_AFTER: &str = "\
 JSON:
-  With MOUNTPOINT an object, without it an array of them. Fields:
+  Of a mount an object, of all mounts an array of them. Fields:
     weir_version, pid, source, mountpoint, uptime_ms
     fetch_policy        as --fetch
     write_back          as --write-back
@@ -289,10 +292,12 @@ JSON:
     latency             write, read, sync: each count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns
   Fields may be added; none changes its meaning.
   With --requests: mountpoint, requests, total, notifications.
+  Of a file: path, state.
 
 EXAMPLES:
   weir status
   weir status /mnt/data
+  weir status /mnt/data/mail.db
   weir status --requests /mnt/data
   weir status --json /mnt/data | jq .stats.fetches_avoided
 

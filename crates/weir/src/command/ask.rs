@@ -4,11 +4,14 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::fs::getxattr;
+use weir_fuse::STATE;
+
 use crate::cli::{StatusArguments, SyncArguments, UmountArguments};
 use crate::control::client::{self, ControlError, Daemon};
 use crate::control::protocol::{Reply, Request, RequestsReport, Status};
 use crate::failure::Failure;
-use crate::mounts::{Mount, MountTable};
+use crate::mounts::{self, Mount, MountTable};
 use crate::status;
 use crate::unmount::{self, How, UnmountError};
 
@@ -80,10 +83,21 @@ pub fn sync(arguments: &SyncArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Shows one mount or all of them.
+/// Shows one file, one mount or all of them.
 pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
-    if let Some(path) = &arguments.mountpoint {
-        let status = status_of(&client::find(path)?)?;
+    if let Some(path) = &arguments.path {
+        let mount = client::find(path)?;
+        if !arguments.requests
+            && let Some(state) = state_of(path, &mount)?
+        {
+            let shown = path.display();
+            print(&match arguments.json {
+                true => json(&serde_json::json!({ "path": shown.to_string(), "state": state })),
+                false => format!("{shown}: {state}\n"),
+            })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let status = status_of(&mount)?;
         let text = match (arguments.requests, arguments.json) {
             (false, false) => status::render(&status),
             (false, true) => json(&status),
@@ -113,6 +127,39 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     };
     print(&text)?;
     Ok(outcome)
+}
+
+/// How far a file is on its way home, as its attribute [`STATE`] says; `None` of a directory, and of what is not in the mount.
+fn state_of(path: &Path, mount: &Mount) -> Result<Option<String>, Failure> {
+    // The mount point is not touched: a daemon that hangs would hang this, too.
+    if mounts::absolute(path).is_ok_and(|path| path == mount.mount_point) {
+        return Ok(None);
+    }
+    let failed = |error: io::Error| Failure::Refused(format!("{}: {error}", path.display()));
+    let file = match path.canonicalize() {
+        Ok(file) if file.starts_with(&mount.mount_point) => file,
+        Ok(_) => return Ok(None),
+        // The daemon is gone, or serves nobody any more: asking it tells more.
+        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let kind = file.metadata().map_err(failed)?.file_type();
+    if kind.is_dir() {
+        return Ok(None);
+    }
+    if !kind.is_file() {
+        let path = path.display();
+        return Err(Failure::Refused(format!("{path} is neither a file nor a directory")));
+    }
+    let mut state = [0; 16];
+    match getxattr(&file, STATE, &mut state[..]) {
+        Ok(len) => Ok(Some(String::from_utf8_lossy(&state[..len]).into_owned())),
+        Err(rustix::io::Errno::NODATA) => Err(Failure::Refused(format!(
+            "the daemon of {} does not tell of single files: is it another version?",
+            mount.mount_point.display()
+        ))),
+        Err(error) => Err(failed(error.into())),
+    }
 }
 
 fn status_of(mount: &Mount) -> Result<Status, Failure> {

@@ -1,8 +1,9 @@
 //! A mount from beginning to end, and what the commands show of it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 
@@ -51,6 +52,45 @@ fn mount_write_status_sync_umount() {
     // It can be mounted again.
     scene.mount(&[]);
     assert_silent_success(&scene.umount(&[]));
+}
+
+#[test]
+fn status_of_a_file_tells_how_far_it_is() {
+    if !fuse() {
+        return;
+    }
+    let scene = Scene::new("state");
+    let log = scene.directory.join("log");
+    scene.mount(&["--log", log.to_str().unwrap(), "--dirty-expire", "1h"]);
+    let path = scene.mountpoint.join("file");
+    let shown = |path: &Path| {
+        let output = scene.weir(&["status".as_ref(), path.as_os_str()]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let is = |state| assert_eq!(shown(&path), format!("{}: {state}\n", path.display()));
+    is("home");
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"away", 0).unwrap();
+    is("dirty");
+    // A first sync may go home, with what else is to be synced there.
+    file.sync_all().unwrap();
+    file.write_all_at(b"gone", 0).unwrap();
+    file.sync_all().unwrap();
+    is("logged");
+    file.write_all_at(b"more", 4).unwrap();
+    is("dirty");
+    let as_json = scene.weir(&["status".as_ref(), "--json".as_ref(), path.as_os_str()]);
+    let told: serde_json::Value = serde_json::from_slice(&as_json.stdout).unwrap();
+    assert_eq!((&told["state"], &told["path"]), (&"dirty".into(), &path.to_str().unwrap().into()));
+    assert_silent_success(&scene.weir(&["sync", "mount"]));
+    is("home");
+    assert!(shown(&scene.mountpoint).contains("fetch policy"));
+    symlink("file", scene.mountpoint.join("link")).unwrap();
+    assert!(shown(&scene.mountpoint.join("link")).ends_with("link: home\n"));
+    let missing = scene.mountpoint.join("missing");
+    let missing = scene.weir(&["status".as_ref(), missing.as_os_str()]);
+    assert_refused(&missing, 1, &["missing", "No such file"]);
 }
 
 #[test]
