@@ -28,6 +28,9 @@ use crate::fixture::{
     Fixture, STRANGER, errno, mount_memory, open, pattern, read_at, unmount_memory,
 };
 
+/// What a test does to a file or a path, one of several that it tries in turn.
+type Act<'a, T> = &'a dyn Fn(&T);
+
 pub const TESTS: &[Test] = &[
     ("behind_names_are_seen_before_home_has_them", names_are_seen_before_home_has_them),
     ("behind_calls_fail_as_anywhere", calls_fail_as_anywhere),
@@ -423,7 +426,7 @@ fn an_open_file_outlives_its_name() {
         File::create(&path).unwrap().sync_all().unwrap();
         path
     };
-    let ways: [(PathBuf, &dyn Fn(&Path)); 4] = [
+    let ways: [(PathBuf, Act<Path>); 4] = [
         (held.at("removed"), &removed),
         (held.at("replaced"), &replaced),
         (home("removed"), &removed),
@@ -837,7 +840,7 @@ fn what_home_refuses_is_kept() {
 
 fn calls_that_need_home_wait_for_it() {
     let fixture = mounted();
-    let calls: [(&str, &dyn Fn(&File)); 3] = [
+    let calls: [(&str, Act<File>); 3] = [
         ("setxattr", &|file| {
             let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
             setxattr(path, "user.x", b"value", XattrFlags::empty()).unwrap();
