@@ -13,6 +13,7 @@
 
 mod attributes;
 mod behind;
+mod behind_home;
 mod data;
 mod directories;
 mod faults;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     for group in [
         attributes::TESTS,
         behind::TESTS,
+        behind_home::TESTS,
         data::TESTS,
         directories::TESTS,
         faults::TESTS,
