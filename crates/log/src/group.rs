@@ -18,13 +18,21 @@
 
 use crate::Lsn;
 use crate::block::{BLOCK_BYTES, Block, field, put, u32_at, u64_at};
-use crate::record::Record;
+use crate::name_record::{IDENTITY_BYTES_MAX, MENTIONED_MAX};
+use crate::record::{RECORD_OVERHEAD_BYTES, Record};
 use crate::superblock::{GROUP_BYTES_MAX, Identity};
 
 /// Bytes of a group's header.
 pub(crate) const HEADER_BYTES: usize = 64;
 
 const MAGIC: [u8; 4] = *b"WGRP";
+
+/// Longest record of names, padding counted, in a log whose groups have at most `group_bytes_max` bytes: beside it
+/// its group has room for the record of each node that it mentions, whatever their identities are.
+pub fn name_record_bytes_max(group_bytes_max: usize) -> usize {
+    let nodes = MENTIONED_MAX * (RECORD_OVERHEAD_BYTES + IDENTITY_BYTES_MAX);
+    group_bytes_max.saturating_sub(HEADER_BYTES + nodes)
+}
 
 /// The header of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +110,7 @@ impl Builder {
         let at = self.len();
         let (head, payload) = record.encode();
         self.copy_in(at, &head);
-        self.copy_in(at + head.len(), payload);
+        self.copy_in(at + head.len(), &payload);
         self.len = at + record.padded_bytes();
         self.cover(self.len);
         self.records += 1;

@@ -1,8 +1,8 @@
 //! Weir's redo log: its format on disk, its writer and its replay, sans-I/O.
 //!
 //! The log is a ring of 4 KiB blocks behind two superblocks. Records (bytes written to a file, a truncation,
-//! the revocation of a file's older records) are collected in *groups*; one write makes a group durable, and it
-//! is replayed whole or not at all. docs/LOG_FORMAT.md describes the layout for authors of other programs.
+//! the revocation of a file's older records, a change of names) are collected in *groups*; one write makes a group
+//! durable, and it is replayed whole or not at all. docs/LOG_FORMAT.md describes the layout for authors of other programs.
 //!
 //! Owns the bytes: what is written where, and the meaning of bytes that were read. Reads and writes nothing
 //! itself: `writer` returns blocks and their places, `scan` asks a [`ReadLog`] for bytes, [`replay`] changes
@@ -22,7 +22,10 @@
 
 mod block;
 mod group;
+mod name_bytes;
+mod name_record;
 mod record;
+mod record_error;
 mod replay;
 mod rows;
 mod scan;
@@ -30,8 +33,13 @@ mod superblock;
 mod writer;
 
 pub use block::{BLOCK_BYTES, Block};
-pub use group::GroupHeader;
-pub use record::{IDENTITY_BYTES_MAX, RECORD_OVERHEAD_BYTES, Record, RecordError};
+pub use group::{GroupHeader, name_record_bytes_max};
+pub use name_record::{
+    Entry, FileType, IDENTITY_BYTES_MAX, LOGGED_NAME_BYTES_MAX, LOGGED_TARGET_BYTES_MAX,
+    LOGGED_XATTR_BYTES_MAX, LoggedAttributes, LoggedTime, NameRecord, NewNode,
+};
+pub use record::{RECORD_OVERHEAD_BYTES, Record};
+pub use record_error::RecordError;
 pub use replay::{Home, Left, Needed, ReplayError, Report, replay};
 pub use scan::{End, Group, ReadLog, Scan, ScanError};
 pub use superblock::{

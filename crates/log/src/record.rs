@@ -1,32 +1,32 @@
 //! Records: what a group consists of.
 //!
 //! ```text
-//!   0  kind     1   1 file, 2 write, 3 truncate, 4 revoke; 16 to 31 are kept for names
+//!   0  kind     1   1 file, 2 write, 3 truncate, 4 revoke; 16 to 23 of names: see `name_bytes`
 //!   1  (zero)   3
 //!   4  CRC32C   4   of the record without this field
 //!   8  bytes    4   of the record, padding not counted
 //!  12  (zero)   4
 //!  16  file     8   its node number
 //!  24  value    8   write: offset; truncate: size; revoke: LSN; file: zero
-//!  32  payload      write: the bytes; file: its identity at home; else none
+//!  32  payload      write: the bytes; file: its identity at home; truncate, revoke: none
 //! ```
 //!
 //! Records begin at multiples of 8 bytes, with zeros between.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::Lsn;
 use crate::block::{put, u32_at, u64_at};
+use crate::name_record::{IDENTITY_BYTES_MAX, NameRecord};
+use crate::record_error::RecordError;
 
 /// Bytes of a record beside its payload.
 pub const RECORD_OVERHEAD_BYTES: usize = 32;
 
-/// Longest identity of a file, bytes.
-pub const IDENTITY_BYTES_MAX: usize = 256;
-
 pub(crate) const ALIGN: usize = 8;
 
-/// One record. A kind is one variant here, and one line each in `parts`, `decode` and `fmt`.
+/// One record. A kind is one variant here, and one line each in `head`, `decode` and `fmt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// The file of the back end that a node number denotes in the following records of this group. The back end
@@ -60,55 +60,63 @@ pub enum Record<'a> {
         /// Records at lower positions are void.
         before: Lsn,
     },
-}
-
-/// Why bytes are no record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// It does not fit the group it is in.
-    #[error("a record's length of {0} bytes is out of range")]
-    Length(u64),
-    /// Its checksum is wrong.
-    #[error("a record's checksum is wrong")]
-    Checksum,
-    /// The checksum is right and the kind is unknown: a newer Weir wrote it.
-    #[error("a record of kind {kind} with {bytes} bytes, which this Weir does not know")]
-    Kind {
-        /// The kind.
-        kind: u8,
-        /// The record's length, padding not counted.
-        bytes: u32,
-    },
-    /// The checksum is right and a value is out of range.
-    #[error("a record's {0} is out of range")]
-    Nonsense(&'static str),
+    /// A change of names, or which inode of home a node is.
+    Name(NameRecord<'a>),
 }
 
 impl<'a> Record<'a> {
-    /// Kind, file, value and payload.
-    fn parts(&self) -> (u8, u64, u64, &'a [u8]) {
+    /// Kind, file and value.
+    fn head(&self) -> (u8, u64, u64) {
         match *self {
-            Record::File { file, identity } => (1, file, 0, identity),
-            Record::Write { file, offset, data } => (2, file, offset, data),
-            Record::Truncate { file, size } => (3, file, size, &[]),
-            Record::Revoke { file, before } => (4, file, before.0, &[]),
+            Record::File { file, .. } => (1, file, 0),
+            Record::Write { file, offset, .. } => (2, file, offset),
+            Record::Truncate { file, size } => (3, file, size),
+            Record::Revoke { file, before } => (4, file, before.0),
+            Record::Name(name) => {
+                let (kind, value) = name.kind_and_value();
+                (kind, name.node(), value)
+            }
         }
     }
 
-    /// The node number of the file it concerns.
+    fn payload(&self) -> Cow<'a, [u8]> {
+        match *self {
+            Record::File { identity: payload, .. } | Record::Write { data: payload, .. } => {
+                Cow::Borrowed(payload)
+            }
+            Record::Truncate { .. } | Record::Revoke { .. } => Cow::Borrowed(&[]),
+            Record::Name(name) => Cow::Owned(name.payload()),
+        }
+    }
+
+    fn payload_bytes(&self) -> usize {
+        match *self {
+            Record::File { identity: payload, .. } | Record::Write { data: payload, .. } => {
+                payload.len()
+            }
+            Record::Truncate { .. } | Record::Revoke { .. } => 0,
+            Record::Name(name) => name.payload_bytes(),
+        }
+    }
+
+    /// Its kind's number.
+    pub fn kind(&self) -> u8 {
+        self.head().0
+    }
+
+    /// The number of the file that it concerns; of a record of names, of the node that it is about.
     pub fn file(&self) -> u64 {
-        self.parts().1
+        self.head().1
     }
 
     /// Bytes it takes in a group, padding counted.
     pub fn padded_bytes(&self) -> usize {
-        let (_, _, _, payload) = self.parts();
-        (RECORD_OVERHEAD_BYTES + payload.len()).next_multiple_of(ALIGN)
+        (RECORD_OVERHEAD_BYTES + self.payload_bytes()).next_multiple_of(ALIGN)
     }
 
     /// Its first bytes, and its payload.
-    pub(crate) fn encode(&self) -> ([u8; RECORD_OVERHEAD_BYTES], &'a [u8]) {
-        let (kind, file, value, payload) = self.parts();
+    pub(crate) fn encode(&self) -> ([u8; RECORD_OVERHEAD_BYTES], Cow<'a, [u8]>) {
+        let ((kind, file, value), payload) = (self.head(), self.payload());
         let len = u32::try_from(RECORD_OVERHEAD_BYTES + payload.len());
         let len = len.expect("a record fits a group");
         let mut head = [0; RECORD_OVERHEAD_BYTES];
@@ -116,9 +124,17 @@ impl<'a> Record<'a> {
         put(&mut head, 8, &len.to_le_bytes());
         put(&mut head, 16, &file.to_le_bytes());
         put(&mut head, 24, &value.to_le_bytes());
-        let crc = checksum(&head, payload);
+        let crc = checksum(&head, &payload);
         put(&mut head, 4, &crc.to_le_bytes());
         (head, payload)
+    }
+
+    /// Its bytes as they are in a group, padding included.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let (head, payload) = self.encode();
+        let mut bytes = [&head[..], &payload].concat();
+        bytes.resize(self.padded_bytes(), 0);
+        bytes
     }
 
     /// The record at the start of `bytes`, and how many bytes it takes, padding counted.
@@ -150,7 +166,10 @@ impl<'a> Record<'a> {
             3 if end.is_none() => return Err(RecordError::Nonsense("size")),
             3 => Record::Truncate { file, size: value },
             4 => Record::Revoke { file, before: Lsn(value) },
-            kind => return Err(RecordError::Kind { kind, bytes: len as u32 }),
+            kind => match NameRecord::decode(kind, file, value, payload) {
+                Some(name) => Record::Name(name?),
+                None => return Err(RecordError::Kind { kind, bytes: len as u32 }),
+            },
         };
         Ok((record, len.next_multiple_of(ALIGN).min(bytes.len())))
     }
@@ -169,6 +188,7 @@ impl fmt::Display for Record<'_> {
             }
             Record::Truncate { file, size } => write!(f, "file {file} truncate to {size}"),
             Record::Revoke { file, before } => write!(f, "file {file} revoke before {before}"),
+            Record::Name(name) => name.fmt(f),
         }
     }
 }
@@ -181,15 +201,10 @@ fn checksum(head: &[u8; RECORD_OVERHEAD_BYTES], payload: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
 
-    fn bytes_of(record: &Record<'_>) -> Vec<u8> {
-        let (head, payload) = record.encode();
-        let mut bytes = [&head[..], payload].concat();
-        bytes.resize(record.padded_bytes(), 0);
-        bytes
-    }
+    use super::*;
+    use crate::name_record::Entry;
 
     #[test]
     fn records_are_read_as_they_were_written() {
@@ -198,8 +213,9 @@ mod tests {
             Record::Write { file: 7, offset: 1 << 40, data: b"some bytes" },
             Record::Truncate { file: 7, size: 12345 },
             Record::Revoke { file: 7, before: Lsn(99) },
+            Record::Name(NameRecord::Link { node: 7, at: Entry { directory: 1, name: b"name" } }),
         ] {
-            let bytes = bytes_of(&record);
+            let bytes = record.to_bytes();
             assert_eq!(bytes.len() % ALIGN, 0);
             assert_eq!(Record::decode(&bytes), Ok((record, bytes.len())));
         }
@@ -212,6 +228,10 @@ mod tests {
             (Record::Write { file: 7, offset: 9, data: b"four" }, "file 7 write 4 bytes at 9"),
             (Record::Truncate { file: 7, size: 5 }, "file 7 truncate to 5"),
             (Record::Revoke { file: 7, before: Lsn(99) }, "file 7 revoke before 99"),
+            (
+                Record::Name(NameRecord::Link { node: 7, at: Entry { directory: 1, name: b"n" } }),
+                "node 7 link \"n\" in node 1",
+            ),
         ] {
             assert_eq!(record.to_string(), words);
         }
@@ -219,8 +239,8 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_named_if_its_checksum_is_right() {
-        for kind in [0, 5, 16, 31, 255] {
-            let mut bytes = bytes_of(&Record::Truncate { file: 7, size: 5 });
+        for kind in [0, 5, 15, 24, 31, 255] {
+            let mut bytes = Record::Truncate { file: 7, size: 5 }.to_bytes();
             bytes[0] = kind;
             assert_eq!(Record::decode(&bytes), Err(RecordError::Checksum));
             let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..4]), &bytes[8..]);
@@ -231,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_write_past_the_largest_offset_is_an_error() {
-        let bytes = bytes_of(&Record::Write { file: 1, offset: i64::MAX as u64, data: b"x" });
+        let bytes = Record::Write { file: 1, offset: i64::MAX as u64, data: b"x" }.to_bytes();
         assert_eq!(Record::decode(&bytes), Err(RecordError::Nonsense("offset")));
     }
 
@@ -240,7 +260,7 @@ mod tests {
         fn any_changed_bit_is_found(len in 1usize..100, bit in any::<prop::sample::Index>()) {
             let data = vec![0x5a; len];
             let record = Record::Write { file: 3, offset: 4096, data: &data };
-            let mut bytes = bytes_of(&record);
+            let mut bytes = record.to_bytes();
             let bit = bit.index((RECORD_OVERHEAD_BYTES + len) * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Record::decode(&bytes).is_err());

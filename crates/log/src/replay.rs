@@ -3,6 +3,9 @@
 //! void records, the second applies the others in order. Each step sets bytes or a size as recorded, so an
 //! interrupted replay can be repeated from its start.
 //!
+//! Records of names are handed on in the first scan, which changes nothing, so that names can be brought home
+//! before the first file is opened. No revoke concerns them. A [`Home`] that does not take them has the log refused.
+//!
 //! A file that cannot be brought up to date does not stop the others: it is skipped and reported, and its
 //! records stay needed ([`Report::left`]).
 //!
@@ -11,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::Lsn;
+use crate::name_record::NameRecord;
 use crate::record::Record;
 use crate::scan::{End, Group, ReadLog, Scan, ScanError};
 use crate::superblock::Superblock;
@@ -21,6 +25,20 @@ pub trait Home {
     type File;
     /// Why something could not be done, for people.
     type Error: std::error::Error;
+
+    /// Whether it takes records of names. A log to be replayed that has some is refused otherwise
+    /// ([`ReplayError::Names`]), before anything is changed.
+    const TAKES_NAMES: bool = false;
+
+    /// A record of names, in the log's order. Nothing is to be changed yet: the rest of the log may be damaged.
+    fn name(&mut self, _lsn: Lsn, _record: &NameRecord<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// All records of names were handed on, and the log ends at `end`. The first file is opened after this.
+    fn names_end(&mut self, _end: Lsn) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Opens the file a [`Record::File`] names; `None` if it is gone.
     fn open(&mut self, identity: &[u8]) -> Result<Option<Self::File>, Self::Error>;
@@ -100,6 +118,19 @@ pub enum ReplayError<E: std::error::Error> {
         "the log is damaged: the record at LSN {0} is about a file that its group does not name"
     )]
     Unnamed(Lsn),
+    /// The log has records of names, and the [`Home`] does not take them.
+    #[error(
+        "the log holds changes of names (a record of kind {kind} at byte {place}, LSN {lsn}), which this Weir \
+         does not recover: a newer Weir wrote it; recover with that one"
+    )]
+    Names {
+        /// Of the first such record.
+        lsn: Lsn,
+        /// Byte of the log.
+        place: u64,
+        /// Its kind.
+        kind: u8,
+    },
 }
 
 /// What a replay found and did.
@@ -121,6 +152,8 @@ pub struct Report {
     pub left: Vec<Left>,
     /// Identities of files that no longer need the log; empty unless `left` has files.
     pub done: Vec<Vec<u8>>,
+    /// Records of names.
+    pub names: u64,
     /// Where the log ends.
     pub end: Lsn,
     /// An incomplete group begins there: it was never acknowledged.
@@ -134,7 +167,7 @@ pub struct Report {
 pub fn replay<R: ReadLog, H: Home>(
     log: &mut R,
     superblock: Superblock,
-    home: Option<&mut H>,
+    mut home: Option<&mut H>,
 ) -> Result<Report, ReplayError<H::Error>> {
     let mut report = Report { end: superblock.checkpoint, ..Report::default() };
     if superblock.clean {
@@ -144,7 +177,9 @@ pub fn replay<R: ReadLog, H: Home>(
     let mut named: BTreeSet<Vec<u8>> = BTreeSet::new();
     let end = each_group(log, superblock, Lsn(u64::MAX), |group| {
         report.groups += 1;
-        each_record(group, |lsn, identity, record| {
+        let records = group.records()?;
+        report.names += hand_names_on(group, &records, home.as_deref_mut())?;
+        each_record(&records, |lsn, identity, record| {
             if let Record::File { .. } = record
                 && !named.contains(identity)
             {
@@ -160,6 +195,10 @@ pub fn replay<R: ReadLog, H: Home>(
         })
     })?;
     (report.end, report.torn) = (end.lsn, end.torn);
+    if let Some(home) = home.as_deref_mut() {
+        let failed = |source| ReplayError::Home { lsn: end.lsn, source };
+        home.names_end(end.lsn).map_err(failed)?;
+    }
     let is_void = |identity: &[u8], lsn| revoked.get(identity).is_some_and(|&before| lsn < before);
     let is_done = |identity: &[u8]| home.as_ref().is_some_and(|home| home.is_done(identity));
     let done: BTreeSet<Vec<u8>> = named.into_iter().filter(|identity| is_done(identity)).collect();
@@ -167,7 +206,7 @@ pub fn replay<R: ReadLog, H: Home>(
     let Some(home) = home else {
         let mut files = BTreeSet::new();
         each_group(log, superblock, report.end, |group| {
-            each_record(group, |lsn, identity, record| {
+            each_record(&group.records()?, |lsn, identity, record| {
                 report.count(record, is_void(identity, lsn), || {
                     files.insert(identity.to_vec());
                 });
@@ -182,7 +221,7 @@ pub fn replay<R: ReadLog, H: Home>(
     let mut applied_to: BTreeMap<Vec<u8>, Needed> = BTreeMap::new();
     let mut left: BTreeMap<Vec<u8>, Left> = BTreeMap::new();
     let again = each_group(log, superblock, report.end, |group| {
-        each_record(group, |lsn, identity, record| {
+        each_record(&group.records()?, |lsn, identity, record| {
             let failed = |source| ReplayError::Home { lsn, source };
             let is_change = !matches!(record, Record::File { .. } | Record::Revoke { .. });
             let void = is_void(identity, lsn);
@@ -217,7 +256,7 @@ pub fn replay<R: ReadLog, H: Home>(
             let applied = match *record {
                 Record::Write { offset, data, .. } => home.write(file, offset, data),
                 Record::Truncate { size, .. } => home.truncate(file, size),
-                Record::File { .. } | Record::Revoke { .. } => Ok(()),
+                Record::File { .. } | Record::Revoke { .. } | Record::Name(_) => Ok(()),
             };
             let needed = applied_to.get_mut(identity).expect("it was counted when it was opened");
             match applied {
@@ -270,7 +309,7 @@ impl Needed {
 impl Report {
     fn count(&mut self, record: &Record<'_>, void: bool, applied: impl FnOnce()) {
         let bytes = match record {
-            Record::File { .. } | Record::Revoke { .. } => return,
+            Record::File { .. } | Record::Revoke { .. } | Record::Name(_) => return,
             Record::Truncate { .. } => 0,
             Record::Write { data, .. } => data.len() as u64,
         };
@@ -306,16 +345,40 @@ fn each_group<R: ReadLog, E: std::error::Error>(
     }
 }
 
-/// Goes through a group's records with the identities of the files they are about.
-fn each_record<E: std::error::Error>(
+/// Hands a group's records of names on, or refuses the log if there are some and nobody takes them. Returns their number.
+fn hand_names_on<H: Home>(
     group: &Group,
+    records: &[(Lsn, Record<'_>)],
+    mut home: Option<&mut H>,
+) -> Result<u64, ReplayError<H::Error>> {
+    let mut names = 0;
+    for &(lsn, ref record) in records {
+        let Record::Name(name) = record else { continue };
+        if !H::TAKES_NAMES {
+            let (place, kind) = (group.place(lsn), record.kind());
+            return Err(ReplayError::Names { lsn, place, kind });
+        }
+        if let Some(home) = home.as_deref_mut() {
+            home.name(lsn, name).map_err(|source| ReplayError::Home { lsn, source })?;
+        }
+        names += 1;
+    }
+    Ok(names)
+}
+
+/// Goes through those of a group's records that are about files, with the files' identities.
+fn each_record<E: std::error::Error>(
+    records: &[(Lsn, Record<'_>)],
     mut each: impl FnMut(Lsn, &[u8], &Record<'_>) -> Result<(), ReplayError<E>>,
 ) -> Result<(), ReplayError<E>> {
-    let records = group.records()?;
     let mut named: HashMap<u64, &[u8]> = HashMap::new();
-    for (lsn, record) in &records {
-        if let Record::File { file, identity } = record {
-            named.insert(*file, identity);
+    for (lsn, record) in records {
+        match record {
+            Record::Name(_) => continue,
+            Record::File { file, identity } => {
+                named.insert(*file, identity);
+            }
+            _ => {}
         }
         let Some(identity) = named.get(&record.file()) else {
             return Err(ReplayError::Unnamed(*lsn));

@@ -7,7 +7,8 @@ use std::{io, iter};
 
 use crate::block::BLOCK_BYTES;
 use crate::group::{GroupHeader, HEADER_BYTES};
-use crate::record::{ALIGN, Record, RecordError};
+use crate::record::{ALIGN, Record};
+use crate::record_error::RecordError;
 use crate::rows::Row;
 use crate::superblock::{DATA_START, Superblock};
 use crate::{GROUP_BYTES_MAX, Lsn};

@@ -39,7 +39,7 @@ pub const FEATURES: u64 = 0;
 pub const NODE_FIRST: u64 = 2;
 
 /// No node has this number or a higher one.
-const NODE_LIMIT: u64 = 1 << 62;
+pub(crate) const NODE_LIMIT: u64 = 1 << 62;
 
 /// How many node numbers are given at most before the next superblock is durable. After a crash all of them
 /// count as used, and 2^26 crashes use up the numbers.

@@ -1,8 +1,8 @@
 //! Crashes at any moment, of recoveries too: names are as of one moment afterwards.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use weir_log::Lsn;
+use weir_log::{Lsn, Record};
 
 use super::live::Scene;
 use super::model::{FileSystem, Random, change, seeds};
@@ -10,14 +10,42 @@ use crate::identity::NodeId;
 use crate::tree::*;
 use crate::way::Place;
 
-/// A record, if it is one of a change, and the nodes that home had when it was appended, with their inodes there.
-type Logged = (Lsn, Option<Change>, Vec<(NodeId, Kind, NodeId)>);
+/// The bytes of records of a group: of nodes that home had when it was appended, then of a change, if there is one.
+type Logged = (Lsn, Vec<u8>);
+
+/// What is logged: which inodes of home nodes are, and a change.
+fn records(named: &[(NodeId, Kind, NodeId)], change: Option<&Change>) -> Vec<u8> {
+    let identities: Vec<_> = named.iter().map(|(.., inode)| inode.0.to_le_bytes()).collect();
+    let nodes = named.iter().zip(&identities);
+    let nodes = nodes.map(|((node, kind, _), identity)| node_record(*node, kind, identity));
+    // As in the smallest log.
+    let change = change.map(|change| change.record(16 << 10));
+    nodes.chain(change).flat_map(|record| Record::Name(record.unwrap()).to_bytes()).collect()
+}
+
+fn inode_of(identity: &[u8]) -> NodeId {
+    NodeId(u64::from_le_bytes(identity.try_into().unwrap()))
+}
+
+/// What a log says.
+fn read(log: &[Logged]) -> LoggedNames {
+    let mut names = LoggedNames::default();
+    for (lsn, bytes) in log {
+        let mut at = 0;
+        while at < bytes.len() {
+            let (record, len) = Record::decode(&bytes[at..]).unwrap();
+            let Record::Name(record) = record else { panic!("{record} is none of names") };
+            names.add(*lsn, &record).unwrap();
+            at += len;
+        }
+    }
+    names
+}
 
 /// A machine that loses its power: the log's durable part stays, and of what home did since it was synced last any part
 /// that can have happened without the rest.
 struct Machine {
     scene: Scene,
-    /// Each record, with the nodes that home had when it was appended.
     log: Vec<Logged>,
     /// What programs saw after each record.
     seen: Vec<(Lsn, FileSystem)>,
@@ -26,22 +54,6 @@ struct Machine {
     /// Records before it are gone.
     tail: Lsn,
     syncing: Option<usize>,
-}
-
-/// The nodes that a change's record speaks of, a new one left out.
-fn nodes_of(change: &Change) -> Vec<NodeId> {
-    match change {
-        Change::Make { at, .. } => vec![at.parent()],
-        Change::Link { node, at } | Change::Remove { node, at } => vec![at.parent(), *node],
-        Change::Rename { node, from, to, replaced } => {
-            let named = [Some(from.parent()), Some(to.parent()), Some(*node), *replaced];
-            named.into_iter().flatten().collect()
-        }
-        Change::Exchange { one, other } => {
-            vec![one.1.parent(), other.1.parent(), one.0, other.0]
-        }
-        Change::Set { node, .. } | Change::SetXattr { node, .. } => vec![*node],
-    }
 }
 
 /// Whether home can do this now: what it would refuse after it lost something before.
@@ -106,10 +118,10 @@ impl Machine {
         }
         scene.lsn += 8;
         let lsn = Lsn(scene.lsn);
-        let bound = nodes_of(&wanted).into_iter().filter(|&node| scene.tree.is_bound(node));
-        let named =
+        let bound = wanted.mentioned().into_iter().filter(|&node| scene.tree.is_bound(node));
+        let named: Vec<_> =
             bound.map(|node| (node, scene.tree.kind(node).unwrap().clone(), node)).collect();
-        self.log.push((lsn, Some(wanted.clone()), named));
+        self.log.push((lsn, records(&named, Some(&wanted))));
         scene.tree.apply(wanted, lsn);
         self.seen.push((lsn, scene.seen.clone()));
     }
@@ -125,7 +137,7 @@ impl Machine {
         if let Command::Make { node, kind, .. } = &command {
             scene.lsn += 8;
             let lsn = Lsn(scene.lsn);
-            self.log.push((lsn, None, vec![(*node, kind.clone(), *node)]));
+            self.log.push((lsn, records(&[(*node, kind.clone(), *node)], None)));
             result = Ok(Answer::Made(lsn));
         }
         self.unsettled.push(command);
@@ -282,35 +294,24 @@ impl<'a> Recovery<'a> {
             next_inode,
             executed: Vec::new(),
         };
-        recovery.introduce_named();
-        for (lsn, change, _) in recovery.log.iter() {
-            if let Some(change) = change {
-                recovery.tree.replay(change.clone(), *lsn).unwrap();
-            }
-        }
+        recovery.replay();
         recovery.find_parked();
         recovery
     }
 
-    /// Nodes whose identities the log has: home may have lost what it had when it was logged.
-    fn introduce_named(&mut self) {
-        let made = self.log.iter().filter_map(|(_, change, _)| match change {
-            Some(Change::Make { node, .. }) => Some(*node),
-            _ => None,
-        });
-        let made: HashSet<NodeId> = made.collect();
-        for (node, kind, inode) in self.log.iter().flat_map(|(_, _, named)| named) {
-            self.inodes.0.insert(*node, *inode);
-            let is_there = self.home.entries.values().any(|there| there == inode);
-            if !made.contains(node) {
-                self.tree.introduce(*node, kind.clone());
-            } else if is_there {
-                self.tree.made_at_home(*node);
-            } else {
-                continue;
+    /// Home may have lost what it had when it was logged.
+    fn replay(&mut self) {
+        let names = read(self.log);
+        let is_there =
+            |identity: &[u8]| self.home.entries.values().any(|there| *there == inode_of(identity));
+        for (node, identity) in names.inodes() {
+            let inode = inode_of(identity);
+            self.inodes.0.insert(node, inode);
+            if !names.makes(node) || is_there(identity) {
+                self.node_of.insert(inode, node);
             }
-            self.node_of.insert(*inode, *node);
         }
+        names.replay(&mut self.tree, is_there).unwrap();
     }
 
     /// What is parked is found by its name.
@@ -336,7 +337,7 @@ impl<'a> Recovery<'a> {
     fn name(&mut self, node: NodeId, kind: Kind, inode: NodeId) -> Lsn {
         let lsn = Lsn(self.end);
         self.end += 8;
-        self.log.push((lsn, None, vec![(node, kind, inode)]));
+        self.log.push((lsn, records(&[(node, kind, inode)], None)));
         self.node_of.insert(inode, node);
         self.inodes.0.insert(node, inode);
         lsn
