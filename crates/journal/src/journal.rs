@@ -25,6 +25,10 @@ pub struct Journal<Holder> {
     orphans: Counts,
     /// The part of `orphans` that the sync of home in flight will free.
     orphans_syncing: Counts,
+    /// All from here on is needed, beside what the holders need.
+    kept_from: Option<Lsn>,
+    /// Everything before this position is free, or will be by the advance of the tail in flight.
+    freed_to: Lsn,
     group_in_flight: bool,
     superblock_in_flight: bool,
     home_sync_in_flight: bool,
@@ -37,10 +41,12 @@ impl<Holder: Copy + Ord> Journal<Holder> {
     pub fn new(writer: Writer) -> Journal<Holder> {
         Journal {
             segments: Segments::new(writer.capacity_bytes(), writer.head()),
+            freed_to: writer.tail(),
             writer,
             held: BTreeSet::new(),
             orphans: Counts::default(),
             orphans_syncing: Counts::default(),
+            kept_from: None,
             group_in_flight: false,
             superblock_in_flight: false,
             home_sync_in_flight: false,
@@ -97,11 +103,28 @@ impl<Holder: Copy + Ord> Journal<Holder> {
     /// # Panics
     /// If there is no room for both: call [`Journal::has_room`] before.
     pub fn append(&mut self, named: &mut Named, name: &Record<'_>, record: &Record<'_>) -> Lsn {
+        self.name(named, name);
+        self.append_unnamed(record)
+    }
+
+    /// Appends `name` to the open group if the group does not have it yet. For a record that names several, before it:
+    /// nothing is committed between.
+    ///
+    /// # Panics
+    /// If there is no room: call [`Journal::has_room`] for all of them before.
+    pub fn name(&mut self, named: &mut Named, name: &Record<'_>) {
         let head = self.writer.head();
         if named.0 != Some(head) {
-            self.writer.append(name).expect("the caller checked that there is room");
+            self.append_unnamed(name);
             named.0 = Some(head);
         }
+    }
+
+    /// Appends a record that needs no name, or whose names are in the open group.
+    ///
+    /// # Panics
+    /// If there is no room: call [`Journal::has_room`] before.
+    pub fn append_unnamed(&mut self, record: &Record<'_>) -> Lsn {
         self.writer.append(record).expect("the caller checked that there is room")
     }
 
@@ -176,6 +199,20 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.orphans.add_all(&needed.lost);
     }
 
+    /// Everything from a position on is needed beside what the holders need, or nothing: by somebody who knows the position
+    /// of the first record that is needed, and counts no contents. Replaces the position told before. To be called before
+    /// the log is durable beyond the first record that is needed again, or with a later position than before.
+    ///
+    /// # Panics
+    /// If that part of the log is free already.
+    pub fn keep_from(&mut self, from: Option<Lsn>) {
+        assert!(
+            from.is_none_or(|from| from >= self.freed_to),
+            "the log is needed before it is freed"
+        );
+        self.kept_from = from;
+    }
+
     /// The holders, ordered by the first segment that each needs.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.held.iter().map(|&(_, holder)| holder)
@@ -184,10 +221,12 @@ impl<Holder: Copy + Ord> Journal<Holder> {
     /// The first segment that is needed.
     pub fn first_needed(&self) -> Option<Segment> {
         let held = self.held.first().map(|&(segment, _)| segment);
-        [held, self.orphans.first(), self.orphans_syncing.first()].into_iter().flatten().min()
+        let kept = self.kept_from.map(|from| self.segments.of(from));
+        [held, kept, self.orphans.first(), self.orphans_syncing.first()].into_iter().flatten().min()
     }
 
-    /// The holder that needs the first needed segment; `None` if only orphans need it.
+    /// The holder that needs the first needed segment; `None` if only orphans need it, or whoever told
+    /// [`Journal::keep_from`].
     pub fn first_holder(&self) -> Option<Holder> {
         let &(segment, holder) = self.held.first()?;
         (self.first_needed() == Some(segment)).then_some(holder)
@@ -247,7 +286,7 @@ impl<Holder: Copy + Ord> Journal<Holder> {
             return None;
         }
         let commit = self.writer.checkpoint(needed)?;
-        self.superblock_in_flight = true;
+        (self.superblock_in_flight, self.freed_to) = (true, needed);
         Some(commit)
     }
 
@@ -401,6 +440,67 @@ mod tests {
         assert!(fourth > journal.writer().head(), "the next group names it again");
         journal.committed();
         assert!(journal.is_durable(third) && !journal.is_durable(fourth));
+    }
+
+    #[test]
+    fn the_tail_waits_for_a_position_that_is_kept() {
+        let mut journal = journal();
+        let (file, mut retention) = (Kind::File(1), Retention::default());
+        let (start, first) = log(&mut journal, 1, &mut Named::default());
+        journal.keep_from(Some(start));
+        assert_eq!((journal.first_needed(), journal.first_holder()), (Some(first), None));
+        assert!(!checkpoint(&mut journal) && !journal.begin_home_sync());
+        let (mut named, mut last) = (Named::default(), (start, first));
+        while last.1 == first {
+            last = log(&mut journal, 1, &mut named);
+        }
+        journal.change(file, &mut retention, |retention| retention.away.add(last.1));
+        assert!(!checkpoint(&mut journal), "the first segment is kept");
+        journal.keep_from(Some(last.0));
+        assert_eq!(journal.first_holder(), Some(file));
+        assert!(checkpoint(&mut journal));
+        assert_eq!(journal.tail(), journal.start_of(last.1), "the group of the position is whole");
+
+        journal.change(file, &mut retention, std::mem::take);
+        assert!(!checkpoint(&mut journal), "the position is kept without any holder");
+        journal.keep_from(None);
+        assert!(checkpoint(&mut journal));
+        assert_eq!(journal.tail(), journal.durable());
+        // A new record is kept before it is durable, and while an advance of the tail is in flight.
+        let (mut named, name) = (Named::default(), Record::File { file: 1, identity: b"x" });
+        let lsn = journal.append(&mut named, &name, &Record::Truncate { file: 1, size: 0 });
+        journal.keep_from(Some(lsn));
+        assert!(journal.commit().is_some());
+        journal.committed();
+        assert!(!checkpoint(&mut journal));
+    }
+
+    #[test]
+    #[should_panic(expected = "needed before it is freed")]
+    fn a_position_that_is_being_freed_is_not_kept() {
+        let mut journal = journal();
+        let (lsn, _) = log(&mut journal, 1, &mut Named::default());
+        assert!(journal.checkpoint(1).is_some());
+        journal.keep_from(Some(lsn));
+    }
+
+    #[test]
+    fn a_record_that_names_several_has_each_name_once_in_its_group() {
+        let mut journal = journal();
+        let (mut one, mut other) = (Named::default(), Named::default());
+        let name = |file| Record::File { file, identity: b"x" };
+        let record = Record::Truncate { file: 1, size: 0 };
+        let len = |record: &Record<'_>| record.padded_bytes() as u64;
+        journal.name(&mut one, &name(1));
+        journal.name(&mut other, &name(2));
+        let first = journal.append_unnamed(&record);
+        assert_eq!(first, Lsn(64 + len(&name(1)) + len(&name(2))));
+        journal.name(&mut one, &name(1));
+        assert_eq!(journal.append_unnamed(&record), Lsn(first.0 + len(&record)));
+        journal.commit().unwrap();
+        journal.name(&mut one, &name(1));
+        let next = journal.append_unnamed(&record);
+        assert_eq!(next, Lsn(journal.writer().head().0 + 64 + len(&name(1))));
     }
 
     #[test]

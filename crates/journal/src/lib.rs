@@ -39,7 +39,8 @@
 //! ```
 //!
 //! Invariants:
-//! - a holder is listed under the first segment that it needs, and the tail never passes that segment;
+//! - a holder is listed under the first segment that it needs, and the tail never passes that segment, nor the one of a
+//!   position that is kept beside the holders ([`Journal::keep_from`]);
 //! - at most one group and one advance of the tail are in flight; records appended meanwhile share the next group;
 //! - after a write of the log has failed, nothing more is written to it.
 
