@@ -77,6 +77,9 @@ impl Home for Redo<'_> {
     type File = Opened;
     type Error = io::Error;
 
+    /// Names are no concern of one file's content, so their records are passed over.
+    const TAKES_NAMES: bool = true;
+
     fn open(&mut self, identity: &[u8]) -> io::Result<Option<Opened>> {
         if identity != self.identity {
             return Ok(None);

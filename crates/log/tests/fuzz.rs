@@ -11,8 +11,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use weir_log::{
-    BLOCK_BYTES, Commit, DATA_START, Home, LOG_BYTES_MIN, Lsn, NODE_FIRST, ReadLog, Record,
-    Superblock, Writer, newest, replay,
+    BLOCK_BYTES, Commit, DATA_START, Entry, FileType, Home, LOG_BYTES_MIN, LoggedAttributes,
+    LoggedTime, Lsn, NODE_FIRST, NameRecord, NewNode, ReadLog, Record, Superblock, Writer, newest,
+    replay,
 };
 
 /// How long the test runs by default, seconds.
@@ -42,6 +43,13 @@ struct Sink;
 impl Home for Sink {
     type File = ();
     type Error = Infallible;
+
+    const TAKES_NAMES: bool = true;
+
+    fn name(&mut self, _lsn: Lsn, record: &NameRecord<'_>) -> Result<(), Infallible> {
+        assert_eq!(record.check(), Ok(()));
+        Ok(())
+    }
 
     fn open(&mut self, identity: &[u8]) -> Result<Option<()>, Infallible> {
         Ok((identity != b"gone").then_some(()))
@@ -82,6 +90,35 @@ struct Place {
     records: Vec<usize>,
 }
 
+fn name_record<'a>(rng: &mut Rng, data: &'a [u8]) -> NameRecord<'a> {
+    let [node, other] = [(); 2].map(|()| 2 + rng.below(4) as u64);
+    let [at, to] = [&b"a"[..], b"some longer name"]
+        .map(|name| Entry { directory: 1 + rng.below(3) as u64, name });
+    let time = Some(LoggedTime { seconds: -1, nanoseconds: rng.below(1_000_000_000) as u32 });
+    let attributes =
+        LoggedAttributes { mode: Some(0o755), uid: Some(1), atime: time, ..Default::default() };
+    let file_type = FileType::ALL[rng.below(FileType::ALL.len())];
+    match rng.below(8) {
+        0 => NameRecord::Node { node, file_type, identity: b"there" },
+        1 => {
+            let kinds = [NewNode::Directory, NewNode::Symlink(b"to"), NewNode::BlockDevice(9)];
+            NameRecord::Make { node, at, kind: kinds[rng.below(3)], attributes }
+        }
+        2 => NameRecord::Link { node, at },
+        3 => NameRecord::Remove { node, at },
+        4 => {
+            let replaced = (rng.below(2) == 0).then_some(other);
+            NameRecord::Rename { node, from: at, to, replaced }
+        }
+        5 => NameRecord::Exchange { one: (node, at), other: (other, to) },
+        6 => NameRecord::Set { node, attributes },
+        _ => {
+            let value = (rng.below(2) == 0).then_some(data);
+            NameRecord::SetXattr { node, name: b"user.x", value }
+        }
+    }
+}
+
 /// A log with groups of all kinds, written over `laps` laps of its ring.
 fn corpus(rng: &mut Rng, laps: usize) -> (Disk, Vec<Place>) {
     let superblock = Superblock {
@@ -111,9 +148,10 @@ fn corpus(rng: &mut Rng, laps: usize) -> (Disk, Vec<Place>) {
             let before = Lsn(rng.below(writer.head().0 as usize + 1) as u64);
             for record in [
                 Record::File { file, identity },
-                match rng.below(4) {
+                match rng.below(8) {
                     0 => Record::Truncate { file, size: rng.below(1 << 20) as u64 },
                     1 => Record::Revoke { file, before },
+                    2..5 => Record::Name(name_record(rng, &data)),
                     _ => Record::Write { file, offset: rng.below(1 << 30) as u64, data: &data },
                 },
             ] {
@@ -177,7 +215,9 @@ fn mutate(disk: &mut Disk, places: &[Place], rng: &mut Rng) {
             // A changed record, with the checksums of record and group corrected.
             0 | 1 => {
                 let record = at + place.records[rng.below(place.records.len())];
-                disturb(&mut disk.bytes[record..record + 32], rng);
+                // The head, or the fields behind it too.
+                let disturbed = [32, 96][rng.below(2)].min(at + len - record);
+                disturb(&mut disk.bytes[record..record + disturbed], rng);
                 let bytes = number(&disk.bytes, record + 8);
                 let end = record + (bytes as usize).max(32);
                 if end <= at + len {

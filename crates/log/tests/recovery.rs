@@ -10,8 +10,8 @@ use std::io;
 
 use proptest::prelude::*;
 use weir_log::{
-    BLOCK_BYTES, Commit, DATA_START, Home, Lsn, NODE_FIRST, ReadLog, Record, ReplayError, Report,
-    ScanError, Superblock, Writer, newest, replay,
+    BLOCK_BYTES, Commit, DATA_START, Entry, FileType, Home, Lsn, NODE_FIRST, NameRecord, ReadLog,
+    Record, RecordError, ReplayError, Report, ScanError, Superblock, Writer, newest, replay,
 };
 
 use crate::files::Files;
@@ -130,6 +130,131 @@ fn revoked_records_are_not_replayed_and_later_ones_are() {
     assert_eq!((report.applied, report.void), (1, 2));
     let would = replay::<_, Files>(&mut disk.clone(), disk.superblock(), None).unwrap();
     assert_eq!((would.applied, would.void, would.files), (1, 2, 1));
+}
+
+/// What a replay does, in order; and files to do it to.
+struct Noting(Files, Vec<String>);
+
+impl Home for Noting {
+    type File = Vec<u8>;
+    type Error = Infallible;
+
+    const TAKES_NAMES: bool = true;
+
+    fn name(&mut self, lsn: Lsn, record: &NameRecord<'_>) -> Result<(), Infallible> {
+        self.1.push(format!("{lsn} {record}"));
+        Ok(())
+    }
+
+    fn names_end(&mut self, end: Lsn) -> Result<(), Infallible> {
+        self.1.push(format!("{end} end"));
+        Ok(())
+    }
+
+    fn open(&mut self, identity: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
+        self.1.push("open".to_owned());
+        self.0.open(identity)
+    }
+
+    fn write(&mut self, file: &Vec<u8>, offset: u64, data: &[u8]) -> Result<(), Infallible> {
+        self.1.push("write".to_owned());
+        self.0.write(file, offset, data)
+    }
+
+    fn truncate(&mut self, file: &Vec<u8>, size: u64) -> Result<(), Infallible> {
+        self.0.truncate(file, size)
+    }
+
+    fn sync(&mut self, file: &Vec<u8>) -> Result<(), Infallible> {
+        self.0.sync(file)
+    }
+}
+
+const NODE: NameRecord<'static> =
+    NameRecord::Node { node: 1, file_type: FileType::Directory, identity: b"r" };
+const LINK: NameRecord<'static> =
+    NameRecord::Link { node: 1, at: Entry { directory: 1, name: b"x" } };
+const REMOVE: NameRecord<'static> =
+    NameRecord::Remove { node: 1, at: Entry { directory: 1, name: b"x" } };
+
+/// A log of data and names, and records of the same number that are void.
+fn with_names() -> Disk {
+    let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+    let [node, link, remove] = [NODE, LINK, REMOVE].map(Record::Name);
+    commit(&mut writer, &mut disk, &[A, write(0, b"void"), node, link]);
+    let before = writer.head();
+    commit(&mut writer, &mut disk, &[A, Record::Revoke { file: 1, before }]);
+    commit(&mut writer, &mut disk, &[remove, A, write(0, b"data")]);
+    disk
+}
+
+#[test]
+fn names_are_handed_on_in_order_before_the_first_file_is_opened() {
+    let disk = with_names();
+    let mut home = Noting(one_file(b""), Vec::new());
+    let report = replay(&mut disk.clone(), disk.superblock(), Some(&mut home)).unwrap();
+    let expected = [
+        "144 node 1 is the directory 72",
+        "184 node 1 link \"x\" in node 1",
+        "8256 node 1 remove \"x\" in node 1",
+        "12288 end",
+        "open",
+        "write",
+    ];
+    assert_eq!(home.1, expected);
+    assert_eq!((home.0, report.names, report.applied), (one_file(b"data"), 3, 1));
+    let would = replay::<_, Noting>(&mut disk.clone(), disk.superblock(), None).unwrap();
+    assert_eq!((would.names, would.applied, would.void), (3, 1, 1));
+}
+
+#[test]
+fn a_home_that_does_not_take_names_has_their_log_refused_before_anything_is_changed() {
+    let disk = with_names();
+    let mut files = one_file(b"home");
+    let error = recover(&disk, &mut files).unwrap_err();
+    let place = DATA_START + 144;
+    assert!(
+        matches!(error, ReplayError::Names { lsn: Lsn(144), place: at, kind: 16 } if at == place),
+        "{error}"
+    );
+    assert!(error.to_string().contains("a newer Weir wrote it"), "{error}");
+    assert_eq!(files, one_file(b"home"));
+    assert!(replay::<_, Files>(&mut disk.clone(), disk.superblock(), None).is_err());
+    // What is before the checkpoint, or in a clean log, is not to be replayed.
+    let mut writer = Writer::new(disk.superblock());
+    commit(&mut writer, &mut disk.clone(), &[A]);
+    for superblock in [
+        Superblock { clean: true, ..disk.superblock() },
+        Superblock { checkpoint: Lsn(4096), ..disk.superblock() },
+    ] {
+        let replayed = replay(&mut disk.clone(), superblock, Some(&mut files.clone()));
+        assert_eq!(replayed.is_ok(), superblock.clean);
+    }
+}
+
+#[test]
+fn a_record_of_names_that_makes_no_sense_is_damage_and_names_its_place() {
+    let mut disk = with_names();
+    // The name in the link, with all checksums right.
+    let (group, record) = (DATA_START as usize, DATA_START as usize + 184);
+    disk.0[record + 32] = b'/';
+    let bytes = |disk: &Disk, at: usize| {
+        u32::from_le_bytes(disk.0[at..at + 4].try_into().unwrap()) as usize
+    };
+    let end = record + bytes(&disk, record + 8);
+    let crc = crc32c::crc32c(&disk.0[record..record + 4]);
+    let crc = crc32c::crc32c_append(crc, &disk.0[record + 8..end]);
+    disk.0[record + 4..record + 8].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c::crc32c(&disk.0[group + 8..group + bytes(&disk, group + 32)]);
+    disk.0[group + 4..group + 8].copy_from_slice(&crc.to_le_bytes());
+    let mut home = Noting(one_file(b"home"), Vec::new());
+    let error = replay(&mut disk.clone(), disk.superblock(), Some(&mut home)).unwrap_err();
+    let ReplayError::Scan(ScanError::Record { lsn, place, error }) = error else {
+        panic!("{error}")
+    };
+    assert_eq!((lsn, place), (Lsn(184), record as u64));
+    assert_eq!(error, RecordError::Nonsense("name"));
+    assert_eq!((home.0, home.1.len()), (one_file(b"home"), 0));
 }
 
 #[test]
