@@ -12,8 +12,9 @@ use std::io;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use weir_log::{
-    BLOCK_BYTES, Commit, DATA_START, End, Home, LOG_BYTES_MIN, Lsn, NODE_FIRST, ReadLog, Record,
-    Scan, ScanError, Superblock, Writer, newest, replay,
+    BLOCK_BYTES, Commit, DATA_START, End, Entry, FileType, Home, LOG_BYTES_MIN, LoggedAttributes,
+    LoggedTime, Lsn, NODE_FIRST, NameRecord, NewNode, ReadLog, Record, ReplayError, Scan,
+    ScanError, Superblock, Writer, newest, replay,
 };
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -29,7 +30,9 @@ const PASS_BLOCKS_MAX: u64 =
 /// Where the fields of the log's structures are (docs/LOG_FORMAT.md).
 const SUPERBLOCK_FIELDS: [usize; 10] = [0, 8, 12, 16, 32, 48, 56, 64, 72, 76];
 const GROUP_FIELDS: [usize; 9] = [0, 4, 8, 16, 32, 36, 40, 48, 56];
-const RECORD_FIELDS: [usize; 5] = [0, 8, 16, 24, 24];
+/// Of all records, and behind the head those of names.
+const RECORD_FIELDS: [usize; 17] =
+    [0, 8, 16, 24, 24, 32, 33, 36, 40, 41, 48, 49, 56, 64, 68, 72, 80];
 /// What a file has beyond is not looked at.
 const FILE_BYTES_MAX: u64 = 1 << 16;
 
@@ -60,10 +63,70 @@ enum Step {
         file: u8,
         back: u8,
     },
+    Name(Name),
     Commit,
     Checkpoint {
         group: u8,
     },
+}
+
+/// A record of names. What no record says is not appended.
+#[derive(Arbitrary, Debug)]
+struct Name {
+    kind: u8,
+    of: u8,
+    nodes: [u8; 4],
+    /// Each is repeated: how often, and which bytes.
+    names: [(u8, [u8; 3]); 2],
+    mask: u8,
+    number: u64,
+    small: u32,
+}
+
+impl Name {
+    fn noted(&self) -> Option<Noted> {
+        let [one, other] = [0, 1].map(|nth| {
+            let (times, bytes) = &self.names[nth];
+            bytes.repeat(usize::from(*times)).into_boxed_slice()
+        });
+        let [node, second, directory, third] = self.nodes.map(u64::from);
+        let from = Entry { directory, name: &one };
+        let to = Entry { directory: third, name: &other };
+        let is_set = |bit: u8| self.mask & 1 << bit != 0;
+        let time = LoggedTime { seconds: self.number as i64, nanoseconds: self.small };
+        let attributes = LoggedAttributes {
+            mode: is_set(0).then_some(self.small % (1 << 12)),
+            uid: is_set(1).then_some(self.small),
+            gid: is_set(2).then_some(!self.small),
+            atime: is_set(3).then_some(time),
+            mtime: is_set(4).then_some(time),
+        };
+        let file_type = FileType::ALL[usize::from(self.of) % FileType::ALL.len()];
+        let kind = match file_type {
+            FileType::File => NewNode::File,
+            FileType::Directory => NewNode::Directory,
+            FileType::Symlink => NewNode::Symlink(&other),
+            FileType::Fifo => NewNode::Fifo,
+            FileType::Socket => NewNode::Socket,
+            FileType::CharacterDevice => NewNode::CharacterDevice(self.number),
+            FileType::BlockDevice => NewNode::BlockDevice(self.number),
+        };
+        let record = match self.kind % 8 {
+            0 => NameRecord::Node { node, file_type, identity: &one },
+            1 => NameRecord::Make { node, at: from, kind, attributes },
+            2 => NameRecord::Link { node, at: from },
+            3 => NameRecord::Remove { node, at: from },
+            4 => NameRecord::Rename { node, from, to, replaced: is_set(5).then_some(second) },
+            5 => NameRecord::Exchange { one: (node, from), other: (second, to) },
+            6 => NameRecord::Set { node, attributes },
+            _ => {
+                let value = is_set(6).then_some(&*other);
+                NameRecord::SetXattr { node, name: &one, value }
+            }
+        };
+        record.check().ok()?;
+        Some(Noted::Name(Record::Name(record).to_bytes()))
+    }
 }
 
 #[derive(Arbitrary, Debug)]
@@ -217,9 +280,21 @@ impl Disk {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Noted {
     File(u64),
-    Write { file: u64, offset: u64, data: Vec<u8> },
-    Truncate { file: u64, size: u64 },
-    Revoke { file: u64, before: Lsn },
+    Write {
+        file: u64,
+        offset: u64,
+        data: Vec<u8>,
+    },
+    Truncate {
+        file: u64,
+        size: u64,
+    },
+    Revoke {
+        file: u64,
+        before: Lsn,
+    },
+    /// Its bytes.
+    Name(Vec<u8>),
 }
 
 impl Noted {
@@ -229,6 +304,7 @@ impl Noted {
             Noted::Write { file, offset, ref data } => Record::Write { file, offset, data },
             Noted::Truncate { file, size } => Record::Truncate { file, size },
             Noted::Revoke { file, before } => Record::Revoke { file, before },
+            Noted::Name(ref bytes) => Record::decode(bytes).expect("it was made a record").0,
         }
     }
 }
@@ -263,6 +339,9 @@ struct Log {
 #[derive(Default)]
 struct Files {
     content: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What was said of names, and where all of it was.
+    names: Vec<(Lsn, String)>,
+    names_end: Option<Lsn>,
     left: Option<u32>,
 }
 
@@ -284,7 +363,7 @@ impl Files {
         match noted {
             Noted::Write { offset, data, .. } => overwrite(file, *offset, data),
             Noted::Truncate { size, .. } => file.resize((*size).min(FILE_BYTES_MAX) as usize, 0),
-            Noted::File(_) | Noted::Revoke { .. } => {}
+            Noted::File(_) | Noted::Revoke { .. } | Noted::Name(_) => {}
         }
     }
 }
@@ -302,7 +381,22 @@ impl Home for Files {
     type File = Vec<u8>;
     type Error = io::Error;
 
+    const TAKES_NAMES: bool = true;
+
+    fn name(&mut self, lsn: Lsn, record: &NameRecord<'_>) -> io::Result<()> {
+        assert_eq!(record.check(), Ok(()));
+        assert!(self.names_end.is_none() && self.names.last().is_none_or(|(last, _)| *last < lsn));
+        self.names.push((lsn, format!("{record:?}")));
+        Ok(())
+    }
+
+    fn names_end(&mut self, end: Lsn) -> io::Result<()> {
+        self.names_end = Some(end);
+        Ok(())
+    }
+
     fn open(&mut self, identity: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        assert!(self.names_end.is_some());
         Ok((identity != IDENTITIES[3]).then(|| identity.to_vec()))
     }
 
@@ -319,6 +413,31 @@ impl Home for Files {
         let content = self.content.entry(file.clone()).or_default();
         content.resize(size.min(FILE_BYTES_MAX) as usize, 0);
         Ok(())
+    }
+
+    fn sync(&mut self, _file: &Vec<u8>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// As [`Files`], but it takes no names.
+struct WithoutNames(Files);
+
+impl Home for WithoutNames {
+    type File = Vec<u8>;
+    type Error = io::Error;
+
+    fn open(&mut self, identity: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        self.0.names_end = Some(Lsn(0));
+        self.0.open(identity)
+    }
+
+    fn write(&mut self, file: &Vec<u8>, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(file, offset, data)
+    }
+
+    fn truncate(&mut self, file: &Vec<u8>, size: u64) -> io::Result<()> {
+        self.0.truncate(file, size)
     }
 
     fn sync(&mut self, _file: &Vec<u8>) -> io::Result<()> {
@@ -386,6 +505,12 @@ impl Log {
                 let before = earlier.nth(back.into()).unwrap_or(self.writer.position());
                 self.append(file, Noted::Revoke { file, before });
             }
+            Step::Name(ref name) => {
+                let Some(noted) = name.noted() else { return };
+                if let Ok(lsn) = self.writer.append(&noted.record(&IDENTITIES)) {
+                    self.open.push((lsn, noted));
+                }
+            }
             Step::Commit => self.commit(),
             Step::Checkpoint { group } => {
                 let Some(at) = usize::from(group).checked_rem(self.groups.len()) else { return };
@@ -419,7 +544,8 @@ impl Log {
                 let from = (group.records[nth].0.0 - group.lsn.0) as usize;
                 let mut bytes = self.disk.group(group);
                 let record = &mut bytes[from..group.bytes];
-                to.put(&mut record[one_of(&RECORD_FIELDS, field)..]);
+                let field = one_of(&RECORD_FIELDS, field).min(record.len());
+                to.put(&mut record[field..]);
                 let len = u32::from_le_bytes(record[8..12].try_into().expect("four bytes"));
                 if let Some(whole) = record.get(..len as usize).filter(|whole| whole.len() >= 32) {
                     let crc = crc32c::crc32c_append(crc32c::crc32c(&whole[..4]), &whole[8..]);
@@ -520,7 +646,7 @@ impl Log {
     }
 
     /// What home has after a replay of a log that nobody touched.
-    fn expected(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    fn expected(&self) -> Files {
         let records = || self.groups.iter().flat_map(|group| &group.records);
         let is_void = |at: Lsn, of: u64| {
             let voids = |(lsn, noted): &(Lsn, Noted)| {
@@ -531,6 +657,11 @@ impl Log {
         };
         let mut files = Files::default();
         for (lsn, noted) in records() {
+            if let Noted::Name(_) = noted
+                && let Record::Name(name) = noted.record(&IDENTITIES)
+            {
+                files.names.push((*lsn, format!("{name:?}")));
+            }
             let (Noted::Write { file, .. } | Noted::Truncate { file, .. }) = noted else {
                 continue;
             };
@@ -538,7 +669,7 @@ impl Log {
                 files.apply(&IDENTITIES[*file as usize], noted);
             }
         }
-        files.content
+        files
     }
 
     /// Replays it, and uses it again.
@@ -548,26 +679,38 @@ impl Log {
         if interrupted.is_some() {
             // Done or not, it can be done again.
             let _ = replay(&mut self.disk, superblock, Some(&mut files));
-            files.left = None;
+            (files.left, files.names, files.names_end) = (None, Vec::new(), None);
         }
         let again = replay(&mut self.disk, superblock, Some(&mut files));
         let mut fresh = Files::default();
         let wet = replay(&mut self.disk, superblock, Some(&mut fresh));
-        assert!(std::mem::take(&mut self.disk.read_blocks) <= 8 * PASS_BLOCKS_MAX);
+        let mut without = WithoutNames(Files::default());
+        let refused = replay(&mut self.disk, superblock, Some(&mut without));
+        assert!(std::mem::take(&mut self.disk.read_blocks) <= 10 * PASS_BLOCKS_MAX);
         let (Ok(dry), Ok(again), Ok(wet)) = (&dry, &again, &wet) else {
             assert!(dry.is_err() && again.is_err() && wet.is_err(), "all find the same");
+            assert!(refused.is_err() && without.0.content.is_empty());
             return;
         };
+        match refused {
+            Ok(report) => assert_eq!((&report, wet.names), (wet, 0)),
+            Err(ReplayError::Names { lsn, .. }) => {
+                assert_eq!(fresh.names.first().map(|(first, _)| *first), Some(lsn));
+                assert!(without.0.content.is_empty());
+            }
+            Err(error) => panic!("{error}"),
+        }
         assert_eq!(again, wet);
         assert_eq!(
-            (dry.groups, dry.end, dry.torn, dry.void),
-            (wet.groups, wet.end, wet.torn, wet.void)
+            (dry.groups, dry.end, dry.torn, dry.void, dry.names),
+            (wet.groups, wet.end, wet.torn, wet.void, wet.names)
         );
-        assert_eq!(files.content, fresh.content);
+        assert_eq!((&files.content, &files.names), (&fresh.content, &fresh.names));
         if superblock == self.superblock
             && self.disk.bytes[DATA_START as usize..] == self.intact[..]
         {
-            assert_eq!(fresh.content, self.expected());
+            let expected = self.expected();
+            assert_eq!((&fresh.content, &fresh.names), (&expected.content, &expected.names));
         }
         self.check_next_use(superblock.next_use(wet.end));
     }
