@@ -25,7 +25,7 @@ pub struct Journal<Holder> {
     orphans: Counts,
     /// The part of `orphans` that the sync of home in flight will free.
     orphans_syncing: Counts,
-    /// All from here on is needed, beside what the holders need.
+    /// Everything from here on is needed, beside what the holders need.
     kept_from: Option<Lsn>,
     /// Everything before this position is free, or will be by the advance of the tail in flight.
     freed_to: Lsn,
@@ -199,12 +199,12 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.orphans.add_all(&needed.lost);
     }
 
-    /// Everything from a position on is needed beside what the holders need, or nothing: by somebody who knows the position
-    /// of the first record that is needed, and counts no contents. Replaces the position told before. To be called before
-    /// the log is durable beyond the first record that is needed again, or with a later position than before.
+    /// Keeps everything from a position on, beside what the holders need; `None` keeps nothing more. For a part of the program
+    /// that knows the position of the first record it needs, and counts no contents. The position replaces the one before;
+    /// tell each change of it before the next [`Journal::checkpoint`].
     ///
     /// # Panics
-    /// If that part of the log is free already.
+    /// If that part of the log is free already, or is being freed.
     pub fn keep_from(&mut self, from: Option<Lsn>) {
         assert!(
             from.is_none_or(|from| from >= self.freed_to),

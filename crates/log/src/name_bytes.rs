@@ -374,6 +374,59 @@ mod tests {
         }
     }
 
+    /// docs/LOG_FORMAT.md, byte for byte: what logs on disk hold.
+    #[test]
+    fn fields_are_where_the_format_says() {
+        let time = |seconds| Some(LoggedTime { seconds, nanoseconds: 0x0a0b });
+        let attributes = LoggedAttributes {
+            mode: Some(0o644),
+            uid: Some(0x0102),
+            gid: None,
+            atime: None,
+            mtime: time(-2),
+        };
+        let set: [&[u8]; 8] = [
+            &[1 | 2 | 16, 0, 0, 0],
+            &[0xa4, 1, 0, 0],
+            &[2, 1, 0, 0],
+            &[0; 4],
+            &[0; 8],
+            &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+            &[0; 4],
+            &[0x0b, 0x0a, 0, 0],
+        ];
+        let (from, to) =
+            (Entry { directory: 3, name: b"from" }, Entry { directory: 4, name: b"to" });
+        let make = |kind| NameRecord::Make { node: 7, at: from, kind, attributes };
+        let behind = |rest: &[&[u8]]| [&set[..], rest].concat().concat();
+        let link: &[&[u8]] = &[&[10, 4, 0, 0, 0, 0, 0, 0], &[0; 8], b"from", b"target"];
+        let device: &[&[u8]] = &[&[2, 4, 0, 0, 0, 0, 0, 0], &[5, 1, 0, 0, 0, 0, 0, 0], b"from"];
+        let two = |numbers: [u8; 2]| {
+            let [one, other] = numbers.map(|number| [number, 0, 0, 0, 0, 0, 0, 0]);
+            [&one[..], &other, &[4, 0, 0, 0, 0, 0, 0, 0], b"fromto"].concat()
+        };
+        let xattr = |value| NameRecord::SetXattr { node: 7, name: b"user.x", value };
+        let name: &[u8] = b"\x06\0\0\0\0\0\0\0user.x";
+        let directory =
+            NameRecord::Node { node: 7, file_type: FileType::Directory, identity: b"i" };
+        for (record, kind, value, payload) in [
+            (directory, 16, 4, b"i".to_vec()),
+            (make(NewNode::Symlink(b"target")), 17, 3, behind(link)),
+            (make(NewNode::CharacterDevice(0x105)), 17, 3, behind(device)),
+            (NameRecord::Link { node: 7, at: to }, 18, 4, b"to".to_vec()),
+            (NameRecord::Remove { node: 7, at: to }, 19, 4, b"to".to_vec()),
+            (NameRecord::Rename { node: 7, from, to, replaced: Some(8) }, 20, 3, two([4, 8])),
+            (NameRecord::Rename { node: 7, from, to, replaced: None }, 20, 3, two([4, 0])),
+            (NameRecord::Exchange { one: (7, from), other: (8, to) }, 21, 3, two([8, 4])),
+            (NameRecord::Set { node: 7, attributes }, 22, 0, behind(&[])),
+            (xattr(Some(b"value")), 23, 1, [name, b"value"].concat()),
+            (xattr(None), 23, 0, name.to_vec()),
+        ] {
+            assert_eq!(record.kind_and_value(), (kind, value), "{record}");
+            assert_eq!(record.payload(), payload, "{record}");
+        }
+    }
+
     #[test]
     fn a_record_that_is_too_short_or_too_long_is_refused_or_another_record() {
         for record in samples() {
