@@ -124,6 +124,17 @@ impl HomeNames {
         Ok(openat(&own, PARKING, flags, Mode::empty())?)
     }
 
+    /// Whether the directory that [`HomeNames::parking`] opens is there.
+    ///
+    /// # Errors
+    /// Those of openat(2) and statx(2).
+    pub(crate) fn has_parking(&self, root: BorrowedFd<'_>) -> io::Result<bool> {
+        match notes::trusted_directory(root)? {
+            Some(own) => self.has_name(own.as_fd(), OsStr::new(PARKING)),
+            None => Ok(false),
+        }
+    }
+
     /// A stream of a directory on the file system with this `device` number, that begins after `cookie`. Positions are
     /// taken to be of the directory on SOURCE's own file system if it has file handles.
     ///
