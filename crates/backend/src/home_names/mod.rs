@@ -39,7 +39,7 @@ pub use system::{folds_names, is_plain, space};
 pub use xattrs::{Value, get_xattr, list_xattrs};
 
 /// The directory in `.weir` for inodes that have no other name for a moment.
-const PARKING: &str = "parked";
+pub(crate) const PARKING: &str = "parked";
 
 /// A name that was looked up, or an open file.
 #[derive(Clone, Debug)]

@@ -18,7 +18,8 @@ use rustix::io::Errno;
 use weir_names::tree::Kind;
 use weir_names::{NodeId, Place};
 
-use crate::home_names::{HomeNames, open_directory, read_link};
+use super::records::OWN_DIRECTORY;
+use crate::home_names::{HomeNames, PARKING, open_directory, read_link};
 use crate::identity::{self, Found, handle_of, may_open_handles};
 use crate::recovery::Recovered;
 
@@ -186,6 +187,13 @@ impl<'a> Inodes<'a> {
             return Ok(Rc::clone(parking));
         }
         let parking = Rc::new(self.home.parking(self.source)?);
+        if self.walked.is_some() {
+            // It may have been made just now.
+            let own = self.home.open_place(self.source, OWN_DIRECTORY)?;
+            let (own, parking) = (handle_of(own.as_fd())?, handle_of(parking.as_fd())?);
+            self.insert_walked(own.clone(), (self.root.clone(), OWN_DIRECTORY.to_vec()));
+            self.insert_walked(parking, (own, PARKING.as_bytes().to_vec()));
+        }
         self.parking = Some(Rc::clone(&parking));
         Ok(parking)
     }
@@ -243,14 +251,15 @@ impl<'a> Inodes<'a> {
 
     /// An inode has this name now.
     pub(crate) fn moved(&mut self, node: NodeId, at: &Place) {
+        if self.walked.is_none() {
+            return;
+        }
         let parent = match at.parent() {
             NodeId::PARKING => self.parking().ok().and_then(|fd| handle_of(fd.as_fd()).ok()),
             parent => self.identities.get(&parent).cloned(),
         };
-        if let (Some(walked), Some(parent), Some(identity)) =
-            (&mut self.walked, parent, self.identities.get(&node))
-        {
-            walked.insert(identity.clone(), (parent, at.name().to_vec()));
+        if let (Some(parent), Some(identity)) = (parent, self.identities.get(&node)) {
+            self.insert_walked(identity.clone(), (parent, at.name().to_vec()));
         }
     }
 
@@ -311,6 +320,12 @@ impl Inodes<'_> {
         Ok(is_same.then_some((opened, status)))
     }
 
+    fn insert_walked(&mut self, identity: Vec<u8>, named: Named) {
+        if let Some(walked) = &mut self.walked {
+            walked.insert(identity, named);
+        }
+    }
+
     fn walk(&mut self) -> io::Result<()> {
         self.walked = Some(HashMap::new());
         let mut pending = vec![self.root.clone()];
@@ -330,8 +345,7 @@ impl Inodes<'_> {
                 if FileType::from_raw_mode(status.st_mode) == FileType::Directory {
                     pending.push(identity.clone());
                 }
-                let walked = self.walked.as_mut().expect("it is being made");
-                walked.insert(identity, (parent.clone(), name));
+                self.insert_walked(identity, (parent.clone(), name));
             }
         }
         Ok(())

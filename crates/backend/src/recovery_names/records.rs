@@ -14,7 +14,7 @@ use crate::identity;
 pub(crate) const OWN_FIRST: u64 = 1 << 62;
 
 /// Weir's own directory in SOURCE.
-const OWN_DIRECTORY: &[u8] = b".weir";
+pub(crate) const OWN_DIRECTORY: &[u8] = b".weir";
 
 /// One record of names, in the log's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
