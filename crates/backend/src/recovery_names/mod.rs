@@ -165,6 +165,10 @@ struct Recovery<'a> {
     commands_left: usize,
     /// Nodes of the log.
     nodes: HashSet<NodeId>,
+    /// What home refused was tried once more.
+    is_retried: bool,
+    /// Why the note cannot be written, and which nodes are not in it: nothing may go into them.
+    not_noted: Option<(i32, HashSet<NodeId>)>,
 }
 
 impl<'a> Recovery<'a> {
@@ -187,6 +191,8 @@ impl<'a> Recovery<'a> {
             committed: end,
             commands_left: 1000 + COMMANDS_PER_RECORD * records.len(),
             nodes: HashSet::from([NodeId::ROOT]),
+            is_retried: false,
+            not_noted: None,
         };
         recovery.introduce(&records, noted)?;
         for (lsn, record) in records {
@@ -291,7 +297,7 @@ impl<'a> Recovery<'a> {
             if executed >= commands_max {
                 return Ok(false);
             }
-            if self.commands_left == 0 || !self.commit()? {
+            if self.commands_left == 0 || !self.commit()? && !self.retry() {
                 return Ok(true);
             }
         }
@@ -300,8 +306,22 @@ impl<'a> Recovery<'a> {
     /// Makes the identities of what was made durable. Says whether there is anything new to be done.
     fn commit(&mut self) -> Result<bool, NamesRecoveryError> {
         let made = self.executor.take_unnoted();
-        if !made.is_empty() {
-            self.note.add(&made).map_err(system("write '.weir/recovered'"))?;
+        let nodes = made.iter().map(|(node, _)| *node);
+        if let Some((_, not_noted)) = &mut self.not_noted {
+            not_noted.extend(nodes);
+            return Ok(false);
+        }
+        let noted = if made.is_empty() { Ok(()) } else { self.note.add(&made) };
+        match noted {
+            Ok(()) => {}
+            // What does not depend on it was done, or is done yet.
+            Err(error) => match error.raw_os_error() {
+                Some(code @ (libc::ENOSPC | libc::EDQUOT)) => {
+                    self.not_noted = Some((code, nodes.collect()));
+                    return Ok(false);
+                }
+                _ => return Err(system("write '.weir/recovered'")(error)),
+            },
         }
         let end = self.executor.end;
         let is_new = self.committed < end;
@@ -310,6 +330,16 @@ impl<'a> Recovery<'a> {
             self.tree.committed(end);
         }
         Ok(is_new)
+    }
+
+    /// What home refused is tried once more: there may be room now. Says whether it is.
+    fn retry(&mut self) -> bool {
+        let is_tried = !self.is_retried && self.tree.refused().next().is_some();
+        if is_tried {
+            self.is_retried = true;
+            self.tree.retry();
+        }
+        is_tried
     }
 
     /// The end: what is to be done last, and what became of everything. Home is to be synced after it.
@@ -322,6 +352,11 @@ impl<'a> Recovery<'a> {
         for (node, error) in self.executor.finish_directories() {
             left.insert(Part::Attributes(node), reason(error));
         }
+        let not_noted = self.not_noted.take();
+        let note = not_noted.iter().map(|(code, _)| LeftName {
+            path: ".weir/recovered".to_owned(),
+            reason: LeftReason::Refused(*code),
+        });
         let left = left.into_iter().map(|(part, reason)| {
             let path = match part {
                 Part::Entry(at) => self.path(&at),
@@ -329,13 +364,15 @@ impl<'a> Recovery<'a> {
             };
             LeftName { path, reason }
         });
-        let left = left.collect();
+        let left = left.chain(note).collect();
         let conflicts = self.tree.take_conflicts().into_iter().map(|conflict| {
             let kept = conflict.kept.map(|kept| self.path(&kept));
             NameConflict { path: self.path(&conflict.at), kept }
         });
         let conflicts = conflicts.collect();
-        let identities = self.nodes.iter().filter(|&&node| self.tree.is_bound(node));
+        let is_noted = |node| not_noted.as_ref().is_none_or(|(_, nodes)| !nodes.contains(node));
+        let identities = self.nodes.iter().filter(|node| is_noted(node));
+        let identities = identities.filter(|&&node| self.tree.is_bound(node));
         let identities = identities
             .filter_map(|&node| Some((node, self.executor.inodes.identity(node)?.to_vec())));
         let identities = identities.collect();

@@ -33,6 +33,9 @@ pub(crate) struct Note<'a> {
     log: Identity,
     /// Open at its end; `None` before the first inode is noted.
     file: Option<File>,
+    /// As on a full disk.
+    #[cfg(test)]
+    pub(crate) is_full: bool,
 }
 
 impl<'a> Note<'a> {
@@ -41,7 +44,13 @@ impl<'a> Note<'a> {
     /// # Errors
     /// InvalidData if it is damaged; those of reading it.
     pub(crate) fn read(source: BorrowedFd<'a>, log: Identity) -> io::Result<(Note<'a>, Vec<Made>)> {
-        let mut note = Note { source, log, file: None };
+        let mut note = Note {
+            source,
+            log,
+            file: None,
+            #[cfg(test)]
+            is_full: false,
+        };
         let Some(directory) = notes::trusted_directory(source)? else {
             return Ok((note, Vec::new()));
         };
@@ -57,11 +66,15 @@ impl<'a> Note<'a> {
         Ok((note, made))
     }
 
-    /// Adds inodes, durably.
+    /// Adds inodes, durably. After an error nothing may be added any more.
     ///
     /// # Errors
     /// Those of writing the note.
     pub(crate) fn add(&mut self, made: &[Made]) -> io::Result<()> {
+        #[cfg(test)]
+        if self.is_full {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
         let batch = encode(made);
         let file = match &mut self.file {
             Some(file) => file,

@@ -297,3 +297,46 @@ fn a_home_without_its_own_directory_or_with_a_damaged_note_says_so() {
     let error = recover().unwrap_err();
     assert!(error.contains(".weir/recovered"), "{error}");
 }
+
+#[test]
+fn what_a_recovery_made_is_known_when_it_has_content() {
+    let Some(source) = Source::new() else { return };
+    let log =
+        Log::default().make(10, at(1, "file"), Kind::File).make(11, at(1, "dir"), Kind::Directory);
+    assert_eq!(log.recover_all(&source).counts.made, 2);
+    // The data that the log has is written; then the recovery is cut.
+    fs::write(source.path("file"), "content").unwrap();
+    fs::write(source.path("dir/below"), "").unwrap();
+    assert_eq!(log.recover_all(&source).counts.made, 0);
+    // Another log knows nothing of it.
+    let other = recover_names(source.fd.as_fd(), &[8; 16], log.0.clone(), log.end()).unwrap();
+    assert_eq!((other.conflicts.len(), other.counts.made), (2, 2));
+    forget_recovered_names(source.fd.as_fd()).unwrap();
+    assert!(source.names(".weir").is_empty());
+}
+
+#[test]
+fn nothing_goes_into_what_the_note_has_no_room_for() {
+    let Some(source) = Source::new() else { return };
+    fs::write(source.path("old"), "").unwrap();
+    let log = Log::default()
+        .known(9, Kind::File, source.handle("old"))
+        .make(10, at(1, "dir"), Kind::Directory)
+        .make(11, at(10, "file"), Kind::File)
+        .change(Change::Remove { node: NodeId(9), at: at(1, "old") });
+    let home = HomeNames::new(source.fd.as_fd()).unwrap();
+    let (records, end) = (log.0.clone(), log.end());
+    let mut recovery = Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, true).unwrap();
+    recovery.note.is_full = true;
+    recovery.run(usize::MAX).unwrap();
+    let recovered = recovery.finish().unwrap();
+    let full = LeftReason::Refused(libc::ENOSPC);
+    let note = LeftName { path: ".weir/recovered".to_owned(), reason: full };
+    assert!(recovered.left.contains(&note), "{:?}", recovered.left);
+    assert!(recovered.left.iter().any(|left| left.path == "dir/file"), "{:?}", recovered.left);
+    assert_eq!((recovered.identity_of(NodeId(10)), source.names("dir").len()), (None, 0));
+    assert_eq!(source.names("."), ["dir"]);
+    // When there is room, the directory is found, and goes on to be used.
+    assert_eq!(log.recover_all(&source).counts.made, 1);
+    assert_eq!(source.names("dir"), ["file"]);
+}
