@@ -56,7 +56,7 @@ impl Seen {
     pub(crate) fn is_empty(&self) -> io::Result<bool> {
         match FileType::from_raw_mode(self.status.st_mode) {
             FileType::RegularFile => Ok(self.status.st_size == 0),
-            FileType::Directory => Ok(names_in(&open_directory(self.inode.as_fd())?)?.is_empty()),
+            FileType::Directory => Ok(names_in(open_directory(self.inode.as_fd())?)?.is_empty()),
             _ => Ok(true),
         }
     }
@@ -72,10 +72,10 @@ fn file_type(kind: &Kind) -> FileType {
     }
 }
 
-/// The names in a directory that was opened for reading.
-pub(crate) fn names_in(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+/// The names in a directory that was opened for reading. It need not be searchable.
+pub(crate) fn names_in(directory: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
+    for entry in Dir::new(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") {
@@ -335,7 +335,7 @@ impl Inodes<'_> {
                 Some((open_directory(path.as_fd()).ok()?, path))
             });
             let Some((directory, path)) = opened else { continue };
-            for name in names_in(&directory)? {
+            for name in names_in(directory)? {
                 let Ok(inode) = self.home.open_place(path.as_fd(), &name) else { continue };
                 let status = fstat(&inode)?;
                 if status.st_dev != self.device {

@@ -260,7 +260,7 @@ impl<'a> Recovery<'a> {
     /// What is parked is found by its name. What is not known is of no use any more: it is removed, if nothing is in it.
     fn find_parked(&mut self) -> io::Result<()> {
         let Some(parking) = self.executor.inodes.known_parking()? else { return Ok(()) };
-        for name in names_in(&open_directory(parking.as_fd())?)? {
+        for name in names_in(open_directory(parking.as_fd())?)? {
             self.commands_left += COMMANDS_PER_RECORD;
             let at = Place::new(NodeId::PARKING, &name).expect("home lists names");
             let Some(seen) = self.executor.inodes.look(&at)? else { continue };

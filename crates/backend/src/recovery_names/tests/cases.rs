@@ -26,7 +26,8 @@ impl Log {
     }
 
     fn make(self, node: u64, at: Place, kind: Kind) -> Log {
-        self.make_with(node, at, kind, attributes(0o640))
+        let mode = if kind.is_directory() { 0o750 } else { 0o640 };
+        self.make_with(node, at, kind, attributes(mode))
     }
 
     fn make_with(self, node: u64, at: Place, kind: Kind, attributes: Attributes) -> Log {
@@ -95,7 +96,7 @@ fn everything_is_made_with_its_attributes() {
     let recovered = log.recover_all(&source);
     assert_eq!(source.names("."), ["dir", "fifo", "file", "link", "socket"]);
     for (name, mode) in
-        [("file", 0o640), ("dir", 0o500), ("dir/below", 0o640), ("dir/below/suid", 0o4755)]
+        [("file", 0o640), ("dir", 0o500), ("dir/below", 0o750), ("dir/below/suid", 0o4755)]
     {
         let made = source.metadata(name);
         let mtime = (made.mtime(), made.mtime_nsec());
