@@ -196,6 +196,11 @@ fn what_somebody_else_put_there_stays_and_ours_goes_beside_it() {
     assert_eq!(fs::read_to_string(source.path("file")).unwrap(), "theirs");
     assert!(source.metadata("dir").is_symlink());
     assert_eq!(source.names("dir.weir-conflict-1"), ["in"]);
+    // Done again, what is beside theirs is known.
+    fs::write(source.path("file.weir-conflict-1"), "ours").unwrap();
+    let again = log.recover(&source);
+    assert_eq!((again.conflicts.len(), again.counts.made, again.left), (2, 0, vec![]));
+    assert_eq!(source.names(".").len(), 4);
     assert!(!source.path("elsewhere").exists());
 }
 

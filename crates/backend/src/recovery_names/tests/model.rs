@@ -65,6 +65,16 @@ impl Model {
         true
     }
 
+    /// A path of a node, if it has any.
+    pub(super) fn path(&self, node: NodeId) -> Option<String> {
+        let (place, _) = self.entries.iter().find(|(_, child)| **child == node)?;
+        let name = std::str::from_utf8(place.name()).unwrap();
+        match place.parent() {
+            NodeId::ROOT => Some(name.to_owned()),
+            parent => Some(format!("{}/{name}", self.path(parent)?)),
+        }
+    }
+
     /// The times of a directory whose names changed are not known.
     fn touch(&mut self, at: &Place) {
         self.inodes.get_mut(&at.parent()).unwrap().attributes.mtime = None;
