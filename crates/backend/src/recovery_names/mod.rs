@@ -2,8 +2,8 @@
 //!
 //! The log's records are replayed to a tree in which nothing is known of home; then the same planner that brings a living
 //! tree home says what is to be done ([`weir_names::tree`]). Here that is done: `records` refuses what cannot be true,
-//! `inodes` finds the inodes of nodes, `executor` executes commands, and `note` keeps the identities of what was made, so
-//! that a recovery can be cut anywhere and done again. Names go home before the bytes of files do.
+//! `inodes` finds the inodes of nodes, `executor` executes commands, `note` keeps the identities of what was made, so that a
+//! recovery can be cut anywhere and done again, and `outcome` is what is reported. Names go home before the bytes of files.
 //!
 //! Does not own: the log and how its records are read; the bytes of files and their sizes
 //! ([`recovery`](crate::recovery)).
@@ -19,6 +19,7 @@
 mod executor;
 mod inodes;
 mod note;
+mod outcome;
 mod records;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, syncfs, unlinkat};
 use weir_log::{Identity, Lsn};
-use weir_names::tree::{Change, HomeError, Kind, Part, Tree};
+use weir_names::tree::{Change, Kind, Part, Tree};
 use weir_names::{NodeId, Place};
 
 use crate::home_names::{HomeNames, open_directory};
@@ -37,10 +38,12 @@ use crate::identity::Naming;
 use executor::Executor;
 use inodes::{Inodes, names_in};
 use note::Note;
-use records::{check_change, check_known, damaged, does_nothing};
+use outcome::{damaged, reason, system};
+use records::{check_change, check_known, does_nothing};
 
 pub use executor::Counts;
 pub use note::forget_recovered_names;
+pub use outcome::{LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames};
 pub use records::NameRecord;
 
 /// Commands that a recovery executes for each record, and for each inode that is parked, at most. A name takes a look, a
@@ -49,86 +52,6 @@ const COMMANDS_PER_RECORD: usize = 100;
 
 /// How many directories are followed upwards for a message.
 const DEPTH_MAX: usize = 4096;
-
-/// Why names cannot be recovered at all. Nothing is lost: the log has them.
-#[derive(Debug, thiserror::Error)]
-pub enum NamesRecoveryError {
-    /// Its records contradict each other.
-    #[error("the log is damaged: the record at {lsn} cannot be: {why}")]
-    Damaged {
-        /// The record.
-        lsn: Lsn,
-        /// What is wrong.
-        why: String,
-    },
-    /// SOURCE's file system has no file handles that last.
-    #[error("names cannot be recovered: SOURCE's file system has no lasting file handles")]
-    NoHandles,
-    /// A system call failed that concerns all names.
-    #[error("cannot {doing}: {source}")]
-    System {
-        /// What was tried.
-        doing: &'static str,
-        /// Why it failed.
-        source: io::Error,
-    },
-}
-
-fn system(doing: &'static str) -> impl FnOnce(io::Error) -> NamesRecoveryError {
-    move |source| NamesRecoveryError::System { doing, source }
-}
-
-/// Something that is not as the log says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftName {
-    /// The path in SOURCE.
-    pub path: String,
-    /// Why.
-    pub reason: LeftReason,
-}
-
-/// Why something is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LeftReason {
-    /// Home refused it.
-    #[error("{}", io::Error::from_raw_os_error(*.0))]
-    Refused(i32),
-    /// What it is about, or its directory, is not where it was.
-    #[error("home does not have it, or its directory, where it was")]
-    Moved,
-    /// It waits for something else that is left.
-    #[error("it depends on something else that was not done")]
-    Waits,
-}
-
-/// A name that somebody else took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameConflict {
-    /// The path in SOURCE of what somebody else put there, and which stays.
-    pub path: String,
-    /// The path of what was wanted there; `None` if the name was to be removed.
-    pub kept: Option<String>,
-}
-
-/// What became of the names that a log speaks of.
-#[derive(Debug)]
-pub struct RecoveredNames {
-    /// What was not done. The log is to be kept while there is anything.
-    pub left: Vec<LeftName>,
-    /// Names that somebody else took.
-    pub conflicts: Vec<NameConflict>,
-    /// What was done.
-    pub counts: Counts,
-    identities: HashMap<NodeId, Vec<u8>>,
-}
-
-impl RecoveredNames {
-    /// Which inode of home a node of the log is: for records of data that were logged before home had the file. `None` if
-    /// home does not have it. If its last name was removed, that inode is gone.
-    pub fn identity_of(&self, node: NodeId) -> Option<&[u8]> {
-        self.identities.get(&node).map(Vec::as_slice)
-    }
-}
 
 /// Makes names and attributes in `source`, a directory open for reading, what the records of a log say, which end at
 /// `end`; then syncs the file system. Blocks. If it is cut, it is to be called again with the same records; earlier
@@ -414,12 +337,4 @@ impl Recovery<'_> {
 
 fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
-}
-
-fn reason(error: HomeError) -> LeftReason {
-    match error {
-        HomeError::Refused(code) => LeftReason::Refused(code),
-        HomeError::NotEmpty => LeftReason::Refused(libc::ENOTEMPTY),
-        HomeError::Changed | HomeError::Gone | HomeError::NoExchange => LeftReason::Moved,
-    }
 }

@@ -4,7 +4,6 @@
 //! itself when it replays a change is checked here, before.
 
 use rustix::fs::FileType;
-use weir_log::Lsn;
 use weir_names::tree::{Attributes, Change, Kind, Tree};
 use weir_names::{NodeId, Place};
 
@@ -146,9 +145,4 @@ fn check_attributes(attributes: &Attributes) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Why a log is not replayed.
-pub(crate) fn damaged(lsn: Lsn, why: impl std::fmt::Display) -> super::NamesRecoveryError {
-    super::NamesRecoveryError::Damaged { lsn, why: why.to_string() }
 }

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use weir_names::tree::{Attributes, Moment};
+use weir_names::tree::{Attributes, HomeError, Moment};
 
 use super::*;
 use crate::identity::handle_of;
