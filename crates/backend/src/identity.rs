@@ -149,6 +149,13 @@ pub(crate) fn with_handle_of<T>(
     Ok(with(handle.head.handle_type.cast_unsigned(), bytes))
 }
 
+/// Whether an identity can be a handle: it is no path, and not longer than a handle is.
+pub(crate) fn is_handle(identity: &[u8]) -> bool {
+    identity.split_first_chunk::<4>().is_some_and(|(kind, bytes)| {
+        u32::from_le_bytes(*kind) != PATH_TYPE && bytes.len() <= HANDLE_BYTES_MAX
+    })
+}
+
 /// The result of opening a file by its identity.
 #[derive(Debug)]
 pub(crate) enum Found {

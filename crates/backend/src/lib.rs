@@ -39,6 +39,7 @@ mod policy;
 mod proc_path;
 mod ranges;
 mod recovery;
+mod recovery_names;
 mod redo;
 mod redo_log;
 mod reservations;
@@ -63,6 +64,10 @@ pub use look::{Look, Seen};
 pub use policy::Policy;
 pub use proc_path::shown_path;
 pub use recovery::RecoveryError;
+pub use recovery_names::{
+    Counts, LeftName, LeftReason, NameConflict, NameRecord, NamesRecoveryError, RecoveredNames,
+    forget_recovered_names, recover_names,
+};
 pub use redo_log::{
     Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RedoLog,
     can_be_logged, look, recover,

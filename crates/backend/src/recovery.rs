@@ -156,6 +156,11 @@ impl Recovered {
         path_of(file).and_then(|path| self.below_source(&path))
     }
 
+    /// Whether the kernel knows an open file's path, and it is below SOURCE.
+    pub(crate) fn is_below_source(&self, file: BorrowedFd<'_>) -> bool {
+        self.known_path(file).is_some()
+    }
+
     fn name_of_known(&mut self, nth: usize) -> String {
         if self.files[nth].name.is_none() {
             let identity = self.files[nth].identity.clone();
@@ -171,7 +176,7 @@ impl Recovered {
     }
 
     /// Whether an open file is in SOURCE.
-    fn is_inside(&mut self, file: BorrowedFd<'_>) -> io::Result<bool> {
+    pub(crate) fn is_inside(&mut self, file: BorrowedFd<'_>) -> io::Result<bool> {
         let status = fstat(file)?;
         if status.st_dev != fstat(&self.source)?.st_dev {
             return Ok(false);

@@ -39,7 +39,7 @@ pub use system::{folds_names, is_plain, space};
 pub use xattrs::{Value, get_xattr, list_xattrs};
 
 /// The directory in `.weir` for inodes that have no other name for a moment.
-const PARKING: &str = "parked";
+pub(crate) const PARKING: &str = "parked";
 
 /// A name that was looked up, or an open file.
 #[derive(Clone, Debug)]
@@ -122,6 +122,17 @@ impl HomeNames {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&own, PARKING, flags, Mode::empty())?)
+    }
+
+    /// Whether the directory that [`HomeNames::parking`] opens is there.
+    ///
+    /// # Errors
+    /// Those of openat(2) and statx(2).
+    pub(crate) fn has_parking(&self, root: BorrowedFd<'_>) -> io::Result<bool> {
+        match notes::trusted_directory(root)? {
+            Some(own) => self.has_name(own.as_fd(), OsStr::new(PARKING)),
+            None => Ok(false),
+        }
     }
 
     /// A stream of a directory on the file system with this `device` number, that begins after `cookie`. Positions are

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::identity::NodeId;
 use crate::tree::command::Command;
 use crate::tree::node::{Attributes, Xattrs};
+use crate::tree::part::Part;
 use crate::tree::places::Role;
 use crate::tree::state::Tree;
 use crate::way::Place;
@@ -52,6 +53,17 @@ impl Tree {
             }
             _ => None,
         }
+    }
+
+    /// What home is not known to have as it should be, in no order: as many parts as [`Tree::dirty`] says.
+    pub fn unfinished(&self) -> impl Iterator<Item = Part> {
+        self.nodes.iter().flat_map(|(&number, of)| {
+            let attributes = of.set_since.map(|_| Part::Attributes(number));
+            let entries = of.directory.iter().flat_map(|of| of.entries());
+            let entries = entries.filter(|(_, entry)| entry.since.is_some());
+            let place = move |name| Place::new(number, name).expect("entries have names");
+            attributes.into_iter().chain(entries.map(move |(name, _)| Part::Entry(place(name))))
+        })
     }
 
     /// How many names of a file are known.

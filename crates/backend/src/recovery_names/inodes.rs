@@ -1,0 +1,353 @@
+//! Which inode of home each node is, and descriptors of them.
+//!
+//! An inode is opened by its handle. An ordinary user may not do that (CAP_DAC_READ_SEARCH): then SOURCE is walked once,
+//! and an inode is opened by the names that lead to it, which are kept true as recovery changes them.
+//!
+//! Invariants:
+//! - a descriptor is of an inode on SOURCE's own file system, which has a name in SOURCE;
+//! - no symbolic link is followed;
+//! - at most [`OPEN_MAX`] directories are open.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::fs::{Dir, FileType, OFlags, Stat, fstat};
+use rustix::io::Errno;
+use weir_names::tree::Kind;
+use weir_names::{NodeId, Place};
+
+use super::records::OWN_DIRECTORY;
+use crate::home_names::{HomeNames, PARKING, open_directory, read_link};
+use crate::identity::{self, Found, handle_of, may_open_handles};
+use crate::recovery::Recovered;
+
+/// Directories open at once.
+const OPEN_MAX: usize = 128;
+
+/// How deep a directory may be that is opened by the names above it.
+const DEPTH_MAX: usize = 10_000;
+
+/// What a name leads to at home.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// Opened with `O_PATH`.
+    pub(crate) inode: OwnedFd,
+    pub(crate) status: Stat,
+    /// `None` if it is on another file system.
+    pub(crate) identity: Option<Vec<u8>>,
+}
+
+impl Seen {
+    pub(crate) fn kind(&self) -> io::Result<Kind> {
+        let mode = self.status.st_mode;
+        Ok(match FileType::from_raw_mode(mode) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Symlink(read_link(self.inode.as_fd())?.into()),
+            file_type => {
+                Kind::Special { file_type: file_type.as_raw_mode(), device: self.status.st_rdev }
+            }
+        })
+    }
+
+    /// Whether nothing was put into it yet.
+    pub(crate) fn is_empty(&self) -> io::Result<bool> {
+        match FileType::from_raw_mode(self.status.st_mode) {
+            FileType::RegularFile => Ok(self.status.st_size == 0),
+            FileType::Directory => Ok(names_in(open_directory(self.inode.as_fd())?)?.is_empty()),
+            _ => Ok(true),
+        }
+    }
+}
+
+/// The type that a kind has in `st_mode`.
+fn file_type(kind: &Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink(_) => FileType::Symlink,
+        Kind::Special { file_type, .. } => FileType::from_raw_mode(*file_type),
+    }
+}
+
+/// The names in a directory that was opened for reading. It need not be searchable.
+pub(crate) fn names_in(directory: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in Dir::new(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
+
+/// A name of an inode: the identity of its directory, and the name there.
+type Named = (Vec<u8>, Vec<u8>);
+
+/// Inodes of one SOURCE: see the module.
+#[derive(Debug)]
+pub(crate) struct Inodes<'a> {
+    source: BorrowedFd<'a>,
+    device: u64,
+    /// Tells which files are in SOURCE.
+    files: Recovered,
+    home: &'a HomeNames,
+    parking: Option<Rc<OwnedFd>>,
+    identities: HashMap<NodeId, Vec<u8>>,
+    nodes: HashMap<Vec<u8>, NodeId>,
+    /// Directories, the one opened first at the front.
+    open: VecDeque<(NodeId, Rc<OwnedFd>)>,
+    /// By identity; `None` where handles may be opened.
+    walked: Option<HashMap<Vec<u8>, Named>>,
+    root: Vec<u8>,
+}
+
+impl<'a> Inodes<'a> {
+    /// Of the directory `source`, on whose file system handles last.
+    pub(crate) fn new(
+        source: BorrowedFd<'a>,
+        home: &'a HomeNames,
+        by_handle: bool,
+    ) -> io::Result<Inodes<'a>> {
+        let root = handle_of(source)?;
+        let mut inodes = Inodes {
+            source,
+            device: fstat(source)?.st_dev,
+            files: Recovered::new(source, Default::default())?,
+            home,
+            parking: None,
+            identities: HashMap::from([(NodeId::ROOT, root.clone())]),
+            nodes: HashMap::from([(root.clone(), NodeId::ROOT)]),
+            open: VecDeque::new(),
+            walked: None,
+            root,
+        };
+        if !by_handle || !may_open_handles(source) {
+            inodes.walk()?;
+        }
+        Ok(inodes)
+    }
+
+    /// A node is this inode.
+    pub(crate) fn name(&mut self, node: NodeId, identity: Vec<u8>) {
+        if let Some(before) = self.identities.insert(node, identity.clone()) {
+            self.nodes.remove(&before);
+        }
+        self.nodes.insert(identity, node);
+        self.open.retain(|(open, _)| *open != node);
+    }
+
+    pub(crate) fn identity(&self, node: NodeId) -> Option<&[u8]> {
+        self.identities.get(&node).map(Vec::as_slice)
+    }
+
+    pub(crate) fn node(&self, identity: &[u8]) -> Option<NodeId> {
+        self.nodes.get(identity).copied()
+    }
+
+    /// Whether home has an inode, of this kind.
+    pub(crate) fn is_there(&mut self, identity: &[u8], kind: &Kind) -> io::Result<bool> {
+        let Some((_, status)) = self.open_identity(identity)? else { return Ok(false) };
+        Ok(FileType::from_raw_mode(status.st_mode) == file_type(kind))
+    }
+
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// ESTALE if home does not have it; those of opening it.
+    pub(crate) fn directory(&mut self, node: NodeId) -> io::Result<Rc<OwnedFd>> {
+        if node == NodeId::PARKING {
+            return self.parking();
+        }
+        if let Some((_, known)) = self.open.iter().find(|(open, _)| *open == node) {
+            return Ok(Rc::clone(known));
+        }
+        let identity = self.identities.get(&node).cloned().ok_or(Errno::STALE)?;
+        let opened = match node {
+            NodeId::ROOT => Some(self.source.try_clone_to_owned()?),
+            _ => self.open_identity(&identity)?.map(|(opened, _)| opened),
+        };
+        let opened = Rc::new(opened.ok_or(Errno::STALE)?);
+        if FileType::from_raw_mode(fstat(&opened)?.st_mode) != FileType::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        if self.open.len() >= OPEN_MAX {
+            self.open.pop_front();
+        }
+        self.open.push_back((node, Rc::clone(&opened)));
+        Ok(opened)
+    }
+
+    fn parking(&mut self) -> io::Result<Rc<OwnedFd>> {
+        if let Some(parking) = &self.parking {
+            return Ok(Rc::clone(parking));
+        }
+        let parking = Rc::new(self.home.parking(self.source)?);
+        if self.walked.is_some() {
+            // It may have been made just now.
+            let own = self.home.open_place(self.source, OWN_DIRECTORY)?;
+            let (own, parking) = (handle_of(own.as_fd())?, handle_of(parking.as_fd())?);
+            self.insert_walked(own.clone(), (self.root.clone(), OWN_DIRECTORY.to_vec()));
+            self.insert_walked(parking, (own, PARKING.as_bytes().to_vec()));
+        }
+        self.parking = Some(Rc::clone(&parking));
+        Ok(parking)
+    }
+
+    /// The parking directory, if there is one.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(crate) fn known_parking(&mut self) -> io::Result<Option<Rc<OwnedFd>>> {
+        match self.home.has_parking(self.source)? {
+            true => self.parking().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Opens a node. `at` is a name of it, if one is known: whether it is in SOURCE need not be found out then.
+    ///
+    /// # Errors
+    /// ESTALE if home does not have it, or not in SOURCE; those of opening it.
+    pub(crate) fn open(&mut self, node: NodeId, at: Option<&Place>) -> io::Result<OwnedFd> {
+        let identity = self.identities.get(&node).cloned().ok_or(Errno::STALE)?;
+        if node == NodeId::ROOT {
+            return self.source.try_clone_to_owned();
+        }
+        if let Some(at) = at
+            && let Ok(Some(seen)) = self.look(at)
+            && seen.identity.as_ref() == Some(&identity)
+        {
+            return Ok(seen.inode);
+        }
+        let (inode, status) = self.open_identity(&identity)?.ok_or(Errno::STALE)?;
+        let is_directory = FileType::from_raw_mode(status.st_mode) == FileType::Directory;
+        match is_directory || self.walked.is_some() || self.files.is_inside(inode.as_fd())? {
+            true => Ok(inode),
+            false => Err(Errno::STALE.into()),
+        }
+    }
+
+    /// What a name leads to; `None` if it is not there.
+    ///
+    /// # Errors
+    /// Those of opening it or its directory.
+    pub(crate) fn look(&mut self, at: &Place) -> io::Result<Option<Seen>> {
+        let directory = self.directory(at.parent())?;
+        let inode = match self.home.open_place(directory.as_fd(), at.name()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let status = fstat(&inode)?;
+        // A bind mount of SOURCE's file system has the device of SOURCE: what is under it is known by its own handle.
+        let is_here = status.st_dev == self.device;
+        let identity = is_here.then(|| handle_of(inode.as_fd())).transpose()?;
+        Ok(Some(Seen { inode, status, identity }))
+    }
+
+    /// An inode has this name now.
+    pub(crate) fn moved(&mut self, node: NodeId, at: &Place) {
+        if self.walked.is_none() {
+            return;
+        }
+        let parent = match at.parent() {
+            NodeId::PARKING => self.parking().ok().and_then(|fd| handle_of(fd.as_fd()).ok()),
+            parent => self.identities.get(&parent).cloned(),
+        };
+        if let (Some(parent), Some(identity)) = (parent, self.identities.get(&node)) {
+            self.insert_walked(identity.clone(), (parent, at.name().to_vec()));
+        }
+    }
+
+    /// The path of a directory in SOURCE for messages, as home has it.
+    pub(crate) fn path_of(&mut self, directory: NodeId) -> Option<String> {
+        let opened = self.directory(directory).ok()?;
+        Some(self.files.name_of(opened.as_fd()))
+    }
+
+    /// Opens an inode with `O_PATH`; `None` if home does not have it under any name.
+    fn open_identity(&mut self, identity: &[u8]) -> io::Result<Option<(OwnedFd, Stat)>> {
+        if self.walked.is_some() {
+            return self.open_walked(identity);
+        }
+        let inode = match identity::open(self.source, identity, OFlags::PATH) {
+            Ok(Found::File(inode)) => inode,
+            Ok(Found::Gone) => return Ok(None),
+            Ok(Found::NotForUs) => return Err(Errno::PERM.into()),
+            // The file system does not make handles like this one.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let status = fstat(&inode)?;
+        if status.st_dev != self.device || status.st_nlink == 0 {
+            return Ok(None);
+        }
+        // The kernel knows the path of every directory.
+        let is_directory = FileType::from_raw_mode(status.st_mode) == FileType::Directory;
+        if is_directory && !self.files.is_below_source(inode.as_fd()) {
+            return Ok(None);
+        }
+        Ok(Some((inode, status)))
+    }
+}
+
+/// Opening by names, where handles may not be opened.
+impl Inodes<'_> {
+    fn open_walked(&self, identity: &[u8]) -> io::Result<Option<(OwnedFd, Stat)>> {
+        let walked = self.walked.as_ref().expect("it was asked for");
+        let (mut names, mut at) = (Vec::new(), identity);
+        while at != self.root {
+            let Some((parent, name)) = walked.get(at) else { return Ok(None) };
+            names.push(name);
+            at = parent;
+            if names.len() > DEPTH_MAX {
+                return Err(Errno::LOOP.into());
+            }
+        }
+        let mut opened = self.source.try_clone_to_owned()?;
+        for name in names.into_iter().rev() {
+            opened = match self.home.open_place(opened.as_fd(), name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                opened => opened?,
+            };
+        }
+        let status = fstat(&opened)?;
+        let is_same = status.st_dev == self.device && handle_of(opened.as_fd())? == identity;
+        Ok(is_same.then_some((opened, status)))
+    }
+
+    fn insert_walked(&mut self, identity: Vec<u8>, named: Named) {
+        if let Some(walked) = &mut self.walked {
+            walked.insert(identity, named);
+        }
+    }
+
+    fn walk(&mut self) -> io::Result<()> {
+        self.walked = Some(HashMap::new());
+        let mut pending = vec![self.root.clone()];
+        while let Some(parent) = pending.pop() {
+            let opened = self.open_walked(&parent)?.and_then(|(path, _)| {
+                // Weir wrote nothing into a directory that this process may not read.
+                Some((open_directory(path.as_fd()).ok()?, path))
+            });
+            let Some((directory, path)) = opened else { continue };
+            for name in names_in(directory)? {
+                let Ok(inode) = self.home.open_place(path.as_fd(), &name) else { continue };
+                let status = fstat(&inode)?;
+                if status.st_dev != self.device {
+                    continue;
+                }
+                let identity = handle_of(inode.as_fd())?;
+                if FileType::from_raw_mode(status.st_mode) == FileType::Directory {
+                    pending.push(identity.clone());
+                }
+                self.insert_walked(identity, (parent.clone(), name));
+            }
+        }
+        Ok(())
+    }
+}

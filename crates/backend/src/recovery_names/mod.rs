@@ -1,0 +1,340 @@
+//! Recovery of names and attributes, on a home that has file handles.
+//!
+//! The log's records are replayed to a tree in which nothing is known of home; then the same planner that brings a living
+//! tree home says what is to be done ([`weir_names::tree`]). Here that is done: `records` refuses what cannot be true,
+//! `inodes` finds the inodes of nodes, `executor` executes commands, `note` keeps the identities of what was made, so that a
+//! recovery can be cut anywhere and done again, and `outcome` is what is reported. Names go home before the bytes of files.
+//!
+//! Does not own: the log and how its records are read; the bytes of files and their sizes
+//! ([`recovery`](crate::recovery)).
+//!
+//! Invariants:
+//! - nothing outside SOURCE is touched, and nothing that was not known to be there is removed or replaced;
+//! - nothing goes into an inode that was made here before its identity is durable in the note;
+//! - it ends, whatever the records say: after a number of commands that grows with the number of records, the rest is left.
+//!
+//! What home refuses is left, everything else is done, and nothing overtakes what it depends on. The caller keeps the log
+//! as long as anything is left.
+
+mod executor;
+mod inodes;
+mod note;
+mod outcome;
+mod records;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, syncfs, unlinkat};
+use weir_log::{Identity, Lsn};
+use weir_names::tree::{Change, Kind, Part, Tree};
+use weir_names::{NodeId, Place};
+
+use crate::home_names::{HomeNames, open_directory};
+use crate::identity::Naming;
+use executor::Executor;
+use inodes::{Inodes, names_in};
+use note::Note;
+use outcome::{damaged, reason, system};
+use records::{check_change, check_known, does_nothing};
+
+pub use executor::Counts;
+pub use note::forget_recovered_names;
+pub use outcome::{LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames};
+pub use records::NameRecord;
+
+/// Commands that a recovery executes for each record, and for each inode that is parked, at most. A name takes a look, a
+/// make or a rename by way of the parking place, and attributes; and the same once more if somebody else is in the way.
+const COMMANDS_PER_RECORD: usize = 100;
+
+/// How many directories are followed upwards for a message.
+const DEPTH_MAX: usize = 4096;
+
+/// Makes names and attributes in `source`, a directory open for reading, what the records of a log say, which end at
+/// `end`; then syncs the file system. Blocks. If it is cut, it is to be called again with the same records; earlier
+/// recoveries of `log` are remembered in SOURCE until [`forget_recovered_names`].
+///
+/// # Errors
+/// [`NamesRecoveryError`].
+pub fn recover_names(
+    source: BorrowedFd<'_>,
+    log: &Identity,
+    records: impl IntoIterator<Item = (Lsn, NameRecord)>,
+    end: Lsn,
+) -> Result<RecoveredNames, NamesRecoveryError> {
+    if Naming::of(source).map_err(system("find out SOURCE's file system"))?.is_by_path() {
+        return Err(NamesRecoveryError::NoHandles);
+    }
+    let home = HomeNames::new(source).map_err(system("open SOURCE"))?;
+    let records = records.into_iter().collect();
+    let mut recovery = Recovery::new(source, &home, log, records, end, true)?;
+    recovery.run(usize::MAX)?;
+    let recovered = recovery.finish()?;
+    syncfs(source).map_err(|error| system("sync SOURCE's file system")(error.into()))?;
+    Ok(recovered)
+}
+
+/// One recovery under way.
+struct Recovery<'a> {
+    tree: Tree,
+    executor: Executor<'a>,
+    note: Note<'a>,
+    /// The tree knows that everything before is durable.
+    committed: Lsn,
+    /// Commands that may be executed yet.
+    commands_left: usize,
+    /// Nodes of the log.
+    nodes: HashSet<NodeId>,
+    /// What home refused was tried once more.
+    is_retried: bool,
+    /// Why the note cannot be written, and which nodes are not in it: nothing may go into them.
+    not_noted: Option<(i32, HashSet<NodeId>)>,
+}
+
+impl<'a> Recovery<'a> {
+    /// Replays the records, and looks what is parked. `by_handle`: inodes are opened by handle if this process may do that.
+    fn new(
+        source: BorrowedFd<'a>,
+        home: &'a HomeNames,
+        log: &Identity,
+        records: Vec<(Lsn, NameRecord)>,
+        end: Lsn,
+        by_handle: bool,
+    ) -> Result<Recovery<'a>, NamesRecoveryError> {
+        let (note, noted) = Note::read(source, *log).map_err(system("read '.weir/recovered'"))?;
+        let inodes = Inodes::new(source, home, by_handle);
+        let inodes = inodes.map_err(system("find the files of SOURCE"))?;
+        let mut recovery = Recovery {
+            tree: Tree::recovering(end),
+            executor: Executor::new(home, inodes, end),
+            note,
+            committed: end,
+            commands_left: 1000 + COMMANDS_PER_RECORD * records.len(),
+            nodes: HashSet::from([NodeId::ROOT]),
+            is_retried: false,
+            not_noted: None,
+        };
+        recovery.introduce(&records, noted)?;
+        for (lsn, record) in records {
+            let NameRecord::Change(change) = record else { continue };
+            check_change(&change, &recovery.tree).map_err(|why| damaged(lsn, why))?;
+            if !does_nothing(&change) {
+                recovery.tree.replay(change, lsn).map_err(|why| damaged(lsn, why))?;
+            }
+        }
+        recovery.find_parked().map_err(system("look into '.weir/parked'"))?;
+        Ok(recovery)
+    }
+
+    /// Nodes whose identities are known. Of those that the log makes, home may have lost what it had.
+    fn introduce(
+        &mut self,
+        records: &[(Lsn, NameRecord)],
+        noted: Vec<note::Made>,
+    ) -> Result<(), NamesRecoveryError> {
+        let made = records.iter().filter_map(|(_, record)| match record {
+            NameRecord::Change(Change::Make { node, kind, .. }) => Some((*node, kind)),
+            _ => None,
+        });
+        let made: HashMap<NodeId, &Kind> = made.collect();
+        self.nodes.extend(made.keys());
+        let mut known = HashSet::new();
+        for (lsn, record) in records {
+            let NameRecord::Known { node, kind, identity } = record else { continue };
+            if !known.insert((*node, &identity[..])) {
+                continue;
+            }
+            check_known(*node, kind, identity).map_err(|why| damaged(*lsn, why))?;
+            match made.get(node) {
+                Some(kind) => self.introduce_made(*node, kind, identity)?,
+                None => {
+                    self.tree.introduce(*node, kind.clone());
+                    self.executor.inodes.name(*node, identity.clone());
+                    self.nodes.insert(*node);
+                }
+            }
+        }
+        for (node, identity) in noted {
+            if let Some(kind) = made.get(&node) {
+                self.introduce_made(node, kind, &identity)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn introduce_made(
+        &mut self,
+        node: NodeId,
+        kind: &Kind,
+        identity: &[u8],
+    ) -> Result<(), NamesRecoveryError> {
+        let inodes = &mut self.executor.inodes;
+        let is_there = inodes.is_there(identity, kind);
+        if is_there.map_err(system("find out which files SOURCE has"))? {
+            self.tree.made_at_home(node);
+            inodes.name(node, identity.to_vec());
+        }
+        Ok(())
+    }
+
+    /// What is parked is found by its name. What is not known is of no use any more: it is removed, if nothing is in it.
+    fn find_parked(&mut self) -> io::Result<()> {
+        let Some(parking) = self.executor.inodes.known_parking()? else { return Ok(()) };
+        for name in names_in(open_directory(parking.as_fd())?)? {
+            self.commands_left += COMMANDS_PER_RECORD;
+            let at = Place::new(NodeId::PARKING, &name).expect("home lists names");
+            let Some(seen) = self.executor.inodes.look(&at)? else { continue };
+            let node = Tree::node_parked_as(&name).filter(|node| self.nodes.contains(node));
+            if let Some(node) = node
+                && self.executor.recognize_parked(&mut self.tree, node, &seen)?
+            {
+                self.tree.found_parked(node);
+                continue;
+            }
+            let is_directory = seen.kind()?.is_directory();
+            let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            if let Err(error) = unlinkat(&parking, name, flags) {
+                tracing::warn!("what is left in '.weir/parked' was not removed: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings home what is to be brought home, with so many commands at most. Says whether it is done.
+    fn run(&mut self, commands_max: usize) -> Result<bool, NamesRecoveryError> {
+        let mut executed = 0;
+        loop {
+            while self.commands_left > 0 && executed < commands_max {
+                let Some((id, command)) = self.tree.next_command() else { break };
+                let result = self.executor.execute(&mut self.tree, &command);
+                if let Err(error) = &result {
+                    tracing::debug!("home did not do {command:?}: {error}");
+                }
+                self.tree.ended(id, result);
+                self.commands_left -= 1;
+                executed += 1;
+            }
+            if executed >= commands_max {
+                return Ok(false);
+            }
+            if self.commands_left == 0 || !self.commit()? && !self.retry() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Makes the identities of what was made durable. Says whether there is anything new to be done.
+    fn commit(&mut self) -> Result<bool, NamesRecoveryError> {
+        let made = self.executor.take_unnoted();
+        let nodes = made.iter().map(|(node, _)| *node);
+        if let Some((_, not_noted)) = &mut self.not_noted {
+            not_noted.extend(nodes);
+            return Ok(false);
+        }
+        let noted = if made.is_empty() { Ok(()) } else { self.note.add(&made) };
+        match noted {
+            Ok(()) => {}
+            // What does not depend on it was done, or is done yet.
+            Err(error) => match error.raw_os_error() {
+                Some(code @ (libc::ENOSPC | libc::EDQUOT)) => {
+                    self.not_noted = Some((code, nodes.collect()));
+                    return Ok(false);
+                }
+                _ => return Err(system("write '.weir/recovered'")(error)),
+            },
+        }
+        let end = self.executor.end;
+        let is_new = self.committed < end;
+        if is_new {
+            self.committed = end;
+            self.tree.committed(end);
+        }
+        Ok(is_new)
+    }
+
+    /// What home refused is tried once more: there may be room now. Says whether it is.
+    fn retry(&mut self) -> bool {
+        let is_tried = !self.is_retried && self.tree.refused().next().is_some();
+        if is_tried {
+            self.is_retried = true;
+            self.tree.retry();
+        }
+        is_tried
+    }
+
+    /// The end: what is to be done last, and what became of everything. Home is to be synced after it.
+    fn finish(mut self) -> Result<RecoveredNames, NamesRecoveryError> {
+        self.commit()?;
+        let mut left: BTreeMap<Part, LeftReason> =
+            self.tree.unfinished().map(|part| (part, LeftReason::Waits)).collect();
+        let refused = self.tree.refused().map(|(part, error)| (part.clone(), reason(error)));
+        left.extend(refused);
+        for (node, error) in self.executor.finish_directories() {
+            left.insert(Part::Attributes(node), reason(error));
+        }
+        let not_noted = self.not_noted.take();
+        let note = not_noted.iter().map(|(code, _)| LeftName {
+            path: ".weir/recovered".to_owned(),
+            reason: LeftReason::Refused(*code),
+        });
+        let left = left.into_iter().map(|(part, reason)| {
+            let path = match part {
+                Part::Entry(at) => self.path(&at),
+                Part::Attributes(node) => self.path_of(node),
+            };
+            LeftName { path, reason }
+        });
+        let left = left.chain(note).collect();
+        let conflicts = self.tree.take_conflicts().into_iter().map(|conflict| {
+            let kept = conflict.kept.map(|kept| self.path(&kept));
+            NameConflict { path: self.path(&conflict.at), kept }
+        });
+        let conflicts = conflicts.collect();
+        let is_noted = |node| not_noted.as_ref().is_none_or(|(_, nodes)| !nodes.contains(node));
+        let identities = self.nodes.iter().filter(|node| is_noted(node));
+        let identities = identities.filter(|&&node| self.tree.is_bound(node));
+        let identities = identities
+            .filter_map(|&node| Some((node, self.executor.inodes.identity(node)?.to_vec())));
+        let identities = identities.collect();
+        Ok(RecoveredNames { left, conflicts, counts: self.executor.counts, identities })
+    }
+}
+
+/// Paths for messages.
+impl Recovery<'_> {
+    fn path_of(&mut self, node: NodeId) -> String {
+        let wanted = self.tree.wanted_places(node).next().cloned();
+        match wanted.or_else(|| self.tree.home_place(node)) {
+            Some(at) => self.path(&at),
+            None if node == NodeId::ROOT => ".".to_owned(),
+            None => "a file whose name is not known".to_owned(),
+        }
+    }
+
+    fn path(&mut self, at: &Place) -> String {
+        let mut names = vec![shown(at.name())];
+        let mut directory = at.parent();
+        while directory != NodeId::ROOT && names.len() < DEPTH_MAX {
+            let wanted = self.tree.wanted_places(directory).next().cloned();
+            let Some(place) = wanted else {
+                let known = match directory {
+                    NodeId::PARKING => Some(".weir/parked".to_owned()),
+                    _ => self.executor.inodes.path_of(directory),
+                };
+                names.push(known.unwrap_or_else(|| "a directory that is gone".to_owned()));
+                break;
+            };
+            names.push(shown(place.name()));
+            directory = place.parent();
+        }
+        names.reverse();
+        names.join("/")
+    }
+}
+
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
