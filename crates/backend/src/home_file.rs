@@ -16,7 +16,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode as FileMode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -38,6 +38,8 @@ pub struct HomeFile {
     data: Mutex<Data>,
     /// Held while the modification time is restored: a thread that finds it restored in `times` can rely on home.
     restoring: Mutex<()>,
+    /// Its number in the log, if records of names make it.
+    log_node: OnceLock<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +109,18 @@ impl HomeFile {
             times: Times::default(),
             data: Mutex::default(),
             restoring: Mutex::default(),
+            log_node: OnceLock::new(),
         }
+    }
+
+    /// Records of names in the log make this file, as the node with this number; it is unbound.
+    pub fn set_log_node(&self, node: u64) {
+        let _ = self.log_node.set(node);
+    }
+
+    /// The number of [`HomeFile::set_log_node`].
+    pub fn log_node(&self) -> Option<u64> {
+        self.log_node.get().copied()
     }
 
     /// Makes an unbound file the one that was just made at home, with descriptors as for

@@ -20,7 +20,7 @@ use crate::recovery::{CAPABILITY, capability_of};
 /// Bytes of pending writes while their pages are read, overhead counted.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// Writes a file's records in the log, from the checkpoint of `from` on, up to `until` at least.
+/// Writes the records of a file in the log, given by its number and its identity, from the checkpoint of `from` on, up to `until` at least.
 ///
 /// # Errors
 /// The log's when reading it, or home's.
@@ -28,10 +28,10 @@ pub(crate) fn redo(
     log: &mut impl ReadLog,
     from: Superblock,
     until: Lsn,
-    identity: &[u8],
+    (node, identity): (u64, &[u8]),
     home: &HomeFile,
 ) -> Result<(), ReplayError<io::Error>> {
-    let mut redo = Redo { identity, home, waiting: VecDeque::new(), waiting_bytes: 0 };
+    let mut redo = Redo { node, identity, home, waiting: VecDeque::new(), waiting_bytes: 0 };
     let report = replay(log, from, Some(&mut redo))?;
     match report.end < until {
         true => Err(ReplayError::Differs { first: until, second: report.end }),
@@ -40,6 +40,7 @@ pub(crate) fn redo(
 }
 
 struct Redo<'a> {
+    node: u64,
     identity: &'a [u8],
     home: &'a HomeFile,
     /// Pending writes in order: offsets and bytes.
@@ -77,8 +78,12 @@ impl Home for Redo<'_> {
     type File = Opened;
     type Error = io::Error;
 
-    /// Names are no concern of one file's content, so their records are passed over.
+    /// Names are brought home by the mount.
     const TAKES_NAMES: bool = true;
+
+    fn identity_of(&self, node: u64) -> Option<Vec<u8>> {
+        (node == self.node).then(|| self.identity.to_vec())
+    }
 
     fn open(&mut self, identity: &[u8]) -> io::Result<Option<Opened>> {
         if identity != self.identity {
@@ -173,7 +178,7 @@ mod tests {
         }
 
         fn redo(&self, until: Lsn) -> Result<(), ReplayError<io::Error>> {
-            redo(&mut &self.log, self.superblock, until, b"this file", &self.home)
+            redo(&mut &self.log, self.superblock, until, (1, b"this file"), &self.home)
         }
     }
 

@@ -25,6 +25,7 @@ use crate::latency_estimate::{FAST_SYNC, LatencyEstimate};
 use crate::log_file::{LogFile, LogFileError};
 use crate::partial;
 use crate::recovery::{Recovered, RecoveryError};
+use crate::recovery_names::{Replayed, forget_recovered_names};
 use crate::redo;
 use crate::void::{self, without_void};
 use crate::whole;
@@ -161,8 +162,8 @@ pub fn recover(
 ) -> Result<Report, OpenLogError> {
     let Some(superblock) = log.superblock()? else { return Ok(Report::default()) };
     let report = replay_to(log, superblock, source, dry)?;
-    if !dry && !report.left.is_empty() {
-        return Err(OpenLogError::Left { path: log.path().to_owned(), left: Lefts(report.left) });
+    if !dry && let Some(left) = Lefts::of(&report) {
+        return Err(OpenLogError::Left { path: log.path().to_owned(), left });
     }
     if !dry {
         let next = Superblock { clean: true, mount, ..superblock.next_use(report.end) };
@@ -181,7 +182,9 @@ fn replay_to(
     let superblock = without_void(source, superblock).map_err(system(READ_NOTES))?;
     let done = partial::done(source, &superblock)
         .map_err(system("read which files an earlier recovery finished"))?;
-    let mut home = Recovered::new(source, done).map_err(system("open SOURCE"))?;
+    let home =
+        Recovered::new(source, done).and_then(|files| Replayed::new(superblock.log, source, files));
+    let mut home = home.map_err(system("open SOURCE"))?;
     let mut reader = log;
     let replayed = replay(&mut reader, superblock, (!dry).then_some(&mut home));
     drop(home);
@@ -190,7 +193,7 @@ fn replay_to(
     let report = replayed
         .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })?;
     set_again.map_err(OpenLogError::Flags)?;
-    if !report.left.is_empty() {
+    if Lefts::of(&report).is_some() {
         // A full disk may have no room for the note either. The error about the files matters more.
         if let Err(error) = partial::note(source, &superblock, &report.done) {
             tracing::warn!(
@@ -215,22 +218,41 @@ fn use_again(
     void::forget(source, &superblock.log)
         .map_err(system("remove the note in '.weir' that the log was void"))?;
     partial::forget(source, &superblock);
+    forget_recovered_names(source)
+        .map_err(system("remove '.weir/recovered', which an earlier recovery left"))?;
     Ok(superblock)
 }
 
 /// Files that could not be brought up to date, for messages.
 #[derive(Debug)]
-pub struct Lefts(pub Vec<Left>);
+pub struct Lefts {
+    /// Files with data in the log.
+    pub files: Vec<Left>,
+    /// Names, each with the reason.
+    pub names: Vec<String>,
+}
+
+impl Lefts {
+    fn of(report: &Report) -> Option<Lefts> {
+        let (files, names) = (report.left.clone(), report.names_left.clone());
+        (!files.is_empty() || !names.is_empty()).then_some(Lefts { files, names })
+    }
+}
 
 impl fmt::Display for Lefts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// The path for messages.
         const NAMED_MAX: usize = 10;
-        for left in self.0.iter().take(NAMED_MAX) {
+        for left in self.files.iter().take(NAMED_MAX) {
             writeln!(f, "  {} ({} bytes that were synced)", left.why, left.needed.bytes)?;
         }
-        if self.0.len() > NAMED_MAX {
-            writeln!(f, "  and {} more", self.0.len() - NAMED_MAX)?;
+        for name in self.names.iter().take(NAMED_MAX) {
+            writeln!(f, "  {name}")?;
+        }
+        let more = |all: usize| all.saturating_sub(NAMED_MAX);
+        match more(self.files.len()) + more(self.names.len()) {
+            0 => {}
+            more => writeln!(f, "  and {more} more")?,
         }
         Ok(())
     }
@@ -266,11 +288,8 @@ impl RedoLog {
             None => file.format(mount)?,
         };
         let recovered = replay_to(&file, superblock, source, false)?;
-        if !recovered.left.is_empty() {
-            return Err(OpenLogError::Left {
-                path: file.path().to_owned(),
-                left: Lefts(recovered.left),
-            });
+        if let Some(left) = Lefts::of(&recovered) {
+            return Err(OpenLogError::Left { path: file.path().to_owned(), left });
         }
         let next = superblock.next_use(recovered.end);
         let superblock = Superblock { mount, nodes: next.nodes.max(node_first), ..next };
@@ -456,11 +475,11 @@ impl LogThread {
         &self,
         from: Superblock,
         until: Lsn,
-        identity: &[u8],
+        file: (u64, &[u8]),
         home: &HomeFile,
     ) -> Result<(), ErrorKind> {
         let mut reader = &*self.log.file;
-        redo::redo(&mut reader, from, until, identity, home).map_err(|error| {
+        redo::redo(&mut reader, from, until, file, home).map_err(|error| {
             let log = self.log.file.path().display();
             tracing::error!("cannot rewrite a file of SOURCE from the log {log}: {error}");
             ErrorKind::Io

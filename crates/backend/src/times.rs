@@ -42,6 +42,17 @@ impl Times {
         state.changed = true;
     }
 
+    /// As [`Times::note_change`], of attributes that are in the log: no sync has to make them durable at home.
+    pub fn note_logged_change(&self, now: Timestamp) {
+        self.lock().ctime = Some(now);
+    }
+
+    /// As [`Times::set_mtime`], of a time that is in the log.
+    pub fn set_logged_mtime(&self, mtime: Timestamp, now: Timestamp) {
+        let mut state = self.lock();
+        (state.mtime, state.ctime, state.disturbed) = (Some(mtime), Some(now), true);
+    }
+
     /// A program set the modification time (utimensat(2)) at `now`. To be called whether or not it was set at
     /// home: it is restored there after the next destage.
     pub fn set_mtime(&self, mtime: Timestamp, now: Timestamp) {

@@ -281,6 +281,8 @@ pub enum Output {
         file: FileId,
         /// The file's name in the log.
         identity: Box<[u8]>,
+        /// The file's number in the log: in groups that were written before it had that name, it has this alone.
+        node: u64,
         /// Where to read the log from: its tail.
         from: Superblock,
         /// Read the log up to here at least.

@@ -62,6 +62,7 @@ pub use command::{
 pub use config::{Config, ConfigError, FetchPolicy, REQUEST_BYTES_MAX, Undone, WriteBackPolicy};
 pub use engine::Engine;
 pub use error::{Error, ErrorCursor, ErrorKind};
+pub use events::names::NotLogged;
 pub use stats::Stats;
 pub use time::Time;
 pub use weir_frames::{Frame, FramePool, PAGE_BYTES};

@@ -213,6 +213,11 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.kept_from = from;
     }
 
+    /// The position of [`Journal::keep_from`].
+    pub fn kept_from(&self) -> Option<Lsn> {
+        self.kept_from
+    }
+
     /// The holders, ordered by the first segment that each needs.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.held.iter().map(|&(_, holder)| holder)
@@ -220,9 +225,14 @@ impl<Holder: Copy + Ord> Journal<Holder> {
 
     /// The first segment that is needed.
     pub fn first_needed(&self) -> Option<Segment> {
-        let held = self.held.first().map(|&(segment, _)| segment);
         let kept = self.kept_from.map(|from| self.segments.of(from));
-        [held, kept, self.orphans.first(), self.orphans_syncing.first()].into_iter().flatten().min()
+        [self.first_counted(), kept].into_iter().flatten().min()
+    }
+
+    /// The first segment that a holder or an orphan needs.
+    fn first_counted(&self) -> Option<Segment> {
+        let held = self.held.first().map(|&(segment, _)| segment);
+        [held, self.orphans.first(), self.orphans_syncing.first()].into_iter().flatten().min()
     }
 
     /// The holder that needs the first needed segment; `None` if only orphans need it, or whoever told
@@ -281,7 +291,9 @@ impl<Holder: Copy + Ord> Journal<Holder> {
     /// [`Journal::checkpointed`] or [`Journal::checkpoint_failed`] follows.
     pub fn checkpoint(&mut self, bytes: u64) -> Option<Commit> {
         let durable = self.writer.durable();
-        let needed = self.first_needed().map_or(durable, |first| self.start_of(first).min(durable));
+        let counted = self.first_counted().map(|first| self.start_of(first));
+        let kept = self.kept_from.map(|from| self.writer.group_of(from));
+        let needed = [counted, kept].into_iter().flatten().fold(durable, Lsn::min);
         if self.superblock_in_flight || needed.0.saturating_sub(self.tail().0) < bytes {
             return None;
         }

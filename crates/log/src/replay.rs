@@ -40,6 +40,23 @@ pub trait Home {
         Ok(())
     }
 
+    /// What of the names could not be done, in words; asked after [`Home::names_end`]. The log is still needed for it.
+    fn names_left(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Which file a node is that records of names made, and that no record identifies since; asked after
+    /// [`Home::names_end`]. `None` if there is no such file.
+    fn identity_of(&self, _node: u64) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// The identity that a file has now, if it is another one: home had lost the file, and recovery of names made it again.
+    /// Asked after [`Home::names_end`].
+    fn made_again_as(&self, _identity: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Opens the file a [`Record::File`] names; `None` if it is gone.
     fn open(&mut self, identity: &[u8]) -> Result<Option<Self::File>, Self::Error>;
 
@@ -150,10 +167,12 @@ pub struct Report {
     pub files: u64,
     /// Files that could not be changed: the log is still needed for them.
     pub left: Vec<Left>,
-    /// Identities of files that no longer need the log; empty unless `left` has files.
+    /// Identities of files that no longer need the log; empty unless something is left.
     pub done: Vec<Vec<u8>>,
     /// Records of names.
     pub names: u64,
+    /// Names that could not be brought home, each with the reason: the log is still needed for them.
+    pub names_left: Vec<String>,
     /// Where the log ends.
     pub end: Lsn,
     /// An incomplete group begins there: it was never acknowledged.
@@ -173,32 +192,46 @@ pub fn replay<R: ReadLog, H: Home>(
     if superblock.clean {
         return Ok(report);
     }
-    let mut revoked: BTreeMap<Vec<u8>, Lsn> = BTreeMap::new();
+    let mut revokes: Vec<(u64, Vec<u8>, Lsn)> = Vec::new();
     let mut named: BTreeSet<Vec<u8>> = BTreeSet::new();
+    let mut nodes = Nodes::default();
     let end = each_group(log, superblock, Lsn(u64::MAX), |group| {
         report.groups += 1;
         let records = group.records()?;
         report.names += hand_names_on(group, &records, home.as_deref_mut())?;
-        each_record(&records, |lsn, identity, record| {
-            if let Record::File { .. } = record
-                && !named.contains(identity)
-            {
-                named.insert(identity.to_vec());
+        each_record(&records, &Nodes::default(), |lsn, identity, record| {
+            if let Record::File { file, .. } = *record {
+                nodes.found(file, identity);
+                if !named.contains(identity) {
+                    named.insert(identity.to_vec());
+                }
             }
-            if let Record::Revoke { before, .. } = *record {
+            if let Record::Revoke { file, before } = *record {
                 // A revoke record voids earlier records only, whatever LSN it holds.
-                let before = before.min(lsn);
-                let known = revoked.entry(identity.to_vec()).or_default();
-                *known = before.max(*known);
+                revokes.push((file, identity.to_vec(), before.min(lsn)));
             }
             Ok(())
-        })
+        })?;
+        for (_, record) in &records {
+            if let Record::Name(NameRecord::Node { node, identity, .. }) = *record {
+                nodes.found(node, identity);
+            }
+        }
+        Ok(())
     })?;
     (report.end, report.torn) = (end.lsn, end.torn);
     if let Some(home) = home.as_deref_mut() {
         let failed = |source| ReplayError::Home { lsn: end.lsn, source };
         home.names_end(end.lsn).map_err(failed)?;
+        report.names_left = home.names_left();
+        nodes.ask(&*home, &named);
     }
+    let mut revoked: BTreeMap<Vec<u8>, Lsn> = BTreeMap::new();
+    for (node, identity, before) in revokes {
+        let known = revoked.entry(nodes.identity(node, &identity).to_vec()).or_default();
+        *known = before.max(*known);
+    }
+    let named: BTreeSet<Vec<u8>> = nodes.files(named);
     let is_void = |identity: &[u8], lsn| revoked.get(identity).is_some_and(|&before| lsn < before);
     let is_done = |identity: &[u8]| home.as_ref().is_some_and(|home| home.is_done(identity));
     let done: BTreeSet<Vec<u8>> = named.into_iter().filter(|identity| is_done(identity)).collect();
@@ -206,7 +239,7 @@ pub fn replay<R: ReadLog, H: Home>(
     let Some(home) = home else {
         let mut files = BTreeSet::new();
         each_group(log, superblock, report.end, |group| {
-            each_record(&group.records()?, |lsn, identity, record| {
+            each_record(&group.records()?, &nodes, |lsn, identity, record| {
                 report.count(record, is_void(identity, lsn), || {
                     files.insert(identity.to_vec());
                 });
@@ -221,7 +254,7 @@ pub fn replay<R: ReadLog, H: Home>(
     let mut applied_to: BTreeMap<Vec<u8>, Needed> = BTreeMap::new();
     let mut left: BTreeMap<Vec<u8>, Left> = BTreeMap::new();
     let again = each_group(log, superblock, report.end, |group| {
-        each_record(&group.records()?, |lsn, identity, record| {
+        each_record(&group.records()?, &nodes, |lsn, identity, record| {
             let failed = |source| ReplayError::Home { lsn, source };
             let is_change = !matches!(record, Record::File { .. } | Record::Revoke { .. });
             let void = is_void(identity, lsn);
@@ -238,6 +271,10 @@ pub fn replay<R: ReadLog, H: Home>(
                 needed.count(record);
                 Left { identity: identity.to_vec(), needed, why: why.to_string() }
             };
+            if identity.is_empty() {
+                report.gone += 1;
+                return Ok(());
+            }
             if !files.contains_key(identity) {
                 let opened = match home.open(identity) {
                     Err(error) if home.is_of_one_file(&error) => {
@@ -289,7 +326,7 @@ pub fn replay<R: ReadLog, H: Home>(
             }
         }
     }
-    if !left.is_empty() {
+    if !left.is_empty() || !report.names_left.is_empty() {
         let all = files.into_keys().chain(done);
         report.done = all.filter(|identity| !left.contains_key(identity)).collect();
         report.left = left.into_values().collect();
@@ -366,9 +403,64 @@ fn hand_names_on<H: Home>(
     Ok(names)
 }
 
-/// Goes through those of a group's records that are about files, with the files' identities.
+/// Which files nodes are. A file that records of names make has no identity in the groups that were written before home had
+/// it: its node's number alone says which it is.
+#[derive(Debug, Default)]
+struct Nodes {
+    /// Nodes for which a group has no identity, with the one that is found elsewhere.
+    without: BTreeMap<u64, Option<Vec<u8>>>,
+    /// Identities of nodes, the last one of each.
+    identities: HashMap<u64, Vec<u8>>,
+    /// Files that were made again: their identities in the log, and now.
+    made_again: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Nodes {
+    /// A record says which file a node is, or that this is not known yet.
+    fn found(&mut self, node: u64, identity: &[u8]) {
+        if identity.is_empty() {
+            self.without.insert(node, None);
+        } else if self.identities.get(&node).is_none_or(|known| known != identity) {
+            self.identities.insert(node, identity.to_vec());
+        }
+    }
+
+    /// All records were seen: names are at home.
+    fn ask(&mut self, home: &impl Home, named: &BTreeSet<Vec<u8>>) {
+        for (&node, identity) in &mut self.without {
+            // What recovery made comes before what the log says: home may have lost that.
+            let logged = || self.identities.get(&node).cloned();
+            *identity = home.identity_of(node).or_else(logged);
+        }
+        self.identities.clear();
+        for identity in named {
+            if let Some(now) = home.made_again_as(identity) {
+                self.made_again.insert(identity.clone(), now);
+            }
+        }
+    }
+
+    /// The identity of a node for which its group has this one; empty if there is no such file.
+    fn identity<'a>(&'a self, node: u64, identity: &'a [u8]) -> &'a [u8] {
+        if identity.is_empty() {
+            return self.without.get(&node).and_then(Option::as_deref).unwrap_or_default();
+        }
+        self.made_again.get(identity).map_or(identity, Vec::as_slice)
+    }
+
+    /// The files with these identities in the log, and those for which no group has one.
+    fn files(&self, named: BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+        let named = named.iter().map(|identity| self.identity(0, identity).to_vec());
+        let made = self.without.values().flatten().cloned();
+        named.chain(made).filter(|identity| !identity.is_empty()).collect()
+    }
+}
+
+/// Goes through those of a group's records that are about files, with the files' identities: empty for a file that there is
+/// not.
 fn each_record<E: std::error::Error>(
     records: &[(Lsn, Record<'_>)],
+    nodes: &Nodes,
     mut each: impl FnMut(Lsn, &[u8], &Record<'_>) -> Result<(), ReplayError<E>>,
 ) -> Result<(), ReplayError<E>> {
     let mut named: HashMap<u64, &[u8]> = HashMap::new();
@@ -380,9 +472,10 @@ fn each_record<E: std::error::Error>(
             }
             _ => {}
         }
-        let Some(identity) = named.get(&record.file()) else {
+        let Some(&identity) = named.get(&record.file()) else {
             return Err(ReplayError::Unnamed(*lsn));
         };
+        let identity = nodes.identity(record.file(), identity);
         each(*lsn, identity, record)?;
     }
     Ok(())

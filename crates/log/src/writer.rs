@@ -201,6 +201,16 @@ impl Writer {
         Some(Commit { pieces: self.superblock.around(place, blocks.len()), blocks })
     }
 
+    /// Where the group begins that contains a position from the tail on, or the open group.
+    pub fn group_of(&self, lsn: Lsn) -> Lsn {
+        let next = self.places.partition_point(|group| group.lsn <= lsn);
+        match next.checked_sub(1).and_then(|nth| self.places.get(nth)) {
+            _ if lsn >= self.head => self.head,
+            Some(group) => group.lsn,
+            None => self.tail,
+        }
+    }
+
     /// Place of the block that contains a position, bytes of the log. `None` if the position is in no closed
     /// group that is still kept.
     pub fn place(&self, lsn: Lsn) -> Option<u64> {

@@ -80,6 +80,7 @@ struct Redo {
     file: FileId,
     home: Arc<HomeFile>,
     identity: Box<[u8]>,
+    node: u64,
     from: Superblock,
     until: Lsn,
 }
@@ -299,7 +300,7 @@ impl Core {
 
     fn redo(&self, redo: &Redo) {
         let log = self.log.get().expect("the engine uses a log it was given");
-        let result = log.redo(redo.from, redo.until, &redo.identity, &redo.home);
+        let result = log.redo(redo.from, redo.until, (redo.node, &redo.identity), &redo.home);
         let mut work = Work::default();
         {
             let mut state = self.lock();
@@ -379,10 +380,10 @@ impl State {
                     work.commands.push((command, Arc::clone(home)));
                 }
                 Output::Log(command) => work.log.push(command),
-                Output::Redo { file, identity, from, until } => {
+                Output::Redo { file, identity, node, from, until } => {
                     let of_file = self.files.get(&file).expect("the engine repairs files it has");
                     let home = Arc::clone(&of_file.home);
-                    work.redos.push(Redo { file, home, identity, from, until });
+                    work.redos.push(Redo { file, home, identity, node, from, until });
                 }
                 Output::Reply { request, reply } => {
                     let waiting = self.pending.remove(request);

@@ -38,6 +38,7 @@
 mod core;
 mod lane;
 mod latency;
+mod names;
 mod pending;
 mod posted;
 mod shard;

@@ -107,6 +107,15 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// Whether there is a redo log.
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    pub(crate) fn whole(&self) -> &WholeSync {
+        &self.whole
+    }
+
     /// Starts an engine with `config` over the directory `source`.
     ///
     /// # Errors
@@ -204,8 +213,13 @@ impl Shard {
             state.engine.attach(file, attributes);
             if unbound {
                 state.engine.set_unbound(file);
+                if let Some(node) = home.log_node() {
+                    state.engine.made_as(file, node);
+                }
             }
             match identity {
+                // Recovery finds it by its node.
+                Some(_) if unbound && home.log_node().is_some() => {}
                 Some(identity) => state.engine.identify(file, &identity),
                 None => state.engine.pause_log(file),
             }

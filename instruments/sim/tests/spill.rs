@@ -233,7 +233,7 @@ impl Rig {
                 let result = if self.unreadable { Err(ErrorKind::Io) } else { Ok(blocks) };
                 self.engine.log_read(io, result, self.now);
             }
-            Output::Redo { file, identity, from, until } => {
+            Output::Redo { file, identity, from, until, .. } => {
                 let failing = self.failing == Some(file);
                 let home = self.homes.get_mut(&file).expect("a known file");
                 let report = replay(&mut Disk(&self.log), from, Some(&mut Redo { identity, home }));

@@ -29,7 +29,8 @@ impl Engine {
         let of_file = &mut self.cache.files[file];
         of_file.set_free(0, u64::MAX);
         of_file.home.ahead.epoch = of_file.home.ahead.epoch.wrapping_add(1);
-        of_file.home.unsynced = true;
+        // Where names are logged, the log has all but what was set in `thaw`.
+        of_file.home.unsynced |= !of_file.logged.is_made_by_names();
         // Puts them on the lists.
         for ix in self.cache.pages_of(file) {
             self.update(ix, |_| ());

@@ -244,7 +244,7 @@ impl Engine {
         let file = &mut self.cache.files[file];
         file.home.io_in_flight -= 1;
         // A logged file's data is durable without a sync of home.
-        file.home.unsynced |= file.logged.identity.is_empty();
+        file.home.unsynced |= !file.logged.is_identified();
         match result {
             // A discarded file's writes may have been cancelled: they say nothing of its size at home.
             Ok(()) if file.discarded => {}

@@ -123,9 +123,12 @@ impl Engine {
         log.shared.committed();
         let durable = log.shared.durable();
         let ready = log.waiting.ready(durable);
-        let awaited = !log.waiting.is_empty() || log.behind.commands.waits_beyond(durable);
+        let awaited = !log.waiting.is_empty()
+            || log.behind.commands.waits_beyond(durable)
+            || log.names.waiting.waits_beyond(durable);
         let wanted = awaited || log.shared.is_open_group_long() || !log.repairs.is_empty();
         self.send_behind(durable);
+        self.names_committed(durable);
         self.room_in_log(now);
         self.finish_spill(durable);
         if wanted || self.cache.spill.is_under_way() {
@@ -146,6 +149,7 @@ impl Engine {
         self.cache.fail_spill();
         self.send_behind(Lsn(u64::MAX));
         self.abandon_repairs();
+        self.fail_names(kind);
         self.stats.log_errors += 1;
         for file in leaving {
             self.progress(file, now);

@@ -18,6 +18,7 @@ mod lane;
 mod layout;
 mod log;
 mod log_space;
+pub(crate) mod names;
 mod next_page;
 mod pacing;
 mod pages;

@@ -45,11 +45,31 @@ impl Engine {
         let Some(log) = &mut self.journal else { return };
         self.cache.files[file].logged.identify(identity, &mut log.shared);
         if !logged && self.logs(file) {
-            // Until now nobody noted what of these pages is not in the log.
-            for ix in self.cache.pages_of(file) {
-                if self.cache.pages[ix].is_unclean() {
-                    self.note_unlogged(file, ix, 0, PAGE_BYTES);
-                }
+            self.note_all_unlogged(file);
+        }
+    }
+
+    /// Records of names make an attached file that is not at home yet, as the node with this number: syncs of it are
+    /// logged. When it is at home, [`Engine::identify`] follows.
+    pub fn made_as(&mut self, file: FileId, node: u64) {
+        let Some(file) = self.cache.files.find(file) else { return };
+        if self.journal.is_none() {
+            return;
+        }
+        let logged = self.logs(file);
+        self.cache.files[file].logged.made_as(node);
+        // It is empty, and its name and attributes are in the log.
+        self.cache.files[file].home.unsynced = false;
+        if !logged {
+            self.note_all_unlogged(file);
+        }
+    }
+
+    /// Until now nobody noted what of a file's pages is not in the log.
+    fn note_all_unlogged(&mut self, file: FileIx) {
+        for ix in self.cache.pages_of(file) {
+            if self.cache.pages[ix].is_unclean() {
+                self.note_unlogged(file, ix, 0, PAGE_BYTES);
             }
         }
     }

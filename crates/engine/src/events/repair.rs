@@ -206,8 +206,9 @@ impl Engine {
         settled.repaired = settled.losses;
         let of_file = &self.cache.files[file];
         let (id, identity) = (of_file.id, of_file.logged.identity.clone());
+        let node = of_file.logged.node();
         self.stats.log_redos += 1;
-        self.outputs.push_back(Output::Redo { file: id, identity, from, until });
+        self.outputs.push_back(Output::Redo { file: id, identity, node, from, until });
     }
 
     /// The back end's answer to [`Output::Redo`].

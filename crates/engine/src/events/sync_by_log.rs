@@ -74,7 +74,8 @@ impl Engine {
         self.log_unlogged(file, range);
         let durable = self.journal_mut().shared.durable();
         let of_file = &self.cache.files[file];
-        let wait = of_file.logged.last.filter(|&last| last >= durable);
+        // The names before this sync are durable with it.
+        let wait = of_file.logged.last.filter(|&last| last >= durable).max(self.undurable_name());
         let home = of_file.home.unsynced || of_file.home.syncs_in_flight > 0;
         if wait.is_none() && !home {
             return Some(Step::Done(Ok(())));
@@ -136,6 +137,7 @@ impl Engine {
     pub(crate) fn goes_along_home(&self, file: FileIx, unlogged: Unlogged) -> bool {
         let of_file = &self.cache.files[file];
         of_file.home.unsynced
+            && !of_file.unbound
             && !self.has_records(file)
             && unlogged.pages > 0
             && unlogged.pages as usize == of_file.dirty_pages + of_file.destaging_pages
@@ -167,6 +169,6 @@ impl Engine {
 
     /// Whether writes to a file are to be noted as not logged.
     pub(crate) fn logs(&self, file: FileIx) -> bool {
-        self.journal.is_some() && !self.cache.files[file].logged.identity.is_empty()
+        self.journal.is_some() && self.cache.files[file].logged.is_identified()
     }
 }

@@ -95,6 +95,10 @@ impl Engine {
         }
         let Some(file) = log.shared.first_holder() else { return };
         let of_file = &self.cache.files[file];
+        if of_file.unbound {
+            // There is nothing to write to.
+            return;
+        }
         let retention = &of_file.logged.retention;
         let awaits_pages = retention.first() == retention.away.first();
         let is_going_home = of_file.destaging_pages > 0 && now < since + PATIENCE;

@@ -12,6 +12,8 @@ pub(crate) struct Logged {
     pub(crate) identity: Box<[u8]>,
     /// Its number in the log, after it was identified.
     node: Option<u64>,
+    /// The log's records of names make the file by this number: while it has no identity, recovery finds it by that.
+    made_by_names: bool,
     /// The group that names the file, by its position.
     pub(crate) named_in: Named,
     /// The group of the first record that no revoke made void. The tail may have passed it.
@@ -41,6 +43,22 @@ impl Logged {
     /// The file's number in the log. The file must have been identified.
     pub(crate) fn node(&self) -> u64 {
         self.node.expect("only a file that was identified is logged")
+    }
+
+    /// Whether recovery finds the file.
+    pub(crate) fn is_identified(&self) -> bool {
+        self.made_by_names || !self.identity.is_empty()
+    }
+
+    /// Whether the file's name and attributes are in the log.
+    pub(crate) fn is_made_by_names(&self) -> bool {
+        self.made_by_names
+    }
+
+    /// Records of names make the file, as this node.
+    pub(crate) fn made_as(&mut self, node: u64) {
+        assert!(self.node.is_none_or(|known| known == node), "a file has one number");
+        (self.node, self.made_by_names, self.paused) = (Some(node), true, false);
     }
 
     /// Sets how recovery finds the file. A file that gets no number is not logged.

@@ -10,6 +10,7 @@
 
 pub(crate) mod behind;
 pub(crate) mod logged;
+pub(crate) mod names;
 pub(crate) mod recorded;
 pub(crate) mod settled;
 
@@ -24,6 +25,7 @@ use crate::device::cost_model::CostModel;
 use crate::error::ErrorKind;
 use crate::journal::behind::Behind;
 use crate::journal::logged::Logged;
+use crate::journal::names::Names;
 use crate::journal::recorded::Recorded;
 use crate::place::FileIx;
 use crate::time::Time;
@@ -40,6 +42,8 @@ pub(crate) struct FileJournal {
     pub(crate) behind: Behind,
     /// Syncs that wait for a record to be durable.
     pub(crate) waiting: AfterLsn<(FileIx, u64)>,
+    /// Records of names, and who waits for them.
+    pub(crate) names: Names,
     /// Files that are being detached and whose checkpoint is to be retried.
     pub(crate) leaving: BTreeSet<FileIx>,
     /// The commands in flight: a group, a superblock, and a sync of home as a whole.
@@ -66,6 +70,7 @@ impl FileJournal {
             repairs: BTreeSet::new(),
             behind: Behind::default(),
             waiting: AfterLsn::default(),
+            names: Names::default(),
             leaving: BTreeSet::new(),
             group: None,
             superblock: None,

@@ -80,6 +80,44 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The same change of nodes with other numbers: those of the log, or of the mount. `None` if `number` has none for a node.
+    pub fn renumbered(&self, mut number: impl FnMut(NodeId) -> Option<NodeId>) -> Option<Change> {
+        let place = |at: &Place, number: &mut dyn FnMut(NodeId) -> Option<NodeId>| {
+            Place::new(number(at.parent())?, at.name())
+        };
+        Some(match self.clone() {
+            Change::Make { node, at, kind, attributes } => {
+                let at = place(&at, &mut number)?;
+                Change::Make { node: number(node)?, at, kind, attributes }
+            }
+            Change::Link { node, at } => {
+                Change::Link { at: place(&at, &mut number)?, node: number(node)? }
+            }
+            Change::Remove { node, at } => {
+                Change::Remove { at: place(&at, &mut number)?, node: number(node)? }
+            }
+            Change::Rename { node, from, to, replaced } => Change::Rename {
+                from: place(&from, &mut number)?,
+                to: place(&to, &mut number)?,
+                replaced: match replaced {
+                    Some(replaced) => Some(number(replaced)?),
+                    None => None,
+                },
+                node: number(node)?,
+            },
+            Change::Exchange { one, other } => Change::Exchange {
+                one: (number(one.0)?, place(&one.1, &mut number)?),
+                other: (number(other.0)?, place(&other.1, &mut number)?),
+            },
+            Change::Set { node, attributes } => Change::Set { node: number(node)?, attributes },
+            Change::SetXattr { node, name, value } => {
+                Change::SetXattr { node: number(node)?, name, value }
+            }
+        })
+    }
+}
+
 /// Why a change is not made. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {

@@ -284,7 +284,7 @@ fn kind_of(node: NewNode<'_>) -> Kind {
 }
 
 /// What a node of home is, as far as the tree asks: a link's target and a device's number are home's.
-fn kind_at_home(file_type: FileType) -> Kind {
+pub fn kind_at_home(file_type: FileType) -> Kind {
     kind_of(match file_type {
         FileType::File => NewNode::File,
         FileType::Directory => NewNode::Directory,

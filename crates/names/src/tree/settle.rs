@@ -87,6 +87,11 @@ impl Tree {
         }
     }
 
+    /// Parts that home has, and that no sync of home has settled yet.
+    pub fn unsettled(&self) -> usize {
+        self.needed.settling.len()
+    }
+
     /// A sync of home as a whole begins. Says whether there is anything that it makes durable.
     pub fn begin_home_sync(&mut self) -> bool {
         assert!(self.needed.syncing.is_empty(), "one sync of home is under way at a time");
@@ -153,6 +158,7 @@ impl Tree {
         };
         if succeeded {
             (of.settled, of.sync_failed) = (true, false);
+            self.review_need(node);
             return self.needed.release(Some(since));
         }
         of.sync_failed = true;

@@ -216,7 +216,8 @@ impl Tree {
         let is_used = !known.places.is_empty() || known.busy || known.parked || children;
         // Nobody will ever see the attributes of what has no name any more; another node may have names that are not known.
         let is_dirty = known.set_since.is_some() && !known.nameless;
-        node == NodeId::ROOT || is_used || is_dirty
+        // Its number may not mean another node before a sync of home has settled it.
+        node == NodeId::ROOT || is_used || is_dirty || known.unsettled > 0
     }
 
     /// Nodes that no name leads to any more, here and at home, and that were not told of before: each may be let go, unless

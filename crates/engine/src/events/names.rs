@@ -1,0 +1,380 @@
+//! Records of names. What they mean is not known here: the owner of the namespace applies a change when it has its place
+//! in the log, and says from where on the log is needed for that ([`Engine::names_need`]).
+//!
+//! A sync of a file by the log waits for the records of names before it, too: the log has one order, and one durable
+//! write of a group answers both.
+
+use weir_log::{Lsn, Record};
+
+use crate::command::{FileId, Outcome, Reply, RequestId};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind};
+use crate::events::sync::WHOLE;
+use crate::time::Time;
+use crate::waiters::freeze_state::FreezeState;
+
+/// Why a record of names was not appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotLogged {
+    /// The open group, or the log, has no room for it now: to be tried again when [`Engine::commit_names`] was answered.
+    #[error("the log is full")]
+    Full,
+    /// No group is long enough for it.
+    #[error("the record is longer than a group of the log may be")]
+    TooLong,
+    /// There is no log, or it takes no more records.
+    #[error("the log takes no more records")]
+    Closed,
+}
+
+impl Engine {
+    /// A number for a node, unique in this log for ever; `None` if there is no log, or no number now.
+    pub fn new_node(&mut self) -> Option<u64> {
+        self.journal.as_mut()?.shared.new_node()
+    }
+
+    /// The most bytes that a group of the log holds; 0 without a log.
+    pub fn group_bytes_max(&self) -> usize {
+        self.journal.as_ref().map_or(0, |log| log.shared.writer().group_bytes_max())
+    }
+
+    /// Appends a file's bytes that are not in the log, so that they are durable with whatever is appended after them. False
+    /// if that cannot be done now: then the file is to be synced.
+    pub fn log_data(&mut self, file: FileId, now: Time) -> bool {
+        self.clock = now;
+        let Some(file) = self.cache.files.find(file) else { return true };
+        if !self.cache.files[file].is_unclean() {
+            return true;
+        }
+        let held = self.cache.files[file].waiters.freeze != FreezeState::Thawed;
+        if held || !self.may_log(file) || self.is_home_ahead(file) {
+            return false;
+        }
+        let unlogged = self.unlogged_in(file, WHOLE);
+        if !self.has_room_for(unlogged.bytes) || !self.is_worth_logging(unlogged) {
+            return false;
+        }
+        self.log_unlogged(file, WHOLE);
+        true
+    }
+
+    /// Appends a record of names to the open group, and before it those records of `named` whose nodes the group does not
+    /// name yet. The log is needed from there on until [`Engine::names_need`] says otherwise. Returns the record's position.
+    ///
+    /// # Errors
+    /// See [`NotLogged`]; nothing was appended.
+    pub fn log_names(
+        &mut self,
+        named: &[Record<'_>],
+        record: &Record<'_>,
+        now: Time,
+    ) -> Result<Lsn, NotLogged> {
+        self.clock = now;
+        let log = self.journal.as_mut().filter(|log| log.is_usable()).ok_or(NotLogged::Closed)?;
+        let bytes = |record: &Record<'_>| record.padded_bytes();
+        let all = named.iter().map(bytes).sum::<usize>() + bytes(record);
+        if all > log.shared.writer().group_bytes_max() {
+            return Err(NotLogged::TooLong);
+        }
+        if !log.shared.has_room(all) {
+            self.commit_group();
+            self.pump_log(now);
+            return Err(NotLogged::Full);
+        }
+        let head = log.shared.writer().head();
+        if log.names.named_in != Some(head) {
+            log.names.named.clear();
+            log.names.named_in = Some(head);
+        }
+        for name in named {
+            if log.names.named.insert(name.file()) {
+                log.shared.append_unnamed(name);
+            }
+        }
+        let lsn = log.shared.append_unnamed(record);
+        // A segment may begin here.
+        log.shared.open_segment();
+        log.names.last = Some(lsn);
+        if log.shared.kept_from().is_none() {
+            log.shared.keep_from(Some(lsn));
+        }
+        self.stats.log_records += 1;
+        if self.journal_mut().shared.is_open_group_long() {
+            self.commit_group();
+        }
+        Ok(lsn)
+    }
+
+    /// The log is needed for names from this position on; `None` if it is not.
+    pub fn names_need(&mut self, from: Option<Lsn>, now: Time) {
+        self.clock = now;
+        let Some(log) = &mut self.journal else { return };
+        let from = from.map(|from| from.max(log.shared.tail()));
+        log.shared.keep_from(from);
+        self.pump_log(now);
+    }
+
+    /// Everything before this position is durable.
+    pub fn names_durable(&self) -> Lsn {
+        self.journal.as_ref().map_or(Lsn(0), |log| log.shared.durable())
+    }
+
+    /// No record before this position is replayed any more.
+    pub fn log_tail(&self) -> Lsn {
+        self.journal.as_ref().map_or(Lsn(0), |log| log.shared.tail())
+    }
+
+    /// The position of the last record of names that may have to be replayed after a crash.
+    pub fn names_logged_upto(&self) -> Option<Lsn> {
+        let log = self.journal.as_ref()?;
+        log.names.last.filter(|&last| last >= log.shared.tail())
+    }
+
+    /// Frees the log of all records of names up to `upto`, which names do not need any more. Says whether that is done:
+    /// otherwise it is under way, or data needs the log from before.
+    pub fn free_names_log(&mut self, upto: Lsn) -> bool {
+        let Some(log) = self.journal.as_mut().filter(|log| log.is_usable()) else { return true };
+        if log.shared.tail() > upto {
+            return true;
+        }
+        // The tail is where a group begins: the next one.
+        if let Some(commit) = log.shared.checkpoint(1) {
+            let io = self.log_command(commit);
+            self.journal_mut().superblock = Some(io);
+        }
+        false
+    }
+
+    /// More than half of the log is used: names should be settled at home to free it.
+    pub fn log_wants_room(&self) -> bool {
+        self.journal.as_ref().is_some_and(|log| log.shared.is_half_full())
+    }
+
+    /// Makes all records of names durable that were appended. Answered as [`Reply::Synced`] unless they are.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn commit_names(&mut self, request: RequestId, now: Time) -> Outcome<()> {
+        self.clock = now;
+        let Some(log) = &mut self.journal else { return Outcome::Done(Ok(())) };
+        if let Some(kind) = log.failed {
+            return Outcome::Done(Err(Error::Home(kind)));
+        }
+        let Some(last) = log.names.last.filter(|&last| !log.shared.is_durable(last)) else {
+            return Outcome::Done(Ok(()));
+        };
+        log.names.waiting.push(last, request);
+        self.commit_group();
+        Outcome::Pending
+    }
+
+    /// The position of the last record of names, if it is not durable yet.
+    pub(crate) fn undurable_name(&self) -> Option<Lsn> {
+        let log = self.journal.as_ref()?;
+        log.names.last.filter(|&last| !log.shared.is_durable(last))
+    }
+
+    /// The log is durable up to `durable`: answers those that waited for that.
+    pub(crate) fn names_committed(&mut self, durable: Lsn) {
+        for request in self.journal_mut().names.waiting.ready(durable) {
+            self.reply(request, Reply::Synced(Ok(())));
+        }
+    }
+
+    /// The log has failed: nothing that waits for it will be durable.
+    pub(crate) fn fail_names(&mut self, kind: ErrorKind) {
+        for request in self.journal_mut().names.waiting.take_all() {
+            self.reply(request, Reply::Synced(Err(Error::Home(kind))));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_frames::FramePool;
+    use weir_log::{Commit, DATA_START, NODE_FIRST, Superblock, Writer};
+
+    use super::*;
+    use crate::command::{Command, Completion, Durability, HomeAttributes, LogCommand, Output};
+    use crate::config::Config;
+
+    const FILE: FileId = FileId(7);
+    const REQUEST: RequestId = RequestId(1);
+
+    /// An engine with a log, of which the test executes the commands.
+    struct Bench {
+        engine: Engine,
+        now: Time,
+        replies: Vec<(RequestId, Result<(), Error>)>,
+        log: Vec<(crate::command::IoId, Commit)>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let config = Config {
+                memory_bytes_max: 16 << 20,
+                patch_bytes_max: 1 << 20,
+                ..Config::default()
+            };
+            let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+            engine.start_log(Writer::new(Superblock {
+                log: [1; 16],
+                mount: [2; 16],
+                bytes: DATA_START + (1 << 20),
+                generation: 1,
+                checkpoint: Lsn(0),
+                clean: true,
+                row_blocks: 1,
+                nodes: NODE_FIRST,
+                features: 0,
+            }));
+            let (replies, log) = (Vec::new(), Vec::new());
+            Bench { engine, now: Time::from_millis(1), replies, log }
+        }
+
+        /// A file that records of names make.
+        fn make(&mut self) -> u64 {
+            let node = self.engine.new_node().unwrap();
+            let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
+            self.engine.attach(FILE, home);
+            self.engine.set_unbound(FILE);
+            self.engine.made_as(FILE, node);
+            node
+        }
+
+        fn log(&mut self, number: u64) -> Lsn {
+            let named = [Record::File { file: 1, identity: b"root" }];
+            let record = Record::Truncate { file: number, size: 0 };
+            self.engine.log_names(&named, &record, self.now).unwrap()
+        }
+
+        /// Takes what the engine left to do. Only the log is to be used.
+        fn settle(&mut self) {
+            self.engine.dispatch();
+            while let Some(output) = self.engine.next_output() {
+                match output {
+                    Output::Reply { request, reply: Reply::Synced(result) } => {
+                        self.replies.push((request, result));
+                    }
+                    Output::Log(LogCommand::Write { io, commit }) => self.log.push((io, commit)),
+                    Output::Reply { reply: Reply::Written(Ok(())), .. } => {}
+                    Output::Command(Command::Reserve { io, .. }) => {
+                        let reserved = Completion::Reserved { result: Ok(()) };
+                        self.engine.complete(io, reserved, self.now);
+                        self.engine.dispatch();
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            self.engine.check_invariants();
+        }
+
+        fn end_log(&mut self, result: Result<(), ErrorKind>) {
+            let (io, _) = self.log.remove(0);
+            self.engine.log_completed(io, result, self.now);
+            self.settle();
+        }
+    }
+
+    #[test]
+    fn one_group_answers_a_sync_of_a_file_that_home_does_not_have_and_the_names_before_it() {
+        let mut bench = Bench::new();
+        let node = bench.make();
+        let named = bench.log(node);
+        let written =
+            bench.engine.write(RequestId(9), FILE, 0, b"some bytes", Durability::None, bench.now);
+        assert!(matches!(written, Outcome::Done(Ok(())) | Outcome::Pending));
+        bench.settle();
+        let synced = bench.engine.sync(REQUEST, FILE, Durability::All, bench.now);
+        assert_eq!(synced, Outcome::Pending);
+        bench.settle();
+        assert_eq!((bench.log.len(), bench.replies.len()), (1, 0));
+        assert_eq!(bench.engine.commit_names(RequestId(2), bench.now), Outcome::Pending);
+        bench.settle();
+        bench.end_log(Ok(()));
+        assert_eq!(bench.replies.len(), 2);
+        assert!(bench.replies.iter().all(|(_, result)| result.is_ok()));
+        assert!(named < bench.engine.names_durable() && bench.log.is_empty());
+        assert_eq!(bench.engine.commit_names(REQUEST, bench.now), Outcome::Done(Ok(())));
+    }
+
+    #[test]
+    fn a_sync_of_a_clean_file_waits_for_the_names_before_it() {
+        let mut bench = Bench::new();
+        let node = bench.make();
+        bench.log(node);
+        assert_eq!(bench.engine.sync(REQUEST, FILE, Durability::All, bench.now), Outcome::Pending);
+        bench.settle();
+        bench.end_log(Ok(()));
+        assert_eq!(bench.replies, [(REQUEST, Ok(()))]);
+        let again = bench.engine.sync(REQUEST, FILE, Durability::All, bench.now);
+        assert_eq!(again, Outcome::Done(Ok(())), "nothing is undurable");
+    }
+
+    #[test]
+    fn a_node_is_named_once_in_each_group() {
+        let mut bench = Bench::new();
+        let node = bench.make();
+        let (first, second) = (bench.log(node), bench.log(node));
+        assert_eq!(second.0 - first.0, 32, "its directory is named already");
+        assert_eq!(bench.engine.commit_names(REQUEST, bench.now), Outcome::Pending);
+        let third = bench.log(node);
+        let head = bench.engine.journal_mut().shared.writer().head();
+        assert!(third.0 - head.0 > 32 + 64, "the next group names it anew");
+        bench.settle();
+        bench.end_log(Ok(()));
+    }
+
+    #[test]
+    fn the_tail_stays_before_what_names_need() {
+        let mut bench = Bench::new();
+        let node = bench.make();
+        let first = bench.log(node);
+        for _ in 0..3000 {
+            loop {
+                let named = [Record::File { file: 1, identity: &[7; 200] }];
+                let record = Record::Truncate { file: node, size: 0 };
+                match bench.engine.log_names(&named, &record, bench.now) {
+                    Ok(_) => break,
+                    Err(NotLogged::Full) => {
+                        bench.settle();
+                        if bench.log.is_empty() {
+                            // The log is full, and nothing frees it but this.
+                            assert!(bench.engine.log_wants_room());
+                            assert_eq!(bench.engine.journal_mut().shared.tail(), Lsn(0));
+                            let durable = bench.engine.names_durable();
+                            assert!(first < durable);
+                            bench.engine.names_need(None, bench.now);
+                            bench.settle();
+                            assert!(!bench.log.is_empty(), "the tail advances");
+                            bench.end_log(Ok(()));
+                            assert!(bench.engine.journal_mut().shared.tail() > first);
+                            return;
+                        }
+                        bench.end_log(Ok(()));
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            if bench.engine.commit_names(REQUEST, bench.now) == Outcome::Pending {
+                bench.settle();
+                bench.end_log(Ok(()));
+            }
+        }
+        panic!("a log of one MiB takes all of these");
+    }
+
+    #[test]
+    fn a_failed_log_fails_those_that_wait_for_names() {
+        let mut bench = Bench::new();
+        let node = bench.make();
+        bench.log(node);
+        assert_eq!(bench.engine.commit_names(REQUEST, bench.now), Outcome::Pending);
+        bench.settle();
+        bench.end_log(Err(ErrorKind::Io));
+        assert_eq!(bench.replies, [(REQUEST, Err(Error::Home(ErrorKind::Io)))]);
+        let record = Record::Truncate { file: node, size: 0 };
+        let refused = bench.engine.log_names(&[], &record, bench.now);
+        assert_eq!(refused, Err(NotLogged::Closed));
+    }
+}

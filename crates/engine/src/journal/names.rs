@@ -1,0 +1,20 @@
+//! The journal's state of names: the namespace is one holder of the log, beside the files.
+
+use std::collections::HashSet;
+
+use weir_journal::AfterLsn;
+use weir_log::Lsn;
+
+use crate::command::RequestId;
+
+/// Records of names in the log.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// The nodes that the open group names, and that group's position.
+    pub(crate) named: HashSet<u64>,
+    pub(crate) named_in: Option<Lsn>,
+    /// The last record of all.
+    pub(crate) last: Option<Lsn>,
+    /// Requests that wait for a record to be durable.
+    pub(crate) waiting: AfterLsn<RequestId>,
+}

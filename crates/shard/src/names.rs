@@ -1,0 +1,120 @@
+//! Names in the log: what the owner of the namespace asks of the shard. Its changes get their places in the one order here,
+//! beside those of data.
+
+use weir_engine::{Error, ErrorKind, FileId, NotLogged, Outcome};
+use weir_log::{Lsn, Record};
+
+use crate::core::Thread;
+use crate::pending::Continuation;
+use crate::shard::Shard;
+use crate::trampoline;
+
+impl Shard {
+    /// Whether there is a redo log whose recovery finds files by their handles, so that names can be logged.
+    pub fn logs_names(&self) -> bool {
+        self.has_log() && !self.finds_by_path()
+    }
+
+    /// See [`weir_engine::Engine::new_node`].
+    pub fn new_node(&self) -> Option<u64> {
+        self.core.lock().engine.new_node()
+    }
+
+    /// See [`weir_engine::Engine::group_bytes_max`].
+    pub fn group_bytes_max(&self) -> usize {
+        self.core.lock().engine.group_bytes_max()
+    }
+
+    /// See [`weir_engine::Engine::log_data`].
+    pub fn log_data(&self, file: FileId) -> bool {
+        self.core.event(Thread::Holding, |state, now| state.engine.log_data(file, now))
+    }
+
+    /// Appends a record of names, as [`weir_engine::Engine::log_names`]. May be called under locks that continuations take.
+    ///
+    /// # Errors
+    /// See [`NotLogged`]; nothing was appended.
+    pub fn log_names(&self, named: &[Record<'_>], record: &Record<'_>) -> Result<Lsn, NotLogged> {
+        self.core.event(Thread::Holding, |state, now| state.engine.log_names(named, record, now))
+    }
+
+    /// Makes all records of names durable that were appended, and then runs `done`.
+    pub fn commit_names(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        self.commit_names_by(Thread::Syncer, done);
+    }
+
+    /// As [`Shard::commit_names`], for a caller that may hold locks which continuations take: `done` is run at once if
+    /// everything is durable, and on another thread otherwise.
+    pub fn commit_names_later(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        self.commit_names_by(Thread::Holding, done);
+    }
+
+    fn commit_names_by(
+        &self,
+        thread: Thread,
+        done: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) {
+        let answered = self.core.event(thread, |state, since| {
+            let request = state.pending.next_id();
+            match state.engine.commit_names(request, since) {
+                Outcome::Done(result) => Some((done, result)),
+                Outcome::Pending => {
+                    state.wait(since, Continuation::Sync(Box::new(done)));
+                    None
+                }
+            }
+        });
+        if let Some((done, result)) = answered {
+            trampoline::run(move || done(result));
+        }
+    }
+
+    /// The log is needed for names from this position on, as [`weir_engine::Engine::names_need`].
+    pub fn names_need(&self, from: Option<Lsn>) {
+        self.core.event(Thread::Holding, |state, now| state.engine.names_need(from, now));
+    }
+
+    /// No record before this position is replayed any more.
+    pub fn log_tail(&self) -> Lsn {
+        self.core.lock().engine.log_tail()
+    }
+
+    /// Everything before this position is durable in the log.
+    pub fn names_durable(&self) -> Lsn {
+        self.core.lock().engine.names_durable()
+    }
+
+    /// The position of the last record of names that may have to be replayed after a crash.
+    pub fn names_logged_upto(&self) -> Option<Lsn> {
+        self.core.lock().engine.names_logged_upto()
+    }
+
+    /// Frees the log of all records of names up to `upto`, which names do not need any more. Says whether that is done:
+    /// otherwise it is under way, or data needs the log from before.
+    pub fn free_names_log(&self, upto: Lsn) -> bool {
+        self.core.event(Thread::Holding, |state, _| state.engine.free_names_log(upto))
+    }
+
+    /// Names should be settled at home, to free the log.
+    pub fn log_wants_room(&self) -> bool {
+        self.core.lock().engine.log_wants_room()
+    }
+
+    /// A file that is not at home yet is made by records of names, as this node: syncs of it are logged.
+    pub fn made_as(&self, file: FileId, node: u64) {
+        self.core.event(Thread::Holding, |state, _| state.engine.made_as(file, node));
+    }
+
+    /// Makes everything durable that home was given (syncfs(2)). Blocks.
+    ///
+    /// # Errors
+    /// Home's.
+    pub fn settle_home(&self) -> Result<(), ErrorKind> {
+        let failures = self.whole().failures();
+        self.whole().sync(failures, |kind| {
+            self.core.event(Thread::Completion, |state, now| {
+                state.engine.home_sync_failed(kind, now);
+            });
+        })
+    }
+}
