@@ -21,6 +21,7 @@ mod inodes;
 mod note;
 mod outcome;
 mod records;
+mod replayed;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +46,7 @@ pub use executor::Counts;
 pub use note::forget_recovered_names;
 pub use outcome::{LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames};
 pub use records::NameRecord;
+pub(crate) use replayed::Replayed;
 
 /// Commands that a recovery executes for each record, and for each inode that is parked, at most. A name takes a look, a
 /// make or a rename by way of the parking place, and attributes; and the same once more if somebody else is in the way.

@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 use weir_backend::{Look, Seen};
-use weir_log::{Home, ReadLog, ReplayError, Superblock, replay};
+use weir_log::{Home, Lsn, NameRecord, ReadLog, ReplayError, Superblock, replay};
 
 use crate::failure::one_line;
 
@@ -93,9 +93,15 @@ fn counted(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A log's files, by their identities.
+/// A log's files, by their identities, and its changes of names, in words.
 #[derive(Debug, Default)]
-pub struct Explained(BTreeMap<Vec<u8>, Change>);
+pub struct Explained {
+    files: BTreeMap<Vec<u8>, Change>,
+    names: Vec<String>,
+}
+
+/// What stands for the identity of a file that is to be made: this and its node's number.
+const NEW: &[u8] = b"\xff\xff\xff\xffnew";
 
 /// Reads a log from its checkpoint to its end.
 ///
@@ -112,10 +118,10 @@ pub fn read<R: ReadLog>(
 
 impl Explained {
     fn change(&mut self, identity: &[u8]) -> &mut Change {
-        if !self.0.contains_key(identity) {
-            self.0.insert(identity.to_vec(), Change::default());
+        if !self.files.contains_key(identity) {
+            self.files.insert(identity.to_vec(), Change::default());
         }
-        self.0.get_mut(identity).expect("it was inserted")
+        self.files.get_mut(identity).expect("it was inserted")
     }
 }
 
@@ -123,6 +129,19 @@ impl Explained {
 impl Home for Explained {
     type File = Vec<u8>;
     type Error = Infallible;
+
+    const TAKES_NAMES: bool = true;
+
+    fn name(&mut self, _lsn: Lsn, record: &NameRecord<'_>) -> Result<(), Infallible> {
+        if !matches!(record, NameRecord::Node { .. }) {
+            self.names.push(record.to_string());
+        }
+        Ok(())
+    }
+
+    fn identity_of(&self, node: u64) -> Option<Vec<u8>> {
+        Some([NEW, node.to_string().as_bytes()].concat())
+    }
 
     fn open(&mut self, identity: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
         Ok(Some(identity.to_vec()))
@@ -148,12 +167,19 @@ impl Home for Explained {
 }
 
 impl Explained {
-    /// A line for each file: its name, and what recovery would do to it. Sorted by name.
+    /// A line for each change of names, in order; then one for each file: its name, and what recovery would do to it. Sorted
+    /// by name.
     pub fn lines(&self, look: &mut Look) -> Vec<String> {
-        let mut lines: Vec<String> =
-            self.0.iter().map(|(identity, change)| line(look.at(identity), change)).collect();
+        let names = self.names.iter().map(|name| one_line(name));
+        let line = |(identity, change): (&Vec<u8>, &Change)| match identity.strip_prefix(NEW) {
+            Some(node) => {
+                format!("node {}: {}", String::from_utf8_lossy(node), change.words(0))
+            }
+            None => line(look.at(identity), change),
+        };
+        let mut lines: Vec<String> = self.files.iter().map(line).collect();
         lines.sort();
-        lines
+        names.chain(lines).collect()
     }
 }
 
@@ -233,7 +259,7 @@ mod tests {
         let superblock = Superblock::decode(image[..4096].try_into().unwrap()).unwrap();
         let mut log = Image(image.to_vec());
         log.0.resize(superblock.bytes as usize, 0);
-        let Explained(changes) = read(&mut log, superblock).unwrap();
+        let Explained { files: changes, .. } = read(&mut log, superblock).unwrap();
         let of = |identity: &[u8]| changes[identity].words(22);
         assert_eq!(changes.len(), 2);
         assert_eq!(
@@ -244,7 +270,7 @@ mod tests {
         let list = &changes[&b"pathlist"[..]];
         assert_eq!((list.records, list.void, list.size_after(16)), (1, 2, 9090));
         let clean = Superblock { clean: true, ..superblock };
-        assert!(read(&mut log, clean).unwrap().0.is_empty());
+        assert!(read(&mut log, clean).unwrap().files.is_empty());
     }
 
     #[test]

@@ -1,0 +1,165 @@
+//! The names and files of SOURCE as a log is replayed to them: names are collected, and recovered before the first file is
+//! opened.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use weir_log::{Home, Identity, Lsn, NameRecord as Record, RecordError};
+use weir_names::NodeId;
+use weir_names::tree::{Change, kind_at_home};
+
+use crate::recovery::{Recovered, RecoveryError};
+use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, recover_names};
+
+/// The names of a log that is replayed.
+#[derive(Debug)]
+struct ReplayedNames {
+    log: Identity,
+    records: Vec<(Lsn, NameRecord)>,
+    /// The node of each inode that the log names.
+    nodes: HashMap<Vec<u8>, NodeId>,
+    recovered: Option<RecoveredNames>,
+}
+
+impl ReplayedNames {
+    /// The next record.
+    ///
+    /// # Errors
+    /// What is out of range in it.
+    fn add(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), RecordError> {
+        if let Record::Node { node, file_type, identity } = *record {
+            let (node, kind, identity) = (NodeId(node), kind_at_home(file_type), identity.to_vec());
+            self.nodes.insert(identity.clone(), node);
+            self.records.push((lsn, NameRecord::Known { node, kind, identity }));
+        }
+        if let Some(change) = Change::of_record(record)? {
+            self.records.push((lsn, NameRecord::Change(change)));
+        }
+        Ok(())
+    }
+
+    /// All records were added, and the log ends at `end`: makes SOURCE's names so.
+    ///
+    /// # Errors
+    /// Those of [`recover_names`].
+    fn recover(&mut self, source: BorrowedFd<'_>, end: Lsn) -> Result<(), NamesRecoveryError> {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let recovered = recover_names(source, &self.log, std::mem::take(&mut self.records), end)?;
+        for conflict in &recovered.conflicts {
+            match &conflict.kept {
+                Some(kept) => tracing::warn!(
+                    "{} was put into SOURCE by another program and stays as it is; what the log has is {kept}",
+                    conflict.path
+                ),
+                None => tracing::warn!(
+                    "{} was put into SOURCE by another program, and is not removed",
+                    conflict.path
+                ),
+            }
+        }
+        tracing::info!("names recovered: {:?}", recovered.counts);
+        self.recovered = Some(recovered);
+        Ok(())
+    }
+
+    /// Which inode of home a node is.
+    fn identity_of(&self, node: u64) -> Option<Vec<u8>> {
+        Some(self.recovered.as_ref()?.identity_of(NodeId(node))?.to_vec())
+    }
+
+    /// The identity that an inode has now that home had lost.
+    fn made_again_as(&self, identity: &[u8]) -> Option<Vec<u8>> {
+        let now = self.recovered.as_ref()?.identity_of(*self.nodes.get(identity)?)?;
+        (now != identity).then(|| now.to_vec())
+    }
+
+    /// What was not done, in words.
+    fn left(&self) -> Vec<String> {
+        let left = self.recovered.iter().flat_map(|recovered| &recovered.left);
+        left.map(|left| format!("{}: {}", left.path, left.reason)).collect()
+    }
+}
+
+/// The names and files of SOURCE.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    source: OwnedFd,
+    names: ReplayedNames,
+    files: Recovered,
+}
+
+impl Replayed {
+    /// Those of the log with this name; `source` is open for reading, and `files` are below it.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub(crate) fn new(
+        log: Identity,
+        source: BorrowedFd<'_>,
+        files: Recovered,
+    ) -> io::Result<Replayed> {
+        let (records, nodes) = (Vec::new(), HashMap::new());
+        let names = ReplayedNames { log, records, nodes, recovered: None };
+        Ok(Replayed { source: source.try_clone_to_owned()?, names, files })
+    }
+}
+
+fn names_failed(doing: &'static str, source: io::Error) -> RecoveryError {
+    RecoveryError::new(doing, "the names in the log".to_owned(), source)
+}
+
+impl Home for Replayed {
+    type File = <Recovered as Home>::File;
+    type Error = RecoveryError;
+
+    const TAKES_NAMES: bool = true;
+
+    fn name(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), RecoveryError> {
+        let added = self.names.add(lsn, record);
+        added.map_err(|error| names_failed("read", io::Error::other(error)))
+    }
+
+    fn names_end(&mut self, end: Lsn) -> Result<(), RecoveryError> {
+        let recovered = self.names.recover(self.source.as_fd(), end);
+        recovered.map_err(|error| names_failed("recover", io::Error::other(error)))
+    }
+
+    fn names_left(&self) -> Vec<String> {
+        self.names.left()
+    }
+
+    fn identity_of(&self, node: u64) -> Option<Vec<u8>> {
+        self.names.identity_of(node)
+    }
+
+    fn made_again_as(&self, identity: &[u8]) -> Option<Vec<u8>> {
+        self.names.made_again_as(identity)
+    }
+
+    fn open(&mut self, identity: &[u8]) -> Result<Option<Self::File>, RecoveryError> {
+        self.files.open(identity)
+    }
+
+    fn write(&mut self, file: &Self::File, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {
+        self.files.write(file, offset, data)
+    }
+
+    fn truncate(&mut self, file: &Self::File, size: u64) -> Result<(), RecoveryError> {
+        self.files.truncate(file, size)
+    }
+
+    fn sync(&mut self, file: &Self::File) -> Result<(), RecoveryError> {
+        self.files.sync(file)
+    }
+
+    fn is_of_one_file(&self, error: &RecoveryError) -> bool {
+        self.files.is_of_one_file(error)
+    }
+
+    fn is_done(&self, identity: &[u8]) -> bool {
+        self.files.is_done(identity)
+    }
+}

@@ -1,0 +1,195 @@
+//! Recovery of a log that has names and data: names first, and the data of files that home did not have when it was logged.
+
+#![allow(clippy::unwrap_used)] // What is missing fails the test.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use weir_backend::{LogFile, LogPlace, Naming, OpenLogError, RedoLog, recover};
+use weir_log::{Entry, LOG_BYTES_MIN, LoggedAttributes, Lsn, NameRecord, NewNode, Record, Writer};
+
+const MOUNT: [u8; 16] = [7; 16];
+const ROOT: u64 = 1;
+
+/// A SOURCE, and a log beside it that a mount was writing when it died.
+struct Stand {
+    _directory: TempDir,
+    source: PathBuf,
+    log: PathBuf,
+    writer: Writer,
+}
+
+fn attributes(mode: u32) -> LoggedAttributes {
+    LoggedAttributes { mode: Some(mode), uid: None, gid: None, atime: None, mtime: None }
+}
+
+impl Stand {
+    /// `None` where files have no handles that last: names are not logged there.
+    fn new() -> Option<Stand> {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (source, log) = (directory.path().join("source"), directory.path().join("log"));
+        fs::create_dir(&source).unwrap();
+        fs::DirBuilder::new().mode(0o700).create(source.join(".weir")).unwrap();
+        let opened = fs::File::open(&source).unwrap();
+        if Naming::of(opened.as_fd()).unwrap().is_by_path() {
+            return None;
+        }
+        let place = LogPlace::at(&log).unwrap();
+        let (file, _) = LogFile::create(&place, LOG_BYTES_MIN, MOUNT).unwrap();
+        let writer = RedoLog::open(file, MOUNT, opened.as_fd(), 0).unwrap().writer();
+        Some(Stand { _directory: directory, source, log, writer })
+    }
+
+    fn file(&self) -> LogFile {
+        LogFile::open(&LogPlace::at(&self.log).unwrap()).unwrap().unwrap()
+    }
+
+    fn source(&self) -> fs::File {
+        fs::File::open(&self.source).unwrap()
+    }
+
+    fn append(&mut self, record: Record<'_>) -> Lsn {
+        self.writer.append(&record).unwrap()
+    }
+
+    fn make(&mut self, node: u64, directory: u64, name: &str, kind: NewNode<'_>, mode: u32) {
+        let at = Entry { directory, name: name.as_bytes() };
+        let attributes = attributes(mode);
+        self.append(Record::Name(NameRecord::Make { node, at, kind, attributes }));
+    }
+
+    /// Data of a file that home does not have yet.
+    fn write(&mut self, node: u64, offset: u64, data: &[u8]) {
+        self.append(Record::File { file: node, identity: b"" });
+        self.append(Record::Write { file: node, offset, data });
+    }
+
+    fn commit(&mut self) {
+        let commit = self.writer.commit().unwrap();
+        self.file().write(&commit).unwrap();
+        self.writer.committed();
+    }
+
+    fn recover(&self) -> Result<(), OpenLogError> {
+        recover(&self.file(), MOUNT, self.source().as_fd(), false).map(drop)
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.source.join(path)).unwrap()
+    }
+}
+
+#[test]
+fn a_file_that_home_did_not_have_is_made_and_gets_its_data() {
+    let Some(mut stand) = Stand::new() else { return };
+    stand.make(10, ROOT, "directory", NewNode::Directory, 0o750);
+    stand.make(11, 10, "file", NewNode::File, 0o640);
+    stand.write(11, 0, b"some bytes");
+    stand.commit();
+    // Another group, and another name.
+    stand.write(11, 5, b"BYTES");
+    let (from, to) =
+        (Entry { directory: 10, name: b"file" }, Entry { directory: ROOT, name: b"renamed" });
+    stand.append(Record::Name(NameRecord::Rename { node: 11, from, to, replaced: None }));
+    stand.commit();
+    for _ in 0..2 {
+        stand.recover().unwrap();
+        assert_eq!(stand.read("renamed"), "some BYTES");
+        let mode = |path: &str| fs::metadata(stand.source.join(path)).unwrap().mode() & 0o7777;
+        assert_eq!((mode("renamed"), mode("directory")), (0o640, 0o750));
+        assert_eq!(fs::read_dir(stand.source.join("directory")).unwrap().count(), 0);
+    }
+    assert!(!stand.source.join(".weir/recovered").exists(), "nothing is left of the recovery");
+}
+
+#[test]
+fn revoked_data_of_a_file_that_home_did_not_have_is_not_replayed() {
+    let Some(mut stand) = Stand::new() else { return };
+    stand.make(11, ROOT, "file", NewNode::File, 0o600);
+    stand.write(11, 0, b"old and long");
+    let before = stand.writer.position();
+    stand.append(Record::Revoke { file: 11, before });
+    stand.append(Record::Write { file: 11, offset: 0, data: b"new" });
+    stand.commit();
+    stand.recover().unwrap();
+    assert_eq!(stand.read("file"), "new");
+}
+
+#[test]
+fn data_of_a_file_that_was_removed_again_is_left_out() {
+    let Some(mut stand) = Stand::new() else { return };
+    stand.make(11, ROOT, "file", NewNode::File, 0o600);
+    stand.write(11, 0, b"some bytes");
+    let at = Entry { directory: ROOT, name: b"file" };
+    stand.append(Record::Name(NameRecord::Remove { node: 11, at }));
+    stand.commit();
+    stand.recover().unwrap();
+    assert!(!stand.source.join("file").exists());
+}
+
+#[test]
+fn names_that_home_refuses_are_named_and_keep_the_log_for_the_next_recovery() {
+    let Some(mut stand) = Stand::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let locked = stand.source.join("locked");
+    fs::create_dir(&locked).unwrap();
+    let opened = fs::File::open(&locked).unwrap();
+    let identity = identity_of(&opened);
+    let node = NameRecord::Node {
+        node: 12,
+        file_type: weir_log::FileType::Directory,
+        identity: &identity,
+    };
+    stand.append(Record::Name(node));
+    stand.make(13, 12, "refused", NewNode::File, 0o600);
+    stand.write(13, 0, b"kept");
+    stand.make(14, ROOT, "other", NewNode::File, 0o600);
+    stand.write(14, 0, b"done");
+    stand.commit();
+    let flags = rustix::fs::ioctl_getflags(&opened).unwrap();
+    let set = rustix::fs::ioctl_setflags(&opened, flags | rustix::fs::IFlags::IMMUTABLE);
+    if set.is_err() {
+        return;
+    }
+    let refused = stand.recover().unwrap_err().to_string();
+    assert!(refused.contains("locked/refused"), "{refused}");
+    assert_eq!(stand.read("other"), "done");
+    rustix::fs::ioctl_setflags(&opened, flags).unwrap();
+    // What was finished is not done again: it may have been changed since.
+    fs::write(stand.source.join("other"), "newer").unwrap();
+    let log = RedoLog::open(stand.file(), MOUNT, stand.source().as_fd(), 0).unwrap();
+    drop(log);
+    assert_eq!(stand.read("locked/refused"), "kept");
+    assert_eq!(stand.read("other"), "newer");
+}
+
+/// A file's handle, as the log has it.
+fn identity_of(file: &fs::File) -> Vec<u8> {
+    let home = weir_backend::HomeFile::new(
+        rustix::fs::openat(
+            file,
+            ".",
+            rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )
+        .unwrap(),
+    );
+    let naming = Naming::of(file.as_fd()).unwrap();
+    home.identity(&naming, file.as_fd())
+}
+
+#[test]
+fn permissions_of_the_fixture_are_those_of_the_log() {
+    let Some(mut stand) = Stand::new() else { return };
+    stand.make(11, ROOT, "read-only", NewNode::File, 0o444);
+    stand.write(11, 0, b"bytes");
+    stand.commit();
+    stand.recover().unwrap();
+    let mode = fs::metadata(stand.source.join("read-only")).unwrap().permissions().mode();
+    assert_eq!((mode & 0o7777, &*stand.read("read-only")), (0o444, "bytes"));
+}
