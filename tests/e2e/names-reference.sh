@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Random operations on names by four processes, each made on the mount and on a plain directory: the same results and
-# errors, the same files afterwards, and after `weir sync` and at the end the same in SOURCE. `kill`: kill -9 of the
+# errors, the same files afterwards, and after `weir sync` and at the end the same in SOURCE. `kill` and `log-kill`: kill -9 of the
 # daemon, and what was synced is there. WEIR_NAMES_OPERATIONS sets how many operations, SEED which, and
 # WEIR_NAMES_TOLERATE words of `names_reference.py --tolerate`, to look for differences beside those that are known.
-# cases: sync behind sshfs kill
+# cases: sync behind log sshfs kill log-kill
 # long
 # seconds: 20
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -27,6 +27,7 @@ names=()
 if [ "$case" != sync ]; then
     weir_only
     names=(--names behind)
+    case $case in log*) names=(--names log) ;; esac
 fi
 if ! standin; then
     if "$WEIR" mount --help | grep -q -e '--names '; then
@@ -107,7 +108,7 @@ killed_round() {
 }
 
 case $case in
-    kill)
+    kill | log-kill)
         need_command fusermount3
         # The moments of the kills, too, but for what the machine does.
         RANDOM=$((seed % 32768))

@@ -60,6 +60,8 @@ pub(crate) struct MountOptions {
     pub(crate) negative_timeout: Duration,
     /// Changes of names and attributes do not wait for home.
     pub(crate) names_behind: bool,
+    /// They are logged.
+    pub(crate) names_logged: bool,
 }
 
 impl MountOptions {
@@ -120,7 +122,10 @@ impl FileSystem {
         let identity = home.root(root.as_fd())?;
         let tells_case = options.names_behind && home.tells_case(root.as_fd());
         let inodes = Inodes::new(root, &status, identity, descriptors.idle_max());
-        let write_behind = options.names_behind.then(|| WriteBehind::new(options.entry_timeout));
+        let log =
+            options.names_logged.then(|| Arc::clone(&shard)).filter(|shard| shard.logs_names());
+        let write_behind =
+            options.names_behind.then(|| WriteBehind::new(options.entry_timeout, log));
         Ok(FileSystem {
             shard,
             lane,

@@ -56,6 +56,8 @@ pub struct Options {
     pub negative_timeout: Duration,
     /// Changes of names and attributes do not wait for home.
     pub names_behind: bool,
+    /// They are logged, if there is a log by whose recovery files are found by their handles; else syncs wait for home.
+    pub names_logged: bool,
     /// How requests are to come; if nothing is said, over io_uring where the kernel has it on.
     pub transport: Option<Transport>,
     /// Users (numbers) besides the daemon's own whose programs may use the lane: these can read all that the
@@ -80,6 +82,7 @@ impl Options {
             attr_timeout: CACHE_TIMEOUT_DEFAULT,
             negative_timeout: NEGATIVE_TIMEOUT_DEFAULT,
             names_behind: false,
+            names_logged: false,
             transport: None,
             lane_users: Vec::new(),
             threads: None,
@@ -122,6 +125,7 @@ pub fn mount(
         attr_timeout: options.attr_timeout,
         negative_timeout: options.negative_timeout,
         names_behind: options.names_behind,
+        names_logged: options.names_logged,
     };
     let descriptors = Descriptors::new(raise_descriptor_limit());
     let (reclaimer, queue) = Reclaimer::new(descriptors.inodes_max());
@@ -282,6 +286,14 @@ impl Observer {
                 behind.when(Awaited::All, |named| then(named.map_err(io::Error::other)))
             }
         }
+    }
+
+    /// Brings all names home, durably, so that the redo log is not needed for them. Blocks.
+    ///
+    /// # Errors
+    /// Why home refuses one, or cannot be synced.
+    pub fn settle_names(&self) -> io::Result<()> {
+        self.0.settle_names().map_err(|errno| io::Error::from_raw_os_error(errno.code()))
     }
 
     /// Names that home refused, at most `most`, each as a path below the mount.

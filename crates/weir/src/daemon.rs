@@ -384,7 +384,8 @@ fn front_options(directory: OwnedFd, path: &Path, settings: &Settings) -> weir_f
     options.read_only = settings.read_only;
     options.direct_io = settings.direct_io;
     options.transport = settings.transport.0;
-    options.names_behind = settings.names == NamesChoice::Behind && !settings.read_only;
+    options.names_behind = settings.names != NamesChoice::Sync && !settings.read_only;
+    options.names_logged = settings.names == NamesChoice::Log;
     options.lane_users = settings.lane_users.0.clone();
     options.entry_timeout = settings.entry_timeout.unwrap_or(options.entry_timeout);
     let negative = options.negative_timeout.min(options.entry_timeout);

@@ -74,6 +74,8 @@ pub enum NamesChoice {
     Sync,
     /// Nothing: home gets it in the background.
     Behind,
+    /// As `Behind`, and changes are in the redo log: a sync does not wait for home.
+    Log,
 }
 
 impl std::str::FromStr for NamesChoice {
@@ -83,7 +85,8 @@ impl std::str::FromStr for NamesChoice {
         match text {
             "sync" => Ok(NamesChoice::Sync),
             "behind" => Ok(NamesChoice::Behind),
-            _ => Err("give 'sync' or 'behind'"),
+            "log" => Ok(NamesChoice::Log),
+            _ => Err("give 'sync', 'behind' or 'log'"),
         }
     }
 }

@@ -8,9 +8,13 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::FileType;
 use weir_backend::home_names::{Status, is_plain};
+use weir_engine::Durability;
 use weir_names::command::SetTime;
 use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused};
 use weir_names::{NodeId, Place};
@@ -27,6 +31,9 @@ use crate::write_behind::{Awaited, WriteBehind};
 
 /// Entries of a directory that are read at once, so that it is known whole. A larger one is asked for each name.
 const READ_MAX: usize = 4096;
+
+/// The data of a larger file may have to go home for a sync, and its name before that.
+const COMMIT_SOON_BYTES: u64 = 256 << 10;
 
 /// Preferred transfer size of a new file, bytes.
 const BLOCK_BYTES: u32 = 4096;
@@ -116,20 +123,47 @@ impl FileSystem {
 
     /// Waits until home has what programs see under a name, so that home can be asked to change it. From then on home is
     /// asked what is there.
-    pub(crate) fn name_at_home(&self, at: names::Place<'_>) -> Result<(), Errno> {
+    pub(crate) fn name_at_home(self: &Arc<Self>, at: names::Place<'_>) -> Result<(), Errno> {
         let Some(behind) = &self.write_behind else { return Ok(()) };
         let at = place(at)?;
         if behind.lock().tree.kind(at.parent()).is_none() {
             return Ok(());
         }
         behind.wait(&Awaited::Entry(at.clone()))?;
+        self.free_log_of_names()?;
         behind.lock().tree.forget(&at);
+        Ok(())
+    }
+
+    /// A name or an attribute is about to be changed at home without the log: no record of names that is there now may be
+    /// replayed after that. Blocks for a sync of home if there is one.
+    ///
+    /// # Errors
+    /// Why home refuses what was logged, or cannot be synced.
+    pub(crate) fn free_log_of_names(self: &Arc<Self>) -> Result<(), Errno> {
+        let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged()) else {
+            return Ok(());
+        };
+        let Some(upto) = self.shard.names_logged_upto() else { return Ok(()) };
+        self.settle_names_upto(behind, upto)?;
+        let mut pause = Duration::ZERO;
+        while !self.shard.free_names_log(upto) {
+            if !pause.is_zero() {
+                // Data is logged, too: it is brought home.
+                let (sender, synced) = channel();
+                self.shard.sync_durably(move |result| sender.send(result).unwrap_or(()));
+                synced.recv().unwrap_or(Ok(()))?;
+            }
+            pause = (pause * 2).clamp(Duration::from_millis(1), Duration::from_millis(50));
+            thread::sleep(pause);
+        }
         Ok(())
     }
 
     /// A name was changed at home: it leads there now.
     pub(crate) fn tell_tree(&self, at: names::Place<'_>, node: Option<(NodeId, &Status)>) {
         let (Some(behind), Ok(at)) = (&self.write_behind, place(at)) else { return };
+        behind.note_changed_at_home(at.parent());
         let mut state = behind.lock();
         if state.tree.kind(at.parent()).is_none() {
             return;
@@ -158,6 +192,13 @@ impl FileSystem {
     ) {
         match self.write_behind.as_ref().filter(|behind| behind.lock().tree.kind(node).is_some()) {
             None => then(Ok(())),
+            Some(behind) if behind.is_logged() => {
+                // The sync of its data waits for the log, unless that goes home.
+                if self.shard.size(node.file()).is_some_and(|size| size > COMMIT_SOON_BYTES) {
+                    behind.commit_soon();
+                }
+                then(Ok(()));
+            }
             Some(behind) => {
                 behind.when(Awaited::Node(node), move |named| then(named.map_err(Errno::from)));
             }
@@ -314,7 +355,10 @@ impl FileSystem {
         let node = inode.node();
         if let Some(home) = inode.file() {
             // Home makes it later.
-            home.times().set_mtime(status.mtime, status.ctime);
+            match behind.is_logged() {
+                true => home.times().set_logged_mtime(status.mtime, status.ctime),
+                false => home.times().set_mtime(status.mtime, status.ctime),
+            }
         }
         let attributes = tree::Attributes {
             mode: Some(status.mode & 0o7777),
@@ -324,11 +368,15 @@ impl FileSystem {
             // Home's own is a little later. A file's is kept where its writes keep it.
             mtime: None,
         };
-        let made = behind.change(status.mtime, Change::Make { node, at, kind, attributes });
+        let made =
+            behind.change(&self.inodes, status.mtime, Change::Make { node, at, kind, attributes });
         if let Err(refused) = made {
             self.uncount(node);
             drop(self.inodes.let_fade(node));
             return Err(refused.into());
+        }
+        if let (Some(home), Some(number)) = (inode.file(), behind.log_number(node)) {
+            home.set_log_node(number);
         }
         Ok(inode)
     }
@@ -421,7 +469,7 @@ impl FileSystem {
             (true, true) => self.read_child(behind, &inode)?,
             (false, false) => {}
         }
-        behind.change(attr::now(), Change::Remove { node, at: named })?;
+        behind.change(&self.inodes, attr::now(), Change::Remove { node, at: named })?;
         self.lost_name(&inode);
         Ok(())
     }
@@ -494,11 +542,14 @@ impl FileSystem {
         {
             self.read_child(behind, other)?;
         }
+        if replaced.is_some() && !exchange {
+            self.log_data_first(behind, &moved)?;
+        }
         let change = match replaced.filter(|_| exchange) {
             Some(other) => Change::Exchange { one: (node, old), other: (other, new) },
             None => Change::Rename { node, from: old, to: new, replaced },
         };
-        behind.change(attr::now(), change)?;
+        behind.change(&self.inodes, attr::now(), change)?;
         self.changed_behind(&moved);
         match other {
             Some(other) if exchange => self.changed_behind(&other),
@@ -509,6 +560,20 @@ impl FileSystem {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A file is about to take the name of another: its data is in the log before that is, so that after a crash the name leads
+    /// to the old content or to the new (ext4(5), `auto_da_alloc`).
+    fn log_data_first(&self, behind: &WriteBehind, moved: &Inode) -> Result<(), Errno> {
+        let file = moved.node().file();
+        let is_dirty = moved.is_attached() && self.shard.has_dirty(file);
+        if !is_dirty || !behind.is_logged() || self.shard.log_data(file) {
+            return Ok(());
+        }
+        behind.commit_soon();
+        let (sender, synced) = channel();
+        self.shard.sync(file, Durability::Data, move |result| sender.send(result).unwrap_or(()));
+        Ok(synced.recv().unwrap_or(Ok(()))?)
     }
 
     /// link(2): the attributes' node is the one linked.
@@ -546,7 +611,7 @@ impl FileSystem {
             return Err(Errno::EEXIST);
         }
         self.introduce(behind, inode);
-        behind.change(attr::now(), Change::Link { node, at })?;
+        behind.change(&self.inodes, attr::now(), Change::Link { node, at })?;
         self.changed_behind(inode);
         if !self.inodes.count_again(node) {
             return Err(Errno::ESTALE);
@@ -593,7 +658,13 @@ impl FileSystem {
         }
         let mut attributes =
             tree::Attributes { mode, uid, gid, atime: atime.map(time), mtime: mtime.map(time) };
-        if let Some(home) = inode.file() {
+        let is_logged = behind.is_logged();
+        if let Some(home) = inode.file().filter(|_| is_logged) {
+            match attributes.mtime {
+                Some(mtime) => home.times().set_logged_mtime(timestamp(mtime), now),
+                None => home.times().note_logged_change(now),
+            }
+        } else if let Some(home) = inode.file() {
             match attributes.mtime {
                 // Where writes keep it. Home gets it with what is dirty, or when it gets the file.
                 Some(mtime) => {
@@ -623,7 +694,7 @@ impl FileSystem {
         }
         self.introduce(behind, inode);
         let node = inode.node();
-        behind.change(now, Change::Set { node, attributes })?;
+        behind.change(&self.inodes, now, Change::Set { node, attributes })?;
         Ok(true)
     }
 
@@ -646,7 +717,12 @@ impl FileSystem {
         let now = attr::now();
         inode.change_made(|status| status.ctime = now);
         inode.note_changed(now);
-        note_change(inode);
+        match (inode.file(), &self.write_behind) {
+            (Some(home), Some(behind)) if behind.is_logged() => {
+                home.times().note_logged_change(now)
+            }
+            _ => note_change(inode),
+        }
     }
 }
 

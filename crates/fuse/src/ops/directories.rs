@@ -205,6 +205,11 @@ impl FileSystem {
         node: NodeId,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
+        if let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged())
+            && behind.has_all_logged(node)
+        {
+            return self.shard.commit_names(move |committed| done(committed.map_err(Errno::from)));
+        }
         let fs = Arc::clone(self);
         self.when_all_named(node, move |named| {
             let opened = named

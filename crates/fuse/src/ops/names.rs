@@ -189,6 +189,9 @@ impl FileSystem {
         directory: &Arc<Inode>,
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
+        if let Some(behind) = &self.write_behind {
+            behind.note_changed_at_home(new.parent);
+        }
         let entry = self.count_name(directory, new.name);
         entry.inspect_err(|_| self.reclaimer.drop_name(new.parent, new.name))
     }

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 use weir_backend::home_names::{HomeCommand, Looked, open_again};
+use weir_engine::ErrorKind;
 use weir_log::Lsn;
 use weir_names::command::{Creator, Entry, NameCommand, SetTime};
 use weir_names::tree::{
-    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Xattrs,
+    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Tree, Xattrs,
 };
 use weir_names::{NodeId, Place, Way};
 use weir_shard::Renamed;
@@ -26,11 +27,14 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::behind::kind_of;
-use crate::write_behind::{Job, WriteBehind};
+use crate::write_behind::{Awaited, Job, Made, Named, Settling, WriteBehind};
 
 /// Attempts to remove a directory that should be empty, and the pause between them.
 const REMOVE_TRIES: u32 = 20;
 const REMOVE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Pause before it is asked again whether home can be settled.
+const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A directory at home.
 enum Directory {
@@ -68,6 +72,19 @@ impl FileSystem {
             Some(Job::Nameless(inode)) => self.make_nameless(&inode),
             // The engine may have had to know a forgotten file until home had removed it.
             Some(Job::LetGo(inodes)) => inodes.iter().for_each(|inode| self.detach(inode)),
+            Some(Job::Named(Named { id, made, lsn })) => {
+                let result = self.finish_making(made).map(|()| Answer::Made(lsn));
+                behind.ended(id, result, Duration::ZERO);
+            }
+            Some(Job::Commit) => {
+                let fs = Arc::clone(self);
+                self.shard.commit_names_later(move |committed| {
+                    fs.write_behind.as_ref().expect("it is what commits").committed(committed);
+                });
+            }
+            Some(Job::Settle) => {
+                let _ = self.settle_names_begun(behind);
+            }
             Some(Job::Command(id, command)) => match self.data_to_go_first(&command) {
                 Some(file) => {
                     let fs = Arc::clone(self);
@@ -85,6 +102,18 @@ impl FileSystem {
 
     fn end_command(self: &Arc<Self>, behind: &WriteBehind, id: CommandId, command: &Command) {
         let began = Instant::now();
+        if let Command::Make { node, at, kind, attributes, xattrs } = command
+            && behind.is_logged()
+        {
+            let made = self.make_at_home(*node, at, kind, attributes, xattrs);
+            return match made {
+                Ok(made) => self.name_in_log(behind, id, made, began.elapsed()),
+                Err(error) => {
+                    tracing::debug!("home did not do {command:?}: {error}");
+                    behind.ended(id, Err(error), began.elapsed());
+                }
+            };
+        }
         let mut result = self.execute_name_command(command);
         if matches!(result, Err(HomeError::Refused(libc::ENFILE | libc::EMFILE))) {
             self.make_room();
@@ -115,7 +144,8 @@ impl FileSystem {
         match command {
             Command::Look { at } => self.look_for_tree(at).map(Answer::Found),
             Command::Make { node, at, kind, attributes, xattrs } => {
-                self.make_at_home(*node, at, kind, attributes, xattrs)?;
+                let made = self.make_at_home(*node, at, kind, attributes, xattrs)?;
+                self.finish_making(made)?;
                 Ok(Answer::Made(Lsn(0)))
             }
             Command::Link { node, at } => {
@@ -209,6 +239,8 @@ impl FileSystem {
         Ok(AtHome::Node(node))
     }
 
+    /// Makes a node at home. [`FileSystem::finish_making`] follows, where there is a log after that names it: before, nothing
+    /// goes into it.
     fn make_at_home(
         self: &Arc<Self>,
         node: NodeId,
@@ -216,7 +248,7 @@ impl FileSystem {
         kind: &Kind,
         attributes: &Attributes,
         xattrs: &Xattrs,
-    ) -> Result<(), HomeError> {
+    ) -> Result<Made, HomeError> {
         let inode = self.inode_of_tree(node)?;
         let made = inode.made().ok_or(HomeError::Gone)?;
         let directory = self.directory_of(at)?;
@@ -235,22 +267,131 @@ impl FileSystem {
                 NameCommand::MakeNode { at: entry, mode, device, creator }
             }
         })?;
-        let looked = self.bind(&inode, at, entry, file).map_err(|errno| {
-            // Nobody has seen it.
-            let _ = self.home.execute(match kind {
-                Kind::Directory => NameCommand::RemoveDirectory { at: entry },
-                _ => NameCommand::Unlink { at: entry },
-            });
-            HomeError::Refused(errno.code())
-        })?;
-        let wanted = difference(attributes, &looked.status, kind);
+        match self.look_at_made(at, entry, file) {
+            Ok((looked, path, data)) => {
+                let (at, kind) = (at.clone(), kind.clone());
+                let (attributes, xattrs) = (*attributes, xattrs.clone());
+                Ok(Made { inode, at, kind, attributes, xattrs, looked, path, data })
+            }
+            Err(errno) => {
+                self.unmake(entry, kind);
+                Err(HomeError::Refused(errno.code()))
+            }
+        }
+    }
+
+    /// What was made at home is removed: nobody has seen it.
+    fn unmake(&self, at: Entry<'_, BorrowedFd<'_>>, kind: &Kind) {
+        let _ = self.home.execute(match kind {
+            Kind::Directory => NameCommand::RemoveDirectory { at },
+            _ => NameCommand::Unlink { at },
+        });
+    }
+
+    /// Home has what was made: it gets its attributes, and what programs wrote to it.
+    fn finish_making(self: &Arc<Self>, made: Made) -> Result<(), HomeError> {
+        let Made { inode, at, kind, attributes, xattrs, looked, path, data } = made;
+        let wanted = difference(&attributes, &looked.status, &kind);
+        if let Err(errno) = self.bind_made(&inode, &looked, path, data) {
+            let directory = self.directory_of(&at)?;
+            self.unmake(directory.at(&at)?, &kind);
+            return Err(HomeError::Refused(errno.code()));
+        }
         if (!wanted.is_empty() || !xattrs.is_empty())
-            && let Err(error) = self.set_for_tree(&inode, &wanted, xattrs)
+            && let Err(error) = self.set_for_tree(&inode, &wanted, &xattrs)
         {
-            self.set_later(node, wanted, xattrs, error);
+            self.set_later(inode.node(), wanted, &xattrs, error);
         }
         self.bound(&inode);
         Ok(())
+    }
+
+    /// Has the log name what was made at home; the command ends when that is durable.
+    fn name_in_log(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        id: CommandId,
+        made: Made,
+        took: Duration,
+    ) {
+        let node = made.inode.node();
+        let lsn = match &made.looked.way {
+            Way::Handle(handle) => {
+                let identity = [&handle.kind().to_le_bytes()[..], handle.bytes()].concat();
+                behind.log_identity(node, &identity)
+            }
+            Way::Place(_) => None,
+        };
+        let Some(lsn) = lsn else {
+            // Nothing is logged any more.
+            let result = self.finish_making(made).map(|()| Answer::Made(Lsn(0)));
+            return behind.ended(id, result, took);
+        };
+        let fs = Arc::clone(self);
+        self.shard.commit_names_later(move |_| {
+            // If the log failed, home has it all the same.
+            fs.write_behind.as_ref().expect("it is what makes").named(Named { id, made, lsn });
+        });
+    }
+
+    /// Syncs home for the tree, which has begun that.
+    fn settle_names_begun(self: &Arc<Self>, behind: &WriteBehind) -> Result<(), ErrorKind> {
+        let settled = self.shard.settle_home();
+        let parked = match settled {
+            Ok(()) => Vec::new(),
+            // It is not known any more what is parked.
+            Err(_) => self.parked_at_home().unwrap_or_default(),
+        };
+        behind.settled(settled.is_ok(), &parked);
+        settled
+    }
+
+    /// Brings all names home, durably, so that the log is not needed for them. Blocks.
+    ///
+    /// # Errors
+    /// Why home refuses one, and those of syncfs(2).
+    pub(crate) fn settle_names(self: &Arc<Self>) -> Result<(), Errno> {
+        let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged()) else {
+            return Ok(());
+        };
+        loop {
+            behind.wait(&Awaited::All)?;
+            match behind.begin_settling() {
+                Settling::Done => return Ok(()),
+                Settling::UnderWay => thread::sleep(SETTLE_PAUSE),
+                Settling::Begun => self.settle_names_begun(behind)?,
+            }
+        }
+    }
+
+    /// As [`FileSystem::settle_names`], of what has a place up to `upto` in the log.
+    pub(crate) fn settle_names_upto(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        upto: Lsn,
+    ) -> Result<(), Errno> {
+        behind.commit_soon();
+        loop {
+            if behind.is_settled_upto(upto)? {
+                return Ok(());
+            }
+            match behind.begin_settling() {
+                Settling::Begun => self.settle_names_begun(behind)?,
+                Settling::Done | Settling::UnderWay => thread::sleep(SETTLE_PAUSE),
+            }
+        }
+    }
+
+    /// The nodes that home has parked.
+    fn parked_at_home(self: &Arc<Self>) -> Result<Vec<NodeId>, Errno> {
+        let parking = self.parking()?;
+        let mut cursor = self.home.list(parking.as_fd(), self.device, 0)?;
+        let mut parked = Vec::new();
+        while let Some(entry) = cursor.peek()? {
+            parked.extend(Tree::node_parked_as(cursor.name(&entry).as_bytes()));
+            cursor.advance();
+        }
+        Ok(parked)
     }
 
     /// What was made has other attributes than were wanted: that is tried again by itself.
@@ -263,18 +404,17 @@ impl FileSystem {
         });
         for change in changes.chain([Change::Set { node, attributes: wanted }]) {
             // The node is known: it is being made.
-            let _ = behind.change(attr::now(), change);
+            let _ = behind.change(&self.inodes, attr::now(), change);
         }
     }
 
-    /// Home has the node of an inode now.
-    fn bind(
+    /// What was just made at home: what it is, and its descriptors.
+    fn look_at_made(
         &self,
-        inode: &Arc<Inode>,
         at: &Place,
         entry: Entry<'_, BorrowedFd<'_>>,
         file: Option<OwnedFd>,
-    ) -> Result<Looked, Errno> {
+    ) -> Result<(Looked, OwnedFd, Option<OwnedFd>), Errno> {
         let (looked, path) = match &file {
             Some(file) => {
                 let looked = self.home.look_at(file.as_fd(), at.parent(), entry.name)?;
@@ -285,12 +425,23 @@ impl FileSystem {
                 (self.home.look_at(path.as_fd(), at.parent(), entry.name)?, path)
             }
         };
-        self.inodes.bind(inode.node(), &looked);
-        match (inode.file(), file) {
+        Ok((looked, path, file))
+    }
+
+    /// Home has the node of an inode now.
+    fn bind_made(
+        &self,
+        inode: &Arc<Inode>,
+        looked: &Looked,
+        path: OwnedFd,
+        data: Option<OwnedFd>,
+    ) -> Result<(), Errno> {
+        self.inodes.bind(inode.node(), looked);
+        match (inode.file(), data) {
             (Some(home), Some(data)) => self.shard.bind(inode.node().file(), home, path, data)?,
             _ => inode.bind(path),
         }
-        Ok(looked)
+        Ok(())
     }
 
     /// A file that home has now is closed there when nobody has it open and it is clean.
@@ -317,12 +468,14 @@ impl FileSystem {
             let creator = Creator { uid: status.uid, gid: status.gid, umask: 0 };
             let mode = status.mode & 0o7777;
             let file = self.at_home(NameCommand::MakeFile { at: entry, mode, creator })?;
-            let bound = self.bind(inode, &at, entry, file);
+            let bound = self
+                .look_at_made(&at, entry, file)
+                .and_then(|(looked, path, data)| self.bind_made(inode, &looked, path, data));
             self.at_home(NameCommand::Unlink { at: entry })?;
             match bound {
                 // It was closed meanwhile: nobody can read it any more.
                 Err(Errno::ESTALE) => Ok(()),
-                bound => bound.map(|_| self.bound(inode)).map_err(refused),
+                bound => bound.map(|()| self.bound(inode)).map_err(refused),
             }
         });
         if let Err(error) = made {

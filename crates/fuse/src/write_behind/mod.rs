@@ -3,8 +3,9 @@
 //!
 //! What a program may do and sees is decided on the thread that read the request, under one lock ([`State`]). The tree
 //! ([`weir_names::tree`]) decides what home is to do next; [`crate::ops::names_home`] does it, on as many threads as home is slow.
-//! A sync of a file or directory waits until home has its names. Nothing of a change is in the redo log: a crash loses
-//! changes of names that were not synced, as with a file system that delays its writes.
+//! With `--names behind` a sync of a file or directory waits until home has its names, and a crash loses changes of names that
+//! were not synced, as with a file system that delays its writes. With `--names log` the changes are in the redo log
+//! ([`log`]), and a sync waits for that alone.
 //!
 //! Owns the tree, the threads, and the requests that wait for home. Does not own inodes, nor the rules that decide which
 //! changes are written back ([`crate::ops::behind`]).
@@ -14,11 +15,16 @@
 //! - an entry that the tree knows is answered by the tree; home is asked only for what it does not know;
 //! - a node that the tree knows stays known to the table of inodes ([`crate::inodes::Inodes::keep`]).
 //!
-//! Lock order: an inode's `open` state, then this lock, then the namespace's. The shard is not called under it.
+//! Lock order: an inode's `open` state, then this lock, then the namespace's. The shard is called under it to append to the log, and for nothing else.
 
+mod commit;
 mod crew;
+mod log;
+mod made;
 mod state;
 mod workers;
 
+pub(crate) use commit::Settling;
+pub(crate) use made::{Made, Named};
 pub(crate) use state::{Awaited, Shown, WriteBehind};
 pub(crate) use workers::Job;

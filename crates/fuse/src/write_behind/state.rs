@@ -16,11 +16,14 @@ use weir_names::tree::{
     Tree,
 };
 use weir_names::{NodeId, Place};
+use weir_shard::Shard;
 
 use crate::attr::moment;
 use crate::inode::Inode;
 use crate::inodes::Inodes;
 use crate::write_behind::crew::Crew;
+use crate::write_behind::log::{Logged, NamesLog};
+use crate::write_behind::made::Named;
 
 /// Bound of dirty parts: at the bound further changes wait.
 const DIRTY_MAX: usize = 1 << 16;
@@ -80,6 +83,8 @@ pub(super) struct Noted {
     pub(super) listed: bool,
     /// It has too many entries to be known whole.
     large: bool,
+    /// A name in it was changed at home at once, and it was not synced there since.
+    pub(super) changed_at_home: bool,
 }
 
 /// What programs see of a node over what home says.
@@ -107,11 +112,15 @@ struct Room {
 /// The tree, and what belongs to it.
 pub(crate) struct State {
     pub(crate) tree: Tree,
+    /// Where changes are logged, if they are.
+    pub(super) log: Option<NamesLog>,
     next_lsn: u64,
     pub(super) directories: HashMap<NodeId, Noted>,
     pub(super) waiting: Vec<(Awaited, Continuation)>,
     /// Commands that waited for a file's data, which is home now.
     pub(super) resumed: VecDeque<(CommandId, Command)>,
+    /// Nodes that were made at home, and whose identities are in the log now.
+    pub(super) named: VecDeque<Named>,
     /// Open files that lost their last name before they were made at home. They are made without a name, so that their
     /// data can leave memory.
     pub(super) nameless: VecDeque<Arc<Inode>>,
@@ -119,6 +128,8 @@ pub(crate) struct State {
     pub(super) drained: bool,
     /// When old entries were looked for last.
     pub(super) expired: Instant,
+    /// When home was asked last to do what it refused.
+    pub(super) retried: Instant,
     pub(super) crew: Crew,
     /// Commands that home has answered.
     pub(super) ended: u64,
@@ -142,14 +153,22 @@ pub(crate) struct WriteBehind {
 
 impl WriteBehind {
     /// Of a home of which nothing is known, and whose answers count for `entry_timeout`. [`WriteBehind::start`] follows.
-    pub(crate) fn new(entry_timeout: Duration) -> WriteBehind {
+    /// Changes are logged by `log`, if it is given.
+    pub(crate) fn new(entry_timeout: Duration, log: Option<Arc<Shard>>) -> WriteBehind {
+        let tree = match &log {
+            Some(shard) => Tree::new(shard.names_durable()),
+            None => Tree::without_log(),
+        };
         WriteBehind {
             state: Mutex::new(State {
-                tree: Tree::without_log(),
+                tree,
+                log: log.map(NamesLog::new),
                 next_lsn: 1,
                 directories: HashMap::new(),
                 waiting: Vec::new(),
                 resumed: VecDeque::new(),
+                named: VecDeque::new(),
+                retried: Instant::now(),
                 nameless: VecDeque::new(),
                 drained: true,
                 expired: Instant::now(),
@@ -173,29 +192,51 @@ impl WriteBehind {
     pub(crate) fn wait_for_room(&self) {
         let mut state = self.lock();
         while state.tree.dirty() > DIRTY_MAX && !state.crew.is_stopped() {
+            if let Some(log) = &mut state.log {
+                log.is_awaited = true;
+                self.call_workers(&mut state);
+            }
             state = self.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Makes a change, if the tree does not refuse it, at a moment that the changed directories show. Commands for home
     /// follow.
-    pub(crate) fn change(&self, now: Timestamp, change: Change) -> Result<(), Refused> {
-        let mut state = self.lock();
-        state.tree.check(&change)?;
+    ///
+    /// # Errors
+    /// The tree's. [`Refused::Unknown`] also for what cannot be logged.
+    pub(crate) fn change(
+        &self,
+        inodes: &Inodes,
+        now: Timestamp,
+        change: Change,
+    ) -> Result<(), Refused> {
+        let (mut state, lsn) = loop {
+            let mut state = self.lock();
+            state.tree.check(&change)?;
+            match state.log(inodes, &change) {
+                Logged::At(lsn) => break (state, lsn),
+                Logged::Full => {}
+                Logged::ForHome => return Err(Refused::Unknown),
+            }
+            drop(state);
+            self.wait_for_log();
+        };
         let touched = changed_directories(&change);
         if let Change::Set { node, attributes: Attributes { mtime: Some(_), .. } } = &change
             && let Some(noted) = state.directories.get_mut(node)
         {
             noted.changed = None;
         }
-        state.apply(change);
+        state.apply(change, lsn);
         for directory in touched.into_iter().flatten() {
             state.directories.entry(directory).or_default().changed = Some(now);
             // What a program set before does not count any more.
             let is_set = |set: Attributes| set.mtime.is_some();
             if state.tree.overlay(directory).is_some_and(is_set) {
                 let attributes = Attributes { mtime: Some(moment(now)), ..Attributes::default() };
-                state.apply(Change::Set { node: directory, attributes });
+                // That its entries changed says so in the log.
+                state.apply(Change::Set { node: directory, attributes }, lsn);
             }
         }
         self.call_workers(&mut state);
@@ -340,6 +381,14 @@ impl WriteBehind {
             && state.tree.standing_of_entries(directory) == Standing::Home
     }
 
+    /// A name in a directory was changed at home at once.
+    pub(crate) fn note_changed_at_home(&self, directory: NodeId) {
+        let mut state = self.lock();
+        if state.log.is_some() {
+            state.directories.entry(directory).or_default().changed_at_home = true;
+        }
+    }
+
     /// A directory has too many entries to be known whole.
     pub(crate) fn is_large(&self, directory: NodeId) {
         self.lock().directories.entry(directory).or_default().large = true;
@@ -415,9 +464,13 @@ impl WriteBehind {
 }
 
 impl State {
-    fn apply(&mut self, change: Change) {
-        let lsn = Lsn(self.next_lsn);
+    /// A place for a change that is not logged.
+    pub(super) fn next_lsn(&mut self) -> Lsn {
         self.next_lsn += 1;
+        Lsn(self.next_lsn)
+    }
+
+    fn apply(&mut self, change: Change, lsn: Lsn) {
         self.drained = false;
         self.tree.apply(change, lsn);
     }
@@ -484,6 +537,9 @@ impl State {
     }
 
     fn urge(&mut self, awaited: &Awaited) {
+        if let Some(log) = &mut self.log {
+            log.is_awaited |= log.uncommitted.is_some();
+        }
         match awaited {
             Awaited::Node(node) | Awaited::Entries(node) => self.tree.urge(*node),
             Awaited::Entry(at) => self.tree.urge(at.parent()),

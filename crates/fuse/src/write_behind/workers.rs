@@ -8,6 +8,7 @@ use weir_names::tree::{Answer, Command, CommandId, HomeError, Standing};
 
 use crate::inode::Inode;
 use crate::inodes::Inodes;
+use crate::write_behind::made::Named;
 use crate::write_behind::state::{RETRY, State, WriteBehind};
 
 /// How often old entries are looked for.
@@ -24,6 +25,12 @@ pub(crate) enum Job {
     Nameless(Arc<Inode>),
     /// The tree does not know these any more.
     LetGo(Vec<Arc<Inode>>),
+    /// The log names what was made at home.
+    Named(Named),
+    /// Make durable what was logged.
+    Commit,
+    /// Sync home as a whole.
+    Settle,
 }
 
 impl WriteBehind {
@@ -85,6 +92,14 @@ impl WriteBehind {
             if let Some((id, command)) = state.resumed.pop_front() {
                 return Some(Job::Resumed(id, command));
             }
+            if let Some(named) = state.named.pop_front() {
+                return Some(Job::Named(named));
+            }
+            if let Some(job) = state.log_job() {
+                // There may be more.
+                self.call_workers(&mut state);
+                return Some(job);
+            }
             let next = state.tree.next_command();
             state.drained = next.is_none();
             if let Some((id, command)) = next {
@@ -108,11 +123,12 @@ impl WriteBehind {
             }
             self.progress.notify_all();
             state.crew.idle += 1;
-            let (locked, timeout) =
-                self.work.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner);
-            state = locked;
+            let sleep = state.log_sleep().map_or(RETRY, |sleep| sleep.min(RETRY));
+            let waited = self.work.wait_timeout(state, sleep);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.crew.idle -= 1;
-            if timeout.timed_out() {
+            if state.retried.elapsed() >= RETRY {
+                state.retried = Instant::now();
                 state.drained = false;
                 state.tree.retry();
             }
@@ -135,6 +151,13 @@ impl WriteBehind {
         };
         self.progress.notify_all();
         ready.into_iter().for_each(|(then, result)| then(result));
+    }
+
+    /// What was made at home for a command is named by the log, durably.
+    pub(crate) fn named(&self, named: Named) {
+        let mut state = self.lock();
+        state.named.push_back(named);
+        self.call_workers(&mut state);
     }
 
     /// A command's data is home: it is executed now.
@@ -164,6 +187,9 @@ impl State {
         for node in self.tree.take_unneeded() {
             if self.tree.let_go(node) {
                 self.directories.remove(&node);
+                if let Some(log) = &mut self.log {
+                    log.let_go(node);
+                }
                 let_go.extend(inodes.let_fade(node).or_else(|| inodes.get(node)));
             }
         }

@@ -509,7 +509,9 @@ impl Lifecycle {
             let _ = done.send(result);
         });
         let result = result.recv().expect("a shard answers every request before it is stopped");
-        result.map_err(NotHome::Data)
+        result.map_err(NotHome::Data)?;
+        let settled = self.observer.settle_names();
+        settled.map_err(|error| NotHome::Names(names_not_home(&self.observer, &error)))
     }
 
     /// Unmounts if no program uses the mount; waits briefly for programs that are just ending.

@@ -1,0 +1,228 @@
+//! When names are committed to the log, and when home is synced so that the log is not needed for them.
+
+use std::time::{Duration, Instant};
+
+use weir_engine::Error;
+use weir_log::Lsn;
+use weir_names::NodeId;
+use weir_names::tree::{Change, HomeError};
+
+use crate::inodes::Inodes;
+use crate::write_behind::log::{Logged, Unlogged};
+use crate::write_behind::state::{State, WriteBehind};
+use crate::write_behind::workers::Job;
+
+/// A change waits no longer than that to be durable.
+const COMMIT_AGE: Duration = Duration::from_millis(500);
+
+/// What home has is settled no later than that, if the log does not need room before.
+const SETTLE_AGE: Duration = Duration::from_secs(15);
+
+/// More than so many parts are not left unsettled.
+const UNSETTLED_MAX: usize = 20_000;
+
+/// Pause before a change is tried again for which the log has no room.
+const FULL_PAUSE: Duration = Duration::from_millis(5);
+
+impl State {
+    /// Gives a change its place in the order, and a record in the log if there is one.
+    pub(super) fn log(&mut self, inodes: &Inodes, change: &Change) -> Logged {
+        let Self { tree, log: Some(log), .. } = self else { return Logged::At(self.next_lsn()) };
+        match log.append(tree, inodes, change) {
+            Ok(lsn) => Logged::At(lsn),
+            Err(Unlogged::Full) => Logged::Full,
+            Err(Unlogged::Never) => Logged::ForHome,
+            Err(Unlogged::Failed) => {
+                self.log_failed();
+                Logged::At(self.next_lsn())
+            }
+        }
+    }
+
+    /// Nothing waits for the log any more.
+    fn log_failed(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        if !std::mem::replace(&mut log.failed, true) {
+            tracing::error!("the log failed: names are brought home without it");
+        }
+        self.tree.committed(Lsn(u64::MAX));
+        self.drained = false;
+    }
+
+    /// What is to be done on the log, if anything.
+    pub(super) fn log_job(&mut self) -> Option<Job> {
+        let log = self.log.as_mut().filter(|log| !log.failed)?;
+        let now = Instant::now();
+        let age = |since: Instant| now.saturating_duration_since(since);
+        let is_due = log.uncommitted.is_some_and(|since| age(since) >= COMMIT_AGE);
+        let is_awaited = log.is_awaited || !self.waiting.is_empty();
+        if !log.committing && log.uncommitted.is_some() && (is_due || is_awaited) {
+            (log.committing, log.is_awaited, log.uncommitted) = (true, false, None);
+            return Some(Job::Commit);
+        }
+        let unsettled = self.tree.unsettled();
+        let wanted = age(log.settled) >= SETTLE_AGE
+            || unsettled > UNSETTLED_MAX
+            || log.shard.log_wants_room();
+        if log.settling || !wanted {
+            return None;
+        }
+        log.settled = now;
+        if self.tree.begin_home_sync() {
+            log.settling = true;
+            return Some(Job::Settle);
+        }
+        // What was made and removed again needs the log no more.
+        log.need(self.tree.needed_from());
+        None
+    }
+
+    /// How long a thread may sleep until the log has something to do.
+    pub(super) fn log_sleep(&self) -> Option<Duration> {
+        let log = self.log.as_ref().filter(|log| !log.failed)?;
+        log.uncommitted.map(|since| COMMIT_AGE.saturating_sub(since.elapsed()))
+    }
+}
+
+impl WriteBehind {
+    /// Whether changes are in the log.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.lock().log.as_ref().is_some_and(|log| !log.failed)
+    }
+
+    /// Whether all changes of a directory since it was synced at home are in the log.
+    pub(crate) fn has_all_logged(&self, directory: NodeId) -> bool {
+        let mut state = self.lock();
+        let is_known = state.tree.kind(directory).is_some();
+        let noted = state.directories.get_mut(&directory);
+        // The sync that the caller makes otherwise covers what was done at home.
+        is_known && !noted.is_some_and(|noted| std::mem::take(&mut noted.changed_at_home))
+    }
+
+    /// The number of a node in the log, if names are logged.
+    pub(crate) fn log_number(&self, node: NodeId) -> Option<u64> {
+        self.lock().log.as_ref()?.numbers.get(&node).copied()
+    }
+
+    /// The group with all changes made until now is durable, or the log has failed.
+    pub(crate) fn committed(&self, result: Result<(), Error>) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(log) = &mut state.log else { return };
+        log.committing = false;
+        match result {
+            Ok(()) => {
+                state.tree.committed(log.shard.names_durable());
+                state.drained = false;
+            }
+            Err(_) => state.log_failed(),
+        }
+        self.call_workers(state);
+    }
+
+    /// A sync of home that [`Tree::begin_home_sync`] began has ended. After a failure `parked` are the nodes that home was
+    /// found to have parked.
+    pub(crate) fn settled(&self, succeeded: bool, parked: &[NodeId]) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.tree.home_synced(succeeded);
+        for &node in parked {
+            state.tree.found_parked(node);
+        }
+        let Some(log) = &mut state.log else { return };
+        (log.settling, log.settled) = (false, Instant::now());
+        log.need(state.tree.needed_from());
+        state.drained = false;
+        self.progress.notify_all();
+        self.call_workers(state);
+    }
+
+    /// Begins a sync of home by the caller, if there is anything to settle and no such sync is under way.
+    pub(crate) fn begin_settling(&self) -> Settling {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(log) = &mut state.log else { return Settling::Done };
+        if log.settling {
+            return Settling::UnderWay;
+        }
+        if state.tree.begin_home_sync() {
+            log.settling = true;
+            return Settling::Begun;
+        }
+        let needed = state.tree.needed_from();
+        log.need(needed);
+        match needed {
+            Some(_) if !log.failed => Settling::UnderWay,
+            _ => Settling::Done,
+        }
+    }
+
+    /// Appends which inode of home a node is that was just made there. Blocks while the log is full. `None` without a log,
+    /// or after it failed.
+    pub(crate) fn log_identity(&self, node: NodeId, identity: &[u8]) -> Option<Lsn> {
+        loop {
+            {
+                let mut state = self.lock();
+                let state = &mut *state;
+                let kind = state.tree.kind(node)?.clone();
+                match state.log.as_mut()?.append_identity(node, &kind, identity) {
+                    Ok(lsn) => return Some(lsn),
+                    Err(Unlogged::Full) => {}
+                    Err(Unlogged::Never | Unlogged::Failed) => {
+                        state.log_failed();
+                        return None;
+                    }
+                }
+            }
+            self.wait_for_log();
+        }
+    }
+
+    /// Whether what was logged up to a position is settled; tells the log. `Err`: home refuses something.
+    pub(crate) fn is_settled_upto(&self, upto: Lsn) -> Result<bool, HomeError> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let needed = state.tree.needed_from();
+        if let Some(log) = &state.log {
+            log.need(needed);
+        }
+        let is_settled = needed.is_none_or(|from| from > upto);
+        match state.tree.refused().next() {
+            Some((_, error)) if !is_settled => Err(error),
+            _ => Ok(is_settled),
+        }
+    }
+
+    /// Waits a moment for the log to be freed, without the lock.
+    pub(super) fn wait_for_log(&self) {
+        {
+            let mut state = self.lock();
+            if let Some(log) = &mut state.log {
+                log.is_awaited = true;
+            }
+            self.call_workers(&mut state);
+        }
+        std::thread::sleep(FULL_PAUSE);
+    }
+
+    /// Somebody waits for home: what home is to get is committed now.
+    pub(crate) fn commit_soon(&self) {
+        let mut state = self.lock();
+        let Some(log) = &mut state.log else { return };
+        if log.uncommitted.is_some() {
+            log.is_awaited = true;
+            self.call_workers(&mut state);
+        }
+    }
+}
+
+/// Whether home is to be synced to settle names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settling {
+    /// By the caller, who tells the end by [`WriteBehind::settled`].
+    Begun,
+    /// Something is not at home, or another sync is under way: to be asked again.
+    UnderWay,
+    /// The log is not needed for names.
+    Done,
+}

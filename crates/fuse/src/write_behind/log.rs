@@ -1,0 +1,207 @@
+//! Changes of names in the redo log (`--names log`).
+//!
+//! A change is appended to the log under the lock of the tree, just before it is applied: so the log has the changes in
+//! the order in which programs saw them, among the data that files have in it. Nodes have numbers of their own there,
+//! which are never given twice; home's inode numbers are. Those that home has are named by their handles in each group that
+//! mentions them.
+//!
+//! Home is given a change after it is durable: when somebody waits for it, when a sync of any file makes it so, or
+//! half a second later. A sync of home as a whole then *settles* what home has, so that the log is not needed for it.
+//!
+//! After the log has failed nothing is logged any more, and names go home as without a log; no sync succeeds.
+//!
+//! Owns the nodes' numbers in the log, and when it is committed and home settled. Does not own the log's records
+//! ([`weir_names::tree`]) nor its space (the engine).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_engine::NotLogged;
+use weir_log::{Lsn, Record};
+use weir_names::tree::{Change, Kind, Tree, node_record};
+use weir_names::{NodeId, Way};
+use weir_shard::Shard;
+
+use crate::inodes::Inodes;
+
+/// Inodes that are remembered before it is asked which of them need not be.
+const INODES_MIN: usize = 4096;
+
+/// The log of names.
+pub(super) struct NamesLog {
+    pub(super) shard: Arc<Shard>,
+    /// The numbers in the log of nodes that the tree knows.
+    pub(super) numbers: HashMap<NodeId, u64>,
+    /// Those of inodes of home that records name which may be replayed: an inode has one number there, however often the
+    /// tree forgets it in between.
+    inodes: HashMap<Vec<u8>, Numbered>,
+    /// When there are more than that, those are looked for that no record names any more.
+    inodes_max: usize,
+    /// Since when a change waits to be committed.
+    pub(super) uncommitted: Option<Instant>,
+    /// Somebody waits for that.
+    pub(super) is_awaited: bool,
+    pub(super) committing: bool,
+    pub(super) settling: bool,
+    pub(super) settled: Instant,
+    pub(super) failed: bool,
+}
+
+/// An inode of home in the log.
+#[derive(Clone, Copy, Debug)]
+struct Numbered {
+    number: u64,
+    /// The last record that names it.
+    last: Lsn,
+}
+
+/// A change is not in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unlogged {
+    /// There is no room now.
+    Full,
+    /// It has no record.
+    Never,
+    /// The log has failed.
+    Failed,
+}
+
+impl From<NotLogged> for Unlogged {
+    fn from(error: NotLogged) -> Unlogged {
+        match error {
+            NotLogged::Full => Unlogged::Full,
+            NotLogged::TooLong => Unlogged::Never,
+            NotLogged::Closed => Unlogged::Failed,
+        }
+    }
+}
+
+impl NamesLog {
+    pub(super) fn new(shard: Arc<Shard>) -> NamesLog {
+        NamesLog {
+            shard,
+            numbers: HashMap::new(),
+            inodes: HashMap::new(),
+            inodes_max: INODES_MIN,
+            uncommitted: None,
+            is_awaited: false,
+            committing: false,
+            settling: false,
+            settled: Instant::now(),
+            failed: false,
+        }
+    }
+
+    /// The log is needed for names from there on. To be called under the tree's lock.
+    pub(super) fn need(&self, from: Option<Lsn>) {
+        self.shard.names_need(from);
+    }
+
+    fn number(&mut self, inodes: &Inodes, node: NodeId) -> Option<u64> {
+        if node == NodeId::ROOT {
+            return Some(NodeId::ROOT.0);
+        }
+        if let Some(&number) = self.numbers.get(&node) {
+            return Some(number);
+        }
+        let known = identity(inodes, node).and_then(|identity| self.inodes.get(&identity));
+        let number = match known {
+            Some(known) => known.number,
+            None => self.shard.new_node()?,
+        };
+        self.numbers.insert(node, number);
+        Some(number)
+    }
+
+    /// A record names an inode.
+    fn named(&mut self, identity: Vec<u8>, number: u64, last: Lsn) {
+        self.inodes.insert(identity, Numbered { number, last });
+        if self.inodes.len() > self.inodes_max {
+            let tail = self.shard.log_tail();
+            self.inodes.retain(|_, inode| inode.last >= tail);
+            self.inodes_max = INODES_MIN.max(2 * self.inodes.len());
+        }
+    }
+
+    /// The tree does not know a node any more.
+    pub(super) fn let_go(&mut self, node: NodeId) {
+        self.numbers.remove(&node);
+    }
+
+    /// Appends a change.
+    pub(super) fn append(
+        &mut self,
+        tree: &Tree,
+        inodes: &Inodes,
+        change: &Change,
+    ) -> Result<Lsn, Unlogged> {
+        if self.failed {
+            return Err(Unlogged::Failed);
+        }
+        let numbered = change.renumbered(|node| self.number(inodes, node).map(NodeId));
+        let numbered = numbered.ok_or(Unlogged::Failed)?;
+        let record = numbered.record(self.shard.group_bytes_max()).map_err(|_| Unlogged::Never)?;
+        let mut named = Vec::new();
+        for node in change.mentioned().into_iter().filter(|&node| tree.is_bound(node)) {
+            let kind = tree.kind(node).ok_or(Unlogged::Never)?;
+            let identity = identity(inodes, node).ok_or(Unlogged::Never)?;
+            let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
+            named.push((NodeId(number), kind, identity));
+        }
+        let lsn = self.append_named(&named, &Record::Name(record))?;
+        for (number, _, identity) in named {
+            self.named(identity, number.0, lsn);
+        }
+        Ok(lsn)
+    }
+
+    /// Appends which inode of home a node is.
+    pub(super) fn append_identity(
+        &mut self,
+        node: NodeId,
+        kind: &Kind,
+        identity: &[u8],
+    ) -> Result<Lsn, Unlogged> {
+        let number = *self.numbers.get(&node).ok_or(Unlogged::Failed)?;
+        let record = node_record(NodeId(number), kind, identity).map_err(|_| Unlogged::Never)?;
+        let lsn = self.append_named(&[], &Record::Name(record))?;
+        self.named(identity.to_vec(), number, lsn);
+        Ok(lsn)
+    }
+
+    fn append_named(
+        &mut self,
+        named: &[(NodeId, &Kind, Vec<u8>)],
+        record: &Record<'_>,
+    ) -> Result<Lsn, Unlogged> {
+        let mut names = Vec::with_capacity(named.len());
+        for (number, kind, identity) in named {
+            let name = node_record(*number, kind, identity).map_err(|_| Unlogged::Never)?;
+            names.push(Record::Name(name));
+        }
+        let lsn = self.shard.log_names(&names, record)?;
+        self.uncommitted.get_or_insert_with(Instant::now);
+        Ok(lsn)
+    }
+}
+
+/// How recovery finds an inode that home has: by its handle.
+fn identity(inodes: &Inodes, node: NodeId) -> Option<Vec<u8>> {
+    match inodes.way(node)? {
+        (_, Way::Handle(handle)) => {
+            Some([&handle.kind().to_le_bytes()[..], handle.bytes()].concat())
+        }
+        (_, Way::Place(_)) => None,
+    }
+}
+
+/// What became of a change that was to be logged.
+pub(super) enum Logged {
+    /// It has this place in the order.
+    At(Lsn),
+    /// The log has no room: to be tried again.
+    Full,
+    /// It cannot be logged, and is for home at once.
+    ForHome,
+}
