@@ -13,6 +13,7 @@
 mod credentials;
 mod execute;
 mod list;
+mod parking;
 mod status;
 mod system;
 mod xattrs;
@@ -22,12 +23,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use weir_names::{Handle, Identity, NodeId, Place, Way};
 
 use crate::identity::{Naming, may_open_handles, open_handle, with_handle_of};
-use crate::notes;
 use crate::proc_path::proc_path;
 
 use credentials::Credentials;
@@ -37,9 +37,6 @@ pub use list::{Cursor, DirEntry, open_directory};
 pub use status::{Status, read_link};
 pub use system::{folds_names, is_plain, space};
 pub use xattrs::{Value, get_xattr, list_xattrs};
-
-/// The directory in `.weir` for inodes that have no other name for a moment.
-const PARKING: &str = "parked";
 
 /// A name that was looked up, or an open file.
 #[derive(Clone, Debug)]
@@ -107,21 +104,6 @@ impl HomeNames {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
             Err(error) => Err(error),
         }
-    }
-
-    /// Opens the directory below SOURCE's root in which inodes are that have no other name for a moment; makes it if it
-    /// is not there.
-    ///
-    /// # Errors
-    /// PermissionDenied if others can have put it there; those of mkdirat(2) and openat(2).
-    pub fn parking(&self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-        let own = notes::directory(root)?;
-        match mkdirat(&own, PARKING, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat(&own, PARKING, flags, Mode::empty())?)
     }
 
     /// A stream of a directory on the file system with this `device` number, that begins after `cookie`. Positions are

@@ -1,6 +1,6 @@
 //! The tree, the requests that wait for home, and what is noted of directories.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -18,8 +18,10 @@ use weir_names::tree::{
 use weir_names::{NodeId, Place};
 
 use crate::attr::moment;
+use crate::file_system::nameless;
 use crate::inode::Inode;
 use crate::inodes::Inodes;
+use crate::ops::behind::kind_of;
 use crate::write_behind::crew::Crew;
 
 /// Bound of dirty parts: at the bound further changes wait.
@@ -95,6 +97,8 @@ pub(crate) struct Shown {
     pub(crate) changed: Option<Timestamp>,
     /// All its names are wanted ones, or all its subdirectories are: what home counts does not matter.
     pub(crate) is_whole: bool,
+    /// Home was changed while it was asked, so that the two numbers of names may not be of one moment.
+    pub(crate) is_unsure: bool,
 }
 
 /// Whether home has room for what is promised to it.
@@ -112,9 +116,6 @@ pub(crate) struct State {
     pub(super) waiting: Vec<(Awaited, Continuation)>,
     /// Commands that waited for a file's data, which is home now.
     pub(super) resumed: VecDeque<(CommandId, Command)>,
-    /// Open files that lost their last name before they were made at home. They are made without a name, so that their
-    /// data can leave memory.
-    pub(super) nameless: VecDeque<Arc<Inode>>,
     /// There is nothing to do but what is under way, or refused.
     pub(super) drained: bool,
     /// When old entries were looked for last.
@@ -135,6 +136,8 @@ pub(crate) struct WriteBehind {
     pub(super) work_at_home: OnceLock<WorkAtHome>,
     /// The directory for nodes that have no other name for a moment, once one was needed.
     pub(crate) parking: OnceLock<Arc<OwnedFd>>,
+    /// Names in it, by which the tree knows what was made there.
+    made_parked: Mutex<HashSet<Box<[u8]>>>,
     /// How long what home said of a directory counts.
     pub(super) entry_timeout: Duration,
     room: Mutex<Room>,
@@ -150,7 +153,6 @@ impl WriteBehind {
                 directories: HashMap::new(),
                 waiting: Vec::new(),
                 resumed: VecDeque::new(),
-                nameless: VecDeque::new(),
                 drained: true,
                 expired: Instant::now(),
                 crew: Crew::default(),
@@ -160,6 +162,7 @@ impl WriteBehind {
             progress: Condvar::new(),
             work_at_home: OnceLock::new(),
             parking: OnceLock::new(),
+            made_parked: Mutex::default(),
             entry_timeout,
             room: Mutex::new(Room { looked: None, enough: true }),
         }
@@ -180,7 +183,10 @@ impl WriteBehind {
     /// Makes a change, if the tree does not refuse it, at a moment that the changed directories show. Commands for home
     /// follow.
     pub(crate) fn change(&self, now: Timestamp, change: Change) -> Result<(), Refused> {
-        let mut state = self.lock();
+        self.change_in(&mut self.lock(), now, change)
+    }
+
+    fn change_in(&self, state: &mut State, now: Timestamp, change: Change) -> Result<(), Refused> {
         state.tree.check(&change)?;
         let touched = changed_directories(&change);
         if let Change::Set { node, attributes: Attributes { mtime: Some(_), .. } } = &change
@@ -198,8 +204,38 @@ impl WriteBehind {
                 state.apply(Change::Set { node: directory, attributes });
             }
         }
-        self.call_workers(&mut state);
+        self.call_workers(state);
         Ok(())
+    }
+
+    /// Sets attributes of an inode. Of one that home does not have and never will have, nothing is to be done: what
+    /// [`Inode::made`] says is all there is.
+    pub(crate) fn set(
+        &self,
+        inodes: &Inodes,
+        inode: &Inode,
+        now: Timestamp,
+        attributes: Attributes,
+    ) -> Result<(), Refused> {
+        let node = inode.node();
+        // While its open state is locked it is not closed, which drops what is set of it.
+        let open = inode.is_nameless().then(|| inode.open());
+        let mut state = self.lock();
+        if state.tree.kind(node).is_none() {
+            if !inode.is_at_home() {
+                return Ok(());
+            }
+            let kind = inode.status().map_or(Kind::File, |status| kind_of(&status));
+            match &open {
+                None => state.tree.introduce(node, kind),
+                Some(_) => state.tree.introduce_nameless(node, kind),
+            }
+            inodes.keep(node);
+        }
+        if open.is_some_and(|open| open.descriptions > 0) {
+            state.tree.hold_nameless(node, Kind::File, None, Lsn(0));
+        }
+        self.change_in(&mut state, now, Change::Set { node, attributes })
     }
 
     /// Runs `then` once home has what is awaited, or has refused it: at once, or on a thread of this module.
@@ -231,12 +267,7 @@ impl WriteBehind {
         }
     }
 
-    /// What programs see of a node over what home says.
-    pub(crate) fn shown(&self, node: NodeId) -> Shown {
-        self.shown_of(&self.lock(), node)
-    }
-
-    /// As [`WriteBehind::shown`], with what `ask` says of the node at home, at one moment.
+    /// What programs see of a node over what home says, with what `ask` says of the node at home, at one moment.
     ///
     /// # Errors
     /// Those of `ask`.
@@ -247,7 +278,7 @@ impl WriteBehind {
     ) -> std::io::Result<(Shown, T)> {
         let until = Instant::now() + AT_ONE_MOMENT;
         loop {
-            let before = {
+            let mut before = {
                 let mut state = self.lock();
                 // Home may or may not have done yet what is under way.
                 while state.tree.is_busy(node) && !state.tree.knows_all_names(node) {
@@ -261,8 +292,12 @@ impl WriteBehind {
                 self.shown_of(&state, node)
             };
             let said = ask()?;
-            let after = self.shown(node);
-            if before.is_whole || before.home == after.home || Instant::now() >= until {
+            let is_changed = {
+                let state = self.lock();
+                state.tree.is_busy(node) || self.shown_of(&state, node).home != before.home
+            };
+            before.is_unsure = is_changed && !before.is_whole;
+            if !before.is_unsure || Instant::now() >= until {
                 // What was set before is here, or home has said it: it was asked later.
                 return Ok((before, said));
             }
@@ -304,7 +339,13 @@ impl WriteBehind {
             _ => state.tree.knows_all_names(node),
         };
         let changed = state.directories.get(&node).and_then(|noted| noted.changed);
-        Shown { attributes: state.tree.overlay(node), wanted, home, changed, is_whole }
+        let attributes = state.tree.overlay(node);
+        Shown { attributes, wanted, home, changed, is_whole, is_unsure: false }
+    }
+
+    /// The names of what was made in the parking directory.
+    pub(crate) fn made_parked(&self) -> MutexGuard<'_, HashSet<Box<[u8]>>> {
+        self.made_parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the tree says of a name: a node, nothing, or `None` if home is to be asked.
@@ -351,15 +392,84 @@ impl WriteBehind {
         self.lock().directories.entry(directory).or_default().used = now;
     }
 
-    /// A file lost its last name before home had it, and programs have it open.
-    pub(crate) fn make_nameless(&self, inode: &Arc<Inode>) {
+    /// A file without a name is open: what is set of it is seen. If home does not have it, home makes it without a name, so
+    /// that its data can leave memory. To be called under the lock of its open state.
+    pub(crate) fn hold_nameless(&self, inodes: &Inodes, inode: &Inode) {
+        let node = inode.node();
         let mut state = self.lock();
-        if state.tree.is_busy(inode.node()) {
-            // Home is just getting it, and loses it again after that.
+        let is_known = state.tree.kind(node).is_some();
+        // What the tree does not know is not being made at home.
+        let made = inode.made().filter(|_| !is_known);
+        if !is_known && made.is_none() {
             return;
         }
-        state.nameless.push_back(Arc::clone(inode));
+        let made = made.map(|status| Attributes {
+            mode: Some(status.mode & 0o7777),
+            uid: Some(status.uid),
+            gid: Some(status.gid),
+            atime: Some(moment(status.atime)),
+            // It is kept where writes keep it.
+            mtime: None,
+        });
+        let lsn = state.next_lsn();
+        state.drained = false;
+        state.tree.hold_nameless(node, Kind::File, made, lsn);
+        if !is_known {
+            inodes.keep(node);
+        }
         self.call_workers(&mut state);
+    }
+
+    /// The last description of a file without a name was closed.
+    pub(crate) fn release_nameless(&self, node: NodeId) {
+        let mut state = self.lock();
+        if state.tree.release_nameless(node) {
+            state.drained = false;
+            self.call_workers(&mut state);
+        }
+    }
+
+    /// A file is to lose a name: if home has names of it that the tree does not know, since somebody else linked it there,
+    /// the tree is told. `ask` says how many names home has.
+    pub(crate) fn learn_links(&self, node: NodeId, ask: impl Fn() -> std::io::Result<usize>) {
+        let until = Instant::now() + AT_ONE_MOMENT;
+        let mut state = self.lock();
+        while state.tree.knows_all_names(node) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return state.tree.got_another_name(node);
+            }
+            if state.tree.is_busy(node) {
+                // Home may or may not have done yet what is under way.
+                let waited = self.progress.wait_timeout(state, left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let known = state.tree.links(node).home;
+            drop(state);
+            let Ok(links) = ask() else { return };
+            state = self.lock();
+            if state.tree.is_busy(node) || state.tree.links(node).home != known {
+                continue;
+            }
+            if links > known {
+                state.tree.got_another_name(node);
+            }
+            return;
+        }
+    }
+
+    /// Whether home may have names of a node that the tree does not know; `ask` says how many it has. Does not wait.
+    pub(crate) fn may_have_others_names(
+        &self,
+        node: NodeId,
+        ask: impl FnOnce() -> std::io::Result<usize>,
+    ) -> bool {
+        let known =
+            |state: &State| (!state.tree.is_busy(node)).then(|| state.tree.links(node).home);
+        let Some(before) = known(&self.lock()) else { return true };
+        let Ok(links) = ask() else { return false };
+        known(&self.lock()) != Some(before) || links > before
     }
 
     /// Entries of a directory that programs list, from a position on, at most `most`; `None` if home is to be asked.
@@ -416,10 +526,15 @@ impl WriteBehind {
 
 impl State {
     fn apply(&mut self, change: Change) {
-        let lsn = Lsn(self.next_lsn);
-        self.next_lsn += 1;
+        let lsn = self.next_lsn();
         self.drained = false;
         self.tree.apply(change, lsn);
+    }
+
+    fn next_lsn(&mut self) -> Lsn {
+        let lsn = Lsn(self.next_lsn);
+        self.next_lsn += 1;
+        lsn
     }
 
     /// What became of what is awaited; `None` if that is not known yet.
@@ -451,7 +566,8 @@ impl State {
         }
     }
 
-    /// The path of a part below a directory of which no name is known: the root, or one that was forgotten.
+    /// The path of a part below a directory of which no name is known: the root, or one that was forgotten. Words, if it
+    /// has no name.
     fn path_of(&self, part: &Part) -> (NodeId, PathBuf) {
         let (mut names, mut directory) = match part {
             Part::Entry(at) => (vec![at.name().to_vec()], at.parent()),
@@ -462,6 +578,12 @@ impl State {
             directory = at.parent();
         }
         names.reverse();
+        if self.tree.is_nameless(directory) {
+            // It may be found at home, or another of its name.
+            let is_directory = self.tree.kind(directory).is_some_and(Kind::is_directory);
+            names.insert(0, nameless(is_directory).into());
+            directory = NodeId::ROOT;
+        }
         (directory, OsString::from_vec(names.join(&b'/')).into())
     }
 
