@@ -14,12 +14,13 @@
 //!
 //! Lock order: see [`crate::inode`]. The shard's own locks come after all of them.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::fs::FileType;
 use weir_backend::home_names::{HomeNames, Status, open_root};
 use weir_backend::{HomeFile, Timestamp, shown_path};
 use weir_shard::Shard;
@@ -121,6 +122,9 @@ impl FileSystem {
         let status = Status::of(root.as_fd())?;
         let identity = home.root(root.as_fd())?;
         let tells_case = options.names_behind && home.tells_case(root.as_fd());
+        if options.names_behind && !options.read_only {
+            clear_parking(&home, root.as_fd());
+        }
         let inodes = Inodes::new(root, &status, identity, descriptors.idle_max());
         let log =
             options.names_logged.then(|| Arc::clone(&shard)).filter(|shard| shard.logs_names());
@@ -194,6 +198,9 @@ impl FileSystem {
             // Archivers treat a file without blocks as one hole.
             let bytes = if self.write_behind.is_none() { u64::MAX } else { SHOWN_BYTES_MAX };
             attributes.blocks = attributes.size.min(bytes).div_ceil(512);
+        } else if attributes.blocks == 0 && attributes.size > 0 {
+            // Its data may have gone home since home was asked.
+            attributes.blocks = inode.status()?.blocks;
         }
         Ok(attributes)
     }
@@ -264,6 +271,11 @@ impl FileSystem {
             state.seen = None;
         }
         state.descriptions += 1;
+        if inode.is_nameless()
+            && let Some(behind) = &self.write_behind
+        {
+            behind.hold_nameless(&self.inodes, inode);
+        }
         Ok(cached)
     }
 
@@ -287,13 +299,24 @@ impl FileSystem {
 
     /// Undoes one [`FileSystem::acquire`].
     pub(crate) fn release(self: &Arc<Self>, inode: &Arc<Inode>) {
-        {
+        let is_closed = {
             let mut state = inode.open();
             assert!(state.descriptions > 0, "a file is released once for each time it is acquired");
             state.descriptions -= 1;
+            if state.descriptions == 0
+                && inode.is_nameless()
+                && let Some(behind) = &self.write_behind
+            {
+                behind.release_nameless(inode.node());
+            }
             if let Some(home) = inode.file() {
                 self.close_if_idle(inode, home, &mut state);
             }
+            state.descriptions == 0
+        };
+        if is_closed && inode.is_nameless() {
+            // The kernel may have forgotten it before.
+            self.detach(inode);
         }
         self.trim_closing();
     }
@@ -421,14 +444,24 @@ impl FileSystem {
         self.inodes.detached(inode);
     }
 
-    /// The path of a directory at home, from the root, for messages: empty if it is not known.
-    pub(crate) fn path_at_home(self: &Arc<Self>, directory: NodeId) -> PathBuf {
+    /// The path of an inode at home, from the root, for messages: empty if it is not known, and words if it has no name.
+    pub(crate) fn path_at_home(self: &Arc<Self>, node: NodeId) -> PathBuf {
         let path = |node| {
             let inode = self.inode(node).ok()?;
+            let status = inode.status().ok()?;
+            if inode.is_nameless() || status.nlink == 0 {
+                let is_directory = inode.kind() == FileType::Directory;
+                return Some(nameless(is_directory).into());
+            }
             shown_path(inode.path_fd().ok()?).ok()
         };
-        let below = || path(directory)?.strip_prefix(path(NodeId::ROOT)?).map(Path::to_owned).ok();
-        below().unwrap_or_default()
+        let Some(found) = path(node) else { return PathBuf::new() };
+        match path(NodeId::ROOT).map(|root| found.strip_prefix(root).map(Path::to_owned)) {
+            Some(Ok(below)) => below,
+            // It is not below SOURCE: words.
+            Some(Err(_)) if found.is_relative() => found,
+            _ => PathBuf::new(),
+        }
     }
 
     /// Closes a file that home got just now, if nobody has it open and it is clean.
@@ -453,11 +486,20 @@ impl FileSystem {
     fn has_surely_no_name(&self, inode: &Inode) -> bool {
         match &self.write_behind {
             None => inode.status().is_ok_and(|status| status.nlink == 0),
-            Some(_) if inode.is_nameless() => true,
+            Some(_) if inode.is_nameless() => !self.may_have_others_names(inode),
             Some(behind) => behind
                 .shown_now_with(inode.node(), || inode.status())
                 .is_ok_and(|said| said.is_some_and(|(shown, status)| is_nameless(&shown, &status))),
         }
+    }
+
+    /// Whether home may have a name of a file that lost its last one here: somebody else linked it there.
+    fn may_have_others_names(&self, inode: &Inode) -> bool {
+        // Where inodes are found by path, links are not counted (sshfs).
+        let counts = inode.is_at_home() && self.home.are_by_handle();
+        self.write_behind.as_ref().filter(|_| counts).is_some_and(|behind| {
+            behind.may_have_others_names(inode.node(), || Ok(inode.status()?.nlink as usize))
+        })
     }
 
     /// Drops what is dirty of a file that has neither a name nor an open description.
@@ -489,7 +531,11 @@ impl FileSystem {
     /// then sends no RELEASE or FORGET for them.
     pub(crate) fn discard_nameless(&self) {
         self.inodes.visit(|inode| {
-            if inode.is_attached() && self.has_no_name(inode) {
+            if let Some(behind) = self.write_behind.as_ref().filter(|_| inode.is_nameless()) {
+                behind.release_nameless(inode.node());
+            }
+            if inode.is_attached() && self.has_no_name(inode) && !self.may_have_others_names(inode)
+            {
                 self.discard(inode, &mut inode.open());
             }
             true
@@ -497,9 +543,30 @@ impl FileSystem {
     }
 }
 
+/// What messages call an inode that has no name.
+pub(crate) fn nameless(is_directory: bool) -> &'static str {
+    if is_directory { "a directory without a name" } else { "a file without a name" }
+}
+
+/// Puts away what a daemon that was killed left of names that were being changed.
+fn clear_parking(home: &HomeNames, root: BorrowedFd<'_>) {
+    match home.clear_parking(root) {
+        Ok(0) => {}
+        Ok(kept) => tracing::warn!(
+            "{kept} files or directories were being renamed when a daemon was killed: they are in .weir/parked in SOURCE"
+        ),
+        Err(error) => {
+            tracing::warn!("what is in .weir/parked in SOURCE cannot be put away: {error}")
+        }
+    }
+}
+
 /// Whether a node has no name, by what programs see of it over what home says, both at one moment.
 fn is_nameless(shown: &Shown, status: &Status) -> bool {
     let has_names_at_home = status.nlink as usize + shown.wanted > shown.home;
+    if shown.is_unsure {
+        return false;
+    }
     match is_directory(status.mode) {
         true => !has_names_at_home,
         // A name that the tree knows is one, whatever home says at this moment.
@@ -513,7 +580,7 @@ fn seen(status: &Status) -> Seen {
 
 /// Lays what programs see of a node over what home says of it.
 fn lay_shown(shown: &Shown, attributes: &mut Attributes) {
-    let Shown { attributes: set, wanted, home, changed, is_whole } = shown;
+    let Shown { attributes: set, wanted, home, changed, is_whole, .. } = shown;
     let nlink = attributes.nlink as usize;
     let links = match (is_directory(attributes.mode), is_whole) {
         // Some file systems count no subdirectories: a directory has one link there.

@@ -213,6 +213,11 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.kept_from = from;
     }
 
+    /// Everything before this position is free, or will be by the advance of the tail in flight.
+    pub fn freed_to(&self) -> Lsn {
+        self.freed_to
+    }
+
     /// The position of [`Journal::keep_from`].
     pub fn kept_from(&self) -> Option<Lsn> {
         self.kept_from

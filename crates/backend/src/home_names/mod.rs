@@ -13,6 +13,7 @@
 mod credentials;
 mod execute;
 mod list;
+mod parking;
 mod status;
 mod system;
 mod xattrs;
@@ -22,24 +23,21 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use weir_names::{Handle, Identity, NodeId, Place, Way};
 
 use crate::identity::{Naming, may_open_handles, open_handle, with_handle_of};
-use crate::notes;
 use crate::proc_path::proc_path;
 
 use credentials::Credentials;
 
 pub use execute::HomeCommand;
 pub use list::{Cursor, DirEntry, open_directory};
+pub(crate) use parking::PARKING;
 pub use status::{Status, read_link};
 pub use system::{folds_names, is_plain, space};
 pub use xattrs::{Value, get_xattr, list_xattrs};
-
-/// The directory in `.weir` for inodes that have no other name for a moment.
-pub(crate) const PARKING: &str = "parked";
 
 /// A name that was looked up, or an open file.
 #[derive(Clone, Debug)]
@@ -106,32 +104,6 @@ impl HomeNames {
             Ok(_) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
             Err(error) => Err(error),
-        }
-    }
-
-    /// Opens the directory below SOURCE's root in which inodes are that have no other name for a moment; makes it if it
-    /// is not there.
-    ///
-    /// # Errors
-    /// PermissionDenied if others can have put it there; those of mkdirat(2) and openat(2).
-    pub fn parking(&self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-        let own = notes::directory(root)?;
-        match mkdirat(&own, PARKING, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat(&own, PARKING, flags, Mode::empty())?)
-    }
-
-    /// Whether the directory that [`HomeNames::parking`] opens is there.
-    ///
-    /// # Errors
-    /// Those of openat(2) and statx(2).
-    pub(crate) fn has_parking(&self, root: BorrowedFd<'_>) -> io::Result<bool> {
-        match notes::trusted_directory(root)? {
-            Some(own) => self.has_name(own.as_fd(), OsStr::new(PARKING)),
-            None => Ok(false),
         }
     }
 

@@ -109,7 +109,8 @@ impl Engine {
     pub fn names_need(&mut self, from: Option<Lsn>, now: Time) {
         self.clock = now;
         let Some(log) = &mut self.journal else { return };
-        let from = from.map(|from| from.max(log.shared.tail()));
+        // What is not logged may be placed with a record that is free by now.
+        let from = from.map(|from| from.max(log.shared.freed_to()));
         log.shared.keep_from(from);
         self.pump_log(now);
     }

@@ -469,6 +469,7 @@ impl FileSystem {
             (true, true) => self.read_child(behind, &inode)?,
             (false, false) => {}
         }
+        self.learn_links(behind, &inode);
         behind.change(&self.inodes, attr::now(), Change::Remove { node, at: named })?;
         self.lost_name(&inode);
         Ok(())
@@ -542,7 +543,8 @@ impl FileSystem {
         {
             self.read_child(behind, other)?;
         }
-        if replaced.is_some() && !exchange {
+        if let Some(other) = other.as_ref().filter(|_| !exchange) {
+            self.learn_links(behind, other);
             self.log_data_first(behind, &moved)?;
         }
         let change = match replaced.filter(|_| exchange) {
@@ -643,9 +645,6 @@ impl FileSystem {
         if mode.is_none() && uid.is_none() && gid.is_none() && atime.is_none() && mtime.is_none() {
             return Ok(true);
         }
-        if self.has_no_name(inode) && inode.is_at_home() {
-            return Ok(false);
-        }
         behind.wait_for_room();
         let now = attr::now();
         let time = |time: SetTime| match time {
@@ -688,14 +687,19 @@ impl FileSystem {
         });
         inode.note_changed(now);
         inode.set_unprivileged(false);
-        if self.has_no_name(inode) {
-            // It is made at home, if at all, as it is now.
-            return Ok(true);
-        }
-        self.introduce(behind, inode);
-        let node = inode.node();
-        behind.change(&self.inodes, now, Change::Set { node, attributes })?;
+        behind.set(&self.inodes, inode, now, attributes)?;
         Ok(true)
+    }
+
+    /// A file is to lose a name. Somebody else may have linked it at home: its dirty data is not dropped then, nor what will
+    /// be written to it.
+    fn learn_links(&self, behind: &WriteBehind, inode: &Inode) {
+        if inode.is_at_home()
+            && inode.is_attached()
+            && (inode.open().descriptions > 0 || self.shard.has_dirty(inode.node().file()))
+        {
+            behind.learn_links(inode.node(), || Ok(inode.status()?.nlink as usize));
+        }
     }
 
     /// A change of owner takes set-user-ID, and set-group-ID of what a group executes, from all but directories

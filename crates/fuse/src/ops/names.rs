@@ -463,11 +463,8 @@ impl FileSystem {
                 // An open file would keep its directory from being removed on some homes (sshfs).
                 self.close_if_idle(inode, home, &mut state);
             }
-        } else if !inode.is_at_home()
-            && let Some(behind) = &self.write_behind
-        {
-            drop(state);
-            behind.make_nameless(inode);
+        } else if let Some(behind) = &self.write_behind {
+            behind.hold_nameless(&self.inodes, inode);
         }
     }
 

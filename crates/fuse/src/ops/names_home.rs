@@ -4,7 +4,7 @@
 //! program that asked ([`weir_names::command::Creator`]); then what home did otherwise than the program asked is set:
 //! owner, permissions and times.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
-use weir_backend::home_names::{HomeCommand, Looked, open_again};
+use weir_backend::home_names::{HomeCommand, HomeNames, Looked, open_again};
 use weir_engine::ErrorKind;
 use weir_log::Lsn;
 use weir_names::command::{Creator, Entry, NameCommand, SetTime};
@@ -39,16 +39,19 @@ const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 /// A directory at home.
 enum Directory {
     Known(Arc<Inode>),
-    Parking(Arc<OwnedFd>),
+    /// With the name there, which says whether it was made there.
+    Parking(Arc<OwnedFd>, OsString),
 }
 
 impl Directory {
     fn at<'a>(&'a self, place: &'a Place) -> Result<Entry<'a, BorrowedFd<'a>>, HomeError> {
-        let directory = match self {
-            Directory::Known(inode) => inode.path_fd().map_err(refused)?,
-            Directory::Parking(fd) => fd.as_fd(),
-        };
-        Ok(Entry { directory, name: OsStr::from_bytes(place.name()) })
+        Ok(match self {
+            Directory::Known(inode) => {
+                let directory = inode.path_fd().map_err(refused)?;
+                Entry { directory, name: OsStr::from_bytes(place.name()) }
+            }
+            Directory::Parking(fd, name) => Entry { directory: fd.as_fd(), name },
+        })
     }
 }
 
@@ -69,7 +72,6 @@ impl FileSystem {
         let Some(behind) = &self.write_behind else { return false };
         match behind.next_job(&self.inodes) {
             None => return false,
-            Some(Job::Nameless(inode)) => self.make_nameless(&inode),
             // The engine may have had to know a forgotten file until home had removed it.
             Some(Job::LetGo(inodes)) => inodes.iter().for_each(|inode| self.detach(inode)),
             Some(Job::Named(Named { id, made, lsn })) => {
@@ -102,8 +104,15 @@ impl FileSystem {
 
     fn end_command(self: &Arc<Self>, behind: &WriteBehind, id: CommandId, command: &Command) {
         let began = Instant::now();
+        let is_logged = behind.is_logged();
+        if let Command::Make { at, .. } = command
+            && at.parent() == NodeId::PARKING
+            && !is_logged
+        {
+            behind.made_parked().insert(at.name().into());
+        }
         if let Command::Make { node, at, kind, attributes, xattrs } = command
-            && behind.is_logged()
+            && is_logged
         {
             let made = self.make_at_home(*node, at, kind, attributes, xattrs);
             return match made {
@@ -122,6 +131,7 @@ impl FileSystem {
         if let Err(error) = &result {
             tracing::debug!("home did not do {command:?}: {error}");
         }
+        note_parked(behind, command, result.is_ok());
         behind.ended(id, result, began.elapsed());
     }
 
@@ -202,7 +212,13 @@ impl FileSystem {
 
     fn directory_of(self: &Arc<Self>, at: &Place) -> Result<Directory, HomeError> {
         if at.parent() == NodeId::PARKING {
-            return self.parking().map(Directory::Parking);
+            let behind = self.write_behind.as_ref().expect("it is what executes");
+            let logged = behind.logged_parking_name(&self.inodes, at);
+            let name = logged.unwrap_or_else(|| match behind.made_parked().contains(at.name()) {
+                true => HomeNames::parked_as_new(at.name()),
+                false => OsStr::from_bytes(at.name()).to_owned(),
+            });
+            return Ok(Directory::Parking(self.parking()?, name));
         }
         self.inode_of_tree(at.parent()).map(Directory::Known)
     }
@@ -318,7 +334,7 @@ impl FileSystem {
         let lsn = match &made.looked.way {
             Way::Handle(handle) => {
                 let identity = [&handle.kind().to_le_bytes()[..], handle.bytes()].concat();
-                behind.log_identity(node, &identity)
+                behind.log_identity(&self.inodes, node, &identity)
             }
             Way::Place(_) => None,
         };
@@ -340,7 +356,7 @@ impl FileSystem {
         let parked = match settled {
             Ok(()) => Vec::new(),
             // It is not known any more what is parked.
-            Err(_) => self.parked_at_home().unwrap_or_default(),
+            Err(_) => self.parked_at_home(behind).unwrap_or_default(),
         };
         behind.settled(settled.is_ok(), &parked);
         settled
@@ -383,12 +399,13 @@ impl FileSystem {
     }
 
     /// The nodes that home has parked.
-    fn parked_at_home(self: &Arc<Self>) -> Result<Vec<NodeId>, Errno> {
+    fn parked_at_home(self: &Arc<Self>, behind: &WriteBehind) -> Result<Vec<NodeId>, Errno> {
         let parking = self.parking()?;
         let mut cursor = self.home.list(parking.as_fd(), self.device, 0)?;
         let mut parked = Vec::new();
         while let Some(entry) = cursor.peek()? {
-            parked.extend(Tree::node_parked_as(cursor.name(&entry).as_bytes()));
+            let number = Tree::node_parked_as(cursor.name(&entry).as_bytes());
+            parked.extend(number.and_then(|number| behind.node_numbered(number)));
             cursor.advance();
         }
         Ok(parked)
@@ -421,7 +438,7 @@ impl FileSystem {
                 (looked, open_again(file.as_fd())?)
             }
             None => {
-                let path = self.home.open_place(entry.directory, at.name())?;
+                let path = self.home.open_place(entry.directory, entry.name.as_bytes())?;
                 (self.home.look_at(path.as_fd(), at.parent(), entry.name)?, path)
             }
         };
@@ -454,34 +471,6 @@ impl FileSystem {
                 tracing::debug!(%error, "a modification time was not set");
             }
             self.close_idle(inode);
-        }
-    }
-
-    /// Makes a file that lost its last name before home had it, so that what programs write to it finds a place.
-    pub(crate) fn make_nameless(self: &Arc<Self>, inode: &Arc<Inode>) {
-        let made = self.parking().and_then(|parking| {
-            let node = inode.node();
-            let Some(status) = inode.made().filter(|_| !inode.is_at_home()) else { return Ok(()) };
-            let name = format!("nameless-{:x}", node.0);
-            let at = Place::new(NodeId::PARKING, name.as_bytes()).expect("it is one name");
-            let entry = Entry { directory: parking.as_fd(), name: OsStr::new(&name) };
-            let creator = Creator { uid: status.uid, gid: status.gid, umask: 0 };
-            let mode = status.mode & 0o7777;
-            let file = self.at_home(NameCommand::MakeFile { at: entry, mode, creator })?;
-            let bound = self
-                .look_at_made(&at, entry, file)
-                .and_then(|(looked, path, data)| self.bind_made(inode, &looked, path, data));
-            self.at_home(NameCommand::Unlink { at: entry })?;
-            match bound {
-                // It was closed meanwhile: nobody can read it any more.
-                Err(Errno::ESTALE) => Ok(()),
-                bound => bound.map(|()| self.bound(inode)).map_err(refused),
-            }
-        });
-        if let Err(error) = made {
-            tracing::warn!(
-                "a file without a name cannot be made at home, and stays in memory: {error}"
-            );
         }
     }
 
@@ -644,6 +633,18 @@ impl FileSystem {
         inode.set_unprivileged(false);
         self.see_again(inode);
         Ok(())
+    }
+}
+
+/// A name in the parking directory is given up: by what is not made there, or was made there and leaves.
+fn note_parked(behind: &WriteBehind, command: &Command, done: bool) {
+    let given_up = match command {
+        Command::Make { at, .. } if !done => at,
+        Command::Rename { from: at, .. } | Command::Unlink { at, .. } if done => at,
+        _ => return,
+    };
+    if given_up.parent() == NodeId::PARKING {
+        behind.made_parked().remove(given_up.name());
     }
 }
 

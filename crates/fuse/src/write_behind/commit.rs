@@ -1,11 +1,12 @@
 //! When names are committed to the log, and when home is synced so that the log is not needed for them.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use weir_engine::Error;
 use weir_log::Lsn;
-use weir_names::NodeId;
-use weir_names::tree::{Change, HomeError};
+use weir_names::tree::{Change, HomeError, Tree};
+use weir_names::{NodeId, Place};
 
 use crate::inodes::Inodes;
 use crate::write_behind::log::{Logged, Unlogged};
@@ -90,6 +91,22 @@ impl WriteBehind {
         self.lock().log.as_ref().is_some_and(|log| !log.failed)
     }
 
+    /// The name that a node has in the parking directory while names are logged: by its number in the log, which recovery
+    /// knows. `None` if they are not.
+    pub(crate) fn logged_parking_name(&self, inodes: &Inodes, at: &Place) -> Option<OsString> {
+        let mut state = self.lock();
+        let log = state.log.as_mut().filter(|log| !log.failed)?;
+        let number = log.number(inodes, Tree::node_parked_as(at.name())?)?;
+        Some(OsString::from(format!("node-{number:x}")))
+    }
+
+    /// The node that has a number in the log.
+    pub(crate) fn node_numbered(&self, number: NodeId) -> Option<NodeId> {
+        let state = self.lock();
+        let numbers = &state.log.as_ref()?.numbers;
+        numbers.iter().find(|&(_, &known)| known == number.0).map(|(&node, _)| node)
+    }
+
     /// Whether all changes of a directory since it was synced at home are in the log.
     pub(crate) fn has_all_logged(&self, directory: NodeId) -> bool {
         let mut state = self.lock();
@@ -159,13 +176,18 @@ impl WriteBehind {
 
     /// Appends which inode of home a node is that was just made there. Blocks while the log is full. `None` without a log,
     /// or after it failed.
-    pub(crate) fn log_identity(&self, node: NodeId, identity: &[u8]) -> Option<Lsn> {
+    pub(crate) fn log_identity(
+        &self,
+        inodes: &Inodes,
+        node: NodeId,
+        identity: &[u8],
+    ) -> Option<Lsn> {
         loop {
             {
                 let mut state = self.lock();
                 let state = &mut *state;
                 let kind = state.tree.kind(node)?.clone();
-                match state.log.as_mut()?.append_identity(node, &kind, identity) {
+                match state.log.as_mut()?.append_identity(inodes, node, &kind, identity) {
                     Ok(lsn) => return Some(lsn),
                     Err(Unlogged::Full) => {}
                     Err(Unlogged::Never | Unlogged::Failed) => {

@@ -38,6 +38,8 @@ pub(super) struct NamesLog {
     inodes: HashMap<Vec<u8>, Numbered>,
     /// When there are more than that, those are looked for that no record names any more.
     inodes_max: usize,
+    /// The last record, or where the log began.
+    pub(super) last: Lsn,
     /// Since when a change waits to be committed.
     pub(super) uncommitted: Option<Instant>,
     /// Somebody waits for that.
@@ -80,6 +82,7 @@ impl From<NotLogged> for Unlogged {
 impl NamesLog {
     pub(super) fn new(shard: Arc<Shard>) -> NamesLog {
         NamesLog {
+            last: shard.names_durable(),
             shard,
             numbers: HashMap::new(),
             inodes: HashMap::new(),
@@ -98,7 +101,7 @@ impl NamesLog {
         self.shard.names_need(from);
     }
 
-    fn number(&mut self, inodes: &Inodes, node: NodeId) -> Option<u64> {
+    pub(super) fn number(&mut self, inodes: &Inodes, node: NodeId) -> Option<u64> {
         if node == NodeId::ROOT {
             return Some(NodeId::ROOT.0);
         }
@@ -159,11 +162,12 @@ impl NamesLog {
     /// Appends which inode of home a node is.
     pub(super) fn append_identity(
         &mut self,
+        inodes: &Inodes,
         node: NodeId,
         kind: &Kind,
         identity: &[u8],
     ) -> Result<Lsn, Unlogged> {
-        let number = *self.numbers.get(&node).ok_or(Unlogged::Failed)?;
+        let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
         let record = node_record(NodeId(number), kind, identity).map_err(|_| Unlogged::Never)?;
         let lsn = self.append_named(&[], &Record::Name(record))?;
         self.named(identity.to_vec(), number, lsn);
@@ -181,6 +185,7 @@ impl NamesLog {
             names.push(Record::Name(name));
         }
         let lsn = self.shard.log_names(&names, record)?;
+        self.last = lsn;
         self.uncommitted.get_or_insert_with(Instant::now);
         Ok(lsn)
     }

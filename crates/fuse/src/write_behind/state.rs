@@ -1,6 +1,6 @@
 //! The tree, the requests that wait for home, and what is noted of directories.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -19,8 +19,10 @@ use weir_names::{NodeId, Place};
 use weir_shard::Shard;
 
 use crate::attr::moment;
+use crate::file_system::nameless;
 use crate::inode::Inode;
 use crate::inodes::Inodes;
+use crate::ops::behind::kind_of;
 use crate::write_behind::crew::Crew;
 use crate::write_behind::log::{Logged, NamesLog};
 use crate::write_behind::made::Named;
@@ -100,6 +102,8 @@ pub(crate) struct Shown {
     pub(crate) changed: Option<Timestamp>,
     /// All its names are wanted ones, or all its subdirectories are: what home counts does not matter.
     pub(crate) is_whole: bool,
+    /// Home was changed while it was asked, so that the two numbers of names may not be of one moment.
+    pub(crate) is_unsure: bool,
 }
 
 /// Whether home has room for what is promised to it.
@@ -121,9 +125,6 @@ pub(crate) struct State {
     pub(super) resumed: VecDeque<(CommandId, Command)>,
     /// Nodes that were made at home, and whose identities are in the log now.
     pub(super) named: VecDeque<Named>,
-    /// Open files that lost their last name before they were made at home. They are made without a name, so that their
-    /// data can leave memory.
-    pub(super) nameless: VecDeque<Arc<Inode>>,
     /// There is nothing to do but what is under way, or refused.
     pub(super) drained: bool,
     /// When old entries were looked for last.
@@ -146,6 +147,8 @@ pub(crate) struct WriteBehind {
     pub(super) work_at_home: OnceLock<WorkAtHome>,
     /// The directory for nodes that have no other name for a moment, once one was needed.
     pub(crate) parking: OnceLock<Arc<OwnedFd>>,
+    /// Names in it, by which the tree knows what was made there.
+    made_parked: Mutex<HashSet<Box<[u8]>>>,
     /// How long what home said of a directory counts.
     pub(super) entry_timeout: Duration,
     room: Mutex<Room>,
@@ -169,7 +172,6 @@ impl WriteBehind {
                 resumed: VecDeque::new(),
                 named: VecDeque::new(),
                 retried: Instant::now(),
-                nameless: VecDeque::new(),
                 drained: true,
                 expired: Instant::now(),
                 crew: Crew::default(),
@@ -179,6 +181,7 @@ impl WriteBehind {
             progress: Condvar::new(),
             work_at_home: OnceLock::new(),
             parking: OnceLock::new(),
+            made_parked: Mutex::default(),
             entry_timeout,
             room: Mutex::new(Room { looked: None, enough: true }),
         }
@@ -211,24 +214,33 @@ impl WriteBehind {
         now: Timestamp,
         change: Change,
     ) -> Result<(), Refused> {
-        let (mut state, lsn) = loop {
-            let mut state = self.lock();
-            state.tree.check(&change)?;
-            match state.log(inodes, &change) {
-                Logged::At(lsn) => break (state, lsn),
-                Logged::Full => {}
-                Logged::ForHome => return Err(Refused::Unknown),
-            }
-            drop(state);
+        while !self.try_change(&mut self.lock(), inodes, now, &change)? {
             self.wait_for_log();
+        }
+        Ok(())
+    }
+
+    /// Says whether the change was made: the log may be full.
+    fn try_change(
+        &self,
+        state: &mut State,
+        inodes: &Inodes,
+        now: Timestamp,
+        change: &Change,
+    ) -> Result<bool, Refused> {
+        state.tree.check(change)?;
+        let lsn = match state.log(inodes, change) {
+            Logged::At(lsn) => lsn,
+            Logged::Full => return Ok(false),
+            Logged::ForHome => return Err(Refused::Unknown),
         };
-        let touched = changed_directories(&change);
-        if let Change::Set { node, attributes: Attributes { mtime: Some(_), .. } } = &change
+        let touched = changed_directories(change);
+        if let Change::Set { node, attributes: Attributes { mtime: Some(_), .. } } = change
             && let Some(noted) = state.directories.get_mut(node)
         {
             noted.changed = None;
         }
-        state.apply(change, lsn);
+        state.apply(change.clone(), lsn);
         for directory in touched.into_iter().flatten() {
             state.directories.entry(directory).or_default().changed = Some(now);
             // What a program set before does not count any more.
@@ -239,8 +251,53 @@ impl WriteBehind {
                 state.apply(Change::Set { node: directory, attributes }, lsn);
             }
         }
-        self.call_workers(&mut state);
+        self.call_workers(state);
+        Ok(true)
+    }
+
+    /// Sets attributes of an inode. Of one that home does not have and never will have, nothing is to be done: what
+    /// [`Inode::made`] says is all there is.
+    pub(crate) fn set(
+        &self,
+        inodes: &Inodes,
+        inode: &Inode,
+        now: Timestamp,
+        attributes: Attributes,
+    ) -> Result<(), Refused> {
+        while !self.try_set(inodes, inode, now, attributes)? {
+            self.wait_for_log();
+        }
         Ok(())
+    }
+
+    /// Says whether they were set: the log may be full.
+    fn try_set(
+        &self,
+        inodes: &Inodes,
+        inode: &Inode,
+        now: Timestamp,
+        attributes: Attributes,
+    ) -> Result<bool, Refused> {
+        let node = inode.node();
+        // While its open state is locked it is not closed, which drops what is set of it.
+        let open = inode.is_nameless().then(|| inode.open());
+        let mut state = self.lock();
+        if state.tree.kind(node).is_none() {
+            if !inode.is_at_home() {
+                return Ok(true);
+            }
+            let kind = inode.status().map_or(Kind::File, |status| kind_of(&status));
+            match &open {
+                None => state.tree.introduce(node, kind),
+                Some(_) => state.tree.introduce_nameless(node, kind),
+            }
+            inodes.keep(node);
+        }
+        if open.as_ref().is_some_and(|open| open.descriptions > 0) {
+            let lsn = state.next_lsn();
+            state.tree.hold_nameless(node, Kind::File, None, lsn);
+        }
+        self.try_change(&mut state, inodes, now, &Change::Set { node, attributes })
     }
 
     /// Runs `then` once home has what is awaited, or has refused it: at once, or on a thread of this module.
@@ -272,12 +329,7 @@ impl WriteBehind {
         }
     }
 
-    /// What programs see of a node over what home says.
-    pub(crate) fn shown(&self, node: NodeId) -> Shown {
-        self.shown_of(&self.lock(), node)
-    }
-
-    /// As [`WriteBehind::shown`], with what `ask` says of the node at home, at one moment.
+    /// What programs see of a node over what home says, with what `ask` says of the node at home, at one moment.
     ///
     /// # Errors
     /// Those of `ask`.
@@ -288,7 +340,7 @@ impl WriteBehind {
     ) -> std::io::Result<(Shown, T)> {
         let until = Instant::now() + AT_ONE_MOMENT;
         loop {
-            let before = {
+            let mut before = {
                 let mut state = self.lock();
                 // Home may or may not have done yet what is under way.
                 while state.tree.is_busy(node) && !state.tree.knows_all_names(node) {
@@ -302,8 +354,12 @@ impl WriteBehind {
                 self.shown_of(&state, node)
             };
             let said = ask()?;
-            let after = self.shown(node);
-            if before.is_whole || before.home == after.home || Instant::now() >= until {
+            let is_changed = {
+                let state = self.lock();
+                state.tree.is_busy(node) || self.shown_of(&state, node).home != before.home
+            };
+            before.is_unsure = is_changed && !before.is_whole;
+            if !before.is_unsure || Instant::now() >= until {
                 // What was set before is here, or home has said it: it was asked later.
                 return Ok((before, said));
             }
@@ -345,7 +401,13 @@ impl WriteBehind {
             _ => state.tree.knows_all_names(node),
         };
         let changed = state.directories.get(&node).and_then(|noted| noted.changed);
-        Shown { attributes: state.tree.overlay(node), wanted, home, changed, is_whole }
+        let attributes = state.tree.overlay(node);
+        Shown { attributes, wanted, home, changed, is_whole, is_unsure: false }
+    }
+
+    /// The names of what was made in the parking directory.
+    pub(crate) fn made_parked(&self) -> MutexGuard<'_, HashSet<Box<[u8]>>> {
+        self.made_parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the tree says of a name: a node, nothing, or `None` if home is to be asked.
@@ -400,15 +462,84 @@ impl WriteBehind {
         self.lock().directories.entry(directory).or_default().used = now;
     }
 
-    /// A file lost its last name before home had it, and programs have it open.
-    pub(crate) fn make_nameless(&self, inode: &Arc<Inode>) {
+    /// A file without a name is open: what is set of it is seen. If home does not have it, home makes it without a name, so
+    /// that its data can leave memory. To be called under the lock of its open state.
+    pub(crate) fn hold_nameless(&self, inodes: &Inodes, inode: &Inode) {
+        let node = inode.node();
         let mut state = self.lock();
-        if state.tree.is_busy(inode.node()) {
-            // Home is just getting it, and loses it again after that.
+        let is_known = state.tree.kind(node).is_some();
+        // What the tree does not know is not being made at home.
+        let made = inode.made().filter(|_| !is_known);
+        if !is_known && made.is_none() {
             return;
         }
-        state.nameless.push_back(Arc::clone(inode));
+        let made = made.map(|status| Attributes {
+            mode: Some(status.mode & 0o7777),
+            uid: Some(status.uid),
+            gid: Some(status.gid),
+            atime: Some(moment(status.atime)),
+            // It is kept where writes keep it.
+            mtime: None,
+        });
+        let lsn = state.next_lsn();
+        state.drained = false;
+        state.tree.hold_nameless(node, Kind::File, made, lsn);
+        if !is_known {
+            inodes.keep(node);
+        }
         self.call_workers(&mut state);
+    }
+
+    /// The last description of a file without a name was closed.
+    pub(crate) fn release_nameless(&self, node: NodeId) {
+        let mut state = self.lock();
+        if state.tree.release_nameless(node) {
+            state.drained = false;
+            self.call_workers(&mut state);
+        }
+    }
+
+    /// A file is to lose a name: if home has names of it that the tree does not know, since somebody else linked it there,
+    /// the tree is told. `ask` says how many names home has.
+    pub(crate) fn learn_links(&self, node: NodeId, ask: impl Fn() -> std::io::Result<usize>) {
+        let until = Instant::now() + AT_ONE_MOMENT;
+        let mut state = self.lock();
+        while state.tree.knows_all_names(node) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return state.tree.got_another_name(node);
+            }
+            if state.tree.is_busy(node) {
+                // Home may or may not have done yet what is under way.
+                let waited = self.progress.wait_timeout(state, left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let known = state.tree.links(node).home;
+            drop(state);
+            let Ok(links) = ask() else { return };
+            state = self.lock();
+            if state.tree.is_busy(node) || state.tree.links(node).home != known {
+                continue;
+            }
+            if links > known {
+                state.tree.got_another_name(node);
+            }
+            return;
+        }
+    }
+
+    /// Whether home may have names of a node that the tree does not know; `ask` says how many it has. Does not wait.
+    pub(crate) fn may_have_others_names(
+        &self,
+        node: NodeId,
+        ask: impl FnOnce() -> std::io::Result<usize>,
+    ) -> bool {
+        let known =
+            |state: &State| (!state.tree.is_busy(node)).then(|| state.tree.links(node).home);
+        let Some(before) = known(&self.lock()) else { return true };
+        let Ok(links) = ask() else { return false };
+        known(&self.lock()) != Some(before) || links > before
     }
 
     /// Entries of a directory that programs list, from a position on, at most `most`; `None` if home is to be asked.
@@ -464,15 +595,20 @@ impl WriteBehind {
 }
 
 impl State {
-    /// A place for a change that is not logged.
-    pub(super) fn next_lsn(&mut self) -> Lsn {
-        self.next_lsn += 1;
-        Lsn(self.next_lsn)
-    }
-
     fn apply(&mut self, change: Change, lsn: Lsn) {
         self.drained = false;
         self.tree.apply(change, lsn);
+    }
+
+    /// A place in the order for a change that is not logged.
+    pub(super) fn next_lsn(&mut self) -> Lsn {
+        if let Some(log) = self.log.as_ref().filter(|log| !log.failed) {
+            // With the last one that is.
+            return log.last;
+        }
+        let lsn = Lsn(self.next_lsn);
+        self.next_lsn += 1;
+        lsn
     }
 
     /// What became of what is awaited; `None` if that is not known yet.
@@ -504,7 +640,8 @@ impl State {
         }
     }
 
-    /// The path of a part below a directory of which no name is known: the root, or one that was forgotten.
+    /// The path of a part below a directory of which no name is known: the root, or one that was forgotten. Words, if it
+    /// has no name.
     fn path_of(&self, part: &Part) -> (NodeId, PathBuf) {
         let (mut names, mut directory) = match part {
             Part::Entry(at) => (vec![at.name().to_vec()], at.parent()),
@@ -515,6 +652,12 @@ impl State {
             directory = at.parent();
         }
         names.reverse();
+        if self.tree.is_nameless(directory) {
+            // It may be found at home, or another of its name.
+            let is_directory = self.tree.kind(directory).is_some_and(Kind::is_directory);
+            names.insert(0, nameless(is_directory).into());
+            directory = NodeId::ROOT;
+        }
         (directory, OsString::from_vec(names.join(&b'/')).into())
     }
 

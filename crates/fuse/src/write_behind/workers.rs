@@ -21,8 +21,6 @@ pub(crate) enum Job {
     Command(CommandId, Command),
     /// The same, its file's data being home.
     Resumed(CommandId, Command),
-    /// Make a file without a name at home.
-    Nameless(Arc<Inode>),
     /// The tree does not know these any more.
     LetGo(Vec<Arc<Inode>>),
     /// The log names what was made at home.
@@ -85,9 +83,6 @@ impl WriteBehind {
         loop {
             if state.crew.stopped {
                 return None;
-            }
-            if let Some(inode) = state.nameless.pop_front() {
-                return Some(Job::Nameless(inode));
             }
             if let Some((id, command)) = state.resumed.pop_front() {
                 return Some(Job::Resumed(id, command));
@@ -173,13 +168,17 @@ impl State {
     /// are to be used and dropped without the lock.
     fn settle(&mut self, inodes: &Inodes, entry_timeout: Duration) -> Vec<Arc<Inode>> {
         let mut let_go = Vec::new();
+        let now = Instant::now();
         for (&directory, noted) in &mut self.directories {
             if noted.changed.is_some() && self.tree.standing_of_entries(directory) == Standing::Home
             {
                 noted.changed = None;
+                if self.tree.is_complete(directory) {
+                    // One that was made here is known as one that was read now.
+                    noted.used.get_or_insert(now);
+                }
             }
         }
-        let now = Instant::now();
         if now.saturating_duration_since(self.expired) > EXPIRE {
             self.expired = now;
             self.expire(entry_timeout, now);

@@ -14,6 +14,7 @@
 mod attributes;
 mod behind;
 mod behind_home;
+mod behind_nameless;
 mod data;
 mod directories;
 mod faults;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         attributes::TESTS,
         behind::TESTS,
         behind_home::TESTS,
+        behind_nameless::TESTS,
         data::TESTS,
         directories::TESTS,
         faults::TESTS,

@@ -124,4 +124,6 @@ pub(crate) struct InFlight {
     pub(crate) part: Part,
     /// From where on the log is needed for the attributes that it sets.
     pub(crate) since: Option<Lsn>,
+    /// The last change of that part, when the command was begun.
+    pub(crate) changed: Lsn,
 }

@@ -122,6 +122,8 @@ pub(crate) struct Node {
     pub(crate) parked: bool,
     /// Its last name was removed here.
     pub(crate) nameless: bool,
+    /// A program has it open: what is set of it is seen although it has no name.
+    pub(crate) held: bool,
     /// It was made by a change, and not found at home.
     pub(crate) made_here: bool,
     /// An entry that leads to it was forgotten: it may have more names than are known.
@@ -147,6 +149,7 @@ impl Node {
             sent_xattrs: Xattrs::new(),
             unsettled: 0,
             nameless: false,
+            held: false,
             set_lsn: Lsn(0),
             set_since: None,
             busy: false,
@@ -184,6 +187,11 @@ impl Node {
     pub(crate) fn may_be_lost(&self) -> bool {
         let is_unsettled = self.is_bound() && self.made_here && !self.settled;
         is_unsettled && self.sync_failed && !self.nameless
+    }
+
+    /// Nobody can see it any more: it has no name, and no program has it open.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.nameless && !self.held
     }
 
     /// Home lacks something of its attributes.

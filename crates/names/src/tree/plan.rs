@@ -60,9 +60,13 @@ impl Tree {
         if of.parked && !self.moves_from(node) {
             return self.remove(&Tree::parking(node), node, of);
         }
-        // Nothing leads to it: home need not have its attributes.
         if of.places.is_empty() && !of.is_bound() {
-            return Plan::Clean;
+            // Nothing leads to it: home need not have its attributes, unless a program has it open. Then it is made, so that
+            // its data has a place, and loses its temporary name at once.
+            return match of.held && of.nameless {
+                true => Plan::Do(make(node, of, Tree::parking(node))),
+                false => Plan::Clean,
+            };
         }
         // An unbound node is made with its attributes.
         if !of.is_bound() {
@@ -219,14 +223,7 @@ impl Tree {
                 return Plan::Wait(node);
             }
             let at = if replacing.is_some() { Tree::parking(node) } else { at.clone() };
-            let (attributes, xattrs) = (new.unset, new.unset_xattrs.clone());
-            return Plan::Do(Command::Make {
-                node,
-                at,
-                kind: new.kind.clone(),
-                attributes,
-                xattrs,
-            });
+            return Plan::Do(make(node, new, at));
         }
         if new.directory.is_some()
             && let Some(above) = self.unsettled_above(at.parent())
@@ -282,4 +279,10 @@ impl Tree {
         }
         None
     }
+}
+
+/// A node is made at home with all that is known of it.
+fn make(node: NodeId, of: &Node, at: Place) -> Command {
+    let (kind, attributes, xattrs) = (of.kind.clone(), of.unset, of.unset_xattrs.clone());
+    Command::Make { node, at, kind, attributes, xattrs }
 }

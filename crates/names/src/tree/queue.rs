@@ -114,6 +114,11 @@ impl Queue {
         self.ready.extend(std::mem::take(&mut self.refused).into_keys().map(Ready::One));
     }
 
+    /// Home may not refuse a part as it is now.
+    pub(crate) fn ask_again(&mut self, part: &Part) {
+        self.refused.remove(part);
+    }
+
     /// A part is as it should be, or is not there any more.
     pub(crate) fn settle(&mut self, part: &Part) {
         self.refused.remove(part);

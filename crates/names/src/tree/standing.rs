@@ -62,7 +62,7 @@ impl Tree {
     /// leads to any more, here and at home, has nothing to wait for.
     pub fn standing(&self, node: NodeId) -> Standing {
         let Some(of) = self.nodes.get(&node) else { return Standing::Home };
-        let is_changed = of.set_since.is_some() && !of.nameless;
+        let is_changed = of.set_since.is_some() && !of.is_unseen();
         if node != NodeId::ROOT && of.places.is_empty() && !of.parked && !of.busy && !is_changed {
             return Standing::Home;
         }

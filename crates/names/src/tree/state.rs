@@ -214,8 +214,9 @@ impl Tree {
         let Some(known) = self.nodes.get(&node) else { return false };
         let children = known.directory.as_ref().is_some_and(|of| !of.has_no_entries());
         let is_used = !known.places.is_empty() || known.busy || known.parked || children;
-        // Nobody will ever see the attributes of what has no name any more; another node may have names that are not known.
-        let is_dirty = known.set_since.is_some() && !known.nameless;
+        // Nobody will ever see the attributes of what has no name any more and is not open; another node may have names that
+        // are not known.
+        let is_dirty = known.set_since.is_some() && !known.is_unseen();
         // Its number may not mean another node before a sync of home has settled it.
         node == NodeId::ROOT || is_used || is_dirty || known.unsettled > 0
     }

@@ -1,7 +1,11 @@
 //! What the owner of a tree did at home by itself, and tells.
 
+use weir_log::Lsn;
+
 use crate::identity::NodeId;
 use crate::tree::entry::AtHome;
+use crate::tree::node::{Attributes, Binding, Kind, Node};
+use crate::tree::part::Part;
 use crate::tree::state::Tree;
 use crate::way::Place;
 
@@ -33,6 +37,48 @@ impl Tree {
         }
     }
 
+    /// A program opened a node that has no name any more, or it had it open when that lost its name: what is set of the
+    /// node is seen, and if home does not have it, it is made there without a name. A node that is not known is introduced:
+    /// `made` are the attributes of one that home does not have. Not for directories.
+    pub fn hold_nameless(&mut self, node: NodeId, kind: Kind, made: Option<Attributes>, lsn: Lsn) {
+        let binding = if made.is_some() { Binding::Unbound } else { Binding::Bound };
+        let is_new = !self.nodes.contains_key(&node);
+        let held = self.nodes.entry(node).or_insert_with(|| Node::new(kind, binding));
+        if is_new {
+            (held.unset, held.made_here) = (made.unwrap_or_default(), made.is_some());
+            held.nameless = true;
+        }
+        held.held = true;
+        if held.nameless && held.binding == Binding::Unbound {
+            self.attributes_changed(node, lsn);
+        }
+        self.review_need(node);
+    }
+
+    /// No program has the node open any more. If it has no name, what home does not have of it is of no use. Says whether the
+    /// tree knew that it was open.
+    pub fn release_nameless(&mut self, node: NodeId) -> bool {
+        let Some(of) = self.nodes.get_mut(&node).filter(|of| of.held) else { return false };
+        of.held = false;
+        self.queue.ask_again(&Part::Attributes(node));
+        self.queue.push(Part::Attributes(node));
+        self.review_need(node);
+        true
+    }
+
+    /// A node is known that has no name any more, and that home has.
+    pub fn introduce_nameless(&mut self, node: NodeId, kind: Kind) {
+        let binding = Binding::Bound;
+        self.nodes
+            .entry(node)
+            .or_insert_with(|| Node { nameless: true, ..Node::new(kind, binding) });
+    }
+
+    /// Whether the last name of a node was removed here.
+    pub fn is_nameless(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|of| of.nameless)
+    }
+
     /// Whether all names of a node are known: it was made by a change, and no name of it was forgotten.
     pub fn knows_all_names(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.made_here && !node.has_forgotten_names)
@@ -46,10 +92,8 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use weir_log::Lsn;
-
     use super::*;
-    use crate::tree::{Change, Kind};
+    use crate::tree::Change;
 
     #[test]
     fn what_was_done_at_home_is_what_names_lead_to() {

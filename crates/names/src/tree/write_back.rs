@@ -111,7 +111,8 @@ impl Tree {
             self.nodes.get_mut(node).expect("it was found just now").setting = Some(id);
         }
         self.next_command += 1;
-        self.in_flight.insert(id, InFlight { command: command.clone(), part, since });
+        let changed = self.last_change(&part);
+        self.in_flight.insert(id, InFlight { command: command.clone(), part, since, changed });
         (id, command)
     }
 
@@ -137,12 +138,16 @@ impl Tree {
     /// # Panics
     /// If it is not under way.
     pub fn ended(&mut self, id: CommandId, result: Result<Answer, HomeError>) {
-        let InFlight { command, part, since } =
+        let InFlight { command, part, since, changed } =
             self.in_flight.remove(&id).expect("a command ends once");
         self.set_busy(&command, false);
         match result {
             Ok(answer) => self.done(&command, answer, since),
             Err(error) => self.not_done(&command, &part, error, since),
+        }
+        if self.last_change(&part) > changed {
+            // What home refused is not what is wanted now.
+            self.queue.ask_again(&part);
         }
         self.queue.push(part);
         let (places, nodes) = concerned(&command);
@@ -153,6 +158,13 @@ impl Tree {
         for node in nodes.into_iter().flatten() {
             self.wake(node);
             self.review_need(node);
+        }
+    }
+
+    fn last_change(&self, part: &Part) -> Lsn {
+        match part {
+            Part::Entry(at) => self.entry(at).map_or(Lsn(0), |entry| entry.lsn),
+            Part::Attributes(node) => self.nodes.get(node).map_or(Lsn(0), |of| of.set_lsn),
         }
     }
 

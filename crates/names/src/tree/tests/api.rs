@@ -287,3 +287,59 @@ fn without_a_log_nothing_is_remembered_of_what_is_home() {
     }
     assert_eq!(tree.len(), 2);
 }
+
+#[test]
+fn an_open_file_without_a_name_is_made_parked_and_unlinked() {
+    let mut tree = tree();
+    tree.apply(make(N, at("n"), Kind::File), Lsn(8));
+    tree.apply(Change::Remove { node: N, at: at("n") }, Lsn(16));
+    tree.hold_nameless(N, Kind::File, None, Lsn(24));
+    assert_eq!(tree.standing(N), Standing::Pending, "its data has no place yet");
+    tree.apply(Change::Set { node: N, attributes: mode(0o640) }, Lsn(32));
+    let (id, command) = tree.next_command().unwrap();
+    assert!(matches!(command, Command::Make { at, .. } if at == Tree::parking(N)));
+    // Home has the mode that it is made with, and gets the later one.
+    tree.apply(Change::Set { node: N, attributes: mode(0o604) }, Lsn(40));
+    tree.ended(id, Ok(Answer::Made(Lsn(0))));
+    assert_eq!(tree.overlay(N), Some(mode(0o604)));
+    let parked = Tree::parking(N);
+    assert_eq!(done(&mut tree), Some(Command::Unlink { node: N, at: parked }));
+    let set = Command::Set { node: N, attributes: mode(0o604), xattrs: Xattrs::new() };
+    assert_eq!(done(&mut tree), Some(set));
+    bring_home(&mut tree);
+    assert_eq!(tree.standing(N), Standing::Home);
+    assert_eq!((tree.take_unneeded(), tree.let_go(N), tree.kind(N)), (vec![N], true, None));
+}
+
+#[test]
+fn what_is_refused_of_a_file_without_a_name_is_kept_until_it_is_closed() {
+    for is_known in [true, false] {
+        let mut tree = tree();
+        if is_known {
+            tree.apply(make(N, at("n"), Kind::File), Lsn(8));
+            tree.apply(Change::Remove { node: N, at: at("n") }, Lsn(16));
+        }
+        tree.hold_nameless(N, Kind::File, Some(mode(0o640)), Lsn(24));
+        assert!(matches!(refuse(&mut tree), Command::Make { .. }));
+        assert_eq!(done(&mut tree), None);
+        assert_eq!(tree.standing(N), Standing::Refused(HomeError::Refused(13)));
+        assert_eq!((tree.refused().count(), tree.take_unneeded()), (1, vec![]));
+        assert!(tree.release_nameless(N) && !tree.release_nameless(N));
+        bring_home(&mut tree);
+        assert_eq!((tree.refused().count(), tree.dirty()), (0, 0));
+        assert_eq!((tree.take_unneeded(), tree.let_go(N)), (vec![N], true));
+        tree.check_invariants();
+    }
+}
+
+#[test]
+fn what_was_removed_while_home_refused_it_is_not_refused() {
+    let mut tree = tree();
+    tree.apply(make(N, at("n"), Kind::File), Lsn(8));
+    let (id, _) = tree.next_command().unwrap();
+    tree.apply(Change::Remove { node: N, at: at("n") }, Lsn(16));
+    tree.ended(id, Err(HomeError::Refused(13)));
+    assert_eq!(tree.refused().count(), 0);
+    bring_home(&mut tree);
+    assert_eq!((tree.dirty(), tree.standing_of(&at("n"))), (0, Standing::Home));
+}

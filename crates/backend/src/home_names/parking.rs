@@ -1,0 +1,119 @@
+//! The directory in `.weir` for inodes that have no other name for a moment.
+//!
+//! A name in it is that of a node, whose number means nothing to another mount. What a daemon left there that was killed
+//! is put out of the way when a mount begins: a new file was promised to nobody, and is removed; what was being renamed is
+//! kept under another name.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{
+    AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat_with, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::home_names::HomeNames;
+use crate::notes;
+
+/// Its name.
+pub(crate) const PARKING: &str = "parked";
+
+/// Before the name of an inode that was made there, and had no other name yet.
+const NEW: &[u8] = b"new-";
+
+/// Before the name of what a daemon left there that was killed.
+const LEFT: &[u8] = b"left-";
+
+impl HomeNames {
+    /// Opens the directory below SOURCE's root in which inodes are that have no other name for a moment; makes it if it
+    /// is not there.
+    ///
+    /// # Errors
+    /// PermissionDenied if others can have put it there; those of mkdirat(2) and openat(2).
+    pub fn parking(&self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let own = notes::directory(root)?;
+        match mkdirat(&own, PARKING, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(open(&own)?)
+    }
+
+    /// Whether the directory that [`HomeNames::parking`] opens is there.
+    ///
+    /// # Errors
+    /// Those of openat(2) and statx(2).
+    pub(crate) fn has_parking(&self, root: BorrowedFd<'_>) -> io::Result<bool> {
+        match notes::trusted_directory(root)? {
+            Some(own) => self.has_name(own.as_fd(), OsStr::new(PARKING)),
+            None => Ok(false),
+        }
+    }
+
+    /// The name of an inode that is made there, from its name there as another.
+    pub fn parked_as_new(name: &[u8]) -> OsString {
+        OsStr::from_bytes(&[NEW, name].concat()).to_owned()
+    }
+
+    /// Puts away what is parked when a mount begins. Says how much was kept.
+    ///
+    /// # Errors
+    /// Those of reading the directory and of changing names in it.
+    pub fn clear_parking(&self, root: BorrowedFd<'_>) -> io::Result<usize> {
+        let Some(own) = notes::trusted_directory(root)? else { return Ok(0) };
+        let parking = match open(&own) {
+            Err(Errno::NOENT) => return Ok(0),
+            opened => opened?,
+        };
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&parking)? {
+            let name = entry?.file_name().to_owned();
+            if !matches!(name.to_bytes(), b"." | b"..") {
+                names.push(name);
+            }
+        }
+        let mut kept = 0;
+        for name in names {
+            if name.to_bytes().starts_with(NEW) {
+                // There are no directories among them.
+                unlinkat(&parking, &name, AtFlags::empty())?;
+                continue;
+            }
+            kept += 1;
+            if name.to_bytes().starts_with(LEFT) {
+                continue;
+            }
+            keep(&parking, name.to_bytes())?;
+        }
+        Ok(kept)
+    }
+}
+
+fn open(own: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(own, PARKING, flags, Mode::empty())
+}
+
+/// Renames what was left to the first name that is free.
+fn keep(parking: &OwnedFd, name: &[u8]) -> io::Result<()> {
+    let mut number = 1_u64;
+    loop {
+        let to = [LEFT, number.to_string().as_bytes()].concat();
+        let is_there = rustix::fs::statat(parking, to.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+        match is_there {
+            Ok(_) => number += 1,
+            Err(Errno::NOENT) => {
+                return Ok(renameat_with(
+                    parking,
+                    name,
+                    parking,
+                    to.as_slice(),
+                    RenameFlags::empty(),
+                )?);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
