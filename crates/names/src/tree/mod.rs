@@ -43,7 +43,7 @@ mod tests;
 pub use change::{Change, LINKS_MAX, NAME_BYTES_MAX, Refused};
 pub use command::{Answer, Command, HomeError};
 pub use command_id::CommandId;
-pub use entry::AtHome;
+pub use entry::{AtHome, Positions};
 pub use found::{Adoption, Conflict, ReplayError};
 pub use node::{Attributes, Kind, Moment, Xattrs};
 pub use part::Part;
