@@ -26,6 +26,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::behind::kind_of;
+use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
 use crate::write_behind::{Job, WriteBehind};
 
 /// Attempts to remove a directory that should be empty, and the pause between them.
@@ -243,6 +244,11 @@ impl FileSystem {
             });
             HomeError::Refused(errno.code())
         })?;
+        if let Directory::Known(directory) = &directory
+            && !self.is_plain(directory)
+        {
+            self.remove_inherited(&inode);
+        }
         let wanted = difference(attributes, &looked.status, kind);
         if (!wanted.is_empty() || !xattrs.is_empty())
             && let Err(error) = self.set_for_tree(&inode, &wanted, xattrs)
@@ -251,6 +257,22 @@ impl FileSystem {
         }
         self.bound(&inode);
         Ok(())
+    }
+
+    /// Removes the ACLs that a new inode got from its directory. The directory had no default ACL when the inode was made
+    /// here: what is made in one that has it goes home at once.
+    fn remove_inherited(&self, inode: &Inode) {
+        let Ok(at) = inode.path_fd() else { return };
+        let names: &[&str] = match inode.kind() {
+            // It has none of its own.
+            FileType::Symlink => &[],
+            FileType::Directory => &[ACCESS_ACL, DEFAULT_ACL],
+            _ => &[ACCESS_ACL],
+        };
+        for name in names.iter().map(OsStr::new) {
+            // Most have none.
+            let _ = self.home.execute(NameCommand::RemoveXattr { inode: at, name });
+        }
     }
 
     /// What was made has other attributes than were wanted: that is tried again by itself.

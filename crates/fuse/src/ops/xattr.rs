@@ -19,10 +19,10 @@ use crate::ops::privileges::CAPABILITIES;
 use crate::write_behind::WriteBehind;
 
 /// The access ACL, acl(5).
-const ACCESS_ACL: &str = "system.posix_acl_access";
+pub(crate) const ACCESS_ACL: &str = "system.posix_acl_access";
 
 /// What a directory gives to what is made in it, acl(5).
-const DEFAULT_ACL: &str = "system.posix_acl_default";
+pub(crate) const DEFAULT_ACL: &str = "system.posix_acl_default";
 
 /// How far a file or directory is on its way home: `dirty`, `logged` or `home`. It is read-only, and not listed, so that
 /// programs which copy all attributes of a file do not try to copy it.
@@ -117,10 +117,15 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let flags = flags.cast_unsigned();
         let at_home = inode.path_fd()?;
-        self.home.execute(NameCommand::SetXattr { inode: at_home, name, value, flags })?;
+        if name == DEFAULT_ACL {
+            // Before home has it: from here on, what is made at home may inherit it.
+            inode.set_not_plain();
+        }
+        let set = self.home.execute(NameCommand::SetXattr { inode: at_home, name, value, flags });
         if name == DEFAULT_ACL {
             inode.forget_plain();
         }
+        set?;
         if name == ACCESS_ACL {
             self.drop_setgid_of_stranger(inode, caller)?;
         }
