@@ -20,5 +20,5 @@ mod crew;
 mod state;
 mod workers;
 
-pub(crate) use state::{Awaited, Shown, WriteBehind};
+pub(crate) use state::{Awaited, Known, Shown, WriteBehind};
 pub(crate) use workers::Job;

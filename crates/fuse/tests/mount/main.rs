@@ -14,6 +14,8 @@
 mod attributes;
 mod behind;
 mod behind_home;
+mod behind_listings;
+mod behind_permissions;
 mod data;
 mod directories;
 mod faults;
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         attributes::TESTS,
         behind::TESTS,
         behind_home::TESTS,
+        behind_listings::TESTS,
+        behind_permissions::TESTS,
         data::TESTS,
         directories::TESTS,
         faults::TESTS,
