@@ -563,15 +563,16 @@ fn clear_parking(home: &HomeNames, root: BorrowedFd<'_>) {
 
 /// Whether a node has no name, by what programs see of it over what home says, both at one moment.
 fn is_nameless(shown: &Shown, status: &Status) -> bool {
-    let has_names_at_home = status.nlink as usize + shown.wanted > shown.home;
+    if is_directory(status.mode) {
+        // Its subdirectories do not matter: some file systems count none of them. One that was removed here is known to be.
+        return status.nlink == 0;
+    }
     if shown.is_unsure {
         return false;
     }
-    match is_directory(status.mode) {
-        true => !has_names_at_home,
-        // A name that the tree knows is one, whatever home says at this moment.
-        false => shown.wanted == 0 && (shown.is_whole || !has_names_at_home),
-    }
+    let has_names_at_home = status.nlink as usize + shown.wanted > shown.home;
+    // A name that the tree knows is one, whatever home says at this moment.
+    shown.wanted == 0 && (shown.is_whole || !has_names_at_home)
 }
 
 fn seen(status: &Status) -> Seen {
@@ -628,4 +629,38 @@ impl Known {
 /// Whether the status of a closed file at home differs from that when it was closed.
 fn was_changed_at_home(state: &OpenState, status: &Status) -> bool {
     state.attached && state.seen.is_some_and(|before| before != seen(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_whose_subdirectory_is_being_removed_has_a_name() {
+        let never = Timestamp { tv_sec: 0, tv_nsec: 0 };
+        let status = |mode, nlink| Status {
+            device: 1,
+            inode: 2,
+            mode,
+            nlink,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            block_bytes: 4096,
+            atime: never,
+            mtime: never,
+            ctime: never,
+            mount: None,
+        };
+        let removing = Shown { wanted: 0, home: 1, ..Shown::default() };
+        // Some file systems say that each directory has one link, others count subdirectories.
+        for nlink in [1, 3] {
+            assert!(!is_nameless(&removing, &status(libc::S_IFDIR, nlink)), "{nlink}");
+        }
+        assert!(is_nameless(&Shown::default(), &status(libc::S_IFDIR, 0)));
+        assert!(is_nameless(&removing, &status(libc::S_IFREG, 1)));
+        assert!(!is_nameless(&removing, &status(libc::S_IFREG, 2)));
+    }
 }

@@ -260,6 +260,11 @@ impl Inode {
         plain
     }
 
+    /// A directory is about to be changed so that home decides what becomes of names in it.
+    pub(crate) fn set_not_plain(&self) {
+        self.plain.store(NOT_PLAIN, Ordering::Relaxed);
+    }
+
     /// Home is to be asked again whether a directory is plain.
     pub(crate) fn forget_plain(&self) {
         self.plain.store(PLAIN_UNKNOWN, Ordering::Relaxed);

@@ -306,6 +306,15 @@ impl Observer {
             .collect()
     }
 
+    /// How many names somebody else took in SOURCE where the mount wanted something else, and the last few of them, as paths
+    /// below the mount.
+    pub fn names_taken(&self) -> (u64, Vec<String>) {
+        let Some(behind) = &self.0.write_behind else { return (0, Vec::new()) };
+        let conflicts = behind.conflicts();
+        let paths = conflicts.last.iter().map(|path| path.display().to_string());
+        (conflicts.count, paths.collect())
+    }
+
     /// How much of names and attributes is not home yet, and how much of that home refused.
     pub fn names_pending(&self) -> Option<(usize, usize)> {
         Some(self.0.write_behind.as_ref()?.dirty())

@@ -8,15 +8,19 @@
 //!   it is the root;
 //! - an identity has at most one node that [`Namespace::find`] gives, and a number at most one node;
 //! - a node's number follows from its home device and inode number alone, so that it is the same each time
-//!   the inode is looked up while mounted. The exceptions: a node that was made here, and an inode whose number
-//!   the kernel still knows another node by, have numbers of their own for as long as they are known.
+//!   the inode is looked up while mounted. The exceptions: an inode whose number the kernel still knows another node by
+//!   has a number of its own for as long as it is known; and a node that was made here has one, which it gets again
+//!   after it was forgotten, unless [`REMEMBERED_MAX`] others were forgotten since.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::identity::{Identity, NodeId};
 use crate::numbers::Numbers;
 use crate::table::{Numbered, Table};
 use crate::way::Way;
+
+/// Nodes made here whose numbers are remembered after they were forgotten: a few megabytes.
+const REMEMBERED_MAX: usize = 1 << 16;
 
 /// What is remembered of a node that nothing is held of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,13 +51,15 @@ struct Node {
     way: Option<Way>,
     pinned: bool,
     pending: bool,
+    /// It was made here.
+    made: bool,
     marks: Marks,
 }
 
 impl Node {
     fn new(node: NodeId, identity: Option<Identity>) -> Node {
-        let marks = Marks::default();
-        Node { node, identity, lookups: 0, way: None, pinned: false, pending: false, marks }
+        let (pinned, pending, made, marks) = (false, false, false, Marks::default());
+        Node { node, identity, lookups: 0, way: None, pinned, pending, made, marks }
     }
 }
 
@@ -70,6 +76,33 @@ pub struct Namespace {
     nodes: Table<Node>,
     /// Nodes that have a number of their own: made here, or theirs is taken.
     displaced: HashMap<Identity, NodeId>,
+    /// Numbers of nodes that were made here and are not known any more.
+    remembered: Remembered,
+}
+
+/// Numbers of forgotten nodes, as many as were remembered last.
+#[derive(Debug, Default)]
+struct Remembered {
+    numbers: HashMap<Identity, NodeId>,
+    /// All of them, and some that were taken out since, those remembered first in front.
+    order: VecDeque<(Identity, NodeId)>,
+}
+
+impl Remembered {
+    fn add(&mut self, identity: Identity, node: NodeId) {
+        self.numbers.insert(identity, node);
+        self.order.push_back((identity, node));
+        if self.order.len() > REMEMBERED_MAX
+            && let Some((oldest, node)) = self.order.pop_front()
+            && self.numbers.get(&oldest) == Some(&node)
+        {
+            self.numbers.remove(&oldest);
+        }
+    }
+
+    fn take(&mut self, identity: &Identity) -> Option<NodeId> {
+        self.numbers.remove(identity)
+    }
 }
 
 impl Namespace {
@@ -77,7 +110,8 @@ impl Namespace {
     pub fn new(root: Identity) -> Namespace {
         let mut nodes = Table::new();
         nodes.insert(Node { pinned: true, ..Node::new(NodeId::ROOT, Some(root)) });
-        Namespace { numbers: Numbers::new(&root), nodes, displaced: HashMap::new() }
+        let (displaced, remembered) = (HashMap::new(), Remembered::default());
+        Namespace { numbers: Numbers::new(&root), nodes, displaced, remembered }
     }
 
     /// Nodes known.
@@ -132,7 +166,7 @@ impl Namespace {
     /// has no identity and no way before it is bound.
     pub fn make(&mut self) -> NodeId {
         let node = self.numbers.allot();
-        self.nodes.insert(Node { lookups: 1, pending: true, ..Node::new(node, None) });
+        self.nodes.insert(Node { lookups: 1, pending: true, made: true, ..Node::new(node, None) });
         node
     }
 
@@ -144,6 +178,8 @@ impl Namespace {
         known.way = Some(way);
         let before = known.identity.replace(identity);
         self.release(node, before);
+        // Home may give an inode's number again that was remembered.
+        self.remembered.take(&identity);
         self.displaced.insert(identity, node);
     }
 
@@ -159,6 +195,11 @@ impl Namespace {
     }
 
     fn add(&mut self, identity: Identity) -> NodeId {
+        if let Some(node) = self.remembered.take(&identity) {
+            self.displaced.insert(identity, node);
+            self.nodes.insert(Node { made: true, ..Node::new(node, Some(identity)) });
+            return node;
+        }
         let usual = self.numbers.of(identity.device, identity.inode);
         let node = if self.nodes.get(usual).is_none() {
             usual
@@ -221,8 +262,11 @@ impl Namespace {
     }
 
     fn remove(&mut self, node: NodeId) {
-        let identity = self.nodes.remove(node).and_then(|removed| removed.identity);
-        self.release(node, identity);
+        let Some(removed) = self.nodes.remove(node) else { return };
+        self.release(node, removed.identity);
+        if let Some(identity) = removed.identity.filter(|_| removed.made) {
+            self.remembered.add(identity, node);
+        }
     }
 
     /// An identity does not lead to this node by a number of its own any more.
@@ -349,6 +393,40 @@ mod tests {
         assert_eq!(names.forget(made, 2), Forgot::Gone);
         assert_eq!(names.find(&identity(5, 1)), None);
         assert!(!names.count_again(made));
+    }
+
+    #[test]
+    fn a_node_made_here_gets_its_number_again_after_it_was_forgotten() {
+        let mut names = names();
+        let forget = |names: &mut Namespace, node| {
+            names.set_pending(node, false);
+            assert_eq!(names.forget(node, 1), Forgot::Gone);
+        };
+        let made = names.make();
+        names.bind(made, identity(5, 1), place("a"));
+        forget(&mut names, made);
+        for _ in 0..2 {
+            assert_eq!(names.count(identity(5, 1), place("a")), made);
+            assert_eq!(names.find(&identity(5, 1)), Some(made));
+            forget(&mut names, made);
+        }
+        // Another inode is another node, though home gave it the same number.
+        let next = names.make();
+        names.bind(next, identity(5, 2), place("a"));
+        assert_ne!(next, made);
+        forget(&mut names, next);
+        // What is remembered is bounded, and so is what it costs to forget and look up again and again.
+        for inode in 0..2 * REMEMBERED_MAX as u64 {
+            let node = names.make();
+            names.bind(node, identity(10 + inode, 1), place("b"));
+            forget(&mut names, node);
+            names.count(identity(10 + inode, 1), place("b"));
+            forget(&mut names, node);
+        }
+        let Remembered { numbers, order } = &names.remembered;
+        assert!(numbers.len() <= REMEMBERED_MAX && order.len() == REMEMBERED_MAX);
+        assert_eq!((names.displaced.len(), names.len()), (0, 1));
+        assert_ne!(names.count(identity(5, 1), place("a")), made, "it is too long ago");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The shard's calls.
 
+use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -66,6 +68,12 @@ impl Drop for IdentifiedAtEnd<'_> {
             self.0.identify_again(file);
         }
     }
+}
+
+/// Why a change of names was not made.
+enum Failed<E> {
+    By(E),
+    Panicked(Box<dyn Any + Send>),
 }
 
 /// The files whose names change; see [`Shard::change_names`].
@@ -330,11 +338,22 @@ impl Shard {
         if !self.finds_by_path() {
             return Ok(change());
         }
-        let _names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lock_identifying().later = Some(Vec::new());
-        // Also if `change` panics: otherwise no file would be identified any more.
-        let _identified = IdentifiedAtEnd(self);
-        self.change_names_by_path(files, change)
+        let changed = {
+            let _names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+            self.lock_identifying().later = Some(Vec::new());
+            let _identified = IdentifiedAtEnd(self);
+            // A change that panics is one that failed. Otherwise its files would not be identified again, and their syncs
+            // would go home from then on.
+            self.change_names_by_path(files, || match catch_unwind(AssertUnwindSafe(change)) {
+                Ok(changed) => changed.map_err(Failed::By),
+                Err(panic) => Err(Failed::Panicked(panic)),
+            })
+        };
+        match changed? {
+            Ok(changed) => Ok(Ok(changed)),
+            Err(Failed::By(error)) => Ok(Err(error)),
+            Err(Failed::Panicked(panic)) => resume_unwind(panic),
+        }
     }
 
     fn change_names_by_path<T, E>(

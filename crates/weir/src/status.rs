@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_engine::WriteBackPolicy;
 
-use crate::control::protocol::{PercentilesReport, RequestsReport, Status};
+use crate::control::protocol::{NamesReport, PercentilesReport, RequestsReport, Status};
 use crate::failure::one_line;
 use crate::quantity::Size;
 
@@ -164,6 +164,10 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     )?;
     row("log", log(status))?;
     row("lane", lane(status))?;
+    if let Some(names) = &status.names {
+        row("names", pending_names(names))?;
+        row("conflicts", conflicts(names))?;
+    }
     row("errors", errors(status))?;
     writeln!(
         out,
@@ -280,6 +284,32 @@ fn log(status: &Status) -> String {
     )
 }
 
+fn pending_names(names: &NamesReport) -> String {
+    let refused = match names.refused {
+        0 => String::new(),
+        refused => format!(", {refused} refused by SOURCE{}", paths(&names.refused_paths, refused)),
+    };
+    format!("{} changes not home{refused}", names.pending)
+}
+
+/// Names that another program took in SOURCE.
+fn conflicts(names: &NamesReport) -> String {
+    match names.conflicts {
+        0 => "none".to_owned(),
+        count => format!("{count} names changed in SOURCE{}", paths(&names.conflict_paths, count)),
+    }
+}
+
+/// Some of `count` paths, in brackets.
+fn paths(paths: &[String], count: u64) -> String {
+    let shown: Vec<String> = paths.iter().map(|path| one_line(path)).collect();
+    match shown.is_empty() {
+        true => String::new(),
+        false if (shown.len() as u64) < count => format!(" (such as {})", shown.join(", ")),
+        false => format!(" ({})", shown.join(", ")),
+    }
+}
+
 fn hits(hits: u64, misses: u64) -> String {
     match hits + misses {
         0 => "no page looked up".to_owned(),
@@ -323,6 +353,24 @@ fn age(age: Duration) -> String {
 mod tests {
     use super::*;
     use crate::control::protocol::StatsReport;
+
+    #[test]
+    fn names_that_did_not_go_home_are_shown() {
+        let shown = |names| render(&Status { names, ..Status::default() });
+        assert!(!shown(None).contains("conflicts"));
+        let idle = shown(Some(NamesReport::default()));
+        assert!(idle.contains("0 changes not home\n") && idle.contains("none\n"), "{idle}");
+        let text = shown(Some(NamesReport {
+            pending: 7,
+            refused: 1,
+            refused_paths: vec!["dir/a: not permitted".to_owned()],
+            conflicts: 9,
+            conflict_paths: vec!["x".to_owned(), "y\nz".to_owned()],
+        }));
+        assert!(text.contains("7 changes not home, 1 refused by SOURCE (dir/a: not permitted)\n"));
+        assert!(text.contains("9 names changed in SOURCE (such as x, y"), "{text}");
+        assert!(!text.contains("y\nz"));
+    }
 
     #[test]
     fn an_idle_mount_is_shown_as_idle() {

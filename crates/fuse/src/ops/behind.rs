@@ -87,7 +87,7 @@ impl FileSystem {
     }
 
     /// Whether what becomes of a name in a directory depends on nothing but what the kernel has checked.
-    fn is_plain(&self, directory: &Inode) -> bool {
+    pub(crate) fn is_plain(&self, directory: &Inode) -> bool {
         directory.is_plain(|at_home| is_plain(at_home, self.tells_case))
     }
 

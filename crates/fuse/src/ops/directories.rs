@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
 use weir_backend::home_names::{DirEntry, Status, open_directory};
-use weir_names::tree::Kind;
 
 use crate::attr::Attributes;
 use crate::errno::Errno;
@@ -22,9 +21,6 @@ const SLOW: Duration = Duration::from_micros(200);
 /// Number of slow entries after which an answer lists the rest by name only, so that programs that want no attributes do
 /// not wait for them. More than one, because an entry may seem slow on a busy machine.
 const SLOW_MAX: u32 = 4;
-
-/// Entries taken from the tree for one answer, which has room for fewer.
-const LISTED_MAX: usize = 4096;
 
 impl FileSystem {
     /// opendir(3).
@@ -47,12 +43,8 @@ impl FileSystem {
         self.keep_listing(&inode, from.cookie)?;
         let mut cursor = match self.listings.take(&from) {
             Some(cursor) => cursor,
-            None if self.list_from_tree(&inode, from.cookie, listing)? => return Ok(()),
-            None => {
-                self.names_at_home(from.directory)?;
-                self.wait_until_at_home(&inode)?;
-                self.home.list(inode.path_fd()?, inode.device(), from.cookie)?
-            }
+            None if self.list_behind(&inode, from.cookie, listing)? => return Ok(()),
+            None => self.home.list(inode.path_fd()?, inode.device(), from.cookie)?,
         };
         let (mut slow, mut listed) = (0, false);
         while let Some(entry) = cursor.peek()? {
@@ -68,60 +60,6 @@ impl FileSystem {
             self.reclaimer.watch_listings();
         }
         Ok(())
-    }
-
-    /// Lists entries that are known without home. Says whether they are.
-    fn list_from_tree<L: Listing>(
-        self: &Arc<Self>,
-        directory: &Arc<Inode>,
-        cookie: u64,
-        listing: &mut L,
-    ) -> Result<bool, Errno> {
-        let Some(behind) = &self.write_behind else { return Ok(false) };
-        let node = directory.node();
-        let Some(entries) = behind.list(node, cookie, LISTED_MAX) else { return Ok(false) };
-        let parent = behind.parent_of(node).unwrap_or(NodeId::ROOT);
-        for (next, name, dot) in [(1, ".", node), (2, "..", parent)] {
-            let (name, kind) = (OsStr::new(name), FileType::Directory);
-            let listed = Listed { node: dot, kind, next, name };
-            let full = cookie < next
-                && match L::WITH_ATTRIBUTES {
-                    true => !listing.add_with(&listed, &Attributes::unknown(dot, kind)),
-                    false => !listing.add(&listed),
-                };
-            if full {
-                return Ok(true);
-            }
-        }
-        for entry in &entries {
-            let kind = file_type(&entry.kind);
-            let name = OsStr::from_bytes(&entry.name);
-            let listed = Listed { node: entry.node, kind, next: entry.next, name };
-            // Others would have to be found at home.
-            let held = self.inodes.get(entry.node).filter(|_| L::WITH_ATTRIBUTES);
-            let added = match held {
-                Some(inode) if self.inodes.count_again(entry.node) => {
-                    match self.attributes(&inode) {
-                        Ok(attributes) => {
-                            let added = listing.add_with(&listed, &attributes);
-                            if !added {
-                                self.uncount(entry.node);
-                            }
-                            added
-                        }
-                        Err(_) => {
-                            self.uncount(entry.node);
-                            listing.add(&listed)
-                        }
-                    }
-                }
-                _ => listing.add(&listed),
-            };
-            if !added {
-                break;
-            }
-        }
-        Ok(true)
     }
 
     /// Makes sure that the kernel will drop the listing that is about to be sent.
@@ -226,17 +164,8 @@ impl FileSystem {
     }
 }
 
-fn file_type(kind: &Kind) -> FileType {
-    match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink(_) => FileType::Symlink,
-        Kind::Special { file_type, .. } => FileType::from_raw_mode(*file_type),
-    }
-}
-
 /// The type of an entry for which home's listing gives none.
-fn kind_of(directory: &Inode, name: &OsStr) -> FileType {
+pub(crate) fn kind_of(directory: &Inode, name: &OsStr) -> FileType {
     let status = directory.path_fd().map(|directory| Status::at(directory, name));
     match status {
         Ok(Ok(status)) => FileType::from_raw_mode(status.mode),

@@ -27,6 +27,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::behind::kind_of;
+use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
 use crate::write_behind::{Awaited, Job, Made, Named, Settling, WriteBehind};
 
 /// Attempts to remove a directory that should be empty, and the pause between them.
@@ -313,6 +314,11 @@ impl FileSystem {
             self.unmake(directory.at(&at)?, &kind);
             return Err(HomeError::Refused(errno.code()));
         }
+        if let Ok(Directory::Known(directory)) = self.directory_of(&at)
+            && !self.is_plain(&directory)
+        {
+            self.remove_inherited(&inode);
+        }
         if (!wanted.is_empty() || !xattrs.is_empty())
             && let Err(error) = self.set_for_tree(&inode, &wanted, &xattrs)
         {
@@ -409,6 +415,22 @@ impl FileSystem {
             cursor.advance();
         }
         Ok(parked)
+    }
+
+    /// Removes the ACLs that a new inode got from its directory. The directory had no default ACL when the inode was made
+    /// here: what is made in one that has it goes home at once.
+    fn remove_inherited(&self, inode: &Inode) {
+        let Ok(at) = inode.path_fd() else { return };
+        let names: &[&str] = match inode.kind() {
+            // It has none of its own.
+            FileType::Symlink => &[],
+            FileType::Directory => &[ACCESS_ACL, DEFAULT_ACL],
+            _ => &[ACCESS_ACL],
+        };
+        for name in names.iter().map(OsStr::new) {
+            // Most have none.
+            let _ = self.home.execute(NameCommand::RemoveXattr { inode: at, name });
+        }
     }
 
     /// What was made has other attributes than were wanted: that is tried again by itself.

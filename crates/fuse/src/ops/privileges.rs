@@ -10,8 +10,11 @@ use std::ffi::OsStr;
 
 use weir_backend::home_names::get_xattr;
 use weir_names::command::NameCommand;
+use weir_names::tree::Attributes;
 
+use crate::attr;
 use crate::credentials::Caller;
+use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::Inode;
 use crate::ops::names::note_change;
@@ -49,26 +52,25 @@ impl FileSystem {
         if inode.is_unprivileged() {
             return;
         }
-        // What home does not have has no capabilities, and bits only if they were set since.
-        if self.wait_until_at_home(inode).is_err() {
-            return;
-        }
-        let (Ok(status), Ok(at_home)) = (inode.status(), inode.path_fd()) else {
-            return;
-        };
-        let mut mode = status.mode;
+        let Ok(Permissions { mut mode, gid, is_behind }) = self.permissions(inode) else { return };
         let mut changed = false;
-        let wanted =
-            if bits { unprivileged(mode, || caller.is_in_group(status.gid)) } else { mode };
+        let wanted = if bits { unprivileged(mode, || caller.is_in_group(gid)) } else { mode };
         if wanted != mode {
             mode = wanted;
-            match self.home.execute(NameCommand::SetMode { inode: at_home, mode }) {
-                Ok(_) => changed = true,
-                Err(error) => tracing::warn!("cannot take setuid from a written file: {error}"),
+            let set = match is_behind {
+                true => self.set_mode_behind(inode, mode),
+                false => self.set_mode_at_home(inode, mode),
+            };
+            match set {
+                Ok(()) => changed = true,
+                Err(error) => tracing::warn!("cannot take setuid from a written file: {error:?}"),
             }
         }
         let name = OsStr::new(CAPABILITIES);
-        if get_xattr(at_home, name, 0).is_ok() {
+        // What home does not have has no capabilities.
+        if let Ok(at_home) = inode.path_fd()
+            && get_xattr(at_home, name, 0).is_ok()
+        {
             let remove = NameCommand::RemoveXattr { inode: at_home, name };
             changed |= self.home.execute(remove).is_ok();
         }
@@ -79,6 +81,45 @@ impl FileSystem {
             self.reclaimer.drop_attributes(inode.node());
         }
     }
+
+    /// The permissions that programs see, which home may not have yet.
+    fn permissions(&self, inode: &Inode) -> Result<Permissions, Errno> {
+        let Some(behind) = &self.write_behind else {
+            let status = inode.status()?;
+            return Ok(Permissions { mode: status.mode, gid: status.gid, is_behind: false });
+        };
+        let (shown, status) = behind.shown_with(inode.node(), || inode.status())?;
+        let Attributes { mode, gid, .. } = shown.attributes.unwrap_or_default();
+        Ok(Permissions {
+            mode: mode.map_or(status.mode, |mode| status.mode & !0o7777 | mode),
+            gid: gid.unwrap_or(status.gid),
+            is_behind: mode.is_some() || !inode.is_at_home() || behind.is_logged(),
+        })
+    }
+
+    fn set_mode_at_home(&self, inode: &Inode, mode: u32) -> Result<(), Errno> {
+        self.home.execute(NameCommand::SetMode { inode: inode.path_fd()?, mode })?;
+        Ok(())
+    }
+
+    /// Home gets the mode after the one that it does not have yet.
+    fn set_mode_behind(&self, inode: &Inode, mode: u32) -> Result<(), Errno> {
+        let Some(behind) = &self.write_behind else { return Ok(()) };
+        let (now, mode) = (attr::now(), mode & 0o7777);
+        inode.change_made(|status| status.mode = status.mode & libc::S_IFMT | mode);
+        inode.note_changed(now);
+        let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+        Ok(behind.set(&self.inodes, inode, now, attributes)?)
+    }
+}
+
+/// What decides which privileges a file has.
+struct Permissions {
+    /// Type and permission bits.
+    mode: u32,
+    gid: u32,
+    /// Home does not have this mode yet.
+    is_behind: bool,
 }
 
 #[cfg(test)]

@@ -16,13 +16,13 @@ use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::names::note_change;
 use crate::ops::privileges::CAPABILITIES;
-use crate::write_behind::WriteBehind;
+use crate::write_behind::{Awaited, WriteBehind};
 
 /// The access ACL, acl(5).
-const ACCESS_ACL: &str = "system.posix_acl_access";
+pub(crate) const ACCESS_ACL: &str = "system.posix_acl_access";
 
 /// What a directory gives to what is made in it, acl(5).
-const DEFAULT_ACL: &str = "system.posix_acl_default";
+pub(crate) const DEFAULT_ACL: &str = "system.posix_acl_default";
 
 /// How far a file or directory is on its way home: `dirty`, `logged` or `home`. It is read-only, and not listed, so that
 /// programs which copy all attributes of a file do not try to copy it.
@@ -84,6 +84,9 @@ impl FileSystem {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
+        if let Err(errno) = self.before_permissions_change(&inode, name) {
+            return done(Err(errno));
+        }
         if name != CAPABILITIES {
             return done(self.set_xattr_at_home(&inode, caller, name, value, flags));
         }
@@ -95,6 +98,25 @@ impl FileSystem {
         });
     }
 
+    /// An ACL or capabilities are about to be set at home, or removed: home has the permissions that were set before, and no
+    /// record of these is replayed after that.
+    fn before_permissions_change(
+        self: &Arc<Self>,
+        inode: &Inode,
+        name: &OsStr,
+    ) -> Result<(), Errno> {
+        if name == DEFAULT_ACL {
+            // From here on, what is made at home may inherit it.
+            inode.set_not_plain();
+        }
+        let Some(behind) = &self.write_behind else { return Ok(()) };
+        if name != DEFAULT_ACL && name != ACCESS_ACL && name != CAPABILITIES {
+            return Ok(());
+        }
+        behind.wait(&Awaited::Node(inode.node()))?;
+        self.free_log_of_names()
+    }
+
     /// removexattr(2).
     pub(crate) fn remove_xattr(self: &Arc<Self>, node: NodeId, name: &OsStr) -> Result<(), Errno> {
         self.check_writable()?;
@@ -102,6 +124,7 @@ impl FileSystem {
             return Err(Errno::EPERM);
         }
         let inode = self.inode_at_home(node)?;
+        self.before_permissions_change(&inode, name)?;
         self.home.execute(NameCommand::RemoveXattr { inode: inode.path_fd()?, name })?;
         changed(&inode);
         Ok(())
@@ -117,10 +140,11 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let flags = flags.cast_unsigned();
         let at_home = inode.path_fd()?;
-        self.home.execute(NameCommand::SetXattr { inode: at_home, name, value, flags })?;
+        let set = self.home.execute(NameCommand::SetXattr { inode: at_home, name, value, flags });
         if name == DEFAULT_ACL {
             inode.forget_plain();
         }
+        set?;
         if name == ACCESS_ACL {
             self.drop_setgid_of_stranger(inode, caller)?;
         }

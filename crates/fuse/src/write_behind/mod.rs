@@ -26,5 +26,5 @@ mod workers;
 
 pub(crate) use commit::Settling;
 pub(crate) use made::{Made, Named};
-pub(crate) use state::{Awaited, Shown, WriteBehind};
+pub(crate) use state::{Awaited, Known, Shown, WriteBehind};
 pub(crate) use workers::Job;

@@ -43,17 +43,24 @@ const ROOM_AGE: Duration = Duration::from_secs(1);
 const FREE_BYTES_MIN: u64 = 256 << 20;
 const FREE_INODES_MIN: u64 = DIRTY_MAX as u64 + 1024;
 
-/// Where the first entry of a directory is that is listed by the tree: before it are `.` and `..`.
-const FIRST_POSITION: u64 = 2;
+/// Conflicts whose paths are kept for the status.
+const CONFLICTS_KEPT: usize = 5;
 
-/// An entry of a directory as the tree lists it.
-#[derive(Debug)]
-pub(crate) struct Listed {
-    /// Where the listing goes on after it.
-    pub(crate) next: u64,
+/// An entry of a directory as the tree has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) position: u64,
     pub(crate) name: Box<[u8]>,
     pub(crate) node: NodeId,
     pub(crate) kind: Kind,
+}
+
+/// Names that somebody else took in SOURCE since the mount began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conflicts {
+    pub(crate) count: u64,
+    /// The last ones, the newest last: paths below the mount.
+    pub(crate) last: VecDeque<PathBuf>,
 }
 
 /// What somebody waits for: that home has it.
@@ -79,14 +86,19 @@ pub(super) type Continuation = Box<dyn FnOnce(Result<(), HomeError>) + Send>;
 pub(super) struct Noted {
     /// When it was changed last here, while home does not have all its entries.
     pub(super) changed: Option<Timestamp>,
-    /// When all its entries were read at home or it was made, or programs listed it last.
-    pub(super) used: Option<Instant>,
-    /// Its listings are the tree's, by the tree's positions.
-    pub(super) listed: bool,
+    /// When all its entries were read at home, or it was made.
+    pub(super) read: Option<Instant>,
     /// It has too many entries to be known whole.
     large: bool,
     /// A name in it was changed at home at once, and it was not synced there since.
     pub(super) changed_at_home: bool,
+}
+
+impl Noted {
+    /// Whether somebody may have changed the directory at home, of which it was read so long ago.
+    pub(super) fn is_old(&self, age_max: Duration, now: Instant) -> bool {
+        self.read.is_none_or(|read| now.saturating_duration_since(read) > age_max)
+    }
 }
 
 /// What programs see of a node over what home says.
@@ -132,6 +144,7 @@ pub(crate) struct State {
     /// When home was asked last to do what it refused.
     pub(super) retried: Instant,
     pub(super) crew: Crew,
+    conflicts: Conflicts,
     /// Commands that home has answered.
     pub(super) ended: u64,
 }
@@ -175,6 +188,7 @@ impl WriteBehind {
                 drained: true,
                 expired: Instant::now(),
                 crew: Crew::default(),
+                conflicts: Conflicts::default(),
                 ended: 0,
             }),
             work: Condvar::new(),
@@ -239,6 +253,9 @@ impl WriteBehind {
             && let Some(noted) = state.directories.get_mut(node)
         {
             noted.changed = None;
+        }
+        if let Change::Make { node, kind: Kind::Directory, .. } = change {
+            state.directories.entry(*node).or_default().read = Some(Instant::now());
         }
         state.apply(change.clone(), lsn);
         for directory in touched.into_iter().flatten() {
@@ -459,7 +476,7 @@ impl WriteBehind {
     /// All entries of a directory are known.
     pub(crate) fn was_read(&self, directory: NodeId) {
         let now = Some(Instant::now());
-        self.lock().directories.entry(directory).or_default().used = now;
+        self.lock().directories.entry(directory).or_default().read = now;
     }
 
     /// A file without a name is open: what is set of it is seen. If home does not have it, home makes it without a name, so
@@ -542,24 +559,13 @@ impl WriteBehind {
         known(&self.lock()) != Some(before) || links > before
     }
 
-    /// Entries of a directory that programs list, from a position on, at most `most`; `None` if home is to be asked.
-    /// Positions of the tree begin at [`FIRST_POSITION`].
-    pub(crate) fn list(&self, directory: NodeId, from: u64, most: usize) -> Option<Vec<Listed>> {
+    /// A listing of a directory begins. Says whether the tree knows all its names, and read them at home recently.
+    pub(crate) fn knows_all(&self, directory: NodeId) -> bool {
         let mut state = self.lock();
-        let is_whole = state.tree.is_complete(directory);
-        let noted = state.directories.entry(directory).or_default();
-        if !is_whole || from != 0 && !noted.listed {
-            noted.listed &= from != 0;
-            return None;
+        if state.tree.is_complete(directory) {
+            state.expire_one(directory, self.entry_timeout, Instant::now());
         }
-        (noted.listed, noted.used) = (true, Some(Instant::now()));
-        let position = from.saturating_sub(FIRST_POSITION) + 1;
-        let listed = state.tree.list(directory, position).take(most);
-        let listed = listed.map(|(position, name, node)| {
-            let kind = state.tree.kind(node).expect("what is listed is known");
-            Listed { next: position + FIRST_POSITION, name: name.into(), node, kind: kind.clone() }
-        });
-        Some(listed.collect())
+        state.tree.is_complete(directory)
     }
 
     /// The directory that a directory is in, as programs see it.
@@ -587,6 +593,11 @@ impl WriteBehind {
         parts.map(path).collect()
     }
 
+    /// Names that somebody else took in SOURCE.
+    pub(crate) fn conflicts(&self) -> Conflicts {
+        self.lock().conflicts.clone()
+    }
+
     /// How much is not home, and how many parts of it home refused.
     pub(crate) fn dirty(&self) -> (usize, usize) {
         let state = self.lock();
@@ -595,6 +606,14 @@ impl WriteBehind {
 }
 
 impl State {
+    /// Names of a directory that lead to something, as far as the tree knows them, from a position on.
+    pub(crate) fn list(&self, directory: NodeId, from: u64) -> impl Iterator<Item = Known> {
+        self.tree.list(directory, from).map(|(position, name, node)| {
+            let kind = self.tree.kind(node).expect("what is listed is known");
+            Known { position, name: name.into(), node, kind: kind.clone() }
+        })
+    }
+
     fn apply(&mut self, change: Change, lsn: Lsn) {
         self.drained = false;
         self.tree.apply(change, lsn);
@@ -664,6 +683,14 @@ impl State {
     /// Names that somebody else took in SOURCE since this was asked last, each in a sentence.
     pub(super) fn describe_conflicts(&mut self) -> Vec<String> {
         let conflicts = self.tree.take_conflicts();
+        for conflict in &conflicts {
+            let path = self.path_of(&Part::Entry(conflict.at.clone())).1;
+            self.conflicts.count += 1;
+            self.conflicts.last.push_back(path);
+            if self.conflicts.last.len() > CONFLICTS_KEPT {
+                self.conflicts.last.pop_front();
+            }
+        }
         let path = |at: &Place| self.path_of(&Part::Entry(at.clone())).1;
         let describe = |conflict: &Conflict| match &conflict.kept {
             Some(kept) => format!(

@@ -4,17 +4,16 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_names::tree::{Answer, Command, CommandId, HomeError, Standing};
+use weir_names::NodeId;
+use weir_names::tree::{Answer, Command, CommandId, HomeError, Standing, Tree};
 
 use crate::inode::Inode;
 use crate::inodes::Inodes;
 use crate::write_behind::made::Named;
-use crate::write_behind::state::{RETRY, State, WriteBehind};
+use crate::write_behind::state::{Noted, RETRY, State, WriteBehind};
 
 /// How often old entries are looked for.
 const EXPIRE: Duration = Duration::from_secs(1);
-/// How long a listing that a program began goes on.
-const LISTING: Duration = Duration::from_secs(60);
 
 /// What a thread is to do next.
 pub(crate) enum Job {
@@ -175,7 +174,7 @@ impl State {
                 noted.changed = None;
                 if self.tree.is_complete(directory) {
                     // One that was made here is known as one that was read now.
-                    noted.used.get_or_insert(now);
+                    noted.read.get_or_insert(now);
                 }
             }
         }
@@ -199,11 +198,27 @@ impl State {
     fn expire(&mut self, age_max: Duration, now: Instant) {
         let Self { directories, tree, .. } = self;
         directories.retain(|&directory, noted| {
-            let listed = if noted.listed { LISTING } else { Duration::ZERO };
-            let age = noted.used.map(|used| now.saturating_duration_since(used));
-            let is_old = age.is_none_or(|age| age > age_max.max(listed));
-            // What is dirty is kept, and looked at again.
-            !is_old || noted.changed.is_some() || !tree.forget_clean(directory)
+            !is_forgotten(tree, directory, noted, age_max, now) || noted.changed_at_home
         });
     }
+
+    /// The same of one directory.
+    pub(super) fn expire_one(&mut self, directory: NodeId, age_max: Duration, now: Instant) {
+        let Self { directories, tree, .. } = self;
+        let noted = directories.entry(directory).or_default();
+        if is_forgotten(tree, directory, noted, age_max, now) && !noted.changed_at_home {
+            directories.remove(&directory);
+        }
+    }
+}
+
+/// Forgets the entries of a directory if they are old. Says whether it did: what is dirty is kept, to be looked at again.
+fn is_forgotten(
+    tree: &mut Tree,
+    directory: NodeId,
+    noted: &Noted,
+    age_max: Duration,
+    now: Instant,
+) -> bool {
+    noted.is_old(age_max, now) && noted.changed.is_none() && tree.forget_clean(directory)
 }

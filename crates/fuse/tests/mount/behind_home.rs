@@ -1,6 +1,7 @@
 //! Names that do not wait for home, where home or others stand in the way: what becomes of changes that home refuses or
 //! that somebody else made impossible, which calls wait for home, and what others made there.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -52,6 +53,13 @@ fn what_others_made_stays() {
     symlink("ours", at("link")).unwrap();
     fs::rename(at("moves"), at("moved")).unwrap();
     fs::write(at("over"), b"ours").unwrap();
+    bring_home(&fixture);
+    let (count, last) = fixture.session().observer().names_taken();
+    assert_eq!((count, last.len()), (5, 5));
+    assert_eq!(
+        last.into_iter().collect::<BTreeSet<_>>(),
+        ["dir", "file", "link", "moved", "over"].map(|name| format!("dir/{name}")).into()
+    );
     fixture.unmount();
     let expected = [
         "dir 1 theirs",

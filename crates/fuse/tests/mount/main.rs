@@ -14,7 +14,9 @@
 mod attributes;
 mod behind;
 mod behind_home;
+mod behind_listings;
 mod behind_nameless;
+mod behind_permissions;
 mod data;
 mod directories;
 mod faults;
@@ -43,7 +45,9 @@ fn main() -> ExitCode {
         attributes::TESTS,
         behind::TESTS,
         behind_home::TESTS,
+        behind_listings::TESTS,
         behind_nameless::TESTS,
+        behind_permissions::TESTS,
         data::TESTS,
         directories::TESTS,
         faults::TESTS,

@@ -1,6 +1,7 @@
 //! What one directory has: its entries, each as it should be and as home has it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hasher};
 
 use weir_log::Lsn;
 
@@ -45,7 +46,7 @@ pub(crate) struct Entry {
     pub(crate) touched: bool,
     /// Changes of it at home that were not synced there yet. The entry stays until they are.
     pub(crate) unsettled: u32,
-    /// Its position in listings: given in order, and kept while the name leads to something.
+    /// Its position in listings: see [`Positions`].
     pub(crate) position: u64,
 }
 
@@ -73,13 +74,51 @@ pub(crate) struct Subdirectories {
     pub(crate) home: usize,
 }
 
+/// Positions of a directory's names in listings, above 0 and below 2^32.
+///
+/// A position follows from the name alone. So a listing goes on after any of them although what was known of the directory
+/// was forgotten and read again meanwhile: a name that was there all the time is listed once. The exception: of names with
+/// the same hash all but the first get the positions after it, in the order in which they come.
+#[derive(Debug, Default)]
+pub struct Positions(BTreeMap<u64, Box<[u8]>>);
+
+impl Positions {
+    /// The hash is below this, so that there is room after it.
+    const HASHES: u64 = (1 << 32) - (1 << 24);
+
+    /// Adds a name that is not here. Returns its position.
+    pub fn add(&mut self, name: &[u8]) -> u64 {
+        // Its keys are always the same.
+        let mut hasher = DefaultHasher::new();
+        hasher.write(name);
+        let mut position = 1 + hasher.finish() % Positions::HASHES;
+        while self.0.contains_key(&position) {
+            position += 1;
+        }
+        self.0.insert(position, name.into());
+        position
+    }
+
+    /// The names from a position on, each with its own.
+    pub fn from(&self, position: u64) -> impl Iterator<Item = (u64, &[u8])> {
+        self.0.range(position..).map(|(&position, name)| (position, &**name))
+    }
+
+    fn remove(&mut self, position: u64) {
+        self.0.remove(&position);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// The entries of one directory.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     entries: HashMap<Box<[u8]>, Entry>,
     /// Names that lead to something, by their positions in listings.
-    listed: BTreeMap<u64, Box<[u8]>>,
-    next_position: u64,
+    listed: Positions,
     /// All its names are known: what is not here is not there.
     pub(crate) complete: bool,
     /// Entries that home is known to have.
@@ -92,7 +131,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     pub(crate) fn new(complete: bool) -> Directory {
-        Directory { complete, next_position: 1, ..Directory::default() }
+        Directory { complete, ..Directory::default() }
     }
 
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Entry> {
@@ -111,9 +150,9 @@ impl Directory {
 
     /// The names that lead to something, from a position on.
     pub(crate) fn list_from(&self, position: u64) -> impl Iterator<Item = (u64, &[u8], NodeId)> {
-        self.listed.range(position..).map(|(&position, name)| {
+        self.listed.from(position).map(|(position, name)| {
             let node = self.entries[name].wanted.expect("a listed name leads to something");
-            (position, &**name, node)
+            (position, name, node)
         })
     }
 
@@ -152,12 +191,10 @@ impl Directory {
         self.busy += usize::from(entry.busy);
         match (before.wanted, entry.wanted) {
             (None, Some(_)) => {
-                entry.position = self.next_position;
-                self.next_position += 1;
-                self.listed.insert(entry.position, name.into());
+                entry.position = self.listed.add(name);
             }
             (Some(_), None) => {
-                self.listed.remove(&before.position);
+                self.listed.remove(before.position);
             }
             _ => {}
         }
@@ -181,8 +218,44 @@ impl Directory {
         };
         self.at_home -= usize::from(entry.home.node().is_some());
         if entry.wanted.is_some() {
-            self.listed.remove(&entry.position);
+            self.listed.remove(entry.position);
         }
         self.entries.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::NodeId;
+
+    #[test]
+    fn a_name_keeps_its_position_when_it_is_forgotten_and_found_again() {
+        let mut directory = Directory::new(false);
+        let names: Vec<String> = (0..1000).map(|number| format!("name-{number}")).collect();
+        let find = |directory: &mut Directory, name: &str| {
+            let found = NodeId(7);
+            directory.change(name.as_bytes(), |entry| {
+                (entry.wanted, entry.home) = (Some(found), AtHome::Node(found));
+            });
+        };
+        let listed = |directory: &Directory| -> Vec<(u64, Vec<u8>)> {
+            directory.list_from(0).map(|(at, name, _)| (at, name.to_vec())).collect()
+        };
+        names.iter().for_each(|name| find(&mut directory, name));
+        let before = listed(&directory);
+        assert!(before.iter().all(|(position, _)| (1..1 << 32).contains(position)));
+        names.iter().for_each(|name| directory.forget(name.as_bytes()));
+        assert!(directory.is_empty());
+        names.iter().rev().for_each(|name| find(&mut directory, name));
+        assert_eq!(listed(&directory), before);
+    }
+
+    #[test]
+    fn names_of_one_position_get_those_after_it() {
+        let mut positions = Positions::default();
+        let first = positions.add(b"name");
+        assert_eq!(positions.add(b"name"), first + 1);
+        assert_eq!(positions.from(first + 1).count(), 1);
     }
 }

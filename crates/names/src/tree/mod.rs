@@ -44,7 +44,7 @@ mod tests;
 pub use change::{Change, LINKS_MAX, NAME_BYTES_MAX, Refused};
 pub use command::{Answer, Command, HomeError};
 pub use command_id::CommandId;
-pub use entry::AtHome;
+pub use entry::{AtHome, Positions};
 pub use found::{Adoption, Conflict, ReplayError};
 pub use logged::{Contradiction, LoggedNames, NotLogged, kind_at_home, node_record};
 pub use node::{Attributes, Kind, Moment, Xattrs};

@@ -101,8 +101,8 @@ impl Tree {
         directory.is_some_and(|directory| directory.complete)
     }
 
-    /// The names of a directory that lead to something, from a position on, each with its own position. Positions are
-    /// above 0, and a name keeps its position.
+    /// The names of a directory that lead to something, from a position on, each with its own: see
+    /// [`Positions`](crate::tree::Positions).
     pub fn list(
         &self,
         directory: NodeId,

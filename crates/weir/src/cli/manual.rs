@@ -287,6 +287,10 @@ JSON:
                         log_used_bytes, log_capacity_bytes, dirty_memory_pages,
                         watermark_high_pages, watermark_low_pages, watermark_max_pages,
                         pressure_pages, dirty_bound_pages, cache_pages
+    names               of a mount with --names behind, otherwise null: pending (changes that SOURCE does not
+                        have), refused and refused_paths (those that SOURCE refused, and some of them),
+                        conflicts and conflict_paths (names that another program took in SOURCE since the
+                        mount was made, and the last of them)
     requests            FUSE requests that the kernel sent, by kind: lookup, getattr, open, write and so on
     notifications       what the kernel was told to drop from its caches
     latency             write, read, sync: each count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns

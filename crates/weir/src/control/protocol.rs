@@ -79,6 +79,8 @@ pub struct Status {
     pub stopping: bool,
     /// The lane's clients and counters; absent without a lane.
     pub lane: Option<LaneReport>,
+    /// Names that do not wait for SOURCE; absent with `--names sync`.
+    pub names: Option<NamesReport>,
     /// FUSE requests that the kernel sent, by kind.
     pub requests: BTreeMap<String, u64>,
     /// Notifications sent to the kernel: entries that it must drop from its caches.
@@ -150,6 +152,22 @@ impl From<weir_fuse::LaneStatus> for LaneReport {
             refused,
         }
     }
+}
+
+/// Changes of names and attributes that do not wait for SOURCE.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NamesReport {
+    /// Changes that SOURCE does not have yet.
+    pub pending: u64,
+    /// Of these, changes that SOURCE refused.
+    pub refused: u64,
+    /// The first of these, each with the reason.
+    pub refused_paths: Vec<String>,
+    /// Names that another program took in SOURCE since the mount was made.
+    pub conflicts: u64,
+    /// The last of these.
+    pub conflict_paths: Vec<String>,
 }
 
 /// Latencies by kind of request.

@@ -11,8 +11,14 @@ use weir_engine::{FetchPolicy, WriteBackPolicy};
 use weir_fuse::{Observer, Transport};
 use weir_shard::Shard;
 
-use crate::control::protocol::Status;
+use crate::control::protocol::{NamesReport, Status};
 use crate::mounts::{Device, MountTable};
+
+/// Paths of names shown for each kind of trouble.
+const PATHS_SHOWN: usize = 5;
+
+/// Longest path shown, characters: all fit into one message.
+const PATH_CHARACTERS_MAX: usize = 500;
 
 /// Sources of the status.
 pub struct Account {
@@ -65,6 +71,7 @@ impl Account {
             resident_bytes: resident_bytes().unwrap_or(0),
             stopping: self.stopping.load(Ordering::Relaxed),
             lane: self.observer.lane().map(Into::into),
+            names: self.names(),
             requests: requests
                 .by_name
                 .into_iter()
@@ -76,11 +83,33 @@ impl Account {
         }
     }
 
+    fn names(&self) -> Option<NamesReport> {
+        let (pending, refused) = self.observer.names_pending()?;
+        let (conflicts, conflict_paths) = self.observer.names_taken();
+        let shown = |paths: Vec<String>| paths.into_iter().map(shortened).collect();
+        Some(NamesReport {
+            pending: pending as u64,
+            refused: refused as u64,
+            refused_paths: shown(self.observer.names_refused(PATHS_SHOWN)),
+            conflicts,
+            conflict_paths: shown(conflict_paths),
+        })
+    }
+
     /// Whether the kernel refuses changes (`mount -o remount,ro`).
     fn is_remounted_read_only(&self) -> bool {
         let table = MountTable::read().unwrap_or_default();
         let mount = table.of_device(self.device).filter(|mount| mount.is_weir());
         mount.is_some_and(|mount| mount.super_options.split(',').any(|option| option == "ro"))
+    }
+}
+
+/// The end of a long path, which tells more than its beginning.
+fn shortened(path: String) -> String {
+    let count = path.chars().count();
+    match count > PATH_CHARACTERS_MAX {
+        true => path.chars().skip(count - PATH_CHARACTERS_MAX).collect(),
+        false => path,
     }
 }
 
@@ -94,6 +123,14 @@ fn resident_bytes() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn of_a_long_path_the_end_is_shown() {
+        assert_eq!(super::shortened("a/b".to_owned()), "a/b");
+        let long = format!("{}/end", "x".repeat(4000));
+        let shown = super::shortened(long);
+        assert!(shown.ends_with("x/end") && shown.len() == super::PATH_CHARACTERS_MAX, "{shown}");
+    }
+
     #[test]
     fn resident_memory_is_not_zero() {
         assert!(super::resident_bytes().unwrap() > 100 << 10);

@@ -1,0 +1,228 @@
+//! Listings of directories in which names may be that home does not have ([`crate::write_behind`]).
+//!
+//! A listing is home's, by home's positions, or Weir's, by positions that follow from the names
+//! ([`weir_names::tree::Positions`]). The position tells which, so that a listing goes on as it began whatever becomes known
+//! or is forgotten meanwhile: a name that exists during the whole listing is seen exactly once.
+//!
+//! Weir lists a directory that the tree knows whole. If the tree forgets some of it meanwhile, or home refuses something that
+//! the directory or its names wait for, Weir lists what home has and the tree does not know otherwise, with what the tree has
+//! besides. Home lists a directory of which it has all names when the listing begins.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use rustix::fs::FileType;
+use weir_names::tree::{Kind, Positions};
+
+use crate::attr::Attributes;
+use crate::errno::Errno;
+use crate::file_system::FileSystem;
+use crate::inode::{Inode, NodeId};
+use crate::listings::{Listed, Listing};
+use crate::ops::directories::kind_of;
+use crate::write_behind::{Known, WriteBehind};
+
+/// Positions of Weir's listings have this in their upper half. Home gives no such position to an entry: ext4 uses 63 bits,
+/// but this upper half only for the end of a directory.
+const OURS: u64 = 0x7fff_ffff;
+
+/// Positions after `.` and `..`, the first ones; those of names follow.
+const AFTER_DOT: u64 = 1;
+const AFTER_DOTS: u64 = 2;
+
+/// Entries taken from the tree for one answer, which has room for fewer.
+const LISTED_MAX: usize = 4096;
+
+/// A name and what it leads to.
+struct Named {
+    position: u64,
+    name: Box<[u8]>,
+    node: NodeId,
+    kind: FileType,
+}
+
+impl From<Known> for Named {
+    fn from(known: Known) -> Named {
+        let Known { position, name, node, kind } = known;
+        Named { position, name, node, kind: file_type(&kind) }
+    }
+}
+
+/// The position in a listing of Weir's; `None` if it is home's.
+fn ours(cookie: u64) -> Option<u64> {
+    (cookie >> 32 == OURS).then_some(cookie & u64::from(u32::MAX))
+}
+
+fn cookie(position: u64) -> u64 {
+    debug_assert!(position >> 32 == 0, "positions are below 2^32");
+    OURS << 32 | position
+}
+
+impl FileSystem {
+    /// Lists entries if the listing is Weir's; says whether it is. If it is home's and begins, home has all names.
+    pub(crate) fn list_behind<L: Listing>(
+        self: &Arc<Self>,
+        directory: &Arc<Inode>,
+        from: u64,
+        listing: &mut L,
+    ) -> Result<bool, Errno> {
+        let Some(behind) = &self.write_behind else { return Ok(false) };
+        let position = match ours(from) {
+            Some(position) => position,
+            None if from != 0 => return Ok(false),
+            None if behind.knows_all(directory.node()) => 0,
+            None => {
+                let node = directory.node();
+                let waited =
+                    self.names_at_home(node).and_then(|()| self.wait_until_at_home(directory));
+                match waited {
+                    Ok(()) => return Ok(false),
+                    Err(refused) => {
+                        tracing::debug!("a directory is listed as it is known: {refused:?}")
+                    }
+                }
+                0
+            }
+        };
+        self.list_ours(behind, directory, position, listing)?;
+        Ok(true)
+    }
+
+    fn list_ours<L: Listing>(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        directory: &Arc<Inode>,
+        from: u64,
+        listing: &mut L,
+    ) -> Result<(), Errno> {
+        let node = directory.node();
+        let parent = behind.parent_of(node).unwrap_or(NodeId::ROOT);
+        for (next, name, dot) in [(AFTER_DOT, ".", node), (AFTER_DOTS, "..", parent)] {
+            let (name, kind) = (OsStr::new(name), FileType::Directory);
+            let listed = Listed { node: dot, kind, next: cookie(next), name };
+            let is_full = from < next
+                && match L::WITH_ATTRIBUTES {
+                    true => !listing.add_with(&listed, &Attributes::unknown(dot, kind)),
+                    false => !listing.add(&listed),
+                };
+            if is_full {
+                return Ok(());
+            }
+        }
+        for entry in self.names_from(behind, directory, from.saturating_sub(AFTER_DOTS) + 1)? {
+            if !self.list_named(&entry, listing) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists one entry. Says whether the listing had room for it.
+    fn list_named<L: Listing>(self: &Arc<Self>, entry: &Named, listing: &mut L) -> bool {
+        let (node, name) = (entry.node, OsStr::from_bytes(&entry.name));
+        let next = cookie(AFTER_DOTS + entry.position);
+        let listed = Listed { node, kind: entry.kind, next, name };
+        // Others would have to be found at home.
+        let held = self.inodes.get(node).filter(|_| L::WITH_ATTRIBUTES);
+        let Some(inode) = held.filter(|_| self.inodes.count_again(node)) else {
+            return listing.add(&listed);
+        };
+        let Ok(attributes) = self.attributes(&inode) else {
+            self.uncount(node);
+            return listing.add(&listed);
+        };
+        let added = listing.add_with(&listed, &attributes);
+        if !added {
+            self.uncount(node);
+        }
+        added
+    }
+
+    /// The names of a directory from a position on, at least as many as an answer has room for.
+    fn names_from(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        directory: &Arc<Inode>,
+        position: u64,
+    ) -> Result<Vec<Named>, Errno> {
+        let node = directory.node();
+        let before: Vec<Known> = {
+            let state = behind.lock();
+            if state.tree.is_complete(node) {
+                return Ok(state.list(node, position).take(LISTED_MAX).map(Named::from).collect());
+            }
+            state.list(node, 0).collect()
+        };
+        // What the tree has here is forgotten only after home has it. So a name is known before home is asked, or home has
+        // it, or it came since.
+        let at_home = self.names_that_home_has(directory)?;
+        let mut names = BTreeMap::new();
+        names.extend(before.into_iter().map(|known| (known.name.clone(), Named::from(known))));
+        names.extend(at_home.into_iter().map(|named| (named.name.clone(), named)));
+        {
+            let state = behind.lock();
+            names.retain(|name, _| state.tree.look_up(node, name) != Some(None));
+            names.extend(state.list(node, 0).map(|known| (known.name.clone(), Named::from(known))));
+        }
+        let mut positions = Positions::default();
+        names.keys().for_each(|name| {
+            positions.add(name);
+        });
+        let listed = positions.from(position).filter_map(|(position, name)| {
+            let named = names.remove(name)?;
+            Some(Named { position, ..named })
+        });
+        Ok(listed.collect())
+    }
+
+    /// All names that home has in a directory, but not its own, and in no order.
+    fn names_that_home_has(self: &Arc<Self>, directory: &Arc<Inode>) -> Result<Vec<Named>, Errno> {
+        let mut names = Vec::new();
+        if !directory.is_at_home() {
+            return Ok(names);
+        }
+        let mut cursor = self.home.list(directory.path_fd()?, directory.device(), 0)?;
+        while let Some(entry) = cursor.peek()? {
+            let name = cursor.name(&entry);
+            let is_dot = matches!(name.as_bytes(), b"." | b"..");
+            if !is_dot && !self.is_reserved(directory.node(), name) {
+                let kind = match entry.kind {
+                    FileType::Unknown => kind_of(directory, name),
+                    kind => kind,
+                };
+                let node = self.inodes.number(directory.device(), entry.inode);
+                names.push(Named { position: 0, name: name.as_bytes().into(), node, kind });
+            }
+            cursor.advance();
+        }
+        Ok(names)
+    }
+}
+
+fn file_type(kind: &Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink(_) => FileType::Symlink,
+        Kind::Special { file_type, .. } => FileType::from_raw_mode(*file_type),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_tell_whose_listing_it_is() {
+        for position in [0, 1, 77, u64::from(u32::MAX)] {
+            assert_eq!(ours(cookie(position)), Some(position));
+            assert!(cookie(position).cast_signed() > 0, "programs seek to it");
+        }
+        // ext4's last hash, XFS's and btrfs's ends.
+        for homes in [0, 1, 0x7fff_fffe_ffff_ffff, 0x7fff_ffff, 0xffff_ffff, i32::MAX as u64] {
+            assert_eq!(ours(homes), None, "{homes:x}");
+        }
+    }
+}

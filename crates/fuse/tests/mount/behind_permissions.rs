@@ -1,0 +1,173 @@
+//! Names that do not wait for home (`--names behind`): permissions are those of the time of the call, whatever their directory
+//! or home has when home gets them. And inode numbers.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
+use crate::Test;
+use crate::attributes::default_acl;
+use crate::behind::{Held, bring_home, bring_names_home, eventually, mounted};
+use crate::faults::set_immutable;
+use crate::fixture::open;
+
+pub const TESTS: &[Test] = &[
+    ("behind_a_default_acl_is_not_for_what_was_there", a_default_acl_is_not_for_what_was_there),
+    ("behind_set_group_id_is_not_for_what_was_there", set_group_id_is_not_for_what_was_there),
+    ("behind_a_write_takes_set_user_id_that_home_lacks", a_write_takes_set_user_id_that_home_lacks),
+    ("behind_a_directory_has_its_last_mode", a_directory_has_its_last_mode),
+    ("behind_inode_numbers_are_kept", inode_numbers_are_kept),
+];
+
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn a_default_acl_is_not_for_what_was_there() {
+    let fixture = mounted();
+    for turn in 0..5 {
+        let directory = format!("dir-{turn}");
+        fs::create_dir(fixture.at(&directory)).unwrap();
+        for number in 0..200 {
+            let at = fixture.at(&directory).join(number.to_string());
+            match number % 2 {
+                0 => drop(File::create(&at).unwrap()),
+                _ => fs::create_dir(&at).unwrap(),
+            }
+        }
+        let flags = XattrFlags::empty();
+        let set =
+            setxattr(fixture.at(&directory), "system.posix_acl_default", &default_acl(), flags);
+        if let Err(error) = set {
+            return println!("    (not checked: no ACLs underneath: {error})");
+        }
+        fs::create_dir(fixture.at(&directory).join("after")).unwrap();
+        bring_home(&fixture);
+        let acl = |name: &str, kind| {
+            let path = fixture.home(&directory).join(name);
+            getxattr(path, format!("system.posix_acl_{kind}"), &mut [0; 64])
+        };
+        for number in 0..200 {
+            let name = number.to_string();
+            for kind in ["access", "default"] {
+                let found = acl(&name, kind);
+                assert!(
+                    found == Err(rustix::io::Errno::NODATA),
+                    "{directory}/{name}: {kind} {found:?}"
+                );
+            }
+            let expected = if number % 2 == 0 { 0o644 } else { 0o755 };
+            assert_eq!(
+                mode_of(&fixture.home(&directory).join(&name)),
+                expected,
+                "{directory}/{name}"
+            );
+        }
+        assert!(acl("after", "default").is_ok());
+    }
+}
+
+fn set_group_id_is_not_for_what_was_there() {
+    let fixture = mounted();
+    let Some(held) = Held::new(&fixture) else { return };
+    let make = |name: &str| {
+        fs::create_dir(held.at(name)).unwrap();
+        fs::create_dir(held.at(name).join("dir")).unwrap();
+        File::create(held.at(name).join("file")).unwrap();
+    };
+    fs::create_dir(held.at("loses")).unwrap();
+    chown(held.at("loses"), None, Some(77)).unwrap();
+    set_mode(&held.at("loses"), 0o2755);
+    fs::create_dir(held.at("loses/dir")).unwrap();
+    File::create(held.at("loses/file")).unwrap();
+    make("gets");
+    chown(held.at("gets"), None, Some(77)).unwrap();
+    set_mode(&held.at("gets"), 0o2755);
+    set_mode(&held.at("loses"), 0o755);
+    let home = held.release();
+    let found =
+        |name: &str| (mode_of(&home.join(name)), fs::metadata(home.join(name)).unwrap().gid());
+    assert_eq!(
+        (found("gets"), found("gets/dir"), found("gets/file")),
+        ((0o2755, 77), (0o755, 0), (0o644, 0))
+    );
+    assert_eq!(
+        (found("loses"), found("loses/dir"), found("loses/file")),
+        ((0o755, 77), (0o2755, 77), (0o644, 77))
+    );
+}
+
+fn a_write_takes_set_user_id_that_home_lacks() {
+    let fixture = mounted();
+    fs::write(fixture.at("file"), b"content").unwrap();
+    set_mode(&fixture.at("file"), 0o777);
+    bring_home(&fixture);
+    // Stays open at home, where it could not be opened for writing any more.
+    let file = open(&fixture.at("file"));
+    file.write_all_at(b"C", 0).unwrap();
+    bring_home(&fixture);
+    if !set_immutable(&fixture.home("file"), true) {
+        return println!("    (not checked: the file system underneath knows no immutable files)");
+    }
+    set_mode(&fixture.at("file"), 0o4777);
+    assert!(bring_names_home(&fixture).is_err());
+    assert_eq!(mode_of(&fixture.at("file")), 0o4777);
+    let written = fixture.stranger("printf c | dd of=file bs=1 conv=notrunc 2>/dev/null");
+    let shown = mode_of(&fixture.at("file"));
+    assert!(set_immutable(&fixture.home("file"), false));
+    assert!(written);
+    assert_eq!(shown, 0o777);
+    eventually(|| bring_names_home(&fixture));
+    file.sync_all().unwrap();
+    bring_home(&fixture);
+    assert_eq!(mode_of(&fixture.home("file")), 0o777);
+    // One that home does not have.
+    let Some(held) = Held::new(&fixture) else { return };
+    File::create(held.at("file")).unwrap();
+    set_mode(&held.at("file"), 0o777);
+    set_mode(&held.at("file"), 0o4777);
+    assert!(fixture.stranger("printf c | dd of=held/waits/file bs=1 conv=notrunc 2>/dev/null"));
+    assert_eq!(mode_of(&held.at("file")), 0o777);
+    assert_eq!(mode_of(&held.release().join("file")), 0o777);
+}
+
+fn a_directory_has_its_last_mode() {
+    let fixture = mounted();
+    for turn in 0..200 {
+        let directory = format!("dir-{turn}");
+        let at = fixture.at(&directory);
+        fs::create_dir_all(at.join("sub")).unwrap();
+        if turn % 2 == 0 {
+            bring_home(&fixture);
+        }
+        set_mode(&at, 0o700);
+        fs::remove_dir(at.join("sub")).unwrap();
+        set_mode(&at, 0o750);
+        bring_home(&fixture);
+        assert_eq!((mode_of(&at), mode_of(&fixture.home(&directory))), (0o750, 0o750), "{turn}");
+    }
+}
+
+fn inode_numbers_are_kept() {
+    let fixture = mounted();
+    fs::create_dir(fixture.at("dir")).unwrap();
+    fs::write(fixture.at("dir/file"), b"content").unwrap();
+    let number = |name: &str| fs::metadata(fixture.at(name)).unwrap().ino();
+    let before = (number("dir"), number("dir/file"));
+    for _ in 0..2 {
+        bring_home(&fixture);
+        // The kernel forgets what it does not use.
+        let dropped =
+            Command::new("sh").args(["-c", "sync; echo 2 > /proc/sys/vm/drop_caches"]).status();
+        assert!(dropped.unwrap().success());
+        assert_eq!((number("dir"), number("dir/file")), before);
+        assert_eq!(fs::read(fixture.at("dir/file")).unwrap(), b"content");
+    }
+}
