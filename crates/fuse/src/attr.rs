@@ -4,7 +4,7 @@ use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
 use weir_backend::Timestamp;
 use weir_backend::home_names::Status;
-use weir_names::tree::Moment;
+use weir_names::tree::{Kind, Moment};
 
 use crate::inode::NodeId;
 
@@ -113,6 +113,16 @@ pub(crate) fn device_from_wire(wire: u32) -> u64 {
     let major = (wire >> 8) & 0xfff;
     let minor = (wire & 0xff) | ((wire >> 12) & 0xf_ff00);
     libc::makedev(major, minor)
+}
+
+/// What an inode is that was found at home. What a symbolic link says is asked for when it is read.
+pub(crate) fn kind_of(status: &Status) -> Kind {
+    match FileType::from_raw_mode(status.mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink(Box::default()),
+        _ => Kind::Special { file_type: status.mode & libc::S_IFMT, device: status.rdev },
+    }
 }
 
 #[cfg(test)]

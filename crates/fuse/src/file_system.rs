@@ -451,7 +451,7 @@ impl FileSystem {
             let status = inode.status().ok()?;
             if inode.is_nameless() || status.nlink == 0 {
                 let is_directory = inode.kind() == FileType::Directory;
-                return Some(nameless(is_directory).into());
+                return Some(crate::inode::nameless(is_directory).into());
             }
             shown_path(inode.path_fd().ok()?).ok()
         };
@@ -541,11 +541,6 @@ impl FileSystem {
             true
         });
     }
-}
-
-/// What messages call an inode that has no name.
-pub(crate) fn nameless(is_directory: bool) -> &'static str {
-    if is_directory { "a directory without a name" } else { "a file without a name" }
 }
 
 /// Puts away what a daemon that was killed left of names that were being changed.

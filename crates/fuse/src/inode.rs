@@ -353,3 +353,8 @@ impl Inode {
         self.used.swap(used, Ordering::Relaxed)
     }
 }
+
+/// What messages call an inode that has no name.
+pub(crate) fn nameless(is_directory: bool) -> &'static str {
+    if is_directory { "a directory without a name" } else { "a file without a name" }
+}

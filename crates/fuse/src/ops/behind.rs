@@ -169,7 +169,7 @@ impl FileSystem {
             return;
         }
         if let Some((node, status)) = node.filter(|(node, _)| state.tree.kind(*node).is_none()) {
-            state.tree.introduce(node, kind_of(status));
+            state.tree.introduce(node, attr::kind_of(status));
             self.inodes.keep(node);
         }
         state.tree.changed_at_home(&at, node.map(|(node, _)| node));
@@ -271,7 +271,7 @@ impl FileSystem {
     ) -> NodeId {
         let node = self.inodes.know(looked);
         if tree.kind(node).is_none() {
-            tree.introduce(node, kind_of(&looked.status));
+            tree.introduce(node, attr::kind_of(&looked.status));
         }
         tree.found(at, Some(node));
         node
@@ -625,7 +625,7 @@ impl FileSystem {
     fn introduce(&self, behind: &WriteBehind, inode: &Inode) {
         let mut state = behind.lock();
         if state.tree.kind(inode.node()).is_none() {
-            let kind = inode.status().map_or(Kind::File, |status| kind_of(&status));
+            let kind = inode.status().map_or(Kind::File, |status| attr::kind_of(&status));
             state.tree.introduce(inode.node(), kind);
             self.inodes.keep(inode.node());
         }
@@ -727,15 +727,5 @@ impl FileSystem {
             }
             _ => note_change(inode),
         }
-    }
-}
-
-/// What an inode is that was found at home. What a symbolic link says is asked for when it is read.
-pub(crate) fn kind_of(status: &Status) -> Kind {
-    match FileType::from_raw_mode(status.mode) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink(Box::default()),
-        _ => Kind::Special { file_type: status.mode & libc::S_IFMT, device: status.rdev },
     }
 }

@@ -26,7 +26,6 @@ use crate::attr::{self, moment};
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
-use crate::ops::behind::kind_of;
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
 use crate::write_behind::{Awaited, Job, Made, Named, Settling, WriteBehind};
 
@@ -251,7 +250,7 @@ impl FileSystem {
         let mut state = behind.lock();
         let node = self.inodes.know(&looked);
         if state.tree.kind(node).is_none() {
-            state.tree.introduce_foreign(node, kind_of(&looked.status));
+            state.tree.introduce_foreign(node, attr::kind_of(&looked.status));
         }
         Ok(AtHome::Node(node))
     }

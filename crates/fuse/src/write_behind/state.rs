@@ -18,11 +18,9 @@ use weir_names::tree::{
 use weir_names::{NodeId, Place};
 use weir_shard::Shard;
 
-use crate::attr::moment;
-use crate::file_system::nameless;
-use crate::inode::Inode;
+use crate::attr::{kind_of, moment};
+use crate::inode::{Inode, nameless};
 use crate::inodes::Inodes;
-use crate::ops::behind::kind_of;
 use crate::write_behind::crew::Crew;
 use crate::write_behind::log::{Logged, NamesLog};
 use crate::write_behind::made::Named;
