@@ -624,6 +624,7 @@ impl Shard {
             // The sync may take seconds, and this thread has other requests to answer.
             let core = Arc::clone(&shard.core);
             core.directory.defer(Box::new(move || {
+                shard.restore_all_times();
                 let home = shard.whole.sync(failures, |kind| {
                     shard.core.event(Thread::Completion, |state, now| {
                         state.engine.home_sync_failed(kind, now);
@@ -645,6 +646,16 @@ impl Shard {
                 done(home.map_err(Error::Home));
             }));
         });
+    }
+
+    /// Restores the modification times at home of all clean files, which is otherwise done a moment after their data is home.
+    fn restore_all_times(&self) {
+        let clean: Vec<Arc<HomeFile>> = {
+            let state = self.core.lock();
+            let files = state.files.iter().filter(|(file, _)| !state.engine.has_dirty(**file));
+            files.map(|(_, attached)| Arc::clone(&attached.home)).collect()
+        };
+        clean.iter().for_each(|home| restore_times(home));
     }
 
     fn sync_by(

@@ -115,7 +115,7 @@ impl Fixture {
     /// Has everything written home.
     pub fn sync(&self) {
         let (sender, receiver) = channel::<Result<(), Error>>();
-        self.shard.sync_all(move |synced| sender.send(synced).unwrap());
+        self.shard.sync_durably(move |synced| sender.send(synced).unwrap());
         receiver.recv().unwrap().unwrap();
     }
 
