@@ -186,7 +186,13 @@ impl World {
     pub fn create(&mut self, file: FileId, home: Home) {
         let moment = self.next_moment();
         // A sync of everything may still tell of the failures of an unlinked file.
-        let ledger = self.files.remove(&file).map(|state| state.ledger).unwrap_or_default();
+        let before = self.files.remove(&file);
+        let failed = before.as_ref().and_then(|before| before.sync_failed);
+        let mut ledger = before.map(|before| before.ledger).unwrap_or_default();
+        if let Some(kind) = failed {
+            // A sync of everything that began before may still report it.
+            ledger.record(moment, kind, false);
+        }
         let state = FileState {
             model: FileModel::new(home.bytes().to_vec(), moment),
             ledger,
