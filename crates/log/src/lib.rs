@@ -36,7 +36,7 @@ pub use block::{BLOCK_BYTES, Block};
 pub use group::{GroupHeader, name_record_bytes_max};
 pub use name_record::{
     Entry, FileType, IDENTITY_BYTES_MAX, LOGGED_NAME_BYTES_MAX, LOGGED_TARGET_BYTES_MAX,
-    LOGGED_XATTR_BYTES_MAX, LoggedAttributes, LoggedTime, NameRecord, NewNode,
+    LOGGED_XATTR_BYTES_MAX, LoggedAttributes, LoggedTime, NameRecord, NewNode, Stage,
 };
 pub use record::{RECORD_OVERHEAD_BYTES, Record};
 pub use record_error::RecordError;

@@ -10,11 +10,15 @@
 //! 21 exchange     directory        32 other node, 40 its directory, 48 name's length, 56 name, then other name
 //! 22 attributes   zero             32 attributes
 //! 23 xattr        1 set, 0 removed 32 name's length, 40 name, then value
+//! 24 place        directory        32 type, 40 name
+//! 25 step         stage            32 old directory, 40 new directory, 48 old name's length, 56 old name, then new name
 //! ```
 //!
 //! All fields of a kind are there, those without a purpose zero. The last one ends where the record ends.
 
-use crate::name_record::{Entry, FileType, LoggedAttributes, LoggedTime, NameRecord, NewNode};
+use crate::name_record::{
+    Entry, FileType, LoggedAttributes, LoggedTime, NameRecord, NewNode, Stage,
+};
 use crate::record_error::RecordError;
 
 const NODE: u8 = 16;
@@ -25,6 +29,8 @@ const RENAME: u8 = 20;
 const EXCHANGE: u8 = 21;
 const SET: u8 = 22;
 const SET_XATTR: u8 = 23;
+const PLACE: u8 = 24;
+const STEP: u8 = 25;
 
 /// Bytes of attributes: mask, mode, owner and group, 4 each; seconds of atime and mtime, 8 each; their nanoseconds, 4 each.
 const ATTRIBUTES_BYTES: usize = 40;
@@ -50,6 +56,8 @@ impl<'a> NameRecord<'a> {
             NameRecord::Exchange { one, .. } => (EXCHANGE, one.1.directory),
             NameRecord::Set { .. } => (SET, 0),
             NameRecord::SetXattr { value, .. } => (SET_XATTR, value.is_some().into()),
+            NameRecord::Place { at, .. } => (PLACE, at.directory),
+            NameRecord::Step { stage, .. } => (STEP, stage as u64),
         }
     }
 
@@ -69,6 +77,11 @@ impl<'a> NameRecord<'a> {
             NameRecord::Set { .. } => ATTRIBUTES_BYTES,
             NameRecord::SetXattr { name, value, .. } => {
                 LENGTH_BYTES + name.len() + value.map_or(0, <[u8]>::len)
+            }
+            NameRecord::Place { at, .. } => LENGTH_BYTES + at.name.len(),
+            NameRecord::Step { from, to, .. } => {
+                let name = |at: Option<Entry<'_>>| at.map_or(0, |at| at.name.len());
+                16 + LENGTH_BYTES + name(from) + name(to)
             }
         }
     }
@@ -110,6 +123,15 @@ impl<'a> NameRecord<'a> {
                 bytes.extend(name);
                 bytes.extend(value.unwrap_or_default());
             }
+            NameRecord::Place { file_type, at, .. } => {
+                bytes.extend((file_type as u64).to_le_bytes());
+                bytes.extend(at.name);
+            }
+            NameRecord::Step { from, to, .. } => {
+                let directory = |at: Option<Entry<'_>>| at.map_or(0, |at| at.directory);
+                let name = |at: Option<Entry<'a>>| at.map_or(&[][..], |at| at.name);
+                put_two(&mut bytes, [directory(from), directory(to)], [name(from), name(to)]);
+            }
         }
         debug_assert_eq!(bytes.len(), self.payload_bytes());
         bytes
@@ -125,7 +147,7 @@ impl<'a> NameRecord<'a> {
         value: u64,
         payload: &'a [u8],
     ) -> Option<Result<NameRecord<'a>, RecordError>> {
-        if !(NODE..=SET_XATTR).contains(&kind) {
+        if !(NODE..=STEP).contains(&kind) {
             return None;
         }
         let record = parse(kind, node, value, Fields(payload));
@@ -175,6 +197,22 @@ fn parse<'a>(
             let attributes = fields.attributes()?;
             fields.end()?;
             NameRecord::Set { node, attributes }
+        }
+        PLACE => {
+            let file_type = u8::try_from(fields.u64()?).ok().and_then(file_type);
+            let file_type = file_type.ok_or(RecordError::Nonsense("type"))?;
+            NameRecord::Place { node, file_type, at: entry(fields.rest()) }
+        }
+        STEP => {
+            let stage = Stage::ALL.into_iter().find(|&stage| stage as u64 == value);
+            let stage = stage.ok_or(RecordError::Nonsense("stage"))?;
+            let (old, new) = (fields.u64()?, fields.u64()?);
+            let (from, to) = (fields.name()?, fields.rest());
+            let place = |directory, name: &'a [u8]| match directory {
+                0 => is_zero(name.is_empty()).map(|()| None),
+                directory => Ok(Some(Entry { directory, name })),
+            };
+            NameRecord::Step { node, stage, from: place(old, from)?, to: place(new, to)? }
         }
         _ => {
             let name = fields.name()?;
@@ -349,6 +387,11 @@ mod tests {
             NameRecord::SetXattr { node: 7, name: b"user.x", value: Some(b"") },
             NameRecord::SetXattr { node: 7, name: b"user.x", value: None },
         ];
+        for stage in Stage::ALL {
+            for (from, to) in [(Some(from), Some(to)), (Some(from), None), (None, Some(to))] {
+                samples.push(NameRecord::Step { node: 7, stage, from, to });
+            }
+        }
         for kind in [
             NewNode::File,
             NewNode::Directory,
@@ -361,6 +404,7 @@ mod tests {
             samples.push(NameRecord::Make { node: 7, at: to, kind, attributes });
             let file_type = kind.file_type();
             samples.push(NameRecord::Node { node: 7, file_type, identity: b"handle" });
+            samples.push(NameRecord::Place { node: 7, file_type, at: to });
         }
         samples
     }
@@ -407,6 +451,10 @@ mod tests {
         };
         let xattr = |value| NameRecord::SetXattr { node: 7, name: b"user.x", value };
         let name: &[u8] = b"\x06\0\0\0\0\0\0\0user.x";
+        let step = |stage, from, to| NameRecord::Step { node: 7, stage, from, to };
+        let moved = |old: u8, new: u8, length: &[u8], names: &[u8]| {
+            [&[old], &[0; 7][..], &[new], &[0; 7], length, &[0; 7], names].concat()
+        };
         let directory =
             NameRecord::Node { node: 7, file_type: FileType::Directory, identity: b"i" };
         for (record, kind, value, payload) in [
@@ -421,6 +469,15 @@ mod tests {
             (NameRecord::Set { node: 7, attributes }, 22, 0, behind(&[])),
             (xattr(Some(b"value")), 23, 1, [name, b"value"].concat()),
             (xattr(None), 23, 0, name.to_vec()),
+            (
+                NameRecord::Place { node: 7, file_type: FileType::Symlink, at: from },
+                24,
+                3,
+                [&[10, 0, 0, 0, 0, 0, 0, 0], &b"from"[..]].concat(),
+            ),
+            (step(Stage::Begun, Some(from), Some(to)), 25, 1, moved(3, 4, b"\x04", b"fromto")),
+            (step(Stage::Done, None, Some(to)), 25, 2, moved(0, 4, b"\0", b"to")),
+            (step(Stage::Undone, Some(from), None), 25, 3, moved(3, 0, b"\x04", b"from")),
         ] {
             assert_eq!(record.kind_and_value(), (kind, value), "{record}");
             assert_eq!(record.payload(), payload, "{record}");
@@ -473,6 +530,8 @@ mod tests {
         let rename = NameRecord::Rename { node: 7, from: at, to: at, replaced: None };
         let set = NameRecord::Set { node: 7, attributes: none };
         let xattr = NameRecord::SetXattr { node: 7, name: b"user.x", value: None };
+        let place = NameRecord::Place { node: 7, file_type: FileType::File, at };
+        let step = NameRecord::Step { node: 7, stage: Stage::Begun, from: None, to: Some(at) };
         for (record, at, to, what) in [
             (make, 0, 32, "mask of attributes"),
             (make, 4, 1, "unused field"),
@@ -490,6 +549,11 @@ mod tests {
             (xattr, 0, 200, "length"),
             (xattr, 0, 5, "length"),
             (xattr, 7, 1, "unused field"),
+            (place, 0, 3, "type"),
+            (place, 1, 1, "type"),
+            (step, 0, 9, "name"),
+            (step, 8, 0, "unused field"),
+            (step, 17, 1, "unused field"),
         ] {
             let mut payload = record.payload();
             payload[at] = to;
@@ -500,7 +564,9 @@ mod tests {
         assert_eq!(read(NODE, 3), Some(Err(RecordError::Nonsense("type"))));
         assert_eq!(read(NODE, 256 + 8), Some(Err(RecordError::Nonsense("type"))));
         assert_eq!(read(LINK, 0), Some(Err(RecordError::Nonsense("node"))));
-        assert_eq!((read(15, 8), read(24, 8)), (None, None));
+        assert_eq!(read(STEP, 1), Some(Err(RecordError::Nonsense("length"))));
+        assert_eq!(read(STEP, 0), Some(Err(RecordError::Nonsense("stage"))));
+        assert_eq!((read(15, 8), read(26, 8)), (None, None));
     }
 
     #[test]

@@ -115,6 +115,31 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
 }
 
+/// How far a step is: what home is to do to a node's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// Home may do it from now on.
+    Begun = 1,
+    /// Home did it.
+    Done = 2,
+    /// Home did not do it, and will not.
+    Undone = 3,
+}
+
+impl Stage {
+    /// All of them.
+    pub const ALL: [Stage; 3] = [Stage::Begun, Stage::Done, Stage::Undone];
+
+    fn words(self) -> &'static str {
+        match self {
+            Stage::Begun => "begun",
+            Stage::Done => "done",
+            Stage::Undone => "not done",
+        }
+    }
+}
+
 /// A time that is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoggedTime {
@@ -210,6 +235,27 @@ pub enum NameRecord<'a> {
         /// Its value; `None` if it was removed.
         value: Option<&'a [u8]>,
     },
+    /// Home has the node under this name: where inodes are not known again, this says where the node is.
+    Place {
+        /// The node.
+        node: u64,
+        /// What it is.
+        file_type: FileType,
+        /// The name, in a directory that home has.
+        at: Entry<'a>,
+    },
+    /// Home is to take a name from a node, or to give it one, or both at once; what the new name led to loses it. Nothing
+    /// of it is done before the record is durable. The place for parked nodes is no name: it is `None`.
+    Step {
+        /// The node.
+        node: u64,
+        /// How far it is.
+        stage: Stage,
+        /// The name that it loses.
+        from: Option<Entry<'a>>,
+        /// The name that it gets.
+        to: Option<Entry<'a>>,
+    },
 }
 
 impl NameRecord<'_> {
@@ -223,7 +269,9 @@ impl NameRecord<'_> {
             | NameRecord::Rename { node, .. }
             | NameRecord::Exchange { one: (node, _), .. }
             | NameRecord::Set { node, .. }
-            | NameRecord::SetXattr { node, .. } => node,
+            | NameRecord::SetXattr { node, .. }
+            | NameRecord::Place { node, .. }
+            | NameRecord::Step { node, .. } => node,
         }
     }
 
@@ -234,7 +282,12 @@ impl NameRecord<'_> {
         match *self {
             NameRecord::Make { at, .. }
             | NameRecord::Link { at, .. }
-            | NameRecord::Remove { at, .. } => nodes[1] = Some(at.directory),
+            | NameRecord::Remove { at, .. }
+            | NameRecord::Place { at, .. } => nodes[1] = Some(at.directory),
+            NameRecord::Step { from, to, .. } => {
+                nodes[1] = from.map(|from| from.directory);
+                nodes[2] = to.map(|to| to.directory);
+            }
             NameRecord::Rename { from, to, replaced, .. } => {
                 nodes[1..].copy_from_slice(&[Some(from.directory), Some(to.directory), replaced]);
             }
@@ -262,7 +315,10 @@ impl NameRecord<'_> {
                 kind.check()?;
                 attributes.check()
             }
-            NameRecord::Link { at, .. } | NameRecord::Remove { at, .. } => at.check(),
+            NameRecord::Link { at, .. }
+            | NameRecord::Remove { at, .. }
+            | NameRecord::Place { at, .. } => at.check(),
+            NameRecord::Step { from, to, .. } => from.iter().chain(&to).try_for_each(Entry::check),
             NameRecord::Rename { from: one, to: other, .. }
             | NameRecord::Exchange { one: (_, one), other: (_, other) } => {
                 one.check()?;
@@ -343,6 +399,14 @@ impl fmt::Display for NameRecord<'_> {
                 }
                 None => write!(f, "node {node} remove {}", Quoted(name)),
             },
+            NameRecord::Place { node, file_type, at } => {
+                write!(f, "node {node} is the {} {at}", file_type.words())
+            }
+            NameRecord::Step { node, stage, from, to } => {
+                write!(f, "node {node} step {}", stage.words())?;
+                from.map_or(Ok(()), |from| write!(f, " from {from}"))?;
+                to.map_or(Ok(()), |to| write!(f, " to {to}"))
+            }
         }
     }
 }
@@ -411,6 +475,9 @@ mod tests {
                 NameRecord::Rename { node: 2, from: at(b"a"), to: at(name), replaced: None },
                 NameRecord::Exchange { one: (2, at(name)), other: (3, at(b"a")) },
                 NameRecord::Exchange { one: (2, at(b"a")), other: (3, at(name)) },
+                NameRecord::Place { node: 2, file_type: FileType::File, at: at(name) },
+                NameRecord::Step { node: 2, stage: Stage::Done, from: Some(at(name)), to: None },
+                NameRecord::Step { node: 2, stage: Stage::Begun, from: None, to: Some(at(name)) },
             ] {
                 assert_eq!(wrong(record), "name");
             }
@@ -433,6 +500,10 @@ mod tests {
                 NameRecord::Exchange { one: (node, from), other: (bad, to) },
                 NameRecord::Exchange { one: (node, from), other: (3, in_bad) },
                 NameRecord::SetXattr { node: bad, name: b"user.a", value: None },
+                NameRecord::Place { node, file_type: FileType::File, at: in_bad },
+                NameRecord::Step { node, stage: Stage::Begun, from: Some(in_bad), to: None },
+                NameRecord::Step { node, stage: Stage::Begun, from: Some(from), to: Some(in_bad) },
+                NameRecord::Step { node: bad, stage: Stage::Begun, from: None, to: None },
             ] {
                 assert_eq!(wrong(record), "node");
             }
@@ -499,6 +570,18 @@ mod tests {
             (
                 NameRecord::SetXattr { node: 9, name: b"user.a", value: None },
                 "node 9 remove \"user.a\"",
+            ),
+            (
+                NameRecord::Place { node: 9, file_type: FileType::File, at: from },
+                "node 9 is the file \"a\" in node 1",
+            ),
+            (
+                NameRecord::Step { node: 9, stage: Stage::Begun, from: Some(from), to: Some(to) },
+                "node 9 step begun from \"a\" in node 1 to \"\\n\" in node 5",
+            ),
+            (
+                NameRecord::Step { node: 9, stage: Stage::Undone, from: Some(from), to: None },
+                "node 9 step not done from \"a\" in node 1",
             ),
         ] {
             assert_eq!(record.to_string(), words);

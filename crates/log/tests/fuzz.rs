@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use weir_log::{
     BLOCK_BYTES, Commit, DATA_START, Entry, FileType, Home, LOG_BYTES_MIN, LoggedAttributes,
-    LoggedTime, Lsn, NODE_FIRST, NameRecord, NewNode, ReadLog, Record, Superblock, Writer, newest,
-    replay,
+    LoggedTime, Lsn, NODE_FIRST, NameRecord, NewNode, ReadLog, Record, Stage, Superblock, Writer,
+    newest, replay,
 };
 
 /// How long the test runs by default, seconds.
@@ -98,7 +98,7 @@ fn name_record<'a>(rng: &mut Rng, data: &'a [u8]) -> NameRecord<'a> {
     let attributes =
         LoggedAttributes { mode: Some(0o755), uid: Some(1), atime: time, ..Default::default() };
     let file_type = FileType::ALL[rng.below(FileType::ALL.len())];
-    match rng.below(8) {
+    match rng.below(10) {
         0 => NameRecord::Node { node, file_type, identity: b"there" },
         1 => {
             let kinds = [NewNode::Directory, NewNode::Symlink(b"to"), NewNode::BlockDevice(9)];
@@ -112,6 +112,12 @@ fn name_record<'a>(rng: &mut Rng, data: &'a [u8]) -> NameRecord<'a> {
         }
         5 => NameRecord::Exchange { one: (node, at), other: (other, to) },
         6 => NameRecord::Set { node, attributes },
+        7 => NameRecord::Place { node, file_type, at },
+        8 => {
+            let stage = Stage::ALL[rng.below(Stage::ALL.len())];
+            let mut maybe = |at| (rng.below(2) == 0).then_some(at);
+            NameRecord::Step { node, stage, from: maybe(at), to: maybe(to) }
+        }
         _ => {
             let value = (rng.below(2) == 0).then_some(data);
             NameRecord::SetXattr { node, name: b"user.x", value }

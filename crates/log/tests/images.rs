@@ -245,7 +245,7 @@ fn a_record_of_a_newer_weir_is_refused_before_anything_is_replayed() {
         // The kind of the first record, and of the last record of the last group.
         let last = 64 + (32 + 8) + 32 + (32 + 5000) + (32 + 16) + 32;
         for (group, record) in [(SECOND, 64), (THIRD, 64), (THIRD, last)] {
-            for kind in [5, 15, 24, 31, 32, 255] {
+            for kind in [5, 15, 26, 31, 32, 255] {
                 let mut disk = Disk::of_image(image);
                 disk.set(group, record, kind);
                 let mut files = home();

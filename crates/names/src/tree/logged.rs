@@ -119,14 +119,16 @@ impl Change {
         nodes
     }
 
-    /// What a record says; `None` if it is no change, and names a node.
+    /// What a record says; `None` if it is no change, and says which node home has, or where.
     ///
     /// # Errors
     /// What is out of range in it. Not of a record that was decoded.
     pub fn of_record(record: &NameRecord<'_>) -> Result<Option<Change>, RecordError> {
         record.check()?;
         Ok(Some(match *record {
-            NameRecord::Node { .. } => return Ok(None),
+            NameRecord::Node { .. } | NameRecord::Place { .. } | NameRecord::Step { .. } => {
+                return Ok(None);
+            }
             NameRecord::Make { node, at, kind, attributes } => Change::Make {
                 node: NodeId(node),
                 at: place(at)?,
