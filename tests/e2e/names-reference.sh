@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Random operations on names by four processes, each made on the mount and on a plain directory: the same results and
-# errors, the same files afterwards, and after `weir sync` and at the end the same in SOURCE. `kill` and `log-kill`: kill -9 of the
+# errors, the same files afterwards, and after `weir sync` and at the end the same in SOURCE. Those with `kill`: kill -9 of the
 # daemon, and what was synced is there. WEIR_NAMES_OPERATIONS sets how many operations, SEED which, and
 # WEIR_NAMES_TOLERATE words of `names_reference.py --tolerate`, to look for differences beside those that are known.
 # cases: sync behind log sshfs kill log-kill
+# long-cases: log-sshfs log-sshfs-kill
 # long
 # seconds: 20
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -42,7 +43,7 @@ echo "seed $seed"
 
 # What is in SOURCE when nothing is mounted on it.
 HOME_OF=$SRC
-if [ "$case" = sshfs ]; then
+case $case in *sshfs*)
     need_command sshfs
     HOME_OF=$WORK/remote
     mkdir "$HOME_OF"
@@ -50,7 +51,8 @@ if [ "$case" = sshfs ]; then
     printf '#!/bin/sh\numask 0\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
     chmod +x "$WORK/ssh"
     sshfs "nobody@nowhere:$HOME_OF" "$SRC" -o "ssh_command=$WORK/ssh" -o allow_other,default_permissions
-fi
+    ;;
+esac
 python3 "$SUPPORT/names_reference.py" can "$SRC" "$PLAIN" >"$WORK/can"
 echo "home against the plain directory: $(cat "$WORK/can")"
 
@@ -108,14 +110,15 @@ killed_round() {
 }
 
 case $case in
-    kill | log-kill)
+    kill | log-kill | log-sshfs-kill)
         need_command fusermount3
         # The moments of the kills, too, but for what the machine does.
         RANDOM=$((seed % 32768))
         for ((round = 1; total < ${operations:-0} || round <= 6; round++)); do killed_round "r$round"; done
+        case $case in *sshfs*) umount "$SRC" ;; esac
         counts "$total operations, $((round - 1)) kills, $kept promises kept"
         ;;
-    sshfs)
+    sshfs | log-sshfs)
         one_round r1 "${operations:-4000}"
         umount "$SRC"
         counts "$total operations"

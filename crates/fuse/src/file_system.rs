@@ -126,8 +126,10 @@ impl FileSystem {
             clear_parking(&home, root.as_fd());
         }
         let inodes = Inodes::new(root, &status, identity, descriptors.idle_max());
-        let log =
-            options.names_logged.then(|| Arc::clone(&shard)).filter(|shard| shard.logs_names());
+        let log = options
+            .names_logged
+            .then(|| Arc::clone(&shard))
+            .filter(|shard| shard.log_all_names());
         let write_behind =
             options.names_behind.then(|| WriteBehind::new(options.entry_timeout, log));
         Ok(FileSystem {
@@ -250,6 +252,13 @@ impl FileSystem {
             return Err(Errno::ESTALE);
         }
         home.open_data(write)?;
+        if write
+            && home.log_node().is_none()
+            && let Some(behind) = &self.write_behind
+            && let Some(number) = behind.number_file(&self.inodes, inode.node())
+        {
+            home.set_log_node(number);
+        }
         // Attaching cancels a detachment in progress. A file that is attached already may have become readable.
         if let Err(error) = self.shard.attach(inode.node().file(), home) {
             self.close_if_idle(inode, home, &mut state);
@@ -340,7 +349,9 @@ impl FileSystem {
         }
         self.shard.forget_reserved_past_end(file);
         home.close_data();
-        state.seen = inode.status().ok().map(|status| seen(&status));
+        // Home has said nothing yet of one that it does not have.
+        let status = inode.is_at_home().then(|| inode.status().ok()).flatten();
+        state.seen = status.map(|status| seen(&status));
     }
 
     /// Tries again to close the data descriptors of a file that was dirty when it was closed.

@@ -12,7 +12,7 @@
 //!
 //! Lock order: a part of the table, then the namespace or the queue of idle inodes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -110,6 +110,16 @@ impl Inodes {
     /// A known node was renamed.
     pub(crate) fn moved(&self, node: NodeId, to: Way) {
         self.names().moved(node, to);
+    }
+
+    /// The numbers in the log of the files that are held.
+    pub(crate) fn log_numbers(&self) -> HashSet<u64> {
+        let mut numbers = HashSet::new();
+        for part in &self.parts {
+            let part = part.read().unwrap_or_else(PoisonError::into_inner);
+            numbers.extend(part.values().filter_map(|inode| inode.file()?.log_node()));
+        }
+        numbers
     }
 
     /// An inode that is held.

@@ -1,6 +1,8 @@
 //! Names in the log: what the owner of the namespace asks of the shard. Its changes get their places in the one order here,
 //! beside those of data.
 
+use std::sync::atomic::Ordering;
+
 use weir_engine::{Error, ErrorKind, FileId, NotLogged, Outcome};
 use weir_log::{Lsn, Record};
 
@@ -10,9 +12,11 @@ use crate::shard::Shard;
 use crate::trampoline;
 
 impl Shard {
-    /// Whether there is a redo log whose recovery finds files by their handles, so that names can be logged.
-    pub fn logs_names(&self) -> bool {
-        self.has_log() && !self.finds_by_path()
+    /// Names are logged from now on. Where handles do not last recovery then finds files by their numbers
+    /// ([`Shard::finds_by_number`]). To be called before a file is attached. Says whether there is a log.
+    pub fn log_all_names(&self) -> bool {
+        self.by_number.store(self.finds_by_path(), Ordering::Relaxed);
+        self.has_log()
     }
 
     /// See [`weir_engine::Engine::new_node`].
@@ -82,11 +86,6 @@ impl Shard {
     /// Everything before this position is durable in the log.
     pub fn names_durable(&self) -> Lsn {
         self.core.lock().engine.names_durable()
-    }
-
-    /// The position of the last record of names that may have to be replayed after a crash.
-    pub fn names_logged_upto(&self) -> Option<Lsn> {
-        self.core.lock().engine.names_logged_upto()
     }
 
     /// Frees the log of all records of names up to `upto`, which names do not need any more. Says whether that is done:

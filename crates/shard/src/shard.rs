@@ -4,6 +4,7 @@ use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -106,6 +107,8 @@ pub struct Shard {
     memory_bytes_max: u64,
     /// How recovery finds files.
     naming: Naming,
+    /// See [`Shard::finds_by_number`].
+    pub(crate) by_number: AtomicBool,
     /// Held while names change by which the log identifies files.
     names: Mutex<()>,
     /// Held for a moment while such a file is identified. Taken after `names`.
@@ -173,6 +176,7 @@ impl Shard {
             log: log.as_ref().map(RedoLog::name),
             memory_bytes_max: asked,
             naming: Naming::of(source).map_err(StartError::Backend)?,
+            by_number: AtomicBool::new(false),
             names: Mutex::default(),
             identifying: Mutex::default(),
             ticker: Mutex::default(),
@@ -214,22 +218,20 @@ impl Shard {
         let unbound = home.is_unbound();
         let attributes = home.home_attributes()?;
         let identifies = self.identifies(file);
-        let identity = identifies.allowed.then(|| self.identity_of(home));
+        let is_identified = identifies.allowed && !self.finds_by_number();
+        let identity = is_identified.then(|| self.identity_of(home));
         self.core.event(Thread::Holding, |state, _| {
             let attached = Attached { home: Arc::clone(home), detached: Vec::new() };
             state.files.insert(file, attached);
             state.engine.attach(file, attributes);
             if unbound {
                 state.engine.set_unbound(file);
-                if let Some(node) = home.log_node() {
-                    state.engine.made_as(file, node);
-                }
             }
-            match identity {
-                // Recovery finds it by its node.
-                Some(_) if unbound && home.log_node().is_some() => {}
-                Some(identity) => state.engine.identify(file, &identity),
-                None => state.engine.pause_log(file),
+            match (home.log_node(), identity) {
+                (Some(node), _) if unbound => state.engine.made_as(file, node),
+                (Some(node), _) if self.finds_by_number() => state.engine.number(file, node),
+                (_, Some(identity)) => state.engine.identify(file, &identity),
+                (_, None) => state.engine.pause_log(file),
             }
         });
         Ok(())
@@ -257,7 +259,8 @@ impl Shard {
             let _attaching = self.lock_attaching(file);
             home.bind(path, data)?;
             let identifies = self.identifies(file);
-            let identity = identifies.allowed.then(|| self.identity_of(home));
+            let is_identified = identifies.allowed && !self.finds_by_number();
+            let identity = is_identified.then(|| self.identity_of(home));
             self.core.event(Thread::Holding, |state, _| {
                 if let Some(identity) = identity.filter(|_| state.has(file, home)) {
                     state.engine.identify(file, &identity);
@@ -420,7 +423,13 @@ impl Shard {
 
     /// Whether recovery finds files by their paths, so that changes of names may wait for home.
     pub fn finds_by_path(&self) -> bool {
-        self.naming.is_by_path() && self.log.is_some()
+        self.naming.is_by_path() && self.log.is_some() && !self.finds_by_number()
+    }
+
+    /// Whether recovery finds files by the numbers that records of names give them: where handles do not last, and names are
+    /// logged. Then a change of a name concerns no file's data.
+    pub fn finds_by_number(&self) -> bool {
+        self.by_number.load(Ordering::Relaxed)
     }
 
     /// Keeps a file that is attached; says whether it is.
@@ -432,6 +441,10 @@ impl Shard {
             let cancelled = std::mem::take(&mut attached.detached);
             let known = HomeAttributes { size: 0, dense: false, write_unit: 4096, readable };
             state.engine.attach(file, known);
+            if let Some(node) = home.log_node().filter(|_| self.finds_by_number()) {
+                // It may have been opened for reading alone before.
+                state.engine.number(file, node);
+            }
             Some(cancelled)
         });
         cancelled.is_some()

@@ -239,6 +239,14 @@ pub fn open_again(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(openat(CWD, proc_path(file), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// Opens a file again that was opened with `O_PATH`, for reading and writing.
+///
+/// # Errors
+/// Those of open(2).
+pub fn open_to_write(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, proc_path(file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 /// Where home gives no handles, inodes that have one number after the other are told apart by their type
 /// alone: file systems without handles change birth times while a file lives (overlays, when it is copied
 /// up), or do not keep them.

@@ -125,12 +125,6 @@ impl Engine {
         self.journal.as_ref().map_or(Lsn(0), |log| log.shared.tail())
     }
 
-    /// The position of the last record of names that may have to be replayed after a crash.
-    pub fn names_logged_upto(&self) -> Option<Lsn> {
-        let log = self.journal.as_ref()?;
-        log.names.last.filter(|&last| last >= log.shared.tail())
-    }
-
     /// Frees the log of all records of names up to `upto`, which names do not need any more. Says whether that is done:
     /// otherwise it is under way, or data needs the log from before.
     pub fn free_names_log(&mut self, upto: Lsn) -> bool {

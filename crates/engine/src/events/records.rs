@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// Records of names make an attached file that is not at home yet, as the node with this number: syncs of it are
-    /// logged. When it is at home, [`Engine::identify`] follows.
+    /// logged. When it is at home, [`Engine::identify`] follows, where files are identified.
     pub fn made_as(&mut self, file: FileId, node: u64) {
         let Some(file) = self.cache.files.find(file) else { return };
         if self.journal.is_none() {
@@ -61,6 +61,19 @@ impl Engine {
         // It is empty, and its name and attributes are in the log.
         self.cache.files[file].home.unsynced = false;
         if !logged {
+            self.note_all_unlogged(file);
+        }
+    }
+
+    /// Records of names say where home has an attached file, by this number: recovery finds it so. Syncs of it are logged.
+    pub fn number(&mut self, file: FileId, node: u64) {
+        let Some(file) = self.cache.files.find(file) else { return };
+        if self.journal.is_none() {
+            return;
+        }
+        let logged = self.logs(file);
+        self.cache.files[file].logged.number(node);
+        if !logged && self.logs(file) {
             self.note_all_unlogged(file);
         }
     }

@@ -12,7 +12,9 @@ pub(crate) struct Logged {
     pub(crate) identity: Box<[u8]>,
     /// Its number in the log, after it was identified.
     node: Option<u64>,
-    /// The log's records of names make the file by this number: while it has no identity, recovery finds it by that.
+    /// Recovery finds the file by its number while it has no identity: records of names say which file that is.
+    by_number: bool,
+    /// The log's records of names make the file.
     made_by_names: bool,
     /// The group that names the file, by its position.
     pub(crate) named_in: Named,
@@ -47,7 +49,7 @@ impl Logged {
 
     /// Whether recovery finds the file.
     pub(crate) fn is_identified(&self) -> bool {
-        self.made_by_names || !self.identity.is_empty()
+        self.by_number || !self.identity.is_empty()
     }
 
     /// Whether the file's name and attributes are in the log.
@@ -57,8 +59,14 @@ impl Logged {
 
     /// Records of names make the file, as this node.
     pub(crate) fn made_as(&mut self, node: u64) {
+        self.number(node);
+        self.made_by_names = true;
+    }
+
+    /// Recovery finds the file by this number.
+    pub(crate) fn number(&mut self, node: u64) {
         assert!(self.node.is_none_or(|known| known == node), "a file has one number");
-        (self.node, self.made_by_names, self.paused) = (Some(node), true, false);
+        (self.node, self.by_number, self.paused) = (Some(node), true, false);
     }
 
     /// Sets how recovery finds the file. A file that gets no number is not logged.

@@ -144,8 +144,10 @@ impl FileSystem {
         let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged()) else {
             return Ok(());
         };
-        let Some(upto) = self.shard.names_logged_upto() else { return Ok(()) };
+        let Some(upto) = behind.last_change_logged() else { return Ok(()) };
         self.settle_names_upto(behind, upto)?;
+        behind.renew_places(&self.inodes);
+        behind.commit_soon();
         let mut pause = Duration::ZERO;
         while !self.shard.free_names_log(upto) {
             if !pause.is_zero() {
@@ -418,6 +420,7 @@ impl FileSystem {
             },
             size: match kind {
                 Kind::Symlink(target) => target.len() as u64,
+                Kind::Directory => BLOCK_BYTES.into(),
                 _ => 0,
             },
             blocks: 0,

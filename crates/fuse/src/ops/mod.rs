@@ -10,6 +10,7 @@ pub(crate) mod behind;
 pub(crate) mod closing;
 pub(crate) mod data;
 pub(crate) mod directories;
+mod home_steps;
 mod listings_behind;
 pub(crate) mod names;
 pub(crate) mod names_home;

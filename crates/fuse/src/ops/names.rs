@@ -15,12 +15,14 @@ use weir_names::command::{Entry, NameCommand};
 use weir_names::tree::{Kind, NAME_BYTES_MAX};
 use weir_shard::Renamed;
 
+use crate::ops::behind::place;
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{FileSystem, RESERVED_NAME};
 use crate::folding;
 use crate::inode::{DataNode, Inode, NodeId};
+use crate::write_behind::Move;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -175,8 +177,11 @@ impl FileSystem {
         }
         let directory = self.directory_at_home(new)?;
         let inode = self.inode_at_home(node)?;
-        let at = entry(&directory, new.name)?;
-        self.home.execute(NameCommand::Link { inode: inode.path_fd()?, at })?;
+        let linked = Move { node, from: None, to: Some(place(new)?) };
+        self.step_at_once(Some(&linked), || {
+            let at = entry(&directory, new.name)?;
+            Ok(self.home.execute(NameCommand::Link { inode: inode.path_fd()?, at })?)
+        })?;
         if let Some(behind) = &self.write_behind {
             behind.lock().tree.got_another_name(node);
         }
@@ -274,8 +279,16 @@ impl FileSystem {
             Some(named) if named.status.nlink == 1 => Renamed::Removed(named.node.file()),
             _ => Renamed::Files(&files),
         };
+        let lost = place(at)?;
+        let moved = named.as_ref().map(|named| Move {
+            node: named.node,
+            from: Some(lost),
+            to: None,
+        });
         self.shard.change_names(changed, || {
-            self.home.execute(command(entry(&directory, name)?))?;
+            self.step_at_once(moved.as_ref(), || {
+                Ok(self.home.execute(command(entry(&directory, name)?))?)
+            })?;
             if self.shard.finds_by_path() {
                 // If a crash undoes the removal, the file must still have its synced data. Where directories
                 // cannot be synced (sshfs) a removal is not undone.
@@ -381,10 +394,21 @@ impl FileSystem {
             true => Renamed::All,
             false => Renamed::Files(&files),
         };
+        let (old, new) = (place(from)?, place(to)?);
+        let step = moved.as_ref().map(|moved| Move {
+            node: moved.node,
+            from: Some(old),
+            to: Some(new),
+        });
+        if exchange && step.as_ref().is_some_and(|step| self.is_stepped(step)) {
+            // After a crash the names that are there would not tell whether it was done.
+            return Err(Errno::EINVAL);
+        }
         self.shard.change_names(changed, || {
-            let (from, to) = (entry(&source, from.name)?, entry(&destination, to.name)?);
-            self.home.execute(NameCommand::Rename { from, to, flags })?;
-            Ok::<(), Errno>(())
+            self.step_at_once(step.as_ref(), || {
+                let (from, to) = (entry(&source, from.name)?, entry(&destination, to.name)?);
+                Ok(self.home.execute(NameCommand::Rename { from, to, flags })?)
+            })
         })??;
         let at_home = |named: &'_ Named| (named.node, named.status);
         let (new, old) = (moved.as_ref().map(at_home), replaced.as_ref().map(at_home));

@@ -27,7 +27,9 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
-use crate::write_behind::{Awaited, Job, Made, Named, Settling, WriteBehind};
+use crate::write_behind::{
+    Awaited, Job, Made, Named, Settling, Stage, Step, WriteBehind,
+};
 
 /// Attempts to remove a directory that should be empty, and the pause between them.
 const REMOVE_TRIES: u32 = 20;
@@ -37,14 +39,14 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A directory at home.
-enum Directory {
+pub(crate) enum Directory {
     Known(Arc<Inode>),
     /// With the name there, which says whether it was made there.
     Parking(Arc<OwnedFd>, OsString),
 }
 
 impl Directory {
-    fn at<'a>(&'a self, place: &'a Place) -> Result<Entry<'a, BorrowedFd<'a>>, HomeError> {
+    pub(crate) fn at<'a>(&'a self, place: &'a Place) -> Result<Entry<'a, BorrowedFd<'a>>, HomeError> {
         Ok(match self {
             Directory::Known(inode) => {
                 let directory = inode.path_fd().map_err(refused)?;
@@ -63,6 +65,14 @@ fn refused(errno: Errno) -> HomeError {
         }
         libc::ENOTEMPTY => HomeError::NotEmpty,
         code => HomeError::Refused(code),
+    }
+}
+
+/// The same of a node that home does not find.
+fn gone(error: HomeError) -> HomeError {
+    match error {
+        HomeError::Changed => HomeError::Gone,
+        error => error,
     }
 }
 
@@ -95,14 +105,24 @@ impl FileSystem {
                         behind.resume(id, command);
                     });
                 }
-                None => self.end_command(behind, id, &command),
+                None => self.begin_command(behind, id, command),
             },
-            Some(Job::Resumed(id, command)) => self.end_command(behind, id, &command),
+            Some(Job::Resumed(id, command)) => self.begin_command(behind, id, command),
+            Some(Job::Stepped(id, command, step)) => {
+                self.end_command(behind, id, &command, Some(step));
+            }
         }
         true
     }
 
-    fn end_command(self: &Arc<Self>, behind: &WriteBehind, id: CommandId, command: &Command) {
+    /// Has home do what a command says; `step` is what the log says of that.
+    pub(crate) fn end_command(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        id: CommandId,
+        command: &Command,
+        step: Option<Step>,
+    ) {
         let began = Instant::now();
         let is_logged = behind.is_logged();
         if let Command::Make { at, .. } = command
@@ -116,9 +136,10 @@ impl FileSystem {
         {
             let made = self.make_at_home(*node, at, kind, attributes, xattrs);
             return match made {
-                Ok(made) => self.name_in_log(behind, id, made, began.elapsed()),
+                Ok(made) => self.name_in_log(behind, id, made, step, began.elapsed()),
                 Err(error) => {
                     tracing::debug!("home did not do {command:?}: {error}");
+                    self.end_step(behind, step, Err(error));
                     behind.ended(id, Err(error), began.elapsed());
                 }
             };
@@ -132,6 +153,7 @@ impl FileSystem {
             tracing::debug!("home did not do {command:?}: {error}");
         }
         note_parked(behind, command, result.is_ok());
+        self.end_step(behind, step, result.as_ref().map(drop).map_err(|&error| error));
         behind.ended(id, result, began.elapsed());
     }
 
@@ -188,7 +210,8 @@ impl FileSystem {
             }
             Command::Set { node, attributes, xattrs } => {
                 let inode = self.inode_or_gone(*node)?;
-                self.set_for_tree(&inode, attributes, xattrs)?;
+                // Some homes find what is open by its former name.
+                self.set_for_tree(&inode, attributes, xattrs).map_err(gone)?;
                 Ok(Answer::Done)
             }
         }
@@ -204,13 +227,10 @@ impl FileSystem {
 
     /// As [`FileSystem::inode_of_tree`], of a node that is gone if it is not found.
     fn inode_or_gone(self: &Arc<Self>, node: NodeId) -> Result<Arc<Inode>, HomeError> {
-        self.inode_of_tree(node).map_err(|error| match error {
-            HomeError::Changed => HomeError::Gone,
-            error => error,
-        })
+        self.inode_of_tree(node).map_err(gone)
     }
 
-    fn directory_of(self: &Arc<Self>, at: &Place) -> Result<Directory, HomeError> {
+    pub(crate) fn directory_of(self: &Arc<Self>, at: &Place) -> Result<Directory, HomeError> {
         if at.parent() == NodeId::PARKING {
             let behind = self.write_behind.as_ref().expect("it is what executes");
             let logged = behind.logged_parking_name(&self.inodes, at);
@@ -247,6 +267,10 @@ impl FileSystem {
             },
         };
         let behind = self.write_behind.as_ref().expect("it is what executes");
+        if let Some(placed) = behind.node_placed_at(&self.inodes, at) {
+            // Home does not tell inodes apart as long as that.
+            return Ok(AtHome::Node(placed));
+        }
         let mut state = behind.lock();
         let node = self.inodes.know(&looked);
         if state.tree.kind(node).is_none() {
@@ -328,11 +352,12 @@ impl FileSystem {
     }
 
     /// Has the log name what was made at home; the command ends when that is durable.
-    fn name_in_log(
+    pub(crate) fn name_in_log(
         self: &Arc<Self>,
         behind: &WriteBehind,
         id: CommandId,
         made: Made,
+        step: Option<Step>,
         took: Duration,
     ) {
         let node = made.inode.node();
@@ -341,7 +366,10 @@ impl FileSystem {
                 let identity = [&handle.kind().to_le_bytes()[..], handle.bytes()].concat();
                 behind.log_identity(&self.inodes, node, &identity)
             }
-            Way::Place(_) => None,
+            Way::Place(_) => match step {
+                Some(step) => behind.end_step(&step, Stage::Done),
+                None => behind.log_parked(&self.inodes, node),
+            },
         };
         let Some(lsn) = lsn else {
             // Nothing is logged any more.
@@ -533,6 +561,10 @@ impl FileSystem {
         one: &(NodeId, Place),
         other: &(NodeId, Place),
     ) -> Result<Answer, HomeError> {
+        if self.shard.finds_by_number() {
+            // After a crash the names that are there would not tell whether it was done.
+            return Err(HomeError::NoExchange);
+        }
         let (first, second) = (self.directory_of(&one.1)?, self.directory_of(&other.1)?);
         let (from, to) = (first.at(&one.1)?, second.at(&other.1)?);
         self.check_is_at(one.0, &one.1, from)?;

@@ -41,7 +41,7 @@ impl State {
     }
 
     /// Nothing waits for the log any more.
-    fn log_failed(&mut self) {
+    pub(super) fn log_failed(&mut self) {
         let Some(log) = &mut self.log else { return };
         if !std::mem::replace(&mut log.failed, true) {
             tracing::error!("the log failed: names are brought home without it");
@@ -76,6 +76,14 @@ impl State {
         // What was made and removed again needs the log no more.
         log.need(self.tree.needed_from());
         None
+    }
+
+    /// The log says once more where nodes are, if it is needed for that from long ago and has little room. What does not fit
+    /// now is tried again.
+    pub(super) fn renew_old_places(&mut self, inodes: &Inodes) {
+        if let Some(log) = self.log.as_mut().filter(|log| !log.failed && log.has_old_places()) {
+            log.renew_places(inodes);
+        }
     }
 
     /// How long a thread may sleep until the log has something to do.
@@ -129,7 +137,12 @@ impl WriteBehind {
         log.committing = false;
         match result {
             Ok(()) => {
-                state.tree.committed(log.shard.names_durable());
+                let durable = log.shard.names_durable();
+                state.tree.committed(durable);
+                if let Some(by_path) = &mut log.by_path {
+                    by_path.committed(durable);
+                    log.need(state.tree.needed_from());
+                }
                 state.drained = false;
             }
             Err(_) => state.log_failed(),
@@ -198,6 +211,13 @@ impl WriteBehind {
             }
             self.wait_for_log();
         }
+    }
+
+    /// The position of the last record of a change that may have to be replayed after a crash.
+    pub(crate) fn last_change_logged(&self) -> Option<Lsn> {
+        let state = self.lock();
+        let log = state.log.as_ref().filter(|log| !log.failed)?;
+        log.last_change.filter(|&last| last >= log.shard.log_tail())
     }
 
     /// Whether what was logged up to a position is settled; tells the log. `Err`: home refuses something.

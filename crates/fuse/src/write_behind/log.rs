@@ -3,7 +3,7 @@
 //! A change is appended to the log under the lock of the tree, just before it is applied: so the log has the changes in
 //! the order in which programs saw them, among the data that files have in it. Nodes have numbers of their own there,
 //! which are never given twice; home's inode numbers are. Those that home has are named by their handles in each group that
-//! mentions them.
+//! mentions them; where handles do not last, the log says where home has them ([`super::steps`]).
 //!
 //! Home is given a change after it is durable: when somebody waits for it, when a sync of any file makes it so, or
 //! half a second later. A sync of home as a whole then *settles* what home has, so that the log is not needed for it.
@@ -24,6 +24,7 @@ use weir_names::{NodeId, Way};
 use weir_shard::Shard;
 
 use crate::inodes::Inodes;
+use crate::write_behind::steps::ByPath;
 
 /// Inodes that are remembered before it is asked which of them need not be.
 const INODES_MIN: usize = 4096;
@@ -48,6 +49,10 @@ pub(super) struct NamesLog {
     pub(super) settling: bool,
     pub(super) settled: Instant,
     pub(super) failed: bool,
+    /// The last record of a change.
+    pub(super) last_change: Option<Lsn>,
+    /// Where handles do not last.
+    pub(super) by_path: Option<ByPath>,
 }
 
 /// An inode of home in the log.
@@ -83,6 +88,8 @@ impl NamesLog {
     pub(super) fn new(shard: Arc<Shard>) -> NamesLog {
         NamesLog {
             last: shard.names_durable(),
+            last_change: None,
+            by_path: shard.finds_by_number().then(ByPath::default),
             shard,
             numbers: HashMap::new(),
             inodes: HashMap::new(),
@@ -96,11 +103,13 @@ impl NamesLog {
         }
     }
 
-    /// The log is needed for names from there on. To be called under the tree's lock.
+    /// The log is needed for changes of names from there on. To be called under the tree's lock.
     pub(super) fn need(&self, from: Option<Lsn>) {
-        self.shard.names_need(from);
+        let kept = self.by_path.as_ref().and_then(ByPath::kept_from);
+        self.shard.names_need(from.into_iter().chain(kept).min());
     }
 
+    /// The number of a node in the log.
     pub(super) fn number(&mut self, inodes: &Inodes, node: NodeId) -> Option<u64> {
         if node == NodeId::ROOT {
             return Some(NodeId::ROOT.0);
@@ -142,11 +151,23 @@ impl NamesLog {
         if self.failed {
             return Err(Unlogged::Failed);
         }
+        let at_home: Vec<NodeId> =
+            change.mentioned().into_iter().filter(|&node| tree.is_bound(node)).collect();
+        if self.by_path.is_some() {
+            for &node in &at_home {
+                self.say_where(tree, inodes, node)?;
+            }
+        }
         let numbered = change.renumbered(|node| self.number(inodes, node).map(NodeId));
         let numbered = numbered.ok_or(Unlogged::Failed)?;
         let record = numbered.record(self.shard.group_bytes_max()).map_err(|_| Unlogged::Never)?;
+        if let Some(by_path) = &mut self.by_path {
+            let lsn = self.shard.log_names(&[], &Record::Name(record))?;
+            numbered.mentioned().into_iter().for_each(|node| by_path.places.mentioned(node, lsn));
+            return Ok(self.changed(lsn));
+        }
         let mut named = Vec::new();
-        for node in change.mentioned().into_iter().filter(|&node| tree.is_bound(node)) {
+        for node in at_home {
             let kind = tree.kind(node).ok_or(Unlogged::Never)?;
             let identity = identity(inodes, node).ok_or(Unlogged::Never)?;
             let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
@@ -156,6 +177,7 @@ impl NamesLog {
         for (number, _, identity) in named {
             self.named(identity, number.0, lsn);
         }
+        self.last_change = Some(lsn);
         Ok(lsn)
     }
 
@@ -185,9 +207,19 @@ impl NamesLog {
             names.push(Record::Name(name));
         }
         let lsn = self.shard.log_names(&names, record)?;
+        Ok(self.appended(lsn))
+    }
+
+    /// A record was appended that is to be durable soon.
+    pub(super) fn appended(&mut self, lsn: Lsn) -> Lsn {
         self.last = lsn;
         self.uncommitted.get_or_insert_with(Instant::now);
-        Ok(lsn)
+        lsn
+    }
+
+    fn changed(&mut self, lsn: Lsn) -> Lsn {
+        self.last_change = Some(lsn);
+        self.appended(lsn)
     }
 }
 

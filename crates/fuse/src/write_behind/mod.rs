@@ -22,9 +22,11 @@ mod crew;
 mod log;
 mod made;
 mod state;
+mod steps;
 mod workers;
 
 pub(crate) use commit::Settling;
 pub(crate) use made::{Made, Named};
 pub(crate) use state::{Awaited, Known, Shown, WriteBehind};
+pub(crate) use steps::{Move, Refusal, Stage, Step};
 pub(crate) use workers::Job;

@@ -24,6 +24,7 @@ use crate::inodes::Inodes;
 use crate::write_behind::crew::Crew;
 use crate::write_behind::log::{Logged, NamesLog};
 use crate::write_behind::made::Named;
+use crate::write_behind::steps::Step;
 
 /// Bound of dirty parts: at the bound further changes wait.
 const DIRTY_MAX: usize = 1 << 16;
@@ -133,6 +134,8 @@ pub(crate) struct State {
     pub(super) waiting: Vec<(Awaited, Continuation)>,
     /// Commands that waited for a file's data, which is home now.
     pub(super) resumed: VecDeque<(CommandId, Command)>,
+    /// Commands whose steps are in the log now.
+    pub(super) stepped: VecDeque<(CommandId, Command, Step)>,
     /// Nodes that were made at home, and whose identities are in the log now.
     pub(super) named: VecDeque<Named>,
     /// There is nothing to do but what is under way, or refused.
@@ -181,6 +184,7 @@ impl WriteBehind {
                 directories: HashMap::new(),
                 waiting: Vec::new(),
                 resumed: VecDeque::new(),
+                stepped: VecDeque::new(),
                 named: VecDeque::new(),
                 retried: Instant::now(),
                 drained: true,

@@ -11,6 +11,7 @@ use crate::inode::Inode;
 use crate::inodes::Inodes;
 use crate::write_behind::made::Named;
 use crate::write_behind::state::{Noted, RETRY, State, WriteBehind};
+use crate::write_behind::steps::Step;
 
 /// How often old entries are looked for.
 const EXPIRE: Duration = Duration::from_secs(1);
@@ -20,6 +21,8 @@ pub(crate) enum Job {
     Command(CommandId, Command),
     /// The same, its file's data being home.
     Resumed(CommandId, Command),
+    /// The same, and the log says so, durably.
+    Stepped(CommandId, Command, Step),
     /// The tree does not know these any more.
     LetGo(Vec<Arc<Inode>>),
     /// The log names what was made at home.
@@ -89,6 +92,10 @@ impl WriteBehind {
             if let Some(named) = state.named.pop_front() {
                 return Some(Job::Named(named));
             }
+            if let Some((id, command, step)) = state.stepped.pop_front() {
+                return Some(Job::Stepped(id, command, step));
+            }
+            state.renew_old_places(inodes);
             if let Some(job) = state.log_job() {
                 // There may be more.
                 self.call_workers(&mut state);
@@ -151,6 +158,13 @@ impl WriteBehind {
     pub(crate) fn named(&self, named: Named) {
         let mut state = self.lock();
         state.named.push_back(named);
+        self.call_workers(&mut state);
+    }
+
+    /// What a command does to names is in the log, durably: it is executed now.
+    pub(crate) fn stepped(&self, id: CommandId, command: Command, step: Step) {
+        let mut state = self.lock();
+        state.stepped.push_back((id, command, step));
         self.call_workers(&mut state);
     }
 

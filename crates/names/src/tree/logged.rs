@@ -169,11 +169,7 @@ pub fn node_record<'a>(
     kind: &Kind,
     identity: &'a [u8],
 ) -> Result<NameRecord<'a>, NotLogged> {
-    let file_type = match kind {
-        // What the link says is no part of the record.
-        Kind::Symlink(_) => FileType::Symlink,
-        kind => new_node(kind)?.file_type(),
-    };
+    let file_type = file_type(kind).ok_or(RecordError::Nonsense("type"))?;
     let record = NameRecord::Node { node: node.0, file_type, identity };
     record.check()?;
     Ok(record)
@@ -282,6 +278,14 @@ fn kind_of(node: NewNode<'_>) -> Kind {
         NewNode::Socket => special(S_IFSOCK, 0),
         NewNode::CharacterDevice(device) => special(S_IFCHR, device),
         NewNode::BlockDevice(device) => special(S_IFBLK, device),
+    }
+}
+
+/// The type that a record says of a node of this kind; `None` if there is none.
+pub fn file_type(kind: &Kind) -> Option<FileType> {
+    match kind {
+        Kind::Symlink(_) => Some(FileType::Symlink),
+        kind => new_node(kind).ok().map(|new| new.file_type()),
     }
 }
 

@@ -1,0 +1,421 @@
+//! Names in the log where handles do not last, as on sshfs and overlays: an inode that recovery finds there cannot be told
+//! from another one. So the log says where home has each node that it speaks of, and what home is made to do to a name
+//! before home does it. Which of the steps under way were done when the daemon died is seen from the names that are there
+//! (docs/LOG_FORMAT.md).
+//!
+//! Owns what the log has said of places ([`Places`]), which is the same table that recovery will have, and the steps of
+//! which it is not known whether home did them. Where the log is needed for that is [`ByPath::kept_from`].
+//!
+//! Invariants:
+//! - what is in the table was said in the log at or after [`ByPath::kept_from`];
+//! - a node has one number as long as the log has records of it that may be replayed.
+
+use std::collections::BTreeSet;
+
+use weir_log::{Entry, FileType, Lsn, NameRecord, Record};
+use weir_names::tree::{Command, Tree};
+use weir_names::{NodeId, Place, Places, Way};
+
+use crate::inodes::Inodes;
+use crate::write_behind::log::{NamesLog, Unlogged};
+use crate::write_behind::state::{State, WriteBehind};
+
+pub(crate) use weir_log::Stage;
+
+/// What home is to do to a node's names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) node: NodeId,
+    /// The name that it loses.
+    pub(crate) from: Option<Place>,
+    /// The name that it gets. The parking directory has none.
+    pub(crate) to: Option<Place>,
+}
+
+impl Move {
+    /// What a command does to names, if anything.
+    pub(crate) fn of(command: &Command) -> Option<Move> {
+        let (node, from, to) = match command {
+            Command::Make { node, at, .. } | Command::Link { node, at } => (*node, None, Some(at)),
+            Command::Rename { node, from, to, .. } => (*node, Some(from), Some(to)),
+            Command::Unlink { node, at } | Command::RemoveDirectory { node, at } => {
+                (*node, Some(at), None)
+            }
+            Command::Look { .. } | Command::Exchange { .. } | Command::Set { .. } => return None,
+        };
+        let named = |at: Option<&Place>| at.filter(|at| at.parent() != NodeId::PARKING).cloned();
+        Some(Move { node, from: named(from), to: named(to) })
+    }
+
+    fn concerns(&self, other: &Move) -> bool {
+        let places = || [&other.from, &other.to].into_iter().flatten();
+        let is_mine = |at: &Place| self.from.as_ref() == Some(at) || self.to.as_ref() == Some(at);
+        self.node == other.node || places().any(is_mine)
+    }
+}
+
+/// A step that the log knows: the same with the log's numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) of: Move,
+    numbered: Move,
+    file_type: FileType,
+    /// The record that says so.
+    begun: Lsn,
+}
+
+/// What the log said of places.
+#[derive(Debug, Default)]
+pub(super) struct ByPath {
+    pub(super) places: Places,
+    /// The first record that says something of the table.
+    since: Option<Lsn>,
+    /// The first record of all that says it once more, and the last one: from the first on the log is needed when
+    /// the last is durable.
+    renewed: Option<(Lsn, Lsn)>,
+    /// Records of steps that were begun and did not end.
+    under_way: BTreeSet<Lsn>,
+    /// Steps of which it is not known whether home did them; they are under way, too.
+    unsure: Vec<Step>,
+}
+
+impl ByPath {
+    /// From where on the log is needed to know where nodes are.
+    pub(super) fn kept_from(&self) -> Option<Lsn> {
+        self.since
+    }
+
+    /// Everything before `durable` is.
+    pub(super) fn committed(&mut self, durable: Lsn) {
+        if let Some((first, _)) = self.renewed.filter(|&(_, last)| last < durable) {
+            (self.since, self.renewed) = (Some(first), None);
+        }
+    }
+}
+
+impl NamesLog {
+    /// Sees to it that the log says where home has a node, and the directories above it. Gives its number.
+    pub(super) fn say_where(
+        &mut self,
+        tree: &Tree,
+        inodes: &Inodes,
+        node: NodeId,
+    ) -> Result<u64, Unlogged> {
+        if node == NodeId::ROOT {
+            return Ok(node.0);
+        }
+        if let Some(&number) = self.numbers.get(&node)
+            && self.placed().places.has(NodeId(number))
+        {
+            return Ok(number);
+        }
+        let at = self.at_home(tree, inodes, node)?;
+        if let Some(known) = self.placed().places.node_at(&at) {
+            self.numbers.insert(node, known.0);
+            return Ok(known.0);
+        }
+        let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
+        let file_type = file_type_of(tree, inodes, node).ok_or(Unlogged::Never)?;
+        let lsn = self.append_place(NodeId(number), file_type, &at)?;
+        self.placed().places.place(NodeId(number), file_type, Some(&at), lsn);
+        Ok(number)
+    }
+
+    /// The name that home has of a node, in a directory of which the log says where it is.
+    fn at_home(
+        &mut self,
+        tree: &Tree,
+        inodes: &Inodes,
+        node: NodeId,
+    ) -> Result<Place, Unlogged> {
+        let at = name_at_home(tree, inodes, node).ok_or(Unlogged::Never)?;
+        self.numbered(tree, inodes, &at)
+    }
+
+    /// The number that the log has for what home has under a name.
+    fn find_at(&self, tree: &Tree, inodes: &Inodes, at: &Place) -> Option<NodeId> {
+        let parent = self.find(tree, inodes, at.parent())?;
+        self.by_path.as_ref()?.places.node_at(&Place::new(parent, at.name())?)
+    }
+
+    fn find(&self, tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<NodeId> {
+        if node == NodeId::ROOT {
+            return Some(node);
+        }
+        match self.numbers.get(&node) {
+            Some(&number) => Some(NodeId(number)),
+            None => self.find_at(tree, inodes, &name_at_home(tree, inodes, node)?),
+        }
+    }
+
+    fn numbered(
+        &mut self,
+        tree: &Tree,
+        inodes: &Inodes,
+        at: &Place,
+    ) -> Result<Place, Unlogged> {
+        let parent = self.say_where(tree, inodes, at.parent())?;
+        Ok(Place::new(NodeId(parent), at.name()).expect("it is a name"))
+    }
+
+    fn append_place(
+        &mut self,
+        number: NodeId,
+        file_type: FileType,
+        at: &Place,
+    ) -> Result<Lsn, Unlogged> {
+        let record = NameRecord::Place { node: number.0, file_type, at: entry(at) };
+        // It is durable as soon as what speaks of it.
+        let lsn = self.shard.log_names(&[], &Record::Name(record))?;
+        self.placed().since.get_or_insert(lsn);
+        Ok(lsn)
+    }
+
+    /// Whether the log is needed from long ago to know where nodes are, and has little room.
+    pub(super) fn has_old_places(&self) -> bool {
+        let Some(by_path) = self.by_path.as_ref().filter(|by_path| by_path.renewed.is_none()) else {
+            return false;
+        };
+        // A quarter of the ring.
+        let old = self.shard.group_bytes_max() as u64;
+        by_path.since.is_some_and(|since| self.last.0.saturating_sub(since.0) > old)
+            && self.shard.log_wants_room()
+    }
+
+    /// Says once more where all nodes are of which the log may have to know that. What the log said before is not needed
+    /// any more when that is durable. `false`: there was no room for it.
+    pub(super) fn renew_places(&mut self, inodes: &Inodes) -> bool {
+        let tail = self.shard.log_tail();
+        let mut needed = inodes.log_numbers();
+        needed.extend(self.numbers.values());
+        let by_path = self.placed();
+        by_path.places.forget(tail, |node| needed.contains(&node.0));
+        let begun = by_path.under_way.first().copied();
+        if by_path.places.is_empty() {
+            (by_path.since, by_path.renewed) = (begun, None);
+            return true;
+        }
+        let all: Vec<_> =
+            by_path.places.iter().map(|(node, of, at)| (node, of, at.clone())).collect();
+        let (mut first, mut last) = (None, self.last);
+        for (node, file_type, at) in all {
+            let Ok(lsn) = self.append_place(node, file_type, &at) else { return false };
+            (first, last) = (first.or(Some(lsn)), lsn);
+        }
+        let first = first.into_iter().chain(begun).min().unwrap_or(last);
+        self.placed().renewed = Some((first, last));
+        self.appended(last);
+        true
+    }
+
+    /// Logs that home may do something to names from now on. `None` if names are not logged so, or nothing is done to a name.
+    fn begin(
+        &mut self,
+        tree: &Tree,
+        inodes: &Inodes,
+        of: &Move,
+    ) -> Result<Option<Step>, Unlogged> {
+        if self.failed || self.by_path.is_none() || of.from.is_none() && of.to.is_none() {
+            return Ok(None);
+        }
+        let is_new = !tree.is_bound(of.node) && tree.kind(of.node).is_some();
+        let number = match is_new {
+            true => self.number(inodes, of.node).ok_or(Unlogged::Failed)?,
+            false => self.say_where(tree, inodes, of.node)?,
+        };
+        let mut place = |at: &Option<Place>| -> Result<Option<Place>, Unlogged> {
+            at.as_ref().map(|at| self.numbered(tree, inodes, at)).transpose()
+        };
+        let (from, to) = (place(&of.from)?, place(&of.to)?);
+        let file_type = file_type_of(tree, inodes, of.node).ok_or(Unlogged::Never)?;
+        let numbered = Move { node: NodeId(number), from, to };
+        let begun = self.append_step(&numbered, Stage::Begun)?;
+        self.placed().under_way.insert(begun);
+        Ok(Some(Step { of: of.clone(), numbered, file_type, begun }))
+    }
+
+    /// Home did it, or did not and will not. The record's position.
+    fn end(&mut self, step: &Step, stage: Stage) -> Result<Lsn, Unlogged> {
+        if self.failed {
+            return Err(Unlogged::Failed);
+        }
+        let lsn = self.append_step(&step.numbered, stage)?;
+        let Move { node, from, to } = &step.numbered;
+        let by_path = self.placed();
+        by_path.under_way.remove(&step.begun);
+        if stage == Stage::Done {
+            match by_path.places.has(*node) {
+                true => by_path.places.moved(*node, from.as_ref(), to.as_ref()),
+                false => by_path.places.place(*node, step.file_type, to.as_ref(), lsn),
+            }
+        }
+        by_path.places.mentioned(*node, lsn);
+        Ok(lsn)
+    }
+
+    fn append_step(&mut self, numbered: &Move, stage: Stage) -> Result<Lsn, Unlogged> {
+        let (from, to) = (numbered.from.as_ref().map(entry), numbered.to.as_ref().map(entry));
+        let record = NameRecord::Step { node: numbered.node.0, stage, from, to };
+        let lsn = self.shard.log_names(&[], &Record::Name(record))?;
+        self.placed().since.get_or_insert(lsn);
+        Ok(self.appended(lsn))
+    }
+
+    fn placed(&mut self) -> &mut ByPath {
+        self.by_path.as_mut().expect("handles do not last")
+    }
+}
+
+fn entry(at: &Place) -> Entry<'_> {
+    Entry { directory: at.parent().0, name: at.name() }
+}
+
+/// The name that home has of a node.
+fn name_at_home(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<Place> {
+    let known = tree.home_place(node).filter(|at| at.parent() != NodeId::PARKING);
+    known.or_else(|| match inodes.way(node)?.1 {
+        Way::Place(at) => Some(at),
+        Way::Handle(_) => None,
+    })
+}
+
+fn file_type_of(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<FileType> {
+    if let Some(kind) = tree.kind(node) {
+        return weir_names::tree::file_type(kind);
+    }
+    match inodes.get(node)?.kind() {
+        rustix::fs::FileType::RegularFile => Some(FileType::File),
+        rustix::fs::FileType::Directory => Some(FileType::Directory),
+        rustix::fs::FileType::Symlink => Some(FileType::Symlink),
+        rustix::fs::FileType::Fifo => Some(FileType::Fifo),
+        rustix::fs::FileType::Socket => Some(FileType::Socket),
+        rustix::fs::FileType::CharacterDevice => Some(FileType::CharacterDevice),
+        rustix::fs::FileType::BlockDevice => Some(FileType::BlockDevice),
+        rustix::fs::FileType::Unknown => None,
+    }
+}
+
+impl WriteBehind {
+    /// Logs that home may do what a command does to names, or what is done at home at once. Home may when that is durable.
+    /// `None` if names are not logged so, or nothing is done to a name. Blocks while the log is full.
+    ///
+    /// # Errors
+    /// [`Refusal`]: home must not do it now.
+    pub(crate) fn begin_step(&self, inodes: &Inodes, of: &Move) -> Result<Option<Step>, Refusal> {
+        loop {
+            {
+                let mut state = self.lock();
+                let State { tree, log, .. } = &mut *state;
+                let Some(log) = log.as_mut().filter(|log| log.by_path.is_some()) else {
+                    return Ok(None);
+                };
+                let unsure = &mut log.placed().unsure;
+                if let Some(ix) = unsure.iter().position(|step| step.of.concerns(of)) {
+                    return Err(Refusal::Unsure(unsure.swap_remove(ix)));
+                }
+                match log.begin(tree, inodes, of) {
+                    Ok(step) => return Ok(step),
+                    Err(Unlogged::Full) => {}
+                    Err(Unlogged::Never) => return Err(Refusal::NotLogged),
+                    Err(Unlogged::Failed) => {
+                        state.log_failed();
+                        return Ok(None);
+                    }
+                }
+            }
+            self.wait_for_log();
+        }
+    }
+
+    /// Logs what became of a step. The record's position; `None` if the log has failed. Blocks while the log is full.
+    pub(crate) fn end_step(&self, step: &Step, stage: Stage) -> Option<Lsn> {
+        loop {
+            {
+                let mut state = self.lock();
+                match state.log.as_mut()?.end(step, stage) {
+                    Ok(lsn) => return Some(lsn),
+                    Err(Unlogged::Full) => {}
+                    Err(Unlogged::Never | Unlogged::Failed) => {
+                        state.log_failed();
+                        return None;
+                    }
+                }
+            }
+            self.wait_for_log();
+        }
+    }
+
+    /// It is not known whether home did a step: that is to be found out before the next one that concerns its names.
+    pub(crate) fn step_is_unsure(&self, step: Step) {
+        let mut state = self.lock();
+        if let Some(by_path) = state.log.as_mut().and_then(|log| log.by_path.as_mut()) {
+            by_path.unsure.push(step);
+        }
+    }
+
+    /// Logs that a node was made in the parking directory. As [`WriteBehind::end_step`].
+    pub(crate) fn log_parked(&self, inodes: &Inodes, node: NodeId) -> Option<Lsn> {
+        let step = {
+            let mut state = self.lock();
+            let State { tree, log, .. } = &mut *state;
+            let log = log.as_mut()?;
+            let number = NodeId(log.number(inodes, node)?);
+            let file_type = file_type_of(tree, inodes, node)?;
+            let of = Move { node, from: None, to: None };
+            Step { numbered: Move { node: number, ..of.clone() }, of, file_type, begun: log.last }
+        };
+        self.end_step(&step, Stage::Done)
+    }
+
+    /// The number by which recovery finds a file that home has, where handles do not last. `None` where they do, or if the
+    /// file cannot be logged now.
+    pub(crate) fn number_file(&self, inodes: &Inodes, node: NodeId) -> Option<u64> {
+        let mut state = self.lock();
+        let State { tree, log, .. } = &mut *state;
+        let log = log.as_mut().filter(|log| !log.failed && log.by_path.is_some())?;
+        log.say_where(tree, inodes, node).ok()
+    }
+
+    /// The node that the log says home has under a name; `None` if it says nothing of it.
+    pub(crate) fn node_placed_at(&self, inodes: &Inodes, at: &Place) -> Option<NodeId> {
+        let state = self.lock();
+        let log = state.log.as_ref()?;
+        let number = log.find_at(&state.tree, inodes, at)?;
+        log.numbers.iter().find(|&(_, &known)| known == number.0).map(|(&node, _)| node)
+    }
+
+    /// Whether the log has said something of a name that is moved, so that it must say this, too.
+    pub(crate) fn knows_place_of(&self, inodes: &Inodes, of: &Move) -> bool {
+        let state = self.lock();
+        let Some(log) = state.log.as_ref() else { return false };
+        let knows = |at: &Place| log.find_at(&state.tree, inodes, at).is_some();
+        let number = log.find(&state.tree, inodes, of.node);
+        let places = log.by_path.as_ref().map(|by_path| &by_path.places);
+        let is_known = number.zip(places).is_some_and(|(number, places)| places.has(number));
+        is_known || [&of.from, &of.to].into_iter().flatten().any(knows)
+    }
+
+    /// The log says once more where nodes are, so that it need not be kept for that from before. Blocks while it is full.
+    pub(crate) fn renew_places(&self, inodes: &Inodes) {
+        while !self.try_renewing(inodes) {
+            self.wait_for_log();
+        }
+    }
+
+    fn try_renewing(&self, inodes: &Inodes) -> bool {
+        let mut state = self.lock();
+        match state.log.as_mut().filter(|log| !log.failed && log.by_path.is_some()) {
+            Some(log) => log.renew_places(inodes),
+            None => true,
+        }
+    }
+}
+
+/// Why home must not do something to a name yet.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It may have done this before, which is to be found out and told first ([`WriteBehind::end_step`]).
+    Unsure(Step),
+    /// It cannot be logged.
+    NotLogged,
+}
