@@ -126,10 +126,8 @@ impl FileSystem {
             clear_parking(&home, root.as_fd());
         }
         let inodes = Inodes::new(root, &status, identity, descriptors.idle_max());
-        let log = options
-            .names_logged
-            .then(|| Arc::clone(&shard))
-            .filter(|shard| shard.log_all_names());
+        let log =
+            options.names_logged.then(|| Arc::clone(&shard)).filter(|shard| shard.log_all_names());
         let write_behind =
             options.names_behind.then(|| WriteBehind::new(options.entry_timeout, log));
         Ok(FileSystem {

@@ -2,6 +2,7 @@
 
 mod ask;
 mod mount;
+mod progress;
 mod redo_log;
 mod remount;
 mod run;

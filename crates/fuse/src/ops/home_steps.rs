@@ -107,9 +107,9 @@ impl FileSystem {
         let is_there = |at: &Place| {
             let directory = self.directory_of(at)?;
             let entry = directory.at(at)?;
-            self.home.has_name(entry.directory, entry.name).map_err(|error| {
-                HomeError::Refused(Errno::from(error).code())
-            })
+            self.home
+                .has_name(entry.directory, entry.name)
+                .map_err(|error| HomeError::Refused(Errno::from(error).code()))
         };
         match (&step.of.from, &step.of.to) {
             (Some(from), _) => is_there(from).map(|is_there| !is_there),

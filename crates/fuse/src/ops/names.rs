@@ -15,13 +15,13 @@ use weir_names::command::{Entry, NameCommand};
 use weir_names::tree::{Kind, NAME_BYTES_MAX};
 use weir_shard::Renamed;
 
-use crate::ops::behind::place;
 use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{FileSystem, RESERVED_NAME};
 use crate::folding;
 use crate::inode::{DataNode, Inode, NodeId};
+use crate::ops::behind::place;
 use crate::write_behind::Move;
 
 /// A name in a directory.
@@ -280,11 +280,8 @@ impl FileSystem {
             _ => Renamed::Files(&files),
         };
         let lost = place(at)?;
-        let moved = named.as_ref().map(|named| Move {
-            node: named.node,
-            from: Some(lost),
-            to: None,
-        });
+        let moved =
+            named.as_ref().map(|named| Move { node: named.node, from: Some(lost), to: None });
         self.shard.change_names(changed, || {
             self.step_at_once(moved.as_ref(), || {
                 Ok(self.home.execute(command(entry(&directory, name)?))?)
@@ -395,11 +392,8 @@ impl FileSystem {
             false => Renamed::Files(&files),
         };
         let (old, new) = (place(from)?, place(to)?);
-        let step = moved.as_ref().map(|moved| Move {
-            node: moved.node,
-            from: Some(old),
-            to: Some(new),
-        });
+        let step =
+            moved.as_ref().map(|moved| Move { node: moved.node, from: Some(old), to: Some(new) });
         if exchange && step.as_ref().is_some_and(|step| self.is_stepped(step)) {
             // After a crash the names that are there would not tell whether it was done.
             return Err(Errno::EINVAL);

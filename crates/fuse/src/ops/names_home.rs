@@ -27,9 +27,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
-use crate::write_behind::{
-    Awaited, Job, Made, Named, Settling, Stage, Step, WriteBehind,
-};
+use crate::write_behind::{Awaited, Job, Made, Named, Settling, Stage, Step, WriteBehind};
 
 /// Attempts to remove a directory that should be empty, and the pause between them.
 const REMOVE_TRIES: u32 = 20;
@@ -46,7 +44,10 @@ pub(crate) enum Directory {
 }
 
 impl Directory {
-    pub(crate) fn at<'a>(&'a self, place: &'a Place) -> Result<Entry<'a, BorrowedFd<'a>>, HomeError> {
+    pub(crate) fn at<'a>(
+        &'a self,
+        place: &'a Place,
+    ) -> Result<Entry<'a, BorrowedFd<'a>>, HomeError> {
         Ok(match self {
             Directory::Known(inode) => {
                 let directory = inode.path_fd().map_err(refused)?;

@@ -650,7 +650,9 @@ impl State {
     }
 
     fn standing_of_all(&self) -> Standing {
-        if self.tree.dirty() == 0 && self.tree.under_way() == 0 && self.drained {
+        // After the threads have ended nobody asks the planner any more.
+        let asked = self.drained || self.crew.is_stopped();
+        if self.tree.dirty() == 0 && self.tree.under_way() == 0 && asked {
             return Standing::Home;
         }
         let refused: Vec<HomeError> = self.tree.refused().map(|(_, error)| error).collect();

@@ -122,12 +122,7 @@ impl NamesLog {
     }
 
     /// The name that home has of a node, in a directory of which the log says where it is.
-    fn at_home(
-        &mut self,
-        tree: &Tree,
-        inodes: &Inodes,
-        node: NodeId,
-    ) -> Result<Place, Unlogged> {
+    fn at_home(&mut self, tree: &Tree, inodes: &Inodes, node: NodeId) -> Result<Place, Unlogged> {
         let at = name_at_home(tree, inodes, node).ok_or(Unlogged::Never)?;
         self.numbered(tree, inodes, &at)
     }
@@ -148,12 +143,7 @@ impl NamesLog {
         }
     }
 
-    fn numbered(
-        &mut self,
-        tree: &Tree,
-        inodes: &Inodes,
-        at: &Place,
-    ) -> Result<Place, Unlogged> {
+    fn numbered(&mut self, tree: &Tree, inodes: &Inodes, at: &Place) -> Result<Place, Unlogged> {
         let parent = self.say_where(tree, inodes, at.parent())?;
         Ok(Place::new(NodeId(parent), at.name()).expect("it is a name"))
     }
@@ -173,7 +163,8 @@ impl NamesLog {
 
     /// Whether the log is needed from long ago to know where nodes are, and has little room.
     pub(super) fn has_old_places(&self) -> bool {
-        let Some(by_path) = self.by_path.as_ref().filter(|by_path| by_path.renewed.is_none()) else {
+        let Some(by_path) = self.by_path.as_ref().filter(|by_path| by_path.renewed.is_none())
+        else {
             return false;
         };
         // A quarter of the ring.
@@ -209,12 +200,7 @@ impl NamesLog {
     }
 
     /// Logs that home may do something to names from now on. `None` if names are not logged so, or nothing is done to a name.
-    fn begin(
-        &mut self,
-        tree: &Tree,
-        inodes: &Inodes,
-        of: &Move,
-    ) -> Result<Option<Step>, Unlogged> {
+    fn begin(&mut self, tree: &Tree, inodes: &Inodes, of: &Move) -> Result<Option<Step>, Unlogged> {
         if self.failed || self.by_path.is_none() || of.from.is_none() && of.to.is_none() {
             return Ok(None);
         }

@@ -46,9 +46,7 @@ pub use command::{Answer, Command, HomeError};
 pub use command_id::CommandId;
 pub use entry::{AtHome, Positions};
 pub use found::{Adoption, Conflict, ReplayError};
-pub use logged::{
-    Contradiction, LoggedNames, NotLogged, file_type, kind_at_home, node_record,
-};
+pub use logged::{Contradiction, LoggedNames, NotLogged, file_type, kind_at_home, node_record};
 pub use node::{Attributes, Kind, Moment, Xattrs};
 pub use part::Part;
 pub use standing::Standing;

@@ -8,6 +8,7 @@ use rustix::fs::getxattr;
 use weir_fuse::STATE;
 
 use crate::cli::{StatusArguments, SyncArguments, UmountArguments};
+use crate::command::progress::Progress;
 use crate::control::client::{self, ControlError, Daemon};
 use crate::control::protocol::{Reply, Request, RequestsReport, Status};
 use crate::failure::Failure;
@@ -33,6 +34,7 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
             }
         }
     }
+    let progress = Progress::of(&mount);
     let reply = match daemon.ask(&Request::Unmount { force: arguments.force }) {
         Err(ControlError::Dead(_)) => return Err(remove_dead(&mount)),
         reply => reply?,
@@ -41,6 +43,7 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
         return Err(Failure::Refused(message));
     }
     daemon.wait_for_end();
+    drop(progress);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -76,8 +79,12 @@ fn remove_dead(mount: &Mount) -> Failure {
 
 /// Writes everything home.
 pub fn sync(arguments: &SyncArguments) -> Result<ExitCode, Failure> {
-    let daemon = Daemon::connect(&client::find(&arguments.mountpoint)?)?;
-    match daemon.ask(&Request::Sync)? {
+    let mount = client::find(&arguments.mountpoint)?;
+    let daemon = Daemon::connect(&mount)?;
+    let progress = Progress::of(&mount);
+    let reply = daemon.ask(&Request::Sync);
+    drop(progress);
+    match reply? {
         Reply::Failed { message } => Err(Failure::Refused(message)),
         _ => Ok(ExitCode::SUCCESS),
     }

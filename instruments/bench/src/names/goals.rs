@@ -1,6 +1,6 @@
 //! What names were to reach, held against the same home without Weir.
 
-use super::side::{BEHIND, DIRECT};
+use super::side::{DIRECT, LOG};
 use crate::lane::results::{Case, Results};
 use crate::report::Goal;
 
@@ -39,7 +39,7 @@ pub fn goals(results: &Results) -> Vec<Goal> {
             case.name == *name || (name.ends_with('/') && case.name.starts_with(name))
         });
         if let Some((_, at_least)) = at_least
-            && let Some(ratio) = case.ratio(BEHIND.name, DIRECT.name)
+            && let Some(ratio) = case.ratio(LOG.name, DIRECT.name)
         {
             goals.push(Goal::at_least(case.name.clone(), ratio, *at_least, "times"));
         }
@@ -50,7 +50,7 @@ pub fn goals(results: &Results) -> Vec<Goal> {
 
 /// From the end of the job until all is home, against the job directly.
 fn home_goal(case: &Case) -> Option<Goal> {
-    let home = case.median(BEHIND.name, |round| round.after_seconds)?;
+    let home = case.median(LOG.name, |round| round.after_seconds)?;
     let direct = case.value(DIRECT.name)? / 1e6;
     let name = format!("{HOME_CASE}: until all is home, of the time directly");
     Some(Goal::at_most(name, home / direct, HOME_SHARE, "times"))
