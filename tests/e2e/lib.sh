@@ -12,6 +12,8 @@ SRC=$WORK/src
 MNT=$WORK/mnt
 mkdir -p "$SRC" "$MNT"
 export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-$WORK}
+# Where logs are that are not in SOURCE.
+export STATE_DIRECTORY=$WORK/state
 
 fail() {
     printf 'FAIL: %s\n' "$*" >&2

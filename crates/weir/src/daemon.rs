@@ -11,8 +11,9 @@ pub mod protection;
 mod record;
 mod unwritten;
 
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,6 +29,7 @@ use weir_shard::Shard;
 use crate::allocator;
 use crate::control::server::Server;
 use crate::fuse_access::{self, FuseAccessError};
+use crate::local_log;
 use crate::log_place::{LogPlaceError, Logs, Wanted};
 use crate::mountpoint::{self, MountpointError};
 use crate::mounts::{Device, MountTable};
@@ -291,6 +293,15 @@ fn open_log(
     if let Some(path) = given {
         return Ok(logs.take(Wanted::At(path, settings.log_bytes))?);
     }
+    if settings.log == LogChoice::Auto && local_log::is_elsewhere(source) {
+        match take_local(&logs, settings) {
+            Ok(log) => return Ok(log),
+            Err(error) => tracing::warn!(
+                "the redo log is in SOURCE, so that each fsync waits for the network: none can be made on this \
+                 machine: {error}"
+            ),
+        }
+    }
     let made = !source::log_path(source.path()).exists();
     let bytes = match log_bytes(source, settings) {
         None if made => {
@@ -309,17 +320,36 @@ fn open_log(
     }
 }
 
+/// Opens a log on this machine for a SOURCE that is on another one.
+fn take_local(logs: &Logs<'_>, settings: &Settings) -> Result<Option<RedoLog>, LogPlaceError> {
+    let system = |error| LogPlaceError::System { doing: "make a place for the log", error };
+    let path = local_log::path(logs.last_outside()?.as_ref()).map_err(system)?;
+    let directory = File::open(path.parent().expect("it is in a directory")).map_err(system)?;
+    let bytes = match settings.log_bytes_by_default {
+        true => share_of_free(directory.as_fd(), settings.log_bytes).ok_or_else(|| {
+            system(io::Error::from_raw_os_error(libc::ENOSPC))
+        })?,
+        false => settings.log_bytes,
+    };
+    logs.take(Wanted::At(&path, bytes))
+}
+
 /// Bytes of a new log: those of `--log-size`, otherwise a small share of the free space. `None` if that
 /// is too little.
 fn log_bytes(source: &Source, settings: &Settings) -> Option<u64> {
-    /// Free space for each byte of the log.
-    const FREE_SHARE: u64 = 16;
     if !settings.log_bytes_by_default || settings.log != LogChoice::Auto {
         return Some(settings.log_bytes);
     }
-    let Ok(system) = rustix::fs::fstatvfs(source.as_fd()) else { return Some(settings.log_bytes) };
+    share_of_free(source.as_fd(), settings.log_bytes)
+}
+
+/// At most `bytes`, and a small share of the space that is free there. `None` if that is too little.
+fn share_of_free(place: BorrowedFd<'_>, bytes: u64) -> Option<u64> {
+    /// Free space for each byte of the log.
+    const FREE_SHARE: u64 = 16;
+    let Ok(system) = rustix::fs::fstatvfs(place) else { return Some(bytes) };
     let share = system.f_bavail.saturating_mul(system.f_frsize) / FREE_SHARE;
-    let bytes = settings.log_bytes.min(share / LOG_BYTES_MIN * LOG_BYTES_MIN);
+    let bytes = bytes.min(share / LOG_BYTES_MIN * LOG_BYTES_MIN);
     (bytes >= LOG_BYTES_MIN).then_some(bytes)
 }
 

@@ -28,6 +28,7 @@ use weir_backend::{
 };
 use weir_log::{Identity, NODE_FIRST, Report};
 
+use crate::local_log;
 use crate::mounts::{Device, MountTable};
 use crate::nesting::{self, Ancestors};
 use crate::own_directory::{Note, OwnDirectory, OwnDirectoryError, hex};
@@ -344,12 +345,28 @@ impl<'a> Logs<'a> {
         Ok(())
     }
 
-    /// Call when everything in the log in use is home. Removes a log in SOURCE.
+    /// Call when everything in the log in use is home. Removes a log in SOURCE, and one that was made for it on this machine.
     pub fn put_away(&self) -> Result<(), LogPlaceError> {
         let Some(own) = self.own else { return Ok(()) };
         self.settle_note(own)?;
         own.remove_log();
+        if let Some(note) = own.note()?.filter(|note| !note.in_use)
+            && local_log::remove(&note.path)
+        {
+            own.forget_note();
+        }
         Ok(own.forget_identity()?)
+    }
+
+    /// The log outside SOURCE that was used last, if there was one.
+    ///
+    /// # Errors
+    /// Those of reading the note of it.
+    pub fn last_outside(&self) -> Result<Option<Note>, LogPlaceError> {
+        Ok(match self.own {
+            Some(own) => own.note()?,
+            None => None,
+        })
     }
 
     /// The log that a mount is to write, when everything is home. `None` if it is to have none.

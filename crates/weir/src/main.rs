@@ -24,6 +24,7 @@ mod former;
 mod fuse_access;
 mod invocation;
 mod lane_users;
+mod local_log;
 mod log;
 mod log_place;
 mod machine;

@@ -280,6 +280,17 @@ impl OwnDirectory {
         self.write(NOTE_FILE, &note.encode())
     }
 
+    /// There is no log outside SOURCE any more.
+    pub fn forget_note(&self) {
+        match rustix::fs::unlinkat(&self.directory, NOTE_FILE, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            // It says that the log is clean.
+            Err(error) => {
+                tracing::warn!("{} was not removed: {error}", self.path(NOTE_FILE).display());
+            }
+        }
+    }
+
     /// Removes the identity, unless a log outside SOURCE needs it.
     pub fn forget_identity(&self) -> Result<(), OwnDirectoryError> {
         let log = rustix::fs::statat(&self.directory, LOG_FILE, AtFlags::SYMLINK_NOFOLLOW);

@@ -72,11 +72,6 @@ impl Home {
         }
     }
 
-    /// Whether its files are on another machine, as it were.
-    pub fn is_remote(&self) -> bool {
-        matches!(self, Home::Remote(_))
-    }
-
     /// Its files as programs reach them.
     pub fn shown(&self) -> PathBuf {
         match self {

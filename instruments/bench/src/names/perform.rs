@@ -99,16 +99,7 @@ impl Stand<'_> {
 
     fn mount(&self, source: &Path, options: &[&str]) -> Result<Served> {
         let log = format!("--log-file={}", self.work.join("weir.log").display());
-        let mut options = [&["--transport", self.transport, &log], options].concat();
-        // A log beside the files on another machine would wait for it.
-        let redo_log = self.work.join("redo.log");
-        if redo_log.exists() {
-            fs::remove_file(&redo_log).doing("remove", &redo_log)?;
-        }
-        let placed = format!("--log={}", redo_log.display());
-        if self.home.is_remote() {
-            options.push(&placed);
-        }
+        let options = [&["--transport", self.transport, &log], options].concat();
         let mountpoint = self.work.join("mount");
         Served::start(self.run.ledger(), self.weir, source, &mountpoint, &options, |_| Ok(()))
     }
