@@ -203,9 +203,8 @@ pub struct MountArguments {
     /// many at a time. For a SOURCE that answers slowly, such as a network mount. fsync of a file or directory
     /// waits until SOURCE has its names. What was not synced is lost if the daemon is killed. Experimental.
     ///
-    /// log: as behind, and the changes are in the redo log, so that fsync does not wait for SOURCE. Where SOURCE has no
-    /// file handles that last (sshfs, overlays), or there is no log, it is as behind. In development: do not keep data
-    /// by it that you need.
+    /// log: as behind, and the changes are in the redo log, so that fsync does not wait for SOURCE. Without a log it is as
+    /// behind. In development: do not keep data by it that you need.
     #[arg(long, value_name = "WHEN")]
     pub names: Option<NamesChoice>,
     /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
