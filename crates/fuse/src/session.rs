@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::thread::{Builder, JoinHandle, available_parallelism};
+use std::thread::{self, Builder, JoinHandle, available_parallelism};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
@@ -278,7 +278,7 @@ impl Observer {
         self.0.all_drained(then);
     }
 
-    /// Runs `then` when home has all names, or has refused some.
+    /// Runs `then` when home has all names, or has refused some. Those that are changed meanwhile are waited for, too.
     pub fn when_named(&self, then: impl FnOnce(io::Result<()>) + Send + 'static) {
         match &self.0.write_behind {
             None => then(Ok(())),
@@ -286,6 +286,22 @@ impl Observer {
                 behind.when(Awaited::All, |named| then(named.map_err(io::Error::other)))
             }
         }
+    }
+
+    /// Runs `then` when home has all names that were changed until now, or has refused some of them: on another thread where
+    /// names are logged.
+    pub fn when_named_so_far(&self, then: impl FnOnce(io::Result<()>) + Send + 'static) {
+        let Some(behind) = &self.0.write_behind else { return then(Ok(())) };
+        let until = behind.until_now();
+        if !behind.is_logged() {
+            let awaited = Awaited::Until(until);
+            return behind.when(awaited, |named| then(named.map_err(io::Error::other)));
+        }
+        let fs = Arc::clone(&self.0);
+        thread::spawn(move || {
+            let behind = fs.write_behind.as_ref().expect("names are logged");
+            then(fs.settle_names_until(behind, until).map_err(io::Error::other));
+        });
     }
 
     /// Brings all names home, durably, so that the redo log is not needed for them. Blocks.

@@ -326,9 +326,8 @@ fn take_local(logs: &Logs<'_>, settings: &Settings) -> Result<Option<RedoLog>, L
     let path = local_log::path(logs.last_outside()?.as_ref()).map_err(system)?;
     let directory = File::open(path.parent().expect("it is in a directory")).map_err(system)?;
     let bytes = match settings.log_bytes_by_default {
-        true => share_of_free(directory.as_fd(), settings.log_bytes).ok_or_else(|| {
-            system(io::Error::from_raw_os_error(libc::ENOSPC))
-        })?,
+        true => share_of_free(directory.as_fd(), settings.log_bytes)
+            .ok_or_else(|| system(io::Error::from_raw_os_error(libc::ENOSPC)))?,
         false => settings.log_bytes,
     };
     logs.take(Wanted::At(&path, bytes))

@@ -27,7 +27,7 @@ use crate::inode::{DataNode, Inode};
 use crate::open_file::OpenFile;
 use crate::ops::attributes::SetAttributes;
 use crate::ops::names::{self, note_change};
-use crate::write_behind::{Awaited, WriteBehind};
+use crate::write_behind::{Awaited, Until, WriteBehind};
 
 /// Entries of a directory that are read at once, so that it is known whole. A larger one is asked for each name.
 const READ_MAX: usize = 4096;
@@ -145,7 +145,8 @@ impl FileSystem {
             return Ok(());
         };
         let Some(upto) = behind.last_change_logged() else { return Ok(()) };
-        self.settle_names_upto(behind, upto)?;
+        // What home refuses then is known at once.
+        self.settle_names_until(behind, Until { lsn: upto, ended: 0 })?;
         behind.renew_places(&self.inodes);
         behind.commit_soon();
         let mut pause = Duration::ZERO;

@@ -27,7 +27,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
-use crate::write_behind::{Awaited, Job, Made, Named, Settling, Stage, Step, WriteBehind};
+use crate::write_behind::{Awaited, Job, Made, Named, Settling, Stage, Step, Until, WriteBehind};
 
 /// Attempts to remove a directory that should be empty, and the pause between them.
 const REMOVE_TRIES: u32 = 20;
@@ -414,19 +414,24 @@ impl FileSystem {
         }
     }
 
-    /// As [`FileSystem::settle_names`], of what has a place up to `upto` in the log.
-    pub(crate) fn settle_names_upto(
+    /// As [`FileSystem::settle_names`], of what was changed up to a moment.
+    ///
+    /// # Errors
+    /// As there, [`HomeError::Refused`] for those of syncfs(2).
+    pub(crate) fn settle_names_until(
         self: &Arc<Self>,
         behind: &WriteBehind,
-        upto: Lsn,
-    ) -> Result<(), Errno> {
-        behind.commit_soon();
+        until: Until,
+    ) -> Result<(), HomeError> {
+        behind.urge_all();
         loop {
-            if behind.is_settled_upto(upto)? {
+            if behind.is_settled(until)? {
                 return Ok(());
             }
             match behind.begin_settling() {
-                Settling::Begun => self.settle_names_begun(behind)?,
+                Settling::Begun => self.settle_names_begun(behind).map_err(|kind| {
+                    HomeError::Refused(Errno::from(weir_engine::Error::Home(kind)).code())
+                })?,
                 Settling::Done | Settling::UnderWay => thread::sleep(SETTLE_PAUSE),
             }
         }

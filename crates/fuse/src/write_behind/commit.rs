@@ -10,7 +10,7 @@ use weir_names::{NodeId, Place};
 
 use crate::inodes::Inodes;
 use crate::write_behind::log::{Logged, Unlogged};
-use crate::write_behind::state::{State, WriteBehind};
+use crate::write_behind::state::{State, Until, WriteBehind};
 use crate::write_behind::workers::Job;
 
 /// A change waits no longer than that to be durable.
@@ -220,17 +220,17 @@ impl WriteBehind {
         log.last_change.filter(|&last| last >= log.shard.log_tail())
     }
 
-    /// Whether what was logged up to a position is settled; tells the log. `Err`: home refuses something.
-    pub(crate) fn is_settled_upto(&self, upto: Lsn) -> Result<bool, HomeError> {
+    /// Whether what was logged up to a moment is settled; tells the log. `Err`: home refuses something.
+    pub(crate) fn is_settled(&self, until: Until) -> Result<bool, HomeError> {
         let mut state = self.lock();
         let state = &mut *state;
         let needed = state.tree.needed_from();
         if let Some(log) = &state.log {
             log.need(needed);
         }
-        let is_settled = needed.is_none_or(|from| from > upto);
+        let is_settled = needed.is_none_or(|from| from > until.lsn);
         match state.tree.refused().next() {
-            Some((_, error)) if !is_settled => Err(error),
+            Some((_, error)) if !is_settled && state.ended >= until.ended => Err(error),
             _ => Ok(is_settled),
         }
     }

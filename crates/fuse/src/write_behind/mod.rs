@@ -27,6 +27,6 @@ mod workers;
 
 pub(crate) use commit::Settling;
 pub(crate) use made::{Made, Named};
-pub(crate) use state::{Awaited, Known, Shown, WriteBehind};
+pub(crate) use state::{Awaited, Known, Shown, Until, WriteBehind};
 pub(crate) use steps::{Move, Refusal, Stage, Step};
 pub(crate) use workers::Job;

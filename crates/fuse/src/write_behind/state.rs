@@ -73,6 +73,17 @@ pub(crate) enum Awaited {
     Entry(Place),
     /// Everything that home does not refuse.
     All,
+    /// What was changed up to a moment, without a log.
+    Until(Until),
+}
+
+/// A moment, up to which changes are waited for while others go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Until {
+    /// The last change.
+    pub(crate) lsn: Lsn,
+    /// When home has answered so many commands, what it refuses is not waited for any more.
+    pub(crate) ended: u64,
 }
 
 /// What the threads do: see [`WriteBehind::start`].
@@ -317,6 +328,25 @@ impl WriteBehind {
             state.tree.hold_nameless(node, Kind::File, None, lsn);
         }
         self.try_change(&mut state, inodes, now, &Change::Set { node, attributes })
+    }
+
+    /// Somebody waits for home: what is to go there is committed now, and what it refused is tried again.
+    pub(crate) fn urge_all(&self) {
+        let mut state = self.lock();
+        state.urge(&Awaited::All);
+        self.call_workers(&mut state);
+    }
+
+    /// This moment.
+    pub(crate) fn until_now(&self) -> Until {
+        let state = self.lock();
+        let lsn = match &state.log {
+            Some(log) if !log.failed => log.last,
+            _ => Lsn(state.next_lsn.saturating_sub(1)),
+        };
+        // Each of what is dirty may need two: home is looked at again when it has refused.
+        let open = 2 * state.tree.dirty() + state.tree.under_way();
+        Until { lsn, ended: state.ended + open as u64 }
     }
 
     /// Runs `then` once home has what is awaited, or has refused it: at once, or on a thread of this module.
@@ -639,6 +669,7 @@ impl State {
             Awaited::Entries(directory) => self.tree.standing_of_entries(*directory),
             Awaited::Entry(at) => self.tree.standing_of(at),
             Awaited::All => self.standing_of_all(),
+            Awaited::Until(until) => self.standing_until(*until),
         };
         match standing {
             Standing::Home => Some(Ok(())),
@@ -660,6 +691,18 @@ impl State {
             // What waits for a refused part is dirty, too, and nothing is under way any more.
             Some(&error) if self.tree.under_way() == 0 && self.drained => Standing::Refused(error),
             _ => Standing::Pending,
+        }
+    }
+
+    fn standing_until(&self, until: Until) -> Standing {
+        let all = self.standing_of_all();
+        match self.tree.needed_from() {
+            Some(from) if from <= until.lsn => match self.tree.refused().next() {
+                Some((_, error)) if self.ended >= until.ended => Standing::Refused(error),
+                _ => all,
+            },
+            // Nothing is waited for but what was changed since.
+            _ => Standing::Home,
         }
     }
 
@@ -717,7 +760,7 @@ impl State {
         match awaited {
             Awaited::Node(node) | Awaited::Entries(node) => self.tree.urge(*node),
             Awaited::Entry(at) => self.tree.urge(at.parent()),
-            Awaited::All => {
+            Awaited::All | Awaited::Until(_) => {
                 self.drained &= self.tree.refused().next().is_none();
                 self.tree.retry();
             }

@@ -68,7 +68,7 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
             let observer = account.observer.clone();
             account.observer.when_applied(move || {
                 let of = observer.clone();
-                of.when_named(move |named| {
+                of.when_named_so_far(move |named| {
                     if let Err(error) = named {
                         let message = names_not_home(&observer, &error);
                         return responder.send(&Reply::Failed { message });
