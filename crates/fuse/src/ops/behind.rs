@@ -349,6 +349,7 @@ impl FileSystem {
     ) -> Result<Arc<Inode>, Errno> {
         behind.wait_for_room();
         let at = place(new)?;
+        let _known = behind.hold([directory.node()]);
         self.read_into_tree(behind, directory)?;
         if self.resolve(behind, directory, &at)?.is_some() {
             return Err(Errno::EEXIST);
@@ -464,9 +465,11 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         behind.wait_for_room();
         let named = place(at)?;
+        let _known = behind.hold([directory.node()]);
         self.read_into_tree(behind, directory)?;
         let node = self.resolve(behind, directory, &named)?.ok_or(Errno::ENOENT)?;
         let inode = self.inode(node)?;
+        let _known = behind.hold([node]);
         match (inode.kind() == FileType::Directory, is_directory) {
             (true, false) => return Err(Errno::EISDIR),
             (false, true) => return Err(Errno::ENOTDIR),
@@ -524,6 +527,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         behind.wait_for_room();
         let (old, new) = (place(from)?, place(to)?);
+        let _known = behind.hold([source.node(), destination.node()]);
         self.read_into_tree(behind, source)?;
         self.read_into_tree(behind, destination)?;
         let node = self.resolve(behind, source, &old)?.ok_or(Errno::ENOENT)?;
@@ -537,6 +541,7 @@ impl FileSystem {
         }
         let moved = self.inode(node)?;
         let other = replaced.map(|replaced| self.inode(replaced)).transpose()?;
+        let _known = behind.hold([node, replaced.unwrap_or(node)]);
         if moved.device() != self.device {
             return Err(Errno::ESTALE);
         }
@@ -612,6 +617,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         behind.wait_for_room();
         let (node, at) = (inode.node(), place(new)?);
+        let _known = behind.hold([directory.node(), node]);
         self.read_into_tree(behind, directory)?;
         if self.resolve(behind, directory, &at)?.is_some() {
             return Err(Errno::EEXIST);

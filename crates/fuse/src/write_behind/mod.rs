@@ -19,6 +19,7 @@
 
 mod commit;
 mod crew;
+mod held;
 mod log;
 mod made;
 mod state;

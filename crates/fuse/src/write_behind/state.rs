@@ -22,6 +22,7 @@ use crate::attr::{kind_of, moment};
 use crate::inode::{Inode, nameless};
 use crate::inodes::Inodes;
 use crate::write_behind::crew::Crew;
+use crate::write_behind::held::Held;
 use crate::write_behind::log::{Logged, NamesLog};
 use crate::write_behind::made::Named;
 use crate::write_behind::steps::Step;
@@ -149,6 +150,8 @@ pub(crate) struct State {
     pub(super) stepped: VecDeque<(CommandId, Command, Step)>,
     /// Nodes that were made at home, and whose identities are in the log now.
     pub(super) named: VecDeque<Named>,
+    /// Nodes that an operation is about to change: what the tree knows of them stays.
+    pub(super) held: Held,
     /// There is nothing to do but what is under way, or refused.
     pub(super) drained: bool,
     /// When old entries were looked for last.
@@ -198,6 +201,7 @@ impl WriteBehind {
                 stepped: VecDeque::new(),
                 named: VecDeque::new(),
                 retried: Instant::now(),
+                held: Held::default(),
                 drained: true,
                 expired: Instant::now(),
                 crew: Crew::default(),

@@ -196,7 +196,7 @@ impl State {
             self.expired = now;
             self.expire(entry_timeout, now);
         }
-        for node in self.tree.take_unneeded() {
+        for node in self.held.free(self.tree.take_unneeded()) {
             if self.tree.let_go(node) {
                 self.directories.remove(&node);
                 if let Some(log) = &mut self.log {
@@ -210,15 +210,20 @@ impl State {
 
     /// Forgets entries of directories that were read at home so long ago that somebody may have changed them there.
     fn expire(&mut self, age_max: Duration, now: Instant) {
-        let Self { directories, tree, .. } = self;
+        let Self { directories, tree, held, .. } = self;
         directories.retain(|&directory, noted| {
-            !is_forgotten(tree, directory, noted, age_max, now) || noted.changed_at_home
+            held.is_held(directory)
+                || !is_forgotten(tree, directory, noted, age_max, now)
+                || noted.changed_at_home
         });
     }
 
     /// The same of one directory.
     pub(super) fn expire_one(&mut self, directory: NodeId, age_max: Duration, now: Instant) {
-        let Self { directories, tree, .. } = self;
+        let Self { directories, tree, held, .. } = self;
+        if held.is_held(directory) {
+            return;
+        }
         let noted = directories.entry(directory).or_default();
         if is_forgotten(tree, directory, noted, age_max, now) && !noted.changed_at_home {
             directories.remove(&directory);
