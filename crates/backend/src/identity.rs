@@ -14,7 +14,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -90,12 +90,23 @@ impl Naming {
         let Some(path) = path.strip_prefix(source).ok().filter(|_| !is_gone) else {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         };
-        let identity = [&PATH_TYPE.to_le_bytes()[..], path.as_os_str().as_bytes()].concat();
+        let identity = of_path(path.as_os_str().as_bytes());
         match identity.len() <= weir_log::IDENTITY_BYTES_MAX {
             true => Ok(identity),
             false => Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG)),
         }
     }
+}
+
+/// The identity of the file with this path, relative to SOURCE.
+pub(crate) fn of_path(path: &[u8]) -> Vec<u8> {
+    [&PATH_TYPE.to_le_bytes()[..], path].concat()
+}
+
+/// The path of which this is the identity, if it is one of a path.
+pub(crate) fn as_path(identity: &[u8]) -> Option<&Path> {
+    let path = identity.strip_prefix(&PATH_TYPE.to_le_bytes())?;
+    Some(Path::new(OsStr::from_bytes(path)))
 }
 
 /// The path of an open file (proc_pid_fd(5)).

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use weir_log::{Home, Identity, Lsn, NameRecord as Record, RecordError};
-use weir_names::NodeId;
+use weir_log::{Entry, Home, Identity, Lsn, NameRecord as Record, RecordError};
 use weir_names::tree::{Change, kind_at_home};
+use weir_names::{NodeId, Place};
 
 use crate::recovery::{Recovered, RecoveryError};
-use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, recover_names};
+use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, Step, recover_names};
 
 /// The names of a log that is replayed.
 #[derive(Debug)]
@@ -32,6 +32,15 @@ impl ReplayedNames {
             let (node, kind, identity) = (NodeId(node), kind_at_home(file_type), identity.to_vec());
             self.nodes.insert(identity.clone(), node);
             self.records.push((lsn, NameRecord::Known { node, kind, identity }));
+        }
+        if let Record::Place { node, file_type, at } = *record {
+            let (node, kind, at) = (NodeId(node), kind_at_home(file_type), place(at)?);
+            self.records.push((lsn, NameRecord::Placed { node, kind, at }));
+        }
+        if let Record::Step { node, stage, from, to } = *record {
+            let (from, to) = (from.map(place).transpose()?, to.map(place).transpose()?);
+            let step = Step { node: NodeId(node), from, to };
+            self.records.push((lsn, NameRecord::Step { step, stage }));
         }
         if let Some(change) = Change::of_record(record)? {
             self.records.push((lsn, NameRecord::Change(change)));
@@ -105,6 +114,10 @@ impl Replayed {
         let names = ReplayedNames { log, records, nodes, recovered: None };
         Ok(Replayed { source: source.try_clone_to_owned()?, names, files })
     }
+}
+
+fn place(at: Entry<'_>) -> Result<Place, RecordError> {
+    Place::new(NodeId(at.directory), at.name).ok_or(RecordError::Nonsense("name"))
 }
 
 fn names_failed(doing: &'static str, source: io::Error) -> RecoveryError {

@@ -332,7 +332,9 @@ fn nothing_goes_into_what_the_note_has_no_room_for() {
         .change(Change::Remove { node: NodeId(9), at: at(1, "old") });
     let home = HomeNames::new(source.fd.as_fd()).unwrap();
     let (records, end) = (log.0.clone(), log.end());
-    let mut recovery = Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, true).unwrap();
+    let mut recovery =
+        Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, Some(Finding::ByHandle))
+            .unwrap();
     recovery.note.is_full = true;
     recovery.run(usize::MAX).unwrap();
     let recovered = recovery.finish().unwrap();

@@ -49,7 +49,7 @@ fn nodes_of(change: &Change) -> Vec<NodeId> {
 
 impl<'a> Machine<'a> {
     fn new(seed: u64, source: &'a Source, home: &'a HomeNames) -> Machine<'a> {
-        let inodes = Inodes::new(source.fd.as_fd(), home, true).unwrap();
+        let inodes = Inodes::new(source.fd.as_fd(), home, Finding::ByHandle).unwrap();
         let mut tree = Tree::new(Lsn(1));
         tree.listed(NodeId::ROOT);
         let seen = Model::new();
@@ -175,7 +175,7 @@ impl<'a> Machine<'a> {
             let Some((id, command)) = self.tree.next_command() else { return };
             self.executor.end = Lsn(self.lsn + 8);
             let result = self.executor.execute(&mut self.tree, &command);
-            for (node, _) in self.executor.take_unnoted() {
+            for node in self.executor.take_unnoted().iter().filter_map(Noted::named) {
                 self.log_known(Lsn(self.lsn + 8), node);
             }
             self.lsn = self.executor.end.0 - 8;
@@ -218,9 +218,12 @@ impl<'a> Machine<'a> {
     }
 
     fn recovery(&mut self, log: &[(Lsn, NameRecord)], end: Lsn) -> Recovery<'a> {
-        let by_handle = !self.random.one_in(3);
+        let finding = match self.random.one_in(3) {
+            true => Finding::ByWalking,
+            false => Finding::ByHandle,
+        };
         let source = self.source.fd.as_fd();
-        Recovery::new(source, self.home, &LOG, log.to_vec(), end, by_handle).unwrap()
+        Recovery::new(source, self.home, &LOG, log.to_vec(), end, Some(finding)).unwrap()
     }
 
     /// Crashes, recovers, perhaps crashes in the middle of that, and compares.

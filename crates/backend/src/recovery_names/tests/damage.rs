@@ -10,7 +10,8 @@ fn recover(
     let home = HomeNames::new(source.fd.as_fd()).unwrap();
     let end = Lsn(8 * (records.len() as u64 + 1));
     let records: Vec<_> = (1..).map(|nth| Lsn(8 * nth)).zip(records).collect();
-    let mut recovery = Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, true)?;
+    let mut recovery =
+        Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, Some(Finding::ByHandle))?;
     recovery.run(usize::MAX)?;
     recovery.finish()
 }
@@ -128,7 +129,7 @@ fn a_recovery_ends_whatever_the_records_say() {
                 &LOG,
                 (1..).map(|nth| Lsn(8 * nth)).zip(records.clone()).collect(),
                 Lsn(1000),
-                true,
+                Some(Finding::ByHandle),
             )
             .is_err()
             {
