@@ -2,8 +2,10 @@
 
 mod cases;
 mod crash;
+mod crash_by_name;
 mod damage;
 mod model;
+mod programs;
 
 use std::fs;
 use std::os::fd::AsFd;
