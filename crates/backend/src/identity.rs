@@ -31,6 +31,9 @@ struct Handle {
 /// The type of an identity that is a path.
 const PATH_TYPE: u32 = u32::from_le_bytes(*b"path");
 
+/// The type of an identity that is a node's number in a log. No file system uses it either.
+const NODE_TYPE: u32 = u32::from_le_bytes(*b"node");
+
 /// File systems that keep handles across mounts, by statfs(2)'s numbers: ext2 to ext4, XFS, Btrfs, F2FS,
 /// NFS, ZFS, bcachefs, OCFS2, GFS2, JFS, Ceph; and tmpfs, whose files do not outlive a mount.
 const HANDLES_LAST: [u32; 12] = [
@@ -109,6 +112,17 @@ pub(crate) fn as_path(identity: &[u8]) -> Option<&Path> {
     Some(Path::new(OsStr::from_bytes(path)))
 }
 
+/// The identity of the file that is this node of the log, for a note about that log: nothing opens it.
+pub(crate) fn of_node(node: u64) -> Vec<u8> {
+    [NODE_TYPE.to_le_bytes().as_slice(), &node.to_le_bytes()].concat()
+}
+
+/// The node of which this is the identity, if it is one of a node.
+pub(crate) fn as_node(identity: &[u8]) -> Option<u64> {
+    let node = identity.strip_prefix(&NODE_TYPE.to_le_bytes())?;
+    Some(u64::from_le_bytes(node.try_into().ok()?))
+}
+
 /// The path of an open file (proc_pid_fd(5)).
 fn path_of(file: BorrowedFd<'_>) -> io::Result<PathBuf> {
     let path = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
@@ -163,7 +177,8 @@ pub(crate) fn with_handle_of<T>(
 /// Whether an identity can be a handle: it is no path, and not longer than a handle is.
 pub(crate) fn is_handle(identity: &[u8]) -> bool {
     identity.split_first_chunk::<4>().is_some_and(|(kind, bytes)| {
-        u32::from_le_bytes(*kind) != PATH_TYPE && bytes.len() <= HANDLE_BYTES_MAX
+        ![PATH_TYPE, NODE_TYPE].contains(&u32::from_le_bytes(*kind))
+            && bytes.len() <= HANDLE_BYTES_MAX
     })
 }
 

@@ -57,12 +57,12 @@ pub(crate) enum Which {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// By their handles, which this process opens if it may.
-    ByHandle,
+    Handles,
     /// The same as a process that may not.
     #[cfg(test)]
-    ByWalking,
+    Walk,
     /// By the names that the log gives them.
-    ByName,
+    Names,
 }
 
 impl Seen {
@@ -154,7 +154,7 @@ impl<'a> Inodes<'a> {
         finding: Finding,
     ) -> io::Result<Inodes<'a>> {
         let root = match finding {
-            Finding::ByName => by_name::identity(NodeId::ROOT),
+            Finding::Names => by_name::identity(NodeId::ROOT),
             _ => handle_of(source)?,
         };
         let mut inodes = Inodes {
@@ -171,8 +171,8 @@ impl<'a> Inodes<'a> {
             root,
         };
         match finding {
-            Finding::ByName => inodes.whereabouts = Some(Whereabouts::default()),
-            Finding::ByHandle if may_open_handles(source) => {}
+            Finding::Names => inodes.whereabouts = Some(Whereabouts::default()),
+            Finding::Handles if may_open_handles(source) => {}
             _ => inodes.walk()?,
         }
         Ok(inodes)

@@ -129,7 +129,7 @@ impl<'a> Recovery<'a> {
             not_noted: None,
         };
         match finding {
-            Finding::ByName => recovery.introduce_by_name(&records, noted)?,
+            Finding::Names => recovery.introduce_by_name(&records, noted)?,
             _ => recovery.introduce(&records, noted)?,
         }
         for (lsn, record) in records {
@@ -348,10 +348,10 @@ fn finding_of(
             let lsn = handle.map_or(Lsn(0), |(lsn, _)| *lsn);
             Err(damaged(lsn, "it names an inode, and others say under which names nodes are"))
         }
-        (true, false) => Ok(Finding::ByName),
+        (true, false) => Ok(Finding::Names),
         (false, true) if !has_handles()? => Err(NamesRecoveryError::NoHandles),
-        (false, true) => Ok(Finding::ByHandle),
-        (false, false) => Ok(if has_handles()? { Finding::ByHandle } else { Finding::ByName }),
+        (false, true) => Ok(Finding::Handles),
+        (false, false) => Ok(if has_handles()? { Finding::Handles } else { Finding::Names }),
     }
 }
 

@@ -9,6 +9,7 @@ use weir_log::{Entry, Home, Identity, Lsn, NameRecord as Record, RecordError};
 use weir_names::tree::{Change, kind_at_home};
 use weir_names::{NodeId, Place};
 
+use crate::identity;
 use crate::recovery::{Recovered, RecoveryError};
 use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, Step, recover_names};
 
@@ -74,9 +75,22 @@ impl ReplayedNames {
         Ok(())
     }
 
-    /// Which inode of home a node is.
+    /// Which inode of home a node is. A path may lead to another file when the next recovery goes on where this one ended: so
+    /// where files are found by their paths, the node's number is the identity here.
     fn identity_of(&self, node: u64) -> Option<Vec<u8>> {
-        Some(self.recovered.as_ref()?.identity_of(NodeId(node))?.to_vec())
+        let identity = self.recovered.as_ref()?.identity_of(NodeId(node))?;
+        Some(match identity::as_path(identity) {
+            Some(_) => identity::of_node(node),
+            None => identity.to_vec(),
+        })
+    }
+
+    /// What home finds a file by that has this identity; `None` if home does not have it.
+    fn at_home<'a>(&'a self, identity: &'a [u8]) -> Option<&'a [u8]> {
+        match identity::as_node(identity) {
+            Some(node) => self.recovered.as_ref()?.identity_of(NodeId(node)),
+            None => Some(identity),
+        }
     }
 
     /// The identity that an inode has now that home had lost.
@@ -153,7 +167,10 @@ impl Home for Replayed {
     }
 
     fn open(&mut self, identity: &[u8]) -> Result<Option<Self::File>, RecoveryError> {
-        self.files.open(identity)
+        match self.names.at_home(identity) {
+            Some(identity) => self.files.open(identity),
+            None => Ok(None),
+        }
     }
 
     fn write(&mut self, file: &Self::File, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {

@@ -61,7 +61,8 @@ impl Recovery<'_> {
         self.executor.next_own = self.executor.next_own.max(own);
         self.find_parked_by_name(&nodes).map_err(system("look into '.weir/parked'"))?;
         let inodes = &mut self.executor.inodes;
-        let settled = inodes.settle_steps().map_err(system("find out what SOURCE has done"))?;
+        let settled =
+            inodes.settle_steps(&made).map_err(system("find out what SOURCE has done"))?;
         let checked = inodes.check_names(|node| made.contains_key(&node));
         checked.map_err(system("find out which files SOURCE has"))?;
         self.executor

@@ -162,7 +162,8 @@ impl Whereabouts {
                 done.push(step.clone());
             }
             // Another name of a file says nothing of a step that does not concern it.
-            !is_new && !is_old && !(is_same && is_directory)
+            let is_ended = is_new || is_old || is_same && is_directory;
+            !is_ended
         });
         done.iter().for_each(|step| self.apply(step));
         self.was_at_home.insert(node);

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::Errno;
 use weir_log::Stage;
+use weir_names::tree::Kind;
 use weir_names::{NodeId, Place};
 
 use super::super::whereabouts::{Pending, Step, Whereabouts};
@@ -207,12 +208,15 @@ impl Inodes<'_> {
 
 /// Steps that are only begun.
 impl Inodes<'_> {
-    /// Asks home which of the pending steps it did. What it says of each; nothing of a step that may have made its node: what is
-    /// there is that node if it is empty, which the tree finds out.
+    /// Asks home which of the pending steps it did. What it says of each. A step that was to make its node did so if what is
+    /// there is as the log makes the node (`made`), and empty; if it is not, nothing is said.
     ///
     /// # Errors
     /// Those of looking, if home does not answer.
-    pub(crate) fn settle_steps(&mut self) -> io::Result<Vec<(Step, Stage)>> {
+    pub(crate) fn settle_steps(
+        &mut self,
+        made: &HashMap<NodeId, &Kind>,
+    ) -> io::Result<Vec<(Step, Stage)>> {
         let pending = self.known_mut().take_pending();
         let mut of_node: HashMap<NodeId, Vec<usize>> = HashMap::new();
         for (nth, pending) in pending.iter().enumerate() {
@@ -234,7 +238,7 @@ impl Inodes<'_> {
                     continue;
                 }
                 waiting.pop();
-                if let Some(stage) = self.settle(&pending[nth])? {
+                if let Some(stage) = self.settle(&pending[nth], made)? {
                     settled.push((step.clone(), stage));
                 }
             }
@@ -257,7 +261,21 @@ impl Inodes<'_> {
         above
     }
 
-    fn settle(&mut self, pending: &Pending) -> io::Result<Option<Stage>> {
+    /// Whether home has something like this under a name, into which nothing was put.
+    fn is_as_made(&mut self, at: &Place, kind: &Kind) -> io::Result<bool> {
+        let Some(seen) = self.look(at)? else { return Ok(false) };
+        let is_empty = match seen.is_empty() {
+            Err(error) if is_closed(&error) => false,
+            is_empty => is_empty?,
+        };
+        Ok(seen.which != Which::Elsewhere && is_empty && seen.kind()? == *kind)
+    }
+
+    fn settle(
+        &mut self,
+        pending: &Pending,
+        made: &HashMap<NodeId, &Kind>,
+    ) -> io::Result<Option<Stage>> {
         let Pending { step, makes } = pending;
         let to = step.to.as_ref();
         if let Some(from) = &step.from {
@@ -282,9 +300,15 @@ impl Inodes<'_> {
         }
         let is_there = self.has(to)?;
         if *makes && is_there != Some(false) {
-            // Nothing is made where something is.
+            // Nothing was there when this was begun.
             self.known_mut().vacate(to);
-            return Ok(None);
+            let is_made = match made.get(&step.node) {
+                Some(kind) if is_there == Some(true) => self.is_as_made(to, kind)?,
+                _ => false,
+            };
+            if !is_made {
+                return Ok(None);
+            }
         }
         if is_there == Some(true) {
             self.moved(step.node, None, Some(to));

@@ -23,7 +23,7 @@ struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     fn new(seed: u64, source: &'a Source, home: &'a HomeNames) -> Machine<'a> {
-        let inodes = Inodes::new(source.fd.as_fd(), home, Finding::ByHandle).unwrap();
+        let inodes = Inodes::new(source.fd.as_fd(), home, Finding::Handles).unwrap();
         let mut tree = Tree::new(Lsn(1));
         tree.listed(NodeId::ROOT);
         let programs = Programs::new(seed, source);
@@ -110,8 +110,8 @@ impl<'a> Machine<'a> {
 
     fn recovery(&mut self, log: &[(Lsn, NameRecord)], end: Lsn) -> Recovery<'a> {
         let finding = match self.programs.random.one_in(3) {
-            true => Finding::ByWalking,
-            false => Finding::ByHandle,
+            true => Finding::Walk,
+            false => Finding::Handles,
         };
         let source = self.source.fd.as_fd();
         Recovery::new(source, self.home, &LOG, log.to_vec(), end, Some(finding)).unwrap()

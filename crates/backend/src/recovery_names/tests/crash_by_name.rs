@@ -35,7 +35,7 @@ struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     fn new(seed: u64, source: &'a Source, home: &'a HomeNames) -> Mount<'a> {
-        let inodes = Inodes::new(source.fd.as_fd(), home, Finding::ByName).unwrap();
+        let inodes = Inodes::new(source.fd.as_fd(), home, Finding::Names).unwrap();
         let mut tree = Tree::new(Lsn(1));
         tree.listed(NodeId::ROOT);
         let programs = Programs::new(seed, source);
@@ -138,8 +138,10 @@ impl<'a> Mount<'a> {
         let nth = self.programs.random.below(self.under_way.len());
         let (id, command) = self.under_way.swap_remove(nth);
         let step = Step::of(&command);
-        if step.is_some() && self.programs.random.one_in(12) {
-            return self.fail(id, &step.unwrap());
+        if let Some(step) = &step
+            && self.programs.random.one_in(12)
+        {
+            return self.fail(id, step);
         }
         // The step's end is what names a node.
         self.executor.end = Lsn(self.lsn + 8);
@@ -235,7 +237,7 @@ impl<'a> Mount<'a> {
 
     fn recovery(&self, log: &[(Lsn, NameRecord)], end: Lsn) -> Recovery<'a> {
         let source = self.source.fd.as_fd();
-        Recovery::new(source, self.home, &LOG, log.to_vec(), end, Some(Finding::ByName)).unwrap()
+        Recovery::new(source, self.home, &LOG, log.to_vec(), end, Some(Finding::Names)).unwrap()
     }
 
     /// Home did some of what it was doing, and nobody was told.
