@@ -107,21 +107,21 @@ fn what_is_parked_is_the_node_of_its_name_whatever_is_in_it() {
         assert!(source.names(".weir/parked").is_empty());
     }
     // The log does not have any more where it was.
-    let Some(source) = Source::with(&[]) else { return };
-    fs::create_dir(source.path(".weir/parked")).unwrap();
-    fs::write(source.path(".weir/parked/node-a"), "kept").unwrap();
-    let log = Log::default().rename(10, at(1, "old"), at(1, "new"), None).step(
-        BEGUN,
-        10,
-        None,
-        root("new"),
-    );
-    let recovered = log.recover_all(&source);
-    assert_eq!(
-        (source.names("."), source.content("new")),
-        (vec!["new".to_owned()], "kept".to_owned())
-    );
-    assert_eq!(path_of(&recovered, 10), Some(Path::new("new")));
+    for is_begun in [false, true] {
+        let Some(source) = Source::with(&[]) else { return };
+        fs::create_dir(source.path(".weir/parked")).unwrap();
+        fs::write(source.path(".weir/parked/node-a"), "kept").unwrap();
+        let mut log = Log::default().rename(10, at(1, "old"), at(1, "new"), None);
+        if is_begun {
+            log = log.step(BEGUN, 10, None, root("new"));
+        }
+        let recovered = log.recover_by(&source, Finding::Names);
+        assert_eq!(
+            (source.names("."), source.content("new")),
+            (vec!["new".to_owned()], "kept".to_owned())
+        );
+        assert_eq!(path_of(&recovered, 10), Some(Path::new("new")));
+    }
 }
 
 #[test]

@@ -66,6 +66,14 @@ impl Log {
         recover_names(source.fd.as_fd(), &LOG, records, self.end()).unwrap()
     }
 
+    pub(super) fn recover_by(&self, source: &Source, finding: Finding) -> RecoveredNames {
+        let home = HomeNames::new(source.fd.as_fd()).unwrap();
+        let (source, records, end) = (source.fd.as_fd(), self.0.clone(), self.end());
+        let mut recovery = Recovery::new(source, &home, &LOG, records, end, Some(finding)).unwrap();
+        recovery.run(usize::MAX).unwrap();
+        recovery.finish().unwrap()
+    }
+
     /// Recovers twice: the second time there is nothing to be made, removed or renamed. The result of the first time.
     pub(super) fn recover_all(&self, source: &Source) -> RecoveredNames {
         let recovered = self.recover(source);
