@@ -205,6 +205,11 @@ impl<'a> Recovery<'a> {
                 self.tree.found_parked(node);
                 continue;
             }
+            let by_name = self.executor.inodes.whereabouts().is_some();
+            if HomeNames::is_kept(&name) || by_name && !seen.is_empty()? {
+                // Nobody knows whose it is: the next mount keeps it.
+                continue;
+            }
             let is_directory = seen.kind()?.is_directory();
             let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             if let Err(error) = unlinkat(&parking, name, flags) {

@@ -125,6 +125,34 @@ fn what_is_parked_is_the_node_of_its_name_whatever_is_in_it() {
 }
 
 #[test]
+fn what_is_parked_and_not_known_is_removed_if_nothing_is_in_it() {
+    let Some(source) = Source::with(&[]) else { return };
+    fs::create_dir(source.path(".weir/parked")).unwrap();
+    for (name, content) in [("node-b", ""), ("node-c", "content"), ("left-1", "")] {
+        fs::write(source.path(".weir/parked").join(name), content).unwrap();
+    }
+    let log = Log::default().make(10, at(1, "file"), Kind::File);
+    log.recover_by(&source, Finding::Names);
+    assert_eq!(source.names(".weir/parked"), ["left-1", "node-c"]);
+}
+
+#[test]
+fn many_names_cost_few_durable_writes() {
+    let Some(source) = Source::in_memory() else { return };
+    let mut log = Log::default().step(Stage::Undone, 10, None, root("dir"));
+    log = log.make(10, at(1, "dir"), Kind::Directory);
+    for node in 100..1100 {
+        log = log.make(node, at(10, &format!("file-{node}")), Kind::File);
+    }
+    let recovered = log.recover_all(&source);
+    assert_eq!(recovered.counts.made, 1001);
+    let note = fs::read_to_string(source.path(".weir/recovered")).unwrap();
+    // The directory, the files, and what the looks before them let through.
+    let writes = note.lines().filter(|line| line.starts_with("end")).count();
+    assert!(writes <= 12, "{writes}");
+}
+
+#[test]
 fn a_link_was_made_if_its_name_is_there() {
     for is_done in [false, true] {
         let Some(source) = Source::with(&["file"]) else { return };

@@ -69,6 +69,18 @@ impl<'a> Mount<'a> {
         whereabouts.places(node).filter(|at| at.parent() != NodeId::PARKING).cloned().collect()
     }
 
+    fn kind_at_home(&self, node: NodeId) -> Kind {
+        match self.tree.kind(node).unwrap() {
+            Kind::Symlink(_) => Kind::Symlink(Box::default()),
+            kind => kind.clone(),
+        }
+    }
+
+    fn log_place(&mut self, node: NodeId, at: Place) -> Lsn {
+        let kind = self.kind_at_home(node);
+        self.push(NameRecord::Placed { node, kind, at })
+    }
+
     /// Logs where home has nodes, and the directories above them, unless the log has it.
     fn log_places(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         for node in nodes {
@@ -78,10 +90,7 @@ impl<'a> Mount<'a> {
             for at in self.places(node) {
                 self.log_places([at.parent()]);
                 if self.placed.insert((node, at.clone())) {
-                    let kind = match self.tree.kind(node).unwrap() {
-                        Kind::Symlink(_) => Kind::Symlink(Box::default()),
-                        kind => kind.clone(),
-                    };
+                    let kind = self.kind_at_home(node);
                     self.log.push((Lsn(self.lsn + 8), NameRecord::Placed { node, kind, at }));
                 }
             }
@@ -148,7 +157,11 @@ impl<'a> Mount<'a> {
         let mut result = self.executor.execute(&mut self.tree, &command);
         self.executor.take_unnoted();
         if let (Some(step), Ok(_)) = (&step, &result) {
-            let named = self.log_step(step, Stage::Done);
+            // Sometimes it is found out only later that it was done.
+            let named = match &step.to {
+                Some(to) if self.programs.random.one_in(8) => self.log_place(step.node, to.clone()),
+                _ => self.log_step(step, Stage::Done),
+            };
             if let (Ok(answer), Command::Make { node, .. }) = (&mut result, &command) {
                 *answer = Answer::Made(named);
                 self.named.insert(*node, named.0);
@@ -166,12 +179,7 @@ impl<'a> Mount<'a> {
         if self.programs.random.one_in(2) {
             self.log_step(step, Stage::Undone);
         } else if let Some(at) = &step.from {
-            let (node, at) = (step.node, at.clone());
-            let kind = match self.tree.kind(node).unwrap() {
-                Kind::Symlink(_) => Kind::Symlink(Box::default()),
-                kind => kind.clone(),
-            };
-            self.push(NameRecord::Placed { node, kind, at });
+            self.log_place(step.node, at.clone());
         }
         self.tree.ended(id, Err(HomeError::Refused(libc::EIO)));
         self.tree.retry();
