@@ -110,6 +110,11 @@ pub(crate) fn file_type(kind: &Kind) -> FileType {
     }
 }
 
+/// The identity of a node that is found by its names.
+fn identity_by_name(node: NodeId) -> Vec<u8> {
+    node.0.to_le_bytes().to_vec()
+}
+
 /// The names in a directory that was opened for reading. It need not be searchable.
 pub(crate) fn names_in(directory: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
@@ -154,7 +159,7 @@ impl<'a> Inodes<'a> {
         finding: Finding,
     ) -> io::Result<Inodes<'a>> {
         let root = match finding {
-            Finding::Names => by_name::identity(NodeId::ROOT),
+            Finding::Names => identity_by_name(NodeId::ROOT),
             _ => handle_of(source)?,
         };
         let mut inodes = Inodes {

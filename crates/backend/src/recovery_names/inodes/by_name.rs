@@ -15,15 +15,10 @@ use weir_names::tree::Kind;
 use weir_names::{NodeId, Place};
 
 use super::super::whereabouts::{Pending, Step, Whereabouts};
-use super::{DEPTH_MAX, Inodes, Which};
+use super::{DEPTH_MAX, Inodes, Which, identity_by_name};
 use crate::home_names::PARKING;
 use crate::identity;
 use crate::recovery_names::records::OWN_DIRECTORY;
-
-/// The identity of a node.
-pub(super) fn identity(node: NodeId) -> Vec<u8> {
-    node.0.to_le_bytes().to_vec()
-}
 
 /// Whether home has nothing there, for an error of looking.
 fn is_nothing(error: &io::Error) -> bool {
@@ -56,12 +51,12 @@ impl Inodes<'_> {
     /// A node has a name. Its identity.
     pub(super) fn name_at(&mut self, node: NodeId, at: &Place) -> Vec<u8> {
         self.known_mut().put(node, at);
-        identity(node)
+        identity_by_name(node)
     }
 
     /// A node has the names that are known, which may be none.
     pub(crate) fn introduce_by_name(&mut self, node: NodeId) {
-        self.name(node, identity(node));
+        self.name(node, identity_by_name(node));
     }
 
     pub(super) fn which_by_name(
@@ -78,7 +73,7 @@ impl Inodes<'_> {
         let is_of_type =
             |node: &NodeId| whereabouts.file_type(*node).is_none_or(|known| known == file_type);
         let node = whereabouts.node_at(at).filter(is_of_type);
-        Ok(node.map_or(Which::Unknown, |node| Which::Inode(identity(node))))
+        Ok(node.map_or(Which::Unknown, |node| Which::Inode(identity_by_name(node))))
     }
 
     /// Opens a directory, and those above it.
@@ -129,7 +124,7 @@ impl Inodes<'_> {
     /// ESTALE if home does not have it; those of looking there.
     pub(super) fn open_by_name(&mut self, node: NodeId) -> io::Result<OwnedFd> {
         let places: Vec<Place> = self.known().places(node).cloned().collect();
-        let wanted = identity(node);
+        let wanted = identity_by_name(node);
         let mut failed = io::Error::from(Errno::STALE);
         for place in places {
             match self.look(&place) {
@@ -166,7 +161,7 @@ impl Inodes<'_> {
         for node in nodes {
             for at in self.known().places(node).cloned().collect::<Vec<_>>() {
                 match self.look(&at) {
-                    Ok(Some(seen)) if seen.identity() == Some(&identity(node)) => {
+                    Ok(Some(seen)) if seen.identity() == Some(&identity_by_name(node)) => {
                         self.known_mut().is_of_type(node, seen.file_type());
                     }
                     Ok(_) => self.known_mut().take(node, &at),
