@@ -14,7 +14,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -30,6 +30,9 @@ struct Handle {
 
 /// The type of an identity that is a path.
 const PATH_TYPE: u32 = u32::from_le_bytes(*b"path");
+
+/// The type of an identity that is a node's number in a log. No file system uses it either.
+const NODE_TYPE: u32 = u32::from_le_bytes(*b"node");
 
 /// File systems that keep handles across mounts, by statfs(2)'s numbers: ext2 to ext4, XFS, Btrfs, F2FS,
 /// NFS, ZFS, bcachefs, OCFS2, GFS2, JFS, Ceph; and tmpfs, whose files do not outlive a mount.
@@ -90,12 +93,34 @@ impl Naming {
         let Some(path) = path.strip_prefix(source).ok().filter(|_| !is_gone) else {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         };
-        let identity = [&PATH_TYPE.to_le_bytes()[..], path.as_os_str().as_bytes()].concat();
+        let identity = of_path(path.as_os_str().as_bytes());
         match identity.len() <= weir_log::IDENTITY_BYTES_MAX {
             true => Ok(identity),
             false => Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG)),
         }
     }
+}
+
+/// The identity of the file with this path, relative to SOURCE.
+pub(crate) fn of_path(path: &[u8]) -> Vec<u8> {
+    [&PATH_TYPE.to_le_bytes()[..], path].concat()
+}
+
+/// The path of which this is the identity, if it is one of a path.
+pub(crate) fn as_path(identity: &[u8]) -> Option<&Path> {
+    let path = identity.strip_prefix(&PATH_TYPE.to_le_bytes())?;
+    Some(Path::new(OsStr::from_bytes(path)))
+}
+
+/// The identity of the file that is this node of the log, for a note about that log: nothing opens it.
+pub(crate) fn of_node(node: u64) -> Vec<u8> {
+    [NODE_TYPE.to_le_bytes().as_slice(), &node.to_le_bytes()].concat()
+}
+
+/// The node of which this is the identity, if it is one of a node.
+pub(crate) fn as_node(identity: &[u8]) -> Option<u64> {
+    let node = identity.strip_prefix(&NODE_TYPE.to_le_bytes())?;
+    Some(u64::from_le_bytes(node.try_into().ok()?))
 }
 
 /// The path of an open file (proc_pid_fd(5)).
@@ -152,7 +177,8 @@ pub(crate) fn with_handle_of<T>(
 /// Whether an identity can be a handle: it is no path, and not longer than a handle is.
 pub(crate) fn is_handle(identity: &[u8]) -> bool {
     identity.split_first_chunk::<4>().is_some_and(|(kind, bytes)| {
-        u32::from_le_bytes(*kind) != PATH_TYPE && bytes.len() <= HANDLE_BYTES_MAX
+        ![PATH_TYPE, NODE_TYPE].contains(&u32::from_le_bytes(*kind))
+            && bytes.len() <= HANDLE_BYTES_MAX
     })
 }
 

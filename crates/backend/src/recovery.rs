@@ -123,6 +123,9 @@ impl Recovered {
 
     /// The name of a file for messages: its path in SOURCE, if known.
     pub fn name(&mut self, identity: &[u8]) -> String {
+        if let Some(path) = identity::as_path(identity) {
+            return path.display().to_string();
+        }
         match identity::open(self.source.as_fd(), identity, OFlags::PATH) {
             Ok(Found::File(file)) => self.name_of(file.as_fd()),
             _ => match self.find_by_walking(identity) {
@@ -228,10 +231,9 @@ impl Recovered {
         };
         let status = fstat(&file)?;
         let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-        if !is_file || status.st_nlink == 0 || !self.is_inside(file.as_fd())? {
-            return Ok(None);
-        }
-        Ok(Some(file))
+        // A path led there below SOURCE, on its own mount.
+        let is_inside = identity::as_path(wanted).is_some() || self.is_inside(file.as_fd())?;
+        Ok((is_file && status.st_nlink > 0 && is_inside).then_some(file))
     }
 
     /// As above, but for writing, whatever the file's flags.

@@ -230,7 +230,7 @@ fn change_last_group(stand: &Stand, kind: u8, value: u8) {
 fn a_record_of_a_newer_weir_keeps_the_log_and_all_files() {
     for (_, image) in IMAGES {
         let stand = Stand::new(image);
-        change_last_group(&stand, 24, 0);
+        change_last_group(&stand, 26, 0);
         let before = stand.log();
         let recovered = |dry| recover(&stand.file(), MOUNT, stand.source.as_fd(), dry);
         for text in [
@@ -238,7 +238,7 @@ fn a_record_of_a_newer_weir_keeps_the_log_and_all_files() {
             recovered(true).unwrap_err().to_string(),
             recovered(false).unwrap_err().to_string(),
         ] {
-            assert!(text.contains("records of kind 24") && text.contains("newer Weir"), "{text}");
+            assert!(text.contains("records of kind 26") && text.contains("newer Weir"), "{text}");
         }
         assert!(stand.log() == before && stand.is_as_before());
     }

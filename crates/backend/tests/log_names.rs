@@ -9,7 +9,10 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 use weir_backend::{LogFile, LogPlace, Naming, OpenLogError, RedoLog, recover};
-use weir_log::{Entry, LOG_BYTES_MIN, LoggedAttributes, Lsn, NameRecord, NewNode, Record, Writer};
+use weir_log::{
+    Entry, FileType, LOG_BYTES_MIN, LoggedAttributes, Lsn, NameRecord, NewNode, Record, Stage,
+    Writer,
+};
 
 const MOUNT: [u8; 16] = [7; 16];
 const ROOT: u64 = 1;
@@ -65,6 +68,11 @@ impl Stand {
     fn write(&mut self, node: u64, offset: u64, data: &[u8]) {
         self.append(Record::File { file: node, identity: b"" });
         self.append(Record::Write { file: node, offset, data });
+    }
+
+    fn place(&mut self, node: u64, file_type: FileType, directory: u64, name: &str) {
+        let at = Entry { directory, name: name.as_bytes() };
+        self.append(Record::Name(NameRecord::Place { node, file_type, at }));
     }
 
     fn commit(&mut self) {
@@ -166,6 +174,70 @@ fn names_that_home_refuses_are_named_and_keep_the_log_for_the_next_recovery() {
     drop(log);
     assert_eq!(stand.read("locked/refused"), "kept");
     assert_eq!(stand.read("other"), "newer");
+}
+
+#[test]
+fn data_without_identities_goes_to_the_files_that_have_the_names_of_the_log() {
+    let Some(mut stand) = Stand::new() else { return };
+    fs::create_dir(stand.source.join("directory")).unwrap();
+    for name in ["directory/file", "moved"] {
+        fs::write(stand.source.join(name), "some bytes").unwrap();
+    }
+    stand.place(10, FileType::Directory, ROOT, "directory");
+    stand.place(11, FileType::File, 10, "file");
+    stand.write(11, 5, b"BYTES");
+    stand.commit();
+    stand.recover().unwrap();
+    assert_eq!(stand.read("directory/file"), "some BYTES");
+    // With changes of names: one was done, and nobody was told.
+    stand.writer = RedoLog::open(stand.file(), MOUNT, stand.source().as_fd(), 0).unwrap().writer();
+    stand.place(12, FileType::File, ROOT, "old");
+    stand.make(13, ROOT, "made", NewNode::Directory, 0o700);
+    let at = |directory, name| Entry { directory, name };
+    let (from, to) = (at(ROOT, &b"old"[..]), at(ROOT, &b"moved"[..]));
+    stand.append(Record::Name(NameRecord::Rename { node: 12, from, to, replaced: None }));
+    let (stage, from, to) = (Stage::Begun, Some(from), Some(to));
+    stand.append(Record::Name(NameRecord::Step { node: 12, stage, from, to }));
+    let (from, to) = (at(ROOT, &b"moved"[..]), at(13, &b"last"[..]));
+    stand.append(Record::Name(NameRecord::Rename { node: 12, from, to, replaced: None }));
+    stand.write(12, 0, b"MOVED");
+    stand.commit();
+    stand.recover().unwrap();
+    assert_eq!(stand.read("made/last"), "MOVEDbytes");
+    assert!(!stand.source.join(".weir/recovered").exists());
+}
+
+#[test]
+fn a_file_that_was_finished_is_not_another_one_that_has_its_path_later() {
+    let Some(mut stand) = Stand::new() else { return };
+    let locked = stand.source.join("locked");
+    fs::create_dir(&locked).unwrap();
+    fs::write(stand.source.join("file"), "old").unwrap();
+    stand.place(10, FileType::Directory, ROOT, "locked");
+    stand.place(11, FileType::File, ROOT, "file");
+    stand.write(11, 0, b"first");
+    let (from, to) =
+        (Entry { directory: ROOT, name: b"file" }, Entry { directory: 10, name: b"moved" });
+    stand.append(Record::Name(NameRecord::Rename { node: 11, from, to, replaced: None }));
+    stand.make(12, ROOT, "file", NewNode::File, 0o600);
+    stand.write(12, 0, b"second");
+    stand.commit();
+    let opened = fs::File::open(&locked).unwrap();
+    let flags = rustix::fs::ioctl_getflags(&opened);
+    let set = flags.and_then(|flags| {
+        rustix::fs::ioctl_setflags(&opened, flags | rustix::fs::IFlags::IMMUTABLE)
+    });
+    if set.is_err() {
+        return;
+    }
+    let refused = stand.recover().unwrap_err().to_string();
+    assert!(refused.contains("locked/moved"), "{refused}");
+    assert_eq!(stand.read("file"), "first");
+    rustix::fs::ioctl_setflags(&opened, flags.unwrap()).unwrap();
+    // What was finished is not done again: it may have been changed since.
+    fs::write(stand.source.join("file"), "newer").unwrap();
+    stand.recover().unwrap();
+    assert_eq!((&*stand.read("locked/moved"), &*stand.read("file")), ("newer", "second"));
 }
 
 /// A file's handle, as the log has it.

@@ -212,6 +212,19 @@ impl HomeNames {
         Ok(openat2(directory, OsStr::from_bytes(name), flags, Mode::empty(), resolve)?)
     }
 
+    /// Whether an open file is on SOURCE's own mount; where the kernel does not tell, on its file system. Some file systems
+    /// have several device numbers (overlays).
+    ///
+    /// # Errors
+    /// Those of statx(2).
+    pub(crate) fn is_here(&self, file: BorrowedFd<'_>) -> io::Result<bool> {
+        let status = Status::of(file)?;
+        Ok(match (status.mount, self.mount) {
+            (Some(mount), Some(own)) => mount == own,
+            _ => status.device == self.device,
+        })
+    }
+
     /// Whether an open file is the inode with this identity.
     ///
     /// # Errors

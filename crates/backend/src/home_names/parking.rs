@@ -57,6 +57,11 @@ impl HomeNames {
         OsStr::from_bytes(&[NEW, name].concat()).to_owned()
     }
 
+    /// Whether this is the name of what was kept when a mount began.
+    pub(crate) fn is_kept(name: &[u8]) -> bool {
+        name.starts_with(LEFT)
+    }
+
     /// Puts away what is parked when a mount begins. Says how much was kept.
     ///
     /// # Errors
@@ -82,7 +87,7 @@ impl HomeNames {
                 continue;
             }
             kept += 1;
-            if name.to_bytes().starts_with(LEFT) {
+            if HomeNames::is_kept(name.to_bytes()) {
                 continue;
             }
             keep(&parking, name.to_bytes())?;

@@ -4,10 +4,15 @@
 //! none undoes another: owner, extended attributes, permissions, times. A directory gets permissions and times at the very
 //! end ([`Executor::finish_directories`]): its entries change its times, and need permissions.
 //!
+//! Where nodes are found by their names, each change of names is a step, which the caller notes as begun before it has it
+//! executed. How it ended is handed to the caller as well; if home does not say it, home is asked.
+//!
 //! Invariants:
 //! - nothing is renamed over or removed unless it is the inode that is meant;
-//! - the identity of what is made is handed to the caller before the tree knows that it is made
+//! - the identity of what is made, or the step that made it, is handed to the caller before the tree knows that it is made
 //!   ([`Executor::take_unnoted`]).
+
+mod attributes;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -15,19 +20,19 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
-use weir_log::Lsn;
-use weir_names::command::{Creator, Entry, NameCommand, SetTime};
+use weir_log::{Lsn, Stage};
+use weir_names::command::{Creator, Entry, NameCommand};
 use weir_names::tree::{
-    Adoption, Answer, AtHome, Attributes, Change, Command, HomeError, Kind, Moment, Tree, Xattrs,
+    Adoption, Answer, AtHome, Attributes, Command, HomeError, Kind, Tree, Xattrs,
 };
 use weir_names::{NodeId, Place};
 
-use super::inodes::{Inodes, Seen};
-use super::note::Made;
+use super::inodes::{Inodes, Seen, Which};
+use super::note::Noted;
 use super::records::OWN_FIRST;
+use super::whereabouts::Step;
 use crate::home_names::{HomeCommand, HomeNames};
 
 /// Distance of two positions that a recovery gives to what it does.
@@ -53,8 +58,11 @@ pub(crate) struct Executor<'a> {
     pub(crate) inodes: Inodes<'a>,
     /// The next position to be given.
     pub(crate) end: Lsn,
-    next_own: u64,
-    unnoted: Vec<Made>,
+    /// The next number for what is found at home and no node of the log.
+    pub(crate) next_own: u64,
+    unnoted: Vec<Noted>,
+    /// Home did not say what became of a step, and cannot be asked.
+    unanswered: Option<io::Error>,
     /// Permissions and times of directories, to be set at the end.
     directories: BTreeMap<NodeId, Attributes>,
     /// What somebody else put under names that the log speaks of.
@@ -71,16 +79,27 @@ impl<'a> Executor<'a> {
             end,
             next_own: OWN_FIRST,
             unnoted: Vec::new(),
+            unanswered: None,
             directories: BTreeMap::new(),
             foreign: HashSet::new(),
             counts: Counts::default(),
         }
     }
 
-    /// Inodes that are nodes of the log since this was asked last. Nothing may go into them before their identities are
-    /// durable: before that, the tree is not told that positions up to [`Executor::end`] are.
-    pub(crate) fn take_unnoted(&mut self) -> Vec<Made> {
+    /// Inodes that are nodes of the log since this was asked last, and steps that ended. Nothing may go into these nodes before
+    /// that is durable: before that, the tree is not told that positions up to [`Executor::end`] are, or nothing more is executed.
+    pub(crate) fn take_unnoted(&mut self) -> Vec<Noted> {
         std::mem::take(&mut self.unnoted)
+    }
+
+    /// Is to be noted, too.
+    pub(crate) fn add_unnoted(&mut self, lines: impl IntoIterator<Item = Noted>) {
+        self.unnoted.extend(lines);
+    }
+
+    /// Why it is not known what became of a step, if that is so: then nothing more may be done.
+    pub(crate) fn take_unanswered(&mut self) -> Option<io::Error> {
+        self.unanswered.take()
     }
 
     /// Does one thing.
@@ -89,6 +108,23 @@ impl<'a> Executor<'a> {
         tree: &mut Tree,
         command: &Command,
     ) -> Result<Answer, HomeError> {
+        let is_by_name = self.inodes.whereabouts().is_some();
+        let step = if is_by_name { Step::of(command) } else { None };
+        let result = self.execute_once(tree, command);
+        let Some(step) = step.filter(|_| self.unanswered.is_none()) else { return result };
+        let stage = match (&result, command) {
+            (Ok(_), _) => Stage::Done,
+            // It may be there: then it is found, or what is there is somebody else's.
+            (Err(_), Command::Make { at, .. }) if self.inodes.has(at).ok() != Some(Some(false)) => {
+                return result;
+            }
+            (Err(_), _) => Stage::Undone,
+        };
+        self.unnoted.push(Noted::Step(step, stage));
+        result
+    }
+
+    fn execute_once(&mut self, tree: &mut Tree, command: &Command) -> Result<Answer, HomeError> {
         match command {
             Command::Look { at } => return self.look(tree, at).map(Answer::Found),
             Command::Make { node, at, kind, attributes, xattrs } => {
@@ -128,25 +164,6 @@ impl<'a> Executor<'a> {
         Ok(Answer::Done)
     }
 
-    /// Sets permissions and times of directories. To be called when nothing is to be done in them any more. What home
-    /// refused.
-    pub(crate) fn finish_directories(&mut self) -> Vec<(NodeId, HomeError)> {
-        let directories = std::mem::take(&mut self.directories);
-        let mut refused = Vec::new();
-        // Those that were made later, and may be below the others, first.
-        for (node, attributes) in directories.into_iter().rev() {
-            let set = self.inodes.open(node, None).map_err(gone).and_then(|inode| {
-                self.set_mode_and_times(inode.as_fd(), &attributes).map_err(failed)
-            });
-            match set {
-                // Removed meanwhile: nobody will see them.
-                Ok(()) | Err(HomeError::Gone) => {}
-                Err(error) => refused.push((node, error)),
-            }
-        }
-        refused
-    }
-
     fn at_home(&self, command: HomeCommand<'_>) -> io::Result<Option<OwnedFd>> {
         self.home.execute(command)
     }
@@ -157,11 +174,48 @@ impl<'a> Executor<'a> {
         lsn
     }
 
-    /// A node is this inode from now on. The position of the note of that.
-    fn name(&mut self, node: NodeId, identity: Vec<u8>) -> Lsn {
-        self.unnoted.push((node, identity.clone()));
-        self.inodes.name(node, identity);
-        self.next_lsn()
+    /// A node is what was seen at a place from now on. The position of the note of that; `None` if it is on another file system.
+    fn name(&mut self, node: NodeId, at: &Place, seen: &Seen) -> Option<Lsn> {
+        let identity = self.inodes.name_seen(node, at, seen)?;
+        if self.inodes.whereabouts().is_none() {
+            self.unnoted.push(Noted::Inode(node, identity));
+        }
+        Some(self.next_lsn())
+    }
+
+    /// The same for a node that was made before.
+    fn adopt(&mut self, tree: &mut Tree, node: NodeId, at: &Place, seen: &Seen) -> bool {
+        let Some(named) = self.name(node, at, seen) else { return false };
+        if self.inodes.whereabouts().is_some() {
+            let to = (at.parent() != NodeId::PARKING).then(|| at.clone());
+            self.unnoted.push(Noted::Step(Step { node, from: None, to }, Stage::Done));
+        }
+        tree.adopt(node, named);
+        true
+    }
+
+    /// Has home change names. Where that is a step, and home did not answer well, home is asked whether it did it.
+    fn change_names(
+        &mut self,
+        command: HomeCommand<'_>,
+        from: Option<&Place>,
+        to: Option<&Place>,
+    ) -> Result<(), HomeError> {
+        let Err(error) = self.at_home(command) else { return Ok(()) };
+        let is_refused = error.raw_os_error() == Some(libc::EEXIST);
+        let Some(asked) =
+            from.or(to).filter(|_| !is_refused && self.inodes.whereabouts().is_some())
+        else {
+            return Err(failed(error));
+        };
+        match self.inodes.has(asked) {
+            Ok(is_there) if is_there == Some(from.is_none()) => Ok(()),
+            Ok(_) => Err(failed(error)),
+            Err(unanswered) => {
+                self.unanswered = Some(unanswered);
+                Err(failed(error))
+            }
+        }
     }
 }
 
@@ -189,7 +243,7 @@ impl Executor<'_> {
         seen: &Seen,
         kind: Kind,
     ) -> Result<NodeId, HomeError> {
-        let known = seen.identity.as_ref().and_then(|identity| self.inodes.node(identity));
+        let known = seen.identity().and_then(|identity| self.inodes.node(identity));
         // What SOURCE is mounted on within itself is not ours to change.
         let known = known.filter(|&node| node != NodeId::ROOT && tree.kind(node).is_some());
         if let Some(known) = known {
@@ -198,13 +252,13 @@ impl Executor<'_> {
             }
             return Ok(known);
         }
-        let adoption = match &seen.identity {
-            Some(_) if seen.is_empty().map_err(failed)? => tree.adoptable(at, &kind),
-            _ => Adoption::Foreign,
+        let adoption = match seen.which != Which::Elsewhere && seen.is_empty().map_err(failed)? {
+            true => tree.adoptable(at, &kind),
+            false => Adoption::Foreign,
         };
-        if let (Adoption::Node(node), Some(identity)) = (adoption, &seen.identity) {
-            let named = self.name(node, identity.clone());
-            tree.adopt(node, named);
+        if let Adoption::Node(node) = adoption
+            && self.adopt(tree, node, at, seen)
+        {
             return Ok(node);
         }
         let node = NodeId(self.next_own);
@@ -216,10 +270,9 @@ impl Executor<'_> {
                 self.foreign.insert(node);
             }
         }
-        if let Some(identity) = seen.identity.clone()
-            && self.inodes.node(&identity) != Some(NodeId::ROOT)
-        {
-            self.inodes.name(node, identity);
+        let is_root = |identity| self.inodes.node(identity) == Some(NodeId::ROOT);
+        if !seen.identity().is_some_and(is_root) {
+            self.inodes.name_seen(node, at, seen);
         }
         Ok(node)
     }
@@ -230,24 +283,27 @@ impl Executor<'_> {
         &mut self,
         tree: &mut Tree,
         node: NodeId,
+        at: &Place,
         seen: &Seen,
     ) -> io::Result<bool> {
-        let Some(identity) = &seen.identity else { return Ok(false) };
         if tree.is_bound(node) {
-            return Ok(self.inodes.identity(node) == Some(identity));
+            return Ok(self.is(node, seen));
         }
-        let is_ours = tree.kind(node) == Some(&seen.kind()?) && seen.is_empty()?;
-        if is_ours {
-            let named = self.name(node, identity.clone());
-            tree.adopt(node, named);
-        }
-        Ok(is_ours)
+        let is_ours = seen.which != Which::Elsewhere
+            && tree.kind(node) == Some(&seen.kind()?)
+            && seen.is_empty()?;
+        Ok(is_ours && self.adopt(tree, node, at, seen))
+    }
+
+    /// Whether it is this node that was seen.
+    fn is(&self, node: NodeId, seen: &Seen) -> bool {
+        seen.identity().is_some() && seen.identity() == self.inodes.identity(node)
     }
 
     /// A name still leads to this node.
     fn check_is_at(&mut self, node: NodeId, at: &Place) -> Result<(), HomeError> {
         let seen = self.inodes.look(at).map_err(failed)?.ok_or(HomeError::Changed)?;
-        match seen.identity.as_deref() == self.inodes.identity(node) && seen.identity.is_some() {
+        match self.is(node, &seen) {
             true => Ok(()),
             false => Err(HomeError::Changed),
         }
@@ -257,8 +313,8 @@ impl Executor<'_> {
         let inode = self.inodes.open(node, known).map_err(gone)?;
         let directory = self.inodes.directory(at.parent()).map_err(failed)?;
         let command = NameCommand::Link { inode: inode.as_fd(), at: entry(&directory, at) };
-        self.at_home(command).map_err(failed)?;
-        self.inodes.moved(node, at);
+        self.change_names(command, None, Some(at))?;
+        self.inodes.moved(node, None, Some(at));
         Ok(())
     }
 
@@ -281,8 +337,9 @@ impl Executor<'_> {
         let destination = self.inodes.directory(to.parent()).map_err(failed)?;
         let (old, new) = (entry(&source, from), entry(&destination, to));
         // Nobody else has SOURCE while it is recovered; not every home knows RENAME_NOREPLACE.
-        self.at_home(NameCommand::Rename { from: old, to: new, flags: 0 }).map_err(failed)?;
-        self.inodes.moved(node, to);
+        let command = NameCommand::Rename { from: old, to: new, flags: 0 };
+        self.change_names(command, Some(from), Some(to))?;
+        self.inodes.moved(node, Some(from), Some(to));
         Ok(())
     }
 
@@ -291,6 +348,10 @@ impl Executor<'_> {
         one: &(NodeId, Place),
         other: &(NodeId, Place),
     ) -> Result<(), HomeError> {
+        if self.inodes.whereabouts().is_some() {
+            // If it were cut, nobody could tell whether it was done: both names are there before and after.
+            return Err(HomeError::NoExchange);
+        }
         self.check_is_at(one.0, &one.1)?;
         self.check_is_at(other.0, &other.1)?;
         let first = self.inodes.directory(one.1.parent()).map_err(failed)?;
@@ -303,8 +364,8 @@ impl Executor<'_> {
                 _ => failed(error),
             }
         })?;
-        self.inodes.moved(one.0, &other.1);
-        self.inodes.moved(other.0, &one.1);
+        self.inodes.moved(one.0, None, Some(&other.1));
+        self.inodes.moved(other.0, None, Some(&one.1));
         Ok(())
     }
 
@@ -316,12 +377,13 @@ impl Executor<'_> {
     ) -> Result<(), HomeError> {
         self.check_is_at(node, at)?;
         let directory = self.inodes.directory(at.parent()).map_err(failed)?;
-        self.at_home(command(entry(&directory, at))).map_err(failed)?;
+        self.change_names(command(entry(&directory, at)), Some(at), None)?;
+        self.inodes.moved(node, Some(at), None);
         Ok(())
     }
 }
 
-/// Inodes and their attributes.
+/// Inodes.
 impl Executor<'_> {
     /// Makes a node. The position of the note of its identity.
     fn make(
@@ -355,10 +417,10 @@ impl Executor<'_> {
         drop(made.map_err(failed)?);
         let seen = self.inodes.look(at).and_then(|seen| {
             let seen = seen.ok_or(Errno::NOENT)?;
-            let identity = seen.identity.ok_or(Errno::XDEV)?;
-            Ok((seen.inode, identity))
+            let named = self.name(node, at, &seen).ok_or(Errno::XDEV)?;
+            Ok((seen.inode, named))
         });
-        let (inode, identity) = seen.map_err(|error| {
+        let (inode, named) = seen.map_err(|error| {
             // Without its identity the next recovery would not know it.
             let _ = self.at_home(match kind {
                 Kind::Directory => NameCommand::RemoveDirectory { at: place },
@@ -366,92 +428,17 @@ impl Executor<'_> {
             });
             HomeError::Refused(errno(&error))
         })?;
-        let named = self.name(node, identity);
-        self.inodes.moved(node, at);
+        self.inodes.moved(node, None, Some(at));
         if let Err(error) = self.set(node, kind, inode.as_fd(), attributes, xattrs) {
             tracing::debug!("attributes of a new inode were not set at once: {error}");
             self.set_later(tree, node, attributes, xattrs);
         }
         Ok(named)
     }
-
-    /// What was made has not all its attributes: that is tried again by itself, and reported if home refuses it.
-    fn set_later(
-        &mut self,
-        tree: &mut Tree,
-        node: NodeId,
-        attributes: &Attributes,
-        xattrs: &Xattrs,
-    ) {
-        let changes = xattrs.iter().map(|(name, value)| {
-            let (name, value) = (name.clone(), value.clone());
-            Change::SetXattr { node, name, value }
-        });
-        let attributes = Change::Set { node, attributes: *attributes };
-        for change in changes.chain([attributes]).collect::<Vec<_>>() {
-            let lsn = self.next_lsn();
-            tree.apply(change, lsn);
-        }
-    }
-
-    fn set(
-        &mut self,
-        node: NodeId,
-        kind: &Kind,
-        inode: BorrowedFd<'_>,
-        attributes: &Attributes,
-        xattrs: &Xattrs,
-    ) -> io::Result<()> {
-        let status = fstat(inode)?;
-        // Not every home changes the owner of everything.
-        let uid = attributes.uid.filter(|uid| *uid != status.st_uid);
-        let gid = attributes.gid.filter(|gid| *gid != status.st_gid);
-        if uid.is_some() || gid.is_some() {
-            self.at_home(NameCommand::SetOwner { inode, uid, gid })?;
-        }
-        for (name, value) in xattrs {
-            let name = OsStr::from_bytes(name);
-            let set = self.at_home(match value {
-                Some(value) => NameCommand::SetXattr { inode, name, value, flags: 0 },
-                None => NameCommand::RemoveXattr { inode, name },
-            });
-            match set {
-                Err(error) if value.is_none() && error.raw_os_error() == Some(libc::ENODATA) => {}
-                set => drop(set?),
-            }
-        }
-        let is_link = matches!(kind, Kind::Symlink(_));
-        let mode = attributes.mode.filter(|_| !is_link);
-        let rest = Attributes { mode, uid: None, gid: None, ..*attributes };
-        if kind.is_directory() {
-            self.directories.entry(node).or_default().overlay(&rest);
-            return Ok(());
-        }
-        match self.set_mode_and_times(inode, &rest) {
-            // Some homes set the times of what a symbolic link leads to, if that is there.
-            Err(_) if is_link => Ok(()),
-            set => set,
-        }
-    }
-
-    fn set_mode_and_times(&self, inode: BorrowedFd<'_>, attributes: &Attributes) -> io::Result<()> {
-        if let Some(mode) = attributes.mode {
-            self.at_home(NameCommand::SetMode { inode, mode: mode & 0o7777 })?;
-        }
-        let (atime, mtime) = (attributes.atime.map(set_time), attributes.mtime.map(set_time));
-        if atime.is_some() || mtime.is_some() {
-            self.at_home(NameCommand::SetTimes { inode, atime, mtime })?;
-        }
-        Ok(())
-    }
 }
 
 fn entry<'b>(directory: &'b OwnedFd, at: &'b Place) -> Entry<'b, BorrowedFd<'b>> {
     Entry { directory: directory.as_fd(), name: OsStr::from_bytes(at.name()) }
-}
-
-fn set_time(moment: Moment) -> SetTime {
-    SetTime::To { seconds: moment.seconds, nanoseconds: moment.nanoseconds }
 }
 
 fn errno(error: &io::Error) -> i32 {

@@ -1,12 +1,15 @@
 //! Which inode of home each node is, and descriptors of them.
 //!
 //! An inode is opened by its handle. An ordinary user may not do that (CAP_DAC_READ_SEARCH): then SOURCE is walked once,
-//! and an inode is opened by the names that lead to it, which are kept true as recovery changes them.
+//! and an inode is opened by the names that lead to it, which are kept true as recovery changes them. Where handles do not
+//! last, the log says under which names nodes are, and what is there is the node (`by_name`).
 //!
 //! Invariants:
 //! - a descriptor is of an inode on SOURCE's own file system, which has a name in SOURCE;
 //! - no symbolic link is followed;
 //! - at most [`OPEN_MAX`] directories are open.
+
+mod by_name;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -19,6 +22,7 @@ use weir_names::tree::Kind;
 use weir_names::{NodeId, Place};
 
 use super::records::OWN_DIRECTORY;
+use super::whereabouts::Whereabouts;
 use crate::home_names::{HomeNames, PARKING, open_directory, read_link};
 use crate::identity::{self, Found, handle_of, may_open_handles};
 use crate::recovery::Recovered;
@@ -35,11 +39,45 @@ pub(crate) struct Seen {
     /// Opened with `O_PATH`.
     pub(crate) inode: OwnedFd,
     pub(crate) status: Stat,
-    /// `None` if it is on another file system.
-    pub(crate) identity: Option<Vec<u8>>,
+    pub(crate) which: Which,
+}
+
+/// Which inode it is that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// One of another file system.
+    Elsewhere,
+    /// One that no node is known to be: found by its name, which no record gives to a node.
+    Unknown,
+    /// The one with this identity.
+    Inode(Vec<u8>),
+}
+
+/// How inodes are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// By their handles, which this process opens if it may.
+    Handles,
+    /// The same as a process that may not.
+    #[cfg(test)]
+    Walk,
+    /// By the names that the log gives them.
+    Names,
 }
 
 impl Seen {
+    /// Its identity, if it has one.
+    pub(crate) fn identity(&self) -> Option<&[u8]> {
+        match &self.which {
+            Which::Inode(identity) => Some(identity),
+            Which::Elsewhere | Which::Unknown => None,
+        }
+    }
+
+    fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.status.st_mode)
+    }
+
     pub(crate) fn kind(&self) -> io::Result<Kind> {
         let mode = self.status.st_mode;
         Ok(match FileType::from_raw_mode(mode) {
@@ -63,13 +101,18 @@ impl Seen {
 }
 
 /// The type that a kind has in `st_mode`.
-fn file_type(kind: &Kind) -> FileType {
+pub(crate) fn file_type(kind: &Kind) -> FileType {
     match kind {
         Kind::File => FileType::RegularFile,
         Kind::Directory => FileType::Directory,
         Kind::Symlink(_) => FileType::Symlink,
         Kind::Special { file_type, .. } => FileType::from_raw_mode(*file_type),
     }
+}
+
+/// The identity of a node that is found by its names.
+fn identity_by_name(node: NodeId) -> Vec<u8> {
+    node.0.to_le_bytes().to_vec()
 }
 
 /// The names in a directory that was opened for reading. It need not be searchable.
@@ -103,17 +146,22 @@ pub(crate) struct Inodes<'a> {
     open: VecDeque<(NodeId, Rc<OwnedFd>)>,
     /// By identity; `None` where handles may be opened.
     walked: Option<HashMap<Vec<u8>, Named>>,
+    /// Where nodes are, if they are found by their names: then a node's identity is its number.
+    whereabouts: Option<Whereabouts>,
     root: Vec<u8>,
 }
 
 impl<'a> Inodes<'a> {
-    /// Of the directory `source`, on whose file system handles last.
+    /// Of the directory `source`. Handles last on its file system, or inodes are found by name.
     pub(crate) fn new(
         source: BorrowedFd<'a>,
         home: &'a HomeNames,
-        by_handle: bool,
+        finding: Finding,
     ) -> io::Result<Inodes<'a>> {
-        let root = handle_of(source)?;
+        let root = match finding {
+            Finding::Names => identity_by_name(NodeId::ROOT),
+            _ => handle_of(source)?,
+        };
         let mut inodes = Inodes {
             source,
             device: fstat(source)?.st_dev,
@@ -124,10 +172,13 @@ impl<'a> Inodes<'a> {
             nodes: HashMap::from([(root.clone(), NodeId::ROOT)]),
             open: VecDeque::new(),
             walked: None,
+            whereabouts: None,
             root,
         };
-        if !by_handle || !may_open_handles(source) {
-            inodes.walk()?;
+        match finding {
+            Finding::Names => inodes.whereabouts = Some(Whereabouts::default()),
+            Finding::Handles if may_open_handles(source) => {}
+            _ => inodes.walk()?,
         }
         Ok(inodes)
     }
@@ -139,6 +190,25 @@ impl<'a> Inodes<'a> {
         }
         self.nodes.insert(identity, node);
         self.open.retain(|(open, _)| *open != node);
+    }
+
+    /// A node is what was seen at a place. Its identity.
+    pub(crate) fn name_seen(&mut self, node: NodeId, at: &Place, seen: &Seen) -> Option<Vec<u8>> {
+        let identity = match &seen.which {
+            Which::Elsewhere => return None,
+            Which::Inode(identity) if self.whereabouts.is_none() => identity.clone(),
+            Which::Inode(_) | Which::Unknown => self.name_at(node, at),
+        };
+        self.name(node, identity.clone());
+        Some(identity)
+    }
+
+    /// What recovery of data finds a node by that home has.
+    pub(crate) fn lasting_identity(&self, node: NodeId) -> Option<Vec<u8>> {
+        match self.whereabouts {
+            Some(_) => self.path_identity(node),
+            None => self.identity(node).map(<[u8]>::to_vec),
+        }
     }
 
     pub(crate) fn identity(&self, node: NodeId) -> Option<&[u8]> {
@@ -166,6 +236,9 @@ impl<'a> Inodes<'a> {
         if let Some((_, known)) = self.open.iter().find(|(open, _)| *open == node) {
             return Ok(Rc::clone(known));
         }
+        if self.whereabouts.is_some() {
+            return self.directory_by_name(node);
+        }
         let identity = self.identities.get(&node).cloned().ok_or(Errno::STALE)?;
         let opened = match node {
             NodeId::ROOT => Some(self.source.try_clone_to_owned()?),
@@ -175,11 +248,15 @@ impl<'a> Inodes<'a> {
         if FileType::from_raw_mode(fstat(&opened)?.st_mode) != FileType::Directory {
             return Err(Errno::NOTDIR.into());
         }
+        self.keep_open(node, &opened);
+        Ok(opened)
+    }
+
+    fn keep_open(&mut self, node: NodeId, opened: &Rc<OwnedFd>) {
         if self.open.len() >= OPEN_MAX {
             self.open.pop_front();
         }
-        self.open.push_back((node, Rc::clone(&opened)));
-        Ok(opened)
+        self.open.push_back((node, Rc::clone(opened)));
     }
 
     fn parking(&mut self) -> io::Result<Rc<OwnedFd>> {
@@ -220,9 +297,12 @@ impl<'a> Inodes<'a> {
         }
         if let Some(at) = at
             && let Ok(Some(seen)) = self.look(at)
-            && seen.identity.as_ref() == Some(&identity)
+            && seen.identity() == Some(&identity)
         {
             return Ok(seen.inode);
+        }
+        if self.whereabouts.is_some() {
+            return self.open_by_name(node);
         }
         let (inode, status) = self.open_identity(&identity)?.ok_or(Errno::STALE)?;
         let is_directory = FileType::from_raw_mode(status.st_mode) == FileType::Directory;
@@ -243,17 +323,23 @@ impl<'a> Inodes<'a> {
             opened => opened?,
         };
         let status = fstat(&inode)?;
-        // A bind mount of SOURCE's file system has the device of SOURCE: what is under it is known by its own handle.
-        let is_here = status.st_dev == self.device;
-        let identity = is_here.then(|| handle_of(inode.as_fd())).transpose()?;
-        Ok(Some(Seen { inode, status, identity }))
+        let which = match &self.whereabouts {
+            Some(whereabouts) => self.which_by_name(whereabouts, at, inode.as_fd(), &status)?,
+            // A bind mount of SOURCE's file system has the device of SOURCE: what is under it is known by its own handle.
+            None if status.st_dev == self.device => Which::Inode(handle_of(inode.as_fd())?),
+            None => Which::Elsewhere,
+        };
+        Ok(Some(Seen { inode, status, which }))
     }
 
-    /// An inode has this name now.
-    pub(crate) fn moved(&mut self, node: NodeId, at: &Place) {
-        if self.walked.is_none() {
+    /// An inode lost a name, or got one, or both.
+    pub(crate) fn moved(&mut self, node: NodeId, from: Option<&Place>, to: Option<&Place>) {
+        if let Some(whereabouts) = &mut self.whereabouts {
+            from.into_iter().for_each(|from| whereabouts.take(node, from));
+            to.into_iter().for_each(|to| whereabouts.put(node, to));
             return;
         }
+        let Some(at) = to.filter(|_| self.walked.is_some()) else { return };
         let parent = match at.parent() {
             NodeId::PARKING => self.parking().ok().and_then(|fd| handle_of(fd.as_fd()).ok()),
             parent => self.identities.get(&parent).cloned(),
@@ -265,6 +351,10 @@ impl<'a> Inodes<'a> {
 
     /// The path of a directory in SOURCE for messages, as home has it.
     pub(crate) fn path_of(&mut self, directory: NodeId) -> Option<String> {
+        if self.whereabouts.is_some() {
+            let path = self.path_by_name(directory)?;
+            return Some(String::from_utf8_lossy(&path).into_owned());
+        }
         let opened = self.directory(directory).ok()?;
         Some(self.files.name_of(opened.as_fd()))
     }

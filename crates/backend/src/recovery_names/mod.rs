@@ -1,16 +1,21 @@
-//! Recovery of names and attributes, on a home that has file handles.
+//! Recovery of names and attributes.
 //!
 //! The log's records are replayed to a tree in which nothing is known of home; then the same planner that brings a living
 //! tree home says what is to be done ([`weir_names::tree`]). Here that is done: `records` refuses what cannot be true,
 //! `inodes` finds the inodes of nodes, `executor` executes commands, `note` keeps the identities of what was made, so that a
 //! recovery can be cut anywhere and done again, and `outcome` is what is reported. Names go home before the bytes of files.
 //!
+//! Where file handles last, the log says which inode each node is. Elsewhere it says under which names home has nodes, and what
+//! home was made to do to their names: `whereabouts` replays that, and `steps` does here as the mount did, notes what is done
+//! before it is done. Which of the two it is the log says, not the file system: SOURCE may have been copied to another one. If the
+//! log says neither, nothing of it was at home.
+//!
 //! Does not own: the log and how its records are read; the bytes of files and their sizes
 //! ([`recovery`](crate::recovery)).
 //!
 //! Invariants:
 //! - nothing outside SOURCE is touched, and nothing that was not known to be there is removed or replaced;
-//! - nothing goes into an inode that was made here before its identity is durable in the note;
+//! - nothing goes into an inode that was made here before its identity, or the step that made it, is durable in the note;
 //! - it ends, whatever the records say: after a number of commands that grows with the number of records, the rest is left.
 //!
 //! What home refuses is left, everything else is done, and nothing overtakes what it depends on. The caller keeps the log
@@ -22,8 +27,10 @@ mod note;
 mod outcome;
 mod records;
 mod replayed;
+mod steps;
 #[cfg(test)]
 mod tests;
+mod whereabouts;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -37,8 +44,8 @@ use weir_names::{NodeId, Place};
 use crate::home_names::{HomeNames, open_directory};
 use crate::identity::Naming;
 use executor::Executor;
-use inodes::{Inodes, names_in};
-use note::Note;
+use inodes::{Finding, Inodes, names_in};
+use note::{Note, Noted};
 use outcome::{damaged, reason, system};
 use records::{check_change, check_known, does_nothing};
 
@@ -47,6 +54,7 @@ pub use note::forget_recovered_names;
 pub use outcome::{LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames};
 pub use records::NameRecord;
 pub(crate) use replayed::Replayed;
+pub use whereabouts::Step;
 
 /// Commands that a recovery executes for each record, and for each inode that is parked, at most. A name takes a look, a
 /// make or a rename by way of the parking place, and attributes; and the same once more if somebody else is in the way.
@@ -67,12 +75,9 @@ pub fn recover_names(
     records: impl IntoIterator<Item = (Lsn, NameRecord)>,
     end: Lsn,
 ) -> Result<RecoveredNames, NamesRecoveryError> {
-    if Naming::of(source).map_err(system("find out SOURCE's file system"))?.is_by_path() {
-        return Err(NamesRecoveryError::NoHandles);
-    }
     let home = HomeNames::new(source).map_err(system("open SOURCE"))?;
     let records = records.into_iter().collect();
-    let mut recovery = Recovery::new(source, &home, log, records, end, true)?;
+    let mut recovery = Recovery::new(source, &home, log, records, end, None)?;
     recovery.run(usize::MAX)?;
     let recovered = recovery.finish()?;
     syncfs(source).map_err(|error| system("sync SOURCE's file system")(error.into()))?;
@@ -97,17 +102,21 @@ struct Recovery<'a> {
 }
 
 impl<'a> Recovery<'a> {
-    /// Replays the records, and looks what is parked. `by_handle`: inodes are opened by handle if this process may do that.
+    /// Replays the records, and looks what is parked. Without `finding`, records and home decide how inodes are found.
     fn new(
         source: BorrowedFd<'a>,
         home: &'a HomeNames,
         log: &Identity,
         records: Vec<(Lsn, NameRecord)>,
         end: Lsn,
-        by_handle: bool,
+        finding: Option<Finding>,
     ) -> Result<Recovery<'a>, NamesRecoveryError> {
         let (note, noted) = Note::read(source, *log).map_err(system("read '.weir/recovered'"))?;
-        let inodes = Inodes::new(source, home, by_handle);
+        let finding = match finding {
+            Some(finding) => finding,
+            None => finding_of(source, &records, &noted)?,
+        };
+        let inodes = Inodes::new(source, home, finding);
         let inodes = inodes.map_err(system("find the files of SOURCE"))?;
         let mut recovery = Recovery {
             tree: Tree::recovering(end),
@@ -119,7 +128,10 @@ impl<'a> Recovery<'a> {
             is_retried: false,
             not_noted: None,
         };
-        recovery.introduce(&records, noted)?;
+        match finding {
+            Finding::Names => recovery.introduce_by_name(&records, noted)?,
+            _ => recovery.introduce(&records, noted)?,
+        }
         for (lsn, record) in records {
             let NameRecord::Change(change) = record else { continue };
             check_change(&change, &recovery.tree).map_err(|why| damaged(lsn, why))?;
@@ -135,13 +147,9 @@ impl<'a> Recovery<'a> {
     fn introduce(
         &mut self,
         records: &[(Lsn, NameRecord)],
-        noted: Vec<note::Made>,
+        noted: Vec<Noted>,
     ) -> Result<(), NamesRecoveryError> {
-        let made = records.iter().filter_map(|(_, record)| match record {
-            NameRecord::Change(Change::Make { node, kind, .. }) => Some((*node, kind)),
-            _ => None,
-        });
-        let made: HashMap<NodeId, &Kind> = made.collect();
+        let made = made_by(records);
         self.nodes.extend(made.keys());
         let mut known = HashSet::new();
         for (lsn, record) in records {
@@ -159,7 +167,8 @@ impl<'a> Recovery<'a> {
                 }
             }
         }
-        for (node, identity) in noted {
+        for line in noted {
+            let Noted::Inode(node, identity) = line else { continue };
             if let Some(kind) = made.get(&node) {
                 self.introduce_made(node, kind, &identity)?;
             }
@@ -191,9 +200,14 @@ impl<'a> Recovery<'a> {
             let Some(seen) = self.executor.inodes.look(&at)? else { continue };
             let node = Tree::node_parked_as(&name).filter(|node| self.nodes.contains(node));
             if let Some(node) = node
-                && self.executor.recognize_parked(&mut self.tree, node, &seen)?
+                && self.executor.recognize_parked(&mut self.tree, node, &at, &seen)?
             {
                 self.tree.found_parked(node);
+                continue;
+            }
+            let by_name = self.executor.inodes.whereabouts().is_some();
+            if HomeNames::is_kept(&name) || by_name && !seen.is_empty()? {
+                // Nobody knows whose it is: the next mount keeps it.
                 continue;
             }
             let is_directory = seen.kind()?.is_directory();
@@ -207,6 +221,9 @@ impl<'a> Recovery<'a> {
 
     /// Brings home what is to be brought home, with so many commands at most. Says whether it is done.
     fn run(&mut self, commands_max: usize) -> Result<bool, NamesRecoveryError> {
+        if self.executor.inodes.whereabouts().is_some() {
+            return self.run_by_steps(commands_max);
+        }
         let mut executed = 0;
         loop {
             while self.commands_left > 0 && executed < commands_max {
@@ -228,33 +245,42 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Makes the identities of what was made durable. Says whether there is anything new to be done.
+    /// Makes durable what was made. Says whether there is anything new to be done.
     fn commit(&mut self) -> Result<bool, NamesRecoveryError> {
-        let made = self.executor.take_unnoted();
-        let nodes = made.iter().map(|(node, _)| *node);
+        Ok(self.note(Vec::new())? && self.tell_committed())
+    }
+
+    /// Notes what was made, and `more`. Says whether the note has it.
+    fn note(&mut self, more: Vec<Noted>) -> Result<bool, NamesRecoveryError> {
+        let mut lines = self.executor.take_unnoted();
+        let nodes: HashSet<NodeId> = lines.iter().filter_map(Noted::named).collect();
         if let Some((_, not_noted)) = &mut self.not_noted {
             not_noted.extend(nodes);
             return Ok(false);
         }
-        let noted = if made.is_empty() { Ok(()) } else { self.note.add(&made) };
-        match noted {
-            Ok(()) => {}
+        lines.extend(more);
+        match if lines.is_empty() { Ok(()) } else { self.note.add(&lines) } {
+            Ok(()) => Ok(true),
             // What does not depend on it was done, or is done yet.
             Err(error) => match error.raw_os_error() {
                 Some(code @ (libc::ENOSPC | libc::EDQUOT)) => {
-                    self.not_noted = Some((code, nodes.collect()));
-                    return Ok(false);
+                    self.not_noted = Some((code, nodes));
+                    Ok(false)
                 }
-                _ => return Err(system("write '.weir/recovered'")(error)),
+                _ => Err(system("write '.weir/recovered'")(error)),
             },
         }
+    }
+
+    /// The tree may go on with what was made. Says whether that is new.
+    fn tell_committed(&mut self) -> bool {
         let end = self.executor.end;
         let is_new = self.committed < end;
         if is_new {
             self.committed = end;
             self.tree.committed(end);
         }
-        Ok(is_new)
+        is_new
     }
 
     /// What home refused is tried once more: there may be room now. Says whether it is.
@@ -299,10 +325,48 @@ impl<'a> Recovery<'a> {
         let identities = self.nodes.iter().filter(|node| is_noted(node));
         let identities = identities.filter(|&&node| self.tree.is_bound(node));
         let identities = identities
-            .filter_map(|&node| Some((node, self.executor.inodes.identity(node)?.to_vec())));
+            .filter_map(|&node| Some((node, self.executor.inodes.lasting_identity(node)?)));
         let identities = identities.collect();
         Ok(RecoveredNames { left, conflicts, counts: self.executor.counts, identities })
     }
+}
+
+/// How inodes are found: as the log says, and an earlier recovery of it.
+fn finding_of(
+    source: BorrowedFd<'_>,
+    records: &[(Lsn, NameRecord)],
+    noted: &[Noted],
+) -> Result<Finding, NamesRecoveryError> {
+    let is_name =
+        |record: &NameRecord| matches!(record, NameRecord::Placed { .. } | NameRecord::Step { .. });
+    let by_name = records.iter().any(|(_, record)| is_name(record))
+        || noted.iter().any(|line| matches!(line, Noted::Step(..)));
+    let is_handle = |record: &NameRecord| matches!(record, NameRecord::Known { .. });
+    let handle = records.iter().find(|(_, record)| is_handle(record));
+    let by_handle = handle.is_some() || noted.iter().any(|line| matches!(line, Noted::Inode(..)));
+    let has_handles = || {
+        let naming = Naming::of(source).map_err(system("find out SOURCE's file system"))?;
+        Ok(!naming.is_by_path())
+    };
+    match (by_name, by_handle) {
+        (true, true) => {
+            let lsn = handle.map_or(Lsn(0), |(lsn, _)| *lsn);
+            Err(damaged(lsn, "it names an inode, and others say under which names nodes are"))
+        }
+        (true, false) => Ok(Finding::Names),
+        (false, true) if !has_handles()? => Err(NamesRecoveryError::NoHandles),
+        (false, true) => Ok(Finding::Handles),
+        (false, false) => Ok(if has_handles()? { Finding::Handles } else { Finding::Names }),
+    }
+}
+
+/// The nodes that the log makes.
+fn made_by(records: &[(Lsn, NameRecord)]) -> HashMap<NodeId, &Kind> {
+    let made = records.iter().filter_map(|(_, record)| match record {
+        NameRecord::Change(Change::Make { node, kind, .. }) => Some((*node, kind)),
+        _ => None,
+    });
+    made.collect()
 }
 
 /// Paths for messages.

@@ -1,37 +1,67 @@
-//! The note of inodes that a recovery made: `.weir/recovered`.
+//! The note of what a recovery did: `.weir/recovered`.
 //!
 //! A recovery may be cut and done again. What it made has an identity that the log does not have; nothing is put into
 //! such an inode before its identity is in the note, durably. So the next recovery knows every inode that is not empty.
 //!
-//! The first line is the log's name. Then come *batches*, each durable before the next one is begun: a line for each
-//! inode, which is its node's number and its identity, and a last line `end CRC` over the batch's lines before it. All
-//! numbers are in hexadecimal digits. The last batch may be cut, since nothing was done yet that needs it.
+//! Where inodes are not known again, the note goes on where the log's steps end: each step of the recovery is in it as begun
+//! before home does it, and as done, or not done, before anything goes into a node that it made and before the next batch of
+//! steps. So do the log's steps that were pending when the recovery began: after it, home does not say any more whether they were
+//! done.
 //!
-//! Invariant: a note of another log is never used. It is replaced when the first inode is noted.
+//! The first line is the log's name. Then come *batches*, each durable before the next one is begun: the lines of the batch,
+//! and a last line `end CRC` over them. A line is one of
+//!
+//! ```text
+//! NODE IDENTITY             an inode that was made
+//! begun NODE FROM TO        a step; so do `done` and `undone`
+//! ```
+//!
+//! FROM and TO are `DIRECTORY/NAME`, or `-` for none; NAME is the bytes of the name. All numbers and bytes are in hexadecimal
+//! digits. The last batch may be cut, since nothing was done yet that needs it.
+//!
+//! Invariant: a note of another log is never used. It is replaced when the first line is noted.
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{OFlags, fsync, renameat};
-use weir_log::Identity;
-use weir_names::NodeId;
+use weir_log::{Identity, Stage};
+use weir_names::{NodeId, Place};
 
+use super::whereabouts::Step;
 use crate::notes;
 use crate::partial::{bytes, hex};
 
 const NOTE: &str = "recovered";
 const NOTE_NEW: &str = "recovered.new";
 
-/// An inode that a recovery made: its node, and its identity.
-pub(crate) type Made = (NodeId, Vec<u8>);
+/// One line of a note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// An inode that a recovery made: its node, and its identity.
+    Inode(NodeId, Vec<u8>),
+    /// A step of a recovery.
+    Step(Step, Stage),
+}
+
+impl Noted {
+    /// The node into which nothing may go before this is durable.
+    pub(crate) fn named(&self) -> Option<NodeId> {
+        match self {
+            Noted::Inode(node, _) => Some(*node),
+            Noted::Step(step, Stage::Done) if step.from.is_none() => Some(step.node),
+            Noted::Step(..) => None,
+        }
+    }
+}
 
 /// The note of one log, as it is read and added to.
 #[derive(Debug)]
 pub(crate) struct Note<'a> {
     source: BorrowedFd<'a>,
     log: Identity,
-    /// Open at its end; `None` before the first inode is noted.
+    /// Open at its end; `None` before the first line is noted.
     file: Option<File>,
     /// As on a full disk.
     #[cfg(test)]
@@ -39,11 +69,14 @@ pub(crate) struct Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// Reads the note of a log: what earlier recoveries of it made.
+    /// Reads the note of a log: what earlier recoveries of it did.
     ///
     /// # Errors
     /// InvalidData if it is damaged; those of reading it.
-    pub(crate) fn read(source: BorrowedFd<'a>, log: Identity) -> io::Result<(Note<'a>, Vec<Made>)> {
+    pub(crate) fn read(
+        source: BorrowedFd<'a>,
+        log: Identity,
+    ) -> io::Result<(Note<'a>, Vec<Noted>)> {
         let mut note = Note {
             source,
             log,
@@ -66,16 +99,16 @@ impl<'a> Note<'a> {
         Ok((note, made))
     }
 
-    /// Adds inodes, durably. After an error nothing may be added any more.
+    /// Adds lines, durably. After an error nothing may be added any more.
     ///
     /// # Errors
     /// Those of writing the note.
-    pub(crate) fn add(&mut self, made: &[Made]) -> io::Result<()> {
+    pub(crate) fn add(&mut self, lines: &[Noted]) -> io::Result<()> {
         #[cfg(test)]
         if self.is_full {
             return Err(rustix::io::Errno::NOSPC.into());
         }
-        let batch = encode(made);
+        let batch = encode(lines);
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(Note::begin(self.source, &self.log)?),
@@ -109,17 +142,37 @@ pub fn forget_recovered_names(source: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-fn encode(made: &[Made]) -> String {
-    let lines = made.iter().map(|(node, identity)| format!("{:x} {}\n", node.0, hex(identity)));
-    let lines: String = lines.collect();
+fn encode(lines: &[Noted]) -> String {
+    let lines: String = lines.iter().map(encode_line).collect();
     format!("{lines}end {:08x}\n", crc32c::crc32c(lines.as_bytes()))
+}
+
+fn encode_line(line: &Noted) -> String {
+    let place = |at: &Option<Place>| match at {
+        Some(at) => format!("{:x}/{}", at.parent().0, hex(at.name())),
+        None => "-".to_owned(),
+    };
+    match line {
+        Noted::Inode(node, identity) => format!("{:x} {}\n", node.0, hex(identity)),
+        Noted::Step(Step { node, from, to }, stage) => {
+            format!("{} {:x} {} {}\n", word(*stage), node.0, place(from), place(to))
+        }
+    }
+}
+
+fn word(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Begun => "begun",
+        Stage::Done => "done",
+        Stage::Undone => "undone",
+    }
 }
 
 /// What a note says, and how many bytes of it; `None` if it is of another log.
 ///
 /// # Errors
 /// What is wrong with it.
-fn decode(text: &[u8], log: &Identity) -> Result<Option<(Vec<Made>, usize)>, &'static str> {
+fn decode(text: &[u8], log: &Identity) -> Result<Option<(Vec<Noted>, usize)>, &'static str> {
     let first = text.split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();
     let name = first.strip_suffix(b"\n").and_then(|name| bytes(std::str::from_utf8(name).ok()?));
     match name {
@@ -159,11 +212,24 @@ fn decode(text: &[u8], log: &Identity) -> Result<Option<(Vec<Made>, usize)>, &'s
     Ok(Some((made, whole)))
 }
 
-fn decode_line(line: &str) -> Option<Made> {
-    let (node, identity) = line.split_once(' ')?;
-    let identity =
-        bytes(identity).filter(|_| identity.is_ascii() && identity.len().is_multiple_of(2))?;
-    Some((NodeId(u64::from_str_radix(node, 16).ok()?), identity))
+fn decode_line(line: &str) -> Option<Noted> {
+    let (first, rest) = line.split_once(' ')?;
+    let node = |digits: &str| Some(NodeId(u64::from_str_radix(digits, 16).ok()?));
+    let Some(stage) = Stage::ALL.into_iter().find(|&stage| word(stage) == first) else {
+        return Some(Noted::Inode(node(first)?, digits(rest)?));
+    };
+    let place = |text: &str| match text.split_once('/') {
+        Some((directory, name)) => Some(Some(Place::new(node(directory)?, &digits(name)?)?)),
+        None => (text == "-").then_some(None),
+    };
+    let mut fields = rest.split(' ');
+    let mut next = || fields.next();
+    let step = Step { node: node(next()?)?, from: place(next()?)?, to: place(next()?)? };
+    next().is_none().then_some(Noted::Step(step, stage))
+}
+
+fn digits(text: &str) -> Option<Vec<u8>> {
+    bytes(text).filter(|_| text.is_ascii() && text.len().is_multiple_of(2))
 }
 
 fn damaged(why: &'static str) -> io::Error {
@@ -185,8 +251,16 @@ mod tests {
         std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700)).unwrap();
         let source = File::open(place.path()).unwrap();
         let read = |log| Note::read(source.as_fd(), [log; 16]).unwrap();
-        let inode = |node| (NodeId(node), vec![1, 0, 0xff, node as u8]);
-        let batches = [vec![inode(7), inode(0x1234)], vec![inode(8)], vec![inode(9), inode(10)]];
+        let inode = |node| Noted::Inode(NodeId(node), vec![1, 0, 0xff, node as u8]);
+        let place = |name: &[u8]| Place::new(NodeId(0x123), name);
+        let step =
+            |stage| Noted::Step(Step { node: NodeId(8), from: place(b" \n\xff"), to: None }, stage);
+        let moved = Step { node: NodeId(1 << 62), from: place(b"a"), to: place(b"b") };
+        let batches = [
+            vec![inode(7), inode(0x1234)],
+            vec![step(Stage::Begun), step(Stage::Done), step(Stage::Undone)],
+            vec![inode(9), Noted::Step(moved, Stage::Begun)],
+        ];
         let (mut note, made) = read(1);
         assert!(made.is_empty());
         for batch in &batches {

@@ -20,8 +20,11 @@ pub enum NamesRecoveryError {
         /// What is wrong.
         why: String,
     },
-    /// SOURCE's file system has no file handles that last.
-    #[error("names cannot be recovered: SOURCE's file system has no lasting file handles")]
+    /// The log knows nodes by their file handles, and SOURCE's file system has none that last.
+    #[error(
+        "the log knows files by their file handles, and the file system that SOURCE is on now has none that last: \
+         recover where SOURCE was when the log was written"
+    )]
     NoHandles,
     /// A system call failed that concerns all names.
     #[error("cannot {doing}: {source}")]

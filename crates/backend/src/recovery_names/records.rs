@@ -4,13 +4,18 @@
 //! itself when it replays a change is checked here, before.
 
 use rustix::fs::FileType;
+use weir_log::Stage;
 use weir_names::tree::{Attributes, Change, Kind, Tree};
 use weir_names::{NodeId, Place};
 
+use super::whereabouts::Step;
 use crate::identity;
 
 /// Node numbers from here on are given by the recovery itself, to what it finds and the log does not know.
 pub(crate) const OWN_FIRST: u64 = 1 << 62;
+
+/// There are no such numbers.
+pub(crate) const OWN_LIMIT: u64 = 1 << 63;
 
 /// Weir's own directory in SOURCE.
 pub(crate) const OWN_DIRECTORY: &[u8] = b".weir";
@@ -27,6 +32,22 @@ pub enum NameRecord {
         /// Its file handle, as data records name files.
         identity: Vec<u8>,
     },
+    /// Home has a node under a name: where inodes are not known again.
+    Placed {
+        /// The node.
+        node: NodeId,
+        /// What it is.
+        kind: Kind,
+        /// The name.
+        at: Place,
+    },
+    /// Home is made to change a node's names.
+    Step {
+        /// What is done.
+        step: Step,
+        /// Whether it is.
+        stage: Stage,
+    },
     /// A change of the tree.
     Change(Change),
 }
@@ -41,18 +62,31 @@ pub(crate) fn check_known(node: NodeId, kind: &Kind, identity: &[u8]) -> Result<
     }
 }
 
+/// What is wrong with a record that says where a node is.
+pub(crate) fn check_placed(node: NodeId, kind: &Kind, at: &Place) -> Result<(), String> {
+    check_node(node)?;
+    check_kind(kind)?;
+    check_place_of(node, at)
+}
+
+/// What is wrong with a record of a step.
+pub(crate) fn check_step(step: &Step) -> Result<(), String> {
+    check_node(step.node)?;
+    step.from.iter().chain(&step.to).try_for_each(|at| check_place_of(step.node, at))?;
+    match step.from.is_some() && step.from == step.to {
+        true => Err(format!("node {} is moved to the name it has", step.node.0)),
+        false => Ok(()),
+    }
+}
+
 /// What is wrong with a change, for all that was replayed before it.
 pub(crate) fn check_change(change: &Change, tree: &Tree) -> Result<(), String> {
     match change {
         Change::Make { node, at, kind, attributes } => {
             check_node(*node)?;
-            check_place(at)?;
+            check_place_of(*node, at)?;
             check_kind(kind)?;
-            check_attributes(attributes)?;
-            match at.parent() == *node {
-                true => Err(format!("node {} is made in itself", node.0)),
-                false => Ok(()),
-            }
+            check_attributes(attributes)
         }
         Change::Link { node, at } | Change::Remove { node, at } => {
             check_node(*node)?;
@@ -120,6 +154,15 @@ fn check_place(at: &Place) -> Result<(), String> {
     check_number(at.parent())?;
     match at.parent() == NodeId::ROOT && at.name() == OWN_DIRECTORY {
         true => Err("'.weir' itself is changed".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// A name that a node has.
+fn check_place_of(node: NodeId, at: &Place) -> Result<(), String> {
+    check_place(at)?;
+    match at.parent() == node {
+        true => Err(format!("node {} is in itself", node.0)),
         false => Ok(()),
     }
 }

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use weir_log::{Home, Identity, Lsn, NameRecord as Record, RecordError};
-use weir_names::NodeId;
+use weir_log::{Entry, Home, Identity, Lsn, NameRecord as Record, RecordError};
 use weir_names::tree::{Change, kind_at_home};
+use weir_names::{NodeId, Place};
 
+use crate::identity;
 use crate::recovery::{Recovered, RecoveryError};
-use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, recover_names};
+use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, Step, recover_names};
 
 /// The names of a log that is replayed.
 #[derive(Debug)]
@@ -32,6 +33,15 @@ impl ReplayedNames {
             let (node, kind, identity) = (NodeId(node), kind_at_home(file_type), identity.to_vec());
             self.nodes.insert(identity.clone(), node);
             self.records.push((lsn, NameRecord::Known { node, kind, identity }));
+        }
+        if let Record::Place { node, file_type, at } = *record {
+            let (node, kind, at) = (NodeId(node), kind_at_home(file_type), place(at)?);
+            self.records.push((lsn, NameRecord::Placed { node, kind, at }));
+        }
+        if let Record::Step { node, stage, from, to } = *record {
+            let (from, to) = (from.map(place).transpose()?, to.map(place).transpose()?);
+            let step = Step { node: NodeId(node), from, to };
+            self.records.push((lsn, NameRecord::Step { step, stage }));
         }
         if let Some(change) = Change::of_record(record)? {
             self.records.push((lsn, NameRecord::Change(change)));
@@ -65,9 +75,22 @@ impl ReplayedNames {
         Ok(())
     }
 
-    /// Which inode of home a node is.
+    /// Which inode of home a node is. A path may lead to another file when the next recovery goes on where this one ended: so
+    /// where files are found by their paths, the node's number is the identity here.
     fn identity_of(&self, node: u64) -> Option<Vec<u8>> {
-        Some(self.recovered.as_ref()?.identity_of(NodeId(node))?.to_vec())
+        let identity = self.recovered.as_ref()?.identity_of(NodeId(node))?;
+        Some(match identity::as_path(identity) {
+            Some(_) => identity::of_node(node),
+            None => identity.to_vec(),
+        })
+    }
+
+    /// What home finds a file by that has this identity; `None` if home does not have it.
+    fn at_home<'a>(&'a self, identity: &'a [u8]) -> Option<&'a [u8]> {
+        match identity::as_node(identity) {
+            Some(node) => self.recovered.as_ref()?.identity_of(NodeId(node)),
+            None => Some(identity),
+        }
     }
 
     /// The identity that an inode has now that home had lost.
@@ -107,6 +130,10 @@ impl Replayed {
     }
 }
 
+fn place(at: Entry<'_>) -> Result<Place, RecordError> {
+    Place::new(NodeId(at.directory), at.name).ok_or(RecordError::Nonsense("name"))
+}
+
 fn names_failed(doing: &'static str, source: io::Error) -> RecoveryError {
     RecoveryError::new(doing, "the names in the log".to_owned(), source)
 }
@@ -140,7 +167,10 @@ impl Home for Replayed {
     }
 
     fn open(&mut self, identity: &[u8]) -> Result<Option<Self::File>, RecoveryError> {
-        self.files.open(identity)
+        match self.names.at_home(identity) {
+            Some(identity) => self.files.open(identity),
+            None => Ok(None),
+        }
     }
 
     fn write(&mut self, file: &Self::File, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {

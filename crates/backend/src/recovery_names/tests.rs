@@ -1,9 +1,14 @@
 //! Recoveries of real directories, on the file system that temporary directories are on.
 
 mod cases;
+mod cases_by_name;
 mod crash;
+mod crash_by_name;
 mod damage;
+mod damage_by_name;
+mod logs;
 mod model;
+mod programs;
 
 use std::fs;
 use std::os::fd::AsFd;

@@ -4,74 +4,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
+use super::logs::Log;
 use super::*;
-
-/// A log as it is written.
-#[derive(Clone, Default)]
-struct Log(Vec<(Lsn, NameRecord)>);
-
-impl Log {
-    fn push(&mut self, record: NameRecord) {
-        self.0.push((Lsn(8 * (self.0.len() as u64 + 1)), record));
-    }
-
-    fn change(mut self, change: Change) -> Log {
-        self.push(NameRecord::Change(change));
-        self
-    }
-
-    fn known(mut self, node: u64, kind: Kind, identity: Vec<u8>) -> Log {
-        self.push(NameRecord::Known { node: NodeId(node), kind, identity });
-        self
-    }
-
-    fn make(self, node: u64, at: Place, kind: Kind) -> Log {
-        let mode = if kind.is_directory() { 0o750 } else { 0o640 };
-        self.make_with(node, at, kind, attributes(mode))
-    }
-
-    fn make_with(self, node: u64, at: Place, kind: Kind, attributes: Attributes) -> Log {
-        self.change(Change::Make { node: NodeId(node), at, kind, attributes })
-    }
-
-    fn rename(self, node: u64, from: Place, to: Place, replaced: Option<u64>) -> Log {
-        let replaced = replaced.map(NodeId);
-        self.change(Change::Rename { node: NodeId(node), from, to, replaced })
-    }
-
-    fn end(&self) -> Lsn {
-        Lsn(8 * (self.0.len() as u64 + 1))
-    }
-
-    fn recover(&self, source: &Source) -> RecoveredNames {
-        let records = self.0.clone();
-        recover_names(source.fd.as_fd(), &LOG, records, self.end()).unwrap()
-    }
-
-    /// Recovers twice: the second time there is nothing to be made, removed or renamed. The result of the first time.
-    fn recover_all(&self, source: &Source) -> RecoveredNames {
-        let recovered = self.recover(source);
-        assert_eq!((&recovered.left, &recovered.conflicts), (&vec![], &vec![]));
-        let again = self.recover(source);
-        let Counts { made, removed, renamed, .. } = again.counts;
-        assert_eq!((made, removed, renamed, again.left), (0, 0, 0, vec![]));
-        recovered
-    }
-}
-
-impl Source {
-    fn metadata(&self, name: &str) -> fs::Metadata {
-        fs::symlink_metadata(self.path(name)).unwrap()
-    }
-
-    fn names(&self, directory: &str) -> Vec<String> {
-        let names = fs::read_dir(self.path(directory)).unwrap();
-        let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<_> = names.filter(|name| name != ".weir").collect();
-        names.sort();
-        names
-    }
-}
 
 fn special(file_type: u32) -> Kind {
     Kind::Special { file_type, device: 0 }
@@ -332,7 +266,9 @@ fn nothing_goes_into_what_the_note_has_no_room_for() {
         .change(Change::Remove { node: NodeId(9), at: at(1, "old") });
     let home = HomeNames::new(source.fd.as_fd()).unwrap();
     let (records, end) = (log.0.clone(), log.end());
-    let mut recovery = Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, true).unwrap();
+    let mut recovery =
+        Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, Some(Finding::Handles))
+            .unwrap();
     recovery.note.is_full = true;
     recovery.run(usize::MAX).unwrap();
     let recovered = recovery.finish().unwrap();

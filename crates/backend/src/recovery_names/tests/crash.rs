@@ -1,157 +1,48 @@
 //! Random changes, of which home does some; a crash at any moment, and crashes of the recovery; then names and attributes are
 //! as they were at one moment. Home loses nothing here: the tests of the tree do that.
 
-use super::model::{Model, Random, compare, picture_of};
+use super::model::{Model, compare, picture_of};
+use super::programs::{Programs, nodes_of, seeds};
 use super::*;
-
-/// The seeds of a test: the first `usual` ones, or `WEIR_SEEDS=A..B`.
-fn seeds(usual: u64) -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("WEIR_SEEDS") else { return 0..usual };
-    let (from, to) = text.split_once("..").expect("WEIR_SEEDS is written A..B");
-    from.parse().expect("a number")..to.parse().expect("a number")
-}
 
 /// A mount of which little is left but the tree and the log.
 struct Machine<'a> {
-    random: Random,
+    programs: Programs,
     source: &'a Source,
     home: &'a HomeNames,
     tree: Tree,
     executor: Executor<'a>,
-    seen: Model,
     log: Vec<(Lsn, NameRecord)>,
     /// What programs saw after each record.
     seen_at: Vec<(Lsn, Model)>,
     lsn: u64,
-    next_node: u64,
     durable: u64,
     /// Records before it are gone.
     tail: Lsn,
-    is_root: bool,
-    has_xattrs: bool,
-}
-
-/// The nodes that a change speaks of, a new one left out.
-fn nodes_of(change: &Change) -> Vec<NodeId> {
-    match change {
-        Change::Make { at, .. } => vec![at.parent()],
-        Change::Link { node, at } | Change::Remove { node, at } => vec![at.parent(), *node],
-        Change::Rename { node, from, to, replaced } => {
-            let named = [Some(from.parent()), Some(to.parent()), Some(*node), *replaced];
-            named.into_iter().flatten().collect()
-        }
-        Change::Exchange { one, other } => {
-            vec![one.1.parent(), other.1.parent(), one.0, other.0]
-        }
-        Change::Set { node, .. } | Change::SetXattr { node, .. } => vec![*node],
-    }
 }
 
 impl<'a> Machine<'a> {
     fn new(seed: u64, source: &'a Source, home: &'a HomeNames) -> Machine<'a> {
-        let inodes = Inodes::new(source.fd.as_fd(), home, true).unwrap();
+        let inodes = Inodes::new(source.fd.as_fd(), home, Finding::Handles).unwrap();
         let mut tree = Tree::new(Lsn(1));
         tree.listed(NodeId::ROOT);
-        let seen = Model::new();
-        let set = rustix::fs::setxattr(
-            source.path(".weir"),
-            "user.weir",
-            b"",
-            rustix::fs::XattrFlags::empty(),
-        );
+        let programs = Programs::new(seed, source);
         Machine {
-            random: Random(seed),
             source,
             home,
             tree,
             executor: Executor::new(home, inodes, Lsn(0)),
-            seen_at: vec![(Lsn(0), seen.clone())],
-            seen,
+            seen_at: vec![(Lsn(0), programs.seen.clone())],
+            programs,
             log: Vec::new(),
             lsn: 1,
-            next_node: 100,
             durable: 1,
             tail: Lsn(0),
-            is_root: rustix::process::geteuid().is_root(),
-            has_xattrs: set.is_ok(),
         }
-    }
-
-    fn attributes(&mut self) -> Attributes {
-        let own = attributes(0);
-        let random = &mut self.random;
-        let (uid, gid) = match self.is_root {
-            true => (Some(random.below(3) as u32), Some(random.below(3) as u32)),
-            false => (own.uid, own.gid),
-        };
-        let mode = random.below(0o1000) as u32 | if self.is_root { 0 } else { 0o700 };
-        let mtime = Moment { seconds: random.below(1 << 30) as i64, nanoseconds: 17 };
-        Attributes { mode: Some(mode), uid, gid, atime: None, mtime: Some(mtime) }
-    }
-
-    fn place(&mut self) -> Place {
-        let is_alive = |node: &NodeId| {
-            self.seen.is_directory(*node) && self.seen.is_below(*node, NodeId::ROOT)
-        };
-        let directories: Vec<NodeId> = self.seen.inodes.keys().copied().filter(is_alive).collect();
-        let directory = directories[self.random.below(directories.len())];
-        Place::new(directory, &[b'a' + self.random.below(4) as u8]).unwrap()
-    }
-
-    /// A place that leads to something, if one is found soon.
-    fn taken(&mut self) -> Option<(NodeId, Place)> {
-        (0..8).find_map(|_| {
-            let at = self.place();
-            Some((*self.seen.entries.get(&at)?, at))
-        })
-    }
-
-    fn some_change(&mut self) -> Option<Change> {
-        Some(match self.random.below(15) {
-            0..5 => {
-                let kind = match self.random.below(5) {
-                    0 | 1 => Kind::Directory,
-                    2 => Kind::Symlink(b"target"[..].into()),
-                    3 => Kind::Special { file_type: libc::S_IFIFO, device: 0 },
-                    _ => Kind::File,
-                };
-                self.next_node += 1;
-                let (node, attributes) = (NodeId(self.next_node), self.attributes());
-                Change::Make { node, at: self.place(), kind, attributes }
-            }
-            5 => Change::Link { node: self.taken()?.0, at: self.place() },
-            6..8 => {
-                let (node, at) = self.taken()?;
-                Change::Remove { node, at }
-            }
-            8..11 => {
-                let (node, from) = self.taken()?;
-                let to = self.place();
-                let replaced = self.seen.entries.get(&to).copied();
-                Change::Rename { node, from, to, replaced }
-            }
-            11 => Change::Exchange { one: self.taken()?, other: self.taken()? },
-            12 | 13 => {
-                let (node, _) = self.taken()?;
-                Change::Set { node, attributes: self.attributes() }
-            }
-            _ => {
-                let (node, _) = self.taken()?;
-                let kind = &self.seen.inodes[&node].kind;
-                if !self.has_xattrs || !matches!(kind, Kind::File | Kind::Directory) {
-                    return None;
-                }
-                let value = (!self.random.one_in(3)).then(|| b"value"[..].into());
-                Change::SetXattr { node, name: b"user.weir"[..].into(), value }
-            }
-        })
     }
 
     fn change(&mut self) {
-        let Some(change) = self.some_change() else { return };
-        if !self.seen.change(&change) {
-            return;
-        }
+        let Some(change) = self.programs.change() else { return };
         self.lsn += 8;
         let lsn = Lsn(self.lsn);
         for node in nodes_of(&change) {
@@ -160,7 +51,7 @@ impl<'a> Machine<'a> {
             }
         }
         self.log.push((lsn, NameRecord::Change(change.clone())));
-        self.seen_at.push((lsn, self.seen.clone()));
+        self.seen_at.push((lsn, self.programs.seen.clone()));
         self.tree.apply(change, lsn);
     }
 
@@ -175,7 +66,7 @@ impl<'a> Machine<'a> {
             let Some((id, command)) = self.tree.next_command() else { return };
             self.executor.end = Lsn(self.lsn + 8);
             let result = self.executor.execute(&mut self.tree, &command);
-            for (node, _) in self.executor.take_unnoted() {
+            for node in self.executor.take_unnoted().iter().filter_map(Noted::named) {
                 self.log_known(Lsn(self.lsn + 8), node);
             }
             self.lsn = self.executor.end.0 - 8;
@@ -193,10 +84,10 @@ impl<'a> Machine<'a> {
     }
 
     fn step(&mut self) {
-        match self.random.below(24) {
+        match self.programs.random.below(24) {
             0..12 => self.change(),
             12..15 => {
-                let back = self.random.below(60) as u64;
+                let back = self.programs.random.below(60) as u64;
                 self.commit((self.lsn + 1).saturating_sub(back));
             }
             15 => {
@@ -211,28 +102,31 @@ impl<'a> Machine<'a> {
                 self.tail = self.tree.needed_from().unwrap_or(Lsn(self.durable));
             }
             _ => {
-                let most = 1 + self.random.below(6);
+                let most = 1 + self.programs.random.below(6);
                 self.execute_some(most);
             }
         }
     }
 
     fn recovery(&mut self, log: &[(Lsn, NameRecord)], end: Lsn) -> Recovery<'a> {
-        let by_handle = !self.random.one_in(3);
+        let finding = match self.programs.random.one_in(3) {
+            true => Finding::Walk,
+            false => Finding::Handles,
+        };
         let source = self.source.fd.as_fd();
-        Recovery::new(source, self.home, &LOG, log.to_vec(), end, by_handle).unwrap()
+        Recovery::new(source, self.home, &LOG, log.to_vec(), end, Some(finding)).unwrap()
     }
 
     /// Crashes, recovers, perhaps crashes in the middle of that, and compares.
     fn crash(mut self, seed: u64) {
         // More may have been written than was known to be durable.
-        let upto = self.durable + self.random.below(24) as u64;
+        let upto = self.durable + self.programs.random.below(24) as u64;
         let is_there = |lsn: &Lsn| self.tail <= *lsn && lsn.0 < upto;
         let log: Vec<_> = self.log.iter().filter(|(lsn, _)| is_there(lsn)).cloned().collect();
         let wanted = self.seen_at.iter().rev().find(|(lsn, _)| lsn.0 < upto).unwrap();
         let (model, wanted) = (wanted.1.clone(), wanted.1.picture());
-        for _ in 0..self.random.below(4) {
-            let commands = self.random.below(40);
+        for _ in 0..self.programs.random.below(4) {
+            let commands = self.programs.random.below(40);
             let mut recovery = self.recovery(&log, Lsn(upto));
             recovery.run(commands).unwrap();
         }
@@ -262,7 +156,7 @@ fn crash_on(source: impl Fn() -> Option<Source>, seeds: std::ops::Range<u64>) {
         let Some(source) = source() else { return };
         let home = HomeNames::new(source.fd.as_fd()).unwrap();
         let mut machine = Machine::new(seed, &source, &home);
-        let steps = 20 + machine.random.below(100);
+        let steps = 20 + machine.programs.random.below(100);
         for _ in 0..steps {
             machine.step();
         }

@@ -10,7 +10,8 @@ fn recover(
     let home = HomeNames::new(source.fd.as_fd()).unwrap();
     let end = Lsn(8 * (records.len() as u64 + 1));
     let records: Vec<_> = (1..).map(|nth| Lsn(8 * nth)).zip(records).collect();
-    let mut recovery = Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, true)?;
+    let mut recovery =
+        Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, Some(Finding::Handles))?;
     recovery.run(usize::MAX)?;
     recovery.finish()
 }
@@ -75,7 +76,7 @@ fn records_that_cannot_be_are_an_error() {
 }
 
 /// Any change of a few nodes and names.
-fn some_change(random: &mut Random) -> Change {
+pub(super) fn some_change(random: &mut Random) -> Change {
     let node = |random: &mut Random| NodeId(random.below(9) as u64);
     let place = |random: &mut Random| {
         let directory = NodeId(1 + random.below(8) as u64);
@@ -128,7 +129,7 @@ fn a_recovery_ends_whatever_the_records_say() {
                 &LOG,
                 (1..).map(|nth| Lsn(8 * nth)).zip(records.clone()).collect(),
                 Lsn(1000),
-                true,
+                Some(Finding::Handles),
             )
             .is_err()
             {
