@@ -177,7 +177,7 @@ impl FileSystem {
         }
         let directory = self.directory_at_home(new)?;
         let inode = self.inode_at_home(node)?;
-        let linked = Move { node, from: None, to: Some(place(new)?) };
+        let linked = Move { node, from: None, to: Some(place(new)?), replaced: None };
         self.step_at_once(Some(&linked), || {
             let at = entry(&directory, new.name)?;
             Ok(self.home.execute(NameCommand::Link { inode: inode.path_fd()?, at })?)
@@ -280,8 +280,12 @@ impl FileSystem {
             _ => Renamed::Files(&files),
         };
         let lost = place(at)?;
-        let moved =
-            named.as_ref().map(|named| Move { node: named.node, from: Some(lost), to: None });
+        let moved = named.as_ref().map(|named| Move {
+            node: named.node,
+            from: Some(lost),
+            to: None,
+            replaced: None,
+        });
         self.shard.change_names(changed, || {
             self.step_at_once(moved.as_ref(), || {
                 Ok(self.home.execute(command(entry(&directory, name)?))?)
@@ -392,8 +396,12 @@ impl FileSystem {
             false => Renamed::Files(&files),
         };
         let (old, new) = (place(from)?, place(to)?);
-        let step =
-            moved.as_ref().map(|moved| Move { node: moved.node, from: Some(old), to: Some(new) });
+        let step = moved.as_ref().map(|moved| Move {
+            node: moved.node,
+            from: Some(old),
+            to: Some(new),
+            replaced: replaced.as_ref().map(|replaced| replaced.node),
+        });
         if exchange && step.as_ref().is_some_and(|step| self.is_stepped(step)) {
             // After a crash the names that are there would not tell whether it was done.
             return Err(Errno::EINVAL);

@@ -367,10 +367,7 @@ impl FileSystem {
                 let identity = [&handle.kind().to_le_bytes()[..], handle.bytes()].concat();
                 behind.log_identity(&self.inodes, node, &identity)
             }
-            Way::Place(_) => match step {
-                Some(step) => behind.end_step(&step, Stage::Done),
-                None => behind.log_parked(&self.inodes, node),
-            },
+            Way::Place(_) => step.and_then(|step| behind.end_step(&step, Stage::Done)),
         };
         let Some(lsn) = lsn else {
             // Nothing is logged any more.

@@ -157,6 +157,9 @@ impl NamesLog {
             for &node in &at_home {
                 self.say_where(tree, inodes, node)?;
             }
+            for at in change.names() {
+                self.say_what_is_at(tree, inodes, at)?;
+            }
         }
         let numbered = change.renumbered(|node| self.number(inodes, node).map(NodeId));
         let numbered = numbered.ok_or(Unlogged::Failed)?;

@@ -30,21 +30,27 @@ pub(crate) struct Move {
     pub(crate) from: Option<Place>,
     /// The name that it gets. The parking directory has none.
     pub(crate) to: Option<Place>,
+    /// What home has under the new name.
+    pub(crate) replaced: Option<NodeId>,
 }
 
 impl Move {
     /// What a command does to names, if anything.
     pub(crate) fn of(command: &Command) -> Option<Move> {
+        let mut replaced = None;
         let (node, from, to) = match command {
             Command::Make { node, at, .. } | Command::Link { node, at } => (*node, None, Some(at)),
-            Command::Rename { node, from, to, .. } => (*node, Some(from), Some(to)),
+            Command::Rename { node, from, to, replacing } => {
+                replaced = *replacing;
+                (*node, Some(from), Some(to))
+            }
             Command::Unlink { node, at } | Command::RemoveDirectory { node, at } => {
                 (*node, Some(at), None)
             }
             Command::Look { .. } | Command::Exchange { .. } | Command::Set { .. } => return None,
         };
         let named = |at: Option<&Place>| at.filter(|at| at.parent() != NodeId::PARKING).cloned();
-        Some(Move { node, from: named(from), to: named(to) })
+        Some(Move { node, from: named(from), to: named(to), replaced })
     }
 
     fn concerns(&self, other: &Move) -> bool {
@@ -106,25 +112,55 @@ impl NamesLog {
         }
         if let Some(&number) = self.numbers.get(&node)
             && self.placed().places.has(NodeId(number))
+            && (tree.is_busy(node) || tree.home_names(node).nth(1).is_none())
         {
             return Ok(number);
         }
-        let at = self.at_home(tree, inodes, node)?;
-        if let Some(known) = self.placed().places.node_at(&at) {
-            self.numbers.insert(node, known.0);
-            return Ok(known.0);
+        // It may have got another name.
+        let names = names_at_home(tree, inodes, node);
+        let mut places = Vec::with_capacity(names.len());
+        for at in &names {
+            places.push(self.numbered(tree, inodes, at)?);
         }
-        let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
+        let known = places.iter().find_map(|at| self.placed().places.node_at(at));
+        let number = match known {
+            Some(known) => known.0,
+            None => self.number(inodes, node).ok_or(Unlogged::Failed)?,
+        };
+        self.numbers.insert(node, number);
         let file_type = file_type_of(tree, inodes, node).ok_or(Unlogged::Never)?;
-        let lsn = self.append_place(NodeId(number), file_type, &at)?;
-        self.placed().places.place(NodeId(number), file_type, Some(&at), lsn);
-        Ok(number)
+        for at in places {
+            self.place(NodeId(number), file_type, &at)?;
+        }
+        match self.placed().places.has(NodeId(number)) {
+            true => Ok(number),
+            false => Err(Unlogged::Never),
+        }
     }
 
-    /// The name that home has of a node, in a directory of which the log says where it is.
-    fn at_home(&mut self, tree: &Tree, inodes: &Inodes, node: NodeId) -> Result<Place, Unlogged> {
-        let at = name_at_home(tree, inodes, node).ok_or(Unlogged::Never)?;
-        self.numbered(tree, inodes, &at)
+    /// Sees to it that the log says what home has under a name that a change mentions.
+    pub(super) fn say_what_is_at(
+        &mut self,
+        tree: &Tree,
+        inodes: &Inodes,
+        at: &Place,
+    ) -> Result<(), Unlogged> {
+        let Some(node) = tree.home_at(at).filter(|&node| !tree.is_busy(node)) else {
+            return Ok(());
+        };
+        let number = self.say_where(tree, inodes, node)?;
+        let file_type = file_type_of(tree, inodes, node).ok_or(Unlogged::Never)?;
+        let at = self.numbered(tree, inodes, at)?;
+        self.place(NodeId(number), file_type, &at)
+    }
+
+    /// Sees to it that the log says that home has a node under a name.
+    fn place(&mut self, number: NodeId, file_type: FileType, at: &Place) -> Result<(), Unlogged> {
+        if self.placed().places.node_at(at) != Some(number) {
+            let lsn = self.append_place(number, file_type, at)?;
+            self.placed().places.place(number, file_type, Some(at), lsn);
+        }
+        Ok(())
     }
 
     /// The number that the log has for what home has under a name.
@@ -139,7 +175,10 @@ impl NamesLog {
         }
         match self.numbers.get(&node) {
             Some(&number) => Some(NodeId(number)),
-            None => self.find_at(tree, inodes, &name_at_home(tree, inodes, node)?),
+            None => {
+                let names = names_at_home(tree, inodes, node);
+                names.iter().find_map(|at| self.find_at(tree, inodes, at))
+            }
         }
     }
 
@@ -199,9 +238,9 @@ impl NamesLog {
         true
     }
 
-    /// Logs that home may do something to names from now on. `None` if names are not logged so, or nothing is done to a name.
+    /// Logs that home may do something to names from now on. `None` if names are not logged so.
     fn begin(&mut self, tree: &Tree, inodes: &Inodes, of: &Move) -> Result<Option<Step>, Unlogged> {
-        if self.failed || self.by_path.is_none() || of.from.is_none() && of.to.is_none() {
+        if self.failed || self.by_path.is_none() {
             return Ok(None);
         }
         let is_new = !tree.is_bound(of.node) && tree.kind(of.node).is_some();
@@ -213,8 +252,11 @@ impl NamesLog {
             at.as_ref().map(|at| self.numbered(tree, inodes, at)).transpose()
         };
         let (from, to) = (place(&of.from)?, place(&of.to)?);
+        if let Some(replaced) = of.replaced {
+            self.say_where(tree, inodes, replaced)?;
+        }
         let file_type = file_type_of(tree, inodes, of.node).ok_or(Unlogged::Never)?;
-        let numbered = Move { node: NodeId(number), from, to };
+        let numbered = Move { node: NodeId(number), from, to, replaced: None };
         let begun = self.append_step(&numbered, Stage::Begun)?;
         self.placed().under_way.insert(begun);
         Ok(Some(Step { of: of.clone(), numbered, file_type, begun }))
@@ -226,7 +268,7 @@ impl NamesLog {
             return Err(Unlogged::Failed);
         }
         let lsn = self.append_step(&step.numbered, stage)?;
-        let Move { node, from, to } = &step.numbered;
+        let Move { node, from, to, .. } = &step.numbered;
         let by_path = self.placed();
         by_path.under_way.remove(&step.begun);
         if stage == Stage::Done {
@@ -256,13 +298,13 @@ fn entry(at: &Place) -> Entry<'_> {
     Entry { directory: at.parent().0, name: at.name() }
 }
 
-/// The name that home has of a node.
-fn name_at_home(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<Place> {
-    let known = tree.home_place(node).filter(|at| at.parent() != NodeId::PARKING);
-    known.or_else(|| match inodes.way(node)?.1 {
-        Way::Place(at) => Some(at),
-        Way::Handle(_) => None,
-    })
+/// The names that home has of a node, as far as they are known.
+fn names_at_home(tree: &Tree, inodes: &Inodes, node: NodeId) -> Vec<Place> {
+    let known: Vec<Place> = tree.home_names(node).cloned().collect();
+    match inodes.way(node) {
+        Some((_, Way::Place(at))) if known.is_empty() && !tree.is_parked(node) => vec![at],
+        _ => known,
+    }
 }
 
 fn file_type_of(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<FileType> {
@@ -283,7 +325,7 @@ fn file_type_of(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<FileType> 
 
 impl WriteBehind {
     /// Logs that home may do what a command does to names, or what is done at home at once. Home may when that is durable.
-    /// `None` if names are not logged so, or nothing is done to a name. Blocks while the log is full.
+    /// `None` if names are not logged so. Blocks while the log is full.
     ///
     /// # Errors
     /// [`Refusal`]: home must not do it now.
@@ -337,20 +379,6 @@ impl WriteBehind {
         if let Some(by_path) = state.log.as_mut().and_then(|log| log.by_path.as_mut()) {
             by_path.unsure.push(step);
         }
-    }
-
-    /// Logs that a node was made in the parking directory. As [`WriteBehind::end_step`].
-    pub(crate) fn log_parked(&self, inodes: &Inodes, node: NodeId) -> Option<Lsn> {
-        let step = {
-            let mut state = self.lock();
-            let State { tree, log, .. } = &mut *state;
-            let log = log.as_mut()?;
-            let number = NodeId(log.number(inodes, node)?);
-            let file_type = file_type_of(tree, inodes, node)?;
-            let of = Move { node, from: None, to: None };
-            Step { numbered: Move { node: number, ..of.clone() }, of, file_type, begun: log.last }
-        };
-        self.end_step(&step, Stage::Done)
     }
 
     /// The number by which recovery finds a file that home has, where handles do not last. `None` where they do, or if the

@@ -81,6 +81,19 @@ pub enum Change {
 }
 
 impl Change {
+    /// The names that it changes.
+    pub fn names(&self) -> impl Iterator<Item = &Place> {
+        let names = match self {
+            Change::Make { at, .. } | Change::Link { at, .. } | Change::Remove { at, .. } => {
+                [Some(at), None]
+            }
+            Change::Rename { from, to, .. } => [Some(from), Some(to)],
+            Change::Exchange { one, other } => [Some(&one.1), Some(&other.1)],
+            Change::Set { .. } | Change::SetXattr { .. } => [None, None],
+        };
+        names.into_iter().flatten()
+    }
+
     /// The same change of nodes with other numbers: those of the log, or of the mount. `None` if `number` has none for a node.
     pub fn renumbered(&self, mut number: impl FnMut(NodeId) -> Option<NodeId>) -> Option<Change> {
         let place = |at: &Place, number: &mut dyn FnMut(NodeId) -> Option<NodeId>| {

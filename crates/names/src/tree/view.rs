@@ -90,4 +90,19 @@ impl Tree {
         let parked = of.parked.then(|| Tree::parking(node));
         of.places.home().next().cloned().or(parked)
     }
+
+    /// The names that home has of a node, as far as they are known.
+    pub fn home_names(&self, node: NodeId) -> impl Iterator<Item = &Place> {
+        self.nodes.get(&node).into_iter().flat_map(|of| of.places.home())
+    }
+
+    /// What home has under a name, as far as it is known.
+    pub fn home_at(&self, at: &Place) -> Option<NodeId> {
+        self.entry(at)?.home.node()
+    }
+
+    /// Whether home has a node parked.
+    pub fn is_parked(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|of| of.parked)
+    }
 }
