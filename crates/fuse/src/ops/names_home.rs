@@ -95,6 +95,7 @@ impl FileSystem {
                     fs.write_behind.as_ref().expect("it is what commits").committed(committed);
                 });
             }
+            Some(Job::AskRoom) => behind.room_is(self.statfs(NodeId::ROOT).ok()),
             Some(Job::Settle) => {
                 let _ = self.settle_names_begun(behind);
             }

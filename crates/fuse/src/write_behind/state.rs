@@ -134,6 +134,20 @@ pub(crate) struct Shown {
 struct Room {
     looked: Option<Instant>,
     enough: bool,
+    /// A thread is to find out.
+    asking: bool,
+}
+
+impl Room {
+    fn note(&mut self, space: Option<StatVfs>) {
+        (self.looked, self.asking) = (Some(Instant::now()), false);
+        self.enough = space.is_some_and(|space| {
+            let free = space.f_bavail.saturating_mul(space.f_frsize);
+            let inodes = space.f_files == 0 || space.f_favail > FREE_INODES_MIN;
+            // A home that tells neither size nor inodes is taken to have room.
+            (space.f_blocks == 0 || free > FREE_BYTES_MIN) && inodes
+        });
+    }
 }
 
 /// The tree, and what belongs to it.
@@ -150,6 +164,8 @@ pub(crate) struct State {
     pub(super) stepped: VecDeque<(CommandId, Command, Step)>,
     /// Nodes that were made at home, and whose identities are in the log now.
     pub(super) named: VecDeque<Named>,
+    /// Home is to be asked for its room.
+    pub(super) asks_room: bool,
     /// Nodes that an operation is about to change: what the tree knows of them stays.
     pub(super) held: Held,
     /// There is nothing to do but what is under way, or refused.
@@ -201,6 +217,7 @@ impl WriteBehind {
                 stepped: VecDeque::new(),
                 named: VecDeque::new(),
                 retried: Instant::now(),
+                asks_room: false,
                 held: Held::default(),
                 drained: true,
                 expired: Instant::now(),
@@ -214,7 +231,7 @@ impl WriteBehind {
             parking: OnceLock::new(),
             made_parked: Mutex::default(),
             entry_timeout,
-            room: Mutex::new(Room { looked: None, enough: true }),
+            room: Mutex::new(Room { looked: None, enough: true, asking: false }),
         }
     }
 
@@ -468,19 +485,27 @@ impl WriteBehind {
         self.lock().tree.look_up(at.parent(), at.name())
     }
 
-    /// Whether home has room for more, as `ask` says, which is asked once a second.
+    /// Whether home has room for more. The first time `ask` says so; after that what a thread of this module finds out once a
+    /// second, so that nobody waits for a home that does not answer.
     pub(crate) fn has_room(&self, ask: impl FnOnce() -> Option<StatVfs>) -> bool {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        if room.looked.is_none_or(|looked| looked.elapsed() > ROOM_AGE) {
-            room.looked = Some(Instant::now());
-            room.enough = ask().is_some_and(|space| {
-                let free = space.f_bavail.saturating_mul(space.f_frsize);
-                let inodes = space.f_files == 0 || space.f_favail > FREE_INODES_MIN;
-                // A home that tells neither size nor inodes is taken to have room.
-                (space.f_blocks == 0 || free > FREE_BYTES_MIN) && inodes
-            });
+        if room.looked.is_none() {
+            room.note(ask());
         }
-        room.enough
+        let (is_old, enough) = (room.looked.is_none_or(|at| at.elapsed() > ROOM_AGE), room.enough);
+        let asks = is_old && !std::mem::replace(&mut room.asking, true);
+        drop(room);
+        if asks {
+            let mut state = self.lock();
+            state.asks_room = true;
+            self.call_workers(&mut state);
+        }
+        enough
+    }
+
+    /// What home says of its room.
+    pub(crate) fn room_is(&self, space: Option<StatVfs>) {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner).note(space);
     }
 
     /// The tree is to know a directory. Says whether its entries are to be read at home.

@@ -31,6 +31,8 @@ pub(crate) enum Job {
     Commit,
     /// Sync home as a whole.
     Settle,
+    /// Ask home for its room.
+    AskRoom,
 }
 
 impl WriteBehind {
@@ -85,6 +87,11 @@ impl WriteBehind {
         loop {
             if state.crew.stopped {
                 return None;
+            }
+            if std::mem::take(&mut state.asks_room) {
+                // There may be more.
+                self.call_workers(&mut state);
+                return Some(Job::AskRoom);
             }
             if let Some((id, command)) = state.resumed.pop_front() {
                 return Some(Job::Resumed(id, command));
