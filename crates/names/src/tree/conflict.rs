@@ -74,15 +74,21 @@ impl Tree {
         self.queue.push(Part::Entry(at.clone()));
     }
 
-    /// Somebody else moved a node of ours to this name, or gave it this name, too.
+    /// Somebody else moved a node to this name, or gave it this name, too.
     pub(crate) fn moved_by_others(&mut self, node: NodeId, at: &Place) {
         let elsewhere = self.nodes[&node].places.home().filter(|place| *place != at);
+        let is_foreign_directory =
+            self.nodes[&node].directory.is_some() && self.foreign.contains(&node);
         for place in elsewhere.cloned().collect::<Vec<_>>() {
             if self.entry(&place).is_some_and(|entry| entry.is_merely_known()) {
                 self.drop_entry(&place);
-            } else {
-                self.doubt(&place);
+                continue;
             }
+            if is_foreign_directory && self.entry(&place).is_some_and(|of| !of.is_dirty()) {
+                // Nobody gave it that name here: it was found there.
+                self.change_entry(&place, |entry| entry.wanted = None);
+            }
+            self.doubt(&place);
         }
         let of = &self.nodes[&node];
         // A directory has one name: where it is to be if that was decided here, or else where it is now.
@@ -122,8 +128,7 @@ impl Tree {
 
     /// Home was looked at, and has somebody else's node under a name that is to lead elsewhere.
     pub(crate) fn yield_to_foreign(&mut self, at: &Place, there: NodeId) {
-        // From now on programs see it.
-        self.foreign.remove(&there);
+        // From now on programs see it. Under other names it is foreign still: nobody has seen it there.
         self.nodes.get_mut(&there).expect("home has it there").nameless = false;
         let entry = *self.entry(at).expect("it was looked at");
         if entry.wanted == Some(there) {

@@ -281,8 +281,12 @@ impl Tree {
     }
 }
 
-/// A node is made at home with all that is known of it.
+/// A node is made at home with all that is known of it. Entries that a directory gets afterwards change its modification
+/// time: that is set when they are there.
 fn make(node: NodeId, of: &Node, at: Place) -> Command {
-    let (kind, attributes, xattrs) = (of.kind.clone(), of.unset, of.unset_xattrs.clone());
+    let (kind, mut attributes, xattrs) = (of.kind.clone(), of.unset, of.unset_xattrs.clone());
+    if of.directory.as_ref().is_some_and(|directory| directory.dirty > 0) {
+        attributes.mtime = None;
+    }
     Command::Make { node, at, kind, attributes, xattrs }
 }

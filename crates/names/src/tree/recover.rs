@@ -62,6 +62,9 @@ impl Tree {
                 self.replay_entry(&at, None, lsn)?;
                 self.may_be_at(&at, node);
             }
+            // Two names of one file: nothing happens (rename(2)).
+            Change::Rename { node, replaced, .. } if replaced == Some(node) => {}
+            Change::Exchange { ref one, ref other } if one.0 == other.0 => {}
             Change::Rename { node, from, to, replaced } => {
                 self.replay_above(node, &to)?;
                 self.replay_entry(&to, Some(node), lsn)?;
@@ -118,6 +121,9 @@ impl Tree {
             Some(Node { directory: None, .. }) => Err(ReplayError::NoDirectory(at.parent())),
             Some(_) => {
                 self.want(at, to.filter(|node| self.nodes.contains_key(node)), lsn);
+                let directory = self.nodes.get_mut(&at.parent()).expect("it was found just now");
+                // What a program set before does not count any more.
+                directory.unset.mtime = None;
                 Ok(())
             }
         }

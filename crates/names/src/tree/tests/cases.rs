@@ -451,6 +451,96 @@ fn a_name_that_waits_in_a_directory_does_not_wait_after_the_directory_is_removed
 }
 
 #[test]
+fn a_new_directory_gets_its_time_after_its_entries() {
+    let mut tree = Tree::new(Lsn(1));
+    tree.listed(NodeId::ROOT);
+    let time = Moment { seconds: 1_000_000_000, nanoseconds: 0 };
+    let attributes = mode(0o700);
+    tree.apply(Change::Make { node: F, at: at("d"), kind: Kind::Directory, attributes }, Lsn(8));
+    let below = Place::new(F, b"below").unwrap();
+    tree.apply(Change::Make { node: N, at: below, kind: Kind::File, attributes }, Lsn(16));
+    let attributes = Attributes { mtime: Some(time), ..Attributes::default() };
+    tree.apply(Change::Set { node: F, attributes }, Lsn(24));
+    let commands = bring_home(&mut tree, 32, nothing);
+    let xattrs = Xattrs::new();
+    assert_eq!(commands.last(), Some(&Command::Set { node: F, attributes, xattrs }));
+    let made = commands.iter().filter(|command| matches!(command, Command::Make { .. }));
+    assert_eq!((commands.len(), made.count(), tree.dirty()), (3, 2, 0));
+    // A failed sync brings it back after what is in it.
+    assert!(tree.begin_home_sync());
+    tree.home_synced(false);
+    let again = bring_home(&mut tree, 40, |_| AtHome::Nothing);
+    let is_time = |command: &Command| matches!(command, Command::Set { node: F, attributes, .. } if attributes.mtime == Some(time));
+    assert!(is_time(again.last().unwrap()), "{again:?}");
+    assert!(tree.begin_home_sync());
+    tree.home_synced(true);
+    tree.check_nothing_is_remembered();
+}
+
+#[test]
+fn what_somebody_else_linked_twice_is_foreign_under_both_names() {
+    for is_directory in [false, true] {
+        let theirs = NodeId(7);
+        let kind = if is_directory { Kind::Directory } else { Kind::File };
+        let mut tree = Tree::new(Lsn(1));
+        tree.introduce(F, Kind::File);
+        tree.found(&at("b"), Some(F));
+        tree.listed(NodeId::ROOT);
+        tree.apply(make("a"), Lsn(8));
+        let removed = Change::Remove { node: F, at: at("b") };
+        tree.apply(removed, Lsn(16));
+        tree.committed(Lsn(24));
+        let mut commands = Vec::new();
+        while let Some((id, command)) = tree.next_command() {
+            let result = match &command {
+                Command::Make { at: made, .. } if *made == at("a") => Err(HomeError::Changed),
+                Command::Unlink { .. } => Err(HomeError::Changed),
+                Command::Look { at: looked } => {
+                    // Whoever looks introduces what is new as foreign.
+                    let is_new = tree.kind(theirs).is_none();
+                    if is_new {
+                        tree.introduce_foreign(theirs, kind.clone());
+                    }
+                    // A directory has one name: it is moved when it was seen.
+                    let is_there = is_new || !is_directory || *looked == at("b");
+                    let there = AtHome::Node(theirs);
+                    Ok(Answer::Found(if is_there { there } else { AtHome::Nothing }))
+                }
+                Command::Make { .. } => Ok(Answer::Made(Lsn(20))),
+                _ => Ok(Answer::Done),
+            };
+            commands.push(command);
+            tree.ended(id, result);
+            tree.check_invariants();
+            assert!(commands.len() < 20, "it ends: {commands:?}");
+        }
+        assert_eq!((tree.take_conflicts().len(), tree.dirty()), (2, 0));
+        let touched = commands.iter().any(|command| touches(command, theirs));
+        assert!(!touched, "{commands:?}");
+        assert_eq!(tree.look_up(NodeId::ROOT, b"b"), Some(Some(theirs)));
+        assert_eq!(tree.look_up(NodeId::ROOT, b"a"), Some((!is_directory).then_some(theirs)));
+    }
+}
+
+#[test]
+fn a_replayed_rename_of_a_file_onto_its_other_name_does_nothing() {
+    let mut tree = Tree::recovering(Lsn(100));
+    tree.introduce(F, Kind::File);
+    tree.replay(Change::Link { node: F, at: at("b") }, Lsn(8)).unwrap();
+    let (from, to) = (at("a"), at("b"));
+    let rename = Change::Rename { node: F, from: from.clone(), to: to.clone(), replaced: Some(F) };
+    tree.replay(rename, Lsn(16)).unwrap();
+    let exchange = Change::Exchange { one: (F, from), other: (F, to) };
+    tree.replay(exchange, Lsn(24)).unwrap();
+    assert_eq!(tree.wanted_places(F).collect::<Vec<_>>(), [&at("b")]);
+    let commands = bring_home(&mut tree, 100, |place| match place {
+        place if *place == at("b") => AtHome::Nothing,
+        _ => AtHome::Node(F),
+    });
+    assert!(!commands.iter().any(|command| matches!(command, Command::Unlink { .. })));
+}
+
+#[test]
 fn a_directory_that_home_lost_is_reported_and_not_linked() {
     let mut tree = Tree::new(Lsn(1));
     tree.introduce(F, Kind::Directory);
