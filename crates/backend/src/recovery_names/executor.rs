@@ -9,7 +9,7 @@
 //! - the identity of what is made is handed to the caller before the tree knows that it is made
 //!   ([`Executor::take_unnoted`]).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -59,6 +59,8 @@ pub(crate) struct Executor<'a> {
     directories: BTreeMap<NodeId, Attributes>,
     /// What somebody else put under names that the log speaks of.
     foreign: HashSet<NodeId>,
+    /// What was to get attributes, and is gone.
+    gone: BTreeSet<NodeId>,
     pub(crate) counts: Counts,
 }
 
@@ -73,6 +75,7 @@ impl<'a> Executor<'a> {
             unnoted: Vec::new(),
             directories: BTreeMap::new(),
             foreign: HashSet::new(),
+            gone: BTreeSet::new(),
             counts: Counts::default(),
         }
     }
@@ -81,6 +84,16 @@ impl<'a> Executor<'a> {
     /// durable: before that, the tree is not told that positions up to [`Executor::end`] are.
     pub(crate) fn take_unnoted(&mut self) -> Vec<Made> {
         std::mem::take(&mut self.unnoted)
+    }
+
+    /// What was to get attributes and is gone, since this was asked last.
+    pub(crate) fn take_gone(&mut self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Whether home does not have a node in SOURCE. `known` is a name of it, if one is known.
+    pub(crate) fn is_gone(&mut self, node: NodeId, known: Option<&Place>) -> bool {
+        matches!(self.inodes.open(node, known).map_err(gone), Err(HomeError::Gone))
     }
 
     /// Does one thing.
@@ -120,7 +133,12 @@ impl<'a> Executor<'a> {
             Command::Set { node, attributes, xattrs } => {
                 let known = tree.home_place(*node);
                 let kind = tree.kind(*node).expect("commands are on nodes that are known");
-                let inode = self.inodes.open(*node, known.as_ref()).map_err(gone)?;
+                let inode = self.inodes.open(*node, known.as_ref()).map_err(gone);
+                let inode = inode.inspect_err(|error| {
+                    if *error == HomeError::Gone {
+                        self.gone.insert(*node);
+                    }
+                })?;
                 self.set(*node, kind, inode.as_fd(), attributes, xattrs).map_err(failed)?;
                 self.counts.set += 1;
             }
@@ -151,7 +169,7 @@ impl<'a> Executor<'a> {
         self.home.execute(command)
     }
 
-    fn next_lsn(&mut self) -> Lsn {
+    pub(crate) fn next_lsn(&mut self) -> Lsn {
         let lsn = self.end;
         self.end = Lsn(lsn.0 + LSN_STEP);
         lsn
@@ -167,7 +185,7 @@ impl<'a> Executor<'a> {
 
 /// Names.
 impl Executor<'_> {
-    fn look(&mut self, tree: &mut Tree, at: &Place) -> Result<AtHome, HomeError> {
+    pub(crate) fn look(&mut self, tree: &mut Tree, at: &Place) -> Result<AtHome, HomeError> {
         let seen = match self.inodes.look(at) {
             // A directory that is not there has no names.
             Ok(None) => return Ok(AtHome::Nothing),
@@ -210,7 +228,7 @@ impl Executor<'_> {
         let node = NodeId(self.next_own);
         self.next_own += 1;
         match adoption {
-            Adoption::Surplus => tree.introduce(node, kind),
+            Adoption::Surplus => tree.introduce_surplus(node, kind, at),
             _ => {
                 tree.introduce_foreign(node, kind);
                 self.foreign.insert(node);

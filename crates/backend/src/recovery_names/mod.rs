@@ -3,7 +3,8 @@
 //! The log's records are replayed to a tree in which nothing is known of home; then the same planner that brings a living
 //! tree home says what is to be done ([`weir_names::tree`]). Here that is done: `records` refuses what cannot be true,
 //! `inodes` finds the inodes of nodes, `executor` executes commands, `note` keeps the identities of what was made, so that a
-//! recovery can be cut anywhere and done again, and `outcome` is what is reported. Names go home before the bytes of files.
+//! recovery can be cut anywhere and done again, `given_up` decides what becomes of changes to what somebody else removed or
+//! moved, and `outcome` is what is reported. Names go home before the bytes of files.
 //!
 //! Does not own: the log and how its records are read; the bytes of files and their sizes
 //! ([`recovery`](crate::recovery)).
@@ -17,6 +18,7 @@
 //! as long as anything is left.
 
 mod executor;
+mod given_up;
 mod inodes;
 mod note;
 mod outcome;
@@ -25,7 +27,7 @@ mod replayed;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -44,7 +46,9 @@ use records::{check_change, check_known, does_nothing};
 
 pub use executor::Counts;
 pub use note::forget_recovered_names;
-pub use outcome::{LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames};
+pub use outcome::{
+    GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames,
+};
 pub use records::NameRecord;
 pub(crate) use replayed::Replayed;
 
@@ -94,6 +98,17 @@ struct Recovery<'a> {
     is_retried: bool,
     /// Why the note cannot be written, and which nodes are not in it: nothing may go into them.
     not_noted: Option<(i32, HashSet<NodeId>)>,
+    /// Nodes that the log removes, or of which it removes one name.
+    removed: HashSet<NodeId>,
+    /// Directories that home does not have any more, and that are made again.
+    made_again: BTreeSet<NodeId>,
+    /// Parked directories that are not empty, and get a name.
+    kept_parked: Vec<NodeId>,
+    /// How many names were tried for those.
+    lost: u64,
+    given_up: Vec<GivenUp>,
+    /// What is gone, and was reported.
+    reported_gone: HashSet<NodeId>,
 }
 
 impl<'a> Recovery<'a> {
@@ -118,6 +133,12 @@ impl<'a> Recovery<'a> {
             nodes: HashSet::from([NodeId::ROOT]),
             is_retried: false,
             not_noted: None,
+            removed: removed(&records),
+            made_again: BTreeSet::new(),
+            kept_parked: Vec::new(),
+            lost: 0,
+            given_up: Vec::new(),
+            reported_gone: HashSet::new(),
         };
         recovery.introduce(&records, noted)?;
         for (lsn, record) in records {
@@ -162,7 +183,24 @@ impl<'a> Recovery<'a> {
         for (node, identity) in noted {
             if let Some(kind) = made.get(&node) {
                 self.introduce_made(node, kind, &identity)?;
+            } else if self.nodes.contains(&node) {
+                self.introduce_made_again(node, identity)?;
             }
+        }
+        Ok(())
+    }
+
+    /// A directory that was gone, and that an earlier recovery made again.
+    fn introduce_made_again(
+        &mut self,
+        node: NodeId,
+        identity: Vec<u8>,
+    ) -> Result<(), NamesRecoveryError> {
+        let inodes = &mut self.executor.inodes;
+        let is_there = inodes.is_there(&identity, &Kind::Directory);
+        if is_there.map_err(system("find out which files SOURCE has"))? {
+            inodes.name(node, identity);
+            self.made_again.insert(node);
         }
         Ok(())
     }
@@ -222,9 +260,10 @@ impl<'a> Recovery<'a> {
             if executed >= commands_max {
                 return Ok(false);
             }
-            if self.commands_left == 0 || !self.commit()? && !self.retry() {
+            if self.commands_left == 0 || !self.commit()? && !self.retry() && !self.give_up()? {
                 return Ok(true);
             }
+            self.commands_left -= 1;
         }
     }
 
@@ -270,6 +309,8 @@ impl<'a> Recovery<'a> {
     /// The end: what is to be done last, and what became of everything. Home is to be synced after it.
     fn finish(mut self) -> Result<RecoveredNames, NamesRecoveryError> {
         self.commit()?;
+        self.report_gone();
+        let kept = self.kept_directories();
         let mut left: BTreeMap<Part, LeftReason> =
             self.tree.unfinished().map(|part| (part, LeftReason::Waits)).collect();
         let refused = self.tree.refused().map(|(part, error)| (part.clone(), reason(error)));
@@ -301,8 +342,19 @@ impl<'a> Recovery<'a> {
         let identities = identities
             .filter_map(|&node| Some((node, self.executor.inodes.identity(node)?.to_vec())));
         let identities = identities.collect();
-        Ok(RecoveredNames { left, conflicts, counts: self.executor.counts, identities })
+        let (given_up, counts) = (self.given_up, self.executor.counts);
+        Ok(RecoveredNames { left, conflicts, given_up, kept, counts, identities })
     }
+}
+
+/// The nodes of which the records remove a name.
+fn removed(records: &[(Lsn, NameRecord)]) -> HashSet<NodeId> {
+    let removed = |(_, record): &(Lsn, NameRecord)| match record {
+        NameRecord::Change(Change::Remove { node, .. }) => Some(*node),
+        NameRecord::Change(Change::Rename { replaced, .. }) => *replaced,
+        _ => None,
+    };
+    records.iter().filter_map(removed).collect()
 }
 
 /// Paths for messages.

@@ -251,7 +251,9 @@ impl Tree {
         match replacing {
             // It is at one of them.
             _ if is_unsure => Plan::Wait(node),
-            Some(there) => self.remove(at, there, &self.nodes[&there]),
+            Some(there) if new.directory.is_some() => self.remove(at, there, &self.nodes[&there]),
+            // Home may not have it any more: what it replaces is not removed before that is known.
+            Some(_) => Plan::Do(Command::Link { node, at: Tree::parking(node) }),
             // A directory is not linked: home does not have it where it was.
             None if new.directory.is_some() => Plan::Gone,
             None => Plan::Do(Command::Link { node, at: to }),

@@ -27,7 +27,7 @@ impl Tree {
     /// A tree to replay a log to, which ends at `end`: nothing is known of home. Identities that home gives meanwhile are
     /// recorded at positions from `end` on.
     pub fn recovering(end: Lsn) -> Tree {
-        Tree::new(end)
+        Tree { is_recovering: true, ..Tree::new(end) }
     }
 
     /// Applies a change of the log. Nodes that home had are introduced before ([`Tree::introduce`]).
@@ -189,6 +189,12 @@ impl Tree {
     pub fn introduce_foreign(&mut self, node: NodeId, kind: Kind) {
         self.introduce(node, kind);
         self.foreign.insert(node);
+    }
+
+    /// What was found at a place was made there for a node that was found elsewhere: see [`Adoption::Surplus`].
+    pub fn introduce_surplus(&mut self, node: NodeId, kind: Kind, at: &Place) {
+        self.introduce(node, kind);
+        self.may_be_at(at, node);
     }
 
     /// Names that somebody else took at home, since this was asked last.

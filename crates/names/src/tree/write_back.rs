@@ -187,7 +187,7 @@ impl Tree {
                 self.set_home(at, found);
                 self.looked_at(at);
                 if let Some(there) = there.filter(|_| !was_there)
-                    && (is_changed || self.foreign.contains(&there))
+                    && (is_changed || self.is_recovering || self.foreign.contains(&there))
                 {
                     self.moved_by_others(there, at);
                 }
