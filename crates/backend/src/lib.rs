@@ -69,8 +69,8 @@ pub use recovery_names::{
     NamesRecoveryError, RecoveredNames, forget_recovered_names, recover_names,
 };
 pub use redo_log::{
-    Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RedoLog,
-    can_be_logged, look, recover,
+    Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RecoveredLog,
+    RedoLog, can_be_logged, look, recover,
 };
 pub use reservations::give_back_reserved;
 pub use rotation::is_rotational;

@@ -48,18 +48,6 @@ impl ReplayedNames {
             return Ok(());
         }
         let recovered = recover_names(source, &self.log, std::mem::take(&mut self.records), end)?;
-        for conflict in &recovered.conflicts {
-            match &conflict.kept {
-                Some(kept) => tracing::warn!(
-                    "{} was put into SOURCE by another program and stays as it is; what the log has is {kept}",
-                    conflict.path
-                ),
-                None => tracing::warn!(
-                    "{} was put into SOURCE by another program, and is not removed",
-                    conflict.path
-                ),
-            }
-        }
         tracing::info!("names recovered: {:?}", recovered.counts);
         self.recovered = Some(recovered);
         Ok(())
@@ -74,6 +62,11 @@ impl ReplayedNames {
     fn made_again_as(&self, identity: &[u8]) -> Option<Vec<u8>> {
         let now = self.recovered.as_ref()?.identity_of(*self.nodes.get(identity)?)?;
         (now != identity).then(|| now.to_vec())
+    }
+
+    /// What people are to know of what was recovered, in sentences.
+    fn told(&self) -> Vec<String> {
+        self.recovered.as_ref().map(RecoveredNames::told).unwrap_or_default()
     }
 
     /// What was not done, in words.
@@ -104,6 +97,11 @@ impl Replayed {
         let (records, nodes) = (Vec::new(), HashMap::new());
         let names = ReplayedNames { log, records, nodes, recovered: None };
         Ok(Replayed { source: source.try_clone_to_owned()?, names, files })
+    }
+
+    /// How SOURCE differs from what was seen through the mount, since somebody else changed it, in sentences.
+    pub(crate) fn told(&self) -> Vec<String> {
+        self.names.told()
     }
 }
 

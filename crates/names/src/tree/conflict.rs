@@ -4,7 +4,6 @@
 //! is ever removed or replaced that was not known to be there.
 
 use crate::identity::NodeId;
-use crate::tree::command::HomeError;
 use crate::tree::entry::AtHome;
 use crate::tree::found::Conflict;
 use crate::tree::needed::Settling;
@@ -97,8 +96,9 @@ impl Tree {
         }
     }
 
-    /// A directory that was to be removed has something in it that is not known: it comes back for programs, and those
-    /// above it that were to be removed. Says whether it did: one that has no name at home but a temporary one does not.
+    /// A directory that was to be removed has something in it that somebody else put there: it comes back for programs. So will
+    /// those above it that were to be removed ([`Plan::ComesBack`](crate::tree::plan::Plan)). Says whether it did: one that has
+    /// no name at home but a temporary one does not.
     pub(crate) fn comes_back(&mut self, node: NodeId, at: &Place) -> bool {
         if at.parent() == NodeId::PARKING {
             return false;
@@ -107,22 +107,6 @@ impl Tree {
             directory.complete = false;
         }
         self.yield_to_foreign(at, node);
-        let mut above = at.parent();
-        while above != NodeId::ROOT {
-            let of = &self.nodes[&above];
-            if of.places.wanted().next().is_some() {
-                break;
-            }
-            let Some(place) = of.places.home().next().cloned() else {
-                if of.parked {
-                    self.queue.refuse(Part::Attributes(above), HomeError::NotEmpty);
-                }
-                break;
-            };
-            self.yield_to_foreign(&place, above);
-            self.queue.push(Part::Entry(place.clone()));
-            above = place.parent();
-        }
         true
     }
 

@@ -36,6 +36,8 @@ pub(crate) enum Plan {
     Gone,
     /// Home has nothing there, since it does not have the directory any more.
     GoneWithDirectory,
+    /// This directory at home cannot be removed: somebody else put something into it, which programs see.
+    ComesBack(NodeId, Place),
     /// Home lost this node, which it had not synced: it is to be made again.
     Lost(NodeId),
     /// This.
@@ -154,6 +156,8 @@ impl Tree {
         }
         match &node.directory {
             None => Plan::Do(Command::Unlink { node: there, at: at.clone() }),
+            // Nobody here may remove one with entries.
+            Some(directory) if !directory.is_empty() => Plan::ComesBack(there, at.clone()),
             Some(directory) if !directory.is_empty_at_home() => Plan::Wait(there),
             Some(_) => Plan::Do(Command::RemoveDirectory { node: there, at: at.clone() }),
         }

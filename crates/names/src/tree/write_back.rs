@@ -42,6 +42,10 @@ impl Tree {
                     self.surprised.remove(&part);
                     self.queue.push(part);
                 }
+                Plan::ComesBack(node, at) => match self.comes_back(node, &at) {
+                    true => self.queue.push(part),
+                    false => self.queue.refuse(part, HomeError::NotEmpty),
+                },
                 Plan::Lost(node) => {
                     self.make_again(node);
                     self.queue.push(part);

@@ -319,33 +319,7 @@ impl Machine<'_> {
         let is_there = |lsn: &Lsn| self.tail <= *lsn && lsn.0 < upto;
         let log: Vec<_> = self.log.iter().filter(|(lsn, _)| is_there(lsn)).cloned().collect();
         let seen = self.seen_at.iter().rev().find(|(lsn, _)| lsn.0 < upto).unwrap().1.clone();
-        let debug = std::env::var_os("WEIR_DEBUG").is_some();
-        let show = |machine: &mut Self| {
-            for path in machine.paths().0 {
-                let handle = handle_of(
-                    rustix::fs::open(
-                        &path,
-                        rustix::fs::OFlags::PATH | rustix::fs::OFlags::NOFOLLOW,
-                        rustix::fs::Mode::empty(),
-                    )
-                    .unwrap()
-                    .as_fd(),
-                )
-                .unwrap();
-                eprintln!("{} {:?}", path.display(), machine.executor.inodes.node(&handle));
-            }
-        };
-        if debug {
-            for r in &log {
-                eprintln!("{r:?}");
-            }
-            show(&mut self);
-        }
         let theirs = self.interfere();
-        if debug {
-            eprintln!("---");
-            show(&mut self);
-        }
         for is_cut in [true, true, false] {
             let mut recovery = self.recovery(&log, Lsn(upto));
             let most = if is_cut { self.random.below(40) } else { usize::MAX };
@@ -354,9 +328,6 @@ impl Machine<'_> {
                 continue;
             }
             recovery.tree.check_invariants();
-            if debug {
-                eprintln!("{:#?}", recovery.tree);
-            }
             let recovered = recovery.finish().unwrap();
             let what = format!("seed {seed}, log up to {upto}: {recovered:?}");
             assert_eq!(recovered.left, [], "{what}");

@@ -426,6 +426,35 @@ fn a_directory_in_which_somebody_else_put_something_comes_back() {
 }
 
 #[test]
+fn a_directory_comes_back_if_somebody_took_a_name_in_it_that_was_removed() {
+    let (file, theirs, inside) = (NodeId(8), NodeId(9), Place::new(F, b"file").unwrap());
+    let mut tree = Tree::new(Lsn(1));
+    for (node, at, kind) in [(F, at("d"), Kind::Directory), (file, inside.clone(), Kind::File)] {
+        tree.introduce(node, kind);
+        tree.found(&at, Some(node));
+    }
+    [NodeId::ROOT, F].into_iter().for_each(|directory| tree.listed(directory));
+    tree.apply(Change::Remove { node: file, at: inside.clone() }, Lsn(8));
+    tree.apply(Change::Remove { node: F, at: at("d") }, Lsn(16));
+    tree.committed(Lsn(24));
+    while let Some((id, command)) = tree.next_command() {
+        let result = match command {
+            Command::Unlink { .. } => Err(HomeError::Changed),
+            Command::Look { .. } => {
+                tree.introduce_foreign(theirs, Kind::File);
+                Ok(Answer::Found(AtHome::Node(theirs)))
+            }
+            other => panic!("{other:?}"),
+        };
+        tree.ended(id, result);
+        tree.check_invariants();
+    }
+    assert_eq!((tree.dirty(), tree.is_nameless(F)), (0, false));
+    assert_eq!(tree.look_up(NodeId::ROOT, b"d"), Some(Some(F)));
+    assert_eq!(tree.look_up(F, b"file"), Some(Some(theirs)));
+}
+
+#[test]
 fn a_name_that_waits_in_a_directory_does_not_wait_after_the_directory_is_removed() {
     let (file, inside) = (NodeId(8), Place::new(F, b"file").unwrap());
     let mut tree = Tree::new(Lsn(1));
