@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::Timespec;
 use weir_log::{Home, Identity, Lsn, NameRecord as Record, RecordError};
 use weir_names::NodeId;
-use weir_names::tree::{Change, kind_at_home};
+use weir_names::tree::{Attributes, Change, Moment, kind_at_home};
 
 use crate::recovery::{Recovered, RecoveryError};
 use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, recover_names};
@@ -19,6 +20,10 @@ struct ReplayedNames {
     records: Vec<(Lsn, NameRecord)>,
     /// The node of each inode that the log names.
     nodes: HashMap<Vec<u8>, NodeId>,
+    /// The modification times that programs set, by node, and by identity when names were recovered. The log has another one
+    /// if the file was written afterwards.
+    mtimes: HashMap<NodeId, Moment>,
+    mtimes_at_home: HashMap<Vec<u8>, Moment>,
     recovered: Option<RecoveredNames>,
 }
 
@@ -34,6 +39,10 @@ impl ReplayedNames {
             self.records.push((lsn, NameRecord::Known { node, kind, identity }));
         }
         if let Some(change) = Change::of_record(record)? {
+            if let Change::Set { node, attributes: Attributes { mtime: Some(mtime), .. } } = change
+            {
+                self.mtimes.insert(node, mtime);
+            }
             self.records.push((lsn, NameRecord::Change(change)));
         }
         Ok(())
@@ -49,6 +58,10 @@ impl ReplayedNames {
         }
         let recovered = recover_names(source, &self.log, std::mem::take(&mut self.records), end)?;
         tracing::info!("names recovered: {:?}", recovered.counts);
+        let identity = |node| Some(recovered.identity_of(node)?.to_vec());
+        let mtimes = std::mem::take(&mut self.mtimes).into_iter();
+        self.mtimes_at_home =
+            mtimes.filter_map(|(node, mtime)| Some((identity(node)?, mtime))).collect();
         self.recovered = Some(recovered);
         Ok(())
     }
@@ -94,8 +107,14 @@ impl Replayed {
         source: BorrowedFd<'_>,
         files: Recovered,
     ) -> io::Result<Replayed> {
-        let (records, nodes) = (Vec::new(), HashMap::new());
-        let names = ReplayedNames { log, records, nodes, recovered: None };
+        let names = ReplayedNames {
+            log,
+            records: Vec::new(),
+            nodes: HashMap::new(),
+            mtimes: HashMap::new(),
+            mtimes_at_home: HashMap::new(),
+            recovered: None,
+        };
         Ok(Replayed { source: source.try_clone_to_owned()?, names, files })
     }
 
@@ -138,7 +157,12 @@ impl Home for Replayed {
     }
 
     fn open(&mut self, identity: &[u8]) -> Result<Option<Self::File>, RecoveryError> {
-        self.files.open(identity)
+        let opened = self.files.open(identity)?;
+        if let (Some(file), Some(mtime)) = (opened, self.names.mtimes_at_home.get(identity)) {
+            let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.into() };
+            self.files.set_mtime(file, mtime);
+        }
+        Ok(opened)
     }
 
     fn write(&mut self, file: &Self::File, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {
