@@ -30,6 +30,10 @@ use super::note::Made;
 use super::records::OWN_FIRST;
 use crate::home_names::{HomeCommand, HomeNames};
 
+/// ACLs that a new inode gets from its directory (acl(5)).
+const ACCESS_ACL: &str = "system.posix_acl_access";
+const DEFAULT_ACL: &str = "system.posix_acl_default";
+
 /// Distance of two positions that a recovery gives to what it does.
 const LSN_STEP: u64 = 8;
 
@@ -61,6 +65,8 @@ pub(crate) struct Executor<'a> {
     foreign: HashSet<NodeId>,
     /// What was to get attributes, and is gone.
     gone: BTreeSet<NodeId>,
+    /// Nodes that the log makes: what home has of them has no ACLs but those of the log.
+    pub(crate) made: HashSet<NodeId>,
     pub(crate) counts: Counts,
 }
 
@@ -76,6 +82,7 @@ impl<'a> Executor<'a> {
             directories: BTreeMap::new(),
             foreign: HashSet::new(),
             gone: BTreeSet::new(),
+            made: HashSet::new(),
             counts: Counts::default(),
         }
     }
@@ -139,6 +146,10 @@ impl<'a> Executor<'a> {
                         self.gone.insert(*node);
                     }
                 })?;
+                if self.made.contains(node) {
+                    // Its maker may have been cut before it did that.
+                    self.remove_inherited(inode.as_fd(), kind);
+                }
                 self.set(*node, kind, inode.as_fd(), attributes, xattrs).map_err(failed)?;
                 self.counts.set += 1;
             }
@@ -386,6 +397,7 @@ impl Executor<'_> {
         })?;
         let named = self.name(node, identity);
         self.inodes.moved(node, at);
+        self.remove_inherited(inode.as_fd(), kind);
         if let Err(error) = self.set(node, kind, inode.as_fd(), attributes, xattrs) {
             tracing::debug!("attributes of a new inode were not set at once: {error}");
             self.set_later(tree, node, attributes, xattrs);
@@ -409,6 +421,20 @@ impl Executor<'_> {
         for change in changes.chain([attributes]).collect::<Vec<_>>() {
             let lsn = self.next_lsn();
             tree.apply(change, lsn);
+        }
+    }
+
+    /// Removes the ACLs that a new inode got from its directory: the log says which it has. Permissions are set after that.
+    fn remove_inherited(&self, inode: BorrowedFd<'_>, kind: &Kind) {
+        let names: &[&str] = match kind {
+            // It has none of its own.
+            Kind::Symlink(_) => &[],
+            Kind::Directory => &[ACCESS_ACL, DEFAULT_ACL],
+            _ => &[ACCESS_ACL],
+        };
+        for name in names.iter().map(OsStr::new) {
+            // Most have none.
+            let _ = self.at_home(NameCommand::RemoveXattr { inode, name });
         }
     }
 

@@ -164,6 +164,7 @@ impl<'a> Recovery<'a> {
         });
         let made: HashMap<NodeId, &Kind> = made.collect();
         self.nodes.extend(made.keys());
+        self.executor.made.extend(made.keys());
         let mut known = HashSet::new();
         for (lsn, record) in records {
             let NameRecord::Known { node, kind, identity } = record else { continue };

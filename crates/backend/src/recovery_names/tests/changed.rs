@@ -186,6 +186,68 @@ fn a_parked_directory_into_which_somebody_put_something_is_kept() {
     assert!(source.names(".weir/parked").is_empty());
 }
 
+/// A default ACL by which a group may do everything, as the attribute has it (acl(5)).
+fn default_acl() -> Vec<u8> {
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, u32::MAX), (4, 7, u32::MAX), (8, 7, 77), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        acl.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
+        acl.extend(id.to_le_bytes());
+    }
+    acl
+}
+
+#[test]
+fn nothing_is_inherited_that_the_log_does_not_have() {
+    let Some(source) = Source::new() else { return };
+    fs::create_dir(source.path("dir")).unwrap();
+    fs::set_permissions(source.path("dir"), fs::Permissions::from_mode(0o2770)).unwrap();
+    let acl = |path: &str, kind| {
+        let name = format!("system.posix_acl_{kind}");
+        rustix::fs::getxattr(source.path(path), name, &mut [0; 64])
+    };
+    let name = "system.posix_acl_default";
+    let flags = rustix::fs::XattrFlags::empty();
+    if let Err(error) = rustix::fs::setxattr(source.path("dir"), name, &default_acl(), flags) {
+        return println!("not checked: no ACLs underneath: {error}");
+    }
+    // Made by a mount that did no more then: the log names one, and not yet the others.
+    for name in ["adopted", "known"] {
+        fs::write(source.path(format!("dir/{name}")), "").unwrap();
+        assert!(acl(&format!("dir/{name}"), "access").is_ok(), "it was inherited");
+    }
+    fs::create_dir(source.path("dir/adopted-dir")).unwrap();
+    assert!(acl("dir/adopted-dir", "default").is_ok());
+    let log = Log::default()
+        .known(10, Kind::Directory, source.handle("dir"))
+        .make(11, at(10, "file"), Kind::File)
+        .make(12, at(10, "directory"), Kind::Directory)
+        .make(13, at(12, "below"), Kind::Directory)
+        .make(14, at(10, "adopted"), Kind::File)
+        .make(15, at(10, "known"), Kind::File)
+        .known(15, Kind::File, source.handle("dir/known"))
+        .make(16, at(10, "adopted-dir"), Kind::Directory);
+    log.recover_all(&source);
+    let wanted = [
+        ("file", 0o640),
+        ("directory", 0o750),
+        ("directory/below", 0o750),
+        ("adopted", 0o640),
+        ("known", 0o640),
+        ("adopted-dir", 0o750),
+    ];
+    for (name, mode) in wanted {
+        let name = format!("dir/{name}");
+        for kind in ["access", "default"] {
+            assert_eq!(acl(&name, kind), Err(rustix::io::Errno::NODATA), "{name}: {kind}");
+        }
+        let found = source.metadata(&name).permissions().mode() & 0o7777;
+        assert_eq!(found, mode, "{name}: {found:o}");
+    }
+    assert!(acl("dir", "default").is_ok());
+}
+
 #[test]
 fn a_recovery_of_what_is_gone_may_be_cut_anywhere() {
     for by_handle in [true, false] {
