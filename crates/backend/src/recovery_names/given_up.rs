@@ -4,6 +4,7 @@
 //! - What was moved stays where it is, and its data goes into it there.
 //! - A directory that is gone, and in which something is to be that is not, is made again under the name that the log gives
 //!   it, or else as `lost+weir-N` in SOURCE.
+//! - What the log makes, and home had, is made again: home may have lost it.
 //! - A directory that was to be removed, has no name any more and is not empty is kept as `lost+weir-N`.
 //!
 //! Each is decided when everything else was done, and when home was looked at again. So nothing of it keeps the log.
@@ -11,7 +12,7 @@
 use std::io;
 use std::path::Path;
 
-use weir_names::tree::{AtHome, HomeError, Kind, Part};
+use weir_names::tree::{AtHome, HomeError, Kind, Part, Tree};
 use weir_names::{NodeId, Place};
 
 use super::Recovery;
@@ -163,6 +164,16 @@ impl Recovery<'_> {
             kept.push(KeptDirectory::NotEmpty(path.unwrap_or_default()));
         }
         kept
+    }
+
+    /// Paths of what was missing in SOURCE, and is there again.
+    pub(super) fn missing_made_again(&mut self) -> Vec<String> {
+        let missing = std::mem::take(&mut self.missing);
+        let is_there =
+            |tree: &Tree, node| tree.is_bound(node) && tree.wanted_places(node).next().is_some();
+        let missing: Vec<NodeId> =
+            missing.into_iter().filter(|&node| is_there(&self.tree, node)).collect();
+        missing.into_iter().map(|node| self.path_of(node)).collect()
     }
 
     fn wanted_at(&self, at: &Place) -> Option<NodeId> {

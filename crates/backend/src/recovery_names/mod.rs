@@ -107,6 +107,9 @@ struct Recovery<'a> {
     /// How many names were tried for those.
     lost: u64,
     given_up: Vec<GivenUp>,
+    /// Nodes that the log makes and says that home had, and that home does not have: it lost them, or somebody else removed
+    /// them. They are made again.
+    missing: BTreeSet<NodeId>,
     /// What is gone, and was reported.
     reported_gone: HashSet<NodeId>,
 }
@@ -138,6 +141,7 @@ impl<'a> Recovery<'a> {
             kept_parked: Vec::new(),
             lost: 0,
             given_up: Vec::new(),
+            missing: BTreeSet::new(),
             reported_gone: HashSet::new(),
         };
         recovery.introduce(&records, noted)?;
@@ -217,6 +221,9 @@ impl<'a> Recovery<'a> {
         if is_there.map_err(system("find out which files SOURCE has"))? {
             self.tree.made_at_home(node);
             inodes.name(node, identity.to_vec());
+            self.missing.remove(&node);
+        } else if inodes.identity(node).is_none() {
+            self.missing.insert(node);
         }
         Ok(())
     }
@@ -312,6 +319,7 @@ impl<'a> Recovery<'a> {
         self.commit()?;
         self.report_gone();
         let kept = self.kept_directories();
+        let made_again = self.missing_made_again();
         let mut left: BTreeMap<Part, LeftReason> =
             self.tree.unfinished().map(|part| (part, LeftReason::Waits)).collect();
         let refused = self.tree.refused().map(|(part, error)| (part.clone(), reason(error)));
@@ -344,7 +352,7 @@ impl<'a> Recovery<'a> {
             .filter_map(|&node| Some((node, self.executor.inodes.identity(node)?.to_vec())));
         let identities = identities.collect();
         let (given_up, counts) = (self.given_up, self.executor.counts);
-        Ok(RecoveredNames { left, conflicts, given_up, kept, counts, identities })
+        Ok(RecoveredNames { left, conflicts, given_up, kept, made_again, counts, identities })
     }
 }
 

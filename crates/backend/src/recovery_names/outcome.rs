@@ -9,6 +9,12 @@ use weir_names::tree::HomeError;
 
 use super::executor::Counts;
 
+/// Sentences about names.
+const TOLD_MAX: usize = 100;
+
+/// Paths in one sentence.
+const NAMED_MAX: usize = 10;
+
 /// Why names cannot be recovered at all. Nothing is lost: the log has them.
 #[derive(Debug, thiserror::Error)]
 pub enum NamesRecoveryError {
@@ -130,6 +136,8 @@ pub struct RecoveredNames {
     pub given_up: Vec<GivenUp>,
     /// Directories with another name than the log says.
     pub kept: Vec<KeptDirectory>,
+    /// Paths of what SOURCE had and was missing, and was made again with what the log has of it.
+    pub made_again: Vec<String>,
     /// What was done.
     pub counts: Counts,
     pub(crate) identities: HashMap<NodeId, Vec<u8>>,
@@ -141,7 +149,23 @@ impl RecoveredNames {
         let conflicts = self.conflicts.iter().map(ToString::to_string);
         let kept = self.kept.iter().map(ToString::to_string);
         let given_up = self.given_up.iter().map(ToString::to_string);
-        conflicts.chain(kept).chain(given_up).collect()
+        let mut told: Vec<String> = conflicts.chain(kept).chain(given_up).collect();
+        if told.len() > TOLD_MAX {
+            let more = told.len() - TOLD_MAX;
+            told.truncate(TOLD_MAX);
+            told.push(format!("and {more} more names that another program changed in SOURCE"));
+        }
+        if !self.made_again.is_empty() {
+            let named = self.made_again[..self.made_again.len().min(NAMED_MAX)].join(", ");
+            let more = match self.made_again.len().saturating_sub(NAMED_MAX) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            told.push(format!(
+                "missing in SOURCE, which had them, and made again with what the log has: {named}{more}"
+            ));
+        }
+        told
     }
 
     /// Which inode of home a node of the log is: for records of data that were logged before home had the file. `None` if

@@ -173,6 +173,25 @@ fn attributes_of_what_is_gone_are_reported_unless_the_log_removes_it() {
 }
 
 #[test]
+fn what_the_log_makes_and_home_does_not_have_any_more_is_made_again_and_reported() {
+    let Some(source) = Source::new() else { return };
+    for name in ["one", "other", "passing"] {
+        fs::write(source.path(name), "").unwrap();
+    }
+    let mut log = Log::default();
+    for (node, name) in [(10, "one"), (11, "other"), (12, "passing")] {
+        log = log.make(node, at(1, name), Kind::File).known(node, Kind::File, source.handle(name));
+    }
+    let log = log.change(Change::Remove { node: NodeId(12), at: at(1, "passing") });
+    for name in ["one", "passing"] {
+        fs::remove_file(source.path(name)).unwrap();
+    }
+    let recovered = recover(&source, &log);
+    assert_eq!((recovered.made_again.join(" "), recovered.told().len()), ("one".to_owned(), 1));
+    assert_eq!(source.names("."), ["one", "other"]);
+}
+
+#[test]
 fn a_parked_directory_into_which_somebody_put_something_is_kept() {
     let Some(source) = Source::new() else { return };
     fs::create_dir_all(source.path(".weir/parked/node-a")).unwrap();
