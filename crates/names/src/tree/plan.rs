@@ -6,7 +6,7 @@
 //! Weir's own until its name is free.
 //!
 //! A file that replaces another does so by one rename, so that a reader of home finds one or the other at any moment: a
-//! new one is made parked for that.
+//! new one is made parked for that, and one that home is not known to have under any name is linked there.
 
 use weir_log::Lsn;
 

@@ -6,16 +6,16 @@ use crate::identity::NodeId;
 use crate::tree::*;
 use crate::way::Place;
 
-fn at(name: &str) -> Place {
+pub(super) fn at(name: &str) -> Place {
     Place::new(NodeId::ROOT, name.as_bytes()).unwrap()
 }
 
-fn mode(mode: u32) -> Attributes {
+pub(super) fn mode(mode: u32) -> Attributes {
     Attributes { mode: Some(mode), ..Attributes::default() }
 }
 
-const F: NodeId = NodeId(5);
-const N: NodeId = NodeId(6);
+pub(super) const F: NodeId = NodeId(5);
+pub(super) const N: NodeId = NodeId(6);
 
 /// A tree of which one file is known, `f`.
 fn tree() -> Tree {
@@ -26,12 +26,16 @@ fn tree() -> Tree {
     tree
 }
 
-fn make(name: &str) -> Change {
+pub(super) fn make(name: &str) -> Change {
     Change::Make { node: N, at: at(name), kind: Kind::File, attributes: mode(0o600) }
 }
 
 /// Executes everything: a home that does what it is told. Answers looks with `there`.
-fn bring_home(tree: &mut Tree, upto: u64, there: impl Fn(&Place) -> AtHome) -> Vec<Command> {
+pub(super) fn bring_home(
+    tree: &mut Tree,
+    upto: u64,
+    there: impl Fn(&Place) -> AtHome,
+) -> Vec<Command> {
     tree.committed(Lsn(upto));
     let mut executed = Vec::new();
     while let Some((id, command)) = tree.next_command() {
@@ -48,7 +52,7 @@ fn bring_home(tree: &mut Tree, upto: u64, there: impl Fn(&Place) -> AtHome) -> V
     executed
 }
 
-fn nothing(_: &Place) -> AtHome {
+pub(super) fn nothing(_: &Place) -> AtHome {
     AtHome::Nothing
 }
 
@@ -139,7 +143,7 @@ fn find_changed(tree: &mut Tree, upto: u64, at: &Place, there: AtHome) {
     tree.ended(id, Ok(Answer::Found(there)));
 }
 
-fn touches(command: &Command, file: NodeId) -> bool {
+pub(super) fn touches(command: &Command, file: NodeId) -> bool {
     match command {
         Command::Unlink { node, .. } | Command::RemoveDirectory { node, .. } => *node == file,
         Command::Rename { node, replacing, .. } => *node == file || *replacing == Some(file),
@@ -380,81 +384,6 @@ fn what_home_has_had_durably_is_not_made_again() {
 }
 
 #[test]
-fn a_directory_in_which_somebody_else_put_something_comes_back() {
-    for is_replaced in [false, true] {
-        let mut tree = Tree::new(Lsn(1));
-        let (theirs, below) = (NodeId(8), Place::new(F, b"below").unwrap());
-        tree.introduce(F, Kind::Directory);
-        tree.found(&at("d"), Some(F));
-        tree.introduce(N, Kind::Directory);
-        tree.found(&below, Some(N));
-        [NodeId::ROOT, F, N].into_iter().for_each(|directory| tree.listed(directory));
-        tree.apply(Change::Remove { node: N, at: below.clone() }, Lsn(8));
-        tree.apply(Change::Remove { node: F, at: at("d") }, Lsn(16));
-        if is_replaced {
-            let (node, kind, attributes) = (NodeId(9), Kind::File, mode(0o600));
-            tree.apply(Change::Make { node, at: at("d"), kind, attributes }, Lsn(24));
-        }
-        tree.committed(Lsn(32));
-        let mut commands = Vec::new();
-        while let Some((id, command)) = tree.next_command() {
-            let result = match &command {
-                Command::RemoveDirectory { .. } => Err(HomeError::NotEmpty),
-                Command::Make { .. } => Ok(Answer::Made(Lsn(24))),
-                other => panic!("{other:?}"),
-            };
-            tree.ended(id, result);
-            commands.push(command);
-            assert!(commands.len() < 4, "it ends: {commands:?}");
-        }
-        tree.check_invariants();
-        assert_eq!(tree.look_up(NodeId::ROOT, b"d"), Some(Some(F)), "the one above, too");
-        assert_eq!(tree.look_up(F, b"below"), Some(Some(N)));
-        assert!(!tree.is_complete(N), "home is asked what is there");
-        assert_eq!(tree.look_up(N, b"theirs"), None);
-        let beside = at("d.weir-conflict-1");
-        let kept = is_replaced.then(|| beside.clone());
-        let conflicts =
-            [Conflict { at: below.clone(), kept: None }, Conflict { at: at("d"), kept }];
-        assert_eq!(tree.take_conflicts(), conflicts);
-        assert_eq!((tree.dirty(), tree.refused().count()), (0, 0));
-        // A program may remove it after what is in it.
-        tree.introduce(theirs, Kind::File);
-        tree.found(&Place::new(N, b"theirs").unwrap(), Some(theirs));
-        assert_eq!(tree.check(&Change::Remove { node: N, at: below }), Err(Refused::NotEmpty));
-    }
-}
-
-#[test]
-fn a_directory_comes_back_if_somebody_took_a_name_in_it_that_was_removed() {
-    let (file, theirs, inside) = (NodeId(8), NodeId(9), Place::new(F, b"file").unwrap());
-    let mut tree = Tree::new(Lsn(1));
-    for (node, at, kind) in [(F, at("d"), Kind::Directory), (file, inside.clone(), Kind::File)] {
-        tree.introduce(node, kind);
-        tree.found(&at, Some(node));
-    }
-    [NodeId::ROOT, F].into_iter().for_each(|directory| tree.listed(directory));
-    tree.apply(Change::Remove { node: file, at: inside.clone() }, Lsn(8));
-    tree.apply(Change::Remove { node: F, at: at("d") }, Lsn(16));
-    tree.committed(Lsn(24));
-    while let Some((id, command)) = tree.next_command() {
-        let result = match command {
-            Command::Unlink { .. } => Err(HomeError::Changed),
-            Command::Look { .. } => {
-                tree.introduce_foreign(theirs, Kind::File);
-                Ok(Answer::Found(AtHome::Node(theirs)))
-            }
-            other => panic!("{other:?}"),
-        };
-        tree.ended(id, result);
-        tree.check_invariants();
-    }
-    assert_eq!((tree.dirty(), tree.is_nameless(F)), (0, false));
-    assert_eq!(tree.look_up(NodeId::ROOT, b"d"), Some(Some(F)));
-    assert_eq!(tree.look_up(F, b"file"), Some(Some(theirs)));
-}
-
-#[test]
 fn a_name_that_waits_in_a_directory_does_not_wait_after_the_directory_is_removed() {
     let (file, inside) = (NodeId(8), Place::new(F, b"file").unwrap());
     let mut tree = Tree::new(Lsn(1));
@@ -504,51 +433,6 @@ fn a_new_directory_gets_its_time_after_its_entries() {
     assert!(tree.begin_home_sync());
     tree.home_synced(true);
     tree.check_nothing_is_remembered();
-}
-
-#[test]
-fn what_somebody_else_linked_twice_is_foreign_under_both_names() {
-    for is_directory in [false, true] {
-        let theirs = NodeId(7);
-        let kind = if is_directory { Kind::Directory } else { Kind::File };
-        let mut tree = Tree::new(Lsn(1));
-        tree.introduce(F, Kind::File);
-        tree.found(&at("b"), Some(F));
-        tree.listed(NodeId::ROOT);
-        tree.apply(make("a"), Lsn(8));
-        let removed = Change::Remove { node: F, at: at("b") };
-        tree.apply(removed, Lsn(16));
-        tree.committed(Lsn(24));
-        let mut commands = Vec::new();
-        while let Some((id, command)) = tree.next_command() {
-            let result = match &command {
-                Command::Make { at: made, .. } if *made == at("a") => Err(HomeError::Changed),
-                Command::Unlink { .. } => Err(HomeError::Changed),
-                Command::Look { at: looked } => {
-                    // Whoever looks introduces what is new as foreign.
-                    let is_new = tree.kind(theirs).is_none();
-                    if is_new {
-                        tree.introduce_foreign(theirs, kind.clone());
-                    }
-                    // A directory has one name: it is moved when it was seen.
-                    let is_there = is_new || !is_directory || *looked == at("b");
-                    let there = AtHome::Node(theirs);
-                    Ok(Answer::Found(if is_there { there } else { AtHome::Nothing }))
-                }
-                Command::Make { .. } => Ok(Answer::Made(Lsn(20))),
-                _ => Ok(Answer::Done),
-            };
-            commands.push(command);
-            tree.ended(id, result);
-            tree.check_invariants();
-            assert!(commands.len() < 20, "it ends: {commands:?}");
-        }
-        assert_eq!((tree.take_conflicts().len(), tree.dirty()), (2, 0));
-        let touched = commands.iter().any(|command| touches(command, theirs));
-        assert!(!touched, "{commands:?}");
-        assert_eq!(tree.look_up(NodeId::ROOT, b"b"), Some(Some(theirs)));
-        assert_eq!(tree.look_up(NodeId::ROOT, b"a"), Some((!is_directory).then_some(theirs)));
-    }
 }
 
 #[test]
