@@ -27,7 +27,7 @@ enum AtHand {
     /// It is to be made, or is there to be renamed or linked.
     Usable,
     Gone,
-    /// A directory that somebody else moved.
+    /// Somebody else moved it.
     Moved,
 }
 
@@ -86,14 +86,15 @@ impl Recovery<'_> {
     /// If what a name is to lead to is gone, or is elsewhere.
     fn give_up_name(&mut self, at: &Place) -> Result<bool, NamesRecoveryError> {
         let Some(node) = self.wanted_at(at) else { return Ok(false) };
-        let at_hand = self.at_hand(node);
-        let given_up = match at_hand {
-            AtHand::Usable => return Ok(false),
+        let given_up = match self.at_hand(node) {
             AtHand::Gone => GivenUp::Name(self.path(at)),
-            AtHand::Moved => {
-                let now = self.executor.inodes.path_of(node).unwrap_or_default();
+            // A file is linked, unless there is no directory to do it in.
+            AtHand::Moved if self.is_directory(node) || self.is_gone(at.parent()) => {
+                let now = self.executor.inodes.path_of(node);
+                let now = now.unwrap_or_else(|| "elsewhere".to_owned());
                 GivenUp::Moved { path: self.path(at), now }
             }
+            AtHand::Usable | AtHand::Moved => return Ok(false),
         };
         let found = self.executor.look(&mut self.tree, at).unwrap_or(AtHome::Nothing);
         self.tree.give_up(at, found);
@@ -105,8 +106,8 @@ impl Recovery<'_> {
     /// If a directory is to be moved below itself, since somebody else moved something: rename(2) says so by EINVAL. It stays
     /// where it is.
     fn give_up_move(&mut self, at: &Place) -> Result<bool, NamesRecoveryError> {
-        let is_directory = |node: &NodeId| self.tree.kind(*node).is_some_and(Kind::is_directory);
-        let Some(node) = self.wanted_at(at).filter(is_directory) else { return Ok(false) };
+        let wanted = self.wanted_at(at).filter(|&node| self.is_directory(node));
+        let Some(node) = wanted else { return Ok(false) };
         let Some(home) = self.tree.home_place(node) else { return Ok(false) };
         let inodes = &mut self.executor.inodes;
         let (Some(into), Some(moved)) = (inodes.path_of(at.parent()), inodes.path_of(node)) else {
@@ -187,11 +188,14 @@ impl Recovery<'_> {
         if self.is_gone(node) {
             return AtHand::Gone;
         }
-        let is_directory = self.tree.kind(node).is_some_and(Kind::is_directory);
-        match is_directory && self.tree.home_place(node).is_none() {
-            true => AtHand::Moved,
-            false => AtHand::Usable,
+        match self.tree.home_place(node) {
+            None => AtHand::Moved,
+            Some(_) => AtHand::Usable,
         }
+    }
+
+    fn is_directory(&self, node: NodeId) -> bool {
+        self.tree.kind(node).is_some_and(Kind::is_directory)
     }
 
     fn is_gone(&mut self, node: NodeId) -> bool {

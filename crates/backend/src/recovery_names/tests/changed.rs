@@ -128,6 +128,22 @@ fn what_somebody_moved_stays_and_what_is_new_goes_there() {
 }
 
 #[test]
+fn a_file_that_somebody_took_out_of_a_directory_that_is_gone_stays_where_it_is() {
+    let Some(source) = Source::new() else { return };
+    fs::create_dir(source.path("dir")).unwrap();
+    fs::write(source.path("dir/file"), "content").unwrap();
+    let log = Log::default()
+        .known(10, Kind::Directory, source.handle("dir"))
+        .known(11, Kind::File, source.handle("dir/file"))
+        .rename(11, at(10, "file"), at(10, "renamed"), None);
+    fs::rename(source.path("dir/file"), source.path("theirs")).unwrap();
+    fs::remove_dir(source.path("dir")).unwrap();
+    let recovered = recover(&source, &log);
+    assert_eq!((source.names("."), &recovered.kept[..]), (vec!["theirs".to_owned()], &[][..]));
+    assert!(matches!(&recovered.given_up[..], [GivenUp::Moved { .. }]), "{recovered:?}");
+}
+
+#[test]
 fn what_was_to_be_replaced_by_something_that_is_gone_stays() {
     let Some(source) = Source::new() else { return };
     for name in ["new", "old", "linked", "target"] {
