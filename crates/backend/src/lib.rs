@@ -65,12 +65,12 @@ pub use policy::Policy;
 pub use proc_path::shown_path;
 pub use recovery::RecoveryError;
 pub use recovery_names::{
-    Counts, LeftName, LeftReason, NameConflict, NameRecord, NamesRecoveryError, RecoveredNames,
-    Step, forget_recovered_names, recover_names,
+    Counts, GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NameRecord,
+    NamesRecoveryError, RecoveredNames, Step, forget_recovered_names, recover_names,
 };
 pub use redo_log::{
-    Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RedoLog,
-    can_be_logged, look, recover,
+    Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RecoveredLog,
+    RedoLog, can_be_logged, look, recover,
 };
 pub use reservations::give_back_reserved;
 pub use rotation::is_rotational;

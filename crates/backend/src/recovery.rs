@@ -3,7 +3,8 @@
 //! Most records are smaller than a page, and the kernel reads a page before it changes a part of it. So writes
 //! are delayed a little, in order, while the kernel reads their pages concurrently.
 //!
-//! A file that already had all the bytes keeps its times. The bytes are still written: the page cache may hold
+//! A file that already had all the bytes keeps its times. Another one gets the modification time that the log's records of
+//! names set, if they set one, or else the time of the recovery. The bytes are still written: the page cache may hold
 //! data whose write to the device failed. A write removes file capabilities and, for ordinary users,
 //! set-user-ID and set-group-ID: recovery restores them. A file that is immutable or append-only is made
 //! writable temporarily ([`cleared_flags`]) if this process may do that, since its records were acknowledged.
@@ -90,6 +91,8 @@ struct Known {
     capability: Option<Vec<u8>>,
     /// Its times, until it is changed.
     times: Option<Timestamps>,
+    /// The modification time that it is to have then, if that is known.
+    mtime: Option<Timespec>,
     /// Why its further records are skipped.
     failed: Option<(&'static str, Errno)>,
 }
@@ -236,6 +239,11 @@ impl Recovered {
         Ok((is_file && status.st_nlink > 0 && is_inside).then_some(file))
     }
 
+    /// A program set the modification time of an opened file, and what is written now was written before that.
+    pub(crate) fn set_mtime(&mut self, nth: usize, mtime: Timespec) {
+        self.files[nth].mtime = Some(mtime);
+    }
+
     /// As above, but for writing, whatever the file's flags.
     fn open_writable(&mut self, wanted: &[u8]) -> io::Result<Option<OwnedFd>> {
         let refused = match self.open_identity(wanted, OFlags::RDWR) {
@@ -321,8 +329,12 @@ impl Recovered {
     /// Restores attributes that writing removed from a file, and makes the file durable.
     fn finish(&mut self, nth: usize) -> Result<(), RecoveryError> {
         let file = self.file(nth)?;
-        let Known { mode, capability, times, .. } = &self.files[nth];
-        let (mode, times) = (*mode, times.clone());
+        let Known { mode, capability, times, mtime, .. } = &self.files[nth];
+        let set = |last_modification| Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+            last_modification,
+        };
+        let (mode, times) = (*mode, times.clone().or_else(|| mtime.map(set)));
         let restore = || -> io::Result<()> {
             if Mode::from_raw_mode(fstat(&file)?.st_mode) != mode {
                 fchmod(&file, mode)?;
@@ -359,6 +371,7 @@ impl Home for Recovered {
                 mode: Mode::from_raw_mode(fstat(&file)?.st_mode),
                 capability: capability_of(file.as_fd()),
                 times: Some(times_of(&fstat(&file)?)),
+                mtime: None,
                 failed: None,
             };
             Ok((file, known))

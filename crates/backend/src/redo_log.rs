@@ -148,6 +148,15 @@ pub fn can_be_logged(source: BorrowedFd<'_>) -> io::Result<()> {
     Naming::of(source).map(drop)
 }
 
+/// What a recovery did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RecoveredLog {
+    /// The replay.
+    pub report: Report,
+    /// How SOURCE differs from what was seen through the mount, since somebody else changed it, in sentences.
+    pub told: Vec<String>,
+}
+
 /// Replays a log to the files of SOURCE and reports what it did. Then marks the log as empty and as belonging
 /// to the SOURCE with identity `mount`. If `dry`, only reports what it would do. The caller checks that the
 /// log is that SOURCE's.
@@ -159,17 +168,18 @@ pub fn recover(
     mount: Identity,
     source: BorrowedFd<'_>,
     dry: bool,
-) -> Result<Report, OpenLogError> {
-    let Some(superblock) = log.superblock()? else { return Ok(Report::default()) };
-    let report = replay_to(log, superblock, source, dry)?;
-    if !dry && let Some(left) = Lefts::of(&report) {
+) -> Result<RecoveredLog, OpenLogError> {
+    let Some(superblock) = log.superblock()? else { return Ok(RecoveredLog::default()) };
+    let recovered = replay_to(log, superblock, source, dry)?;
+    let report = &recovered.report;
+    if !dry && let Some(left) = Lefts::of(report) {
         return Err(OpenLogError::Left { path: log.path().to_owned(), left });
     }
     if !dry {
         let next = Superblock { clean: true, mount, ..superblock.next_use(report.end) };
         use_again(log, next, source)?;
     }
-    Ok(report)
+    Ok(recovered)
 }
 
 fn replay_to(
@@ -177,7 +187,7 @@ fn replay_to(
     superblock: Superblock,
     source: BorrowedFd<'_>,
     dry: bool,
-) -> Result<Report, OpenLogError> {
+) -> Result<RecoveredLog, OpenLogError> {
     let system = |doing| move |source| OpenLogError::System { doing, source };
     let superblock = without_void(source, superblock).map_err(system(READ_NOTES))?;
     let done = partial::done(source, &superblock)
@@ -187,6 +197,7 @@ fn replay_to(
     let mut home = home.map_err(system("open SOURCE"))?;
     let mut reader = log;
     let replayed = replay(&mut reader, superblock, (!dry).then_some(&mut home));
+    let told = home.told();
     drop(home);
     // Also if the replay failed, but before the log is marked as empty.
     let set_again = if dry { Ok(()) } else { set_flags_again(source) };
@@ -202,7 +213,7 @@ fn replay_to(
             );
         }
     }
-    Ok(report)
+    Ok(RecoveredLog { report, told })
 }
 
 /// Writes a superblock by which the log is used again, `next` or a later one, and returns it. Removes earlier
@@ -287,10 +298,11 @@ impl RedoLog {
             Some(superblock) => superblock,
             None => file.format(mount)?,
         };
-        let recovered = replay_to(&file, superblock, source, false)?;
+        let RecoveredLog { report: recovered, told } = replay_to(&file, superblock, source, false)?;
         if let Some(left) = Lefts::of(&recovered) {
             return Err(OpenLogError::Left { path: file.path().to_owned(), left });
         }
+        told.iter().for_each(|told| tracing::warn!("recovery: {told}"));
         let next = superblock.next_use(recovered.end);
         let superblock = Superblock { mount, nodes: next.nodes.max(node_first), ..next };
         let superblock = use_again(&file, superblock, source)?;

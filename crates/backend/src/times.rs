@@ -23,6 +23,8 @@ struct State {
     disturbed: bool,
     /// Attributes changed, and no sync was requested since.
     changed: bool,
+    /// The log has `mtime`, and recovery would set it after it wrote the file's data.
+    logged: bool,
 }
 
 impl Times {
@@ -51,6 +53,18 @@ impl Times {
     pub fn set_logged_mtime(&self, mtime: Timestamp, now: Timestamp) {
         let mut state = self.lock();
         (state.mtime, state.ctime, state.disturbed) = (Some(mtime), Some(now), true);
+        state.logged = true;
+    }
+
+    /// A file is new, and the log says so without a time.
+    pub fn note_made(&self, now: Timestamp) {
+        let mut state = self.lock();
+        (state.mtime, state.ctime, state.disturbed) = (Some(now), Some(now), true);
+    }
+
+    /// The file is written: says whether the log has a time for recovery to set after that.
+    pub fn take_logged_mtime(&self) -> bool {
+        std::mem::take(&mut self.lock().logged)
     }
 
     /// A program set the modification time (utimensat(2)) at `now`. To be called whether or not it was set at
@@ -61,6 +75,7 @@ impl Times {
         state.ctime = Some(now);
         state.disturbed = true;
         state.changed = true;
+        state.logged = false;
     }
 
     /// Modification and change time; `None` where the one at home is right.

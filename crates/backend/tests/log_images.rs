@@ -138,7 +138,10 @@ fn a_log_of_each_version_is_recovered_without_a_mount() {
         let stand = Stand::new(image);
         let before = stand.log();
         let would = recover(&stand.file(), MOUNT, stand.source.as_fd(), true).unwrap();
-        assert_eq!((would.groups, stand.log() == before, stand.is_as_before()), (2, true, true));
+        assert_eq!(
+            (would.report.groups, stand.log() == before, stand.is_as_before()),
+            (2, true, true)
+        );
         let done = recover(&stand.file(), MOUNT, stand.source.as_fd(), false).unwrap();
         assert_eq!(done, would);
         assert!(stand.is_recovered() && stand.is_of_this_version() && stand.superblock().clean);

@@ -5,10 +5,10 @@
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use weir_backend::{LogFile, LogPlace, Naming, OpenLogError, RedoLog, recover};
+use weir_backend::{LogFile, LogPlace, Naming, OpenLogError, RecoveredLog, RedoLog, recover};
 use weir_log::{
     Entry, FileType, LOG_BYTES_MIN, LoggedAttributes, Lsn, NameRecord, NewNode, Record, Stage,
     Writer,
@@ -81,8 +81,26 @@ impl Stand {
         self.writer.committed();
     }
 
-    fn recover(&self) -> Result<(), OpenLogError> {
-        recover(&self.file(), MOUNT, self.source().as_fd(), false).map(drop)
+    fn recover(&self) -> Result<RecoveredLog, OpenLogError> {
+        recover(&self.file(), MOUNT, self.source().as_fd(), false)
+    }
+
+    /// A directory that home has.
+    fn known(&mut self, node: u64, name: &str) {
+        let identity = identity_of(&self.source.join(name));
+        let file_type = weir_log::FileType::Directory;
+        self.append(Record::Name(NameRecord::Node { node, file_type, identity: &identity }));
+    }
+
+    fn set_mtime(&mut self, node: u64, seconds: i64) {
+        let mtime = Some(weir_log::LoggedTime { seconds, nanoseconds: 5 });
+        let attributes = LoggedAttributes { mode: None, mtime, ..attributes(0) };
+        self.append(Record::Name(NameRecord::Set { node, attributes }));
+    }
+
+    fn mtime(&self, path: &str) -> (i64, i64) {
+        let status = fs::metadata(self.source.join(path)).unwrap();
+        (status.mtime(), status.mtime_nsec())
     }
 
     fn read(&self, path: &str) -> String {
@@ -147,13 +165,7 @@ fn names_that_home_refuses_are_named_and_keep_the_log_for_the_next_recovery() {
     let locked = stand.source.join("locked");
     fs::create_dir(&locked).unwrap();
     let opened = fs::File::open(&locked).unwrap();
-    let identity = identity_of(&opened);
-    let node = NameRecord::Node {
-        node: 12,
-        file_type: weir_log::FileType::Directory,
-        identity: &identity,
-    };
-    stand.append(Record::Name(node));
+    stand.known(12, "locked");
     stand.make(13, 12, "refused", NewNode::File, 0o600);
     stand.write(13, 0, b"kept");
     stand.make(14, ROOT, "other", NewNode::File, 0o600);
@@ -240,19 +252,62 @@ fn a_file_that_was_finished_is_not_another_one_that_has_its_path_later() {
     assert_eq!((&*stand.read("locked/moved"), &*stand.read("file")), ("newer", "second"));
 }
 
+#[test]
+fn new_files_in_a_directory_that_somebody_removed_are_kept_with_their_data() {
+    let Some(mut stand) = Stand::new() else { return };
+    fs::create_dir(stand.source.join("directory")).unwrap();
+    stand.known(12, "directory");
+    stand.make(13, 12, "file", NewNode::File, 0o600);
+    stand.write(13, 0, b"acknowledged");
+    let at = Entry { directory: 12, name: b"file" };
+    let to = Entry { directory: 12, name: b"renamed" };
+    stand.append(Record::Name(NameRecord::Rename { node: 13, from: at, to, replaced: None }));
+    stand.commit();
+    fs::remove_dir(stand.source.join("directory")).unwrap();
+    let recovered = stand.recover().unwrap();
+    assert_eq!(stand.read("lost+weir-1/renamed"), "acknowledged");
+    assert_eq!((recovered.told.len(), recovered.report.applied), (1, 1), "{recovered:?}");
+    assert!(recovered.told[0].ends_with("is in lost+weir-1"), "{recovered:?}");
+    // SOURCE can be mounted.
+    RedoLog::open(stand.file(), MOUNT, stand.source().as_fd(), 0).unwrap();
+}
+
+#[test]
+fn a_time_that_a_program_set_is_kept_whether_it_was_logged_before_the_data_or_after() {
+    let Some(mut stand) = Stand::new() else { return };
+    fs::write(stand.source.join("old"), "old").unwrap();
+    let identity = identity_of(&stand.source.join("old"));
+    let file_type = weir_log::FileType::File;
+    stand.append(Record::Name(NameRecord::Node { node: 11, file_type, identity: &identity }));
+    stand.set_mtime(11, 1_000_000_000);
+    stand.append(Record::File { file: 11, identity: &identity });
+    stand.append(Record::Write { file: 11, offset: 0, data: b"new" });
+    for (node, name) in [(12, "first"), (13, "later"), (14, "never")] {
+        stand.make(node, ROOT, name, NewNode::File, 0o600);
+    }
+    stand.set_mtime(12, 1_100_000_000);
+    for node in [12, 13, 14] {
+        stand.write(node, 0, b"bytes");
+    }
+    stand.set_mtime(13, 1_200_000_000);
+    stand.commit();
+    for _ in 0..2 {
+        stand.recover().unwrap();
+        assert_eq!((&*stand.read("old"), &*stand.read("later")), ("new", "bytes"));
+        assert_eq!(stand.mtime("old"), (1_000_000_000, 5));
+        assert_eq!(stand.mtime("first"), (1_100_000_000, 5));
+        assert_eq!(stand.mtime("later"), (1_200_000_000, 5));
+        assert!(stand.mtime("never").0 > 1_500_000_000);
+    }
+}
+
 /// A file's handle, as the log has it.
-fn identity_of(file: &fs::File) -> Vec<u8> {
-    let home = weir_backend::HomeFile::new(
-        rustix::fs::openat(
-            file,
-            ".",
-            rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        )
-        .unwrap(),
-    );
-    let naming = Naming::of(file.as_fd()).unwrap();
-    home.identity(&naming, file.as_fd())
+fn identity_of(path: &Path) -> Vec<u8> {
+    use rustix::fs::{Mode, OFlags};
+    let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let source = fs::File::open(path.parent().unwrap()).unwrap();
+    let naming = Naming::of(source.as_fd()).unwrap();
+    weir_backend::HomeFile::new(opened).identity(&naming, source.as_fd())
 }
 
 #[test]

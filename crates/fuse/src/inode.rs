@@ -315,6 +315,11 @@ impl Inode {
         self.nameless.store(true, Ordering::Release);
     }
 
+    /// It has a name again: home did not remove it.
+    pub(crate) fn set_named(&self) {
+        self.nameless.store(false, Ordering::Release);
+    }
+
     /// Whether it lost its last name by way of the mount.
     pub(crate) fn is_nameless(&self) -> bool {
         self.nameless.load(Ordering::Acquire)

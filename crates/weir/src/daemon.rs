@@ -23,14 +23,13 @@ use std::time::Instant;
 use weir_backend::{RedoLog, is_rotational};
 use weir_engine::Config;
 use weir_fuse::{KernelSetting, Observer, Transport};
-use weir_log::Report;
 use weir_shard::Shard;
 
 use crate::allocator;
 use crate::control::server::Server;
 use crate::fuse_access::{self, FuseAccessError};
 use crate::local_log;
-use crate::log_place::{LogPlaceError, Logs, Wanted};
+use crate::log_place::{BroughtHome, LogPlaceError, Logs, Wanted};
 use crate::mountpoint::{self, MountpointError};
 use crate::mounts::{Device, MountTable};
 use crate::own_directory::OwnDirectory;
@@ -281,7 +280,7 @@ fn open_log(
         _ => None,
     };
     if let Some(brought) = logs.bring_home(given, false)? {
-        tell(&brought.path, &brought.report);
+        tell(&brought);
     }
     logs.give_back_reserved();
     if settings.read_only || settings.log == LogChoice::None {
@@ -353,16 +352,18 @@ fn share_of_free(place: BorrowedFd<'_>, bytes: u64) -> Option<u64> {
 }
 
 /// Logs the result of a replay.
-fn tell(path: &Path, recovered: &Report) {
+fn tell(brought: &BroughtHome) {
+    let recovered = &brought.report;
     if recovered.groups > 0 {
         tracing::info!(
             records = recovered.applied,
             bytes = recovered.applied_bytes,
             files = recovered.files,
             "brought home what the last mount had logged in {}",
-            path.display()
+            brought.path.display()
         );
     }
+    brought.told.iter().for_each(|told| tracing::warn!("recovery: {told}"));
 }
 
 /// Advice on turning on FUSE over io_uring, if the kernel has it turned off.

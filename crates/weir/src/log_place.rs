@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags};
 use rustix::io::Errno;
 use weir_backend::{
-    LogFile, LogFileError, LogOwner, LogPlace, LogState, NOBODY, OpenLogError, RedoLog, look,
-    recover,
+    LogFile, LogFileError, LogOwner, LogPlace, LogState, NOBODY, OpenLogError, RecoveredLog,
+    RedoLog, look, recover,
 };
 use weir_log::{Identity, NODE_FIRST, Report};
 
@@ -148,6 +148,8 @@ pub struct BroughtHome {
     pub path: PathBuf,
     /// The result of the replay.
     pub report: Report,
+    /// How SOURCE differs from what was seen through the mount, since somebody else changed it, in sentences.
+    pub told: Vec<String>,
 }
 
 /// A SOURCE that this process has locked, and its logs.
@@ -315,9 +317,9 @@ impl<'a> Logs<'a> {
             (Some(identity), _) | (None, LogOwner::Source(identity)) => identity,
             (None, _) => drawn()?,
         };
-        let report = recover(&seen.file, identity, self.source(), dry)?;
+        let RecoveredLog { report, told } = recover(&seen.file, identity, self.source(), dry)?;
         self.step("replayed")?;
-        Ok(Some(BroughtHome { path, report }))
+        Ok(Some(BroughtHome { path, report, told }))
     }
 
     /// Releases the space past the ends of files that a killed daemon had reserved.
@@ -562,17 +564,17 @@ impl<'a> Logs<'a> {
             return Err(self.out_of_date(path));
         }
         if dry {
-            let report = recover(&seen.file, NOBODY, self.source(), true)?;
-            return Ok(Some(BroughtHome { path: path.to_owned(), report }));
+            let RecoveredLog { report, told } = recover(&seen.file, NOBODY, self.source(), true)?;
+            return Ok(Some(BroughtHome { path: path.to_owned(), report, told }));
         }
         let identity = self.identity(own, None)?;
-        let report = recover(&seen.file, identity, self.source(), false)?;
+        let RecoveredLog { report, told } = recover(&seen.file, identity, self.source(), false)?;
         // The log has SOURCE's identity now, so the identity is kept.
         if is_in_use || note.is_none() {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
             own.set_note(&Note { in_use: false, name: seen.state.name, path })?;
         }
-        Ok(Some(BroughtHome { path: path.to_owned(), report }))
+        Ok(Some(BroughtHome { path: path.to_owned(), report, told }))
     }
 }
 

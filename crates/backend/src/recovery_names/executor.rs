@@ -14,7 +14,7 @@
 
 mod attributes;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,6 +34,10 @@ use super::note::Noted;
 use super::records::OWN_FIRST;
 use super::whereabouts::Step;
 use crate::home_names::{HomeCommand, HomeNames};
+
+/// ACLs that a new inode gets from its directory (acl(5)).
+const ACCESS_ACL: &str = "system.posix_acl_access";
+const DEFAULT_ACL: &str = "system.posix_acl_default";
 
 /// Distance of two positions that a recovery gives to what it does.
 const LSN_STEP: u64 = 8;
@@ -67,6 +71,10 @@ pub(crate) struct Executor<'a> {
     directories: BTreeMap<NodeId, Attributes>,
     /// What somebody else put under names that the log speaks of.
     foreign: HashSet<NodeId>,
+    /// What was to get attributes, and is gone.
+    gone: BTreeSet<NodeId>,
+    /// Nodes that the log makes: what home has of them has no ACLs but those of the log.
+    pub(crate) made: HashSet<NodeId>,
     pub(crate) counts: Counts,
 }
 
@@ -82,6 +90,8 @@ impl<'a> Executor<'a> {
             unanswered: None,
             directories: BTreeMap::new(),
             foreign: HashSet::new(),
+            gone: BTreeSet::new(),
+            made: HashSet::new(),
             counts: Counts::default(),
         }
     }
@@ -100,6 +110,16 @@ impl<'a> Executor<'a> {
     /// Why it is not known what became of a step, if that is so: then nothing more may be done.
     pub(crate) fn take_unanswered(&mut self) -> Option<io::Error> {
         self.unanswered.take()
+    }
+
+    /// What was to get attributes and is gone, since this was asked last.
+    pub(crate) fn take_gone(&mut self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Whether home does not have a node in SOURCE. `known` is a name of it, if one is known.
+    pub(crate) fn is_gone(&mut self, node: NodeId, known: Option<&Place>) -> bool {
+        matches!(self.inodes.open(node, known).map_err(gone), Err(HomeError::Gone))
     }
 
     /// Does one thing.
@@ -156,7 +176,16 @@ impl<'a> Executor<'a> {
             Command::Set { node, attributes, xattrs } => {
                 let known = tree.home_place(*node);
                 let kind = tree.kind(*node).expect("commands are on nodes that are known");
-                let inode = self.inodes.open(*node, known.as_ref()).map_err(gone)?;
+                let inode = self.inodes.open(*node, known.as_ref()).map_err(gone);
+                let inode = inode.inspect_err(|error| {
+                    if *error == HomeError::Gone {
+                        self.gone.insert(*node);
+                    }
+                })?;
+                if self.made.contains(node) {
+                    // Its maker may have been cut before it did that.
+                    self.remove_inherited(inode.as_fd(), kind);
+                }
                 self.set(*node, kind, inode.as_fd(), attributes, xattrs).map_err(failed)?;
                 self.counts.set += 1;
             }
@@ -168,7 +197,7 @@ impl<'a> Executor<'a> {
         self.home.execute(command)
     }
 
-    fn next_lsn(&mut self) -> Lsn {
+    pub(crate) fn next_lsn(&mut self) -> Lsn {
         let lsn = self.end;
         self.end = Lsn(lsn.0 + LSN_STEP);
         lsn
@@ -221,7 +250,7 @@ impl<'a> Executor<'a> {
 
 /// Names.
 impl Executor<'_> {
-    fn look(&mut self, tree: &mut Tree, at: &Place) -> Result<AtHome, HomeError> {
+    pub(crate) fn look(&mut self, tree: &mut Tree, at: &Place) -> Result<AtHome, HomeError> {
         let seen = match self.inodes.look(at) {
             // A directory that is not there has no names.
             Ok(None) => return Ok(AtHome::Nothing),
@@ -264,7 +293,7 @@ impl Executor<'_> {
         let node = NodeId(self.next_own);
         self.next_own += 1;
         match adoption {
-            Adoption::Surplus => tree.introduce(node, kind),
+            Adoption::Surplus => tree.introduce_surplus(node, kind, at),
             _ => {
                 tree.introduce_foreign(node, kind);
                 self.foreign.insert(node);
@@ -429,6 +458,7 @@ impl Executor<'_> {
             HomeError::Refused(errno(&error))
         })?;
         self.inodes.moved(node, None, Some(at));
+        self.remove_inherited(inode.as_fd(), kind);
         if let Err(error) = self.set(node, kind, inode.as_fd(), attributes, xattrs) {
             tracing::debug!("attributes of a new inode were not set at once: {error}");
             self.set_later(tree, node, attributes, xattrs);

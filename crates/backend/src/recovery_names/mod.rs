@@ -3,7 +3,8 @@
 //! The log's records are replayed to a tree in which nothing is known of home; then the same planner that brings a living
 //! tree home says what is to be done ([`weir_names::tree`]). Here that is done: `records` refuses what cannot be true,
 //! `inodes` finds the inodes of nodes, `executor` executes commands, `note` keeps the identities of what was made, so that a
-//! recovery can be cut anywhere and done again, and `outcome` is what is reported. Names go home before the bytes of files.
+//! recovery can be cut anywhere and done again, `given_up` decides what becomes of changes to what somebody else removed or
+//! moved, and `outcome` is what is reported. Names go home before the bytes of files.
 //!
 //! Where file handles last, the log says which inode each node is. Elsewhere it says under which names home has nodes, and what
 //! home was made to do to their names: `whereabouts` replays that, and `steps` does here as the mount did, notes what is done
@@ -22,6 +23,7 @@
 //! as long as anything is left.
 
 mod executor;
+mod given_up;
 mod inodes;
 mod note;
 mod outcome;
@@ -32,7 +34,7 @@ mod steps;
 mod tests;
 mod whereabouts;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -51,7 +53,9 @@ use records::{check_change, check_known, does_nothing};
 
 pub use executor::Counts;
 pub use note::forget_recovered_names;
-pub use outcome::{LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames};
+pub use outcome::{
+    GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames,
+};
 pub use records::NameRecord;
 pub(crate) use replayed::Replayed;
 pub use whereabouts::Step;
@@ -99,6 +103,20 @@ struct Recovery<'a> {
     is_retried: bool,
     /// Why the note cannot be written, and which nodes are not in it: nothing may go into them.
     not_noted: Option<(i32, HashSet<NodeId>)>,
+    /// Nodes that the log removes, or of which it removes one name.
+    removed: HashSet<NodeId>,
+    /// Directories that home does not have any more, and that are made again.
+    made_again: BTreeSet<NodeId>,
+    /// Parked directories that are not empty, and get a name.
+    kept_parked: Vec<NodeId>,
+    /// How many names were tried for those.
+    lost: u64,
+    given_up: Vec<GivenUp>,
+    /// Nodes that the log makes and says that home had, and that home does not have: it lost them, or somebody else removed
+    /// them. They are made again.
+    missing: BTreeSet<NodeId>,
+    /// What is gone, and was reported.
+    reported_gone: HashSet<NodeId>,
 }
 
 impl<'a> Recovery<'a> {
@@ -127,6 +145,13 @@ impl<'a> Recovery<'a> {
             nodes: HashSet::from([NodeId::ROOT]),
             is_retried: false,
             not_noted: None,
+            removed: removed(&records),
+            made_again: BTreeSet::new(),
+            kept_parked: Vec::new(),
+            lost: 0,
+            given_up: Vec::new(),
+            missing: BTreeSet::new(),
+            reported_gone: HashSet::new(),
         };
         match finding {
             Finding::Names => recovery.introduce_by_name(&records, noted)?,
@@ -151,6 +176,7 @@ impl<'a> Recovery<'a> {
     ) -> Result<(), NamesRecoveryError> {
         let made = made_by(records);
         self.nodes.extend(made.keys());
+        self.executor.made.extend(made.keys());
         let mut known = HashSet::new();
         for (lsn, record) in records {
             let NameRecord::Known { node, kind, identity } = record else { continue };
@@ -171,7 +197,24 @@ impl<'a> Recovery<'a> {
             let Noted::Inode(node, identity) = line else { continue };
             if let Some(kind) = made.get(&node) {
                 self.introduce_made(node, kind, &identity)?;
+            } else if self.nodes.contains(&node) {
+                self.introduce_made_again(node, identity)?;
             }
+        }
+        Ok(())
+    }
+
+    /// A directory that was gone, and that an earlier recovery made again.
+    fn introduce_made_again(
+        &mut self,
+        node: NodeId,
+        identity: Vec<u8>,
+    ) -> Result<(), NamesRecoveryError> {
+        let inodes = &mut self.executor.inodes;
+        let is_there = inodes.is_there(&identity, &Kind::Directory);
+        if is_there.map_err(system("find out which files SOURCE has"))? {
+            inodes.name(node, identity);
+            self.made_again.insert(node);
         }
         Ok(())
     }
@@ -187,6 +230,9 @@ impl<'a> Recovery<'a> {
         if is_there.map_err(system("find out which files SOURCE has"))? {
             self.tree.made_at_home(node);
             inodes.name(node, identity.to_vec());
+            self.missing.remove(&node);
+        } else if inodes.identity(node).is_none() {
+            self.missing.insert(node);
         }
         Ok(())
     }
@@ -239,9 +285,10 @@ impl<'a> Recovery<'a> {
             if executed >= commands_max {
                 return Ok(false);
             }
-            if self.commands_left == 0 || !self.commit()? && !self.retry() {
+            if self.commands_left == 0 || !self.commit()? && !self.retry() && !self.give_up()? {
                 return Ok(true);
             }
+            self.commands_left -= 1;
         }
     }
 
@@ -296,6 +343,9 @@ impl<'a> Recovery<'a> {
     /// The end: what is to be done last, and what became of everything. Home is to be synced after it.
     fn finish(mut self) -> Result<RecoveredNames, NamesRecoveryError> {
         self.commit()?;
+        self.report_gone();
+        let kept = self.kept_directories();
+        let made_again = self.missing_made_again();
         let mut left: BTreeMap<Part, LeftReason> =
             self.tree.unfinished().map(|part| (part, LeftReason::Waits)).collect();
         let refused = self.tree.refused().map(|(part, error)| (part.clone(), reason(error)));
@@ -327,7 +377,8 @@ impl<'a> Recovery<'a> {
         let identities = identities
             .filter_map(|&node| Some((node, self.executor.inodes.lasting_identity(node)?)));
         let identities = identities.collect();
-        Ok(RecoveredNames { left, conflicts, counts: self.executor.counts, identities })
+        let (given_up, counts) = (self.given_up, self.executor.counts);
+        Ok(RecoveredNames { left, conflicts, given_up, kept, made_again, counts, identities })
     }
 }
 
@@ -367,6 +418,16 @@ fn made_by(records: &[(Lsn, NameRecord)]) -> HashMap<NodeId, &Kind> {
         _ => None,
     });
     made.collect()
+}
+
+/// The nodes of which the records remove a name.
+fn removed(records: &[(Lsn, NameRecord)]) -> HashSet<NodeId> {
+    let removed = |(_, record): &(Lsn, NameRecord)| match record {
+        NameRecord::Change(Change::Remove { node, .. }) => Some(*node),
+        NameRecord::Change(Change::Rename { replaced, .. }) => *replaced,
+        _ => None,
+    };
+    records.iter().filter_map(removed).collect()
 }
 
 /// Paths for messages.

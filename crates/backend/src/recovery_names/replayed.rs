@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::Timespec;
 use weir_log::{Entry, Home, Identity, Lsn, NameRecord as Record, RecordError};
-use weir_names::tree::{Change, kind_at_home};
+use weir_names::tree::{Attributes, Change, Moment, kind_at_home};
 use weir_names::{NodeId, Place};
 
 use crate::identity;
@@ -20,6 +21,10 @@ struct ReplayedNames {
     records: Vec<(Lsn, NameRecord)>,
     /// The node of each inode that the log names.
     nodes: HashMap<Vec<u8>, NodeId>,
+    /// The modification times that programs set, by node, and by identity when names were recovered. The log has another one
+    /// if the file was written afterwards.
+    mtimes: HashMap<NodeId, Moment>,
+    mtimes_at_home: HashMap<Vec<u8>, Moment>,
     recovered: Option<RecoveredNames>,
 }
 
@@ -44,6 +49,10 @@ impl ReplayedNames {
             self.records.push((lsn, NameRecord::Step { step, stage }));
         }
         if let Some(change) = Change::of_record(record)? {
+            if let Change::Set { node, attributes: Attributes { mtime: Some(mtime), .. } } = change
+            {
+                self.mtimes.insert(node, mtime);
+            }
             self.records.push((lsn, NameRecord::Change(change)));
         }
         Ok(())
@@ -58,19 +67,11 @@ impl ReplayedNames {
             return Ok(());
         }
         let recovered = recover_names(source, &self.log, std::mem::take(&mut self.records), end)?;
-        for conflict in &recovered.conflicts {
-            match &conflict.kept {
-                Some(kept) => tracing::warn!(
-                    "{} was put into SOURCE by another program and stays as it is; what the log has is {kept}",
-                    conflict.path
-                ),
-                None => tracing::warn!(
-                    "{} was put into SOURCE by another program, and is not removed",
-                    conflict.path
-                ),
-            }
-        }
         tracing::info!("names recovered: {:?}", recovered.counts);
+        let identity = |node| Some(recovered.identity_of(node)?.to_vec());
+        let mtimes = std::mem::take(&mut self.mtimes).into_iter();
+        self.mtimes_at_home =
+            mtimes.filter_map(|(node, mtime)| Some((identity(node)?, mtime))).collect();
         self.recovered = Some(recovered);
         Ok(())
     }
@@ -99,6 +100,11 @@ impl ReplayedNames {
         (now != identity).then(|| now.to_vec())
     }
 
+    /// What people are to know of what was recovered, in sentences.
+    fn told(&self) -> Vec<String> {
+        self.recovered.as_ref().map(RecoveredNames::told).unwrap_or_default()
+    }
+
     /// What was not done, in words.
     fn left(&self) -> Vec<String> {
         let left = self.recovered.iter().flat_map(|recovered| &recovered.left);
@@ -124,9 +130,20 @@ impl Replayed {
         source: BorrowedFd<'_>,
         files: Recovered,
     ) -> io::Result<Replayed> {
-        let (records, nodes) = (Vec::new(), HashMap::new());
-        let names = ReplayedNames { log, records, nodes, recovered: None };
+        let names = ReplayedNames {
+            log,
+            records: Vec::new(),
+            nodes: HashMap::new(),
+            mtimes: HashMap::new(),
+            mtimes_at_home: HashMap::new(),
+            recovered: None,
+        };
         Ok(Replayed { source: source.try_clone_to_owned()?, names, files })
+    }
+
+    /// How SOURCE differs from what was seen through the mount, since somebody else changed it, in sentences.
+    pub(crate) fn told(&self) -> Vec<String> {
+        self.names.told()
     }
 }
 
@@ -167,10 +184,13 @@ impl Home for Replayed {
     }
 
     fn open(&mut self, identity: &[u8]) -> Result<Option<Self::File>, RecoveryError> {
-        match self.names.at_home(identity) {
-            Some(identity) => self.files.open(identity),
-            None => Ok(None),
+        let Some(path) = self.names.at_home(identity) else { return Ok(None) };
+        let opened = self.files.open(path)?;
+        if let (Some(file), Some(mtime)) = (opened, self.names.mtimes_at_home.get(identity)) {
+            let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.into() };
+            self.files.set_mtime(file, mtime);
         }
+        Ok(opened)
     }
 
     fn write(&mut self, file: &Self::File, offset: u64, data: &[u8]) -> Result<(), RecoveryError> {

@@ -34,6 +34,7 @@ impl Recovery<'_> {
         noted: Vec<Noted>,
     ) -> Result<(), NamesRecoveryError> {
         let made = made_by(records);
+        self.executor.made.extend(made.keys());
         let mut placed: HashMap<NodeId, &Kind> = HashMap::new();
         let whereabouts = self.executor.inodes.whereabouts().expect("nodes are found by name");
         for (node, kind) in &made {

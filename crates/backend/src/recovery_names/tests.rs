@@ -2,6 +2,7 @@
 
 mod cases;
 mod cases_by_name;
+mod changed;
 mod crash;
 mod crash_by_name;
 mod damage;
@@ -53,7 +54,7 @@ impl Source {
         self.place.path().join(name)
     }
 
-    fn handle(&self, name: &str) -> Vec<u8> {
+    pub(super) fn handle(&self, name: &str) -> Vec<u8> {
         let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::NOFOLLOW;
         let mode = rustix::fs::Mode::empty();
         handle_of(rustix::fs::open(self.path(name), flags, mode).unwrap().as_fd()).unwrap()
@@ -65,7 +66,7 @@ pub(super) fn at(directory: u64, name: &str) -> Place {
 }
 
 /// Attributes of a file with these permissions, of this user.
-fn attributes(mode: u32) -> Attributes {
+pub(super) fn attributes(mode: u32) -> Attributes {
     let uid = Some(rustix::process::geteuid().as_raw());
     let gid = Some(rustix::process::getegid().as_raw());
     let mtime = Some(Moment { seconds: 1_000_000_000, nanoseconds: 5 });

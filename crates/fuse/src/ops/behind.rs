@@ -360,7 +360,7 @@ impl FileSystem {
         if let Some(home) = inode.file() {
             // Home makes it later.
             match behind.is_logged() {
-                true => home.times().set_logged_mtime(status.mtime, status.ctime),
+                true => home.times().note_made(status.mtime),
                 false => home.times().set_mtime(status.mtime, status.ctime),
             }
         }

@@ -1,4 +1,5 @@
-//! Privileges a file must lose when it is changed: the setuid and setgid bits, and capabilities.
+//! Privileges a file must lose when it is changed: the setuid and setgid bits, and capabilities. And a modification time that
+//! a program set, in the log: a change of attributes makes the next write come by here.
 //!
 //! The kernel leaves this to the file system (FUSE_HANDLE_KILLPRIV_V2), or it would ask for an
 //! extended attribute before each write. The rules are those of the kernel's own file systems
@@ -52,6 +53,7 @@ impl FileSystem {
         if inode.is_unprivileged() {
             return;
         }
+        self.log_mtime_of_write(inode);
         let Ok(Permissions { mut mode, gid, is_behind }) = self.permissions(inode) else { return };
         let mut changed = false;
         let wanted = if bits { unprivileged(mode, || caller.is_in_group(gid)) } else { mode };
@@ -95,6 +97,19 @@ impl FileSystem {
             gid: gid.unwrap_or(status.gid),
             is_behind: mode.is_some() || !inode.is_at_home() || behind.is_logged(),
         })
+    }
+
+    /// If the log has a modification time that a program set, it gets a later one: recovery sets it after it wrote the
+    /// file's data.
+    fn log_mtime_of_write(&self, inode: &Inode) {
+        let (Some(behind), Some(home)) = (&self.write_behind, inode.file()) else { return };
+        if home.times().take_logged_mtime() && behind.is_logged() {
+            let now = attr::now();
+            let attributes = Attributes { mtime: Some(attr::moment(now)), ..Attributes::default() };
+            if let Err(error) = behind.set(&self.inodes, inode, now, attributes) {
+                tracing::debug!("the time of a write was not logged: {error}");
+            }
+        }
     }
 
     fn set_mode_at_home(&self, inode: &Inode, mode: u32) -> Result<(), Errno> {

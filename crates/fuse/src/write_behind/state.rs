@@ -756,10 +756,15 @@ impl State {
         (directory, OsString::from_vec(names.join(&b'/')).into())
     }
 
-    /// Names that somebody else took in SOURCE since this was asked last, each in a sentence.
-    pub(super) fn describe_conflicts(&mut self) -> Vec<String> {
+    /// Names that somebody else took in SOURCE since this was asked last, each in a sentence. What they lead to has a name
+    /// again, if it was removed here.
+    pub(super) fn describe_conflicts(&mut self, inodes: &Inodes) -> Vec<String> {
         let conflicts = self.tree.take_conflicts();
         for conflict in &conflicts {
+            let node = self.tree.look_up(conflict.at.parent(), conflict.at.name()).flatten();
+            if let Some(inode) = node.and_then(|node| inodes.get(node)) {
+                inode.set_named();
+            }
             let path = self.path_of(&Part::Entry(conflict.at.clone())).1;
             self.conflicts.count += 1;
             self.conflicts.last.push_back(path);

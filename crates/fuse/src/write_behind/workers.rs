@@ -116,7 +116,7 @@ impl WriteBehind {
                 return Some(Job::Command(id, command));
             }
             let let_go = state.settle(inodes, self.entry_timeout);
-            let conflicts = state.describe_conflicts();
+            let conflicts = state.describe_conflicts(inodes);
             let ready = state.take_ready();
             if !ready.is_empty() || !let_go.is_empty() || !conflicts.is_empty() {
                 drop(state);

@@ -40,6 +40,7 @@ pub const TESTS: &[Test] = &[
     ("behind_fsync_brings_names_home", fsync_brings_names_home),
     ("behind_attributes_follow", attributes_follow),
     ("behind_directory_times_follow", directory_times_follow),
+    ("behind_directory_times_are_set_after_entries", directory_times_are_set_after_entries),
     ("behind_new_files_belong_to_their_maker", new_files_belong_to_their_maker),
     ("behind_a_listing_may_be_read_in_pieces", a_listing_may_be_read_in_pieces),
     ("behind_data_comes_before_the_name_it_replaces", data_comes_before_the_name_it_replaces),
@@ -595,6 +596,30 @@ fn directory_times_follow() {
         assert!(modified(&fixture.home("dir")) > (1_000_000_000, 0), "{what}");
         assert!(modified(&at("")) >= shown, "{what}");
     }
+}
+
+fn directory_times_are_set_after_entries() {
+    let fixture = mounted();
+    let Some(held) = Held::new(&fixture) else { return };
+    let (old, modified) = (time(1_000_000_000, 0), |path: &Path| times_of(path)[1]);
+    for name in ["set", "set/below", "touched"] {
+        fs::create_dir(held.at(name)).unwrap();
+        for number in 0..20 {
+            fs::write(held.at(name).join(number.to_string()), b"content").unwrap();
+        }
+    }
+    for name in ["set/below", "set", "touched"] {
+        set_times(&held.at(name), old, old);
+    }
+    File::create(held.at("touched/again")).unwrap();
+    let home = held.release();
+    for name in ["set", "set/below"] {
+        assert_eq!(modified(&home.join(name)), (1_000_000_000, 0), "{name}");
+        assert_eq!(modified(&fixture.at("released").join(name)), (1_000_000_000, 0), "{name}");
+    }
+    let shown = modified(&fixture.at("released/touched"));
+    assert_eq!(shown, modified(&home.join("touched")));
+    assert!(shown > (1_000_000_000, 0));
 }
 
 fn new_files_belong_to_their_maker() {

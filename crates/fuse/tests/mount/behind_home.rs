@@ -108,9 +108,18 @@ fn a_directory_with_others_files_comes_back() {
     bring_home(&fixture);
     assert_eq!(seen(&fixture.at("a")), ["b/ 2", "b/ours 1 ours"]);
     fs::write(fixture.home("a/b/theirs"), b"theirs").unwrap();
+    let opened = ["a", "a/b"].map(|name| File::open(fixture.at(name)).unwrap());
+    let links = || opened.each_ref().map(|directory| directory.metadata().unwrap().nlink());
+    let before = links();
     fs::remove_dir_all(fixture.at("a")).unwrap();
     assert_eq!(seen(&fixture.mount), Vec::<String>::new());
     bring_home(&fixture);
+    eventually(|| match links() == before {
+        true => Ok(()),
+        false => Err(std::io::Error::other(format!("{:?} links, not {before:?}", links()))),
+    });
+    // For the kernel a directory that was removed is dead while it is open.
+    drop(opened);
     eventually(|| fs::metadata(fixture.at("a/b/theirs")).map(drop));
     assert_eq!(names_in(&fixture.at("a")), set(&["b"]));
     assert_eq!(names_in(&fixture.at("a/b")), set(&["theirs"]));

@@ -34,7 +34,7 @@ pub enum Command {
         /// Its extended attributes.
         xattrs: Xattrs,
     },
-    /// Give a node one more name, which home does not have.
+    /// Give a node one more name, which home does not have; it may be parked by that.
     Link {
         /// The node.
         node: NodeId,

@@ -4,7 +4,6 @@
 //! is ever removed or replaced that was not known to be there.
 
 use crate::identity::NodeId;
-use crate::tree::command::HomeError;
 use crate::tree::entry::AtHome;
 use crate::tree::found::Conflict;
 use crate::tree::needed::Settling;
@@ -74,15 +73,21 @@ impl Tree {
         self.queue.push(Part::Entry(at.clone()));
     }
 
-    /// Somebody else moved a node of ours to this name, or gave it this name, too.
+    /// Somebody else moved a node to this name, or gave it this name, too.
     pub(crate) fn moved_by_others(&mut self, node: NodeId, at: &Place) {
         let elsewhere = self.nodes[&node].places.home().filter(|place| *place != at);
+        let is_foreign_directory =
+            self.nodes[&node].directory.is_some() && self.foreign.contains(&node);
         for place in elsewhere.cloned().collect::<Vec<_>>() {
             if self.entry(&place).is_some_and(|entry| entry.is_merely_known()) {
                 self.drop_entry(&place);
-            } else {
-                self.doubt(&place);
+                continue;
             }
+            if is_foreign_directory && self.entry(&place).is_some_and(|of| !of.is_dirty()) {
+                // Nobody gave it that name here: it was found there.
+                self.change_entry(&place, |entry| entry.wanted = None);
+            }
+            self.doubt(&place);
         }
         let of = &self.nodes[&node];
         // A directory has one name: where it is to be if that was decided here, or else where it is now.
@@ -91,8 +96,9 @@ impl Tree {
         }
     }
 
-    /// A directory that was to be removed has something in it that is not known: it comes back for programs, and those
-    /// above it that were to be removed. Says whether it did: one that has no name at home but a temporary one does not.
+    /// A directory that was to be removed has something in it that somebody else put there: it comes back for programs. So will
+    /// those above it that were to be removed ([`Plan::ComesBack`](crate::tree::plan::Plan)). Says whether it did: one that has
+    /// no name at home but a temporary one does not.
     pub(crate) fn comes_back(&mut self, node: NodeId, at: &Place) -> bool {
         if at.parent() == NodeId::PARKING {
             return false;
@@ -101,29 +107,12 @@ impl Tree {
             directory.complete = false;
         }
         self.yield_to_foreign(at, node);
-        let mut above = at.parent();
-        while above != NodeId::ROOT {
-            let of = &self.nodes[&above];
-            if of.places.wanted().next().is_some() {
-                break;
-            }
-            let Some(place) = of.places.home().next().cloned() else {
-                if of.parked {
-                    self.queue.refuse(Part::Attributes(above), HomeError::NotEmpty);
-                }
-                break;
-            };
-            self.yield_to_foreign(&place, above);
-            self.queue.push(Part::Entry(place.clone()));
-            above = place.parent();
-        }
         true
     }
 
     /// Home was looked at, and has somebody else's node under a name that is to lead elsewhere.
     pub(crate) fn yield_to_foreign(&mut self, at: &Place, there: NodeId) {
-        // From now on programs see it.
-        self.foreign.remove(&there);
+        // From now on programs see it. Under other names it is foreign still: nobody has seen it there.
         self.nodes.get_mut(&there).expect("home has it there").nameless = false;
         let entry = *self.entry(at).expect("it was looked at");
         if entry.wanted == Some(there) {

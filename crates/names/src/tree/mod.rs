@@ -23,6 +23,7 @@ mod command_id;
 mod conflict;
 mod entry;
 mod found;
+mod given_up;
 mod logged;
 mod needed;
 mod node;

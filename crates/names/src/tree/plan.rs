@@ -6,7 +6,7 @@
 //! Weir's own until its name is free.
 //!
 //! A file that replaces another does so by one rename, so that a reader of home finds one or the other at any moment: a
-//! new one is made parked for that.
+//! new one is made parked for that, and one that home is not known to have under any name is linked there.
 
 use weir_log::Lsn;
 
@@ -36,6 +36,8 @@ pub(crate) enum Plan {
     Gone,
     /// Home has nothing there, since it does not have the directory any more.
     GoneWithDirectory,
+    /// This directory at home cannot be removed: somebody else put something into it, which programs see.
+    ComesBack(NodeId, Place),
     /// Home lost this node, which it had not synced: it is to be made again.
     Lost(NodeId),
     /// This.
@@ -154,6 +156,8 @@ impl Tree {
         }
         match &node.directory {
             None => Plan::Do(Command::Unlink { node: there, at: at.clone() }),
+            // Nobody here may remove one with entries.
+            Some(directory) if !directory.is_empty() => Plan::ComesBack(there, at.clone()),
             Some(directory) if !directory.is_empty_at_home() => Plan::Wait(there),
             Some(_) => Plan::Do(Command::RemoveDirectory { node: there, at: at.clone() }),
         }
@@ -251,7 +255,9 @@ impl Tree {
         match replacing {
             // It is at one of them.
             _ if is_unsure => Plan::Wait(node),
-            Some(there) => self.remove(at, there, &self.nodes[&there]),
+            Some(there) if new.directory.is_some() => self.remove(at, there, &self.nodes[&there]),
+            // Home may not have it any more: what it replaces is not removed before that is known.
+            Some(_) => Plan::Do(Command::Link { node, at: Tree::parking(node) }),
             // A directory is not linked: home does not have it where it was.
             None if new.directory.is_some() => Plan::Gone,
             None => Plan::Do(Command::Link { node, at: to }),
@@ -281,8 +287,12 @@ impl Tree {
     }
 }
 
-/// A node is made at home with all that is known of it.
+/// A node is made at home with all that is known of it. Entries that a directory gets afterwards change its modification
+/// time: that is set when they are there.
 fn make(node: NodeId, of: &Node, at: Place) -> Command {
-    let (kind, attributes, xattrs) = (of.kind.clone(), of.unset, of.unset_xattrs.clone());
+    let (kind, mut attributes, xattrs) = (of.kind.clone(), of.unset, of.unset_xattrs.clone());
+    if of.directory.as_ref().is_some_and(|directory| directory.dirty > 0) {
+        attributes.mtime = None;
+    }
     Command::Make { node, at, kind, attributes, xattrs }
 }

@@ -27,7 +27,7 @@ impl Tree {
     /// A tree to replay a log to, which ends at `end`: nothing is known of home. Identities that home gives meanwhile are
     /// recorded at positions from `end` on.
     pub fn recovering(end: Lsn) -> Tree {
-        Tree::new(end)
+        Tree { is_recovering: true, ..Tree::new(end) }
     }
 
     /// Applies a change of the log. Nodes that home had are introduced before ([`Tree::introduce`]).
@@ -62,6 +62,9 @@ impl Tree {
                 self.replay_entry(&at, None, lsn)?;
                 self.may_be_at(&at, node);
             }
+            // Two names of one file: nothing happens (rename(2)).
+            Change::Rename { node, replaced, .. } if replaced == Some(node) => {}
+            Change::Exchange { ref one, ref other } if one.0 == other.0 => {}
             Change::Rename { node, from, to, replaced } => {
                 self.replay_above(node, &to)?;
                 self.replay_entry(&to, Some(node), lsn)?;
@@ -118,6 +121,9 @@ impl Tree {
             Some(Node { directory: None, .. }) => Err(ReplayError::NoDirectory(at.parent())),
             Some(_) => {
                 self.want(at, to.filter(|node| self.nodes.contains_key(node)), lsn);
+                let directory = self.nodes.get_mut(&at.parent()).expect("it was found just now");
+                // What a program set before does not count any more.
+                directory.unset.mtime = None;
                 Ok(())
             }
         }
@@ -183,6 +189,12 @@ impl Tree {
     pub fn introduce_foreign(&mut self, node: NodeId, kind: Kind) {
         self.introduce(node, kind);
         self.foreign.insert(node);
+    }
+
+    /// What was found at a place was made there for a node that was found elsewhere: see [`Adoption::Surplus`].
+    pub fn introduce_surplus(&mut self, node: NodeId, kind: Kind, at: &Place) {
+        self.introduce(node, kind);
+        self.may_be_at(at, node);
     }
 
     /// Names that somebody else took at home, since this was asked last.

@@ -44,6 +44,8 @@ pub struct Tree {
     pub(crate) made_at_home: HashSet<NodeId>,
     /// There is a log. Without one, nothing has to be known after home has it.
     pub(crate) has_log: bool,
+    /// A log was replayed to it: it has every name that home may have of the nodes that the log speaks of.
+    pub(crate) is_recovering: bool,
     /// Nodes that lost their last place: see [`Tree::take_unneeded`].
     pub(crate) unneeded: BTreeSet<NodeId>,
 }
@@ -69,6 +71,7 @@ impl Tree {
             unsettled_by_failure: HashSet::new(),
             made_at_home: HashSet::new(),
             has_log: true,
+            is_recovering: false,
             unneeded: BTreeSet::new(),
         }
     }

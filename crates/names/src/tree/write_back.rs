@@ -42,6 +42,10 @@ impl Tree {
                     self.surprised.remove(&part);
                     self.queue.push(part);
                 }
+                Plan::ComesBack(node, at) => match self.comes_back(node, &at) {
+                    true => self.queue.push(part),
+                    false => self.queue.refuse(part, HomeError::NotEmpty),
+                },
                 Plan::Lost(node) => {
                     self.make_again(node);
                     self.queue.push(part);
@@ -89,19 +93,27 @@ impl Tree {
         let mut since = None;
         match &command {
             Command::Look { .. } => {}
-            Command::Make { node, .. } | Command::Set { node, .. } => {
+            Command::Make { node, attributes, .. } | Command::Set { node, attributes, .. } => {
                 let node = self.nodes.get_mut(node).expect("commands are on nodes that are known");
                 if !node.is_bound() {
                     node.binding = Binding::Making;
                 }
+                let sent = *attributes;
                 let (unset, xattrs) =
                     (std::mem::take(&mut node.unset), std::mem::take(&mut node.unset_xattrs));
+                // A directory with entries to come gets its time after them.
+                node.unset.mtime = unset.mtime.filter(|_| sent.mtime.is_none());
                 if self.has_log {
-                    node.sent.overlay(&unset);
+                    node.sent.overlay(&sent);
                     node.sent_xattrs.extend(xattrs);
                 }
-                since = node.set_since.take();
-                self.dirty -= usize::from(since.is_some());
+                if node.has_unset() {
+                    since = node.set_since;
+                    since.into_iter().for_each(|since| self.needed.add(since));
+                } else {
+                    since = node.set_since.take();
+                    self.dirty -= usize::from(since.is_some());
+                }
             }
             _ => {}
         }
@@ -178,12 +190,10 @@ impl Tree {
                     there.is_some_and(|there| self.nodes[&there].places.role(at).is_some());
                 self.set_home(at, found);
                 self.looked_at(at);
-                match there {
-                    Some(there) if self.foreign.contains(&there) => {
-                        self.yield_to_foreign(at, there);
-                    }
-                    Some(there) if is_changed && !was_there => self.moved_by_others(there, at),
-                    _ => {}
+                if let Some(there) = there.filter(|_| !was_there)
+                    && (is_changed || self.is_recovering || self.foreign.contains(&there))
+                {
+                    self.moved_by_others(there, at);
                 }
             }
             Command::Make { node, at, .. } => {

@@ -45,6 +45,7 @@ pub fn recover(arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
     match &brought {
         Some(brought) => {
             print(&describe(&brought.report, dry))?;
+            print(&brought.told.iter().map(|told| format!("{told}\n")).collect::<String>())?;
             if dry {
                 let place = LogPlace::at(&brought.path);
                 let log = place.and_then(|place| LogFile::open_to_look(&place)).map_err(refused)?;

@@ -10,7 +10,7 @@ use weir_names::NodeId;
 use weir_names::command::{NameCommand, SetTime};
 use weir_names::tree::{Attributes, Change, HomeError, Kind, Moment, Tree, Xattrs};
 
-use super::{Executor, failed, gone};
+use super::{ACCESS_ACL, DEFAULT_ACL, Executor, failed, gone};
 
 impl Executor<'_> {
     /// Sets permissions and times of directories. To be called when nothing is to be done in them any more. What home
@@ -48,6 +48,20 @@ impl Executor<'_> {
         for change in changes.chain([attributes]).collect::<Vec<_>>() {
             let lsn = self.next_lsn();
             tree.apply(change, lsn);
+        }
+    }
+
+    /// Removes the ACLs that a new inode got from its directory: the log says which it has. Permissions are set after that.
+    pub(super) fn remove_inherited(&self, inode: BorrowedFd<'_>, kind: &Kind) {
+        let names: &[&str] = match kind {
+            // It has none of its own.
+            Kind::Symlink(_) => &[],
+            Kind::Directory => &[ACCESS_ACL, DEFAULT_ACL],
+            _ => &[ACCESS_ACL],
+        };
+        for name in names.iter().map(OsStr::new) {
+            // Most have none.
+            let _ = self.at_home(NameCommand::RemoveXattr { inode, name });
         }
     }
 

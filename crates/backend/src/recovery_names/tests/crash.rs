@@ -151,16 +151,123 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// What somebody else does.
+impl Machine<'_> {
+    /// Paths in SOURCE, Weir's own left out; those of directories only.
+    fn paths(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let root = self.source.path("");
+        let (mut all, mut directories) = (Vec::new(), vec![root.clone()]);
+        let mut below = vec![root.clone()];
+        while let Some(directory) = below.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path == root.join(".weir") {
+                    continue;
+                }
+                if fs::symlink_metadata(&path).unwrap().is_dir() {
+                    directories.push(path.clone());
+                    below.push(path.clone());
+                }
+                all.push(path);
+            }
+        }
+        (all, directories)
+    }
+
+    /// Removes, moves and makes something in SOURCE. Returns the contents of what was made and is there.
+    fn interfere(&mut self) -> Vec<String> {
+        let mut made = Vec::new();
+        for nth in 0..1 + self.programs.random.below(6) {
+            let (all, directories) = self.paths();
+            let into = directories[self.programs.random.below(directories.len())].clone();
+            let into =
+                into.join(format!("{}", (b'a' + self.programs.random.below(4) as u8) as char));
+            let some =
+                (!all.is_empty()).then(|| all[self.programs.random.below(all.len())].clone());
+            match (self.programs.random.below(3), some) {
+                (0, Some(path)) if fs::symlink_metadata(&path).unwrap().is_dir() => {
+                    fs::remove_dir_all(path).unwrap();
+                }
+                (0, Some(path)) => fs::remove_file(path).unwrap(),
+                (1, Some(path)) => drop(fs::rename(path, into)),
+                _ if fs::symlink_metadata(&into).is_err() => {
+                    made.push(format!("theirs {nth}"));
+                    fs::write(into, made.last().unwrap()).unwrap();
+                }
+                _ => {}
+            }
+        }
+        let contents = self.contents();
+        made.retain(|made| contents.contains(made));
+        made
+    }
+
+    fn contents(&self) -> Vec<String> {
+        let is_file = |path: &PathBuf| fs::symlink_metadata(path).unwrap().is_file();
+        let files = self.paths().0.into_iter().filter(is_file);
+        files.map(|path| fs::read_to_string(path).unwrap()).collect()
+    }
+
+    /// Crashes, and is recovered after somebody else changed SOURCE: nothing keeps the log, what is theirs stays, and every
+    /// file that the log makes is there if it was not there to be removed.
+    fn crash_and_interfere(mut self, seed: u64) {
+        let upto = self.durable;
+        let is_there = |lsn: &Lsn| self.tail <= *lsn && lsn.0 < upto;
+        let log: Vec<_> = self.log.iter().filter(|(lsn, _)| is_there(lsn)).cloned().collect();
+        let seen = self.seen_at.iter().rev().find(|(lsn, _)| lsn.0 < upto).unwrap().1.clone();
+        let theirs = self.interfere();
+        for is_cut in [true, true, false] {
+            let mut recovery = self.recovery(&log, Lsn(upto));
+            let most = if is_cut { self.programs.random.below(40) } else { usize::MAX };
+            recovery.run(most).unwrap();
+            if is_cut {
+                continue;
+            }
+            recovery.tree.check_invariants();
+            let recovered = recovery.finish().unwrap();
+            let what = format!("seed {seed}, log up to {upto}: {recovered:?}");
+            assert_eq!(recovered.left, [], "{what}");
+            let contents = self.contents();
+            assert!(theirs.iter().all(|made| contents.contains(made)), "{what}");
+            let parked = fs::read_dir(self.source.path(".weir/parked"));
+            assert_eq!(parked.map_or(0, Iterator::count), 0, "{what}: nothing stays parked");
+            let made = log.iter().filter_map(|(_, record)| match record {
+                NameRecord::Change(Change::Make { node, .. }) => Some(*node),
+                _ => None,
+            });
+            for node in made.filter(|node| seen.path(*node).is_some()) {
+                let identity = recovered.identity_of(node).unwrap_or_else(|| panic!("{what}"));
+                let kind = &seen.inodes[&node].kind;
+                let is_there = self.executor.inodes.is_there(identity, kind).unwrap();
+                assert!(is_there, "{what}: {node:?}");
+            }
+        }
+    }
+}
+
+fn machine_of<'a>(seed: u64, source: &'a Source, home: &'a HomeNames) -> Machine<'a> {
+    let mut machine = Machine::new(seed, source, home);
+    let steps = 20 + machine.programs.random.below(100);
+    for _ in 0..steps {
+        machine.step();
+    }
+    machine
+}
+
 fn crash_on(source: impl Fn() -> Option<Source>, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let Some(source) = source() else { return };
         let home = HomeNames::new(source.fd.as_fd()).unwrap();
-        let mut machine = Machine::new(seed, &source, &home);
-        let steps = 20 + machine.programs.random.below(100);
-        for _ in 0..steps {
-            machine.step();
-        }
-        machine.crash(seed);
+        machine_of(seed, &source, &home).crash(seed);
+    }
+}
+
+#[test]
+fn whatever_somebody_else_did_nothing_keeps_the_log_and_nothing_of_theirs_is_lost() {
+    for seed in seeds(400) {
+        let Some(source) = Source::in_memory() else { return };
+        let home = HomeNames::new(source.fd.as_fd()).unwrap();
+        machine_of(seed, &source, &home).crash_and_interfere(seed);
     }
 }
 

@@ -6,16 +6,16 @@ use crate::identity::NodeId;
 use crate::tree::*;
 use crate::way::Place;
 
-fn at(name: &str) -> Place {
+pub(super) fn at(name: &str) -> Place {
     Place::new(NodeId::ROOT, name.as_bytes()).unwrap()
 }
 
-fn mode(mode: u32) -> Attributes {
+pub(super) fn mode(mode: u32) -> Attributes {
     Attributes { mode: Some(mode), ..Attributes::default() }
 }
 
-const F: NodeId = NodeId(5);
-const N: NodeId = NodeId(6);
+pub(super) const F: NodeId = NodeId(5);
+pub(super) const N: NodeId = NodeId(6);
 
 /// A tree of which one file is known, `f`.
 fn tree() -> Tree {
@@ -26,12 +26,16 @@ fn tree() -> Tree {
     tree
 }
 
-fn make(name: &str) -> Change {
+pub(super) fn make(name: &str) -> Change {
     Change::Make { node: N, at: at(name), kind: Kind::File, attributes: mode(0o600) }
 }
 
 /// Executes everything: a home that does what it is told. Answers looks with `there`.
-fn bring_home(tree: &mut Tree, upto: u64, there: impl Fn(&Place) -> AtHome) -> Vec<Command> {
+pub(super) fn bring_home(
+    tree: &mut Tree,
+    upto: u64,
+    there: impl Fn(&Place) -> AtHome,
+) -> Vec<Command> {
     tree.committed(Lsn(upto));
     let mut executed = Vec::new();
     while let Some((id, command)) = tree.next_command() {
@@ -48,7 +52,7 @@ fn bring_home(tree: &mut Tree, upto: u64, there: impl Fn(&Place) -> AtHome) -> V
     executed
 }
 
-fn nothing(_: &Place) -> AtHome {
+pub(super) fn nothing(_: &Place) -> AtHome {
     AtHome::Nothing
 }
 
@@ -139,7 +143,7 @@ fn find_changed(tree: &mut Tree, upto: u64, at: &Place, there: AtHome) {
     tree.ended(id, Ok(Answer::Found(there)));
 }
 
-fn touches(command: &Command, file: NodeId) -> bool {
+pub(super) fn touches(command: &Command, file: NodeId) -> bool {
     match command {
         Command::Unlink { node, .. } | Command::RemoveDirectory { node, .. } => *node == file,
         Command::Rename { node, replacing, .. } => *node == file || *replacing == Some(file),
@@ -380,52 +384,6 @@ fn what_home_has_had_durably_is_not_made_again() {
 }
 
 #[test]
-fn a_directory_in_which_somebody_else_put_something_comes_back() {
-    for is_replaced in [false, true] {
-        let mut tree = Tree::new(Lsn(1));
-        let (theirs, below) = (NodeId(8), Place::new(F, b"below").unwrap());
-        tree.introduce(F, Kind::Directory);
-        tree.found(&at("d"), Some(F));
-        tree.introduce(N, Kind::Directory);
-        tree.found(&below, Some(N));
-        [NodeId::ROOT, F, N].into_iter().for_each(|directory| tree.listed(directory));
-        tree.apply(Change::Remove { node: N, at: below.clone() }, Lsn(8));
-        tree.apply(Change::Remove { node: F, at: at("d") }, Lsn(16));
-        if is_replaced {
-            let (node, kind, attributes) = (NodeId(9), Kind::File, mode(0o600));
-            tree.apply(Change::Make { node, at: at("d"), kind, attributes }, Lsn(24));
-        }
-        tree.committed(Lsn(32));
-        let mut commands = Vec::new();
-        while let Some((id, command)) = tree.next_command() {
-            let result = match &command {
-                Command::RemoveDirectory { .. } => Err(HomeError::NotEmpty),
-                Command::Make { .. } => Ok(Answer::Made(Lsn(24))),
-                other => panic!("{other:?}"),
-            };
-            tree.ended(id, result);
-            commands.push(command);
-            assert!(commands.len() < 4, "it ends: {commands:?}");
-        }
-        tree.check_invariants();
-        assert_eq!(tree.look_up(NodeId::ROOT, b"d"), Some(Some(F)), "the one above, too");
-        assert_eq!(tree.look_up(F, b"below"), Some(Some(N)));
-        assert!(!tree.is_complete(N), "home is asked what is there");
-        assert_eq!(tree.look_up(N, b"theirs"), None);
-        let beside = at("d.weir-conflict-1");
-        let kept = is_replaced.then(|| beside.clone());
-        let conflicts =
-            [Conflict { at: below.clone(), kept: None }, Conflict { at: at("d"), kept }];
-        assert_eq!(tree.take_conflicts(), conflicts);
-        assert_eq!((tree.dirty(), tree.refused().count()), (0, 0));
-        // A program may remove it after what is in it.
-        tree.introduce(theirs, Kind::File);
-        tree.found(&Place::new(N, b"theirs").unwrap(), Some(theirs));
-        assert_eq!(tree.check(&Change::Remove { node: N, at: below }), Err(Refused::NotEmpty));
-    }
-}
-
-#[test]
 fn a_name_that_waits_in_a_directory_does_not_wait_after_the_directory_is_removed() {
     let (file, inside) = (NodeId(8), Place::new(F, b"file").unwrap());
     let mut tree = Tree::new(Lsn(1));
@@ -448,6 +406,51 @@ fn a_name_that_waits_in_a_directory_does_not_wait_after_the_directory_is_removed
     tree.retry();
     bring_home(&mut tree, 32, nothing);
     assert_eq!((tree.dirty(), tree.home_place(file)), (0, Some(at("d"))));
+}
+
+#[test]
+fn a_new_directory_gets_its_time_after_its_entries() {
+    let mut tree = Tree::new(Lsn(1));
+    tree.listed(NodeId::ROOT);
+    let time = Moment { seconds: 1_000_000_000, nanoseconds: 0 };
+    let attributes = mode(0o700);
+    tree.apply(Change::Make { node: F, at: at("d"), kind: Kind::Directory, attributes }, Lsn(8));
+    let below = Place::new(F, b"below").unwrap();
+    tree.apply(Change::Make { node: N, at: below, kind: Kind::File, attributes }, Lsn(16));
+    let attributes = Attributes { mtime: Some(time), ..Attributes::default() };
+    tree.apply(Change::Set { node: F, attributes }, Lsn(24));
+    let commands = bring_home(&mut tree, 32, nothing);
+    let xattrs = Xattrs::new();
+    assert_eq!(commands.last(), Some(&Command::Set { node: F, attributes, xattrs }));
+    let made = commands.iter().filter(|command| matches!(command, Command::Make { .. }));
+    assert_eq!((commands.len(), made.count(), tree.dirty()), (3, 2, 0));
+    // A failed sync brings it back after what is in it.
+    assert!(tree.begin_home_sync());
+    tree.home_synced(false);
+    let again = bring_home(&mut tree, 40, |_| AtHome::Nothing);
+    let is_time = |command: &Command| matches!(command, Command::Set { node: F, attributes, .. } if attributes.mtime == Some(time));
+    assert!(is_time(again.last().unwrap()), "{again:?}");
+    assert!(tree.begin_home_sync());
+    tree.home_synced(true);
+    tree.check_nothing_is_remembered();
+}
+
+#[test]
+fn a_replayed_rename_of_a_file_onto_its_other_name_does_nothing() {
+    let mut tree = Tree::recovering(Lsn(100));
+    tree.introduce(F, Kind::File);
+    tree.replay(Change::Link { node: F, at: at("b") }, Lsn(8)).unwrap();
+    let (from, to) = (at("a"), at("b"));
+    let rename = Change::Rename { node: F, from: from.clone(), to: to.clone(), replaced: Some(F) };
+    tree.replay(rename, Lsn(16)).unwrap();
+    let exchange = Change::Exchange { one: (F, from), other: (F, to) };
+    tree.replay(exchange, Lsn(24)).unwrap();
+    assert_eq!(tree.wanted_places(F).collect::<Vec<_>>(), [&at("b")]);
+    let commands = bring_home(&mut tree, 100, |place| match place {
+        place if *place == at("b") => AtHome::Nothing,
+        _ => AtHome::Node(F),
+    });
+    assert!(!commands.iter().any(|command| matches!(command, Command::Unlink { .. })));
 }
 
 #[test]

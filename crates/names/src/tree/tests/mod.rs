@@ -5,3 +5,4 @@ mod cases;
 mod crash;
 mod live;
 mod model;
+mod others;
