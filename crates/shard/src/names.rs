@@ -38,8 +38,15 @@ impl Shard {
     ///
     /// # Errors
     /// See [`NotLogged`]; nothing was appended.
-    pub fn log_names(&self, named: &[Record<'_>], record: &Record<'_>) -> Result<Lsn, NotLogged> {
-        self.core.event(Thread::Holding, |state, now| state.engine.log_names(named, record, now))
+    pub fn log_names(
+        &self,
+        named: &[Record<'_>],
+        record: &Record<'_>,
+        for_home: bool,
+    ) -> Result<Lsn, NotLogged> {
+        self.core.event(Thread::Holding, |state, now| {
+            state.engine.log_names(named, record, for_home, now)
+        })
     }
 
     /// Makes all records of names durable that were appended, and then runs `done`.

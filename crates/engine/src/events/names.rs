@@ -60,6 +60,7 @@ impl Engine {
 
     /// Appends a record of names to the open group, and before it those records of `named` whose nodes the group does not
     /// name yet. The log is needed from there on until [`Engine::names_need`] says otherwise. Returns the record's position.
+    /// `for_home`: the record is needed to bring home what frees the log, and has space reserved.
     ///
     /// # Errors
     /// See [`NotLogged`]; nothing was appended.
@@ -67,6 +68,7 @@ impl Engine {
         &mut self,
         named: &[Record<'_>],
         record: &Record<'_>,
+        for_home: bool,
         now: Time,
     ) -> Result<Lsn, NotLogged> {
         self.clock = now;
@@ -76,7 +78,8 @@ impl Engine {
         if all > log.shared.writer().group_bytes_max() {
             return Err(NotLogged::TooLong);
         }
-        if !log.shared.has_room(all) {
+        let reserved = if for_home { 0 } else { log.reserved_for_home() };
+        if !log.shared.has_room(all) || !log.shared.has_space((all + reserved) as u64) {
             self.commit_group();
             self.pump_log(now);
             return Err(NotLogged::Full);
@@ -240,7 +243,7 @@ mod tests {
         fn log(&mut self, number: u64) -> Lsn {
             let named = [Record::File { file: 1, identity: b"root" }];
             let record = Record::Truncate { file: number, size: 0 };
-            self.engine.log_names(&named, &record, self.now).unwrap()
+            self.engine.log_names(&named, &record, false, self.now).unwrap()
         }
 
         /// Takes what the engine left to do. Only the log is to be used.
@@ -329,7 +332,7 @@ mod tests {
             loop {
                 let named = [Record::File { file: 1, identity: &[7; 200] }];
                 let record = Record::Truncate { file: node, size: 0 };
-                match bench.engine.log_names(&named, &record, bench.now) {
+                match bench.engine.log_names(&named, &record, false, bench.now) {
                     Ok(_) => break,
                     Err(NotLogged::Full) => {
                         bench.settle();
@@ -339,6 +342,12 @@ mod tests {
                             assert_eq!(bench.engine.journal_mut().shared.tail(), Lsn(0));
                             let durable = bench.engine.names_durable();
                             assert!(first < durable);
+                            // There is space for what frees the log.
+                            let named = [Record::File { file: 1, identity: &[7; 200] }];
+                            let record = Record::Truncate { file: node, size: 0 };
+                            let for_home =
+                                bench.engine.log_names(&named, &record, true, bench.now);
+                            assert!(for_home.is_ok(), "{for_home:?}");
                             bench.engine.names_need(None, bench.now);
                             bench.settle();
                             assert!(!bench.log.is_empty(), "the tail advances");
@@ -369,7 +378,7 @@ mod tests {
         bench.end_log(Err(ErrorKind::Io));
         assert_eq!(bench.replies, [(REQUEST, Err(Error::Home(ErrorKind::Io)))]);
         let record = Record::Truncate { file: node, size: 0 };
-        let refused = bench.engine.log_names(&[], &record, bench.now);
+        let refused = bench.engine.log_names(&[], &record, false, bench.now);
         assert_eq!(refused, Err(NotLogged::Closed));
     }
 }

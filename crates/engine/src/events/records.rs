@@ -184,9 +184,13 @@ impl Engine {
         log.shared.open_segment()
     }
 
-    /// Whether records of `bytes` bytes fit and still leave the space reserved for records that void others.
+    /// Whether records of `bytes` bytes fit and still leave the space reserved for records that void others, or are needed to free
+    /// the log.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
-        self.journal.as_ref().is_some_and(|log| log.shared.has_room(bytes))
+        self.journal.as_ref().is_some_and(|log| {
+            let space = (bytes + log.reserved_for_home()) as u64;
+            log.shared.has_room(bytes) && log.shared.has_space(space)
+        })
     }
 
     /// The most space that a file's name takes in the log.

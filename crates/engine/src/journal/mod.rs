@@ -61,6 +61,16 @@ pub(crate) struct FileJournal {
 }
 
 impl FileJournal {
+    /// Bytes that stay free for records which are needed to bring names home, so that the log can be freed of names.
+    pub(crate) fn reserved_for_home(&self) -> usize {
+        /// The share of the log.
+        const SHARE: u64 = 8;
+        match self.names.last {
+            Some(_) => (self.shared.writer().capacity_bytes() / SHARE) as usize,
+            None => 0,
+        }
+    }
+
     /// The journal of a log in which nothing is to be replayed.
     pub(crate) fn new(writer: Writer) -> FileJournal {
         FileJournal {

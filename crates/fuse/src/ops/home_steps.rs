@@ -44,6 +44,8 @@ enum Begun {
     Nothing,
     /// It was done before.
     Done,
+    /// The log has no room for it.
+    Full,
 }
 
 impl FileSystem {
@@ -67,6 +69,11 @@ impl FileSystem {
                 });
             }
             Ok(Begun::Done) => self.end_found(behind, id, &command),
+            Ok(Begun::Full) => {
+                // Whoever frees the log may be this thread.
+                behind.resume(id, command);
+                behind.wait_for_log();
+            }
             Err(error) => behind.ended(id, Err(error), Duration::ZERO),
         }
     }
@@ -78,6 +85,7 @@ impl FileSystem {
                 Ok(Some(step)) => return Ok(Begun::Step(step)),
                 Ok(None) => return Ok(Begun::Nothing),
                 Err(Refusal::NotLogged) => return Err(HomeError::Refused(libc::EIO)),
+                Err(Refusal::Full) => return Ok(Begun::Full),
                 Err(Refusal::Unsure(step)) => {
                     let is_same = step.of == *of;
                     match self.was_done(&step) {
@@ -180,11 +188,14 @@ impl FileSystem {
     ) -> Result<T, Errno> {
         let stepped = self.write_behind.as_ref().zip(of.filter(|of| self.is_stepped(of)));
         let Some((behind, of)) = stepped else { return change() };
-        let step = match self.begin_move(behind, of).map_err(Errno::from)? {
-            Begun::Step(step) => Some(step),
-            Begun::Nothing => None,
-            // It was done when the program was told that it had failed.
-            Begun::Done => return Err(HomeError::Changed.into()),
+        let step = loop {
+            match self.begin_move(behind, of).map_err(Errno::from)? {
+                Begun::Step(step) => break Some(step),
+                Begun::Nothing => break None,
+                Begun::Full => behind.wait_for_log(),
+                // It was done when the program was told that it had failed.
+                Begun::Done => return Err(HomeError::Changed.into()),
+            }
         };
         if step.is_some() {
             let (sender, committed) = channel();

@@ -236,7 +236,7 @@ impl WriteBehind {
     }
 
     /// Waits a moment for the log to be freed, without the lock.
-    pub(super) fn wait_for_log(&self) {
+    pub(crate) fn wait_for_log(&self) {
         {
             let mut state = self.lock();
             if let Some(log) = &mut state.log {

@@ -165,7 +165,7 @@ impl NamesLog {
         let numbered = numbered.ok_or(Unlogged::Failed)?;
         let record = numbered.record(self.shard.group_bytes_max()).map_err(|_| Unlogged::Never)?;
         if let Some(by_path) = &mut self.by_path {
-            let lsn = self.shard.log_names(&[], &Record::Name(record))?;
+            let lsn = self.shard.log_names(&[], &Record::Name(record), false)?;
             numbered.mentioned().into_iter().for_each(|node| by_path.places.mentioned(node, lsn));
             return Ok(self.changed(lsn));
         }
@@ -176,7 +176,7 @@ impl NamesLog {
             let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
             named.push((NodeId(number), kind, identity));
         }
-        let lsn = self.append_named(&named, &Record::Name(record))?;
+        let lsn = self.append_named(&named, &Record::Name(record), false)?;
         for (number, _, identity) in named {
             self.named(identity, number.0, lsn);
         }
@@ -194,7 +194,7 @@ impl NamesLog {
     ) -> Result<Lsn, Unlogged> {
         let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
         let record = node_record(NodeId(number), kind, identity).map_err(|_| Unlogged::Never)?;
-        let lsn = self.append_named(&[], &Record::Name(record))?;
+        let lsn = self.append_named(&[], &Record::Name(record), true)?;
         self.named(identity.to_vec(), number, lsn);
         Ok(lsn)
     }
@@ -203,13 +203,14 @@ impl NamesLog {
         &mut self,
         named: &[(NodeId, &Kind, Vec<u8>)],
         record: &Record<'_>,
+        for_home: bool,
     ) -> Result<Lsn, Unlogged> {
         let mut names = Vec::with_capacity(named.len());
         for (number, kind, identity) in named {
             let name = node_record(*number, kind, identity).map_err(|_| Unlogged::Never)?;
             names.push(Record::Name(name));
         }
-        let lsn = self.shard.log_names(&names, record)?;
+        let lsn = self.shard.log_names(&names, record, for_home)?;
         Ok(self.appended(lsn))
     }
 

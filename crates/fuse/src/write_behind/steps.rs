@@ -195,7 +195,7 @@ impl NamesLog {
     ) -> Result<Lsn, Unlogged> {
         let record = NameRecord::Place { node: number.0, file_type, at: entry(at) };
         // It is durable as soon as what speaks of it.
-        let lsn = self.shard.log_names(&[], &Record::Name(record))?;
+        let lsn = self.shard.log_names(&[], &Record::Name(record), true)?;
         self.placed().since.get_or_insert(lsn);
         Ok(lsn)
     }
@@ -284,7 +284,7 @@ impl NamesLog {
     fn append_step(&mut self, numbered: &Move, stage: Stage) -> Result<Lsn, Unlogged> {
         let (from, to) = (numbered.from.as_ref().map(entry), numbered.to.as_ref().map(entry));
         let record = NameRecord::Step { node: numbered.node.0, stage, from, to };
-        let lsn = self.shard.log_names(&[], &Record::Name(record))?;
+        let lsn = self.shard.log_names(&[], &Record::Name(record), true)?;
         self.placed().since.get_or_insert(lsn);
         Ok(self.appended(lsn))
     }
@@ -325,33 +325,26 @@ fn file_type_of(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<FileType> 
 
 impl WriteBehind {
     /// Logs that home may do what a command does to names, or what is done at home at once. Home may when that is durable.
-    /// `None` if names are not logged so. Blocks while the log is full.
+    /// `None` if names are not logged so.
     ///
     /// # Errors
     /// [`Refusal`]: home must not do it now.
     pub(crate) fn begin_step(&self, inodes: &Inodes, of: &Move) -> Result<Option<Step>, Refusal> {
-        loop {
-            {
-                let mut state = self.lock();
-                let State { tree, log, .. } = &mut *state;
-                let Some(log) = log.as_mut().filter(|log| log.by_path.is_some()) else {
-                    return Ok(None);
-                };
-                let unsure = &mut log.placed().unsure;
-                if let Some(ix) = unsure.iter().position(|step| step.of.concerns(of)) {
-                    return Err(Refusal::Unsure(unsure.swap_remove(ix)));
-                }
-                match log.begin(tree, inodes, of) {
-                    Ok(step) => return Ok(step),
-                    Err(Unlogged::Full) => {}
-                    Err(Unlogged::Never) => return Err(Refusal::NotLogged),
-                    Err(Unlogged::Failed) => {
-                        state.log_failed();
-                        return Ok(None);
-                    }
-                }
+        let mut state = self.lock();
+        let State { tree, log, .. } = &mut *state;
+        let Some(log) = log.as_mut().filter(|log| log.by_path.is_some()) else { return Ok(None) };
+        let unsure = &mut log.placed().unsure;
+        if let Some(ix) = unsure.iter().position(|step| step.of.concerns(of)) {
+            return Err(Refusal::Unsure(unsure.swap_remove(ix)));
+        }
+        match log.begin(tree, inodes, of) {
+            Ok(step) => Ok(step),
+            Err(Unlogged::Full) => Err(Refusal::Full),
+            Err(Unlogged::Never) => Err(Refusal::NotLogged),
+            Err(Unlogged::Failed) => {
+                state.log_failed();
+                Ok(None)
             }
-            self.wait_for_log();
         }
     }
 
@@ -430,6 +423,8 @@ impl WriteBehind {
 pub(crate) enum Refusal {
     /// It may have done this before, which is to be found out and told first ([`WriteBehind::end_step`]).
     Unsure(Step),
+    /// The log has no room for it: to be tried again ([`WriteBehind::wait_for_log`]).
+    Full,
     /// It cannot be logged.
     NotLogged,
 }

@@ -93,6 +93,12 @@ impl WriteBehind {
                 self.call_workers(&mut state);
                 return Some(Job::AskRoom);
             }
+            state.renew_old_places(inodes);
+            if let Some(job) = state.log_job() {
+                // There may be more.
+                self.call_workers(&mut state);
+                return Some(job);
+            }
             if let Some((id, command)) = state.resumed.pop_front() {
                 return Some(Job::Resumed(id, command));
             }
@@ -101,12 +107,6 @@ impl WriteBehind {
             }
             if let Some((id, command, step)) = state.stepped.pop_front() {
                 return Some(Job::Stepped(id, command, step));
-            }
-            state.renew_old_places(inodes);
-            if let Some(job) = state.log_job() {
-                // There may be more.
-                self.call_workers(&mut state);
-                return Some(job);
             }
             let next = state.tree.next_command();
             state.drained = next.is_none();
