@@ -98,7 +98,7 @@ impl Shard {
     /// Frees the log of all records of names up to `upto`, which names do not need any more. Says whether that is done:
     /// otherwise it is under way, or data needs the log from before.
     pub fn free_names_log(&self, upto: Lsn) -> bool {
-        self.core.event(Thread::Holding, |state, _| state.engine.free_names_log(upto))
+        self.core.event(Thread::Holding, |state, now| state.engine.free_names_log(upto, now))
     }
 
     /// Names should be settled at home, to free the log.

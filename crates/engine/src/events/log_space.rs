@@ -85,7 +85,15 @@ impl Engine {
         }
         self.start_repairs(now);
         let log = self.journal_mut();
-        if !log.shared.is_half_full() || now < log.retry_at {
+        if log.shared.is_half_full() {
+            self.free_log(now);
+        }
+    }
+
+    /// Has home get what keeps the log's tail where it is.
+    pub(crate) fn free_log(&mut self, now: Time) {
+        let log = self.journal_mut();
+        if now < log.retry_at {
             return;
         }
         if log.shared.begin_home_sync() {

@@ -130,7 +130,8 @@ impl Engine {
 
     /// Frees the log of all records of names up to `upto`, which names do not need any more. Says whether that is done:
     /// otherwise it is under way, or data needs the log from before.
-    pub fn free_names_log(&mut self, upto: Lsn) -> bool {
+    pub fn free_names_log(&mut self, upto: Lsn, now: Time) -> bool {
+        self.clock = now;
         let Some(log) = self.journal.as_mut().filter(|log| log.is_usable()) else { return true };
         if log.shared.tail() > upto {
             return true;
@@ -140,6 +141,7 @@ impl Engine {
             let io = self.log_command(commit);
             self.journal_mut().superblock = Some(io);
         }
+        self.free_log(now);
         false
     }
 
