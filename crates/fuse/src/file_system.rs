@@ -127,7 +127,7 @@ impl FileSystem {
         }
         let inodes = Inodes::new(root, &status, identity, descriptors.idle_max());
         let log =
-            options.names_logged.then(|| Arc::clone(&shard)).filter(|shard| shard.log_all_names());
+            options.names_logged.then(|| Arc::clone(&shard)).filter(|shard| shard.log_all_names(home.are_by_handle()));
         let write_behind =
             options.names_behind.then(|| WriteBehind::new(options.entry_timeout, log));
         Ok(FileSystem {

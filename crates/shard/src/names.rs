@@ -12,10 +12,10 @@ use crate::shard::Shard;
 use crate::trampoline;
 
 impl Shard {
-    /// Names are logged from now on. Where handles do not last recovery then finds files by their numbers
-    /// ([`Shard::finds_by_number`]). To be called before a file is attached. Says whether there is a log.
-    pub fn log_all_names(&self) -> bool {
-        self.by_number.store(self.finds_by_path(), Ordering::Relaxed);
+    /// Names are logged from now on, if there is a log; says whether there is. If nodes are not found by their handles, recovery
+    /// finds files by their numbers ([`Shard::finds_by_number`]). To be called before a file is attached.
+    pub fn log_all_names(&self, by_handle: bool) -> bool {
+        self.by_number.store(self.has_log() && !by_handle, Ordering::Relaxed);
         self.has_log()
     }
 

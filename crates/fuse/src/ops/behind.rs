@@ -641,6 +641,12 @@ impl FileSystem {
         }
     }
 
+    /// Whether attributes of an inode may be set for the program later. If those of what a symbolic link leads to may be set
+    /// instead, the program does that itself, and Weir does not do it for it.
+    pub(crate) fn keeps_attributes(&self, inode: &Inode) -> bool {
+        self.home.sets_links() || inode.kind() != FileType::Symlink
+    }
+
     /// chmod(2), chown(2), utimensat(2). Says whether the tree took the change.
     pub(crate) fn set_behind(
         self: &Arc<Self>,
@@ -654,6 +660,10 @@ impl FileSystem {
         };
         if mode.is_none() && uid.is_none() && gid.is_none() && atime.is_none() && mtime.is_none() {
             return Ok(true);
+        }
+        if !self.keeps_attributes(inode) {
+            self.wait_until_at_home(inode)?;
+            return Ok(false);
         }
         behind.wait_for_room();
         let now = attr::now();

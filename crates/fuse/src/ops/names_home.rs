@@ -651,6 +651,9 @@ impl FileSystem {
         attributes: &Attributes,
         xattrs: &Xattrs,
     ) -> Result<(), HomeError> {
+        if !self.keeps_attributes(inode) {
+            return Ok(());
+        }
         let at = inode.path_fd().map_err(refused)?;
         let Attributes { mode, mut uid, mut gid, atime, mtime } = *attributes;
         if let Ok(status) = inode.status() {

@@ -49,7 +49,20 @@ impl FileSystem {
         if inode.has_no_xattrs() {
             return Err(Errno::ENODATA);
         }
+        if name == ACCESS_ACL {
+            self.mode_at_home(&inode);
+        }
         Ok(home_names::get_xattr(inode.path_fd()?, name, len_max)?)
+    }
+
+    /// An ACL has the permissions, too: if they were set, home has them before it is asked for the ACL.
+    fn mode_at_home(&self, inode: &Inode) {
+        let Some(behind) = &self.write_behind else { return };
+        let is_set = behind.lock().tree.overlay(inode.node()).is_some_and(|set| set.mode.is_some());
+        if is_set {
+            // What home refuses it does not have in the ACL either.
+            let _ = behind.wait(&Awaited::Node(inode.node()));
+        }
     }
 
     /// listxattr(2); `len_max` 0 asks for the length alone.

@@ -73,6 +73,9 @@ impl Executor<'_> {
         attributes: &Attributes,
         xattrs: &Xattrs,
     ) -> io::Result<()> {
+        if matches!(kind, Kind::Symlink(_)) && !self.home.sets_links() {
+            return Ok(());
+        }
         let status = fstat(inode)?;
         // Not every home changes the owner of everything.
         let uid = attributes.uid.filter(|uid| *uid != status.st_uid);
