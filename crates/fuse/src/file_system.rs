@@ -126,8 +126,10 @@ impl FileSystem {
             clear_parking(&home, root.as_fd());
         }
         let inodes = Inodes::new(root, &status, identity, descriptors.idle_max());
-        let log =
-            options.names_logged.then(|| Arc::clone(&shard)).filter(|shard| shard.log_all_names(home.are_by_handle()));
+        let log = options
+            .names_logged
+            .then(|| Arc::clone(&shard))
+            .filter(|shard| shard.log_all_names(home.are_by_handle()));
         let write_behind =
             options.names_behind.then(|| WriteBehind::new(options.entry_timeout, log));
         Ok(FileSystem {

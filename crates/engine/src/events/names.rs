@@ -347,8 +347,7 @@ mod tests {
                             // There is space for what frees the log.
                             let named = [Record::File { file: 1, identity: &[7; 200] }];
                             let record = Record::Truncate { file: node, size: 0 };
-                            let for_home =
-                                bench.engine.log_names(&named, &record, true, bench.now);
+                            let for_home = bench.engine.log_names(&named, &record, true, bench.now);
                             assert!(for_home.is_ok(), "{for_home:?}");
                             bench.engine.names_need(None, bench.now);
                             bench.settle();

@@ -26,7 +26,7 @@ use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::open_file::OpenFile;
 use crate::ops::attributes::SetAttributes;
-use crate::ops::names::{self, note_change};
+use crate::ops::names::{self, note_change, place};
 use crate::write_behind::{Awaited, Until, WriteBehind};
 
 /// Entries of a directory that are read at once, so that it is known whole. A larger one is asked for each name.
@@ -64,14 +64,6 @@ impl From<HomeError> for Errno {
             HomeError::Changed | HomeError::Gone | HomeError::NoExchange => Errno::EIO,
         }
     }
-}
-
-/// A name as the tree has it.
-///
-/// # Errors
-/// EINVAL for what is not one name.
-pub(crate) fn place(at: names::Place<'_>) -> Result<Place, Errno> {
-    Place::new(at.parent, at.name.as_bytes()).ok_or(Errno::EINVAL)
 }
 
 /// Whether changes go behind.

@@ -21,7 +21,6 @@ use crate::errno::Errno;
 use crate::file_system::{FileSystem, RESERVED_NAME};
 use crate::folding;
 use crate::inode::{DataNode, Inode, NodeId};
-use crate::ops::behind::place;
 use crate::write_behind::Move;
 
 /// A name in a directory.
@@ -39,6 +38,14 @@ pub(crate) enum Found {
     Entry(Attributes),
     /// Nothing. The kernel may rely on that for this time.
     Nothing(Duration),
+}
+
+/// A name as the tree has it.
+///
+/// # Errors
+/// EINVAL for what is not one name.
+pub(crate) fn place(at: Place<'_>) -> Result<weir_names::Place, Errno> {
+    weir_names::Place::new(at.parent, at.name.as_bytes()).ok_or(Errno::EINVAL)
 }
 
 impl FileSystem {

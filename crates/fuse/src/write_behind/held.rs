@@ -8,8 +8,6 @@ use std::collections::HashMap;
 
 use weir_names::NodeId;
 
-use crate::write_behind::state::WriteBehind;
-
 /// Those that are held, each as often as it is, and what is to be let go when that ends.
 #[derive(Debug, Default)]
 pub(super) struct Held {
@@ -18,6 +16,23 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// Holds nodes.
+    pub(super) fn hold(&mut self, nodes: &[NodeId]) {
+        nodes.iter().for_each(|&node| *self.nodes.entry(node).or_default() += 1);
+    }
+
+    /// Ends one hold of them. Says whether something may be let go.
+    pub(super) fn release(&mut self, nodes: &[NodeId]) -> bool {
+        for &node in nodes {
+            let count = self.nodes.get_mut(&node).expect("it is held");
+            *count -= 1;
+            if *count == 0 {
+                self.nodes.remove(&node);
+            }
+        }
+        !self.unneeded.is_empty()
+    }
+
     pub(super) fn is_held(&self, node: NodeId) -> bool {
         self.nodes.contains_key(&node)
     }
@@ -28,38 +43,5 @@ impl Held {
         let (held, free) = before.into_iter().chain(unneeded).partition(|&node| self.is_held(node));
         self.unneeded = held;
         free
-    }
-}
-
-/// Holds nodes until it is dropped.
-pub(crate) struct Hold<'a, const N: usize> {
-    behind: &'a WriteBehind,
-    nodes: [NodeId; N],
-}
-
-impl WriteBehind {
-    /// What the tree knows of these nodes, or will know, stays.
-    pub(crate) fn hold<const N: usize>(&self, nodes: [NodeId; N]) -> Hold<'_, N> {
-        let mut state = self.lock();
-        for node in nodes {
-            *state.held.nodes.entry(node).or_default() += 1;
-        }
-        Hold { behind: self, nodes }
-    }
-}
-
-impl<const N: usize> Drop for Hold<'_, N> {
-    fn drop(&mut self) {
-        let mut state = self.behind.lock();
-        for node in self.nodes {
-            let count = state.held.nodes.get_mut(&node).expect("it is held");
-            *count -= 1;
-            if *count == 0 {
-                state.held.nodes.remove(&node);
-            }
-        }
-        if !state.held.unneeded.is_empty() {
-            self.behind.call_workers(&mut state);
-        }
     }
 }

@@ -24,7 +24,7 @@ use weir_names::{NodeId, Way};
 use weir_shard::Shard;
 
 use crate::inodes::Inodes;
-use crate::write_behind::steps::ByPath;
+use crate::write_behind::moves::ByPath;
 
 /// Inodes that are remembered before it is asked which of them need not be.
 const INODES_MIN: usize = 4096;

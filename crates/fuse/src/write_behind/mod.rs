@@ -20,14 +20,17 @@
 mod commit;
 mod crew;
 mod held;
+mod hold;
 mod log;
 mod made;
+mod moves;
 mod state;
 mod steps;
 mod workers;
 
 pub(crate) use commit::Settling;
 pub(crate) use made::{Made, Named};
+pub(crate) use moves::{Move, Stage, Step};
 pub(crate) use state::{Awaited, Known, Shown, Until, WriteBehind};
-pub(crate) use steps::{Move, Refusal, Stage, Step};
+pub(crate) use steps::Refusal;
 pub(crate) use workers::Job;

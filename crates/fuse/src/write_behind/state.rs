@@ -25,7 +25,7 @@ use crate::write_behind::crew::Crew;
 use crate::write_behind::held::Held;
 use crate::write_behind::log::{Logged, NamesLog};
 use crate::write_behind::made::Named;
-use crate::write_behind::steps::Step;
+use crate::write_behind::moves::Step;
 
 /// Bound of dirty parts: at the bound further changes wait.
 const DIRTY_MAX: usize = 1 << 16;

@@ -10,8 +10,8 @@ use weir_names::tree::{Answer, Command, CommandId, HomeError, Standing, Tree};
 use crate::inode::Inode;
 use crate::inodes::Inodes;
 use crate::write_behind::made::Named;
+use crate::write_behind::moves::Step;
 use crate::write_behind::state::{Noted, RETRY, State, WriteBehind};
-use crate::write_behind::steps::Step;
 
 /// How often old entries are looked for.
 const EXPIRE: Duration = Duration::from_secs(1);
