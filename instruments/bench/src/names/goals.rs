@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn a_case_has_its_own_goal_or_that_of_its_home() {
-        let measured = |name: &str, behind: f64| {
-            case(name, Figure::Mean, &[("direct", &[100_000.0]), ("behind", &[behind])])
+        let measured = |name: &str, log: f64| {
+            case(name, Figure::Mean, &[("direct", &[100_000.0]), ("log", &[log])])
         };
         let mut untar = measured("sshfs/untar", 50_000.0);
         untar.sides[1].rounds[0].after_seconds = 0.04;
