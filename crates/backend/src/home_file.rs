@@ -25,6 +25,7 @@ use weir_engine::{Command, Completion, Extent, HomeAttributes, IoId, PAGE_BYTES}
 use crate::allocation::allocate_as;
 use crate::binding::{Binding, Intake};
 use crate::extents;
+use crate::home_names::FUSE_SUPER_MAGIC;
 use crate::identity::Naming;
 use crate::proc_path::proc_path;
 use crate::times::Times;
@@ -53,6 +54,8 @@ struct Data {
     reserved_noted: bool,
     /// fallocate(2) was refused once.
     reserve_unsupported: bool,
+    /// A transfer failed in a way that may be the descriptors': sshfs's fail for good when its connection was lost.
+    stale: bool,
 }
 
 /// Descriptors of one mode. A file open for both has the same one twice.
@@ -373,7 +376,7 @@ impl HomeFile {
     /// # Errors
     /// EBADF if the file is not open for this access.
     pub(crate) fn channel(&self, access: Access) -> io::Result<Channel> {
-        let mut data = self.lock_data();
+        let mut data = self.lock_renewed();
         let buffered = data.buffered.get(access).ok_or(Errno::BADF)?;
         if data.unit == Unit::Unknown {
             let path = self.bound_path()?;
@@ -419,7 +422,7 @@ impl HomeFile {
     /// # Errors
     /// EBADF if the file is not open for this access.
     pub(crate) fn buffered_channel(&self, access: Access) -> io::Result<Channel> {
-        let descriptor = self.lock_data().buffered.get(access).ok_or(Errno::BADF)?;
+        let descriptor = self.lock_renewed().buffered.get(access).ok_or(Errno::BADF)?;
         Ok(Channel { descriptor, direct_unit: None })
     }
 
@@ -429,7 +432,7 @@ impl HomeFile {
     /// # Errors
     /// Those of open(2).
     pub(crate) fn writable_again(&self) -> io::Result<Arc<OwnedFd>> {
-        match self.lock_data().buffered.write.clone() {
+        match self.lock_renewed().buffered.write.clone() {
             Some(descriptor) => Ok(descriptor),
             None => Ok(Arc::new(self.reopen(OFlags::WRONLY)?)),
         }
@@ -441,6 +444,7 @@ impl HomeFile {
     /// # Errors
     /// Those of open(2).
     pub(crate) fn sync_channel(&self) -> io::Result<Channel> {
+        drop(self.lock_renewed());
         let descriptor = match self.any_data() {
             Some(descriptor) => descriptor,
             None => match self.reopen(OFlags::RDONLY) {
@@ -592,6 +596,54 @@ impl HomeFile {
     fn reopen(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         fs::open(proc_path(self.bound_path()?), flags, FileMode::empty())
+    }
+
+    /// A transfer failed: on a FUSE file system the next one gets new descriptors, if the error may be theirs.
+    pub(crate) fn transfer_failed(&self, error: &io::Error) {
+        let may_be_theirs = matches!(
+            Errno::from_io_error(error),
+            Some(
+                Errno::IO
+                    | Errno::BADF
+                    | Errno::NOTCONN
+                    | Errno::STALE
+                    | Errno::CONNABORTED
+                    | Errno::CONNRESET
+            )
+        );
+        if may_be_theirs {
+            self.lock_data().stale = true;
+        }
+    }
+
+    /// The data, with new descriptors if those that were open may be stale.
+    fn lock_renewed(&self) -> MutexGuard<'_, Data> {
+        let mut data = self.lock_data();
+        if std::mem::take(&mut data.stale) && self.is_on_fuse() {
+            match self.opened_again(&data.buffered) {
+                Ok(buffered) => (data.buffered, data.direct) = (buffered, Descriptors::default()),
+                Err(error) => tracing::debug!(%error, "a file was not opened again at home"),
+            }
+        }
+        data
+    }
+
+    fn opened_again(&self, open: &Descriptors) -> Result<Descriptors, Errno> {
+        let again =
+            |is_open: bool, flags| is_open.then(|| self.reopen(flags).map(Arc::new)).transpose();
+        if open.is_shared() {
+            let both = again(true, OFlags::RDWR)?;
+            return Ok(Descriptors { read: both.clone(), write: both });
+        }
+        Ok(Descriptors {
+            read: again(open.read.is_some(), OFlags::RDONLY)?,
+            write: again(open.write.is_some(), OFlags::WRONLY)?,
+        })
+    }
+
+    fn is_on_fuse(&self) -> bool {
+        let system = self.bound_path().and_then(fs::fstatfs);
+        system.is_ok_and(|system| system.f_type as u64 as u32 == FUSE_SUPER_MAGIC)
     }
 
     fn lock_data(&self) -> MutexGuard<'_, Data> {

@@ -361,6 +361,7 @@ impl Transfer {
 
     fn fail(self, error: &io::Error) -> Next {
         self.note_written();
+        self.file.transfer_failed(error);
         Next::Done(self.io, self.payload.failed(error))
     }
 

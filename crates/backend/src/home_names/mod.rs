@@ -64,7 +64,7 @@ pub struct HomeNames {
 }
 
 /// The type of FUSE file systems (statfs(2)).
-const FUSE_SUPER_MAGIC: u32 = 0x6573_5546;
+pub(crate) const FUSE_SUPER_MAGIC: u32 = 0x6573_5546;
 
 impl HomeNames {
     /// Of the directory `source`, opened for reading.

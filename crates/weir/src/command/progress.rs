@@ -57,6 +57,10 @@ fn tell(mount: &Mount, ended: &Receiver<()>) {
         // One that is ending may not answer any more.
         let Ok(Reply::Status { status }) = status else { continue };
         let left = Left::of(&status);
+        if left == Left::default() && !is_terminal {
+            // It is only being made durable.
+            continue;
+        }
         let (since, before) = *first.get_or_insert((Instant::now(), left));
         let text = left.words(before, since.elapsed());
         // Nobody need read it.
