@@ -5,6 +5,7 @@
 # daemon, sshfs: the daemon, or sshfs, is killed.
 # Nothing that was acknowledged is lost, and all comes home after.
 # cases: unmount stall cut daemon sshfs
+# all: unmount stall cut
 # seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
 
