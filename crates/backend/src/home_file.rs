@@ -59,7 +59,7 @@ struct Data {
 }
 
 /// Descriptors of one mode. A file open for both has the same one twice.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Descriptors {
     read: Option<Arc<OwnedFd>>,
     write: Option<Arc<OwnedFd>>,
@@ -616,14 +616,26 @@ impl HomeFile {
         }
     }
 
-    /// The data, with new descriptors if those that were open may be stale.
+    /// The data, with new descriptors if those that were open may be stale. Nobody else waits while home opens them.
     fn lock_renewed(&self) -> MutexGuard<'_, Data> {
         let mut data = self.lock_data();
-        if std::mem::take(&mut data.stale) && self.is_on_fuse() {
-            match self.opened_again(&data.buffered) {
-                Ok(buffered) => (data.buffered, data.direct) = (buffered, Descriptors::default()),
-                Err(error) => tracing::debug!(%error, "a file was not opened again at home"),
+        if !std::mem::take(&mut data.stale) {
+            return data;
+        }
+        let before = data.buffered.clone();
+        drop(data);
+        if !self.is_on_fuse() {
+            return self.lock_data();
+        }
+        let again = self.opened_again(&before);
+        data = self.lock_data();
+        match again {
+            // They were not closed or opened otherwise meanwhile.
+            Ok(again) if data.buffered.are(&before) => {
+                (data.buffered, data.direct) = (again, Descriptors::default());
             }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "a file was not opened again at home"),
         }
         data
     }
@@ -664,6 +676,16 @@ impl Descriptors {
 
     fn any(&self) -> Option<Arc<OwnedFd>> {
         self.write.clone().or_else(|| self.read.clone())
+    }
+
+    /// Whether these are the same descriptors.
+    fn are(&self, others: &Descriptors) -> bool {
+        let is_same = |one: &Option<Arc<OwnedFd>>, other: &Option<Arc<OwnedFd>>| match (one, other)
+        {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        is_same(&self.read, &others.read) && is_same(&self.write, &others.write)
     }
 
     fn is_shared(&self) -> bool {

@@ -66,7 +66,7 @@ pub use proc_path::shown_path;
 pub use recovery::RecoveryError;
 pub use recovery_names::{
     Counts, GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NameRecord,
-    NamesRecoveryError, RecoveredNames, Step, forget_recovered_names, recover_names,
+    NamesRecoveryError, RecoveredNames, forget_recovered_names, recover_names,
 };
 pub use redo_log::{
     Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RecoveredLog,

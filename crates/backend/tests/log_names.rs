@@ -273,6 +273,24 @@ fn new_files_in_a_directory_that_somebody_removed_are_kept_with_their_data() {
 }
 
 #[test]
+fn without_handles_a_time_that_a_program_set_is_kept_too() {
+    let Some(mut stand) = Stand::new() else { return };
+    fs::write(stand.source.join("old"), "old").unwrap();
+    stand.place(11, FileType::File, ROOT, "old");
+    stand.set_mtime(11, 1_000_000_000);
+    stand.make(12, ROOT, "new", NewNode::File, 0o600);
+    stand.set_mtime(12, 1_100_000_000);
+    for node in [11, 12] {
+        stand.write(node, 0, b"bytes");
+    }
+    stand.commit();
+    stand.recover().unwrap();
+    assert_eq!((&*stand.read("old"), &*stand.read("new")), ("bytes", "bytes"));
+    assert_eq!(stand.mtime("old"), (1_000_000_000, 5));
+    assert_eq!(stand.mtime("new"), (1_100_000_000, 5));
+}
+
+#[test]
 fn a_time_that_a_program_set_is_kept_whether_it_was_logged_before_the_data_or_after() {
     let Some(mut stand) = Stand::new() else { return };
     fs::write(stand.source.join("old"), "old").unwrap();

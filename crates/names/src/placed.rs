@@ -1,38 +1,35 @@
 //! Where home has the nodes of a log, on a home that has no handles which last: what the log's records of places and steps
-//! say ([`weir_log::NameRecord::Place`], [`weir_log::NameRecord::Step`]). The mount that writes them and the recovery that reads
-//! them keep the same table.
+//! say ([`weir_log::NameRecord::Place`], [`weir_log::NameRecord::Step`]), for whoever writes them.
 //!
 //! Nodes are given by their numbers in the log, also those of the directories that names are in.
 //!
-//! Invariants:
-//! - a name leads to one node at most;
-//! - the directory of a name is the root, or a node of the table.
+//! Invariant: the directory of a name is the root, or a node of the table.
 
 use std::collections::{HashMap, HashSet};
 
 use weir_log::{FileType, Lsn};
 
 use crate::identity::NodeId;
+use crate::places::Places;
+use crate::tree::Step;
 use crate::way::Place;
 
 /// A node that the log speaks of.
 #[derive(Clone, Debug)]
-struct Placed {
+struct Said {
     file_type: FileType,
-    /// Its names at home. None if it is parked, or gone.
-    places: Vec<Place>,
     /// The last record that mentions it.
     last: Lsn,
 }
 
-/// The table.
+/// The table. A node without a name is parked, or gone.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
-    nodes: HashMap<NodeId, Placed>,
-    at: HashMap<Place, NodeId>,
+pub struct Placed {
+    nodes: HashMap<NodeId, Said>,
+    places: Places,
 }
 
-impl Places {
+impl Placed {
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -45,31 +42,23 @@ impl Places {
 
     /// The node that home has under a name, if the log has said so.
     pub fn node_at(&self, at: &Place) -> Option<NodeId> {
-        self.at.get(at).copied()
+        self.places.node_at(at)
     }
 
-    /// The names that home has of a node.
-    pub fn places(&self, node: NodeId) -> &[Place] {
-        self.nodes.get(&node).map_or(&[], |of| &of.places)
-    }
-
-    /// Home has the node under a name; `None` if it is parked.
+    /// A record says that home has the node under a name; `None` if it is parked.
     pub fn place(&mut self, node: NodeId, file_type: FileType, at: Option<&Place>, lsn: Lsn) {
-        let placed = Placed { file_type, places: Vec::new(), last: lsn };
-        self.nodes.entry(node).or_insert(placed).last = lsn;
+        self.nodes.entry(node).or_insert(Said { file_type, last: lsn }).last = lsn;
         if let Some(at) = at {
-            self.give(node, at);
+            self.places.put(node, at);
         }
     }
 
-    /// Home took a name from a node, or gave it one: what that led to has lost it.
-    pub fn moved(&mut self, node: NodeId, from: Option<&Place>, to: Option<&Place>) {
-        if let Some(from) = from.filter(|from| self.node_at(from) == Some(node)) {
-            self.take(from);
+    /// A record says that home did a step, to a node that it had or that the step made.
+    pub fn stepped(&mut self, step: &Step, file_type: FileType, lsn: Lsn) {
+        if let Some(from) = &step.from {
+            self.places.take(step.node, from);
         }
-        if let Some(to) = to.filter(|_| self.nodes.contains_key(&node)) {
-            self.give(node, to);
-        }
+        self.place(step.node, file_type, step.to.as_ref(), lsn);
     }
 
     /// A record of a change mentions a node.
@@ -90,35 +79,25 @@ impl Places {
             let mut pending = vec![node];
             while let Some(node) = pending.pop() {
                 if stay.insert(node) {
-                    pending.extend(self.places(node).iter().map(Place::parent));
+                    pending.extend(self.places.of(node).map(Place::parent));
                 }
             }
         }
-        self.nodes.retain(|node, _| stay.contains(node));
-        self.at.retain(|_, node| stay.contains(node));
+        let Self { nodes, places } = self;
+        nodes.retain(|&node, _| {
+            let stays = stay.contains(&node);
+            if !stays {
+                places.remove(node);
+            }
+            stays
+        });
     }
 
     /// Each name that home has of a node, with what the node is.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, FileType, &Place)> {
         self.nodes
             .iter()
-            .flat_map(|(&node, of)| of.places.iter().map(move |at| (node, of.file_type, at)))
-    }
-
-    fn give(&mut self, node: NodeId, at: &Place) {
-        if self.node_at(at) != Some(node) {
-            self.take(at);
-            self.at.insert(at.clone(), node);
-            let of = self.nodes.get_mut(&node).expect("it is in the table");
-            of.places.push(at.clone());
-        }
-    }
-
-    fn take(&mut self, at: &Place) {
-        let of = self.at.remove(at).and_then(|node| self.nodes.get_mut(&node));
-        if let Some(of) = of {
-            of.places.retain(|place| place != at);
-        }
+            .flat_map(|(&node, of)| self.places.of(node).map(move |at| (node, of.file_type, at)))
     }
 }
 
@@ -126,40 +105,43 @@ impl Places {
 mod tests {
     use super::*;
 
+    const FILE: FileType = FileType::File;
+
     fn at(parent: u64, name: &str) -> Place {
         Place::new(NodeId(parent), name.as_bytes()).unwrap()
     }
 
+    fn step(node: u64, from: Option<&str>, to: Option<&str>) -> Step {
+        let place = |name: Option<&str>| name.map(|name| at(1, name));
+        Step { node: NodeId(node), from: place(from), to: place(to) }
+    }
+
     #[test]
-    fn a_name_leads_to_what_was_moved_there_last() {
-        let mut places = Places::default();
-        let (one, other) = (NodeId(7), NodeId(8));
-        places.place(one, FileType::File, Some(&at(1, "a")), Lsn(0));
-        places.place(other, FileType::File, Some(&at(1, "b")), Lsn(0));
-        places.moved(one, Some(&at(1, "a")), Some(&at(1, "b")));
-        assert_eq!((places.node_at(&at(1, "b")), places.places(other)), (Some(one), &[][..]));
-        assert_eq!(places.places(one), [at(1, "b")]);
+    fn a_step_takes_a_name_and_gives_one_and_parks_a_node_without() {
+        let mut places = Placed::default();
+        places.place(NodeId(7), FILE, Some(&at(1, "a")), Lsn(0));
+        places.place(NodeId(8), FILE, Some(&at(1, "b")), Lsn(0));
+        places.stepped(&step(7, Some("a"), Some("b")), FILE, Lsn(1));
+        assert_eq!(places.node_at(&at(1, "b")), Some(NodeId(7)));
+        assert!(places.has(NodeId(8)) && places.iter().count() == 1);
         // It is parked, and comes back; a second name is a link.
-        places.moved(one, Some(&at(1, "b")), None);
-        assert!(places.has(one) && places.places(one).is_empty());
-        places.moved(one, None, Some(&at(1, "c")));
-        places.moved(one, None, Some(&at(1, "d")));
-        assert_eq!(places.places(one), [at(1, "c"), at(1, "d")]);
-        assert_eq!(places.iter().count(), 2);
-        // A name that leads elsewhere is not taken from its node.
-        places.moved(other, Some(&at(1, "c")), None);
-        assert_eq!(places.node_at(&at(1, "c")), Some(one));
-        places.moved(NodeId(9), None, Some(&at(1, "c")));
-        assert_eq!(places.node_at(&at(1, "c")), Some(one), "nothing is known of the ninth");
+        places.stepped(&step(7, Some("b"), None), FILE, Lsn(2));
+        assert!(places.has(NodeId(7)) && places.iter().count() == 0);
+        places.stepped(&step(7, None, Some("c")), FILE, Lsn(3));
+        places.stepped(&step(7, None, Some("d")), FILE, Lsn(4));
+        places.stepped(&step(9, None, Some("e")), FILE, Lsn(5));
+        let all: Vec<_> = places.iter().map(|(node, ..)| node.0).collect();
+        assert_eq!(all.iter().filter(|&&node| node == 7).count(), 2);
+        assert!(all.len() == 3 && places.node_at(&at(1, "e")) == Some(NodeId(9)));
     }
 
     #[test]
     fn directories_stay_as_long_as_anything_below_them() {
-        let mut places = Places::default();
+        let mut places = Placed::default();
         places.place(NodeId(2), FileType::Directory, Some(&at(1, "d")), Lsn(10));
         places.place(NodeId(3), FileType::Directory, Some(&at(2, "e")), Lsn(20));
-        places.place(NodeId(4), FileType::File, Some(&at(3, "f")), Lsn(30));
-        places.place(NodeId(5), FileType::File, Some(&at(3, "g")), Lsn(40));
+        places.place(NodeId(4), FILE, Some(&at(3, "f")), Lsn(30));
+        places.place(NodeId(5), FILE, Some(&at(3, "g")), Lsn(40));
         places.mentioned(NodeId(5), Lsn(70));
         places.forget(Lsn(60), |_| false);
         assert!(!places.has(NodeId(4)) && places.node_at(&at(3, "f")).is_none());

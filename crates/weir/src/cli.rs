@@ -212,8 +212,8 @@ pub struct MountArguments {
     /// With a log an fsync costs one write and fetches nothing, and small writes continue when patch memory is
     /// full. Synced data survives the daemon's death and a power cut; the next mount or 'weir recover' brings
     /// it home. source: in SOURCE/.weir while it is mounted. auto: the same, or none if no log can be made
-    /// there; but where SOURCE is a mount of another machine (sshfs, cifs and others) in /var/lib/weir (root) or
-    /// $XDG_STATE_HOME/weir of this machine, so that fsync does not wait for the network: what is synced is durable
+    /// there; but with '--names log', where SOURCE is a mount of another machine (sshfs, cifs and others), in /var/lib/weir
+    /// (root) or $XDG_STATE_HOME/weir of this machine, so that fsync does not wait for the network: what is synced is durable
     /// here, and there after 'weir sync'. A path must be absolute, and may be on a faster device; a missing file is made, and kept.
     #[arg(long, value_name = "PLACE")]
     pub log: Option<LogChoice>,

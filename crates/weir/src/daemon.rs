@@ -292,7 +292,8 @@ fn open_log(
     if let Some(path) = given {
         return Ok(logs.take(Wanted::At(path, settings.log_bytes))?);
     }
-    if settings.log == LogChoice::Auto && local_log::is_elsewhere(source) {
+    let is_chosen = settings.log != LogChoice::Auto || settings.names != NamesChoice::Log;
+    if !is_chosen && local_log::is_elsewhere(source) {
         match take_local(&logs, settings) {
             Ok(log) => return Ok(log),
             Err(error) => tracing::warn!(

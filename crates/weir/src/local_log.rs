@@ -1,12 +1,14 @@
 //! The place of a log that cannot well be in SOURCE: where SOURCE is on another machine, an fsync would wait for the
-//! network. So the log of such a SOURCE is a file in a directory of this machine, which goes when it has nothing to replay any
-//! more. SOURCE's `.weir/log-at` says where it is, so that a mount of SOURCE elsewhere is refused instead of missing
+//! network. So with `--names log` the log of such a SOURCE is a file in a directory of this machine, which goes when it has
+//! nothing to replay any more. SOURCE's `.weir/log-at` says where it is, so that a mount of SOURCE elsewhere is refused instead of missing
 //! what was synced here.
 //!
 //! What is synced is then durable on this machine, and on the other one when it is home (`weir sync`).
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -47,11 +49,13 @@ pub fn is_elsewhere(source: &Source) -> bool {
     mount.is_some_and(|mount| ELSEWHERE.contains(&mount.fs_type.as_str()))
 }
 
-/// Where logs of this user are kept: `$STATE_DIRECTORY` if a service manager gives it (systemd.exec(5)), `/var/lib/weir` for
-/// root, otherwise `$XDG_STATE_HOME/weir`. `None` if it is not known.
+/// Where logs of this user are kept: the first of `$STATE_DIRECTORY` if a service manager gives it (systemd.exec(5)),
+/// `/var/lib/weir` for root, otherwise `$XDG_STATE_HOME/weir`. `None` if it is not known.
 pub fn directory() -> Option<PathBuf> {
     if let Some(given) = absolute_variable("STATE_DIRECTORY") {
-        return Some(given);
+        let all = given.as_os_str().as_bytes();
+        let first = all.split(|&byte| byte == b':').next().expect("there is one at least");
+        return Some(OsStr::from_bytes(first).into());
     }
     if rustix::process::geteuid().is_root() {
         return Some("/var/lib/weir".into());

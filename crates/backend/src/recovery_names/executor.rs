@@ -25,14 +25,13 @@ use rustix::process::{getegid, geteuid};
 use weir_log::{Lsn, Stage};
 use weir_names::command::{Creator, Entry, NameCommand};
 use weir_names::tree::{
-    Adoption, Answer, AtHome, Attributes, Command, HomeError, Kind, Tree, Xattrs,
+    Adoption, Answer, AtHome, Attributes, Command, HomeError, Kind, Step, Tree, Xattrs,
 };
 use weir_names::{NodeId, Place};
 
 use super::inodes::{Inodes, Seen, Which};
 use super::note::Noted;
 use super::records::OWN_FIRST;
-use super::whereabouts::Step;
 use crate::home_names::{HomeCommand, HomeNames};
 
 /// ACLs that a new inode gets from its directory (acl(5)).

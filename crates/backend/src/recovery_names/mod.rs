@@ -58,7 +58,6 @@ pub use outcome::{
 };
 pub use records::NameRecord;
 pub(crate) use replayed::Replayed;
-pub use whereabouts::Step;
 
 /// Commands that a recovery executes for each record, and for each inode that is parked, at most. A name takes a look, a
 /// make or a rename by way of the parking place, and attributes; and the same once more if somebody else is in the way.

@@ -27,9 +27,9 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{OFlags, fsync, renameat};
 use weir_log::{Identity, Stage};
+use weir_names::tree::Step;
 use weir_names::{NodeId, Place};
 
-use super::whereabouts::Step;
 use crate::notes;
 use crate::partial::{bytes, hex};
 

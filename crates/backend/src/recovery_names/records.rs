@@ -5,10 +5,9 @@
 
 use rustix::fs::FileType;
 use weir_log::Stage;
-use weir_names::tree::{Attributes, Change, Kind, Tree};
+use weir_names::tree::{Attributes, Change, Kind, Step, Tree};
 use weir_names::{NodeId, Place};
 
-use super::whereabouts::Step;
 use crate::identity;
 
 /// Node numbers from here on are given by the recovery itself, to what it finds and the log does not know.

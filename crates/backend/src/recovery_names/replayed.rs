@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::Timespec;
 use weir_log::{Entry, Home, Identity, Lsn, NameRecord as Record, RecordError};
-use weir_names::tree::{Attributes, Change, Moment, kind_at_home};
+use weir_names::tree::{Attributes, Change, Moment, Step, kind_at_home};
 use weir_names::{NodeId, Place};
 
 use crate::identity;
 use crate::recovery::{Recovered, RecoveryError};
-use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, Step, recover_names};
+use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, recover_names};
 
 /// The names of a log that is replayed.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ struct ReplayedNames {
     records: Vec<(Lsn, NameRecord)>,
     /// The node of each inode that the log names.
     nodes: HashMap<Vec<u8>, NodeId>,
-    /// The modification times that programs set, by node, and by identity when names were recovered. The log has another one
-    /// if the file was written afterwards.
+    /// The modification times that programs set, by node, and by what home finds a file by when names were recovered. The log
+    /// has another one if the file was written afterwards.
     mtimes: HashMap<NodeId, Moment>,
     mtimes_at_home: HashMap<Vec<u8>, Moment>,
     recovered: Option<RecoveredNames>,
@@ -184,9 +184,9 @@ impl Home for Replayed {
     }
 
     fn open(&mut self, identity: &[u8]) -> Result<Option<Self::File>, RecoveryError> {
-        let Some(path) = self.names.at_home(identity) else { return Ok(None) };
-        let opened = self.files.open(path)?;
-        if let (Some(file), Some(mtime)) = (opened, self.names.mtimes_at_home.get(identity)) {
+        let Some(at_home) = self.names.at_home(identity) else { return Ok(None) };
+        let opened = self.files.open(at_home)?;
+        if let (Some(file), Some(mtime)) = (opened, self.names.mtimes_at_home.get(at_home)) {
             let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.into() };
             self.files.set_mtime(file, mtime);
         }

@@ -12,14 +12,14 @@ use std::io;
 use std::os::fd::AsFd;
 
 use weir_log::{Lsn, Stage};
-use weir_names::tree::{Command, CommandId, HomeError, Kind, Tree, kind_at_home};
+use weir_names::tree::{Command, CommandId, HomeError, Kind, Step, Tree, kind_at_home};
 use weir_names::{NodeId, Place};
 
 use super::inodes::{file_type, names_in};
 use super::note::Noted;
 use super::outcome::{damaged, system};
 use super::records::{OWN_LIMIT, check_placed, check_step};
-use super::whereabouts::{Step, Whereabouts};
+use super::whereabouts::Whereabouts;
 use super::{NameRecord, NamesRecoveryError, Recovery, made_by};
 use crate::home_names::open_directory;
 

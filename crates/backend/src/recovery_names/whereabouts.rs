@@ -11,50 +11,12 @@
 //! - a name leads to one node at most; a directory has one name at most;
 //! - no two pending steps are about the same name.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use rustix::fs::FileType;
 use weir_log::Stage;
-use weir_names::tree::Command;
-use weir_names::{NodeId, Place};
-
-/// What home is made to do to a node's names: it loses one, or gets one, or both at once; what the new name led to loses it.
-/// A name in the directory for parked nodes is none.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Step {
-    /// The node.
-    pub node: NodeId,
-    /// The name that it loses.
-    pub from: Option<Place>,
-    /// The name that it gets.
-    pub to: Option<Place>,
-}
-
-impl Step {
-    /// The step that a command is; `None` for one that changes no names.
-    pub(crate) fn of(command: &Command) -> Option<Step> {
-        let name = |at: &Place| (at.parent() != NodeId::PARKING).then(|| at.clone());
-        let (node, from, to) = match command {
-            Command::Make { node, at, .. } | Command::Link { node, at } => (*node, None, name(at)),
-            Command::Rename { node, from, to, .. } => (*node, name(from), name(to)),
-            Command::Unlink { node, at } | Command::RemoveDirectory { node, at } => {
-                (*node, name(at), None)
-            }
-            // An exchange is none: see `Executor::exchange`.
-            Command::Look { .. } | Command::Exchange { .. } | Command::Set { .. } => return None,
-        };
-        Some(Step { node, from, to })
-    }
-
-    fn names(&self) -> impl Iterator<Item = &Place> {
-        self.from.iter().chain(&self.to)
-    }
-
-    /// Whether both are about one name.
-    fn meets(&self, other: &Step) -> bool {
-        self.names().any(|name| other.names().any(|of| of == name))
-    }
-}
+use weir_names::tree::Step;
+use weir_names::{NodeId, Place, Places};
 
 /// A step that is begun.
 #[derive(Clone, Debug)]
@@ -67,8 +29,7 @@ pub(crate) struct Pending {
 /// Where nodes are: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Whereabouts {
-    nodes: HashMap<Place, NodeId>,
-    places: HashMap<NodeId, BTreeSet<Place>>,
+    places: Places,
     types: HashMap<NodeId, FileType>,
     pending: Vec<Pending>,
     /// Nodes that the log makes.
@@ -80,12 +41,12 @@ pub(crate) struct Whereabouts {
 /// What is known now.
 impl Whereabouts {
     pub(crate) fn node_at(&self, at: &Place) -> Option<NodeId> {
-        self.nodes.get(at).copied()
+        self.places.node_at(at)
     }
 
     /// The names of a node at home, in order.
     pub(crate) fn places(&self, node: NodeId) -> impl Iterator<Item = &Place> {
-        self.places.get(&node).into_iter().flatten()
+        self.places.of(node)
     }
 
     pub(crate) fn is_parked(&self, node: NodeId) -> bool {
@@ -99,7 +60,7 @@ impl Whereabouts {
 
     /// All nodes that home has under a name.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        self.places.keys().copied()
+        self.places.nodes()
     }
 
     pub(crate) fn file_type(&self, node: NodeId) -> Option<FileType> {
@@ -119,33 +80,20 @@ impl Whereabouts {
 
     /// Home has a node under a name now, and nothing else there.
     pub(crate) fn put(&mut self, node: NodeId, at: &Place) {
-        self.vacate(at);
         if self.file_type(node) == Some(FileType::Directory) {
-            let elsewhere = self.places.remove(&node).unwrap_or_default();
-            for place in elsewhere {
-                self.nodes.remove(&place);
-            }
+            self.places.remove(node);
         }
-        self.nodes.insert(at.clone(), node);
-        self.places.entry(node).or_default().insert(at.clone());
+        self.places.put(node, at);
     }
 
     /// Home does not have a node under a name.
     pub(crate) fn take(&mut self, node: NodeId, at: &Place) {
-        if self.node_at(at) == Some(node) {
-            self.vacate(at);
-        }
+        self.places.take(node, at);
     }
 
     /// Home has nothing that is known under a name.
     pub(crate) fn vacate(&mut self, at: &Place) {
-        let Some(node) = self.nodes.remove(at) else { return };
-        if let Some(places) = self.places.get_mut(&node) {
-            places.remove(at);
-            if places.is_empty() {
-                self.places.remove(&node);
-            }
-        }
+        self.places.vacate(at);
     }
 }
 

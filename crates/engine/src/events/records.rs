@@ -52,16 +52,11 @@ impl Engine {
     /// Records of names make an attached file that is not at home yet, as the node with this number: syncs of it are
     /// logged. When it is at home, [`Engine::identify`] follows, where files are identified.
     pub fn made_as(&mut self, file: FileId, node: u64) {
-        let Some(file) = self.cache.files.find(file) else { return };
-        if self.journal.is_none() {
-            return;
-        }
-        let logged = self.logs(file);
-        self.cache.files[file].logged.made_as(node);
-        // It is empty, and its name and attributes are in the log.
-        self.cache.files[file].home.unsynced = false;
-        if !logged {
-            self.note_all_unlogged(file);
+        self.number(file, node);
+        if let Some(file) = self.cache.files.find(file).filter(|_| self.journal.is_some()) {
+            self.cache.files[file].logged.made_by_names();
+            // It is empty, and its name and attributes are in the log.
+            self.cache.files[file].home.unsynced = false;
         }
     }
 

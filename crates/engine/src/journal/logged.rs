@@ -57,9 +57,8 @@ impl Logged {
         self.made_by_names
     }
 
-    /// Records of names make the file, as this node.
-    pub(crate) fn made_as(&mut self, node: u64) {
-        self.number(node);
+    /// Records of names make the file.
+    pub(crate) fn made_by_names(&mut self) {
         self.made_by_names = true;
     }
 

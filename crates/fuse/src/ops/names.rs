@@ -12,7 +12,7 @@ use weir_backend::home_names::{HomeCommand, Looked, Status, read_link};
 use weir_engine::FileId;
 use weir_names::Way;
 use weir_names::command::{Entry, NameCommand};
-use weir_names::tree::{Kind, NAME_BYTES_MAX};
+use weir_names::tree::{Kind, NAME_BYTES_MAX, Step};
 use weir_shard::Renamed;
 
 use crate::attr::{self, Attributes};
@@ -21,7 +21,6 @@ use crate::errno::Errno;
 use crate::file_system::{FileSystem, RESERVED_NAME};
 use crate::folding;
 use crate::inode::{DataNode, Inode, NodeId};
-use crate::write_behind::Move;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -184,8 +183,8 @@ impl FileSystem {
         }
         let directory = self.directory_at_home(new)?;
         let inode = self.inode_at_home(node)?;
-        let linked = Move { node, from: None, to: Some(place(new)?), replaced: None };
-        self.step_at_once(Some(&linked), || {
+        let step = Step { node, from: None, to: Some(place(new)?) };
+        self.step_at_once(Some(&step), None, || {
             let at = entry(&directory, new.name)?;
             Ok(self.home.execute(NameCommand::Link { inode: inode.path_fd()?, at })?)
         })?;
@@ -287,14 +286,10 @@ impl FileSystem {
             _ => Renamed::Files(&files),
         };
         let lost = place(at)?;
-        let moved = named.as_ref().map(|named| Move {
-            node: named.node,
-            from: Some(lost),
-            to: None,
-            replaced: None,
-        });
+        let step =
+            named.as_ref().map(|named| Step { node: named.node, from: Some(lost), to: None });
         self.shard.change_names(changed, || {
-            self.step_at_once(moved.as_ref(), || {
+            self.step_at_once(step.as_ref(), None, || {
                 Ok(self.home.execute(command(entry(&directory, name)?))?)
             })?;
             if self.shard.finds_by_path() {
@@ -403,18 +398,15 @@ impl FileSystem {
             false => Renamed::Files(&files),
         };
         let (old, new) = (place(from)?, place(to)?);
-        let step = moved.as_ref().map(|moved| Move {
-            node: moved.node,
-            from: Some(old),
-            to: Some(new),
-            replaced: replaced.as_ref().map(|replaced| replaced.node),
-        });
+        let step =
+            moved.as_ref().map(|moved| Step { node: moved.node, from: Some(old), to: Some(new) });
+        let under_new = replaced.as_ref().map(|replaced| replaced.node);
         if exchange && step.as_ref().is_some_and(|step| self.is_stepped(step)) {
             // After a crash the names that are there would not tell whether it was done.
             return Err(Errno::EINVAL);
         }
         self.shard.change_names(changed, || {
-            self.step_at_once(step.as_ref(), || {
+            self.step_at_once(step.as_ref(), under_new, || {
                 let (from, to) = (entry(&source, from.name)?, entry(&destination, to.name)?);
                 Ok(self.home.execute(NameCommand::Rename { from, to, flags })?)
             })

@@ -27,7 +27,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
-use crate::write_behind::{Awaited, Job, Made, Named, Settling, Stage, Step, Until, WriteBehind};
+use crate::write_behind::{Awaited, Begun, Job, Made, Named, Settling, Stage, Until, WriteBehind};
 
 /// Attempts to remove a directory that should be empty, and the pause between them.
 const REMOVE_TRIES: u32 = 20;
@@ -110,20 +110,20 @@ impl FileSystem {
                 None => self.begin_command(behind, id, command),
             },
             Some(Job::Resumed(id, command)) => self.begin_command(behind, id, command),
-            Some(Job::Stepped(id, command, step)) => {
-                self.end_command(behind, id, &command, Some(step));
+            Some(Job::Stepped(id, command, begun)) => {
+                self.end_command(behind, id, &command, Some(begun));
             }
         }
         true
     }
 
-    /// Has home do what a command says; `step` is what the log says of that.
+    /// Has home do what a command says; `begun` is what the log says of that.
     pub(crate) fn end_command(
         self: &Arc<Self>,
         behind: &WriteBehind,
         id: CommandId,
         command: &Command,
-        step: Option<Step>,
+        begun: Option<Begun>,
     ) {
         let began = Instant::now();
         let is_logged = behind.is_logged();
@@ -138,10 +138,10 @@ impl FileSystem {
         {
             let made = self.make_at_home(*node, at, kind, attributes, xattrs);
             return match made {
-                Ok(made) => self.name_in_log(behind, id, made, step, began.elapsed()),
+                Ok(made) => self.name_in_log(behind, id, made, begun, began.elapsed()),
                 Err(error) => {
                     tracing::debug!("home did not do {command:?}: {error}");
-                    self.end_step(behind, step, Err(error));
+                    self.end_step(behind, begun, Err(error));
                     behind.ended(id, Err(error), began.elapsed());
                 }
             };
@@ -155,7 +155,7 @@ impl FileSystem {
             tracing::debug!("home did not do {command:?}: {error}");
         }
         note_parked(behind, command, result.is_ok());
-        self.end_step(behind, step, result.as_ref().map(drop).map_err(|&error| error));
+        self.end_step(behind, begun, result.as_ref().map(drop).map_err(|&error| error));
         behind.ended(id, result, began.elapsed());
     }
 
@@ -309,17 +309,27 @@ impl FileSystem {
                 NameCommand::MakeNode { at: entry, mode, device, creator }
             }
         })?;
-        match self.look_at_made(at, entry, file) {
-            Ok((looked, path, data)) => {
-                let (at, kind) = (at.clone(), kind.clone());
-                let (attributes, xattrs) = (*attributes, xattrs.clone());
-                Ok(Made { inode, at, kind, attributes, xattrs, looked, path, data })
-            }
-            Err(errno) => {
-                self.unmake(entry, kind);
-                Err(HomeError::Refused(errno.code()))
-            }
-        }
+        let made = self.made_at_home(node, at, kind, attributes, xattrs, file);
+        made.inspect_err(|_| self.unmake(entry, kind))
+    }
+
+    /// What home has made under a name, as the tree is told of it; `file` is open if it is one.
+    pub(crate) fn made_at_home(
+        self: &Arc<Self>,
+        node: NodeId,
+        at: &Place,
+        kind: &Kind,
+        attributes: &Attributes,
+        xattrs: &Xattrs,
+        file: Option<OwnedFd>,
+    ) -> Result<Made, HomeError> {
+        let inode = self.inode_of_tree(node)?;
+        let directory = self.directory_of(at)?;
+        let looked = self.look_at_made(at, directory.at(at)?, file);
+        let (looked, path, data) = looked.map_err(|errno| HomeError::Refused(errno.code()))?;
+        let (at, kind) = (at.clone(), kind.clone());
+        let (attributes, xattrs) = (*attributes, xattrs.clone());
+        Ok(Made { inode, at, kind, attributes, xattrs, looked, path, data })
     }
 
     /// What was made at home is removed: nobody has seen it.
@@ -354,22 +364,34 @@ impl FileSystem {
     }
 
     /// Has the log name what was made at home; the command ends when that is durable.
-    pub(crate) fn name_in_log(
+    fn name_in_log(
         self: &Arc<Self>,
         behind: &WriteBehind,
         id: CommandId,
         made: Made,
-        step: Option<Step>,
+        begun: Option<Begun>,
         took: Duration,
     ) {
-        let node = made.inode.node();
-        let lsn = match &made.looked.way {
-            Way::Handle(handle) => {
+        let lsn = match (begun, &made.looked.way) {
+            (Some(begun), _) => behind.end_step(&begun, Stage::Done),
+            (None, Way::Handle(handle)) => {
                 let identity = [&handle.kind().to_le_bytes()[..], handle.bytes()].concat();
-                behind.log_identity(&self.inodes, node, &identity)
+                behind.log_identity(&self.inodes, made.inode.node(), &identity)
             }
-            Way::Place(_) => step.and_then(|step| behind.end_step(&step, Stage::Done)),
+            (None, Way::Place(_)) => None,
         };
+        self.finish_when_named(behind, id, made, lsn, took);
+    }
+
+    /// The command that made something ends when the log is durable up to `lsn`, where it names that. `None`: it has failed.
+    pub(crate) fn finish_when_named(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        id: CommandId,
+        made: Made,
+        lsn: Option<Lsn>,
+        took: Duration,
+    ) {
         let Some(lsn) = lsn else {
             // Nothing is logged any more.
             let result = self.finish_making(made).map(|()| Answer::Made(Lsn(0)));
@@ -426,6 +448,8 @@ impl FileSystem {
             if behind.is_settled(until)? {
                 return Ok(());
             }
+            // What was made at home has more for the log, which what is in it waits for.
+            behind.commit_soon();
             match behind.begin_settling() {
                 Settling::Begun => self.settle_names_begun(behind).map_err(|kind| {
                     HomeError::Refused(Errno::from(weir_engine::Error::Home(kind)).code())

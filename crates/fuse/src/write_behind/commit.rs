@@ -56,7 +56,7 @@ impl State {
         let now = Instant::now();
         let age = |since: Instant| now.saturating_duration_since(since);
         let is_due = log.uncommitted.is_some_and(|since| age(since) >= COMMIT_AGE);
-        let is_awaited = log.is_awaited || !self.waiting.is_empty();
+        let is_awaited = log.is_awaited || !self.waiting.is_empty() || self.blocked > 0;
         if !log.committing && log.uncommitted.is_some() && (is_due || is_awaited) {
             (log.committing, log.is_awaited, log.uncommitted) = (true, false, None);
             return Some(Job::Commit);
@@ -195,12 +195,21 @@ impl WriteBehind {
         node: NodeId,
         identity: &[u8],
     ) -> Option<Lsn> {
+        self.append_now(|State { tree, log, .. }| {
+            Some(log.as_mut()?.append_identity(inodes, node, tree.kind(node)?, identity))
+        })
+    }
+
+    /// Appends a record of what home did, without which nothing more goes home. Blocks while the log is full. `None` if there
+    /// is nothing to append to: without a log, or after it failed.
+    pub(super) fn append_now(
+        &self,
+        mut append: impl FnMut(&mut State) -> Option<Result<Lsn, Unlogged>>,
+    ) -> Option<Lsn> {
         loop {
             {
                 let mut state = self.lock();
-                let state = &mut *state;
-                let kind = state.tree.kind(node)?.clone();
-                match state.log.as_mut()?.append_identity(inodes, node, &kind, identity) {
+                match append(&mut state)? {
                     Ok(lsn) => return Some(lsn),
                     Err(Unlogged::Full) => {}
                     Err(Unlogged::Never | Unlogged::Failed) => {

@@ -4,7 +4,7 @@
 //! name leads to. In between, threads that bring names home may find that the tree need not know the directory any
 //! more. So the operation holds it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use weir_names::NodeId;
 
@@ -12,7 +12,7 @@ use weir_names::NodeId;
 #[derive(Debug, Default)]
 pub(super) struct Held {
     nodes: HashMap<NodeId, u32>,
-    unneeded: Vec<NodeId>,
+    unneeded: HashSet<NodeId>,
 }
 
 impl Held {
@@ -39,9 +39,10 @@ impl Held {
 
     /// Of the nodes that the tree does not need, those that may be let go now. The others come again.
     pub(super) fn free(&mut self, unneeded: impl IntoIterator<Item = NodeId>) -> Vec<NodeId> {
-        let before = std::mem::take(&mut self.unneeded);
-        let (held, free) = before.into_iter().chain(unneeded).partition(|&node| self.is_held(node));
+        let mut all = std::mem::take(&mut self.unneeded);
+        all.extend(unneeded);
+        let (held, free): (HashSet<_>, _) = all.into_iter().partition(|&node| self.is_held(node));
         self.unneeded = held;
-        free
+        free.into_iter().collect()
     }
 }

@@ -5,8 +5,8 @@
 //! which are never given twice; home's inode numbers are. Those that home has are named by their handles in each group that
 //! mentions them; where handles do not last, the log says where home has them ([`super::steps`]).
 //!
-//! Home is given a change after it is durable: when somebody waits for it, when a sync of any file makes it so, or
-//! half a second later. A sync of home as a whole then *settles* what home has, so that the log is not needed for it.
+//! Home is given a change after it is durable, half a second after it was made or when somebody waits for home: what is
+//! made, renamed and removed within that time costs home less. A sync of home as a whole then *settles* what home has, so that the log is not needed for it.
 //!
 //! After the log has failed nothing is logged any more, and names go home as without a log; no sync succeeds.
 //!

@@ -30,7 +30,7 @@ mod workers;
 
 pub(crate) use commit::Settling;
 pub(crate) use made::{Made, Named};
-pub(crate) use moves::{Move, Stage, Step};
+pub(crate) use moves::{Begun, Stage};
 pub(crate) use state::{Awaited, Known, Shown, Until, WriteBehind};
 pub(crate) use steps::Refusal;
 pub(crate) use workers::Job;

@@ -1,65 +1,35 @@
-//! What home is to do to names where handles do not last, and what the log has said of places ([`super::steps`]).
+//! What the log has said of places, and of what home is to do to names, where handles do not last ([`super::steps`]).
 
 use std::collections::BTreeSet;
 
 use weir_log::{FileType, Lsn};
-use weir_names::tree::Command;
-use weir_names::{NodeId, Place, Places};
+use weir_names::Placed;
+use weir_names::tree::Step;
 
 pub(crate) use weir_log::Stage;
 
-/// What home is to do to a node's names.
+/// A step that the log knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Move {
-    pub(crate) node: NodeId,
-    /// The name that it loses.
-    pub(crate) from: Option<Place>,
-    /// The name that it gets. The parking directory has none.
-    pub(crate) to: Option<Place>,
-    /// What home has under the new name.
-    pub(crate) replaced: Option<NodeId>,
-}
-
-impl Move {
-    /// What a command does to names, if anything.
-    pub(crate) fn of(command: &Command) -> Option<Move> {
-        let mut replaced = None;
-        let (node, from, to) = match command {
-            Command::Make { node, at, .. } | Command::Link { node, at } => (*node, None, Some(at)),
-            Command::Rename { node, from, to, replacing } => {
-                replaced = *replacing;
-                (*node, Some(from), Some(to))
-            }
-            Command::Unlink { node, at } | Command::RemoveDirectory { node, at } => {
-                (*node, Some(at), None)
-            }
-            Command::Look { .. } | Command::Exchange { .. } | Command::Set { .. } => return None,
-        };
-        let named = |at: Option<&Place>| at.filter(|at| at.parent() != NodeId::PARKING).cloned();
-        Some(Move { node, from: named(from), to: named(to), replaced })
-    }
-
-    pub(super) fn concerns(&self, other: &Move) -> bool {
-        let places = || [&other.from, &other.to].into_iter().flatten();
-        let is_mine = |at: &Place| self.from.as_ref() == Some(at) || self.to.as_ref() == Some(at);
-        self.node == other.node || places().any(is_mine)
-    }
-}
-
-/// A step that the log knows: the same with the log's numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    pub(crate) of: Move,
-    pub(super) numbered: Move,
+pub(crate) struct Begun {
+    pub(crate) step: Step,
+    /// The same with the log's numbers.
+    pub(super) numbered: Step,
     pub(super) file_type: FileType,
     /// The record that says so.
-    pub(super) begun: Lsn,
+    pub(super) lsn: Lsn,
+}
+
+impl Begun {
+    /// Whether both are about one node, or one name.
+    pub(super) fn concerns(&self, other: &Step) -> bool {
+        self.step.node == other.node || self.step.meets(other)
+    }
 }
 
 /// What the log said of places.
 #[derive(Debug, Default)]
 pub(super) struct ByPath {
-    pub(super) places: Places,
+    pub(super) places: Placed,
     /// The first record that says something of the table.
     pub(super) since: Option<Lsn>,
     /// The first record of all that says it once more, and the last one: from the first on the log is needed when
@@ -68,7 +38,7 @@ pub(super) struct ByPath {
     /// Records of steps that were begun and did not end.
     pub(super) under_way: BTreeSet<Lsn>,
     /// Steps of which it is not known whether home did them; they are under way, too.
-    pub(super) unsure: Vec<Step>,
+    pub(super) unsure: Vec<Begun>,
 }
 
 impl ByPath {

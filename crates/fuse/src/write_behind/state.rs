@@ -25,7 +25,7 @@ use crate::write_behind::crew::Crew;
 use crate::write_behind::held::Held;
 use crate::write_behind::log::{Logged, NamesLog};
 use crate::write_behind::made::Named;
-use crate::write_behind::moves::Step;
+use crate::write_behind::moves::Begun;
 
 /// Bound of dirty parts: at the bound further changes wait.
 const DIRTY_MAX: usize = 1 << 16;
@@ -83,7 +83,8 @@ pub(crate) enum Awaited {
 pub(crate) struct Until {
     /// The last change.
     pub(crate) lsn: Lsn,
-    /// When home has answered so many commands, what it refuses is not waited for any more.
+    /// What home refuses is waited for until home has answered so many commands since the mount began: by then it was asked
+    /// for everything once more.
     pub(crate) ended: u64,
 }
 
@@ -158,10 +159,12 @@ pub(crate) struct State {
     next_lsn: u64,
     pub(super) directories: HashMap<NodeId, Noted>,
     pub(super) waiting: Vec<(Awaited, Continuation)>,
+    /// Threads that wait for home.
+    pub(super) blocked: usize,
     /// Commands that waited for a file's data, which is home now.
     pub(super) resumed: VecDeque<(CommandId, Command)>,
     /// Commands whose steps are in the log now.
-    pub(super) stepped: VecDeque<(CommandId, Command, Step)>,
+    pub(super) stepped: VecDeque<(CommandId, Command, Begun)>,
     /// Nodes that were made at home, and whose identities are in the log now.
     pub(super) named: VecDeque<Named>,
     /// Home is to be asked for its room.
@@ -213,6 +216,7 @@ impl WriteBehind {
                 next_lsn: 1,
                 directories: HashMap::new(),
                 waiting: Vec::new(),
+                blocked: 0,
                 resumed: VecDeque::new(),
                 stepped: VecDeque::new(),
                 named: VecDeque::new(),
@@ -390,9 +394,11 @@ impl WriteBehind {
     pub(crate) fn wait(&self, awaited: &Awaited) -> Result<(), HomeError> {
         let mut state = self.lock();
         state.urge(awaited);
+        state.blocked += 1;
         self.call_workers(&mut state);
         loop {
             if let Some(result) = state.result(awaited) {
+                state.blocked -= 1;
                 return result;
             }
             state = self.progress.wait(state).unwrap_or_else(PoisonError::into_inner);

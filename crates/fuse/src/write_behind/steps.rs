@@ -3,7 +3,7 @@
 //! before home does it. Which of the steps under way were done when the daemon died is seen from the names that are there
 //! (docs/LOG_FORMAT.md).
 //!
-//! Owns what the log has said of places ([`Places`]), which is the same table that recovery will have, and the steps of
+//! Owns what the log has said of places ([`weir_names::Placed`]), which is what recovery will read, and the steps of
 //! which it is not known whether home did them. Where the log is needed for that is [`ByPath::kept_from`].
 //!
 //! Invariants:
@@ -11,12 +11,12 @@
 //! - a node has one number as long as the log has records of it that may be replayed.
 
 use weir_log::{Entry, FileType, Lsn, NameRecord, Record};
-use weir_names::tree::Tree;
+use weir_names::tree::{Step, Tree};
 use weir_names::{NodeId, Place, Way};
 
 use crate::inodes::Inodes;
 use crate::write_behind::log::{NamesLog, Unlogged};
-use crate::write_behind::moves::{ByPath, Move, Stage, Step};
+use crate::write_behind::moves::{Begun, ByPath, Stage};
 use crate::write_behind::state::{State, WriteBehind};
 
 impl NamesLog {
@@ -158,50 +158,53 @@ impl NamesLog {
         true
     }
 
-    /// Logs that home may do something to names from now on. `None` if names are not logged so.
-    fn begin(&mut self, tree: &Tree, inodes: &Inodes, of: &Move) -> Result<Option<Step>, Unlogged> {
+    /// Logs that home may do a step from now on; `replaced` is what home has under the new name. `None` if names are not logged
+    /// so.
+    fn begin(
+        &mut self,
+        tree: &Tree,
+        inodes: &Inodes,
+        step: &Step,
+        replaced: Option<NodeId>,
+    ) -> Result<Option<Begun>, Unlogged> {
         if self.failed || self.by_path.is_none() {
             return Ok(None);
         }
-        let is_new = !tree.is_bound(of.node) && tree.kind(of.node).is_some();
+        let is_new = !tree.is_bound(step.node) && tree.kind(step.node).is_some();
         let number = match is_new {
-            true => self.number(inodes, of.node).ok_or(Unlogged::Failed)?,
-            false => self.say_where(tree, inodes, of.node)?,
+            true => self.number(inodes, step.node).ok_or(Unlogged::Failed)?,
+            false => self.say_where(tree, inodes, step.node)?,
         };
         let mut place = |at: &Option<Place>| -> Result<Option<Place>, Unlogged> {
             at.as_ref().map(|at| self.numbered(tree, inodes, at)).transpose()
         };
-        let (from, to) = (place(&of.from)?, place(&of.to)?);
-        if let Some(replaced) = of.replaced {
+        let (from, to) = (place(&step.from)?, place(&step.to)?);
+        if let Some(replaced) = replaced {
             self.say_where(tree, inodes, replaced)?;
         }
-        let file_type = file_type_of(tree, inodes, of.node).ok_or(Unlogged::Never)?;
-        let numbered = Move { node: NodeId(number), from, to, replaced: None };
-        let begun = self.append_step(&numbered, Stage::Begun)?;
-        self.placed().under_way.insert(begun);
-        Ok(Some(Step { of: of.clone(), numbered, file_type, begun }))
+        let file_type = file_type_of(tree, inodes, step.node).ok_or(Unlogged::Never)?;
+        let numbered = Step { node: NodeId(number), from, to };
+        let lsn = self.append_step(&numbered, Stage::Begun)?;
+        self.placed().under_way.insert(lsn);
+        Ok(Some(Begun { step: step.clone(), numbered, file_type, lsn }))
     }
 
     /// Home did it, or did not and will not. The record's position.
-    fn end(&mut self, step: &Step, stage: Stage) -> Result<Lsn, Unlogged> {
+    fn end(&mut self, begun: &Begun, stage: Stage) -> Result<Lsn, Unlogged> {
         if self.failed {
             return Err(Unlogged::Failed);
         }
-        let lsn = self.append_step(&step.numbered, stage)?;
-        let Move { node, from, to, .. } = &step.numbered;
+        let lsn = self.append_step(&begun.numbered, stage)?;
         let by_path = self.placed();
-        by_path.under_way.remove(&step.begun);
-        if stage == Stage::Done {
-            match by_path.places.has(*node) {
-                true => by_path.places.moved(*node, from.as_ref(), to.as_ref()),
-                false => by_path.places.place(*node, step.file_type, to.as_ref(), lsn),
-            }
+        by_path.under_way.remove(&begun.lsn);
+        match stage {
+            Stage::Done => by_path.places.stepped(&begun.numbered, begun.file_type, lsn),
+            _ => by_path.places.mentioned(begun.numbered.node, lsn),
         }
-        by_path.places.mentioned(*node, lsn);
         Ok(lsn)
     }
 
-    fn append_step(&mut self, numbered: &Move, stage: Stage) -> Result<Lsn, Unlogged> {
+    fn append_step(&mut self, numbered: &Step, stage: Stage) -> Result<Lsn, Unlogged> {
         let (from, to) = (numbered.from.as_ref().map(entry), numbered.to.as_ref().map(entry));
         let record = NameRecord::Step { node: numbered.node.0, stage, from, to };
         let lsn = self.shard.log_names(&[], &Record::Name(record), true)?;
@@ -244,21 +247,26 @@ fn file_type_of(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<FileType> 
 }
 
 impl WriteBehind {
-    /// Logs that home may do what a command does to names, or what is done at home at once. Home may when that is durable.
-    /// `None` if names are not logged so.
+    /// Logs that home may do a step, for a command or at once; `replaced` is what home has under the new name. Home may when
+    /// that is durable. `None` if names are not logged so.
     ///
     /// # Errors
     /// [`Refusal`]: home must not do it now.
-    pub(crate) fn begin_step(&self, inodes: &Inodes, of: &Move) -> Result<Option<Step>, Refusal> {
+    pub(crate) fn begin_step(
+        &self,
+        inodes: &Inodes,
+        step: &Step,
+        replaced: Option<NodeId>,
+    ) -> Result<Option<Begun>, Refusal> {
         let mut state = self.lock();
         let State { tree, log, .. } = &mut *state;
         let Some(log) = log.as_mut().filter(|log| log.by_path.is_some()) else { return Ok(None) };
         let unsure = &mut log.placed().unsure;
-        if let Some(ix) = unsure.iter().position(|step| step.of.concerns(of)) {
+        if let Some(ix) = unsure.iter().position(|begun| begun.concerns(step)) {
             return Err(Refusal::Unsure(unsure.swap_remove(ix)));
         }
-        match log.begin(tree, inodes, of) {
-            Ok(step) => Ok(step),
+        match log.begin(tree, inodes, step, replaced) {
+            Ok(begun) => Ok(begun),
             Err(Unlogged::Full) => Err(Refusal::Full),
             Err(Unlogged::Never) => Err(Refusal::NotLogged),
             Err(Unlogged::Failed) => {
@@ -269,28 +277,15 @@ impl WriteBehind {
     }
 
     /// Logs what became of a step. The record's position; `None` if the log has failed. Blocks while the log is full.
-    pub(crate) fn end_step(&self, step: &Step, stage: Stage) -> Option<Lsn> {
-        loop {
-            {
-                let mut state = self.lock();
-                match state.log.as_mut()?.end(step, stage) {
-                    Ok(lsn) => return Some(lsn),
-                    Err(Unlogged::Full) => {}
-                    Err(Unlogged::Never | Unlogged::Failed) => {
-                        state.log_failed();
-                        return None;
-                    }
-                }
-            }
-            self.wait_for_log();
-        }
+    pub(crate) fn end_step(&self, begun: &Begun, stage: Stage) -> Option<Lsn> {
+        self.append_now(|state| Some(state.log.as_mut()?.end(begun, stage)))
     }
 
     /// It is not known whether home did a step: that is to be found out before the next one that concerns its names.
-    pub(crate) fn step_is_unsure(&self, step: Step) {
+    pub(crate) fn step_is_unsure(&self, begun: Begun) {
         let mut state = self.lock();
         if let Some(by_path) = state.log.as_mut().and_then(|log| log.by_path.as_mut()) {
-            by_path.unsure.push(step);
+            by_path.unsure.push(begun);
         }
     }
 
@@ -311,15 +306,13 @@ impl WriteBehind {
         log.numbers.iter().find(|&(_, &known)| known == number.0).map(|(&node, _)| node)
     }
 
-    /// Whether the log has said something of a name that is moved, so that it must say this, too.
-    pub(crate) fn knows_place_of(&self, inodes: &Inodes, of: &Move) -> bool {
+    /// Whether the log has said something of the node or a name of a step, so that it must say this, too.
+    pub(crate) fn knows_place_of(&self, inodes: &Inodes, step: &Step) -> bool {
         let state = self.lock();
-        let Some(log) = state.log.as_ref() else { return false };
-        let knows = |at: &Place| log.find_at(&state.tree, inodes, at).is_some();
-        let number = log.find(&state.tree, inodes, of.node);
-        let places = log.by_path.as_ref().map(|by_path| &by_path.places);
-        let is_known = number.zip(places).is_some_and(|(number, places)| places.has(number));
-        is_known || [&of.from, &of.to].into_iter().flatten().any(knows)
+        let State { tree, log: Some(log), .. } = &*state else { return false };
+        let is_placed = |node| log.by_path.as_ref().is_some_and(|by_path| by_path.places.has(node));
+        log.find(tree, inodes, step.node).is_some_and(is_placed)
+            || step.names().any(|at| log.find_at(tree, inodes, at).is_some())
     }
 
     /// The log says once more where nodes are, so that it need not be kept for that from before. Blocks while it is full.
@@ -342,7 +335,7 @@ impl WriteBehind {
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// It may have done this before, which is to be found out and told first ([`WriteBehind::end_step`]).
-    Unsure(Step),
+    Unsure(Begun),
     /// The log has no room for it: to be tried again ([`WriteBehind::wait_for_log`]).
     Full,
     /// It cannot be logged.

@@ -10,7 +10,7 @@ use weir_names::tree::{Answer, Command, CommandId, HomeError, Standing, Tree};
 use crate::inode::Inode;
 use crate::inodes::Inodes;
 use crate::write_behind::made::Named;
-use crate::write_behind::moves::Step;
+use crate::write_behind::moves::Begun;
 use crate::write_behind::state::{Noted, RETRY, State, WriteBehind};
 
 /// How often old entries are looked for.
@@ -22,7 +22,7 @@ pub(crate) enum Job {
     /// The same, its file's data being home.
     Resumed(CommandId, Command),
     /// The same, and the log says so, durably.
-    Stepped(CommandId, Command, Step),
+    Stepped(CommandId, Command, Begun),
     /// The tree does not know these any more.
     LetGo(Vec<Arc<Inode>>),
     /// The log names what was made at home.
@@ -105,8 +105,8 @@ impl WriteBehind {
             if let Some(named) = state.named.pop_front() {
                 return Some(Job::Named(named));
             }
-            if let Some((id, command, step)) = state.stepped.pop_front() {
-                return Some(Job::Stepped(id, command, step));
+            if let Some((id, command, begun)) = state.stepped.pop_front() {
+                return Some(Job::Stepped(id, command, begun));
             }
             let next = state.tree.next_command();
             state.drained = next.is_none();
@@ -169,9 +169,9 @@ impl WriteBehind {
     }
 
     /// What a command does to names is in the log, durably: it is executed now.
-    pub(crate) fn stepped(&self, id: CommandId, command: Command, step: Step) {
+    pub(crate) fn stepped(&self, id: CommandId, command: Command, begun: Begun) {
         let mut state = self.lock();
-        state.stepped.push_back((id, command, step));
+        state.stepped.push_back((id, command, begun));
         self.call_workers(&mut state);
     }
 

@@ -281,7 +281,7 @@ fn kind_of(node: NewNode<'_>) -> Kind {
     }
 }
 
-/// The type that a record says of a node of this kind; `None` if there is none.
+/// The file type that records give a node of this kind; `None` for one that no record can describe.
 pub fn file_type(kind: &Kind) -> Option<FileType> {
     match kind {
         Kind::Symlink(_) => Some(FileType::Symlink),

@@ -11,10 +11,10 @@ use std::rc::Rc;
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::Errno;
 use weir_log::Stage;
-use weir_names::tree::Kind;
+use weir_names::tree::{Kind, Step};
 use weir_names::{NodeId, Place};
 
-use super::super::whereabouts::{Pending, Step, Whereabouts};
+use super::super::whereabouts::{Pending, Whereabouts};
 use super::{DEPTH_MAX, Inodes, Which, identity_by_name};
 use crate::home_names::PARKING;
 use crate::identity;

@@ -4,6 +4,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 
 use weir_log::{Home, Stage};
 
+use weir_names::tree::Step;
+
 use super::logs::Log;
 use super::*;
 use crate::identity::as_path;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use weir_log::Stage;
-use weir_names::tree::{Answer, Command, CommandId, Standing};
+use weir_names::tree::{Answer, Command, CommandId, Standing, Step};
 
 use super::model::{Model, compare, picture_of};
 use super::programs::{Programs, nodes_of, seeds};
@@ -294,7 +294,7 @@ impl<'a> Mount<'a> {
         self.check_content(&wanted, &what);
     }
 
-    /// Recovery of data, to one file in so many.
+    /// Recovery writes the data of files: of all of them with `one_in` 1, otherwise of about one in so many.
     fn write_recovered(
         &mut self,
         wanted: &Model,

@@ -5,6 +5,8 @@ use std::os::unix::fs::symlink;
 
 use weir_log::Stage;
 
+use weir_names::tree::Step;
+
 use super::damage::some_change;
 use super::model::{Random, picture_of};
 use super::programs::seeds;

@@ -2,6 +2,8 @@
 
 use weir_log::Stage;
 
+use weir_names::tree::Step;
+
 use super::*;
 
 /// A log as it is written.
